@@ -1,0 +1,55 @@
+# Two commands on a machine with Python >= 3.10 and make: `make demo` and `make test`. Both set up .venv by themselves.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+WORKERS ?= 2
+
+# Several test processes share the cores; one thread each keeps their small products from fighting.
+TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: demo test test-all lint bench clean help
+
+help:
+	@echo "make demo      adapt a zero-shot classifier on bundled real features, and write a report"
+	@echo "make test      lint, types, import contracts, tests, doctests, docs"
+	@echo "make test-all  the same with the slow tests"
+	@echo "make lint      only the static checks"
+	@echo "make bench     accuracy and speed, as in benchmarks/RESULTS.md"
+	@echo "make clean     remove .venv and everything built"
+
+demo: $(VENV)/.core
+	$(BIN)/zeroshift demo
+
+test: $(VENV)/.dev lint
+	$(TEST_ENV) $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow"
+
+test-all: $(VENV)/.dev lint
+	$(TEST_ENV) $(BIN)/python -m pytest -q -n $(WORKERS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/accuracy.py
+
+$(VENV)/.core: pyproject.toml constraints.txt src/zeroshift/_version.py
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "zeroshift needs Python 3.10 or newer; this is " + sys.version.split()[0] + ". Fix: make PYTHON=python3.11 ...")'
+	@echo "Setting up $(VENV) (once; about a minute) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+# The extra packages of the checks: torch's CPU build alone is about 200 MB.
+$(VENV)/.dev: $(VENV)/.core
+	@echo "Adding what the checks need (once; a few minutes) ..."
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) dist build zeroshift-demo .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
