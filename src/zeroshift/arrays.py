@@ -1,0 +1,223 @@
+"""Which array library an input belongs to, and the checks every array passes once, at the door.
+
+The mathematics of the library is written against the array API standard, so one implementation serves NumPy arrays and
+torch tensors on any device. Nothing here imports torch: a tensor brings its own library along.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+__all__ = [
+    "Array",
+    "Home",
+    "Rows",
+    "check_labels",
+    "check_matrix",
+    "namespace",
+    "normalize",
+    "to_numpy",
+]
+
+Array = Any
+"""A NumPy array or a torch tensor. (No static type covers both; the checks below do the work at run time.)"""
+
+UNIT_NORM_TOLERANCE = 1e-2
+"""How far a row's length may be from 1: wide enough for unit vectors in bfloat16, too narrow for raw features."""
+
+CHECK_ROWS = 8192
+"""Rows looked at together while checking, so that a memory-mapped file larger than memory can pass."""
+
+
+def namespace(*arrays: Array) -> Any:
+    """The array-API namespace the arrays share."""
+    return array_api_compat.array_namespace(*arrays)
+
+
+def _is_array(value: object) -> bool:
+    return array_api_compat.is_numpy_array(value) or array_api_compat.is_torch_array(value)
+
+
+def _widened(xp: Any, dtype: Any) -> Any:
+    """float64 stays; every narrower float is computed in float32."""
+    return xp.float64 if dtype == xp.float64 else xp.float32
+
+
+def to_numpy(array: Array) -> np.ndarray:
+    """The values as a NumPy array on the host; bfloat16, which NumPy has no type for, comes as float32."""
+    if array_api_compat.is_torch_array(array):
+        array = array.detach()
+        xp = namespace(array)
+        if array.dtype == xp.bfloat16:
+            array = xp.astype(array, xp.float32)
+        array = array_api_compat.to_device(array, "cpu")
+    return np.asarray(array)
+
+
+@dataclass(frozen=True)
+class Home:
+    """A library and a device: where a method keeps its state, and where a caller wants the answer."""
+
+    xp: Any
+    device: Any
+
+    @classmethod
+    def of(cls, array: Array) -> Home:
+        return cls(namespace(array), array_api_compat.device(array))
+
+    @property
+    def library(self) -> str:
+        return "torch" if array_api_compat.is_torch_namespace(self.xp) else "numpy"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Modules cannot be copied or sent to another process; their names can.
+        return _home, (self.library, str(self.device))
+
+    def bring(self, array: Array, dtype: Any = None) -> Array:
+        """`array` in this library, on this device, in `dtype` (default: its own, at least float32); it may alias."""
+        if array_api_compat.is_torch_array(array):
+            array = array.detach()
+        source = Home.of(array)
+        if source.library != self.library:
+            array = to_numpy(array)
+            wanted = dtype or (self.xp.float64 if array.dtype == np.float64 else self.xp.float32)
+            # A copy: torch must never be handed memory it could write to behind the caller's back.
+            return self.xp.asarray(np.array(array), dtype=wanted, device=self.device)
+        array = self.xp.astype(array, dtype or _widened(self.xp, array.dtype), copy=False)
+        return array if source.device == self.device else array_api_compat.to_device(array, self.device)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
+        return self.xp.zeros(shape, dtype=dtype or self.xp.float64, device=self.device)
+
+    def copy(self, array: Array) -> Array:
+        return self.xp.asarray(array, copy=True)
+
+
+def _home(library: str, device: str) -> Home:
+    return Home.of(importlib.import_module(f"array_api_compat.{library}").empty(0, device=device))
+
+
+def _check_floating(name: str, array: object) -> None:
+    if not _is_array(array):
+        raise TypeError(
+            f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}. "
+            f"Fix: numpy.asarray({name}, dtype='float32')."
+        )
+    xp = namespace(array)
+    dtype = array.dtype  # type: ignore[attr-defined]
+    if not xp.isdtype(dtype, "real floating"):
+        raise TypeError(
+            f"{name} must hold floating-point numbers (float16, bfloat16, float32 or float64); got {dtype}. "
+            f"Fix: convert it, for example {name}.astype('float32') in NumPy or {name}.float() in torch."
+        )
+    if "mps" in str(getattr(array, "device", "")):
+        raise TypeError(f"{name} is on an MPS device, which has no float64; statistics need it. Fix: {name}.cpu().")
+
+
+def check_matrix(name: str, array: object, *, columns: int | None = None, unit: bool = True) -> None:
+    """Refuse anything but a non-empty (rows, columns) floating matrix of finite rows, of unit length where `unit`."""
+    _check_floating(name, array)
+    shape = tuple(array.shape)  # type: ignore[attr-defined]
+    if len(shape) != 2:
+        raise ValueError(f"{name} must have two dimensions (rows, d); got shape {shape}.")
+    if shape[0] == 0 or shape[1] == 0:
+        raise ValueError(f"{name} is empty (shape {shape}); at least one row and one column are needed.")
+    if columns is not None and shape[1] != columns:
+        raise ValueError(
+            f"{name} has d = {shape[1]} columns (shape {shape}), but the prototypes have d = {columns}. "
+            "Features and prototypes must come from the same encoder."
+        )
+    for start in range(0, shape[0], CHECK_ROWS):
+        _check_rows(name, array[start : start + CHECK_ROWS], start, unit)  # type: ignore[index]
+
+
+def _check_rows(name: str, block: Array, start: int, unit: bool) -> None:
+    # One sum per row finds every fault at once: NaN and inf survive squaring, zero and raw features miss length 1.
+    xp = namespace(block)
+    wide = xp.astype(block, _widened(xp, block.dtype), copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = to_numpy(xp.sum(wide * wide, axis=1)) ** 0.5
+    fine = np.abs(norms - 1.0) <= UNIT_NORM_TOLERANCE if unit else np.isfinite(norms) & (norms > 0)
+    if fine.all():
+        return
+    row = int(np.argmin(fine))
+    values = to_numpy(block[row])
+    if np.isnan(values).any():
+        raise ValueError(f"{name} row {start + row} holds NaN. Fix: drop the row or recompute its features.")
+    if not np.isfinite(norms[row]):
+        raise ValueError(
+            f"{name} row {start + row} holds an infinite or overflowing value. "
+            "Fix: drop the row or recompute its features."
+        )
+    if norms[row] == 0:
+        raise ValueError(f"{name} row {start + row} is the zero vector, which has no direction. Fix: drop the row.")
+    raise ValueError(
+        f"{name} row {start + row} has length {norms[row]:.4g}; every row must have unit length "
+        f"(within {UNIT_NORM_TOLERANCE:g}). Fix: zeroshift.normalize({name})."
+    )
+
+
+def check_labels(name: str, labels: object, *, rows: int, classes: int) -> np.ndarray:
+    """Class indices as a NumPy int64 vector; refuses a wrong length, non-integers and indices outside [0, classes)."""
+    if not _is_array(labels) and not isinstance(labels, (list, tuple)):
+        raise TypeError(f"{name} must be a vector of class indices; got {type(labels).__name__}.")
+    values = to_numpy(labels) if _is_array(labels) else np.asarray(labels)
+    if values.shape != (rows,):
+        raise ValueError(f"{name} must have one entry a row, shape ({rows},); got shape {values.shape}.")
+    if values.dtype.kind not in "iu":
+        raise TypeError(f"{name} must hold integers (class indices 0 to {classes - 1}); got {values.dtype}.")
+    outside = (values < 0) | (values >= classes)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise ValueError(
+            f"{name} row {row} is {values[row]}; class indices go from 0 to {classes - 1} for {classes} prototypes. "
+            "Fix: check that labels and prototypes list the same classes in the same order, starting at 0."
+        )
+    return values.astype(np.int64)
+
+
+class Rows:
+    """Checked features, handed out in blocks of the method's own library and device, in the precision it computes in.
+
+    Blocks are converted one at a time, so a memory-mapped file is never in memory whole.
+    """
+
+    def __init__(self, features: Array, home: Home, dtype: Any) -> None:
+        self._features = features
+        self._home = home
+        self._dtype = dtype
+
+    def __len__(self) -> int:
+        return int(self._features.shape[0])
+
+    def __getitem__(self, rows: slice) -> Array:
+        return self._home.bring(self._features[rows], self._dtype)
+
+    def blocks(self, size: int) -> Iterator[tuple[slice, Array]]:
+        """(rows, features) in order, `size` rows at a time."""
+        for start in range(0, len(self), size):
+            rows = slice(start, min(start + size, len(self)))
+            yield rows, self[rows]
+
+
+def normalize(features: Array) -> Array:
+    """Rows scaled to unit length, in the caller's library and device (half precision comes back as float32).
+
+    >>> import numpy as np
+    >>> normalize(np.array([[3.0, 4.0]]))
+    array([[0.6, 0.8]])
+    """
+    _check_floating("features", features)
+    single = len(features.shape) == 1
+    matrix = features[None, :] if single else features
+    check_matrix("features", matrix, unit=False)
+    matrix = Home.of(matrix).bring(matrix)
+    xp = namespace(matrix)
+    unit = matrix / xp.linalg.vector_norm(matrix, axis=1, keepdims=True)
+    return unit[0] if single else unit

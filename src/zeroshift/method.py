@@ -1,0 +1,190 @@
+"""The one shape of a method: parameters stored as given, features in, probabilities out, state that can be saved.
+
+A method is a subclass of `Method` that says what it is (`name`, `protocol`, `needs`, `constraints`) and fills in four
+things: `_begin` (state before any sample), `_adapt_scores`, `_predict_scores`, and `_state` / `_restore`. Checking,
+conversion between libraries and devices, normalisation, cloning, printing and files are the same for all and live here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from zeroshift import method_file
+from zeroshift.arrays import Array, Home, Rows, check_matrix
+from zeroshift.parameters import Constraint
+from zeroshift.zero_shot import softmax
+
+__all__ = ["Method"]
+
+M = TypeVar("M", bound="Method")
+
+PREDICT_ROWS = 4096
+"""Rows scored together, so that work space stays small next to the answer."""
+
+
+class Method(ABC):
+    """A zero-shot classifier that adapts at test time. Subclasses document what they learn and when."""
+
+    name: ClassVar[str]
+    """Name in the registry."""
+    protocol: ClassVar[str]
+    """`"online"` (learns from a sample, then predicts it), `"transductive"` (the whole set at once) or `"few-shot"`."""
+    needs: ClassVar[tuple[str, ...]] = ("prototypes",)
+    """What the method takes beside features."""
+    constraints: ClassVar[Mapping[str, Constraint]]
+    """What each parameter may be; see `zeroshift.parameters`."""
+    array_parameters: ClassVar[tuple[str, ...]] = ("prototypes",)
+    """Parameters that hold arrays."""
+    reload_parameters: ClassVar[tuple[str, ...]] = ()
+    """Parameters that choose how to compute, not what: they may be changed when a saved state is loaded."""
+    check_exceptions: ClassVar[Mapping[str, str]] = {}
+    """Checks of `zeroshift.testing.check_method` this method cannot satisfy, each with the reason."""
+    example_parameters: ClassVar[Mapping[str, Any]] = {}
+    """Values for parameters that have no default, for checks and listings."""
+    computes_in: ClassVar[str | None] = "float64"
+    """Precision features are brought to; None computes in the features' own precision, at least float32."""
+
+    prototypes: Array
+    n_seen: int
+
+    def __init__(self, prototypes: Array, **parameters: Any) -> None:
+        check_matrix("prototypes", prototypes)
+        home = Home.of(prototypes)
+        # A copy: a caller who goes on using the array must not change the classifier.
+        self.prototypes = home.copy(home.bring(prototypes))
+        for name, value in parameters.items():
+            setattr(self, name, self.constraints[name].check(name, value) if name in self.constraints else value)
+        self._validate()
+        self.reset()
+
+    # What a method fills in.
+
+    def _validate(self) -> None:  # noqa: B027 (most methods have nothing to add)
+        """Check what no single parameter's constraint can: how parameters fit together, and array parameters."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Set the state as it is before any sample."""
+
+    @abstractmethod
+    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+        """Learn from the rows; yield (which rows, their scores (n, K)) in order, in the precision of the sums."""
+
+    @abstractmethod
+    def _predict_scores(self, features: Array) -> Array:
+        """Scores (n, K) of features (n, d) with the present state, which stays as it is."""
+
+    @abstractmethod
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """The learned state: arrays, and JSON-able values (`n_seen` is kept for you)."""
+
+    @abstractmethod
+    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        """Put back what `_state` gave, arrays already at home."""
+
+    def _probabilities(self, scores: Array) -> Array:
+        return softmax(scores)
+
+    # What every method then has.
+
+    def adapt(self, features: Array) -> Array:
+        """Learn from `features`, then predict them: probabilities (N, K) for (N, d), (K,) for (d,)."""
+        return self._answer(features, learn=True, probabilities=True)
+
+    def adapt_scores(self, features: Array) -> Array:
+        """As `adapt`, but the raw scores before they are normalised to probabilities."""
+        return self._answer(features, learn=True, probabilities=False)
+
+    def predict(self, features: Array) -> Array:
+        """Probabilities with what has been learned so far. Nothing is learned and no state changes."""
+        return self._answer(features, learn=False, probabilities=True)
+
+    def predict_scores(self, features: Array) -> Array:
+        """As `predict`, but the raw scores."""
+        return self._answer(features, learn=False, probabilities=False)
+
+    def reset(self) -> None:
+        """Forget everything learned."""
+        self.n_seen = 0
+        self._begin()
+
+    def clone(self: M) -> M:
+        """A new method with the same parameters that has learned nothing (`copy.deepcopy` keeps what was learned)."""
+        return type(self)(**self.get_params())
+
+    def get_params(self) -> dict[str, Any]:
+        """The constructor's arguments; arrays as copies."""
+        return {name: _copied(getattr(self, name)) for name in self.parameter_names()}
+
+    @classmethod
+    def parameter_names(cls) -> tuple[str, ...]:
+        return tuple(name for name in inspect.signature(cls).parameters)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write parameters and state as one safetensors file; the file at `path` is replaced whole or not at all."""
+        method_file.save(self, path)
+
+    @classmethod
+    def load(
+        cls: type[M],
+        path: str | os.PathLike[str],
+        *,
+        library: str | None = None,
+        device: str | None = None,
+        **changes: Any,
+    ) -> M:
+        """A saved method, ready to go on bit for bit where it stopped.
+
+        `library` ("numpy" or "torch") and `device` are those it was saved from unless given. `changes` may name
+        parameters that choose how to compute but not what (see `reload_parameters`), such as `engine="direct"`.
+        """
+        return method_file.load(cls, path, library=library, device=device, changes=changes)
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.prototypes.shape[0])
+
+    @property
+    def dimension(self) -> int:
+        return int(self.prototypes.shape[1])
+
+    def __repr__(self) -> str:
+        home = Home.of(self.prototypes)
+        where = home.library if home.library == "numpy" else f"{home.library} {home.device}"
+        parts = [f"<prototypes {self.n_classes} x {self.dimension}, {where}>"]
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name)
+            if name in self.array_parameters:
+                if name != "prototypes" and value is not None:
+                    parts.append(f"{name}=<{len(value[1])} samples>")
+            elif value != parameter.default:
+                parts.append(f"{name}={value!r}")
+        return f"{type(self).__name__}({', '.join(parts)}, n_seen={self.n_seen})"
+
+    def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
+        single = len(getattr(features, "shape", ())) == 1
+        matrix = features[None, :] if single else features
+        # The whole input is checked before anything is learned: a bad row leaves the state as it was.
+        check_matrix("features", matrix, columns=self.dimension)
+        home, caller = Home.of(self.prototypes), Home.of(matrix)
+        precision = "float64" if matrix.dtype == caller.xp.float64 else "float32"
+        rows = Rows(matrix, home, getattr(home.xp, self.computes_in or precision))
+        answer = home.zeros((len(rows), self.n_classes), getattr(home.xp, precision))
+        for block, scores in self._adapt_scores(rows) if learn else self._predict_blocks(rows):
+            answer[block] = home.bring(self._probabilities(scores) if probabilities else scores, answer.dtype)
+        answer = caller.bring(answer, getattr(caller.xp, precision))
+        return answer[0] if single else answer
+
+    def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+        return ((block, self._predict_scores(x)) for block, x in rows.blocks(PREDICT_ROWS))
+
+
+def _copied(value: Any) -> Any:
+    """Arrays (also inside a pair) copied, everything else as it is."""
+    if isinstance(value, tuple) and any(hasattr(item, "shape") for item in value):
+        return tuple(_copied(item) for item in value)
+    return Home.of(value).copy(value) if hasattr(value, "shape") else value

@@ -1,0 +1,118 @@
+"""Saved methods: one safetensors file of arrays with a versioned JSON header. Never pickle: a state is data, not code.
+
+The header says what is inside (method, parameters, class count, dimension, dtype, library, schema version) so that a
+file can be inspected, refused with a reason, or read years later.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from zeroshift._version import __version__
+from zeroshift.arrays import Home, to_numpy
+from zeroshift.files import FileFormatError, read_tensors, write_tensors
+
+if TYPE_CHECKING:
+    from zeroshift.method import Method
+
+    M = TypeVar("M", bound=Method)
+
+__all__ = ["STATE_SCHEMA", "load", "read_header", "save"]
+
+STATE_SCHEMA = 1
+"""Raised when a file written now could not be read by the code before."""
+
+KIND = "state"
+
+
+def save(method: Method, path: str | os.PathLike[str]) -> None:
+    arrays, values = method._state()
+    tensors = {f"state/{name}": to_numpy(array) for name, array in arrays.items()}
+    parameters: dict[str, Any] = {}
+    for name, value in method.get_params().items():
+        if name not in method.array_parameters:
+            parameters[name] = value
+        elif isinstance(value, tuple):
+            tensors |= {f"parameter/{name}/{i}": to_numpy(item) for i, item in enumerate(value)}
+        elif value is not None:
+            tensors[f"parameter/{name}"] = to_numpy(value)
+    home = Home.of(method.prototypes)
+    header = {
+        "kind": KIND,
+        "schema": STATE_SCHEMA,
+        "zeroshift": __version__,
+        "method": method.name,
+        "parameters": parameters,
+        "values": {**values, "n_seen": method.n_seen},
+        "classes": method.n_classes,
+        "dimension": method.dimension,
+        "dtype": str(to_numpy(method.prototypes).dtype),
+        "library": home.library,
+        "device": str(home.device),
+    }
+    write_tensors(path, tensors, header)
+
+
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a state file says of itself."""
+    return read_tensors(path, kind=KIND, schema=STATE_SCHEMA)[1]
+
+
+def load(
+    cls: type[M],
+    path: str | os.PathLike[str],
+    *,
+    library: str | None,
+    device: str | None,
+    changes: Mapping[str, Any],
+) -> M:
+    tensors, header = read_tensors(path, kind=KIND, schema=STATE_SCHEMA)
+    if header["method"] != cls.name:
+        raise FileFormatError(
+            f"{path} holds the state of the method {header['method']!r}, not of {cls.name!r} ({cls.__name__}). "
+            "Fix: zeroshift.methods.load(path) picks the right class."
+        )
+    for name in changes:
+        if name not in cls.reload_parameters:
+            allowed = ", ".join(cls.reload_parameters) or "none"
+            raise TypeError(
+                f"{name} cannot be changed when a {cls.__name__} is loaded (allowed: {allowed}): "
+                "the saved state was learned with the saved value."
+            )
+    home = _home(path, library or header["library"], device or (header["device"] if library is None else "cpu"))
+    at_home = {name: home.xp.asarray(array, device=home.device, copy=True) for name, array in tensors.items()}
+    arrays: dict[str, Any] = {}
+    state: dict[str, Any] = {}
+    for name in sorted(at_home):
+        group, _, rest = name.partition("/")
+        if group == "state":
+            state[rest] = at_home[name]
+        elif "/" in rest:
+            arrays[rest.split("/")[0]] = (*arrays.get(rest.split("/")[0], ()), at_home[name])
+        else:
+            arrays[rest] = at_home[name]
+    method = cls(**arrays, **{**header["parameters"], **changes})
+    method.n_seen = header["values"]["n_seen"]
+    method._restore(state, header["values"])
+    return method
+
+
+def _home(path: str | os.PathLike[str], library: str, device: str) -> Home:
+    if library not in ("numpy", "torch"):
+        raise ValueError(f"library must be 'numpy' or 'torch'; got {library!r}.")
+    try:
+        xp = importlib.import_module(f"array_api_compat.{library}")
+    except ImportError as error:
+        raise ImportError(
+            f"{path} was saved from torch, which is not installed. Fix: pip install 'zeroshift[torch]', "
+            "or load it into NumPy with library='numpy'."
+        ) from error
+    try:
+        return Home.of(xp.zeros(1, device=device))
+    except (RuntimeError, ValueError, AssertionError) as error:
+        raise ValueError(
+            f"the device {device!r} is not available for {library} ({error}). Fix: pass device='cpu'."
+        ) from error

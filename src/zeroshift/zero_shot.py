@@ -1,0 +1,72 @@
+"""Posterior and confidence of a zero-shot classifier (Eq. 1 and 2 of the ADAPT paper), as pure functions."""
+
+from __future__ import annotations
+
+from zeroshift.arrays import Array, Home, namespace
+
+__all__ = ["confidence", "log_posterior", "log_softmax", "logits", "posterior", "pseudo_class", "softmax"]
+
+TIE = 1e-9
+"""Log-posteriors this close are tied: equal prototypes can leave a matrix product a rounding error apart."""
+
+
+def log_softmax(scores: Array) -> Array:
+    """Logarithm of the softmax over the last axis; finite for any finite scores."""
+    xp = namespace(scores)
+    shifted = scores - xp.max(scores, axis=-1, keepdims=True)
+    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
+
+
+def softmax(scores: Array) -> Array:
+    return namespace(scores).exp(log_softmax(scores))
+
+
+def logits(features: Array, prototypes: Array, logit_scale: float) -> Array:
+    """s t_k.x for every row and class. Half precision is computed, and answered, in float32.
+
+    >>> import numpy as np
+    >>> logits(np.array([[0.8, 0.6]]), np.eye(2), 5.0)
+    array([[4., 3.]])
+    """
+    features = Home.of(features).bring(features)
+    prototypes = Home.of(features).bring(prototypes, features.dtype)
+    return logit_scale * (features @ prototypes.T)
+
+
+def log_posterior(features: Array, prototypes: Array, logit_scale: float) -> Array:
+    return log_softmax(logits(features, prototypes, logit_scale))
+
+
+def posterior(features: Array, prototypes: Array, logit_scale: float) -> Array:
+    """Class probabilities of the zero-shot classifier (Eq. 1).
+
+    >>> import numpy as np
+    >>> posterior(np.array([[0.8, 0.6]]), np.eye(2), 5.0).round(6)
+    array([[0.731059, 0.268941]])
+    """
+    return namespace(features).exp(log_posterior(features, prototypes, logit_scale))
+
+
+def confidence(log_posterior: Array) -> Array:
+    """Negative entropy of each row (Eq. 2), from logarithms so that it is never NaN: 0 is certain, -log K is a guess.
+
+    >>> import numpy as np
+    >>> confidence(np.log(np.array([[0.731059, 0.268941]]))).round(4)
+    array([-0.5822])
+    """
+    xp = namespace(log_posterior)
+    return xp.sum(xp.exp(log_posterior) * log_posterior, axis=-1)
+
+
+def pseudo_class(log_posterior: Array) -> Array:
+    """The most probable class of each row, the first on a tie, in whatever order a library's products round.
+
+    >>> import numpy as np
+    >>> pseudo_class(np.log(np.array([[0.2, 0.4, 0.4]])))
+    array([1])
+    """
+    xp = namespace(log_posterior)
+    classes = log_posterior.shape[-1]
+    columns = xp.arange(classes, device=Home.of(log_posterior).device)
+    tied = log_posterior >= xp.max(log_posterior, axis=-1, keepdims=True) - TIE
+    return xp.min(xp.where(tied, columns, classes), axis=-1)
