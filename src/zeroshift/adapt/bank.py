@@ -1,0 +1,173 @@
+"""The knowledge bank: for every class, the few samples the zero-shot classifier was surest of.
+
+What enters depends on the zero-shot posterior alone, never on the adapted prediction, so the life of the bank can be
+known ahead of any prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from zeroshift.adapt.statistics import bank_scatter, bank_sums, bank_term
+from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.zero_shot import confidence, pseudo_class
+
+__all__ = ["KnowledgeBank"]
+
+FIRST_SLOTS = 4
+"""Slots a class starts with; they double as samples come, up to the capacity."""
+
+
+class KnowledgeBank:
+    """Samples, their own-class probability and their confidence, in slots of K equally wide rows.
+
+    The first `pinned` slots of a class hold labelled support samples, which are never evicted; the `capacity` slots
+    behind them are filled in order, then the entry of lowest confidence (the first on a tie) gives way in place to a
+    strictly surer sample. Unused slots are all zero, which lets every sum run over them.
+    """
+
+    def __init__(self, home: Home, classes: int, dimension: int, capacity: int) -> None:
+        self.capacity = capacity
+        self._home = home
+        self._allocate(classes, dimension, pinned=0, slots=min(capacity, FIRST_SLOTS))
+        self.pinned_counts = np.zeros(classes, dtype=np.int64)
+        self.sample_counts = np.zeros(classes, dtype=np.int64)
+
+    def _allocate(self, classes: int, dimension: int, pinned: int, slots: int) -> None:
+        self.pinned = pinned
+        self.features = self._home.zeros((classes, pinned + slots, dimension))
+        self.weights = self._home.zeros((classes, pinned + slots))
+        self.confidences = self._home.zeros((classes, pinned + slots))
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Entries a class, labelled ones included."""
+        return self.pinned_counts + self.sample_counts
+
+    @property
+    def size(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def occupied(self) -> Array:
+        """1.0 for every slot in use, (K, slots)."""
+        slot = np.arange(self.features.shape[1])
+        pinned = slot < self.pinned_counts[:, None]
+        sample = (slot >= self.pinned) & (slot < self.pinned + self.sample_counts[:, None])
+        return self._home.bring((pinned | sample).astype(np.float64))
+
+    def pin(self, features: Array, labels: np.ndarray) -> None:
+        """Place labelled samples, probability 1 and the highest confidence there is, for good. Before any offer."""
+        classes, slots, dimension = self.features.shape
+        self._allocate(classes, dimension, pinned=int(np.bincount(labels).max()), slots=slots)
+        for row, k in enumerate(labels):
+            slot = self.pinned_counts[k]
+            self.features[k, slot, :] = features[row]
+            self.weights[k, slot] = 1.0
+            self.pinned_counts[k] += 1
+
+    def offer(self, features: Array, log_posterior: Array) -> bool:
+        """Offer rows in order, each to the bank of its pseudo-class; True where any entered."""
+        pseudo_classes = to_numpy(pseudo_class(log_posterior))
+        confidences = to_numpy(confidence(log_posterior))
+        entered = False
+        for row, k in enumerate(pseudo_classes):
+            slot = self._slot_for(int(k), float(confidences[row]))
+            if slot is None:
+                continue
+            self.features[k, slot, :] = features[row, :]
+            self.weights[k, slot] = self._home.xp.exp(log_posterior[row, k])
+            self.confidences[k, slot] = float(confidences[row])
+            entered = True
+        return entered
+
+    def _slot_for(self, k: int, sureness: float) -> int | None:
+        """The slot a sample of this confidence takes in class k, or None where it is not sure enough."""
+        n = int(self.sample_counts[k])
+        if n < self.capacity:
+            if self.pinned + n == self.features.shape[1]:
+                self._widen()
+            self.sample_counts[k] += 1
+            return self.pinned + n
+        if n == 0:
+            return None
+        held = to_numpy(self.confidences[k, self.pinned :])
+        lowest = int(np.argmin(held))
+        return self.pinned + lowest if sureness > held[lowest] else None
+
+    def _widen(self) -> None:
+        """Double the slots, up to the capacity: memory follows what is held, not what could be."""
+        slots = self.features.shape[1] - self.pinned
+        extra = min(2 * slots, self.capacity) - slots
+        classes, _, dimension = self.features.shape
+        xp = self._home.xp
+        self.features = xp.concat([self.features, self._home.zeros((classes, extra, dimension))], axis=1)
+        self.weights = xp.concat([self.weights, self._home.zeros((classes, extra))], axis=1)
+        self.confidences = xp.concat([self.confidences, self._home.zeros((classes, extra))], axis=1)
+
+    def prune(self, ratio: float) -> None:
+        """Drop each class's floor(ratio n) samples of lowest confidence (first on a tie); the rest keep their order."""
+        for k, n in enumerate(self.sample_counts.tolist()):
+            drop = int(ratio * n)
+            if drop == 0:
+                continue
+            held = slice(self.pinned, self.pinned + n)
+            surest = np.argsort(to_numpy(self.confidences[k, held]), kind="stable")[drop:]
+            keep = self.pinned + np.sort(surest)
+            for array in (self.features, self.weights, self.confidences):
+                kept = [self._home.copy(array[k, int(slot)]) for slot in keep]
+                array[k, held] = 0.0
+                for slot, entry in enumerate(kept, start=self.pinned):
+                    array[k, slot] = entry
+            self.sample_counts[k] = n - drop
+
+    def fill(self, features: Array, classes: np.ndarray, ranks: np.ndarray, weights: Array, confidences: Array) -> None:
+        """Place chosen samples at once: row i becomes sample number `ranks[i]` of class `classes[i]`."""
+        self.sample_counts = np.bincount(classes, minlength=len(self.sample_counts))
+        while self.features.shape[1] - self.pinned < self.sample_counts.max():
+            self._widen()
+        k = self._home.xp.asarray(classes, device=self._home.device)
+        slot = self._home.xp.asarray(self.pinned + ranks, device=self._home.device)
+        self.features[k, slot] = features
+        self.weights[k, slot] = weights
+        self.confidences[k, slot] = confidences
+
+    # What the Gaussians are estimated from.
+
+    def sums(self) -> tuple[Array, Array]:
+        return bank_sums(self.features, self.weights)
+
+    def sums_with(self, features: Array, posterior: Array) -> tuple[Array, Array]:
+        """The sums with the samples at hand counted by `posterior`; a class without a bank has nothing to refine."""
+        weighted_sum, weight = self.sums()
+        posterior = posterior * self._home.xp.astype(weight > 0, posterior.dtype)
+        return weighted_sum + posterior.T @ features, weight + self._home.xp.sum(posterior, axis=0)
+
+    def scatter(self, means: Array, *, per_class: bool = False) -> Array:
+        return bank_scatter(self.features, self.occupied, means, per_class=per_class)
+
+    def term(self, features: Array) -> Array:
+        return bank_term(features, self.features, self.weights)
+
+    # What is saved.
+
+    def arrays(self) -> dict[str, Array]:
+        """The whole content, slot by slot."""
+        xp, device = self._home.xp, self._home.device
+        return {
+            "bank_features": self.features,
+            "bank_weights": self.weights,
+            "bank_confidences": self.confidences,
+            "bank_pinned_counts": xp.asarray(self.pinned_counts, device=device),
+            "bank_sample_counts": xp.asarray(self.sample_counts, device=device),
+        }
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        self.features = arrays["bank_features"]
+        self.weights = arrays["bank_weights"]
+        self.confidences = arrays["bank_confidences"]
+        self.pinned_counts = to_numpy(arrays["bank_pinned_counts"])
+        self.sample_counts = to_numpy(arrays["bank_sample_counts"])
+        self.pinned = int(self.pinned_counts.max())

@@ -1,0 +1,114 @@
+"""What the online and the transductive ADAPT share: switches, support samples, and what can be read off them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from zeroshift.adapt.bank import KnowledgeBank
+from zeroshift.adapt.gaussians import Evidence, Gaussians, Rule
+from zeroshift.adapt.soft_counts import SoftCounts
+from zeroshift.arrays import Array, Home, check_labels, check_matrix
+from zeroshift.method import Method
+from zeroshift.parameters import Choice, Constraint, Flag, Number, Optional
+
+__all__ = ["ADAPT"]
+
+
+class ADAPT(Method):
+    """Class-conditional Gaussians with one shared covariance, refined by a knowledge bank."""
+
+    array_parameters = ("prototypes", "support")
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "logit_scale": Number(low=0, above=True),
+        "bank_size": Number(low=0, integer=True),
+        "alpha": Number(low=0, high=1),
+        "beta": Optional(Number(low=0)),
+        "use_bank_term": Flag(),
+        "update_mean": Flag(),
+        "update_covariance": Flag(),
+        "covariance": Choice(("shared", "per_class")),
+        "iterations": Number(low=1, integer=True),
+    }
+
+    logit_scale: float
+    bank_size: int
+    alpha: float
+    beta: float | None
+    use_bank_term: bool
+    update_mean: bool
+    update_covariance: bool
+    covariance: str
+    iterations: int
+    support: tuple[Array, np.ndarray] | None
+
+    _evidence: Evidence
+
+    def _validate(self) -> None:
+        if self.covariance == "per_class" and self.bank_size == 0:
+            raise ValueError(
+                "covariance='per_class' estimates one covariance a class from its bank; bank_size=0 leaves none. "
+                "Fix: bank_size of at least 1, or covariance='shared'."
+            )
+        if self.support is not None:
+            self.support = self._checked_support(self.support)
+
+    def _checked_support(self, support: Any) -> tuple[Array, np.ndarray]:
+        if not isinstance(support, (tuple, list)) or len(support) != 2:
+            raise TypeError(f"support must be None or a pair (features, labels); got {type(support).__name__}.")
+        features, labels = support
+        check_matrix("support features", features, columns=self.dimension)
+        labels = check_labels("support labels", labels, rows=features.shape[0], classes=self.n_classes)
+        home = Home.of(self.prototypes)
+        return home.copy(home.bring(features)), labels
+
+    @property
+    def means(self) -> Array:
+        """Class means (K, d), float64: the text prototypes until something was learned."""
+        return Home.of(self.prototypes).copy(self._gaussians.means)
+
+    @property
+    def precision(self) -> Array:
+        """Inverse covariance (d, d), float64; (K, d, d) with `covariance="per_class"`. The identity at the start."""
+        return Home.of(self.prototypes).copy(self._gaussians.precision)
+
+    @property
+    def bank_counts(self) -> Array:
+        """Bank entries a class (K,), labelled support samples included."""
+        home = Home.of(self.prototypes)
+        return home.xp.asarray(self._evidence.counts, device=home.device)
+
+    @property
+    def _gaussians(self) -> Gaussians:
+        raise NotImplementedError
+
+    @property
+    def _wide_prototypes(self) -> Array:
+        """Prototypes in float64, the precision of every statistic."""
+        home = Home.of(self.prototypes)
+        return home.bring(self.prototypes, home.xp.float64)
+
+    @property
+    def _rule(self) -> Rule:
+        return Rule(
+            alpha=self.alpha,
+            beta=self.beta,
+            use_bank_term=self.use_bank_term,
+            update_mean=self.update_mean,
+            update_covariance=self.update_covariance,
+            per_class=self.covariance == "per_class",
+        )
+
+    def _fresh_evidence(self) -> Evidence:
+        home = Home.of(self.prototypes)
+        evidence: Evidence
+        if self.bank_size == 0:
+            evidence = SoftCounts(home, self.n_classes, self.dimension)
+        else:
+            evidence = KnowledgeBank(home, self.n_classes, self.dimension, self.bank_size)
+        if self.support is not None:
+            features, labels = self.support
+            evidence.pin(home.bring(features, home.xp.float64), labels)
+        return evidence

@@ -1,0 +1,113 @@
+"""ADAPT's equations as pure functions: class means, scatter, ridge precision, discriminant, bank term, fusion.
+
+Shapes: K classes, d dimensions, n samples at hand, M bank slots a class (unused ones have weight 0). Everything is
+float64; the paper's equation numbers are given.
+"""
+
+from __future__ import annotations
+
+from zeroshift.arrays import Array, Home, namespace
+
+__all__ = [
+    "bank_scatter",
+    "bank_sums",
+    "bank_term",
+    "class_means",
+    "discriminant",
+    "fuse",
+    "linear_head",
+    "ridge_precision",
+    "soft_scatter",
+]
+
+ZERO_TRACE = 1e-24
+"""A mean squared deviation up to this is rounding noise of unit vectors, not spread: the covariance counts as zero."""
+
+
+def bank_sums(features: Array, weights: Array) -> tuple[Array, Array]:
+    """sum_j p_j x_j (K, d) and sum_j p_j (K,) of every class's bank (K, M, d), (K, M)."""
+    xp = namespace(features)
+    return xp.matmul(weights[:, None, :], features)[:, 0, :], xp.sum(weights, axis=1)
+
+
+def class_means(weighted_sum: Array, weight: Array, prototypes: Array, alpha: float, beta: float | None) -> Array:
+    """Eq. 9 and 12: a mu' + (1 - a) t with mu' = sum w x / sum w; a = `alpha`, or sum w / (sum w + beta). No weight: t.
+
+    >>> import numpy as np
+    >>> class_means(np.array([[1.0, 1.0], [0.0, 0.0]]), np.array([2.0, 0.0]), np.eye(2), 0.9, None)
+    array([[0.55, 0.45],
+           [0.  , 1.  ]])
+    """
+    xp = namespace(prototypes)
+    held = weight > 0
+    safe = xp.where(held, weight, xp.ones_like(weight))
+    mixing = xp.full_like(weight, alpha) if beta is None else safe / (safe + beta)
+    mixing = xp.where(held, mixing, xp.zeros_like(weight))[:, None]
+    return mixing * (weighted_sum / safe[:, None]) + (1 - mixing) * prototypes
+
+
+def bank_scatter(features: Array, occupied: Array, means: Array, *, per_class: bool = False) -> Array:
+    """Eq. 10 times N: sum over bank entries of (x - mu_k)(x - mu_k)^T, pooled (d, d) or for each class (K, d, d)."""
+    xp = namespace(features)
+    centred = (features - means[:, None, :]) * occupied[:, :, None]
+    if per_class:
+        return xp.matmul(xp.matrix_transpose(centred), centred)
+    flat = xp.reshape(centred, (-1, centred.shape[2]))
+    return flat.T @ flat
+
+
+def soft_scatter(second_moment: Array, weighted_sum: Array, weight: Array, means: Array) -> Array:
+    """sum_i sum_k y_ik (x_i - mu_k)(x_i - mu_k)^T from sum x x^T, sum y x and sum y: bank off, every sample counts."""
+    cross = means.T @ weighted_sum
+    return second_moment - cross - cross.T + means.T @ (weight[:, None] * means)
+
+
+def ridge_precision(scatter: Array, count: float) -> Array:
+    """Eq. 10: d ((N - 1) Sigma + tr(Sigma) I)^-1 with Sigma = scatter / N; the identity where there is no spread.
+
+    >>> import numpy as np
+    >>> ridge_precision(np.diag([3.0, 1.0]), 1)
+    array([[0.5, 0. ],
+           [0. , 0.5]])
+    """
+    xp = namespace(scatter)
+    home = Home.of(scatter)
+    d = scatter.shape[-1]
+    identity = xp.eye(d, dtype=scatter.dtype, device=home.device)
+    covariance = scatter / max(count, 1)
+    trace = float(xp.linalg.trace(covariance))
+    if trace <= ZERO_TRACE:
+        return identity
+    return d * xp.linalg.inv((count - 1) * covariance + trace * identity)
+
+
+def linear_head(means: Array, precision: Array) -> tuple[Array, Array]:
+    """Directions P mu_k (K, d) and offsets -1/2 mu_k^T P mu_k (K,); P is shared (d, d) or one a class (K, d, d)."""
+    xp = namespace(means)
+    directions = means @ precision if len(precision.shape) == 2 else xp.matmul(means[:, None, :], precision)[:, 0, :]
+    return directions, -0.5 * xp.sum(directions * means, axis=1)
+
+
+def discriminant(features: Array, means: Array, precision: Array) -> Array:
+    """Eq. 4: g_k = mu_k^T P x - 1/2 mu_k^T P mu_k, (n, K).
+
+    >>> import numpy as np
+    >>> discriminant(np.array([[1.0, 0.0]]), np.eye(2), 2 * np.eye(2))
+    array([[ 1., -1.]])
+    """
+    directions, offsets = linear_head(means, precision)
+    return features @ directions.T + offsets
+
+
+def bank_term(features: Array, bank_features: Array, weights: Array) -> Array:
+    """r_k = sum_{j in B_k} max(0, x.x_j) p_j, (n, K)."""
+    xp = namespace(features)
+    classes, slots, d = bank_features.shape
+    cosines = features @ xp.reshape(bank_features, (classes * slots, d)).T
+    agreeing = xp.clip(cosines, min=0.0) * xp.reshape(weights, (-1,))
+    return xp.sum(xp.reshape(agreeing, (-1, classes, slots)), axis=2)
+
+
+def fuse(log_posterior: Array, discriminants: Array, bank_terms: Array | float = 0.0) -> Array:
+    """Eq. 8 before its softmax: log y_k + g_k + r_k."""
+    return log_posterior + discriminants + bank_terms

@@ -1,0 +1,162 @@
+"""Online ADAPT against the independent transcription of the specification."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import oracle
+from streams import STREAMS
+from zeroshift import OnlineADAPT
+from zeroshift.testing import make_problem
+
+TOLERANCE = 1e-9
+
+
+def assert_equals_oracle(stream, **parameters):
+    method = OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale, engine="direct", **parameters)
+    expected = oracle.online(stream.features, stream.prototypes, logit_scale=stream.logit_scale, **parameters)
+    np.testing.assert_allclose(method.adapt(stream.features), expected.probabilities, rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(method.means, expected.means, rtol=0, atol=TOLERANCE)
+    scale = np.abs(expected.precision).max()
+    np.testing.assert_allclose(method.precision, expected.precision, rtol=0, atol=TOLERANCE * scale)
+    np.testing.assert_array_equal(method.bank_counts, expected.bank_counts)
+    return method, expected
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("bank_size", [3, 16])
+def test_every_stream(name, bank_size):
+    assert_equals_oracle(STREAMS[name](), bank_size=bank_size)
+
+
+@pytest.fixture(scope="module")
+def stream():
+    return STREAMS["small"]()
+
+
+@pytest.fixture(scope="module")
+def support():
+    problem = make_problem(5, 8, 12, seed=99)
+    labels = np.array([0, 0, 1, 3, 3, 3, 3, 4, 1, 0, 4, 4])
+    return problem.features, labels
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"alpha": 0.0},
+        {"alpha": 1.0},
+        {"alpha": 0.5, "bank_size": 1},
+        {"beta": 2.0},
+        {"beta": 0.0, "bank_size": 4},
+        {"batch_size": 7},
+        {"batch_size": 64, "bank_size": 5},
+        {"batch_size": 1000},
+        {"iterations": 2},
+        {"iterations": 30, "bank_size": 4},
+        {"iterations": 5, "batch_size": 9, "beta": 1.5},
+        {"covariance": "per_class"},
+        {"covariance": "per_class", "bank_size": 3, "iterations": 3},
+        {"prune": (20, 0.4), "bank_size": 5},
+        {"prune": (7, 1.0)},
+        {"prune": (10, 0.3), "batch_size": 4, "bank_size": 4},
+        {"bank_size": 0},
+        {"bank_size": 0, "alpha": 1.0},
+        {"bank_size": 0, "iterations": 4},
+        {"bank_size": 0, "batch_size": 5, "beta": 3.0},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("with_support", [False, True], ids=["zero-shot", "few-shot"])
+def test_every_switch(stream, support, parameters, with_support):
+    if parameters.get("bank_size") == 0:
+        # The transcription sums over every sample so far at every step: half the stream tells as much.
+        stream = stream._replace(features=stream.features[:150])
+    assert_equals_oracle(stream, **{"bank_size": 16, **parameters}, support=support if with_support else None)
+
+
+@pytest.mark.parametrize(
+    ("bank_size", "update_mean", "update_covariance"), list(itertools.product([0, 4], [False, True], [False, True]))
+)
+def test_the_eight_rows_of_table_5(stream, bank_size, update_mean, update_covariance):
+    assert_equals_oracle(stream, bank_size=bank_size, update_mean=update_mean, update_covariance=update_covariance)
+
+
+def test_bank_term_off(stream):
+    assert_equals_oracle(stream, bank_size=4, use_bank_term=False)
+
+
+def test_scores_are_those_before_the_softmax(stream):
+    method = OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale)
+    expected = oracle.online(stream.features, stream.prototypes, logit_scale=stream.logit_scale)
+    np.testing.assert_allclose(method.adapt_scores(stream.features), expected.scores, rtol=1e-9, atol=1e-9)
+
+
+def test_predict_is_steps_four_to_six(stream):
+    method, answer = assert_equals_oracle(stream, bank_size=4)
+    others = make_problem(5, 8, 50, seed=5).features
+    expected, _ = oracle.predict(others, answer, stream.prototypes, logit_scale=stream.logit_scale)
+    np.testing.assert_allclose(method.predict(others), expected, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"bank_size": 3}, {"batch_size": 6}, {"bank_size": 0}], ids=str)
+def test_a_stream_in_pieces_is_the_same_bit_for_bit(stream, parameters, tmp_path):
+    """Cut anywhere, saved and loaded in between: not one bit moves."""
+    whole = OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale, **parameters)
+    expected = whole.adapt(stream.features)
+    method = OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale, **parameters)
+    answers = []
+    for start, stop in itertools.pairwise([0, 6, 12, 48, 150, 300]):
+        answers.append(method.adapt(stream.features[start:stop]))
+        method.save(tmp_path / "state.safetensors")
+        method = OnlineADAPT.load(tmp_path / "state.safetensors", engine="direct")
+    np.testing.assert_array_equal(np.concatenate(answers), expected)
+    np.testing.assert_array_equal(method.means, whole.means)
+    np.testing.assert_array_equal(method.precision, whole.precision)
+
+
+def test_float32_answers_stay_within_single_precision(stream):
+    expected = OnlineADAPT(stream.prototypes, logit_scale=20.0).adapt(stream.features.astype(np.float32).astype(float))
+    answer = OnlineADAPT(stream.prototypes, logit_scale=20.0).adapt(stream.features.astype(np.float32))
+    assert answer.dtype == np.float32
+    np.testing.assert_allclose(answer, expected, atol=1e-7)
+
+
+class TestRefusals:
+    prototypes = np.eye(3, 8)
+
+    @pytest.mark.parametrize(
+        ("parameters", "mentions"),
+        [
+            ({"alpha": 1.5}, "alpha must be a number from 0 to 1; got 1.5"),
+            ({"bank_size": -1}, "bank_size must be an integer of at least 0; got -1"),
+            ({"bank_size": 2.5}, "bank_size must be an integer"),
+            ({"logit_scale": 0}, "logit_scale must be a number greater than 0; got 0"),
+            ({"engine": "warp"}, "engine must be one of 'auto', 'direct'; got 'warp'"),
+            ({"prune": (0, 0.5)}, "prune must be None or a pair"),
+            ({"prune": 10}, "prune must be None or a pair"),
+            ({"covariance": "per_class", "bank_size": 0}, "bank_size=0 leaves none"),
+            ({"prune": (10, 0.5), "bank_size": 0}, "prune drops bank entries"),
+            ({"support": 3}, "support must be None or a pair"),
+            ({"support": (np.eye(2, 8), [0, 3])}, "support labels row 1 is 3"),
+            ({"support": (np.eye(2, 8), [0.0, 1.0])}, "support labels must hold integers"),
+            ({"support": (np.eye(2, 7), [0, 1])}, "support features has d = 7"),
+            ({"support": (np.eye(2, 8), [0])}, "support labels must have one entry a row"),
+        ],
+        ids=lambda value: str(value)[:40],
+    )
+    def test_message(self, parameters, mentions):
+        with pytest.raises((ValueError, TypeError)) as error:
+            OnlineADAPT(self.prototypes, **parameters)
+        assert mentions in str(error.value)
+
+    def test_support_is_copied(self):
+        features, labels = np.eye(2, 8), np.array([0, 1])
+        method = OnlineADAPT(self.prototypes, support=(features, labels))
+        before = method.predict(np.eye(1, 8))
+        features[:], labels[:] = 0, 2
+        method.reset()
+        np.testing.assert_array_equal(method.predict(np.eye(1, 8)), before)
