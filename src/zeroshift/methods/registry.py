@@ -1,0 +1,131 @@
+"""Every method under its name: what it is, needs and can be given; third parties add theirs by entry point."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from zeroshift import method_file
+from zeroshift.adapt import OnlineADAPT, ReleasedOnlineADAPT, ReleasedTransductiveADAPT, TransductiveADAPT
+from zeroshift.arrays import Array
+from zeroshift.method import Method
+from zeroshift.methods.zero_shot import ZeroShot
+from zeroshift.suggest import did_you_mean
+
+__all__ = ["ENTRY_POINT_GROUP", "MethodInfo", "ParameterInfo", "create", "get", "list_methods", "load"]
+
+ENTRY_POINT_GROUP = "zeroshift.methods"
+
+BUILT_IN: tuple[type[Method], ...] = (
+    ZeroShot,
+    OnlineADAPT,
+    TransductiveADAPT,
+    ReleasedOnlineADAPT,
+    ReleasedTransductiveADAPT,
+)
+
+
+@dataclass(frozen=True)
+class ParameterInfo:
+    name: str
+    allowed: str
+    """What it may be, in words."""
+    default: Any
+    required: bool
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    name: str
+    cls: type[Method]
+    protocol: str
+    """`"online"`, `"transductive"` or `"few-shot"`."""
+    needs: tuple[str, ...]
+    summary: str
+    parameters: tuple[ParameterInfo, ...]
+
+    @classmethod
+    def of(cls, method: type[Method]) -> MethodInfo:
+        summary = " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split())
+        return cls(method.name, method, method.protocol, method.needs, summary, tuple(_parameters(method)))
+
+
+def _parameters(method: type[Method]) -> list[ParameterInfo]:
+    described = []
+    for name, parameter in inspect.signature(method).parameters.items():
+        if name == "prototypes":
+            continue
+        allowed = method.constraints[name].describe() if name in method.constraints else "None or (features, labels)"
+        required = parameter.default is inspect.Parameter.empty
+        described.append(ParameterInfo(name, allowed, None if required else parameter.default, required))
+    return described
+
+
+@cache
+def _registry() -> Mapping[str, MethodInfo]:
+    methods = {method.name: MethodInfo.of(method) for method in BUILT_IN}
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        # One broken plug-in must not take the library down with it; it is named and left out.
+        try:
+            method = entry.load()
+            if not (isinstance(method, type) and issubclass(method, Method)):
+                raise TypeError(f"{method!r} is not a subclass of zeroshift.methods.Method")
+            if method.name in methods:
+                raise ValueError(f"the name {method.name!r} is taken")
+            methods[method.name] = MethodInfo.of(method)
+        except Exception as error:
+            warnings.warn(f"the method plug-in {entry.value!r} was left out: {error}", stacklevel=2)
+    return methods
+
+
+def list_methods(protocol: str | None = None) -> list[MethodInfo]:
+    """Every registered method, or those of one protocol.
+
+    >>> [method.name for method in list_methods("transductive")]
+    ['adapt_transductive', 'adapt_released_transductive']
+    """
+    methods = _registry().values()
+    protocols = ("online", "transductive", "few-shot")
+    if protocol is not None and protocol not in protocols:
+        raise ValueError(f"protocol must be one of {', '.join(map(repr, protocols))}; got {protocol!r}.")
+    return [method for method in methods if protocol in (None, method.protocol)]
+
+
+def get(name: str) -> MethodInfo:
+    """The method registered under `name`; a near miss is answered with the name that was probably meant."""
+    methods = _registry()
+    if name in methods:
+        return methods[name]
+    raise ValueError(f"no method is called {name!r}. {did_you_mean(name, methods)}Known: {', '.join(methods)}.")
+
+
+def create(name: str, prototypes: Array, **parameters: Any) -> Method:
+    """A new method by name.
+
+    >>> import numpy as np
+    >>> create("adapt_online", np.eye(3, 8), bank_size=4)
+    OnlineADAPT(<prototypes 3 x 8, numpy>, bank_size=4, n_seen=0)
+    """
+    info = get(name)
+    known = {parameter.name: parameter for parameter in info.parameters}
+    for given in parameters:
+        if given not in known:
+            hint = did_you_mean(given, known)
+            raise TypeError(f"{name} has no parameter {given!r}. {hint}It takes: {', '.join(known)}.")
+    for parameter in info.parameters:
+        if parameter.required and parameter.name not in parameters:
+            raise TypeError(f"{name} needs {parameter.name} ({parameter.allowed}); it has no default.")
+    return info.cls(prototypes, **parameters)
+
+
+def load(
+    path: str | os.PathLike[str], *, library: str | None = None, device: str | None = None, **changes: Any
+) -> Method:
+    """A saved method of whatever class wrote the file; see `Method.load`."""
+    return get(method_file.read_header(path)["method"]).cls.load(path, library=library, device=device, **changes)

@@ -1,0 +1,83 @@
+"""The zero-shot classifier itself, in the shape of a method: the baseline every gain is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from zeroshift.arrays import Array, Home, Rows
+from zeroshift.method import Method
+from zeroshift.parameters import Constraint, Number
+from zeroshift.zero_shot import logits
+
+__all__ = ["ZeroShot"]
+
+BLOCK_ROWS = 4096
+
+
+class ZeroShot(Method):
+    """The softmax of scaled cosines between features and prototypes. It learns nothing; `adapt` only counts samples.
+
+    Parameters
+    ----------
+    prototypes : (K, d) array or tensor
+        One unit-length text embedding a class.
+    logit_scale : float
+        Scale of the logits; 100 for CLIP.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from zeroshift import ZeroShot
+    >>> ZeroShot(np.eye(2), logit_scale=5.0).predict(np.array([0.8, 0.6])).round(6)
+    array([0.731059, 0.268941])
+
+    Notes
+    -----
+    Radford et al., *Learning Transferable Visual Models From Natural Language Supervision*, 2021. Computed in the
+    features' own precision, half precision in float32.
+    """
+
+    name = "zero_shot"
+    protocol = "online"
+    constraints: ClassVar[Mapping[str, Constraint]] = {"logit_scale": Number(low=0, above=True)}
+    computes_in = None
+
+    logit_scale: float
+
+    def __init__(self, prototypes: Array, *, logit_scale: float = 100.0) -> None:
+        super().__init__(prototypes, logit_scale=logit_scale)
+
+    @property
+    def means(self) -> Array:
+        """The prototypes: what every adaptive method starts from."""
+        return Home.of(self.prototypes).copy(self.prototypes)
+
+    @property
+    def precision(self) -> Array:
+        """The identity: cosine similarity knows no covariance."""
+        home = Home.of(self.prototypes)
+        return home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device)
+
+    @property
+    def bank_counts(self) -> Array:
+        """Zeros: nothing is kept."""
+        home = Home.of(self.prototypes)
+        return home.zeros((self.n_classes,), home.xp.int64)
+
+    def _begin(self) -> None:
+        pass
+
+    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+        for block, features in rows.blocks(BLOCK_ROWS):
+            self.n_seen += features.shape[0]
+            yield block, self._predict_scores(features)
+
+    def _predict_scores(self, features: Array) -> Array:
+        return logits(features, self.prototypes, self.logit_scale)
+
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        return {}, {}
+
+    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        pass

@@ -1,0 +1,14 @@
+"""Checks every method must pass; run them over your own.
+
+>>> from zeroshift.testing import check_method
+>>> from zeroshift import ZeroShot
+>>> report = check_method(ZeroShot)
+>>> report.failed
+{}
+"""
+
+from zeroshift.testing.case import Case
+from zeroshift.testing.check import CHECKS, CheckReport, check_method, checks
+from zeroshift.testing.problems import Problem, make_problem
+
+__all__ = ["CHECKS", "Case", "CheckReport", "Problem", "check_method", "checks", "make_problem"]

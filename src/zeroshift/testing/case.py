@@ -1,0 +1,75 @@
+"""What a check is given: a method class, how to build it, and problems to try it on."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from zeroshift.arrays import Array, to_numpy
+from zeroshift.method import Method
+from zeroshift.testing.problems import Problem, make_problem
+
+__all__ = ["Case", "Check", "assert_same", "expect_error", "fingerprint"]
+
+LOGIT_SCALE = 20.0
+"""Keeps the made-up posteriors unsure."""
+
+
+@dataclass(frozen=True)
+class Case:
+    cls: type[Method]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def create(self, prototypes: Array, **changes: Any) -> Method:
+        parameters = {**self.cls.example_parameters, **self.parameters, **changes}
+        if "logit_scale" in self.cls.parameter_names():
+            parameters.setdefault("logit_scale", LOGIT_SCALE)
+        return self.cls(prototypes, **parameters)
+
+    def problem(self, **geometry: Any) -> Problem:
+        return make_problem(**geometry)
+
+
+Check = Callable[[Case], None]
+
+
+def assert_same(actual: Array, expected: Array, what: str, *, tolerance: float = 0.0) -> None:
+    """Equal shape and values; bit for bit unless a tolerance is given."""
+    actual, expected = to_numpy(actual), to_numpy(expected)
+    assert actual.shape == expected.shape, f"{what}: shape {actual.shape} instead of {expected.shape}"
+    worst = float(np.max(np.abs(actual.astype(np.float64) - expected.astype(np.float64)), initial=0.0))
+    assert worst <= tolerance, f"{what}: differs by {worst:.3g}, allowed {tolerance:.3g}"
+
+
+def expect_error(call: Callable[[], Any], *mentions: str, what: str) -> None:
+    """The call must raise ValueError or TypeError, and the message must mention every given word."""
+    try:
+        call()
+    except (ValueError, TypeError) as error:
+        message = str(error)
+        missing = [word for word in mentions if word not in message]
+        assert not missing, f"{what}: the message does not mention {missing}: {message!r}"
+    else:
+        raise AssertionError(f"{what}: accepted without an error")
+
+
+def fingerprint(value: Any, _seen: frozenset[int] = frozenset()) -> Any:
+    """Every byte reachable from a method, as something that can be compared: purity means this does not change."""
+    if id(value) in _seen:
+        return "cycle"
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    seen = _seen | {id(value)}
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return (str(value.dtype), tuple(value.shape), to_numpy(value).tobytes())
+    if isinstance(value, Mapping):
+        return {str(key): fingerprint(item, seen) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [fingerprint(item, seen) for item in value]
+    if hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
+        return {key: fingerprint(item, seen) for key, item in vars(value).items()}
+    return repr(value)

@@ -1,0 +1,69 @@
+"""`check_method`: run every common check over one method and say what held, what failed and what was declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from zeroshift.method import Method
+from zeroshift.testing import contract, edges, inputs, libraries, persistence, symmetry
+from zeroshift.testing.case import Case, Check
+
+__all__ = ["CHECKS", "CheckReport", "check_method", "checks"]
+
+CHECKS: Mapping[str, Check] = {
+    check.__name__: check
+    for room in (contract, inputs, symmetry, edges, libraries, persistence)
+    for check in room.CHECKS
+}
+"""Every check by name. A check takes a `Case` and raises AssertionError where the method breaks its promise."""
+
+
+@dataclass
+class CheckReport:
+    passed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    declared: dict[str, str] = field(default_factory=dict)
+    """Checks the method declares it cannot satisfy, with its reason."""
+
+
+def checks(
+    method: type[Method], parameters: Mapping[str, Any] | None = None
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """(name, call) for every check that applies to a method: what a test runner parametrises over."""
+    case = Case(method, parameters or {})
+    for name in method.check_exceptions:
+        if name not in CHECKS:
+            raise ValueError(f"{method.__name__}.check_exceptions names {name!r}, which is no check.")
+    for name, check in CHECKS.items():
+        if name not in method.check_exceptions:
+            yield name, partial(check, case)
+
+
+def check_method(method: type[Method], *, parameters: Mapping[str, Any] | None = None) -> CheckReport:
+    """Run every check over `method`, built with `parameters`; AssertionError lists those that failed.
+
+    A method that cannot keep a promise says so, with the reason, in its class attribute `check_exceptions`. An
+    exception that is not needed any more is a failure too: the declaration would be untrue.
+    """
+    report = CheckReport(declared=dict(method.check_exceptions))
+    for name, call in checks(method, parameters):
+        try:
+            call()
+        except Exception as error:
+            report.failed[name] = f"{type(error).__name__}: {error}"
+        else:
+            report.passed.append(name)
+    case = Case(method, parameters or {})
+    for name in method.check_exceptions:
+        try:
+            CHECKS[name](case)
+        except Exception:
+            continue
+        report.failed[name] = "declared in check_exceptions, but it passes: remove the declaration"
+    if report.failed:
+        lines = "\n".join(f"  {name}: {reason}" for name, reason in report.failed.items())
+        raise AssertionError(f"{method.__name__} fails {len(report.failed)} of {len(CHECKS)} checks:\n{lines}")
+    return report

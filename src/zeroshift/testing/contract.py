@@ -1,0 +1,221 @@
+"""Checks of the shape every method has: its constructor, its parameters, its answers."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from zeroshift import parameters as kinds
+from zeroshift.arrays import Home, to_numpy
+from zeroshift.testing.case import Case, assert_same, expect_error, fingerprint
+from zeroshift.zero_shot import posterior
+
+__all__ = ["CHECKS"]
+
+ZERO_SHOT_TOLERANCE = 1e-12
+
+
+def constructor_stores_its_parameters(case: Case) -> None:
+    """Every parameter can be read under its own name, as it was given."""
+    method = case.create(case.problem().prototypes)
+    assert_same(method.prototypes, case.problem().prototypes, "prototypes as stored")
+    for name, value in method.get_params().items():
+        assert hasattr(method, name), f"the constructor takes {name!r} but no attribute has that name"
+        if name not in method.array_parameters:
+            assert getattr(method, name) == value, f"get_params()[{name!r}] is not the attribute {name!r}"
+    assert method.n_seen == 0, "n_seen must be 0 before any sample"
+
+
+def constructor_refuses_bad_parameters(case: Case) -> None:
+    """Each constraint is enforced at once, with a message that names the parameter."""
+    prototypes = case.problem().prototypes
+    for name in case.cls.parameter_names():
+        if name in case.cls.array_parameters:
+            continue
+        assert name in case.cls.constraints, f"the parameter {name!r} has no entry in `constraints`"
+        for bad in _outside(case.cls.constraints[name]):
+            expect_error(partial(case.create, prototypes, **{name: bad}), name, what=f"{name}={bad!r}")
+
+
+def _outside(constraint: kinds.Constraint) -> list[Any]:
+    """Values a constraint must refuse."""
+    match constraint:
+        case kinds.Optional(inner):
+            return [value for value in _outside(inner) if value is not None]
+        case kinds.Number(low, high):
+            outside = [float("nan"), float("inf"), "0.5", None, True, [1]]
+            outside += [low - 1] if np.isfinite(low) else []
+            outside += [high + 1] if np.isfinite(high) else []
+            return outside + ([2.5] if constraint.integer else [])
+        case kinds.Flag():
+            return [1, None, "yes"]
+        case kinds.Choice():
+            return ["no such choice", None, 1]
+        case kinds.Pair(first, second):
+            return [3, (1,), *[(bad, 1) for bad in _outside(first)], *[(1, bad) for bad in _outside(second)]]
+        case _:
+            return []
+
+
+def constructor_refuses_bad_prototypes(case: Case) -> None:
+    prototypes = case.problem().prototypes
+    broken = prototypes.copy()
+    broken[2, 0] = np.nan
+    zero = prototypes.copy()
+    zero[3] = 0
+    expect_error(partial(case.create, broken), "prototypes", "row 2", "NaN", what="NaN prototype")
+    expect_error(partial(case.create, zero), "prototypes", "row 3", "zero", what="zero prototype")
+    expect_error(partial(case.create, 3 * prototypes), "prototypes", "row 0", "normalize", what="long prototypes")
+    expect_error(partial(case.create, prototypes[0]), "prototypes", "two dimensions", what="one-dimensional prototypes")
+    expect_error(partial(case.create, prototypes[:0]), "prototypes", "empty", what="no prototypes")
+    expect_error(partial(case.create, np.eye(3, dtype=int)), "prototypes", "int", what="integer prototypes")
+    expect_error(partial(case.create, prototypes.tolist()), "prototypes", "list", what="a list of prototypes")
+
+
+def parameters_round_trip(case: Case) -> None:
+    """`type(m)(**m.get_params())` is the same method."""
+    problem = case.problem()
+    method = case.create(problem.prototypes)
+    again = type(method)(**method.get_params())
+    assert fingerprint(method) == fingerprint(again), "the rebuilt method differs"
+    assert_same(again.adapt(problem.features), method.adapt(problem.features), "answers of the rebuilt method")
+
+
+def clone_is_fresh_and_independent(case: Case) -> None:
+    problem = case.problem()
+    method = case.create(problem.prototypes)
+    method.adapt(problem.features)
+    before = fingerprint(method)
+    clone = method.clone()
+    assert clone.n_seen == 0, "a clone must have learned nothing"
+    assert fingerprint(clone.get_params()) == fingerprint(method.get_params()), "a clone must have the same parameters"
+    clone.adapt(problem.features[:5])
+    assert fingerprint(method) == before, "using the clone changed the original"
+
+
+def repr_is_useful(case: Case) -> None:
+    problem = case.problem()
+    method = case.create(problem.prototypes)
+    text = repr(method)
+    for part in (type(method).__name__, f"{method.n_classes} x {method.dimension}", "n_seen=0"):
+        assert part in text, f"repr does not say {part!r}: {text}"
+    assert len(text) < 500, "repr is too long to read"
+
+
+def docstring_has_an_example(case: Case) -> None:
+    text = inspect.getdoc(case.cls) or ""
+    assert ">>>" in text, "the class docstring has no runnable example"
+    for name in case.cls.parameter_names():
+        assert name in text, f"the class docstring does not mention the parameter {name!r}"
+
+
+def labels_are_accepted_nowhere(case: Case) -> None:
+    """No labels of the data adapted to: `support`, labelled samples the user brings, is the only exception."""
+    for call in ("adapt", "adapt_scores", "predict", "predict_scores"):
+        arguments = list(inspect.signature(getattr(case.cls, call)).parameters)
+        assert arguments == ["self", "features"], f"{call} takes {arguments[1:]}, it may take features only"
+    suspicious = {"labels", "label", "targets", "target", "y", "y_true", "truth"}
+    taken = suspicious & set(case.cls.parameter_names())
+    assert not taken, f"the constructor takes labels: {sorted(taken)}"
+
+
+def answers_are_probabilities(case: Case) -> None:
+    problem = case.problem()
+    method = case.create(problem.prototypes)
+    for what, answer in (("adapt", method.adapt(problem.features)), ("predict", method.predict(problem.features))):
+        assert answer.shape == (len(problem.features), len(problem.prototypes)), f"{what}: shape {answer.shape}"
+        assert np.isfinite(answer).all(), f"{what}: not finite"
+        assert (answer >= 0).all(), f"{what}: negative probabilities"
+        assert_same(answer.sum(axis=1), np.ones(len(answer)), f"{what}: row sums", tolerance=1e-9)
+    scores = case.create(problem.prototypes).adapt_scores(problem.features)
+    assert (scores.argmax(axis=1) == case.create(problem.prototypes).adapt(problem.features).argmax(axis=1)).all(), (
+        "adapt_scores and adapt disagree about the predicted class"
+    )
+
+
+def one_sample_may_come_without_its_axis(case: Case) -> None:
+    problem = case.problem()
+    one, row = case.create(problem.prototypes), case.create(problem.prototypes)
+    for x in problem.features[:5]:
+        answer = one.adapt(x)
+        assert answer.shape == (len(problem.prototypes),), f"adapt((d,)) gave shape {answer.shape}"
+        assert_same(answer, row.adapt(x[None, :])[0], "adapt((d,)) against adapt((1, d))")
+    assert_same(one.predict(problem.features[7]), one.predict(problem.features[7:8])[0], "predict((d,))")
+
+
+def predict_before_adapt_is_zero_shot(case: Case) -> None:
+    problem = case.problem()
+    method = case.create(problem.prototypes)
+    scale = getattr(method, "logit_scale", 100.0)
+    expected = posterior(problem.features, problem.prototypes, scale)
+    assert_same(method.predict(problem.features), expected, "predict", tolerance=ZERO_SHOT_TOLERANCE)
+
+
+def predict_is_pure(case: Case) -> None:
+    """Not one reachable byte changes, caches included."""
+    problem = case.problem()
+    method = case.create(problem.prototypes)
+    for stage in ("before adapt", "after adapt"):
+        before = fingerprint(method)
+        method.predict(problem.features)
+        method.predict_scores(problem.features[0])
+        assert fingerprint(method) == before, f"predict changed the method {stage}"
+        method.adapt(problem.features)
+
+
+def same_inputs_same_bits(case: Case) -> None:
+    problem = case.problem()
+    first = case.create(problem.prototypes).adapt(problem.features)
+    second = case.create(problem.prototypes).adapt(problem.features.copy())
+    assert_same(first, second, "two runs on the same input")
+
+
+def reset_forgets(case: Case) -> None:
+    problem = case.problem()
+    method = case.create(problem.prototypes)
+    fresh = fingerprint(method)
+    first = method.adapt(problem.features)
+    method.reset()
+    assert fingerprint(method) == fresh, "reset leaves something behind"
+    assert_same(method.adapt(problem.features), first, "adapt after reset")
+
+
+def state_can_be_read(case: Case) -> None:
+    """`means`, `precision`, `bank_counts` and `n_seen`, where a method has them, have their shapes and do not alias."""
+    problem = case.problem()
+    method = case.create(problem.prototypes)
+    method.adapt(problem.features)
+    assert method.n_seen == len(problem.features), f"n_seen is {method.n_seen} after {len(problem.features)} samples"
+    k, d = problem.prototypes.shape
+    before = fingerprint(method)
+    for name, shapes in (("means", [(k, d)]), ("precision", [(d, d), (k, d, d)]), ("bank_counts", [(k,)])):
+        value = getattr(method, name, None)
+        if value is None:
+            continue
+        assert tuple(value.shape) in shapes, f"{name} has shape {tuple(value.shape)}"
+        assert Home.of(value) == Home.of(method.prototypes), f"{name} is not where the prototypes are"
+        assert np.isfinite(to_numpy(value)).all(), f"{name} is not finite"
+        value[...] = -1
+    assert fingerprint(method) == before, "writing into what a property returned changed the method"
+
+
+CHECKS = (
+    constructor_stores_its_parameters,
+    constructor_refuses_bad_parameters,
+    constructor_refuses_bad_prototypes,
+    parameters_round_trip,
+    clone_is_fresh_and_independent,
+    repr_is_useful,
+    docstring_has_an_example,
+    labels_are_accepted_nowhere,
+    answers_are_probabilities,
+    one_sample_may_come_without_its_axis,
+    predict_before_adapt_is_zero_shot,
+    predict_is_pure,
+    same_inputs_same_bits,
+    reset_forgets,
+    state_can_be_read,
+)

@@ -1,0 +1,100 @@
+"""Checks across array libraries and precisions: same numbers, answered in the caller's own library."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+import numpy as np
+
+from zeroshift.testing.case import Case, assert_same, fingerprint
+
+__all__ = ["CHECKS"]
+
+
+def _torch() -> Any:
+    """The torch module, or None where it is not installed; zeroshift itself never imports it."""
+    return importlib.import_module("torch") if importlib.util.find_spec("torch") else None
+
+
+def numpy_precisions(case: Case) -> None:
+    """float64 answers float64; float32 and float16 answer float32, close to the same numbers in float64."""
+    problem = case.problem()
+    for dtype, answer_dtype, tolerance in ((np.float32, np.float32, 1e-4), (np.float16, np.float32, 1e-4)):
+        features = problem.features.astype(dtype)
+        answer = case.create(problem.prototypes).adapt(features)
+        assert answer.dtype == answer_dtype, f"{dtype.__name__} features gave {answer.dtype}"
+        expected = case.create(problem.prototypes).adapt(features.astype(np.float64))
+        assert expected.dtype == np.float64, f"float64 features gave {expected.dtype}"
+        assert_same(answer, expected, f"{dtype.__name__} features", tolerance=tolerance)
+
+
+def torch_equals_numpy(case: Case) -> None:
+    torch = _torch()
+    if torch is None:
+        return
+    problem = case.problem(samples=120)
+    features, prototypes = torch.tensor(problem.features), torch.tensor(problem.prototypes)
+    reference, method = case.create(problem.prototypes), case.create(prototypes)
+    expected = reference.adapt(problem.features)
+    answer = method.adapt(features)
+    assert isinstance(answer, torch.Tensor), f"torch features gave {type(answer).__name__}"
+    assert answer.dtype == torch.float64, f"float64 features gave {answer.dtype}"
+    assert answer.device == features.device, f"features on {features.device} gave an answer on {answer.device}"
+    assert_same(answer, expected, "torch against numpy", tolerance=1e-9)
+    assert_same(method.predict(features[0]), reference.predict(problem.features[0]), "predict", tolerance=1e-9)
+
+
+def torch_half_precision(case: Case) -> None:
+    torch = _torch()
+    if torch is None:
+        return
+    problem = case.problem()
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        features = torch.tensor(problem.features).to(dtype)
+        method = case.create(torch.tensor(problem.prototypes, dtype=torch.float32).to(dtype))
+        answer = method.adapt(features)
+        assert answer.dtype == torch.float32, f"{dtype} features gave {answer.dtype}"
+        wide = case.create(method.prototypes.to(torch.float64)).adapt(features.to(torch.float64))
+        assert_same(answer, wide, f"{dtype} features", tolerance=1e-4)
+
+
+def torch_gradients_are_left_alone(case: Case) -> None:
+    torch = _torch()
+    if torch is None:
+        return
+    problem = case.problem()
+    features = torch.tensor(problem.features, requires_grad=True)
+    answer = case.create(torch.tensor(problem.prototypes, requires_grad=True)).adapt(features)
+    assert not answer.requires_grad, "the answer carries a gradient graph"
+
+
+def libraries_may_be_mixed(case: Case) -> None:
+    """The state lives where the prototypes are; the answer comes back where the features are."""
+    torch = _torch()
+    if torch is None:
+        return
+    problem = case.problem()
+    expected = case.create(problem.prototypes).adapt(problem.features)
+    answer = case.create(problem.prototypes).adapt(torch.tensor(problem.features))
+    assert isinstance(answer, torch.Tensor), "torch features, numpy prototypes: the answer is not a tensor"
+    assert_same(answer, expected, "torch features, numpy prototypes", tolerance=1e-9)
+    method = case.create(torch.tensor(problem.prototypes))
+    features = problem.features.copy()
+    features.flags.writeable = False
+    answer = method.adapt(features)
+    assert isinstance(answer, np.ndarray), "numpy features, torch prototypes: the answer is not an array"
+    assert_same(answer, expected, "numpy features, torch prototypes", tolerance=1e-9)
+    before = fingerprint(method)
+    answer[:] = 0
+    assert fingerprint(method) == before, "the answer aliases the state"
+
+
+CHECKS = (
+    numpy_precisions,
+    torch_equals_numpy,
+    torch_half_precision,
+    torch_gradients_are_left_alone,
+    libraries_may_be_mixed,
+)

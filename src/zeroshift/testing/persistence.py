@@ -1,0 +1,95 @@
+"""Checks of state over time: saved and taken up again bit for bit, and never growing without bound."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from zeroshift.files import read_tensors
+from zeroshift.method import Method
+from zeroshift.method_file import STATE_SCHEMA, read_header
+from zeroshift.testing.case import Case, assert_same, expect_error, fingerprint
+
+__all__ = ["CHECKS"]
+
+
+def saved_and_continued_bit_for_bit(case: Case) -> None:
+    problem = case.problem(samples=100, seed=6)
+    uninterrupted = case.create(problem.prototypes)
+    first = case.create(problem.prototypes)
+    size = getattr(first, "batch_size", 1)
+    cut = 40 // size * size or size
+    uninterrupted.adapt(problem.features[:cut])
+    first.adapt(problem.features[:cut])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.safetensors"
+        before = fingerprint(first)
+        first.save(path)
+        assert fingerprint(first) == before, "save changed the method"
+        second = case.cls.load(path)
+        assert [entry.name for entry in Path(folder).iterdir()] == [path.name], "save left other files behind"
+    assert fingerprint(second.get_params()) == fingerprint(first.get_params()), "parameters of the loaded method"
+    assert second.n_seen == first.n_seen, "n_seen of the loaded method"
+    assert_same(second.predict(problem.features), first.predict(problem.features), "predict after load")
+    rest = problem.features[cut:]
+    assert_same(second.adapt(rest), uninterrupted.adapt(rest), "the stream taken up after load")
+    assert_same(second.predict(rest), uninterrupted.predict(rest), "predict at the end")
+
+
+def state_file_says_what_it_is(case: Case) -> None:
+    problem = case.problem()
+    method = case.create(problem.prototypes)
+    method.adapt(problem.features)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.safetensors"
+        method.save(path)
+        header = read_header(path)
+        assert header["method"] == case.cls.name, "the header names another method"
+        assert (header["classes"], header["dimension"]) == problem.prototypes.shape, "class count and dimension"
+        for key in ("schema", "parameters", "dtype", "library", "zeroshift"):
+            assert key in header, f"the header has no {key!r}"
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        expect_error(partial(case.cls.load, path), str(path), what="a truncated state file")
+
+
+def deep_copy_keeps_what_was_learned(case: Case) -> None:
+    problem = case.problem()
+    method = case.create(problem.prototypes)
+    method.adapt(problem.features[:40])
+    twin = copy.deepcopy(method)
+    before = fingerprint(method)
+    answer = twin.adapt(problem.features[40:])
+    assert fingerprint(method) == before, "adapting a deep copy changed the original"
+    assert_same(method.adapt(problem.features[40:]), answer, "a deep copy goes on differently")
+
+
+def memory_is_bounded(case: Case) -> None:
+    """A long stream must not grow the state once it has settled."""
+    problem = case.problem(classes=3, dimension=8, samples=600, seed=7)
+    method = case.create(problem.prototypes)
+    sizes = []
+    for part in np.array_split(problem.features, 3):
+        method.adapt(part)
+        sizes.append(_state_bytes(method))
+    assert sizes[1] == sizes[2], f"the state grew from {sizes[1]} to {sizes[2]} bytes between samples 400 and 600"
+
+
+def _state_bytes(method: Method) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.safetensors"
+        method.save(path)
+        arrays, _ = read_tensors(path, kind="state", schema=STATE_SCHEMA)
+        return sum(array.nbytes for array in arrays.values())
+
+
+CHECKS = (
+    saved_and_continued_bit_for_bit,
+    state_file_says_what_it_is,
+    deep_copy_keeps_what_was_learned,
+    memory_is_bounded,
+)

@@ -1,0 +1,75 @@
+"""Checks of what must not matter: the order of classes, the axes of feature space, where a stream is cut."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from zeroshift.testing.case import Case, assert_same
+
+__all__ = ["CHECKS"]
+
+TOLERANCE = 1e-8
+"""Sums in another order round differently; the Gaussian scores magnify that a little."""
+
+
+def class_order_does_not_matter(case: Case) -> None:
+    problem = case.problem(classes=7, samples=120, seed=1)
+    order = np.random.default_rng(0).permutation(7)
+    expected = case.create(problem.prototypes).adapt(problem.features)[:, order]
+    actual = case.create(problem.prototypes[order]).adapt(problem.features)
+    assert_same(actual, expected, "classes in another order", tolerance=TOLERANCE)
+
+
+def axes_do_not_matter(case: Case) -> None:
+    """Turning features and prototypes together leaves every answer as it was."""
+    problem = case.problem(samples=120, seed=2)
+    rotation, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(16, 16)))
+    expected = case.create(problem.prototypes).adapt(problem.features)
+    actual = case.create(problem.prototypes @ rotation).adapt(problem.features @ rotation)
+    assert_same(actual, expected, "rotated feature space", tolerance=TOLERANCE)
+
+
+def sample_order_does_not_matter_for_a_set(case: Case) -> None:
+    if case.cls.protocol != "transductive":
+        return
+    problem = case.problem(samples=150, seed=3)
+    order = np.random.default_rng(2).permutation(150)
+    expected = case.create(problem.prototypes).adapt(problem.features)[order]
+    actual = case.create(problem.prototypes).adapt(problem.features[order])
+    assert_same(actual, expected, "samples in another order", tolerance=TOLERANCE)
+
+
+def chunks_do_not_show(case: Case) -> None:
+    if "chunk_size" not in case.cls.parameter_names():
+        return
+    problem = case.problem(samples=150, seed=4)
+    expected = case.create(problem.prototypes).adapt(problem.features)
+    for chunk_size in (1, 7, 64, 1000):
+        actual = case.create(problem.prototypes, chunk_size=chunk_size).adapt(problem.features)
+        assert_same(actual, expected, f"chunk_size={chunk_size}", tolerance=TOLERANCE)
+
+
+def calls_do_not_show_in_a_stream(case: Case) -> None:
+    """A stream handed over in pieces is the same stream, but for the last bits a taller matrix product may round."""
+    if case.cls.protocol != "online":
+        return
+    problem = case.problem(samples=90, seed=5)
+    whole = case.create(problem.prototypes)
+    expected = whole.adapt(problem.features)
+    pieces = case.create(problem.prototypes)
+    size = getattr(pieces, "batch_size", 1)
+    cuts = [0, size, 2 * size, 10 * size, len(problem.features)]
+    answers = [pieces.adapt(problem.features[a:b]) for a, b in itertools.pairwise(cuts) if a < b]
+    assert_same(np.concatenate(answers), expected, "a stream in pieces", tolerance=1e-12)
+    assert pieces.n_seen == whole.n_seen, "n_seen of a stream in pieces"
+
+
+CHECKS = (
+    class_order_does_not_matter,
+    axes_do_not_matter,
+    sample_order_does_not_matter_for_a_set,
+    chunks_do_not_show,
+    calls_do_not_show_in_a_stream,
+)

@@ -1,0 +1,120 @@
+"""The registry: what it lists, how it answers mistakes, and how third parties join."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import numpy as np
+import pytest
+
+from zeroshift import OnlineADAPT, ZeroShot, methods
+from zeroshift.methods import registry
+
+PROTOTYPES = np.eye(3, 8)
+
+
+@pytest.fixture
+def fresh_registry():
+    registry._registry.cache_clear()
+    yield
+    registry._registry.cache_clear()
+
+
+def test_the_first_methods_are_there():
+    names = [method.name for method in methods.list_methods()]
+    assert names[:5] == [
+        "zero_shot",
+        "adapt_online",
+        "adapt_transductive",
+        "adapt_released_online",
+        "adapt_released_transductive",
+    ]
+    assert {method.protocol for method in methods.list_methods()} <= {"online", "transductive", "few-shot"}
+
+
+def test_each_method_says_what_it_takes():
+    info = methods.get("adapt_online")
+    parameters = {parameter.name: parameter for parameter in info.parameters}
+    assert parameters["alpha"].default == 0.9
+    assert parameters["alpha"].allowed == "a number from 0 to 1"
+    assert not parameters["alpha"].required
+    assert info.needs == ("prototypes",)
+    assert info.summary.startswith("Adapts sample by sample")
+    scale = methods.get("adapt_released_online").parameters[0]
+    assert (scale.name, scale.required) == ("scale", True)
+
+
+def test_create():
+    method = methods.create("adapt_online", PROTOTYPES, bank_size=3)
+    assert isinstance(method, OnlineADAPT)
+    assert method.bank_size == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: methods.create("adapt_onlin", PROTOTYPES), "Did you mean 'adapt_online'?"),
+        (lambda: methods.create("qqq", PROTOTYPES), "Known: zero_shot, adapt_online"),
+        (lambda: methods.create("adapt_online", PROTOTYPES, bank=3), "Did you mean 'bank_size'?"),
+        (lambda: methods.create("adapt_released_online", PROTOTYPES), "adapt_released_online needs scale"),
+        (lambda: methods.list_methods("offline"), "protocol must be one of"),
+    ],
+)
+def test_mistakes_are_answered(call, message):
+    with pytest.raises((ValueError, TypeError)) as error:
+        call()
+    assert message in str(error.value)
+
+
+class Coin(ZeroShot):
+    """A third party's method."""
+
+    name = "coin"
+
+
+def entry_points_of(**objects):
+    class Entry:
+        def __init__(self, name, value):
+            self.name, self.value, self._object = name, f"package:{name}", value
+
+        def load(self):
+            if isinstance(self._object, Exception):
+                raise self._object
+            return self._object
+
+    return lambda group: [Entry(name, value) for name, value in objects.items()] if group == "zeroshift.methods" else []
+
+
+def test_third_parties_join_by_entry_point(monkeypatch, fresh_registry):
+    monkeypatch.setattr(registry, "entry_points", entry_points_of(coin=Coin))
+    assert isinstance(methods.create("coin", PROTOTYPES), Coin)
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (ImportError("no such module"), "no such module"),
+        (42, "not a subclass"),
+        (type("Twin", (ZeroShot,), {"name": "zero_shot"}), "taken"),
+    ],
+)
+def test_a_broken_plug_in_is_named_and_left_out(monkeypatch, fresh_registry, broken, reason):
+    monkeypatch.setattr(registry, "entry_points", entry_points_of(broken=broken, coin=Coin))
+    with pytest.warns(UserWarning, match=f"package:broken.*{reason}"):
+        names = [method.name for method in methods.list_methods()]
+    assert "coin" in names
+    assert methods.get("zero_shot").cls is ZeroShot
+
+
+def test_the_entry_point_group_is_the_documented_one():
+    assert registry.ENTRY_POINT_GROUP == "zeroshift.methods"
+    assert registry.entry_points is importlib.metadata.entry_points
+
+
+def test_load_picks_the_class(tmp_path):
+    method = OnlineADAPT(PROTOTYPES, bank_size=2)
+    method.adapt(np.eye(3, 8))
+    method.save(tmp_path / "state.safetensors")
+    loaded = methods.load(tmp_path / "state.safetensors")
+    assert type(loaded) is OnlineADAPT
+    assert loaded.n_seen == 3

@@ -1,0 +1,105 @@
+"""Saved methods: old files keep loading, wrong ones are refused, states move between libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot, methods
+from zeroshift.files import FileFormatError
+from zeroshift.method_file import read_header
+from zeroshift.testing import make_problem
+
+SAVED = sorted((Path(__file__).parent / "states").glob("schema_*/*.safetensors"))
+
+
+@pytest.mark.parametrize("path", SAVED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_states_saved_by_earlier_versions_go_on(path):
+    expected = np.load(path.with_suffix(".npz"))
+    method = methods.load(path)
+    np.testing.assert_allclose(method.predict(expected["features"]), expected["predicted"], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(method.adapt(expected["features"]), expected["adapted"], rtol=0, atol=1e-9)
+    assert method.n_seen == expected["n_seen"]
+
+
+def test_every_registered_method_has_a_saved_state():
+    assert {path.stem for path in SAVED} >= {method.name for method in methods.list_methods()}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    problem = make_problem()
+    method = OnlineADAPT(problem.prototypes, logit_scale=20.0, bank_size=3, prune=(50, 0.5))
+    method.adapt(problem.features[:40])
+    path = tmp_path / "state.safetensors"
+    method.save(path)
+    return path, method, problem
+
+
+def test_header(saved):
+    header = read_header(saved[0])
+    assert header["method"] == "adapt_online"
+    assert header["schema"] == 1
+    assert (header["classes"], header["dimension"]) == (6, 16)
+    assert header["dtype"] == "float64"
+    assert header["parameters"]["prune"] == [50, 0.5]
+    assert header["values"]["n_seen"] == 40
+
+
+def test_loaded_by_the_wrong_class(saved):
+    with pytest.raises(FileFormatError, match=r"'adapt_online', not of 'adapt_transductive'.*zeroshift.methods.load"):
+        TransductiveADAPT.load(saved[0])
+
+
+def test_only_how_to_compute_may_change(saved):
+    assert OnlineADAPT.load(saved[0], engine="direct").engine == "direct"
+    with pytest.raises(TypeError, match=r"alpha cannot be changed .*allowed: engine"):
+        OnlineADAPT.load(saved[0], alpha=0.5)
+    with pytest.raises(ValueError, match="engine must be one of"):
+        OnlineADAPT.load(saved[0], engine="warp")
+
+
+def test_a_state_moves_to_torch_and_back(saved, tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    path, method, problem = saved
+    in_torch = OnlineADAPT.load(path, library="torch")
+    assert isinstance(in_torch.means, torch.Tensor)
+    in_torch.adapt(torch.tensor(problem.features[40:60]))
+    in_torch.save(tmp_path / "torch.safetensors")
+    again = OnlineADAPT.load(tmp_path / "torch.safetensors", library="numpy")
+    method.adapt(problem.features[40:60])
+    np.testing.assert_allclose(again.adapt(problem.features[60:]), method.adapt(problem.features[60:]), atol=1e-9)
+    assert isinstance(OnlineADAPT.load(tmp_path / "torch.safetensors").means, torch.Tensor)
+
+
+def test_unknown_libraries_and_devices(saved):
+    with pytest.raises(ValueError, match="library must be 'numpy' or 'torch'; got 'jax'"):
+        OnlineADAPT.load(saved[0], library="jax")
+    pytest.importorskip("torch", reason="torch is not installed")
+    with pytest.raises(ValueError, match="the device 'cuda:77' is not available"):
+        OnlineADAPT.load(saved[0], library="torch", device="cuda:77")
+
+
+def test_saving_over_a_state_is_atomic(saved, monkeypatch):
+    """A save that dies half way leaves the state of before."""
+    path, method, problem = saved
+    before = path.read_bytes()
+    method.adapt(problem.features[40:])
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk gone")))
+    with pytest.raises(OSError, match="disk gone"):
+        method.save(path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_missing_and_foreign_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no file at"):
+        ZeroShot.load(tmp_path / "nothing")
+    from zeroshift.data import packs
+
+    features = tmp_path / "features.safetensors"
+    packs.load("cifar10").save(features)
+    with pytest.raises(FileFormatError, match="holds a zeroshift features, not a state"):
+        ZeroShot.load(features)
