@@ -1,0 +1,5 @@
+"""Data to try things on, and to measure with."""
+
+from zeroshift.data import packs
+
+__all__ = ["packs"]

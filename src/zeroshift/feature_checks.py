@@ -1,0 +1,247 @@
+"""The door of a `FeatureSet`: every part is checked here once and comes out in the form the set keeps.
+
+`normalized` stands before the door, for rows whose length is not 1 yet; the checks that follow are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, check_matrix, normalize, to_numpy
+
+__all__ = [
+    "blocks",
+    "check_view_zero",
+    "checked_class_names",
+    "checked_features",
+    "checked_indices",
+    "checked_prototypes",
+    "checked_provenance",
+    "checked_views",
+    "equal",
+    "normalized",
+    "read_only",
+]
+
+BLOCK_ENTRIES = 2**22
+"""Numbers worked on together (16 MiB of float32), so that a set larger than memory can be checked and scored."""
+
+VIEW_ZERO_DISTANCE = 0.1
+"""How far features may lie from view 0: wide enough for two runs in half precision, too narrow for another image."""
+
+
+def blocks(rows: int, width: int) -> Iterator[slice]:
+    """Slices that cover `rows` rows of `width` numbers, BLOCK_ENTRIES at a time."""
+    step = max(1, BLOCK_ENTRIES // width)
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+def equal(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether two matrices of the same shape hold the same values in the same precision."""
+    return first.dtype == second.dtype and all(
+        np.array_equal(first[rows], second[rows]) for rows in blocks(len(first), first.shape[1])
+    )
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """A view of `array` that cannot be written to; `array` itself stays as it is."""
+    view: np.ndarray = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _readable(name: str, array: Array) -> np.ndarray:
+    """A read-only NumPy view of `array` in a precision the file format has; a memory-mapped array stays one."""
+    if not hasattr(array, "shape"):
+        check_matrix(name, array)  # says in the library's one way that this is no array
+    if not isinstance(array, np.memmap):
+        array = to_numpy(array)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        raise TypeError(
+            f"{name} must be float16, float32 or float64; got {array.dtype}. Fix: {name}.astype('float64')."
+        )
+    return read_only(array)
+
+
+def normalized(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Constructor arguments with the rows of prototypes, views and features scaled to unit length, in new arrays."""
+    scaled = dict(fields)
+    prototypes = fields["prototypes"]
+    if isinstance(prototypes, Mapping):
+        scaled["prototypes"] = {
+            mode: _unit_rows(f"prototypes[{mode!r}]", matrix) for mode, matrix in prototypes.items()
+        }
+    else:
+        scaled["prototypes"] = _unit_rows("prototypes", prototypes)
+    if fields.get("views") is not None:
+        scaled["views"] = _unit_views(fields["views"])
+    if fields.get("features") is not None:
+        scaled["features"] = _unit_rows("features", fields["features"])
+    return scaled
+
+
+def _unit_rows(name: str, given: Array) -> np.ndarray:
+    """`zeroshift.normalize` in blocks, so that a memory-mapped matrix is in memory once and not several times over."""
+    matrix = _readable(name, given)
+    check_matrix(name, matrix, unit=False)
+    scaled = np.empty(matrix.shape, np.promote_types(matrix.dtype, np.float32))
+    for rows in blocks(*matrix.shape):
+        scaled[rows] = normalize(matrix[rows].astype(scaled.dtype, copy=False))
+    return scaled
+
+
+def _unit_views(given: Array) -> np.ndarray:
+    views = _readable_views(given)
+    scaled = np.empty(views.shape, np.promote_types(views.dtype, np.float32))
+    for view in range(views.shape[1]):
+        scaled[:, view] = _unit_rows(f"views[:, {view}]", views[:, view])
+    return scaled
+
+
+def checked_features(given: Array, dimension: int) -> np.ndarray:
+    """(N, d) unit rows of the prototypes' d, not copied."""
+    features = _readable("features", given)
+    check_matrix("features", features, columns=dimension)
+    return features
+
+
+def checked_prototypes(prototypes: Array | Mapping[str, Array]) -> dict[str, np.ndarray]:
+    """Copies of the (K, d) matrices, all of one shape, by prompt mode in the order of the names."""
+    by_mode = dict(prototypes) if isinstance(prototypes, Mapping) else {"default": prototypes}
+    if not by_mode:
+        raise ValueError("prototypes is an empty mapping; at least one prompt mode is needed.")
+    if not all(isinstance(mode, str) and mode for mode in by_mode):
+        raise ValueError(f"prototypes must be keyed by names of prompt modes; got the keys {list(by_mode)!r}.")
+    checked: dict[str, np.ndarray] = {}
+    for mode in sorted(by_mode):
+        name = f"prototypes[{mode!r}]" if isinstance(prototypes, Mapping) else "prototypes"
+        matrix = _readable(name, by_mode[mode])
+        check_matrix(name, matrix)
+        first = next(iter(checked), mode)
+        if checked and matrix.shape != checked[first].shape:
+            raise ValueError(
+                f"{name} has shape {matrix.shape}, but prototypes[{first!r}] has shape {checked[first].shape}. "
+                "Every prompt mode describes the same classes with the same encoder."
+            )
+        checked[mode] = read_only(np.array(matrix))
+    return checked
+
+
+def _readable_views(given: Array) -> np.ndarray:
+    views = _readable("views", given)
+    if views.ndim != 3 or 0 in views.shape:
+        raise ValueError(f"views must have three dimensions (N, V, d), none of them 0; got shape {views.shape}.")
+    if views.dtype.kind != "f":
+        raise TypeError(f"views must hold floating-point numbers; got {views.dtype}. Fix: views.astype('float32').")
+    return views
+
+
+def checked_views(given: Array, dimension: int) -> np.ndarray:
+    """(N, V, d) features of unit length and of the prototypes' d, not copied."""
+    views = _readable_views(given)
+    if views.shape[2] != dimension:
+        raise ValueError(
+            f"views has d = {views.shape[2]} (shape {views.shape}), but the prototypes have d = {dimension}. "
+            "Views and prototypes must come from the same encoder."
+        )
+    for images in blocks(len(views), views.shape[1] * dimension):
+        block = views[images].astype(np.promote_types(views.dtype, np.float32), copy=False)
+        with np.errstate(over="ignore"):
+            lengths = np.asarray(np.sqrt((block * block).sum(axis=2)))
+        wrong = ~(np.abs(lengths - 1) <= UNIT_NORM_TOLERANCE)  # this way round NaN is wrong, too
+        if wrong.any():
+            image, view = (int(index) for index in np.argwhere(wrong)[0])
+            raise ValueError(_view_fault(images.start + image, view, block[image, view], lengths[image, view]))
+    return views
+
+
+def _view_fault(image: int, view: int, values: np.ndarray, length: float) -> str:
+    where = f"views of image {image}, view {view},"
+    if np.isnan(values).any():
+        return f"{where} holds NaN. Fix: drop the image or recompute its features."
+    if not np.isfinite(length):
+        return f"{where} holds an infinite or overflowing value. Fix: drop the image or recompute its features."
+    return (
+        f"{where} has length {length:.4g}; every view must have unit length (within {UNIT_NORM_TOLERANCE:g}). "
+        "Fix: zeroshift.normalize(views.reshape(-1, d)).reshape(views.shape)."
+    )
+
+
+def check_view_zero(features: np.ndarray, views: np.ndarray) -> None:
+    """Refuse features that are not those of the plain images, which are view 0."""
+    if len(features) != len(views):
+        raise ValueError(
+            f"features has {len(features)} rows, but views has {len(views)} images; they must be the same images."
+        )
+    for rows in blocks(len(features), features.shape[1]):
+        difference = features[rows].astype(np.float32) - views[rows, 0].astype(np.float32)
+        far = (difference * difference).sum(axis=1) > VIEW_ZERO_DISTANCE**2
+        if far.any():
+            row = rows.start + int(np.argmax(far))
+            raise ValueError(
+                f"features row {row} is not view 0 of image {row} in views; view 0 is the plain image. "
+                "Fix: check that both list the same images in the same order, or leave features out."
+            )
+
+
+def checked_class_names(class_names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
+    """One name a class, all different; "class 0", "class 1", ... where there are none."""
+    if class_names is None:
+        return tuple(f"class {k}" for k in range(n_classes))
+    if isinstance(class_names, (str, bytes)):
+        raise TypeError(f"class_names must be a sequence of names; got the single string {class_names!r}.")
+    names = list(class_names)
+    for k, name in enumerate(names):
+        if not isinstance(name, str):
+            raise TypeError(f"class_names[{k}] must be a string; got {name!r}.")
+        if not name.strip():
+            raise ValueError(f"class_names[{k}] is empty; every class needs a name.")
+    if len(names) != n_classes:
+        raise ValueError(
+            f"class_names has {len(names)} names, but the prototypes have {n_classes} rows: one name a row."
+        )
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        places = "; ".join(f"{name!r} at {[k for k, other in enumerate(names) if other == name]}" for name in repeated)
+        raise ValueError(
+            f"class_names must differ from each other; repeated: {places}. Fix: merge or rename these classes."
+        )
+    return tuple(str(name) for name in names)
+
+
+def checked_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a mapping that JSON can hold."""
+    if not isinstance(provenance, Mapping):
+        raise TypeError(f"provenance must be a mapping; got {type(provenance).__name__}.")
+    try:
+        # Through JSON and back: a copy that cannot change with the caller's, in the form it will have after `load`.
+        return dict(json.loads(json.dumps(dict(provenance), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"provenance must be what JSON can hold (strings, finite numbers, lists, mappings): {error}."
+        ) from None
+
+
+def checked_indices(indices: Array | Sequence[int], rows: int) -> np.ndarray:
+    """Row numbers within `rows`, from integers or a mask."""
+    values = to_numpy(indices)
+    if values.dtype == bool:
+        if values.shape != (rows,):
+            raise ValueError(
+                f"indices as a mask must have shape ({rows},), one entry a sample; got shape {values.shape}."
+            )
+        return np.flatnonzero(values)
+    if values.ndim != 1 or (values.dtype.kind not in "iu" and values.size):
+        raise TypeError(
+            f"indices must be a vector of integers, a mask or a slice; got shape {values.shape} of {values.dtype}."
+        )
+    outside = (values < -rows) | (values >= rows)
+    if outside.any():
+        raise IndexError(
+            f"indices holds {values[np.argmax(outside)]}, but the set has {rows} samples (0 to {rows - 1})."
+        )
+    return values.astype(np.int64)
