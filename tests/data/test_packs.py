@@ -50,12 +50,13 @@ def test_list():
 
 def test_list_loads_no_features(monkeypatch):
     opened = []
+    safe_open = safetensors.safe_open
 
     class HeaderOnly:
         """safe_open without the one call that reads an array."""
 
         def __init__(self, path, framework):
-            self._context = safetensors.safe_open(path, framework=framework)
+            self._context = safe_open(path, framework=framework)
 
         def __enter__(self):
             self._handle = self._context.__enter__()
@@ -69,7 +70,7 @@ def test_list_loads_no_features(monkeypatch):
             assert name != "get_tensor"
             return getattr(self._handle, name)
 
-    monkeypatch.setattr(packs, "safe_open", HeaderOnly)
+    monkeypatch.setattr(safetensors, "safe_open", HeaderOnly)
     assert len(packs.list()) == len(opened) == len(ZERO_SHOT)
 
 

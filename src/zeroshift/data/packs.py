@@ -17,8 +17,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import safe_open
-
 from zeroshift.features import FeatureSet
 from zeroshift.files import HEADER_KEY
 from zeroshift.suggest import did_you_mean
@@ -65,6 +63,8 @@ def _files() -> builtins.list[Path]:
 
 def _info(path: Path) -> PackInfo:
     """Read from the file's header alone; the features stay on the disk."""
+    from safetensors import safe_open
+
     with safe_open(path, framework="numpy") as handle:
         shapes = {key: handle.get_slice(key).get_shape() for key in handle.keys()}  # noqa: SIM118 (not a dict)
         header = json.loads(handle.metadata()[HEADER_KEY])

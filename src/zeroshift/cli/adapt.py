@@ -1,0 +1,84 @@
+"""`zeroshift adapt`: features in, predictions out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zeroshift.cli.console import console, print_json, print_warning
+
+__all__ = ["adapt"]
+
+NPY_PANEL = "What an .npy file lacks"
+STATE_PANEL = "What was learned"
+
+
+def adapt(
+    features: Annotated[
+        str, typer.Argument(metavar="FEATURES", help="A .safetensors, .npz or .npy file, or pack:NAME.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Predictions: a .csv, .parquet or .npz file.", show_default=False)
+    ],
+    method: Annotated[
+        str | None, typer.Option("--method", "-m", help="See `zeroshift methods`.", show_default="adapt_online")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter of the method; as often as needed."),
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="Prompt mode of the prototypes.", show_default="the file's")
+    ] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale rows to unit length first.")] = False,
+    prototypes: Annotated[
+        Path | None, typer.Option(help="Text features of the classes, (K, d) .npy.", rich_help_panel=NPY_PANEL)
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="Class indices, .npy; only to count.", rich_help_panel=NPY_PANEL)
+    ] = None,
+    class_names: Annotated[
+        Path | None, typer.Option(help="Text file, one name a line.", rich_help_panel=NPY_PANEL)
+    ] = None,
+    logit_scale: Annotated[
+        float | None,
+        typer.Option(help="The encoder's temperature.", show_default="100", rich_help_panel=NPY_PANEL),
+    ] = None,
+    state_in: Annotated[
+        Path | None, typer.Option(help="Go on from this saved state.", rich_help_panel=STATE_PANEL)
+    ] = None,
+    save_state: Annotated[
+        Path | None, typer.Option(help="Save the state at the end here.", rich_help_panel=STATE_PANEL)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no table.")] = False,
+) -> None:
+    """Adapt a method to features, in order, and write its predictions beside those of zero-shot.
+
+    For example: zeroshift adapt pack:cifar10 --set bank_size=8 --out predictions.csv
+    """
+    from zeroshift.cli.adapting import run_and_write
+    from zeroshift.cli.sources import load_features
+    from zeroshift.cli.starting import Start
+    from zeroshift.cli.targets import check_targets
+    from zeroshift.report.predictions import check_format
+
+    check_format(out)
+    inputs = [Path(features), *(path for path in (prototypes, labels, class_names) if path is not None)]
+    # The state may be saved over the one it came from: that is how a stream goes on day after day.
+    check_targets([out, *([save_state] if save_state else [])], inputs=inputs, force=force)
+    check_targets([out], inputs=[state_in] if state_in else [], force=force)
+    start = Start.checked(method, settings or [], state_in)
+    beside = {"prototypes": prototypes, "labels": labels, "class_names": class_names, "logit_scale": logit_scale}
+    loaded = load_features(features, normalize=normalize, beside=beside)
+    chosen = start.method(loaded, prompt)
+    for hint in loaded.hints():
+        print_warning(f"{features}: {hint}")
+    summary = run_and_write(loaded, chosen, name=features, out=out, save_state=save_state, quiet=quiet)
+    if json:
+        print_json(summary.record())
+    elif not quiet:
+        console().print(summary.table())

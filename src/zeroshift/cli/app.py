@@ -1,0 +1,49 @@
+"""The application: its commands and what they share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zeroshift._version import __version__
+from zeroshift.cli.adapt import adapt
+from zeroshift.cli.demo import demo
+from zeroshift.cli.errors import ErrorHandlingGroup
+from zeroshift.cli.methods import methods
+from zeroshift.cli.packs import packs
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="zeroshift",
+    cls=ErrorHandlingGroup,
+    help="Keep zero-shot classifiers accurate when the data shifts: no labels, no gradients, no source data.",
+    no_args_is_help=True,
+    add_completion=False,
+    # Errors a user can mend are one line (see `errors`); what remains is a bug and deserves its plain traceback.
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"zeroshift {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+for command in (demo, adapt, methods, packs):
+    app.command()(command)
+
+
+def main() -> None:
+    app(prog_name="zeroshift")

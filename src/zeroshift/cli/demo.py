@@ -1,0 +1,86 @@
+"""`zeroshift demo`: a zero-shot classifier that gets better without labels, on features that came with the library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zeroshift.cli.console import console, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from zeroshift.evaluate import Comparison
+
+__all__ = ["demo"]
+
+REPORT = "report.html"
+
+HINT_NOTE = "The labels of the bundled packs were checked when they were made: this one is simply hard."
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("zeroshift-demo"),
+    packs: Annotated[
+        str | None, typer.Option(help="Packs, separated by commas.", show_default="all without views")
+    ] = None,
+    figures: Annotated[Path | None, typer.Option(help="Also write the figures here, as PNG and SVG.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    open_report: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = False,
+) -> None:
+    """Compare zero-shot, online and transductive ADAPT on the bundled packs; write an HTML report."""
+    from zeroshift import __version__
+    from zeroshift.cli.comparing import compare_on, load_packs
+    from zeroshift.cli.targets import check_folder
+    from zeroshift.report.figure_files import write_figures
+    from zeroshift.report.html import is_report, write_report
+    from zeroshift.report.records import comparison_record, mean_record
+    from zeroshift.report.tables import comparison_table
+
+    loaded = load_packs(packs)
+    report = out / REPORT
+    if report.exists() and not is_report(report):
+        raise FileExistsError(f"{report} exists and is not a report of zeroshift. Fix: --out another folder.")
+    for folder in (out, figures):
+        if folder is not None:
+            check_folder(folder)
+
+    human = console(stderr=json)
+    comparisons = compare_on(loaded)
+    command = "zeroshift demo" if packs is None else f"zeroshift demo --packs {','.join(loaded)}"
+    with human.status("drawing the report"):
+        write_report(report, comparisons, command=command, hint_note=HINT_NOTE)
+        drawn = write_figures(figures, comparisons) if figures is not None else []
+
+    human.print(comparison_table(comparisons))
+    _print_remarks(comparisons, human)
+    human.print(f"report: {report}", soft_wrap=True)
+    for path in drawn:
+        human.print(f"figure: {path}", soft_wrap=True)
+    if json:
+        record = {
+            "zeroshift": __version__,
+            "packs": [comparison_record(comparison) for comparison in comparisons],
+            "mean": mean_record(comparisons),
+            "report": str(report),
+            "figures": [str(path) for path in drawn],
+        }
+        print_json(record)
+    if open_report:
+        typer.launch(report.resolve().as_uri())
+
+
+def _print_remarks(comparisons: Sequence[Comparison], human: Console) -> None:
+    """Hints, losses and what the data is: the part of a demo that is easily left out."""
+    from zeroshift.report.words import losses, verdict
+
+    for comparison in comparisons:
+        for hint in comparison.features.hints():
+            human.print(f"note: {comparison.name}: {hint}. {HINT_NOTE}", style="yellow", soft_wrap=True)
+    human.print(verdict(comparisons), style="red" if losses(comparisons) else None, soft_wrap=True)
+    human.print(
+        "Accuracy in percent, gain in points. The features come from a composed dual encoder, not CLIP.", soft_wrap=True
+    )

@@ -1,0 +1,54 @@
+"""`zeroshift methods`: what there is, and what each takes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from zeroshift.cli.console import console, print_json
+from zeroshift.methods import MethodInfo, get, list_methods
+
+__all__ = ["methods"]
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show this method with its parameters.")] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="Only methods of this protocol: online, transductive or few-shot.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the methods, or one with its parameters."""
+    chosen = [get(name)] if name is not None else list_methods(protocol)
+    if name is not None and protocol is not None:
+        raise ValueError("NAME shows one method and --protocol filters the list. Fix: give one of them.")
+    if json:
+        records = [_record(method) for method in chosen]
+        print_json(records[0] if name is not None else records)
+        return
+    from zeroshift.report.tables import methods_table, parameters_table
+
+    out = console()
+    if name is None:
+        out.print(methods_table(chosen))
+        out.print("zeroshift methods NAME shows a method's parameters.", style="dim")
+        return
+    method = chosen[0]
+    out.print(f"{method.name} ({method.protocol}; needs {', '.join(method.needs)})", style="bold")
+    out.print(method.summary)
+    out.print(parameters_table(method))
+
+
+def _record(method: MethodInfo) -> dict[str, Any]:
+    return {
+        "name": method.name,
+        "class": f"{method.cls.__module__}.{method.cls.__qualname__}",
+        "protocol": method.protocol,
+        "needs": list(method.needs),
+        "summary": method.summary,
+        "parameters": [
+            {"name": p.name, "allowed": p.allowed, "required": p.required, "default": p.default}
+            for p in method.parameters
+        ],
+    }

@@ -1,0 +1,79 @@
+"""The method a command starts with: a new one, or one that goes on from a saved state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zeroshift import method_file, methods
+from zeroshift.cli.console import print_warning
+from zeroshift.cli.settings import parse_settings
+from zeroshift.features import FeatureSet
+from zeroshift.method import Method
+from zeroshift.methods import MethodInfo
+
+__all__ = ["Start"]
+
+DEFAULT_METHOD = "adapt_online"
+
+SAME_PROTOTYPES = 1e-3
+"""How far entries of one prototype may be apart: half precision rounds as much, another prompt moves them further."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What `--method`, `--set` and `--state-in` ask for, checked as far as it can be before the features are read."""
+
+    info: MethodInfo
+    parameters: dict[str, Any]
+    state: Path | None
+
+    @classmethod
+    def checked(cls, name: str | None, settings: Sequence[str], state: Path | None) -> Start:
+        if state is None:
+            info = methods.get(name or DEFAULT_METHOD)
+            return cls(info, parse_settings(info, settings), None)
+        info = methods.get(method_file.read_header(state)["method"])
+        if name is not None and name != info.name:
+            raise ValueError(f"{state} holds the state of {info.name}, not of {name}. Fix: leave out --method.")
+        if info.protocol == "transductive":
+            raise ValueError(
+                f"{info.name} learns from each set afresh; there is no state to go on from. Fix: leave out --state-in."
+            )
+        return cls(info, parse_settings(info, settings), state)
+
+    def method(self, features: FeatureSet, prompt: str | None) -> Method:
+        """The method for these features."""
+        if self.state is not None:
+            return self._resumed(self.state, features, prompt)
+        parameters = dict(self.parameters)
+        if "logit_scale" in {parameter.name for parameter in self.info.parameters}:
+            parameters.setdefault("logit_scale", features.logit_scale)
+        return methods.create(self.info.name, features.prototypes_for(prompt), **parameters)
+
+    def _resumed(self, state: Path, features: FeatureSet, prompt: str | None) -> Method:
+        """The saved method with what it has learned; it keeps its own prototypes, which must fit the features."""
+        method = methods.load(state, library="numpy", **self.parameters)
+        if method.prototypes.shape != features.prototypes_for(prompt).shape:
+            raise ValueError(
+                f"{state} was learned with {method.n_classes} classes in d = {method.dimension}; the features have "
+                f"{features.n_classes} classes in d = {features.dimension}. Fix: keep to its encoder and classes."
+            )
+        modes = features.prompts if prompt is None else (prompt,)
+        if any(_same(method.prototypes, features.prototypes_for(mode)) for mode in modes):
+            return method
+        if prompt is not None:
+            raise ValueError(f"{state} was learned with other prototypes than {prompt!r}. Fix: leave out --prompt.")
+        print_warning(
+            f"{state} was learned with other prototypes than those of the features; the saved ones are used. "
+            "Check that both list the same classes in the same order."
+        )
+        return method
+
+
+def _same(first: np.ndarray, second: np.ndarray) -> bool:
+    return bool(np.abs(first - second).max() <= SAME_PROTOTYPES)

@@ -1,0 +1,134 @@
+"""Methods side by side on the same features: every gain is measured against a baseline that saw the same arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zeroshift.evaluate.follow import EVERY, Run, Step, run
+from zeroshift.evaluate.metrics import accuracy, class_accuracy, expected_calibration_error
+from zeroshift.features import FeatureSet
+from zeroshift.method import Method
+from zeroshift.methods import ZeroShot
+
+__all__ = ["Comparison", "Result", "compare", "mean_accuracy", "zero_shot_beside"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one method did on one set; what needs labels is None where there are none."""
+
+    method: str
+    """Name in the registry."""
+    parameters: dict[str, Any]
+    """The method's parameters, arrays left out."""
+    run: Run
+    predictions: np.ndarray
+    """Index of the most probable class, (N,)."""
+    correct: np.ndarray | None
+    """Which predictions are right, (N,)."""
+    accuracy: float | None
+    class_accuracy: np.ndarray | None
+    calibration_error: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several methods on one set; the first is the baseline of the others."""
+
+    name: str
+    features: FeatureSet
+    results: tuple[Result, ...]
+
+    @property
+    def title(self) -> str:
+        """What the set calls itself, or else its name."""
+        return str(self.features.provenance.get("title", self.name))
+
+    @property
+    def baseline(self) -> Result:
+        return self.results[0]
+
+    def result(self, method: str) -> Result:
+        for result in self.results:
+            if result.method == method:
+                return result
+        raise KeyError(f"{method!r} is not among the compared methods: {', '.join(r.method for r in self.results)}.")
+
+    def gain(self, result: Result) -> float | None:
+        """Accuracy over the baseline's, in percentage points; negative where the method lost."""
+        if result.accuracy is None or self.baseline.accuracy is None:
+            return None
+        return 100 * (result.accuracy - self.baseline.accuracy)
+
+    def class_gain(self, result: Result) -> np.ndarray | None:
+        """The gain within each class (K,), in percentage points; NaN for a class without samples."""
+        if result.class_accuracy is None or self.baseline.class_accuracy is None:
+            return None
+        return 100 * (result.class_accuracy - self.baseline.class_accuracy)
+
+    def changed(self, result: Result) -> int:
+        """Samples the method puts in another class than the baseline does."""
+        return int(np.count_nonzero(result.predictions != self.baseline.predictions))
+
+
+def compare(
+    features: FeatureSet,
+    methods: Sequence[Method],
+    *,
+    name: str = "features",
+    every: int = EVERY,
+    progress: Callable[[Method, Step], None] | None = None,
+) -> Comparison:
+    """Run `methods` one after the other on the same features, in order; the first is the baseline.
+
+    >>> from zeroshift import OnlineADAPT, ZeroShot
+    >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
+    >>> comparison = compare(pets, [ZeroShot(np.eye(2)), OnlineADAPT(np.eye(2))])
+    >>> comparison.gain(comparison.result("adapt_online"))
+    0.0
+    """
+    if not methods:
+        raise ValueError("methods is empty; at least the baseline is needed.")
+    results = []
+    for method in methods:
+        notify = None if progress is None else (lambda step, method=method: progress(method, step))
+        results.append(_result(method, features, run(method, features.features, notify, every=every)))
+    return Comparison(name, features, tuple(results))
+
+
+def _result(method: Method, features: FeatureSet, done: Run) -> Result:
+    predictions = np.argmax(done.probabilities, axis=1)
+    labels, probabilities = features.labels, done.probabilities
+    return Result(
+        method=method.name,
+        parameters={name: v for name, v in method.get_params().items() if name not in method.array_parameters},
+        run=done,
+        predictions=predictions,
+        correct=None if labels is None else predictions == labels,
+        accuracy=None if labels is None else accuracy(probabilities, labels),
+        class_accuracy=None if labels is None else class_accuracy(probabilities, labels),
+        calibration_error=None if labels is None else expected_calibration_error(probabilities, labels),
+    )
+
+
+def zero_shot_beside(method: Method, features: FeatureSet) -> ZeroShot:
+    """The zero-shot classifier `method` starts from: its prototypes, and its logit scale (or else the set's)."""
+    return ZeroShot(method.prototypes, logit_scale=getattr(method, "logit_scale", features.logit_scale))
+
+
+def mean_accuracy(comparisons: Sequence[Comparison]) -> dict[str, float]:
+    """Each method's accuracy averaged over the sets, every set counting the same; all must be labelled and alike."""
+    methods = [result.method for result in comparisons[0].results]
+    if any([result.method for result in comparison.results] != methods for comparison in comparisons):
+        raise ValueError("a mean needs the same methods, in the same order, in every comparison.")
+    means = {}
+    for method in methods:
+        values = [comparison.result(method).accuracy for comparison in comparisons]
+        if None in values:
+            raise ValueError("a mean accuracy needs labels in every comparison.")
+        means[method] = float(np.mean(np.array(values, dtype=float)))
+    return means

@@ -1,0 +1,161 @@
+"""What each kind of figure shows, drawn on an axes it is given; `figures` makes the axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zeroshift.evaluate import Comparison, Result, running_accuracy
+from zeroshift.report.palette import INK, method_colour
+from zeroshift.report.words import method_label, percent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "MAX_NAMED_CLASSES",
+    "draw_accuracy_bars",
+    "draw_bank_fill",
+    "draw_running_accuracy",
+    "first_drawn",
+    "streamed",
+]
+
+POINTS = 240
+"""Points of a curve: more than a phone has pixels for, few enough to keep the page small."""
+
+SETTLED = 50
+"""Sample from which running accuracy is drawn, or a quarter of a short stream: before, it jumps between 0 and 1."""
+
+FULLEST_SHADE = 0.8
+"""Opacity of a full bank."""
+
+MAX_NAMED_CLASSES = 20
+"""Classes beyond which their names no longer fit beside the bank figure."""
+
+LONGEST_NAME = 16
+"""Letters of a class name that fit beside the bank figure."""
+
+
+def draw_running_accuracy(axes: Axes, comparison: Comparison) -> None:
+    """A line for each method; the value it ends at stands beside it."""
+    n_samples = comparison.features.n_samples
+    at = np.unique(np.linspace(first_drawn(n_samples) - 1, n_samples - 1, POINTS).round().astype(int))
+    low, high, ends = 100.0, 0.0, []
+    for place, result in enumerate(comparison.results):
+        if result.correct is None:
+            raise ValueError(f"running accuracy needs labels, and {comparison.name} has none.")
+        curve = 100 * running_accuracy(result.correct)[at]
+        colour = method_colour(result.method, place)
+        axes.plot(at + 1, curve, color=colour, linewidth=1.5, label=method_label(result.method))
+        low, high = min(low, curve.min()), max(high, curve.max())
+        ends.append((float(curve[-1]), percent(result.accuracy), colour))
+    margin = max(1.0, 0.12 * (high - low))
+    bottom, top = max(0.0, low - margin), min(100.0, high + margin)
+    axes.set_ylim(bottom, top)
+    axes.set_xlim(0, n_samples)
+    axes.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
+    _label_ends(axes, ends, gap=(top - bottom) / 11)
+    _style(axes, x_label="samples seen", y_label="accuracy so far, %")
+    axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.6)
+
+
+def first_drawn(n_samples: int) -> int:
+    """The sample, counted from 1, at which lines of running accuracy start."""
+    return min(SETTLED, max(1, n_samples // 4))
+
+
+def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], gap: float) -> None:
+    """The final value beside each line, pushed apart where two would overlap."""
+    lowest = -math.inf
+    for value, text, colour in sorted(ends):
+        lowest = max(value, lowest + gap)
+        _beside(axes, lowest, text, colour, fontsize=8)
+
+
+def draw_bank_fill(axes: Axes, comparison: Comparison) -> None:
+    """A strip for each class, the stronger the fuller its bank; the entries at the end stand beside it."""
+    result = streamed(comparison)
+    if result is None or result.run.bank_history is None:
+        raise ValueError(f"no method compared on {comparison.name} keeps a bank.")
+    history, names = result.run.bank_history, comparison.features.class_names
+    # Labelled support samples may fill a bank beyond its size; the strongest shade is then the fullest one seen.
+    capacity = max(int(result.parameters.get("bank_size") or 0), int(history.max()))
+    starts = np.concatenate([[0], result.run.rows_seen[:-1]])
+    colour = method_colour(result.method)
+    named = len(names) <= MAX_NAMED_CLASSES
+    for k in range(len(names)):
+        for begin, end, count in _stretches(starts, result.run.rows_seen, history[:, k]):
+            if count:
+                # Shade by opacity, not by colour: it then reads the same on a light and on a dark page.
+                shade = FULLEST_SHADE * count / capacity
+                axes.broken_barh([(begin, end - begin)], (k - 0.41, 0.82), color=colour, alpha=shade, lw=0, aa=False)
+        if named:
+            _beside(axes, k, str(history[-1, k]), INK, fontsize=7)
+    short = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in names]
+    axes.set_yticks(range(len(names)) if named else [], short if named else [], parse_math=False)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(0, comparison.features.n_samples)
+    _style(axes, x_label="samples seen", y_label="" if named else f"{len(names)} classes")
+    axes.tick_params(axis="y", labelsize=7)
+
+
+def streamed(comparison: Comparison) -> Result | None:
+    """The result whose bank was looked at most often (the online one); None where no method keeps a bank."""
+    kept = [r for r in comparison.results if r.run.bank_history is not None and r.run.bank_history.any()]
+    return max(kept, key=lambda result: len(result.run.rows_seen), default=None)
+
+
+def _stretches(starts: np.ndarray, stops: np.ndarray, counts: np.ndarray) -> list[tuple[int, int, int]]:
+    """(first row, row after the last, count) of each stretch over which the count stays the same: a rectangle each."""
+    breaks = np.flatnonzero(np.diff(counts)) + 1
+    firsts, lasts = np.concatenate([[0], breaks]), np.concatenate([breaks - 1, [len(counts) - 1]])
+    return [(int(starts[i]), int(stops[j]), int(counts[i])) for i, j in zip(firsts, lasts, strict=True)]
+
+
+def draw_accuracy_bars(axes: Axes, comparisons: Sequence[Comparison]) -> None:
+    """For each set its title and, below it, a bar for each method."""
+    thickness = 1 / (len(comparisons[0].results) + 2.4)
+    for row, comparison in enumerate(comparisons):
+        _note(axes, (0, row - 0.5 + 1.1 * thickness), comparison.title, INK, fontsize=8.5)
+        for place, result in enumerate(comparison.results):
+            if result.accuracy is None:
+                raise ValueError(f"accuracy needs labels, and {comparison.name} has none.")
+            at, length = row - 0.5 + (place + 2.3) * thickness, 100 * result.accuracy
+            axes.barh(at, length, 0.86 * thickness, color=method_colour(result.method, place))
+            _note(axes, (length, at), percent(result.accuracy), INK, fontsize=7.5)
+    axes.set_ylim(len(comparisons) - 0.5, -0.5)
+    axes.set_xlim(0, 100)
+    axes.set_yticks([])
+    _style(axes, x_label="accuracy, %", y_label="")
+    axes.spines["left"].set_visible(True)
+
+
+def _beside(axes: Axes, height: float, text: str, colour: str, fontsize: float) -> None:
+    """`text` just right of the axes, at `height` in the data's units."""
+    _note(axes, (1.0, height), text, colour, fontsize, xycoords=("axes fraction", "data"), annotation_clip=False)
+
+
+def _note(axes: Axes, at: tuple[float, float], text: str, colour: str, fontsize: float, **how: Any) -> None:
+    """`text` a hair to the right of a point; dollar signs in names are letters, not mathematics."""
+    axes.annotate(
+        text, at, xytext=(4, 0), textcoords="offset points", va="center_baseline", color=colour, fontsize=fontsize,
+        parse_math=False, **how,
+    )  # fmt: skip
+
+
+def _style(axes: Axes, x_label: str, y_label: str) -> None:
+    """Nothing but what is read: no frame, thin axes, all in one ink."""
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    for side in ("bottom", "left"):
+        axes.spines[side].set(color=INK, alpha=0.5, linewidth=0.7)
+    axes.set_facecolor("none")
+    axes.set_xlabel(x_label, fontsize=8, color=INK)
+    axes.set_ylabel(y_label, fontsize=8, color=INK)
+    axes.locator_params(axis="x", nbins=5, steps=[1, 2, 5, 10])
+    axes.tick_params(axis="x", colors=INK, labelsize=8, width=0.7, length=3)
+    axes.tick_params(axis="y", colors=INK, labelsize=8, length=0)

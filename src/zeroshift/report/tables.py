@@ -1,0 +1,85 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from zeroshift.data.packs import PackInfo
+from zeroshift.evaluate import Comparison, mean_accuracy
+from zeroshift.methods import MethodInfo
+from zeroshift.report.words import method_label, percent, points, setting
+
+__all__ = ["comparison_table", "methods_table", "packs_table", "parameters_table", "summary_table"]
+
+
+def comparison_table(comparisons: Sequence[Comparison]) -> Table:
+    """A row for each set with every method's accuracy and gain, and a row of means where there is more than one set."""
+    table = _table("features")
+    for result in comparisons[0].results:
+        table.add_column(method_label(result.method), justify="right")
+    for comparison in comparisons:
+        cells = [_accuracy(result.accuracy, comparison.gain(result)) for result in comparison.results[1:]]
+        baseline = Text(percent(comparison.baseline.accuracy))
+        table.add_row(Text(comparison.name), baseline, *cells)
+    if len(comparisons) > 1:
+        table.add_section()
+        means = mean_accuracy(comparisons)
+        baseline_mean, *others = means.values()
+        cells = [_accuracy(mean, 100 * (mean - baseline_mean)) for mean in others]
+        table.add_row(Text("mean"), Text(percent(baseline_mean)), *cells, style="bold")
+    return table
+
+
+def _accuracy(accuracy: float | None, gain: float | None) -> Text:
+    signed = points(gain)
+    style = {"+": "green", "-": "red"}.get(signed[:1], "")
+    return Text.assemble(percent(accuracy), " ", (f"({signed})", style))
+
+
+def summary_table(entries: Mapping[str, str]) -> Table:
+    """Names and values, one pair a line."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in entries.items():
+        table.add_row(name, Text(value))
+    return table
+
+
+def methods_table(methods: Sequence[MethodInfo]) -> Table:
+    table = _table("name", "protocol")
+    table.add_column("what it does", overflow="fold")
+    for method in methods:
+        table.add_row(Text(method.name, style="bold"), method.protocol, Text(method.summary))
+    return table
+
+
+def parameters_table(method: MethodInfo) -> Table:
+    table = _table("parameter", "default")
+    table.add_column("allowed", overflow="fold")
+    for parameter in method.parameters:
+        default = Text("required", style="yellow") if parameter.required else Text(setting(parameter.default))
+        table.add_row(Text(parameter.name, style="bold"), default, Text(parameter.allowed))
+    return table
+
+
+def packs_table(packs: Sequence[PackInfo]) -> Table:
+    table = _table("name")
+    for name in ("samples", "classes", "d", "views"):
+        table.add_column(name, justify="right")
+    table.add_column("what it is", overflow="fold")
+    for pack in packs:
+        sizes = (pack.n_samples, pack.n_classes, pack.dimension, pack.n_views)
+        table.add_row(Text(pack.name, style="bold"), *(str(size) if size else "-" for size in sizes), Text(pack.title))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
+    for name in columns:
+        table.add_column(name)
+    return table

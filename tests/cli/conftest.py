@@ -1,0 +1,60 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import zeroshift
+from zeroshift import FeatureSet, normalize
+from zeroshift.cli import app
+
+NAMES = ("cat", "dog [red]", "a, b", 'say "x"', "fish", "bird")
+"""Names that break what forgets to escape: terminal markup, CSV."""
+
+
+@pytest.fixture
+def small() -> FeatureSet:
+    """Six noisy classes in 12 dimensions, two prompt modes."""
+    rng = np.random.default_rng(5)
+    centres = normalize(rng.normal(size=(6, 12)))
+    labels = rng.integers(0, 6, size=120)
+    features = normalize(centres[labels] + 0.3 * rng.normal(size=(120, 12)))
+    prototypes = {mode: normalize(centres + 0.35 * rng.normal(size=(6, 12))) for mode in ("ensemble", "vanilla")}
+    return FeatureSet(features, prototypes=prototypes, labels=labels, class_names=NAMES, logit_scale=20.0)
+
+
+@pytest.fixture
+def small_file(small, tmp_path) -> Path:
+    path = tmp_path / "small.safetensors"
+    small.save(path)
+    return path
+
+
+@pytest.fixture
+def call():
+    """Run a command in this process: `call("adapt", path, "--out", out)` gives exit_code, stdout and stderr."""
+
+    def call(*arguments, env=None):
+        return CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+
+    return call
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """For commands in a process of their own: the zeroshift under test, installed or not."""
+    return {**os.environ, "PYTHONPATH": str(Path(zeroshift.__file__).parents[1])}
+
+
+@pytest.fixture
+def shell(environment, tmp_path):
+    """Run `python -m zeroshift` in a process of its own."""
+
+    def shell(*arguments):
+        command = [sys.executable, "-m", "zeroshift", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
+
+    return shell

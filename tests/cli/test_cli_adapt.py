@@ -1,0 +1,124 @@
+"""`zeroshift adapt` writes what the library computes, and checks everything before it computes."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from zeroshift import OnlineADAPT, ZeroShot, methods
+from zeroshift.data import packs
+
+
+def read(path):
+    with open(path, newline="", encoding="utf-8") as handle:
+        return list(csv.DictReader(handle))
+
+
+def library_answer(small, **parameters):
+    return OnlineADAPT(small.prototypes_for(), logit_scale=small.logit_scale, **parameters).adapt(small.features)
+
+
+def test_csv_is_what_the_library_predicts(call, small, small_file, tmp_path):
+    out = tmp_path / "p.csv"
+    done = call("adapt", small_file, "--out", out, "--set", "bank_size=4", "--set", "beta=none")
+    assert done.exit_code == 0, done.stderr
+    expected = library_answer(small, bank_size=4)
+    zero_shot = ZeroShot(small.prototypes_for(), logit_scale=small.logit_scale).predict(small.features)
+    rows = read(out)
+    assert list(rows[0]) == ["row", "prediction", "probability", "zero_shot", "zero_shot_probability", "label"]
+    assert [row["prediction"] for row in rows] == [small.class_names[k] for k in expected.argmax(axis=1)]
+    assert [row["zero_shot"] for row in rows] == [small.class_names[k] for k in zero_shot.argmax(axis=1)]
+    assert [row["label"] for row in rows] == [small.class_names[k] for k in small.labels]
+    np.testing.assert_allclose([float(row["probability"]) for row in rows], expected.max(axis=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", [info.name for info in methods.list_methods() if "released" not in info.name])
+def test_every_method_writes_its_probabilities(call, small, small_file, tmp_path, method):
+    out = tmp_path / "p.npz"
+    assert call("adapt", small_file, "--method", method, "--out", out).exit_code == 0
+    expected = methods.create(method, small.prototypes_for(), logit_scale=small.logit_scale).adapt(small.features)
+    with np.load(out) as archive:
+        np.testing.assert_allclose(archive["probabilities"], expected, rtol=1e-12, atol=1e-15)
+        np.testing.assert_array_equal(archive["predictions"], expected.argmax(axis=1))
+
+
+def test_parquet_holds_the_same_as_csv(call, small_file, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    call("adapt", small_file, "--out", tmp_path / "p.csv")
+    call("adapt", small_file, "--out", tmp_path / "p.parquet")
+    table = parquet.read_table(tmp_path / "p.parquet").to_pylist()
+    for row, other in zip(table, read(tmp_path / "p.csv"), strict=True):
+        assert row["prediction"] == other["prediction"]
+        assert row["probability"] == pytest.approx(float(other["probability"]), rel=1e-5)
+
+
+def test_prompt_chooses_the_prototypes(call, small, small_file, tmp_path):
+    call("adapt", small_file, "--prompt", "vanilla", "--out", tmp_path / "p.npz")
+    adapter = OnlineADAPT(small.prototypes_for("vanilla"), logit_scale=small.logit_scale)
+    with np.load(tmp_path / "p.npz") as archive:
+        np.testing.assert_array_equal(archive["predictions"], adapter.adapt(small.features).argmax(axis=1))
+
+
+def test_json_is_all_there_is_on_stdout_and_is_complete(call, small, small_file, tmp_path):
+    out = tmp_path / "p.csv"
+    done = call("adapt", small_file, "--out", out, "--json")
+    record = json.loads(done.stdout)
+    expected = library_answer(small).argmax(axis=1)
+    assert record["features"] == str(small_file)
+    assert record["n_samples"] == 120
+    assert record["n_classes"] == 6
+    assert record["method"] == "adapt_online"
+    assert record["parameters"]["logit_scale"] == 20.0
+    assert record["parameters"]["bank_size"] == 16
+    assert record["accuracy"] == pytest.approx(np.mean(expected == small.labels))
+    assert record["zero_shot_accuracy"] == pytest.approx(small.zero_shot_accuracy())
+    assert record["gain"] == pytest.approx(100 * (record["accuracy"] - record["zero_shot_accuracy"]))
+    assert record["changed"] == sum(row["prediction"] != row["zero_shot"] for row in read(out)) > 0
+    assert record["out"] == str(out)
+    assert record["saved_state"] is None
+    assert record["seconds"] > 0
+    assert sum(record["bank_counts"]) > 0
+
+
+def test_the_table_shows_accuracy_gain_and_output(call, small_file, tmp_path):
+    record = json.loads(call("adapt", small_file, "--out", tmp_path / "a.csv", "--json").stdout)
+    done = call("adapt", small_file, "--out", tmp_path / "b.csv", env={"COLUMNS": "200"})
+    assert f"{100 * record['accuracy']:.1f}%" in done.stdout
+    assert f"{100 * record['zero_shot_accuracy']:.1f}%" in done.stdout
+    assert f"{record['gain']:+.1f} points" in done.stdout
+    assert f"{record['changed']} of 120" in done.stdout
+    assert str(tmp_path / "b.csv") in done.stdout
+
+
+def test_quiet_says_nothing(call, small_file, tmp_path):
+    done = call("adapt", small_file, "--out", tmp_path / "p.csv", "--quiet")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "p.csv").exists()
+
+
+def test_npy_with_everything_beside_it(call, small, tmp_path):
+    # Raw features, as most encoders give them: refused as they are, scaled with --normalize.
+    np.save(tmp_path / "x.npy", 3 * small.features)
+    np.save(tmp_path / "t.npy", small.prototypes_for())
+    np.save(tmp_path / "y.npy", small.labels)
+    (tmp_path / "names.txt").write_text("\n".join(small.class_names))
+    options = ["--prototypes", tmp_path / "t.npy", "--labels", tmp_path / "y.npy"]
+    options += ["--class-names", tmp_path / "names.txt", "--logit-scale", 20, "--out", tmp_path / "p.csv"]
+    refused = call("adapt", tmp_path / "x.npy", *options)
+    assert refused.exit_code == 2
+    assert "unit length" in refused.stderr
+    assert not (tmp_path / "p.csv").exists()
+    assert call("adapt", tmp_path / "x.npy", *options, "--normalize").exit_code == 0
+    expected = library_answer(small).argmax(axis=1)
+    assert [row["prediction"] for row in read(tmp_path / "p.csv")] == [small.class_names[k] for k in expected]
+
+
+def test_a_bundled_pack_by_name_with_its_hint(call, tmp_path):
+    pack = packs.load("cifar10c_gaussian_noise_3")
+    done = call("adapt", "pack:cifar10c_gaussian_noise_3", "-m", "zero_shot", "-o", tmp_path / "p.csv", "--json")
+    assert json.loads(done.stdout)["accuracy"] == pytest.approx(pack.zero_shot_accuracy())
+    assert done.stderr.startswith("warning: pack:cifar10c_gaussian_noise_3: zero-shot accuracy 28.3% is below")
+    refused = call("adapt", "pack:cifar10", "--logit-scale", 3, "-o", tmp_path / "q.csv")
+    assert (refused.exit_code, "--logit-scale" in refused.stderr) == (2, True)
+    assert "Did you mean 'cifar10'" in call("adapt", "pack:cifar", "-o", tmp_path / "q.csv").stderr

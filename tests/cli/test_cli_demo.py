@@ -1,0 +1,100 @@
+"""`zeroshift demo` on the smallest pack: the numbers, the report, the figures."""
+
+import json
+import re
+
+import pytest
+
+from zeroshift import methods
+from zeroshift.cli.comparing import load_packs
+from zeroshift.data import packs
+
+PACK = "views_cifar10c_fog_5"
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """Accuracies by the library's own calls."""
+    pack = packs.load(PACK)
+    found = {}
+    for name in ("zero_shot", "adapt_online", "adapt_transductive"):
+        method = methods.create(name, pack.prototypes_for(), logit_scale=pack.logit_scale)
+        found[name] = float((method.adapt(pack.features).argmax(axis=1) == pack.labels).mean())
+    return found
+
+
+def test_without_a_choice_it_takes_every_pack_of_plain_features():
+    assert list(load_packs(None)) == [pack.name for pack in packs.list() if pack.n_views == 0]
+    assert len(load_packs(None)) == 6
+    assert list(load_packs(" fmnist,cifar10, fmnist ")) == ["fmnist", "cifar10"]
+
+
+def test_table_report_and_figures(call, expected, tmp_path):
+    done = call("demo", "--packs", PACK, "--out", tmp_path / "out", "--figures", tmp_path / "figures")
+    assert done.exit_code == 0, done.stderr
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    for accuracy in expected.values():
+        assert f"{100 * accuracy:.1f}" in done.stdout
+        assert f"{100 * accuracy:.1f}" in page
+    gain = 100 * (expected["adapt_transductive"] - expected["zero_shot"])
+    assert f"({gain:+.1f})" in done.stdout
+    assert "not CLIP" in done.stdout
+    assert "a composed dual encoder, not CLIP" in page
+    assert f"zeroshift demo --packs {PACK}" in page
+    assert page.count("<svg") == 3
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".svg"}
+
+
+def test_json_alone_on_stdout(call, expected, tmp_path):
+    done = call("demo", "--packs", PACK, "--out", tmp_path, "--json")
+    record = json.loads(done.stdout)
+    (pack,) = record["packs"]
+    assert pack["name"] == PACK
+    assert {entry["method"]: entry["accuracy"] for entry in pack["methods"]} == pytest.approx(expected)
+    gain = 100 * (expected["adapt_transductive"] - expected["zero_shot"])
+    assert record["mean"]["adapt_transductive"]["gain"] == pytest.approx(gain)
+    assert record["report"] == str(tmp_path / "report.html")
+    assert "not CLIP" in done.stderr
+
+
+def test_a_second_run_replaces_the_report_with_the_same_figures(call, tmp_path):
+    def figures():
+        assert call("demo", "--packs", PACK, "--out", tmp_path).exit_code == 0
+        return re.findall(r"<svg.*?</svg>", (tmp_path / "report.html").read_text(encoding="utf-8"), flags=re.DOTALL)
+
+    first = figures()
+    assert len(first) == 3
+    assert figures() == first
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_someone_else_s_report_is_left_alone(call, tmp_path):
+    (tmp_path / "report.html").write_text("mine")
+    done = call("demo", "--packs", PACK, "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "not a report of zeroshift" in done.stderr
+    assert (tmp_path / "report.html").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("packs_option", "message"), [("cifar11", "Did you mean 'cifar10'?"), (" , ", "--packs names no pack")]
+)
+def test_unknown_packs_are_refused_before_a_folder_is_made(call, tmp_path, packs_option, message):
+    done = call("demo", "--packs", packs_option, "--out", tmp_path / "new")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_in_place_of_the_folder(call, tmp_path):
+    (tmp_path / "out").write_text("")
+    done = call("demo", "--packs", PACK, "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "is a file, not a folder" in done.stderr
+
+
+def test_open_asks_for_the_report(call, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("typer.launch", opened.append)
+    call("demo", "--packs", PACK, "--out", tmp_path, "--open")
+    assert opened == [(tmp_path / "report.html").as_uri()]

@@ -1,0 +1,74 @@
+"""The command as a process of its own: exit codes, streams, Ctrl-C, and what is imported when."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import zeroshift
+
+
+def test_a_whole_run(shell, small_file, small, tmp_path):
+    done = shell("adapt", small_file, "--out", "p.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["zero_shot_accuracy"] == pytest.approx(small.zero_shot_accuracy())
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 121
+
+
+def test_an_error_is_one_line_without_a_traceback(shell, small_file):
+    done = shell("adapt", small_file, "--out", "p.xyz")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent as a POSIX signal")
+def test_ctrl_c_exits_with_130_and_leaves_nothing(environment, tmp_path):
+    # It says when it has begun to learn, so that the signal comes neither too early nor too late.
+    code = (
+        "import sys\n"
+        "from zeroshift import OnlineADAPT\n"
+        "from zeroshift.cli import main\n"
+        "adapt = OnlineADAPT.adapt\n"
+        "def told(self, features):\n"
+        "    print('learning', file=sys.stderr, flush=True)\n"
+        "    return adapt(self, features)\n"
+        "OnlineADAPT.adapt = told\n"
+        "sys.argv = ['zeroshift', 'adapt', 'pack:cifar10', '--out', 'p.csv']\n"
+        "main()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr.readline() == "learning\n"
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+    assert "interrupted" in stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_version_does_not_wait_for_figures_or_tables(environment):
+    code = (
+        "import sys\n"
+        "from zeroshift.cli import app\n"
+        "try:\n"
+        "    app(['--version'])\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "slow = {'matplotlib', 'jinja2', 'rich', 'torch', 'pyarrow'} & set(sys.modules)\n"
+        "sys.exit(f'imported {slow}' if slow else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"zeroshift {zeroshift.__version__}\n"
+
+
+def test_importing_zeroshift_imports_nothing_that_prints_or_plots(environment):
+    code = "import sys, zeroshift; print(sorted({'typer', 'rich', 'matplotlib', 'jinja2', 'torch'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,107 @@
+"""What cannot work is refused before anything is computed or touched: one line, exit code 2, with the fix."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def never_computes(monkeypatch):
+    def computes(*_, **__):
+        raise AssertionError("computed before everything was checked")
+
+    monkeypatch.setattr("zeroshift.method.Method.adapt", computes)
+
+
+@pytest.fixture
+def refused(call, small_file, tmp_path):
+    """The error line of an `adapt` that must fail."""
+
+    def refused(*options, out="p.csv", features=None):
+        before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+        done = call("adapt", features or small_file, "--out", tmp_path / out, *options)
+        assert done.exit_code == 2, (done.stdout, done.stderr, done.exception)
+        assert done.stdout == ""
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+        return done.stderr
+
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--set", "bank_sise=4"], "no parameter 'bank_sise'. Did you mean 'bank_size'?"),
+        (["--set", "bank_size=many"], "--set bank_size must be an integer of at least 0; got 'many'"),
+        (["--set", "bank_size=4.5"], "--set bank_size must be an integer of at least 0; got '4.5'"),
+        (["--set", "alpha=2"], "--set alpha must be a number from 0 to 1; got 2.0"),
+        (["--set", "update_mean=maybe"], "--set update_mean must be True or False; got 'maybe'"),
+        (["--set", "prune=3"], "--set prune must be None or a pair"),
+        (["--set", "covariance=full"], "one of 'shared', 'per_class'; got 'full'"),
+        (["--set", "bank_size"], "--set takes name=value"),
+        (["--set", "bank_size=4", "--set", "bank_size=5"], "given twice"),
+        (["--set", "support=x.npy"], "holds arrays"),
+        (["--set", "covariance=per_class", "--set", "bank_size=0"], "bank_size=0 leaves none"),
+        (["--method", "adapt_onlin"], "Did you mean 'adapt_online'?"),
+        (["--method", "adapt_released_online"], "needs scale"),
+        (["--prompt", "ensembl"], "Did you mean 'ensemble'?"),
+        (["--prototypes", "t.npy"], "holds its own"),
+        (["--state-in", "nowhere.safetensors"], "no file at nowhere.safetensors"),
+    ],
+)
+def test_a_bad_option(refused, options, message):
+    assert message in refused(*options)
+
+
+def test_an_unknown_suffix(refused):
+    assert "written as .csv, .parquet or .npz" in refused(out="p.xlsx")
+
+
+def test_a_folder_that_is_not_there(refused, tmp_path):
+    assert f"the folder {tmp_path / 'no'} does not exist" in refused(out="no/p.csv")
+    assert "does not exist" in refused("--save-state", tmp_path / "no" / "s.safetensors")
+
+
+def test_a_folder_in_place_of_a_file(refused, tmp_path):
+    (tmp_path / "p.csv").mkdir()
+    assert "is a folder" in refused("--force")
+
+
+def test_features_that_are_not_there(refused, tmp_path):
+    assert "no file at" in refused(features=tmp_path / "nothing.npz")
+
+
+def test_an_existing_file_without_force(refused, tmp_path):
+    (tmp_path / "p.csv").write_text("precious")
+    assert "exists. Fix: pass --force" in refused()
+
+
+def test_an_existing_state_without_force(refused, tmp_path):
+    (tmp_path / "s.safetensors").write_text("precious")
+    assert "exists. Fix: pass --force" in refused("--save-state", tmp_path / "s.safetensors")
+
+
+def test_a_file_that_is_read_is_never_written_even_with_force(refused, small_file, tmp_path):
+    assert "also read from" in refused("--save-state", small_file, "--force")
+    (tmp_path / "features.npz").write_bytes(b"precious")
+    assert "also read from" in refused("--force", features=tmp_path / "features.npz", out="features.npz")
+
+
+def test_one_file_for_two_outputs(refused, tmp_path):
+    assert "written twice" in refused("--save-state", tmp_path / "p.csv")
+
+
+def test_missing_pyarrow(refused, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install 'zeroshift[parquet]'" in refused(out="p.parquet")
+
+
+def test_debug_shows_the_traceback(call, small_file, tmp_path):
+    done = call("adapt", small_file, "--out", tmp_path / "p.txt", env={"ZEROSHIFT_DEBUG": "1"})
+    assert isinstance(done.exception, ValueError)
+
+
+def test_a_missing_option_is_a_usage_error(call, small_file):
+    done = call("adapt", small_file)
+    assert done.exit_code == 2
+    assert "--out" in done.stderr

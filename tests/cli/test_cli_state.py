@@ -1,0 +1,93 @@
+"""A stream in two halves, with the state saved between them, is the stream in one piece."""
+
+import numpy as np
+import pytest
+
+from zeroshift import FeatureSet, OnlineADAPT
+
+
+@pytest.fixture
+def halves(small, tmp_path):
+    paths = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
+    for path, rows in zip(paths, (slice(0, 50), slice(50, None)), strict=True):
+        small.subset(rows).save(path)
+    return paths
+
+
+def predictions(path):
+    with np.load(path) as archive:
+        return archive["probabilities"]
+
+
+def test_two_halves_are_the_whole(call, small, halves, tmp_path):
+    state = tmp_path / "state.safetensors"
+    first = call("adapt", halves[0], "-o", tmp_path / "1.npz", "-s", "bank_size=5", "--save-state", state)
+    assert first.exit_code == 0, first.stderr
+    # Saved over the state it came from, as one would do day after day.
+    options = ["--state-in", state, "--save-state", state, "--force"]
+    second = call("adapt", halves[1], "-o", tmp_path / "2.npz", *options)
+    assert (second.exit_code, second.stderr) == (0, "")
+    whole = OnlineADAPT(small.prototypes_for(), logit_scale=small.logit_scale, bank_size=5)
+    expected = whole.adapt(small.features)
+    found = np.concatenate([predictions(tmp_path / "1.npz"), predictions(tmp_path / "2.npz")])
+    np.testing.assert_array_equal(found, expected)
+    assert OnlineADAPT.load(state).n_seen == 120
+
+
+def test_parameters_come_with_the_state(call, halves, tmp_path):
+    state = tmp_path / "state.safetensors"
+    call("adapt", halves[0], "-o", tmp_path / "1.npz", "--save-state", state)
+    refused = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state, "-s", "bank_size=3")
+    assert refused.exit_code == 2
+    assert "bank_size cannot be changed" in refused.stderr
+    assert call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state, "-s", "engine=direct").exit_code == 0
+
+
+def test_another_method_or_prompt_is_refused(call, halves, tmp_path):
+    state = tmp_path / "state.safetensors"
+    call("adapt", halves[0], "-o", tmp_path / "1.npz", "--save-state", state)
+    again = ["adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state]
+    assert "holds the state of adapt_online, not of zero_shot" in call(*again, "--method", "zero_shot").stderr
+    assert "other prototypes than 'vanilla'" in call(*again, "--prompt", "vanilla").stderr
+    assert not (tmp_path / "2.npz").exists()
+
+
+def test_a_state_of_another_prompt_mode_goes_on_with_its_own(call, small, halves, tmp_path):
+    state = tmp_path / "state.safetensors"
+    call("adapt", halves[0], "-o", tmp_path / "1.npz", "--prompt", "vanilla", "--save-state", state)
+    done = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state)
+    assert (done.exit_code, done.stderr) == (0, "")
+    whole = OnlineADAPT(small.prototypes_for("vanilla"), logit_scale=small.logit_scale)
+    np.testing.assert_array_equal(predictions(tmp_path / "2.npz"), whole.adapt(small.features)[50:])
+
+
+def test_foreign_prototypes_warn_and_other_classes_are_refused(call, small, halves, tmp_path):
+    state = tmp_path / "state.safetensors"
+    call("adapt", halves[0], "-o", tmp_path / "1.npz", "--save-state", state)
+    reversed_classes = tmp_path / "reversed.safetensors"
+    FeatureSet(small.features, prototypes=small.prototypes_for()[::-1].copy()).save(reversed_classes)
+    done = call("adapt", reversed_classes, "-o", tmp_path / "2.npz", "--state-in", state)
+    assert done.exit_code == 0
+    assert done.stderr.startswith("warning: ")
+    assert "other prototypes" in done.stderr
+    fewer = tmp_path / "fewer.safetensors"
+    FeatureSet(small.features, prototypes=small.prototypes_for()[:3].copy()).save(fewer)
+    refused = call("adapt", fewer, "-o", tmp_path / "3.npz", "--state-in", state)
+    assert refused.exit_code == 2
+    assert "6 classes" in refused.stderr
+
+
+def test_a_transductive_method_has_nothing_to_go_on_from(call, halves, tmp_path):
+    state = tmp_path / "state.safetensors"
+    call("adapt", halves[0], "-m", "adapt_transductive", "-o", tmp_path / "1.npz", "--save-state", state)
+    refused = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state)
+    assert refused.exit_code == 2
+    assert "learns from each set afresh" in refused.stderr
+
+
+def test_the_state_read_is_not_the_output(call, halves, tmp_path):
+    state = tmp_path / "state.npz"
+    call("adapt", halves[0], "-o", tmp_path / "1.npz", "--save-state", state)
+    refused = call("adapt", halves[1], "-o", state, "--state-in", state, "--force")
+    assert refused.exit_code == 2
+    assert "also read from" in refused.stderr

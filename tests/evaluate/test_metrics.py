@@ -1,0 +1,131 @@
+"""Metrics against cases worked by hand, and against what must hold for any input."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from zeroshift.evaluate import accuracy, class_accuracy, expected_calibration_error, running_accuracy
+
+
+@st.composite
+def predictions(draw):
+    """Probabilities (N, K) and labels (N,)."""
+    n, k = draw(st.integers(1, 40)), draw(st.integers(1, 6))
+    scores = draw(hnp.arrays(np.float64, (n, k), elements=st.floats(-8, 8)))
+    exponentials = np.exp(scores)
+    labels = draw(hnp.arrays(np.int64, n, elements=st.integers(0, k - 1)))
+    return exponentials / exponentials.sum(axis=1, keepdims=True), labels
+
+
+def test_accuracy_by_hand():
+    probabilities = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.5, 0.4, 0.1]])
+    assert accuracy(probabilities, np.array([0, 1, 0, 1])) == 0.5
+    assert accuracy(probabilities, [0, 1, 2, 0]) == 1.0
+
+
+def test_of_equal_entries_the_first_counts():
+    assert accuracy(np.array([[0.5, 0.5]]), [0]) == 1.0
+    assert accuracy(np.array([[0.5, 0.5]]), [1]) == 0.0
+
+
+def test_torch_tensors_are_welcome():
+    torch = pytest.importorskip("torch")
+    assert accuracy(torch.tensor([[0.9, 0.1], [0.8, 0.2]], dtype=torch.bfloat16), torch.tensor([0, 1])) == 0.5
+    assert running_accuracy(torch.tensor([True, False])).tolist() == [1.0, 0.5]
+
+
+def test_class_accuracy_by_hand():
+    predicted, labels = [0, 1, 1, 1, 0], [0, 0, 1, 1, 2]
+    np.testing.assert_allclose(class_accuracy(np.eye(4)[predicted], labels), [1 / 2, 2 / 2, 0 / 1, np.nan])
+
+
+@given(predictions())
+def test_class_accuracies_weighted_by_class_size_give_accuracy(case):
+    probabilities, labels = case
+    sizes = np.bincount(labels, minlength=probabilities.shape[1])
+    by_class = class_accuracy(probabilities, labels)
+    assert (np.isnan(by_class) == (sizes == 0)).all()
+    assert np.nansum(by_class * sizes) / len(labels) == pytest.approx(accuracy(probabilities, labels))
+
+
+def test_running_accuracy_by_hand():
+    correct = np.array([True, False, False, True, True])
+    np.testing.assert_allclose(running_accuracy(correct), [1, 1 / 2, 1 / 3, 2 / 4, 3 / 5])
+    np.testing.assert_allclose(running_accuracy(correct, window=3), [1, 1 / 2, 1 / 3, 1 / 3, 2 / 3])
+
+
+@given(hnp.arrays(bool, st.integers(1, 60)), st.integers(1, 80))
+def test_running_accuracy_is_the_mean_of_what_it_covers(correct, window):
+    for i, (so_far, lately) in enumerate(
+        zip(running_accuracy(correct), running_accuracy(correct, window), strict=True), start=1
+    ):
+        assert so_far == pytest.approx(correct[:i].mean())
+        assert lately == pytest.approx(correct[max(0, i - window) : i].mean())
+
+
+def test_calibration_error_by_hand():
+    # Two bins. (0, 0.5]: nothing. (0.5, 1]: confidences 0.6, 0.8, 1.0 (mean 0.8), two of three right: |2/3 - 0.8|.
+    probabilities = np.array([[0.6, 0.4], [0.2, 0.8], [1.0, 0.0]])
+    assert expected_calibration_error(probabilities, [0, 0, 0], bins=2) == pytest.approx(0.8 - 2 / 3)
+    # Ten bins: every sample alone, gaps 0.4 (right at 0.6), 0.8 (wrong at 0.8) and 0.
+    assert expected_calibration_error(probabilities, [0, 0, 0], bins=10) == pytest.approx((0.4 + 0.8 + 0) / 3)
+
+
+def test_bins_are_closed_above():
+    # 0.75 ends the third of four bins, so it is not together with 0.9: the gaps do not cancel.
+    probabilities = np.array([[0.75, 0.25], [0.9, 0.1]])
+    apart = expected_calibration_error(probabilities, [0, 1], bins=4)
+    assert apart == pytest.approx((0.25 + 0.9) / 2)
+
+
+@settings(max_examples=60)
+@given(predictions(), st.integers(1, 30))
+def test_calibration_error_is_bounded_and_does_not_know_the_order(case, bins):
+    probabilities, labels = case
+    error = expected_calibration_error(probabilities, labels, bins)
+    assert -1e-12 <= error <= 1 + 1e-12
+    assert expected_calibration_error(probabilities[::-1], labels[::-1], bins) == pytest.approx(error)
+    # One bin knows the least: splitting it can only bring gaps to light that cancelled each other.
+    assert expected_calibration_error(probabilities, labels, 1) <= error + 1e-12
+
+
+def test_certain_and_right_is_perfect():
+    assert expected_calibration_error(np.eye(3), [0, 1, 2]) == 0.0
+    assert expected_calibration_error(np.eye(3), [1, 2, 0]) == 1.0
+
+
+@pytest.mark.parametrize("metric", [accuracy, class_accuracy, expected_calibration_error])
+@pytest.mark.parametrize(
+    ("probabilities", "labels", "message"),
+    [
+        (np.eye(2)[0], [0], "matrix"),
+        (np.eye(2), [0], "shape"),
+        (np.eye(2), [0, 2], "class indices go from 0 to 1"),
+        (np.array([[0.5, 0.5], [np.nan, 1.0]]), [0, 1], "row 1 holds NaN"),
+        (np.eye(2, dtype=int), [0, 1], "floating-point"),
+        (np.empty((0, 2)), [], "at least one row"),
+    ],
+)
+def test_bad_predictions_are_refused(metric, probabilities, labels, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        metric(probabilities, labels)
+
+
+def test_scores_have_no_calibration_error():
+    with pytest.raises(ValueError, match="row 0 sums to 5"):
+        expected_calibration_error(np.array([[2.0, 3.0]]), [0])
+
+
+@pytest.mark.parametrize("correct", [np.array([]), np.array([0, 1]), np.array([[True]])])
+def test_running_accuracy_wants_a_vector_of_booleans(correct):
+    with pytest.raises(ValueError, match="True and False"):
+        running_accuracy(correct)
+
+
+def test_window_and_bins_are_at_least_one():
+    with pytest.raises(ValueError, match="window must be an integer of at least 1"):
+        running_accuracy(np.array([True]), window=0)
+    with pytest.raises(ValueError, match="bins must be an integer of at least 1"):
+        expected_calibration_error(np.eye(2), [0, 1], bins=0)

@@ -1,0 +1,88 @@
+"""Figures show the data, and the same data gives the same bytes."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from zeroshift.evaluate import running_accuracy
+from zeroshift.report import figures
+from zeroshift.report.drawing import _stretches, first_drawn
+from zeroshift.report.figure_files import write_figures
+from zeroshift.report.palette import INK, METHOD_COLOURS
+from zeroshift.report.svg import inline_svg, svg_bytes
+
+
+def test_lines_are_the_running_accuracies(comparisons):
+    axes = figures.running_accuracy_of(comparisons[0]).axes[0]
+    assert [line.get_label() for line in axes.lines] == ["Zero-shot", "Online ADAPT", "Transductive ADAPT"]
+    for line, result in zip(axes.lines, comparisons[0].results, strict=True):
+        seen = line.get_xdata().astype(int)
+        assert (seen[0], seen[-1]) == (first_drawn(120), 120) == (30, 120)
+        np.testing.assert_allclose(line.get_ydata(), 100 * running_accuracy(result.correct)[seen - 1])
+
+
+def test_bars_are_the_accuracies(comparisons):
+    axes = figures.accuracy_bars(comparisons).axes[0]
+    expected = [100 * result.accuracy for comparison in comparisons for result in comparison.results]
+    np.testing.assert_allclose([bar.get_width() for bar in axes.patches], expected)
+
+
+def test_bank_strips_end_with_the_entries_of_each_class(comparisons):
+    axes = figures.bank_fill_of(comparisons[0]).axes[0]
+    counts = comparisons[0].result("adapt_online").run.bank_history[-1]
+    assert [text.get_text() for text in axes.texts] == [str(count) for count in counts]
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(comparisons[0].features.class_names)
+
+
+def test_stretches_join_steps_with_the_same_count():
+    starts, stops = np.array([0, 10, 20, 30]), np.array([10, 20, 30, 35])
+    assert _stretches(starts, stops, np.array([0, 2, 2, 1])) == [(0, 10, 0), (10, 30, 2), (30, 35, 1)]
+
+
+def test_unlabelled_sets_are_refused(comparisons):
+    import dataclasses
+
+    blind = dataclasses.replace(comparisons[0].baseline, correct=None, accuracy=None)
+    comparison = dataclasses.replace(comparisons[0], results=(blind,))
+    with pytest.raises(ValueError, match="needs labels"):
+        figures.running_accuracy_of(comparison)
+    with pytest.raises(ValueError, match="needs labels"):
+        figures.accuracy_bars([comparison])
+
+
+def test_the_same_data_gives_the_same_bytes(comparisons):
+    for draw in (figures.accuracy_bars, figures.running_accuracies, figures.bank_fill):
+        first, second = svg_bytes(draw(comparisons)), svg_bytes(draw(comparisons))
+        assert first == second
+        assert b"<dc:date>" not in first
+
+
+def test_an_inline_figure_takes_the_page_s_colours_and_keeps_its_ids_to_itself(comparisons):
+    text = inline_svg(figures.running_accuracy_of(comparisons[0]), name="mine", label='accuracy of "a" & b')
+    assert INK not in text
+    assert "currentColor" in text
+    for name, colour in METHOD_COLOURS.items():
+        assert colour not in text
+        assert f"var(--{name.replace('_', '-')})" in text
+    ids = re.findall(r'\bid="([^"]*)"', text)
+    assert ids
+    assert all(identity.startswith("mine-") for identity in ids)
+    references = re.findall(r'(?:href="|url\()#([^")]*)', text)
+    assert set(references) <= set(ids)
+    root = ElementTree.fromstring(text)
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == 'accuracy of "a" & b'
+    assert root.get("viewBox")
+    assert root.get("width") is None
+    assert "fill: #ffffff" not in text  # no background of its own
+
+
+def test_files_are_written_as_png_and_svg(comparisons, tmp_path):
+    written = write_figures(tmp_path, comparisons)
+    names = {f"{name}{suffix}" for name in ("accuracy", "running_accuracy", "bank_fill") for suffix in (".png", ".svg")}
+    assert {path.name for path in written} == names == {path.name for path in tmp_path.iterdir()}
+    assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+    before = {path: path.read_bytes() for path in written}
+    assert {path: path.read_bytes() for path in write_figures(tmp_path, comparisons)} == before

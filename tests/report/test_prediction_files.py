@@ -1,0 +1,106 @@
+"""Files of predictions: what was computed is what is read back, in every format."""
+
+import csv
+import dataclasses
+
+import numpy as np
+import pytest
+
+from zeroshift import FeatureSet
+from zeroshift.report.predictions import check_format, write_predictions
+
+
+@pytest.fixture
+def comparison(comparisons):
+    """Zero-shot and online alone, as `zeroshift adapt` has them."""
+    return dataclasses.replace(comparisons[0], results=comparisons[0].results[:2])
+
+
+def expected_rows(comparison):
+    names, labels = comparison.features.class_names, comparison.features.labels
+    adapted, zero_shot = comparison.results[1], comparison.baseline
+    for row in range(comparison.features.n_samples):
+        yield {
+            "row": row,
+            "prediction": names[adapted.predictions[row]],
+            "probability": adapted.run.probabilities[row].max(),
+            "zero_shot": names[zero_shot.predictions[row]],
+            "zero_shot_probability": zero_shot.run.probabilities[row].max(),
+            "label": names[labels[row]],
+        }
+
+
+def test_csv(comparison, tmp_path):
+    path = tmp_path / "p.csv"
+    write_predictions(path, comparison)
+    with open(path, newline="", encoding="utf-8") as handle:
+        rows = list(csv.DictReader(handle))
+    assert len(rows) == 120
+    for found, expected in zip(rows, expected_rows(comparison), strict=True):
+        assert list(found) == list(expected)
+        for column in ("prediction", "zero_shot", "label"):
+            assert found[column] == expected[column]
+        assert int(found["row"]) == expected["row"]
+        assert float(found["probability"]) == pytest.approx(expected["probability"], rel=1e-5)
+        assert float(found["zero_shot_probability"]) == pytest.approx(expected["zero_shot_probability"], rel=1e-5)
+
+
+def test_parquet(comparison, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "p.parquet"
+    write_predictions(path, comparison)
+    rows = parquet.read_table(path).to_pylist()
+    assert rows == list(expected_rows(comparison))
+
+
+def test_npz(comparison, tmp_path):
+    path = tmp_path / "p.npz"
+    write_predictions(path, comparison)
+    with np.load(path, allow_pickle=False) as archive:
+        assert sorted(archive.files) == [
+            "class_names",
+            "labels",
+            "predictions",
+            "probabilities",
+            "zero_shot_predictions",
+        ]
+        np.testing.assert_array_equal(archive["probabilities"], comparison.results[1].run.probabilities)
+        np.testing.assert_array_equal(archive["predictions"], comparison.results[1].predictions)
+        np.testing.assert_array_equal(archive["zero_shot_predictions"], comparison.baseline.predictions)
+        np.testing.assert_array_equal(archive["labels"], comparison.features.labels)
+        assert tuple(archive["class_names"]) == comparison.features.class_names
+
+
+def test_without_labels_there_is_no_label(comparison, tmp_path):
+    features = comparison.features
+    bare = FeatureSet(features.features, prototypes=features.prototypes_for(), class_names=features.class_names)
+    comparison = dataclasses.replace(comparison, features=bare)
+    write_predictions(tmp_path / "p.csv", comparison)
+    write_predictions(tmp_path / "p.npz", comparison)
+    header = (tmp_path / "p.csv").read_text().splitlines()[0]
+    assert header == "row,prediction,probability,zero_shot,zero_shot_probability"
+    with np.load(tmp_path / "p.npz") as archive:
+        assert "labels" not in archive.files
+
+
+@pytest.mark.parametrize("name", ["p.txt", "p", "p.CSV"])
+def test_another_suffix_is_refused_with_the_fix(name):
+    with pytest.raises(ValueError, match=r"\.csv, \.parquet or \.npz.*Fix: p\.csv"):
+        check_format(name)
+
+
+def test_parquet_without_pyarrow_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'zeroshift\[parquet\]'"):
+        check_format("p.parquet")
+    check_format("p.csv")
+
+
+def test_a_failure_leaves_nothing_behind(comparison, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("csv.writer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_predictions(tmp_path / "p.csv", comparison)
+    assert list(tmp_path.iterdir()) == []
