@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot, methods
-from zeroshift.files import FileFormatError
+from zeroshift.files import FileFormatError, read_tensors, write_tensors
 from zeroshift.method_file import read_header
 from zeroshift.testing import make_problem
 
@@ -92,6 +92,23 @@ def test_saving_over_a_state_is_atomic(saved, monkeypatch):
         method.save(path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda arrays: arrays.pop("state/bank_weights"),
+        lambda arrays: arrays.update({"state/bank_features": np.zeros((6, 3, 5))}),
+        lambda arrays: arrays.update({"state/bank_sample_counts": np.zeros(2, dtype=np.int64)}),
+    ],
+    ids=["array missing", "wrong dimension", "wrong class count"],
+)
+def test_a_state_that_does_not_fit_its_header_is_refused(saved, damage):
+    arrays, header = read_tensors(saved[0], kind="state", schema=1)
+    damage(arrays)
+    write_tensors(saved[0], arrays, header)
+    with pytest.raises(FileFormatError, match="does not hold the state its header promises"):
+        OnlineADAPT.load(saved[0])
 
 
 def test_missing_and_foreign_files(tmp_path):

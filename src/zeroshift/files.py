@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FileFormatError", "atomic_path", "read_tensors", "write_tensors"]
+__all__ = ["FileFormatError", "atomic_path", "read_header", "read_tensors", "write_tensors"]
 
 HEADER_KEY = "zeroshift"
 
@@ -60,21 +60,35 @@ def read_tensors(
     path: str | os.PathLike[str], *, kind: str, schema: int
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and header of a file `write_tensors` made, of this kind and of a schema no newer than `schema`."""
+    with _opened(path, kind) as handle:
+        header = _header(path, handle, kind, schema)
+        return {name: handle.get_tensor(name) for name in handle.keys()}, header  # noqa: SIM118 (not a dict)
+
+
+def read_header(path: str | os.PathLike[str], *, kind: str, schema: int) -> dict[str, Any]:
+    """The header alone; the arrays stay on the disk."""
+    with _opened(path, kind) as handle:
+        return _header(path, handle, kind, schema)
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str], kind: str) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
-    path = Path(path)
-    if not path.is_file():
+    if not Path(path).is_file():
         raise FileNotFoundError(f"no file at {path}. Fix: check the path; a zeroshift {kind} is one .safetensors file.")
     try:
         with safe_open(path, framework="numpy") as handle:
-            metadata = handle.metadata() or {}
-            arrays = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 (not a dict)
+            yield handle
     except SafetensorError as error:
         raise FileFormatError(
             f"{path} is not a readable safetensors file ({error}). Fix: it may be truncated; write or copy it again."
         ) from error
+
+
+def _header(path: str | os.PathLike[str], handle: Any, kind: str, schema: int) -> dict[str, Any]:
     try:
-        header = json.loads(metadata[HEADER_KEY])
+        header: dict[str, Any] = json.loads((handle.metadata() or {})[HEADER_KEY])
     except (KeyError, json.JSONDecodeError) as error:
         raise FileFormatError(f"{path} has no zeroshift header, so it is not a zeroshift {kind}.") from error
     if header.get("kind") != kind:
@@ -84,4 +98,4 @@ def read_tensors(
             f"{path} has schema version {header['schema']}; this zeroshift reads up to {schema}. "
             "Fix: upgrade zeroshift to read it."
         )
-    return arrays, header
+    return header

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from zeroshift import files
 from zeroshift._version import __version__
 from zeroshift.arrays import Home, to_numpy
 from zeroshift.files import FileFormatError, read_tensors, write_tensors
@@ -58,7 +59,7 @@ def save(method: Method, path: str | os.PathLike[str]) -> None:
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a state file says of itself."""
-    return read_tensors(path, kind=KIND, schema=STATE_SCHEMA)[1]
+    return files.read_header(path, kind=KIND, schema=STATE_SCHEMA)
 
 
 def load(
@@ -96,7 +97,11 @@ def load(
             arrays[rest] = at_home[name]
     method = cls(**arrays, **{**header["parameters"], **changes})
     method.n_seen = header["values"]["n_seen"]
-    method._restore(state, header["values"])
+    try:
+        method._restore(state, header["values"])
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        # A file that was edited or mixed up must fail here, not later in the middle of a stream.
+        raise FileFormatError(f"{path} does not hold the state its header promises ({error!r}).") from error
     return method
 
 

@@ -68,6 +68,7 @@ class ReleasedADAPT(Method):
         "alpha": Number(low=0, high=1),
     }
 
+    needs = ("prototypes", "scale")
     example_parameters: ClassVar[Mapping[str, Any]] = {"scale": 100.0}
 
     scale: float

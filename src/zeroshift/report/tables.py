@@ -51,10 +51,11 @@ def summary_table(entries: Mapping[str, str]) -> Table:
 
 
 def methods_table(methods: Sequence[MethodInfo]) -> Table:
-    table = _table("name", "protocol")
+    table = _table("name", "protocol", "needs")
     table.add_column("what it does", overflow="fold")
     for method in methods:
-        table.add_row(Text(method.name, style="bold"), method.protocol, Text(method.summary))
+        needs = Text(", ".join(method.needs))
+        table.add_row(Text(method.name, style="bold"), method.protocol, needs, Text(method.summary))
     return table
 
 

@@ -13,10 +13,14 @@ from zeroshift.arrays import Array, to_numpy
 from zeroshift.method import Method
 from zeroshift.testing.problems import Problem, make_problem
 
-__all__ = ["Case", "Check", "assert_same", "expect_error", "fingerprint"]
+__all__ = ["Case", "Check", "NotApplicable", "assert_same", "expect_error", "fingerprint"]
 
 LOGIT_SCALE = 20.0
 """Keeps the made-up posteriors unsure."""
+
+
+class NotApplicable(Exception):  # noqa: N818 (nothing went wrong)
+    """Raised by a check that has nothing to say about a method, or cannot be made here; the message says why."""
 
 
 @dataclass(frozen=True)

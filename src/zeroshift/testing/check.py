@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from zeroshift.method import Method
+from zeroshift.methods import get
 from zeroshift.testing import contract, edges, inputs, libraries, persistence, symmetry
-from zeroshift.testing.case import Case, Check
+from zeroshift.testing.case import Case, Check, NotApplicable
 
 __all__ = ["CHECKS", "CheckReport", "check_method", "checks"]
 
@@ -25,6 +26,8 @@ CHECKS: Mapping[str, Check] = {
 class CheckReport:
     passed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Checks that do not apply to the method, or could not be made here, with the reason."""
     declared: dict[str, str] = field(default_factory=dict)
     """Checks the method declares it cannot satisfy, with its reason."""
 
@@ -42,16 +45,21 @@ def checks(
             yield name, partial(check, case)
 
 
-def check_method(method: type[Method], *, parameters: Mapping[str, Any] | None = None) -> CheckReport:
-    """Run every check over `method`, built with `parameters`; AssertionError lists those that failed.
+def check_method(method: type[Method] | str, *, parameters: Mapping[str, Any] | None = None) -> CheckReport:
+    """Run every check over `method` (a class, or a name in the registry), built with `parameters`.
+
+    AssertionError lists the checks that failed; what is returned says which passed, which did not apply and why.
 
     A method that cannot keep a promise says so, with the reason, in its class attribute `check_exceptions`. An
     exception that is not needed any more is a failure too: the declaration would be untrue.
     """
+    method = get(method).cls if isinstance(method, str) else method
     report = CheckReport(declared=dict(method.check_exceptions))
     for name, call in checks(method, parameters):
         try:
             call()
+        except NotApplicable as reason:
+            report.skipped[name] = str(reason)
         except Exception as error:
             report.failed[name] = f"{type(error).__name__}: {error}"
         else:

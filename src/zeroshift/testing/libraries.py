@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.testing.case import Case, assert_same, fingerprint
+from zeroshift.testing.case import Case, NotApplicable, assert_same, fingerprint
 
 __all__ = ["CHECKS"]
 
 
 def _torch() -> Any:
-    """The torch module, or None where it is not installed; zeroshift itself never imports it."""
-    return importlib.import_module("torch") if importlib.util.find_spec("torch") else None
+    """The torch module; zeroshift itself never imports it."""
+    if importlib.util.find_spec("torch") is None:
+        raise NotApplicable("torch is not installed")
+    return importlib.import_module("torch")
 
 
 def numpy_precisions(case: Case) -> None:
@@ -32,8 +34,6 @@ def numpy_precisions(case: Case) -> None:
 
 def torch_equals_numpy(case: Case) -> None:
     torch = _torch()
-    if torch is None:
-        return
     problem = case.problem(samples=120)
     features, prototypes = torch.tensor(problem.features), torch.tensor(problem.prototypes)
     reference, method = case.create(problem.prototypes), case.create(prototypes)
@@ -48,8 +48,6 @@ def torch_equals_numpy(case: Case) -> None:
 
 def torch_half_precision(case: Case) -> None:
     torch = _torch()
-    if torch is None:
-        return
     problem = case.problem()
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         features = torch.tensor(problem.features).to(dtype)
@@ -62,8 +60,6 @@ def torch_half_precision(case: Case) -> None:
 
 def torch_gradients_are_left_alone(case: Case) -> None:
     torch = _torch()
-    if torch is None:
-        return
     problem = case.problem()
     features = torch.tensor(problem.features, requires_grad=True)
     answer = case.create(torch.tensor(problem.prototypes, requires_grad=True)).adapt(features)
@@ -73,8 +69,6 @@ def torch_gradients_are_left_alone(case: Case) -> None:
 def libraries_may_be_mixed(case: Case) -> None:
     """The state lives where the prototypes are; the answer comes back where the features are."""
     torch = _torch()
-    if torch is None:
-        return
     problem = case.problem()
     expected = case.create(problem.prototypes).adapt(problem.features)
     answer = case.create(problem.prototypes).adapt(torch.tensor(problem.features))

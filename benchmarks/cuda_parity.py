@@ -1,0 +1,105 @@
+"""Every method on a CUDA device against NumPy: same numbers, answers on the device, state that travels.
+
+    python benchmarks/cuda_parity.py            (exits 1 where a claim does not hold)
+
+One run makes every CUDA claim of the core. It needs torch with CUDA; `src` must be importable.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from zeroshift import data
+from zeroshift.arrays import to_numpy
+from zeroshift.methods import MethodInfo, list_methods
+from zeroshift.testing import make_problem
+
+TOLERANCE = 1e-9
+DEVICE = torch.device("cuda", 0)
+PROBLEMS = {
+    "K=6 d=16": {"classes": 6, "dimension": 16, "samples": 300, "seed": 1},
+    "K=60 d=128": {"classes": 60, "dimension": 128, "samples": 400, "seed": 2},
+    "negative cosines": {"classes": 8, "dimension": 24, "samples": 300, "seed": 3, "cone": 0.0, "gap": 0.0},
+    "d > N": {"classes": 5, "dimension": 256, "samples": 60, "seed": 4},
+}
+
+
+def worst(a: object, b: object) -> float:
+    return float(np.max(np.abs(to_numpy(a).astype(np.float64) - to_numpy(b).astype(np.float64))))
+
+
+def check(method: MethodInfo, geometry: dict[str, float]) -> dict[str, float]:
+    """Largest differences of one method on one problem; AssertionError where an answer is on the wrong device."""
+    problem = make_problem(**geometry)  # type: ignore[arg-type]
+    parameters = {**method.cls.example_parameters, "logit_scale": 20.0}
+    features = torch.tensor(problem.features, device=DEVICE)
+    on_cpu = method.cls(problem.prototypes, **parameters)
+    on_gpu = method.cls(torch.tensor(problem.prototypes, device=DEVICE), **parameters)
+    expected, answer = on_cpu.adapt(problem.features), on_gpu.adapt(features)
+    assert answer.device == DEVICE, f"the answer is on {answer.device}"
+    assert on_gpu.means.device == DEVICE, f"the means are on {on_gpu.means.device}"
+    assert (to_numpy(answer).argmax(1) == expected.argmax(1)).all(), "predictions differ"
+    found = {
+        "adapt": worst(answer, expected),
+        "predict": worst(on_gpu.predict(features), on_cpu.predict(problem.features)),
+    }
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.safetensors"
+        on_gpu.save(path)
+        again = method.cls.load(path)
+        assert again.means.device == DEVICE, "a state saved from the device was not loaded to it"
+        assert torch.equal(again.adapt(features[:20]), on_gpu.adapt(features[:20])), (
+            "the loaded state goes on differently"
+        )
+
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        narrow = features.to(dtype)
+        fresh = method.cls(torch.tensor(problem.prototypes, device=DEVICE), **parameters)
+        wide = fresh.clone().adapt(narrow.to(torch.float64))
+        answer = fresh.adapt(narrow)
+        assert answer.dtype == torch.float32, f"{dtype} gave {answer.dtype}"
+        found[str(dtype).removeprefix("torch.")] = worst(answer, wide)
+    return found
+
+
+def main() -> int:
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; largest difference to NumPy float64")
+    failed = False
+    for method in list_methods():
+        for name, geometry in PROBLEMS.items():
+            found = check(method, geometry)
+            good = max(found["adapt"], found["predict"]) <= TOLERANCE and max(found.values()) <= 1e-4
+            failed |= not good
+            numbers = "  ".join(f"{key} {value:.1e}" for key, value in found.items())
+            print(f"{'ok ' if good else 'BAD'} {method.name:28s} {name:18s} {numbers}", flush=True)
+
+    pack = data.packs.load("cifar10")
+    for method in list_methods():
+        if method.cls.example_parameters:
+            continue
+        prototypes = torch.tensor(pack.prototypes_for(), device=DEVICE)
+        adapter = method.cls(prototypes, logit_scale=pack.logit_scale)  # type: ignore[call-arg]
+        reference = method.cls(pack.prototypes_for(), logit_scale=pack.logit_scale)  # type: ignore[call-arg]
+        features = torch.tensor(pack.features, device=DEVICE)
+        began = time.perf_counter()
+        answer = to_numpy(adapter.adapt(features))
+        seconds = time.perf_counter() - began
+        expected = reference.adapt(pack.features)
+        same = bool((answer.argmax(1) == expected.argmax(1)).all())
+        failed |= not same
+        top1 = 100 * float((answer.argmax(1) == pack.labels).mean())
+        print(
+            f"{'ok ' if same else 'BAD'} {method.name:28s} cifar10: top-1 {top1:.2f} %, {seconds:.2f} s, equal: {same}"
+        )
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

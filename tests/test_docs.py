@@ -1,0 +1,70 @@
+"""Every code block of README and docs runs: Python is executed, commands are called, configuration is parsed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+
+
+def blocks(page: Path) -> list[tuple[str, str, int]]:
+    text = page.read_text()
+    return [(m.group(1), m.group(2), text[: m.start()].count("\n") + 1) for m in BLOCK.finditer(text)]
+
+
+def run_python(code: str, where: str, names: dict[str, object]) -> None:
+    exec(compile(code, where, "exec"), names)
+
+
+def run_commands(code: str, where: str, folder: Path) -> None:
+    for line in code.splitlines():
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        if words[0] == "make":
+            # Running the targets from inside their own tests would never end; that they exist can be asked.
+            command, cwd = ["make", "--dry-run", *words[1:]], ROOT
+        elif words[0] == "zeroshift":
+            command, cwd = [sys.executable, "-m", "zeroshift", *words[1:]], folder
+        else:
+            pytest.fail(f"{where}: {words[0]!r} is not a command the tests can run")
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{where}: `{line}` failed:\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_blocks_run(page, tmp_path, monkeypatch, recwarn):
+    """The blocks of a page run in order, in one folder and one namespace, as a reader would type them."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": page.stem}
+    for language, code, line in blocks(page):
+        where = f"{page.name}:{line}"
+        if language == "python":
+            run_python(code, where, names)
+        elif language == "sh":
+            run_commands(code, where, tmp_path)
+        elif language == "toml":
+            pytest.importorskip("tomllib", reason="tomllib came with Python 3.11").loads(code)
+        else:
+            assert language == "text", f"{where}: a block in {language or 'no language'!r} is not run by any test"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
+
+
+def test_readme_begins_with_the_two_commands():
+    language, code, _ = blocks(ROOT / "README.md")[0]
+    assert language == "sh"
+    assert [line.split("#")[0].strip() for line in code.splitlines()] == ["make demo", "make test"]
