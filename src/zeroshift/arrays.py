@@ -18,6 +18,7 @@ __all__ = [
     "Array",
     "Home",
     "Rows",
+    "UnitLengthError",
     "check_labels",
     "check_matrix",
     "namespace",
@@ -157,7 +158,7 @@ def _check_rows(name: str, block: Array, start: int, unit: bool) -> None:
         )
     if norms[row] == 0:
         raise ValueError(f"{name} row {start + row} is the zero vector, which has no direction. Fix: drop the row.")
-    raise ValueError(
+    raise UnitLengthError(
         f"{name} row {start + row} has length {norms[row]:.4g}; every row must have unit length "
         f"(within {UNIT_NORM_TOLERANCE:g}). Fix: zeroshift.normalize({name})."
     )
@@ -180,6 +181,10 @@ def check_labels(name: str, labels: object, *, rows: int, classes: int) -> np.nd
             "Fix: check that labels and prototypes list the same classes in the same order, starting at 0."
         )
     return values.astype(np.int64)
+
+
+class UnitLengthError(ValueError):
+    """Rows that are not of unit length: the one fault with a mechanical fix."""
 
 
 class Rows:

@@ -59,7 +59,17 @@ class Method(ABC):
         for name, value in parameters.items():
             setattr(self, name, self.constraints[name].check(name, value) if name in self.constraints else value)
         self._validate()
+        self._fixed = self.parameter_names()
         self.reset()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # What was learned was learned with the parameters as they were; changing one half way would mix two methods.
+        if name in self.__dict__.get("_fixed", ()):
+            raise AttributeError(
+                f"{name} is fixed once a {type(self).__name__} is made. "
+                f"Fix: {type(self).__name__}(**{{**method.get_params(), {name!r}: ...}}) makes another."
+            )
+        super().__setattr__(name, value)
 
     # What a method fills in.
 
@@ -72,7 +82,7 @@ class Method(ABC):
 
     @abstractmethod
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        """Learn from the rows; yield (which rows, their scores (n, K)) in order, in the precision of the sums."""
+        """Learn from the rows; yield (which rows, their scores (n, K)) in order."""
 
     @abstractmethod
     def _predict_scores(self, features: Array) -> Array:

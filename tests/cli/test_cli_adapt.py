@@ -108,6 +108,7 @@ def test_npy_with_everything_beside_it(call, small, tmp_path):
     refused = call("adapt", tmp_path / "x.npy", *options)
     assert refused.exit_code == 2
     assert "unit length" in refused.stderr
+    assert "--normalize" in refused.stderr
     assert not (tmp_path / "p.csv").exists()
     assert call("adapt", tmp_path / "x.npy", *options, "--normalize").exit_code == 0
     expected = library_answer(small).argmax(axis=1)

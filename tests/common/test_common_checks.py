@@ -73,7 +73,7 @@ class FavoursTheFirstAxis(Sound):
 class KeepsTheCallersArray(Sound):
     def __init__(self, prototypes, *, logit_scale=100.0):
         super().__init__(prototypes, logit_scale=logit_scale)
-        self.prototypes = prototypes
+        vars(self)["prototypes"] = prototypes
 
 
 class WritesIntoItsInput(Sound):

@@ -29,6 +29,18 @@ def constructor_stores_its_parameters(case: Case) -> None:
     assert method.n_seen == 0, "n_seen must be 0 before any sample"
 
 
+def parameters_are_fixed(case: Case) -> None:
+    """A parameter cannot be changed under what was learned with it."""
+    method = case.create(case.problem().prototypes)
+    for name, value in method.get_params().items():
+        try:
+            setattr(method, name, value)
+        except AttributeError as error:
+            assert name in str(error), f"the message does not name {name!r}: {error}"  # noqa: PT017
+        else:
+            raise AssertionError(f"{name} can be assigned to after construction")
+
+
 def constructor_refuses_bad_parameters(case: Case) -> None:
     """Each constraint is enforced at once, with a message that names the parameter."""
     prototypes = case.problem().prototypes
@@ -204,6 +216,7 @@ def state_can_be_read(case: Case) -> None:
 
 CHECKS = (
     constructor_stores_its_parameters,
+    parameters_are_fixed,
     constructor_refuses_bad_parameters,
     constructor_refuses_bad_prototypes,
     parameters_round_trip,
