@@ -35,7 +35,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/accuracy.py
+	$(BIN)/python benchmarks/accuracy.py --again
 
 $(VENV)/.core: pyproject.toml constraints.txt src/zeroshift/_version.py
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "zeroshift needs Python 3.10 or newer; this is " + sys.version.split()[0] + ". Fix: make PYTHON=python3.11 ...")'

@@ -4,7 +4,7 @@
     python benchmarks/accuracy.py ../shared/packs/clip     any folder of feature files beside them
 
 Online answers depend on the order of the stream, so every pack is run in its stored order and in random ones. Results
-go to accuracy.json next to this file as they are made (a run that is there is not repeated; --again forgets them) and
+go to accuracy.json next to this file as they are made (a run that is there is not repeated, unless with --again) and
 from there into RESULTS.md.
 """
 
@@ -57,7 +57,7 @@ def measure(group: str, where: str, method: str, order: str) -> dict[str, Any]:
 
 
 def run(folders: list[Path], again: bool, jobs: int) -> dict[str, Any]:
-    records: dict[str, Any] = {} if again or not RECORDS.exists() else json.loads(RECORDS.read_text())["records"]
+    records: dict[str, Any] = json.loads(RECORDS.read_text())["records"] if RECORDS.exists() else {}
     todo = {}
     for group, where in feature_files(folders):
         if load(group, where).views is not None:
@@ -65,7 +65,7 @@ def run(folders: list[Path], again: bool, jobs: int) -> dict[str, Any]:
         for method in METHODS:
             for order in ORDERS if method == "adapt_online" else ORDERS[:1]:
                 key = f"{group}/{Path(where).stem}/{method}/{order}"
-                if key not in records:
+                if again or key not in records:
                     todo[key] = (group, where, method, order)
     with ProcessPoolExecutor(jobs) as pool:
         running = {pool.submit(measure, *arguments): key for key, arguments in todo.items()}
@@ -104,7 +104,7 @@ def table(records: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, help="folders of .npz or .safetensors feature files")
-    parser.add_argument("--again", action="store_true", help="forget earlier runs")
+    parser.add_argument("--again", action="store_true", help="repeat runs that are recorded")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes, one BLAS thread each")
     arguments = parser.parse_args()
     records = run(arguments.folders, arguments.again, arguments.jobs)
