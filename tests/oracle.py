@@ -12,7 +12,7 @@ Where the specification is silent:
     with P_k for P: no log-determinant, no quadratic term in x. No entries at all gives P = I too.
 3.  iterations = T > 1: round 1 is the closed form. A later round adds sum_i z_ik x_i over the batch (z of
     the round before) to the mean, recomputes Sigma and P about that mean, then z; it ends when max|dz| <
-    1e-6 over the batch, or after T rounds. Online, a class with an empty bank keeps t_k. Under ``beta``
+    1e-6 over the batch, or after T rounds. Online with alpha, a class with an empty bank keeps t_k. Under ``beta``
     the weight sum in a_k includes the z weights. Online nothing of this persists: the next batch starts
     from the bank alone. Transductive: z takes the place of y in Eq. 12, over the whole set; the
     statistics of the last round are reported.
@@ -158,8 +158,8 @@ def _means(problem: _Problem, weighted: list[Weighted]) -> Array:
         return means
     for k, t in enumerate(problem.prototypes):
         bank = problem.banks[k]
-        if not bank and problem.bank_size > 0 and not problem.transductive:
-            continue  # online, empty bank: mu_k = t_k
+        if not bank and problem.bank_size > 0 and not problem.transductive and problem.beta is None:
+            continue  # online with a fixed alpha, empty bank: mu_k = t_k
         weight_sum = 0.0
         vector_sum = np.zeros(len(t))
         for x_j, p_j, _ in bank:
@@ -258,7 +258,7 @@ def _prune(problem: _Problem, ratio: float) -> None:
     """Drop floor(ratio n_k) unsupported entries of lowest confidence from each class."""
     for k, bank in enumerate(problem.banks):
         first = problem.support_counts[k]
-        for _ in range(math.floor(ratio * (len(bank) - first))):
+        for _ in range(math.floor(ratio * (len(bank) - first) + 1e-9)):
             lowest = first
             for slot in range(first, len(bank)):
                 if bank[slot][2] < bank[lowest][2]:

@@ -61,7 +61,18 @@ def test_a_bad_row_far_down_is_named():
 
 def test_overflowing_rows_are_named():
     with pytest.raises(ValueError, match="row 1 holds an infinite or overflowing value"):
-        check_matrix("features", np.array([[1, 0], [3e38, 3e38]], dtype=np.float32))
+        check_matrix("features", np.array([[1, 0], [3e300, 3e300]]))
+
+
+@pytest.mark.parametrize("dtype", [">f8", "longdouble"])
+def test_wide_floats_of_any_kind_stay_wide(dtype):
+    x = np.eye(2, 4).astype(dtype)
+    answer = zeroshift.OnlineADAPT(x, logit_scale=3.0).adapt(x)
+    assert answer.dtype == np.float64
+
+
+def test_tiny_rows_are_not_called_zero():
+    np.testing.assert_allclose(zeroshift.normalize(np.full((1, 4), 1e-25, np.float32)), [[0.5] * 4])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

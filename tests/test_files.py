@@ -61,6 +61,30 @@ def test_written_files_follow_the_umask(tmp_path):
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
+def test_a_file_that_is_replaced_keeps_its_permissions_and_its_link(tmp_path):
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_text("old")
+    real.chmod(0o600)
+    link.symlink_to(real)
+    write_tensors(link, ARRAYS, HEADER)
+    assert link.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o600
+    read_tensors(real, kind="thing", schema=1)
+
+
+def test_a_full_disk_is_an_oserror_that_names_the_file(tmp_path, monkeypatch):
+    import safetensors
+    import safetensors.numpy
+
+    def full(*_, **__):
+        raise safetensors.SafetensorError("No space left on device")
+
+    monkeypatch.setattr(safetensors.numpy, "save_file", full)
+    with pytest.raises(OSError, match=r"file could not be written .*No space left.* Fix: check the space"):
+        write_tensors(tmp_path / "file", ARRAYS, HEADER)
+    assert not list(tmp_path.iterdir())
+
+
 def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="Fix: create it first"):
         write_tensors(tmp_path / "no" / "file", ARRAYS, HEADER)
@@ -81,9 +105,13 @@ def test_unreadable_files_say_why(tmp_path):
     save_file(ARRAYS, path, metadata={"zeroshift": "{"})
     with pytest.raises(FileFormatError, match="no zeroshift header"):
         read_tensors(path, kind="thing", schema=1)
-    save_file(ARRAYS, path, metadata={"zeroshift": json.dumps({"kind": "other"})})
-    with pytest.raises(FileFormatError, match="holds a zeroshift other, not a thing"):
+    save_file(ARRAYS, path, metadata={"zeroshift": json.dumps({"kind": "other", "schema": 1})})
+    with pytest.raises(FileFormatError, match="is a other file of zeroshift; a thing file is needed here"):
         read_tensors(path, kind="thing", schema=1)
+    for damaged in (["a list"], {"kind": "thing"}, {"kind": "thing", "schema": "one"}):
+        save_file(ARRAYS, path, metadata={"zeroshift": json.dumps(damaged)})
+        with pytest.raises(FileFormatError, match="damaged header"):
+            read_tensors(path, kind="thing", schema=1)
     save_file(ARRAYS, path, metadata={"zeroshift": json.dumps({"kind": "thing", "schema": 9})})
     with pytest.raises(FileFormatError, match=r"schema version 9; this zeroshift reads up to 1.*upgrade"):
         read_tensors(path, kind="thing", schema=1)

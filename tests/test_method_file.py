@@ -94,14 +94,57 @@ def test_saving_over_a_state_is_atomic(saved, monkeypatch):
     assert list(path.parent.iterdir()) == [path]
 
 
+BANK_SHAPES = (("features", (16,)), ("weights", ()), ("confidences", ()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header.pop("parameters"),
+        lambda header: header.pop("library"),
+        lambda header: header.pop("method"),
+        lambda header: header.update(schema="one"),
+        lambda header: header["parameters"].update(novelty=3),
+        lambda header: header["parameters"].update(alpha=7),
+        lambda header: header["values"].update(n_seen="x"),
+        lambda header: header.update(classes=77),
+    ],
+    ids=["parameters", "library", "method", "schema", "unknown", "alpha", "n_seen", "classes"],
+)
+def test_a_header_that_was_tampered_with_is_refused(saved, change):
+    arrays, header = read_tensors(saved[0], kind="state", schema=1)
+    change(header)
+    write_tensors(saved[0], arrays, header)
+    with pytest.raises(FileFormatError, match=str(saved[0])):
+        OnlineADAPT.load(saved[0])
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         lambda arrays: arrays.pop("state/bank_weights"),
         lambda arrays: arrays.update({"state/bank_features": np.zeros((6, 3, 5))}),
         lambda arrays: arrays.update({"state/bank_sample_counts": np.zeros(2, dtype=np.int64)}),
+        lambda arrays: arrays.update({"state/bank_sample_counts": np.full(6, 99)}),
+        lambda arrays: arrays.update({"state/bank_sample_counts": np.full(6, -1)}),
+        lambda arrays: arrays.update({"state/bank_confidences": np.zeros((6, 1))}),
+        lambda arrays: arrays.update({"state/bank_weights": np.zeros((6, 3), dtype=np.float32)}),
+        lambda arrays: arrays.update({"state/bank_weights": np.full((6, 3), np.nan)}),
+        lambda arrays: arrays.update({f"state/bank_{n}": np.zeros((6, 9, *s)) for n, s in BANK_SHAPES}),
+        lambda arrays: arrays.update({"parameter/prototypes": np.eye(5, 16)}),
     ],
-    ids=["array missing", "wrong dimension", "wrong class count"],
+    ids=[
+        "array missing",
+        "wrong dimension",
+        "wrong class count",
+        "count too large",
+        "count negative",
+        "wrong slots",
+        "wrong type",
+        "NaN",
+        "over capacity",
+        "other prototypes",
+    ],
 )
 def test_a_state_that_does_not_fit_its_header_is_refused(saved, damage):
     arrays, header = read_tensors(saved[0], kind="state", schema=1)
@@ -118,5 +161,5 @@ def test_missing_and_foreign_files(tmp_path):
 
     features = tmp_path / "features.safetensors"
     packs.load("cifar10").save(features)
-    with pytest.raises(FileFormatError, match="holds a zeroshift features, not a state"):
+    with pytest.raises(FileFormatError, match="is a features file of zeroshift; a state file is needed"):
         ZeroShot.load(features)

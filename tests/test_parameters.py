@@ -44,6 +44,7 @@ def test_a_torch_scalar_is_a_number():
         (COUNT, 1.5, "name must be an integer of at least 1; got 1.5."),
         (COUNT, True, "name must be an integer of at least 1; got True."),
         (RATIO, float("nan"), "name must be a number from 0 to 1; got nan."),
+        (COUNT, 10**400, f"name must be an integer of at least 1; got {10**400}."),
         (Flag(), 1, "name must be True or False; got 1."),
         (Choice(("a", "b")), "c", "name must be one of 'a', 'b'; got 'c'."),
         (Optional(RATIO), "x", "name must be None or a number from 0 to 1; got 'x'."),

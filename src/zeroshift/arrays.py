@@ -7,7 +7,9 @@ torch tensors on any device. Nothing here imports torch: a tensor brings its own
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +23,8 @@ __all__ = [
     "UnitLengthError",
     "check_labels",
     "check_matrix",
+    "is_array",
+    "is_double",
     "namespace",
     "normalize",
     "to_numpy",
@@ -32,7 +36,7 @@ Array = Any
 UNIT_NORM_TOLERANCE = 1e-2
 """How far a row's length may be from 1: wide enough for unit vectors in bfloat16, too narrow for raw features."""
 
-CHECK_ROWS = 8192
+CHECK_ROWS = 1024
 """Rows looked at together while checking, so that a memory-mapped file larger than memory can pass."""
 
 
@@ -41,13 +45,13 @@ def namespace(*arrays: Array) -> Any:
     return array_api_compat.array_namespace(*arrays)
 
 
-def _is_array(value: object) -> bool:
+def is_array(value: object) -> bool:
     return array_api_compat.is_numpy_array(value) or array_api_compat.is_torch_array(value)
 
 
-def _widened(xp: Any, dtype: Any) -> Any:
-    """float64 stays; every narrower float is computed in float32."""
-    return xp.float64 if dtype == xp.float64 else xp.float32
+def is_double(array: Array) -> bool:
+    """Whether the numbers have at least 64 bits, in whatever byte order; narrower floats are computed in float32."""
+    return bool(array.dtype.itemsize >= 8)
 
 
 def to_numpy(array: Array) -> np.ndarray:
@@ -87,11 +91,24 @@ class Home:
         source = Home.of(array)
         if source.library != self.library:
             array = to_numpy(array)
-            wanted = dtype or (self.xp.float64 if array.dtype == np.float64 else self.xp.float32)
+            wanted = dtype or (self.xp.float64 if is_double(array) else self.xp.float32)
             # A copy: torch must never be handed memory it could write to behind the caller's back.
             return self.xp.asarray(np.array(array), dtype=wanted, device=self.device)
-        array = self.xp.astype(array, dtype or _widened(self.xp, array.dtype), copy=False)
+        wanted = dtype or (self.xp.float64 if is_double(array) else self.xp.float32)
+        array = self.xp.astype(array, wanted, copy=False)
         return array if source.device == self.device else array_api_compat.to_device(array, self.device)
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """Where the mathematics runs: for torch, whatever the caller is in the middle of, no gradients are recorded, no
+        product is narrowed by autocast, and tensors made are ordinary ones that can be written to later."""
+        if self.library == "numpy":
+            return nullcontext()
+        torch = sys.modules["torch"]
+        context = ExitStack()
+        context.enter_context(torch.inference_mode(False))
+        context.enter_context(torch.no_grad())
+        context.enter_context(torch.autocast(self.device.type, enabled=False))
+        return context
 
     def zeros(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
         return self.xp.zeros(shape, dtype=dtype or self.xp.float64, device=self.device)
@@ -105,10 +122,15 @@ def _home(library: str, device: str) -> Home:
 
 
 def _check_floating(name: str, array: object) -> None:
-    if not _is_array(array):
+    if not is_array(array):
         raise TypeError(
             f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}. "
             f"Fix: numpy.asarray({name}, dtype='float32')."
+        )
+    if isinstance(array, np.ma.MaskedArray | np.matrix):
+        raise TypeError(
+            f"{name} must be a plain array; got a {type(array).__name__}, which computes differently. "
+            f"Fix: drop the masked rows, or numpy.asarray({name})."
         )
     xp = namespace(array)
     dtype = array.dtype  # type: ignore[attr-defined]
@@ -141,7 +163,7 @@ def check_matrix(name: str, array: object, *, columns: int | None = None, unit: 
 def _check_rows(name: str, block: Array, start: int, unit: bool) -> None:
     # One sum per row finds every fault at once: NaN and inf survive squaring, zero and raw features miss length 1.
     xp = namespace(block)
-    wide = xp.astype(block, _widened(xp, block.dtype), copy=False)
+    wide = xp.astype(block, xp.float64, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         norms = to_numpy(xp.sum(wide * wide, axis=1)) ** 0.5
     fine = np.abs(norms - 1.0) <= UNIT_NORM_TOLERANCE if unit else np.isfinite(norms) & (norms > 0)
@@ -166,13 +188,16 @@ def _check_rows(name: str, block: Array, start: int, unit: bool) -> None:
 
 def check_labels(name: str, labels: object, *, rows: int, classes: int) -> np.ndarray:
     """Class indices as a NumPy int64 vector; refuses a wrong length, non-integers and indices outside [0, classes)."""
-    if not _is_array(labels) and not isinstance(labels, (list, tuple)):
+    if not is_array(labels) and not isinstance(labels, (list, tuple)):
         raise TypeError(f"{name} must be a vector of class indices; got {type(labels).__name__}.")
-    values = to_numpy(labels) if _is_array(labels) else np.asarray(labels)
+    values = to_numpy(labels) if is_array(labels) else np.asarray(labels)
     if values.shape != (rows,):
         raise ValueError(f"{name} must have one entry a row, shape ({rows},); got shape {values.shape}.")
     if values.dtype.kind not in "iu":
-        raise TypeError(f"{name} must hold integers (class indices 0 to {classes - 1}); got {values.dtype}.")
+        raise TypeError(
+            f"{name} must hold integers (class indices 0 to {classes - 1}); got {values.dtype}. "
+            f"Fix: numpy.asarray({name}).astype(int), or for names [class_names.index(name) for name in {name}]."
+        )
     outside = (values < 0) | (values >= classes)
     if outside.any():
         row = int(np.argmax(outside))
@@ -222,7 +247,12 @@ def normalize(features: Array) -> Array:
     single = len(features.shape) == 1
     matrix = features[None, :] if single else features
     check_matrix("features", matrix, unit=False)
-    matrix = Home.of(matrix).bring(matrix)
-    xp = namespace(matrix)
-    unit = matrix / xp.linalg.vector_norm(matrix, axis=1, keepdims=True)
+    home = Home.of(matrix)
+    with home.computing():
+        unit = home.copy(home.bring(matrix))
+        for start in range(0, matrix.shape[0], CHECK_ROWS):
+            # In float64, where no square of a float32 over- or underflows.
+            wide = home.bring(matrix[start : start + CHECK_ROWS], home.xp.float64)
+            lengths = home.xp.linalg.vector_norm(wide, axis=1, keepdims=True)
+            unit[start : start + CHECK_ROWS] = home.bring(wide / lengths, unit.dtype)
     return unit[0] if single else unit

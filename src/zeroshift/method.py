@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from zeroshift import method_file
-from zeroshift.arrays import Array, Home, Rows, check_matrix
+from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array, is_double
 from zeroshift.parameters import Constraint
 from zeroshift.zero_shot import softmax
 
@@ -23,7 +23,7 @@ __all__ = ["Method"]
 M = TypeVar("M", bound="Method")
 
 PREDICT_ROWS = 4096
-"""Rows scored together, so that work space stays small next to the answer."""
+"""Rows scored together at most."""
 
 
 class Method(ABC):
@@ -54,8 +54,11 @@ class Method(ABC):
     def __init__(self, prototypes: Array, **parameters: Any) -> None:
         check_matrix("prototypes", prototypes)
         home = Home.of(prototypes)
-        # A copy: a caller who goes on using the array must not change the classifier.
-        self.prototypes = home.copy(home.bring(prototypes))
+        with home.computing():
+            # A copy: a caller who goes on using the array must not change the classifier.
+            self.prototypes = home.copy(home.bring(prototypes))
+        if home.library == "numpy":
+            self.prototypes.flags.writeable = False
         for name, value in parameters.items():
             setattr(self, name, self.constraints[name].check(name, value) if name in self.constraints else value)
         self._validate()
@@ -120,7 +123,8 @@ class Method(ABC):
     def reset(self) -> None:
         """Forget everything learned."""
         self.n_seen = 0
-        self._begin()
+        with Home.of(self.prototypes).computing():
+            self._begin()
 
     def clone(self: M) -> M:
         """A new method with the same parameters that has learned nothing (`copy.deepcopy` keeps what was learned)."""
@@ -170,27 +174,34 @@ class Method(ABC):
             value = getattr(self, name)
             if name in self.array_parameters:
                 if name != "prototypes" and value is not None:
-                    parts.append(f"{name}=<{len(value[1])} samples>")
+                    arrays = value if isinstance(value, tuple) else (value,)
+                    parts.append(f"{name}=<{', '.join(str(tuple(array.shape)) for array in arrays)}>")
             elif value != parameter.default:
                 parts.append(f"{name}={value!r}")
         return f"{type(self).__name__}({', '.join(parts)}, n_seen={self.n_seen})"
 
     def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
-        single = len(getattr(features, "shape", ())) == 1
+        single = is_array(features) and len(features.shape) == 1
         matrix = features[None, :] if single else features
         # The whole input is checked before anything is learned: a bad row leaves the state as it was.
         check_matrix("features", matrix, columns=self.dimension)
         home, caller = Home.of(self.prototypes), Home.of(matrix)
-        precision = "float64" if matrix.dtype == caller.xp.float64 else "float32"
+        precision = "float64" if is_double(matrix) else "float32"
         rows = Rows(matrix, home, getattr(home.xp, self.computes_in or precision))
-        answer = home.zeros((len(rows), self.n_classes), getattr(home.xp, precision))
-        for block, scores in self._adapt_scores(rows) if learn else self._predict_blocks(rows):
-            answer[block] = home.bring(self._probabilities(scores) if probabilities else scores, answer.dtype)
-        answer = caller.bring(answer, getattr(caller.xp, precision))
+        with home.computing():
+            answer = home.zeros((len(rows), self.n_classes), getattr(home.xp, precision))
+            for block, scores in self._adapt_scores(rows) if learn else self._predict_blocks(rows):
+                answer[block] = home.bring(self._probabilities(scores) if probabilities else scores, answer.dtype)
+            answer = caller.bring(answer, getattr(caller.xp, precision))
         return answer[0] if single else answer
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        return ((block, self._predict_scores(x)) for block, x in rows.blocks(PREDICT_ROWS))
+        return ((block, self._predict_scores(x)) for block, x in rows.blocks(self._predict_rows))
+
+    @property
+    def _predict_rows(self) -> int:
+        """Rows scored together; a method whose scores need more work space than themselves takes fewer."""
+        return PREDICT_ROWS
 
 
 def _copied(value: Any) -> Any:

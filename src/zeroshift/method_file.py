@@ -11,10 +11,13 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from zeroshift import files
 from zeroshift._version import __version__
 from zeroshift.arrays import Home, to_numpy
 from zeroshift.files import FileFormatError, read_tensors, write_tensors
+from zeroshift.parameters import Number
 
 if TYPE_CHECKING:
     from zeroshift.method import Method
@@ -71,9 +74,9 @@ def load(
     changes: Mapping[str, Any],
 ) -> M:
     tensors, header = read_tensors(path, kind=KIND, schema=STATE_SCHEMA)
-    if header["method"] != cls.name:
+    if header.get("method") != cls.name:
         raise FileFormatError(
-            f"{path} holds the state of the method {header['method']!r}, not of {cls.name!r} ({cls.__name__}). "
+            f"{path} holds the state of the method {header.get('method')!r}, not of {cls.name!r} ({cls.__name__}). "
             "Fix: zeroshift.methods.load(path) picks the right class."
         )
     for name in changes:
@@ -83,11 +86,15 @@ def load(
                 f"{name} cannot be changed when a {cls.__name__} is loaded (allowed: {allowed}): "
                 "the saved state was learned with the saved value."
             )
-    home = _home(path, library or header["library"], device or (header["device"] if library is None else "cpu"))
+    for key in ("parameters", "values", "library", "device"):
+        if key not in header:
+            raise FileFormatError(f"{path} has a header without {key!r}; it was not written by zeroshift.")
+    saved_there = library in (None, header["library"])
+    home = _home(path, library or header["library"], device or (header["device"] if saved_there else "cpu"))
     at_home = {name: home.xp.asarray(array, device=home.device, copy=True) for name, array in tensors.items()}
     arrays: dict[str, Any] = {}
     state: dict[str, Any] = {}
-    for name in sorted(at_home):
+    for name in sorted(at_home, key=_numbered):
         group, _, rest = name.partition("/")
         if group == "state":
             state[rest] = at_home[name]
@@ -95,14 +102,38 @@ def load(
             arrays[rest.split("/")[0]] = (*arrays.get(rest.split("/")[0], ()), at_home[name])
         else:
             arrays[rest] = at_home[name]
-    method = cls(**arrays, **{**header["parameters"], **changes})
-    method.n_seen = header["values"]["n_seen"]
+    for name, value in changes.items():
+        cls.constraints[name].check(name, value)
+    # A file that was edited or mixed up must fail here, not later in the middle of a stream.
     try:
-        method._restore(state, header["values"])
+        method = cls(**arrays, **{**header["parameters"], **changes})
+        if (method.n_classes, method.dimension) != (header["classes"], header["dimension"]):
+            raise ValueError(f"prototypes of {method.n_classes} classes in d = {method.dimension}")
+        method.n_seen = Number(low=0, integer=True).check("n_seen", header["values"]["n_seen"])
+        _check_arrays(state, method._state()[0])
+        with home.computing():
+            method._restore(state, header["values"])
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
-        # A file that was edited or mixed up must fail here, not later in the middle of a stream.
-        raise FileFormatError(f"{path} does not hold the state its header promises ({error!r}).") from error
+        raise FileFormatError(f"{path} does not hold the state its header promises: {error}") from error
     return method
+
+
+def _check_arrays(state: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:
+    """Every array a fresh method has is there, of its type, and holds numbers."""
+    for name, own in fresh.items():
+        if name not in state:
+            raise ValueError(f"the array {name!r} is missing")
+        if state[name].dtype != own.dtype:
+            raise ValueError(f"the array {name!r} holds {state[name].dtype}, not {own.dtype}")
+    for name, array in state.items():
+        if not np.isfinite(to_numpy(array)).all():
+            raise ValueError(f"the array {name!r} holds NaN or infinity")
+
+
+def _numbered(name: str) -> tuple[str, int]:
+    """Sorts parameter/support/2 before parameter/support/10."""
+    head, _, tail = name.rpartition("/")
+    return (head, int(tail)) if tail.isdigit() else (name, 0)
 
 
 def _home(path: str | os.PathLike[str], library: str, device: str) -> Home:
@@ -112,12 +143,13 @@ def _home(path: str | os.PathLike[str], library: str, device: str) -> Home:
         xp = importlib.import_module(f"array_api_compat.{library}")
     except ImportError as error:
         raise ImportError(
-            f"{path} was saved from torch, which is not installed. Fix: pip install 'zeroshift[torch]', "
+            f"{path} is to be loaded into torch, which is not installed. Fix: pip install 'zeroshift[torch]', "
             "or load it into NumPy with library='numpy'."
         ) from error
     try:
         return Home.of(xp.zeros(1, device=device))
     except (RuntimeError, ValueError, AssertionError) as error:
         raise ValueError(
-            f"the device {device!r} is not available for {library} ({error}). Fix: pass device='cpu'."
+            f"the device {device!r} is not available for {library} ({error}). "
+            "Fix: pass device='cpu', or library='torch' for a device NumPy does not have."
         ) from error

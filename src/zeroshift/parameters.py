@@ -53,7 +53,10 @@ class Number(Constraint):
         if isinstance(value, (bool, str, bytes)) or value is None:
             raise TypeError
         # A NumPy or torch scalar (model.logit_scale.exp()) becomes a Python number, which JSON can hold.
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            raise ValueError from None
         if not math.isfinite(number) or not self.low <= number <= self.high or (self.above and number == self.low):
             raise ValueError
         if not self.integer:

@@ -7,7 +7,10 @@ from zeroshift.arrays import Array, Home, namespace
 __all__ = ["confidence", "log_posterior", "log_softmax", "logits", "posterior", "pseudo_class", "softmax"]
 
 TIE = 1e-9
-"""Log-posteriors this close are tied: equal prototypes can leave a matrix product a rounding error apart."""
+"""Log-posteriors this close are tied: equal prototypes can leave a matrix product a rounding error apart.
+
+Meant for logit scales from about 1e-3 to 1e4; far below, real differences are as small, far above, rounding is larger.
+"""
 
 
 def log_softmax(scores: Array) -> Array:

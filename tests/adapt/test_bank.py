@@ -124,7 +124,7 @@ def test_prune_drops_the_least_sure_and_keeps_the_order(rows, capacity, ratio):
     before = [held(bank, k) for k in range(3)]
     bank.prune(ratio)
     for k, entries in enumerate(before):
-        drop = int(ratio * len(entries))
+        drop = int(ratio * len(entries) + 1e-9)
         doomed = sorted(range(len(entries)), key=lambda slot: entries[slot][2])[:drop]
         assert held(bank, k) == [entry for slot, entry in enumerate(entries) if slot not in doomed]
     assert (bank.features[bank.occupied == 0] == 0).all()

@@ -10,6 +10,7 @@ import pytest
 import oracle
 from streams import STREAMS
 from zeroshift import OnlineADAPT
+from zeroshift.adapt.gaussians import estimate
 from zeroshift.testing import make_problem
 
 TOLERANCE = 1e-9
@@ -116,6 +117,47 @@ def test_a_stream_in_pieces_is_the_same_bit_for_bit(stream, parameters, tmp_path
     np.testing.assert_array_equal(np.concatenate(answers), expected)
     np.testing.assert_array_equal(method.means, whole.means)
     np.testing.assert_array_equal(method.precision, whole.precision)
+
+
+class Interrupted(BaseException):
+    """As Ctrl-C, but harmless to the test runner."""
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"bank_size": 3}, {"bank_size": 0}, {"batch_size": 4, "iterations": 3}], ids=str
+)
+def test_an_interrupted_step_is_as_if_its_samples_had_never_come(stream, parameters, monkeypatch):
+    """Ctrl-C, or no memory, in the middle of a step: go on from `n_seen` and nothing was lost or learned twice."""
+    method = OnlineADAPT(stream.prototypes, logit_scale=20.0, **parameters)
+    interruptions = 0
+    while method.n_seen < len(stream.features):
+        calls = iter(range(10**9))
+
+        def interrupted(*arguments, calls=calls):
+            if next(calls) == 11:
+                raise Interrupted
+            return estimate(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("zeroshift.adapt.engines.direct.estimate", interrupted)
+            try:
+                method.adapt(stream.features[method.n_seen :])
+            except Interrupted:
+                interruptions += 1
+        undisturbed = OnlineADAPT(stream.prototypes, logit_scale=20.0, **parameters)
+        undisturbed.adapt(stream.features[: method.n_seen])
+        np.testing.assert_array_equal(method.predict(stream.features), undisturbed.predict(stream.features))
+        np.testing.assert_array_equal(method.means, undisturbed.means)
+    assert interruptions > 2
+
+
+def test_batches_do_not_see_the_blocks_rows_are_converted_in():
+    problem = make_problem(4, 6, 2500, seed=8)
+    whole = OnlineADAPT(problem.prototypes, logit_scale=20.0, batch_size=7, bank_size=2)
+    pieces = OnlineADAPT(problem.prototypes, logit_scale=20.0, batch_size=7, bank_size=2)
+    cut = 7 * 143
+    expected = np.concatenate([pieces.adapt(problem.features[:cut]), pieces.adapt(problem.features[cut:])])
+    np.testing.assert_array_equal(whole.adapt(problem.features), expected)
 
 
 def test_float32_answers_stay_within_single_precision(stream):

@@ -70,6 +70,28 @@ def test_a_sample_that_enters_no_bank_is_scored_with_the_last_similarities():
         pytest.fail("every sample entered a bank; the case was not exercised")
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_repeated_first_sample_is_scored_alike(seed):
+    """No spread in the bank but rounding noise, which must not be inverted into a covariance."""
+    problem = make_problem(4, 8, 1, seed=seed)
+    method = ReleasedOnlineADAPT(problem.prototypes, scale=20.0, logit_scale=20.0)
+    scores = method.adapt_scores(np.repeat(problem.features, 6, axis=0))
+    assert (np.abs(scores[1:]) > 1e-3).any(axis=1).all()
+    assert (np.count_nonzero(np.abs(scores[1:]) > 1e-6, axis=1) == 4).all()
+
+
+def test_transductive_leaves_a_class_with_an_empty_bank_at_its_prototype():
+    problem = make_problem(6, 16, 80)
+    features = problem.features[
+        ReleasedTransductiveADAPT(problem.prototypes, scale=20.0).predict(problem.features).argmax(1) != 2
+    ]
+    method = ReleasedTransductiveADAPT(problem.prototypes, scale=20.0, logit_scale=20.0)
+    method.adapt(features)
+    assert method.bank_counts[2] == 0
+    np.testing.assert_array_equal(method.means[2], problem.prototypes[2])
+    assert not np.allclose(method.means[1], problem.prototypes[1])
+
+
 def test_first_sample_by_hand():
     """N = 1: identity precision; the sample is counted twice, which leaves its mean at itself; then alpha mixes."""
     prototypes, x = np.eye(2), np.array([0.8, 0.6])

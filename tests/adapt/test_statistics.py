@@ -17,6 +17,10 @@ def some_bank(seed=0, classes=3, slots=4, d=5):
     return features, rng.random((classes, slots)) * occupied, occupied
 
 
+def discriminant(x, means, precision):
+    return statistics.discriminant(x, *statistics.linear_head(means, precision))
+
+
 def test_bank_sums_by_hand():
     features = np.array([[[1.0, 0.0], [0.0, 2.0]], [[3.0, 3.0], [0.0, 0.0]]])
     weights = np.array([[0.5, 0.25], [1.0, 0.0]])
@@ -87,7 +91,7 @@ def test_discriminant_is_the_gaussian_log_likelihood_up_to_what_classes_share():
     root = rng.normal(size=(4, 4))
     precision = root @ root.T + np.eye(4)
     likelihood = np.array([[-0.5 * (a - m) @ precision @ (a - m) for m in means] for a in x])
-    difference = statistics.discriminant(x, means, precision) - likelihood
+    difference = discriminant(x, means, precision) - likelihood
     np.testing.assert_allclose(difference, difference[:, :1] * np.ones((1, 3)), atol=1e-10)
 
 
@@ -95,8 +99,8 @@ def test_discriminant_takes_one_precision_a_class():
     rng = np.random.default_rng(8)
     x, means = rng.normal(size=(5, 4)), rng.normal(size=(3, 4))
     precisions = np.stack([np.eye(4) * (k + 1) for k in range(3)])
-    expected = np.stack([statistics.discriminant(x, means, p)[:, k] for k, p in enumerate(precisions)], axis=1)
-    np.testing.assert_allclose(statistics.discriminant(x, means, precisions), expected)
+    expected = np.stack([discriminant(x, means, p)[:, k] for k, p in enumerate(precisions)], axis=1)
+    np.testing.assert_allclose(discriminant(x, means, precisions), expected)
 
 
 def test_bank_term_ignores_negative_cosines():

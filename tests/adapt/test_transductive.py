@@ -11,6 +11,7 @@ import oracle
 from streams import STREAMS
 from zeroshift import TransductiveADAPT
 from zeroshift.testing import make_problem
+from zeroshift.testing.case import fingerprint
 
 TOLERANCE = 1e-9
 
@@ -82,12 +83,56 @@ def test_predict_scores_new_features_with_what_the_set_taught(stream):
 
 
 def test_the_surest_of_each_class_are_banked_the_earlier_on_a_tie():
-    """Four identical samples and room for two: the first two rows stay, whatever the chunks."""
-    features = np.repeat(np.eye(1, 4), 4, axis=0)
-    for chunk_size in (1, 3, 100):
+    """Three samples the prototypes cannot tell apart and room for two: the first two rows stay, whatever the chunks."""
+    features = np.array([[0.8, 0, 0.6, 0], [0.8, 0, 0, 0.6], [0.8, 0, -0.6, 0]])
+    for chunk_size in (1, 2, 100):
         method = TransductiveADAPT(np.eye(2, 4), logit_scale=3.0, bank_size=2, chunk_size=chunk_size)
         method.adapt(features)
         np.testing.assert_array_equal(method.bank_counts, [2, 0])
+        np.testing.assert_array_equal(method._evidence.features[0, :2], features[:2])
+
+
+def test_an_interrupted_adapt_has_learned_nothing(stream, monkeypatch):
+    method = TransductiveADAPT(stream.prototypes, logit_scale=20.0)
+    method.adapt(stream.features)
+    fresh = fingerprint(method.clone())
+    monkeypatch.setattr("zeroshift.adapt.transductive.estimate", raising_after(1))
+    with pytest.raises(Interrupted):
+        method.adapt(stream.features[:100])
+    monkeypatch.undo()
+    assert fingerprint(method) == fresh
+
+
+class Interrupted(BaseException):
+    """As Ctrl-C, but harmless to the test runner."""
+
+
+def raising_after(calls):
+    """`estimate`, interrupted at its (calls + 1)-th call, once."""
+    from zeroshift.adapt.gaussians import estimate
+
+    count = iter(range(10**9))
+
+    def interrupted(*arguments):
+        if next(count) == calls:
+            raise Interrupted
+        return estimate(*arguments)
+
+    return interrupted
+
+
+def test_predict_keeps_to_the_chunk_size():
+    """The bank term needs a cosine for every row and slot; work space follows the chunks, not the answer."""
+    import tracemalloc
+
+    problem = make_problem(40, 8, 6000, seed=2)
+    method = TransductiveADAPT(problem.prototypes, logit_scale=20.0, bank_size=100, chunk_size=16)
+    method.adapt(problem.features)
+    tracemalloc.start()
+    method.predict(problem.features)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * problem.features.shape[0] * 40 * 8
 
 
 def test_features_larger_than_one_chunk_are_never_held_whole(tmp_path):

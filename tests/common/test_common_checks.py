@@ -9,7 +9,16 @@ from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot
 from zeroshift.methods import list_methods
 from zeroshift.testing import CHECKS, Case, NotApplicable, check_method, checks
 
+
+def own_prototypes(prototypes):
+    """One labelled sample a class, the prototype itself: turns and permutes as the problem does."""
+    return prototypes, np.arange(len(prototypes))
+
+
 CASES = [(method.cls, {}) for method in list_methods()] + [
+    (OnlineADAPT, {"support": own_prototypes}),
+    (TransductiveADAPT, {"support": own_prototypes}),
+    (OnlineADAPT, {"support": own_prototypes, "bank_size": 0}),
     (OnlineADAPT, {"batch_size": 4}),
     (OnlineADAPT, {"bank_size": 0}),
     (OnlineADAPT, {"bank_size": 2, "beta": 1.0, "iterations": 3}),
@@ -22,7 +31,7 @@ CASES = [(method.cls, {}) for method in list_methods()] + [
 @pytest.mark.parametrize(
     "check",
     [
-        pytest.param(call, id=f"{cls.name}-{parameters or 'defaults'}-{name}")
+        pytest.param(call, id=f"{cls.name}-{list(parameters) or 'defaults'}-{name}")
         for cls, parameters in CASES
         for name, call in checks(cls, parameters)
     ],
@@ -102,6 +111,26 @@ class KeepsEverything(Sound):
         return {"everything": np.concatenate(self.everything)} if self.everything else {}, {}
 
 
+class HoardsQuietly(Sound):
+    def _begin(self):
+        self.hoard = []
+
+    def _adapt_scores(self, rows):
+        for block, scores in super()._adapt_scores(rows):
+            self.hoard.append(np.zeros((64, 64)))
+            yield block, scores
+
+
+class IgnoresItsScale(Sound):
+    def __init__(self, prototypes, *, logit_scale=100.0):
+        super().__init__(prototypes, logit_scale=20.0)
+
+
+class BreaksUnderAutocast(Sound):
+    def adapt(self, features):
+        return features @ self.prototypes.T
+
+
 class Forgets(OnlineADAPT):
     name = "forgets"
 
@@ -144,6 +173,9 @@ class OrderMatters(TransductiveADAPT):
         (WritesIntoItsInput, "inputs_are_untouched_and_not_aliased"),
         (TakesLabels, "labels_are_accepted_nowhere"),
         (KeepsEverything, "memory_is_bounded"),
+        (HoardsQuietly, "memory_is_bounded"),
+        (IgnoresItsScale, "constructor_stores_its_parameters"),
+        (BreaksUnderAutocast, "torch_modes_do_not_matter"),
         (Forgets, "saved_and_continued_bit_for_bit"),
         (RollsDice, "same_inputs_same_bits"),
         (LearnsFromPrototypesFirst, "predict_before_adapt_is_zero_shot"),

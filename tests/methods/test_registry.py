@@ -96,6 +96,7 @@ def test_third_parties_join_by_entry_point(monkeypatch, fresh_registry):
         (ImportError("no such module"), "no such module"),
         (42, "not a subclass"),
         (type("Twin", (ZeroShot,), {"name": "zero_shot"}), "taken"),
+        (type("Offline", (ZeroShot,), {"name": "offline", "protocol": "offline"}), "protocol 'offline'"),
     ],
 )
 def test_a_broken_plug_in_is_named_and_left_out(monkeypatch, fresh_registry, broken, reason):

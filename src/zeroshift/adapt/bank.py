@@ -6,6 +6,7 @@ known ahead of any prediction.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,6 +16,9 @@ from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.zero_shot import confidence, pseudo_class
 
 __all__ = ["KnowledgeBank"]
+
+RATIO_SLACK = 1e-9
+"""0.58 of 50 is 29, though 0.58 * 50 is a rounding error less."""
 
 FIRST_SLOTS = 4
 """Slots a class starts with; they double as samples come, up to the capacity."""
@@ -32,8 +36,9 @@ class KnowledgeBank:
         self.capacity = capacity
         self._home = home
         self._allocate(classes, dimension, pinned=0, slots=min(capacity, FIRST_SLOTS))
-        self.pinned_counts = np.zeros(classes, dtype=np.int64)
-        self.sample_counts = np.zeros(classes, dtype=np.int64)
+        self.pinned_counts: np.ndarray = np.zeros(classes, dtype=np.int64)
+        self.sample_counts: np.ndarray = np.zeros(classes, dtype=np.int64)
+        self._undo: list[tuple[int, int, Array, Array, Array, int]] = []
 
     def _allocate(self, classes: int, dimension: int, pinned: int, slots: int) -> None:
         self.pinned = pinned
@@ -70,18 +75,34 @@ class KnowledgeBank:
 
     def offer(self, features: Array, log_posterior: Array) -> bool:
         """Offer rows in order, each to the bank of its pseudo-class; True where any entered."""
+        self._undo = []
         pseudo_classes = to_numpy(pseudo_class(log_posterior))
         confidences = to_numpy(confidence(log_posterior))
-        entered = False
         for row, k in enumerate(pseudo_classes):
             slot = self._slot_for(int(k), float(confidences[row]))
             if slot is None:
                 continue
-            self.features[k, slot, :] = features[row, :]
-            self.weights[k, slot] = self._home.xp.exp(log_posterior[row, k])
-            self.confidences[k, slot] = float(confidences[row])
-            entered = True
-        return entered
+            weight = self._home.xp.exp(log_posterior[row, k])
+            self._write(int(k), slot, features[row, :], weight, float(confidences[row]))
+        return bool(self._undo)
+
+    def _write(self, k: int, slot: int, x: Array, weight: Array, sureness: float) -> None:
+        copy = self._home.copy
+        held = (copy(self.features[k, slot]), copy(self.weights[k, slot]), copy(self.confidences[k, slot]))
+        self._undo.append((k, slot, *held, int(self.sample_counts[k])))
+        self.features[k, slot, :] = x
+        self.weights[k, slot] = weight
+        self.confidences[k, slot] = sureness
+        self.sample_counts[k] = max(self.sample_counts[k], slot - self.pinned + 1)
+
+    def undo(self) -> None:
+        """Take back the last offer: what a step that failed half way must do."""
+        for k, slot, x, weight, sureness, count in reversed(self._undo):
+            self.features[k, slot, :] = x
+            self.weights[k, slot] = weight
+            self.confidences[k, slot] = sureness
+            self.sample_counts[k] = count
+        self._undo = []
 
     def _slot_for(self, k: int, sureness: float) -> int | None:
         """The slot a sample of this confidence takes in class k, or None where it is not sure enough."""
@@ -89,7 +110,6 @@ class KnowledgeBank:
         if n < self.capacity:
             if self.pinned + n == self.features.shape[1]:
                 self._widen()
-            self.sample_counts[k] += 1
             return self.pinned + n
         if n == 0:
             return None
@@ -103,25 +123,31 @@ class KnowledgeBank:
         extra = min(2 * slots, self.capacity) - slots
         classes, _, dimension = self.features.shape
         xp = self._home.xp
-        self.features = xp.concat([self.features, self._home.zeros((classes, extra, dimension))], axis=1)
-        self.weights = xp.concat([self.weights, self._home.zeros((classes, extra))], axis=1)
-        self.confidences = xp.concat([self.confidences, self._home.zeros((classes, extra))], axis=1)
+        wider = (
+            xp.concat([self.features, self._home.zeros((classes, extra, dimension))], axis=1),
+            xp.concat([self.weights, self._home.zeros((classes, extra))], axis=1),
+            xp.concat([self.confidences, self._home.zeros((classes, extra))], axis=1),
+        )
+        self.features, self.weights, self.confidences = wider
 
     def prune(self, ratio: float) -> None:
         """Drop each class's floor(ratio n) samples of lowest confidence (first on a tie); the rest keep their order."""
+        features, weights, confidences = map(self._home.copy, (self.features, self.weights, self.confidences))
+        counts = self.sample_counts.copy()
         for k, n in enumerate(self.sample_counts.tolist()):
-            drop = int(ratio * n)
+            drop = math.floor(ratio * n + RATIO_SLACK)
             if drop == 0:
                 continue
             held = slice(self.pinned, self.pinned + n)
             surest = np.argsort(to_numpy(self.confidences[k, held]), kind="stable")[drop:]
             keep = self.pinned + np.sort(surest)
-            for array in (self.features, self.weights, self.confidences):
-                kept = [self._home.copy(array[k, int(slot)]) for slot in keep]
-                array[k, held] = 0.0
-                for slot, entry in enumerate(kept, start=self.pinned):
-                    array[k, slot] = entry
-            self.sample_counts[k] = n - drop
+            for new, old in ((features, self.features), (weights, self.weights), (confidences, self.confidences)):
+                new[k, held] = 0.0
+                for slot, source in enumerate(keep.tolist(), start=self.pinned):
+                    new[k, slot] = old[k, source]
+            counts[k] = n - drop
+        # All at once, so that an interruption finds the bank either whole or pruned.
+        self.features, self.weights, self.confidences, self.sample_counts = features, weights, confidences, counts
 
     def fill(self, features: Array, classes: np.ndarray, ranks: np.ndarray, weights: Array, confidences: Array) -> None:
         """Place chosen samples at once: row i becomes sample number `ranks[i]` of class `classes[i]`."""
@@ -139,10 +165,11 @@ class KnowledgeBank:
     def sums(self) -> tuple[Array, Array]:
         return bank_sums(self.features, self.weights)
 
-    def sums_with(self, features: Array, posterior: Array) -> tuple[Array, Array]:
-        """The sums with the samples at hand counted by `posterior`; a class without a bank has nothing to refine."""
+    def sums_with(self, features: Array, posterior: Array, *, everywhere: bool) -> tuple[Array, Array]:
+        """The sums with the samples at hand counted by `posterior`; classes without a bank only where `everywhere`."""
         weighted_sum, weight = self.sums()
-        posterior = posterior * self._home.xp.astype(weight > 0, posterior.dtype)
+        if not everywhere:
+            posterior = posterior * self._home.xp.astype(weight > 0, posterior.dtype)
         return weighted_sum + posterior.T @ features, weight + self._home.xp.sum(posterior, axis=0)
 
     def scatter(self, means: Array, *, per_class: bool = False) -> Array:
@@ -165,9 +192,21 @@ class KnowledgeBank:
         }
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Put back what `arrays` gave; ValueError where it cannot have come from a bank like this one."""
+        classes, _, dimension = self.features.shape
+        pinned_counts, sample_counts = (to_numpy(arrays[f"bank_{name}_counts"]) for name in ("pinned", "sample"))
+        slots = arrays["bank_features"].shape[1] - self.pinned
+        for name, shape in (("features", (dimension,)), ("weights", ()), ("confidences", ())):
+            expected = (classes, self.pinned + slots, *shape)
+            if tuple(arrays[f"bank_{name}"].shape) != expected:
+                raise ValueError(f"bank_{name} has shape {tuple(arrays[f'bank_{name}'].shape)}, not {expected}")
+        if not np.array_equal(pinned_counts, self.pinned_counts):
+            raise ValueError("bank_pinned_counts do not agree with the support samples")
+        if sample_counts.shape != (classes,) or (sample_counts < 0).any() or (sample_counts > slots).any():
+            raise ValueError(f"bank_sample_counts must be {classes} numbers from 0 to {slots}")
+        if slots > self.capacity:
+            raise ValueError(f"the bank holds {slots} slots a class, more than bank_size = {self.capacity}")
         self.features = arrays["bank_features"]
         self.weights = arrays["bank_weights"]
         self.confidences = arrays["bank_confidences"]
-        self.pinned_counts = to_numpy(arrays["bank_pinned_counts"])
-        self.sample_counts = to_numpy(arrays["bank_sample_counts"])
-        self.pinned = int(self.pinned_counts.max())
+        self.sample_counts = sample_counts

@@ -17,6 +17,10 @@ from zeroshift.parameters import Choice, Constraint, Flag, Number, Optional
 __all__ = ["ADAPT"]
 
 
+WORK_NUMBERS = 4_000_000
+"""Cosines between samples and bank entries held at once: 32 MB in float64."""
+
+
 class ADAPT(Method):
     """Class-conditional Gaussians with one shared covariance, refined by a knowledge bank."""
 
@@ -89,6 +93,12 @@ class ADAPT(Method):
         """Prototypes in float64, the precision of every statistic."""
         home = Home.of(self.prototypes)
         return home.bring(self.prototypes, home.xp.float64)
+
+    @property
+    def _predict_rows(self) -> int:
+        """Few enough that the bank term's cosines, one for every row and bank slot, stay a small array."""
+        slots = self._evidence.weights.shape[1] if isinstance(self._evidence, KnowledgeBank) else 1
+        return max(1, min(super()._predict_rows, WORK_NUMBERS // (self.n_classes * slots)))
 
     @property
     def _rule(self) -> Rule:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from zeroshift.adapt.statistics import class_means, fuse, linear_head, ridge_precision
+from zeroshift.adapt.statistics import class_means, discriminant, fuse, linear_head, ridge_precision
 from zeroshift.arrays import Array, Home, namespace
 
 __all__ = ["Evidence", "Gaussians", "Rule", "estimate", "score"]
@@ -35,8 +35,9 @@ class Evidence(Protocol):
     def counts(self) -> np.ndarray: ...
     def pin(self, features: Array, labels: np.ndarray) -> None: ...
     def offer(self, features: Array, log_posterior: Array) -> bool: ...
+    def undo(self) -> None: ...
     def sums(self) -> tuple[Array, Array]: ...
-    def sums_with(self, features: Array, posterior: Array) -> tuple[Array, Array]: ...
+    def sums_with(self, features: Array, posterior: Array, *, everywhere: bool) -> tuple[Array, Array]: ...
     def scatter(self, means: Array, *, per_class: bool = False) -> Array: ...
     def term(self, features: Array) -> Array: ...
     def arrays(self) -> dict[str, Array]: ...
@@ -64,7 +65,7 @@ def estimate(evidence: Evidence, sums: tuple[Array, Array], prototypes: Array, r
     classes, d = prototypes.shape
     if not rule.update_covariance or evidence.size == 0:
         identity = xp.eye(d, dtype=prototypes.dtype, device=Home.of(prototypes).device)
-        precision = xp.stack([identity] * classes) if rule.per_class else identity
+        precision = xp.broadcast_to(identity, (classes, d, d)) if rule.per_class else identity
     elif rule.per_class:
         scatters = evidence.scatter(means, per_class=True)
         precision = xp.stack([ridge_precision(scatters[k], int(n)) for k, n in enumerate(evidence.counts)])
@@ -77,5 +78,5 @@ def score(features: Array, log_posterior: Array, gaussians: Gaussians, evidence:
     """log y + g + r (Eq. 8 before its softmax); with no evidence at all, log y: the zero-shot classifier unchanged."""
     if evidence.size == 0:
         return log_posterior
-    discriminants = features @ gaussians.directions.T + gaussians.offsets
-    return fuse(log_posterior, discriminants, evidence.term(features) if rule.use_bank_term else 0.0)
+    g = discriminant(features, gaussians.directions, gaussians.offsets)
+    return fuse(log_posterior, g, evidence.term(features) if rule.use_bank_term else 0.0)

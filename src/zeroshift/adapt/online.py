@@ -48,7 +48,8 @@ class OnlineADAPT(ADAPT):
     prune : (every, ratio), optional
         After every `every` samples drop this share of each class's least confident entries.
     support : (features, labels), optional
-        Labelled samples (few-shot): they enter their class's bank for good, beyond `bank_size`.
+        Labelled samples (few-shot): they enter their class's bank for good, beyond `bank_size`. With the bank off they
+        count with certainty.
     engine : str
         How to compute: `"direct"` is the float64 definition, `"auto"` the recommended engine (today the same).
 
@@ -148,8 +149,9 @@ class OnlineADAPT(ADAPT):
             for start in range(0, features.shape[0], self.batch_size):
                 batch = features[start : start + self.batch_size, :]
                 at = block.start + start
-                yield slice(at, at + batch.shape[0]), self._engine.step(batch)
+                scores = self._engine.step(batch)
                 self._count(batch.shape[0])
+                yield slice(at, at + batch.shape[0]), scores
 
     def _count(self, samples: int) -> None:
         before, self.n_seen = self.n_seen, self.n_seen + samples

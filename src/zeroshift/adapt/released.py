@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from zeroshift.adapt.bank import KnowledgeBank
-from zeroshift.adapt.statistics import class_means, linear_head
+from zeroshift.adapt.statistics import ZERO_TRACE, class_means, discriminant, linear_head
 from zeroshift.adapt.survey import CHUNK_ROWS, survey
 from zeroshift.arrays import Array, Home, Rows, namespace
 from zeroshift.method import Method
@@ -55,7 +55,7 @@ def sample_covariance_precision(bank: KnowledgeBank, means: Array) -> Array:
     covariance = centred.T @ centred / (n - 1)
     trace = float(xp.linalg.trace(covariance))
     # The pseudo-inverse of this matrix is its inverse unless there is no spread, and then it is zero.
-    return d * xp.linalg.inv((n - 1) * covariance + trace * identity) if trace > 0 else xp.zeros_like(identity)
+    return d * xp.linalg.inv((n - 1) * covariance + trace * identity) if trace > ZERO_TRACE else xp.zeros_like(identity)
 
 
 class ReleasedADAPT(Method):
@@ -127,8 +127,7 @@ class ReleasedADAPT(Method):
         raw = self._logits(features)
         if self._bank.size == 0:
             return raw
-        directions, offsets = self._head
-        total = log_softmax(features @ directions.T + offsets) + self.scale / (2 * self._bank.size) * similarity
+        total = log_softmax(discriminant(features, *self._head)) + self.scale / (2 * self._bank.size) * similarity
         return raw * xp.exp((total - xp.max(total, axis=-1, keepdims=True)) / self.scale)
 
     def _logits(self, features: Array) -> Array:
@@ -141,6 +140,8 @@ class ReleasedADAPT(Method):
         return {"means": self._means, **self._bank.arrays()}, {}
 
     def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        if tuple(arrays["means"].shape) != tuple(self._means.shape):
+            raise ValueError(f"means has shape {tuple(arrays['means'].shape)}, not {tuple(self._means.shape)}")
         self._means = arrays["means"]
         self._bank.restore(arrays)
         self._refresh()
@@ -189,9 +190,17 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
         for row in range(len(rows)):
             at = slice(row, row + 1)
             features = rows[at]
-            self._learn(features)
+            before = (self._means, self._precision, self._head, self._last_similarity)
+            try:
+                self._learn(features)
+                scores = self._fused(features, self._last_similarity)
+            except BaseException:
+                # Interrupted, or out of memory: as if the sample had never come.
+                self._bank.undo()
+                self._means, self._precision, self._head, self._last_similarity = before
+                raise
             self.n_seen += 1
-            yield at, self._fused(features, self._last_similarity)
+            yield at, scores
 
     def _learn(self, features: Array) -> None:
         xp = namespace(features)
@@ -269,12 +278,17 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
         self.reset()
         xp = Home.of(self.prototypes).xp
         chunk_rows = self.chunk_size or CHUNK_ROWS
-        soft_sum, soft_weight = survey(rows, chunk_rows, self._wide_prototypes, self.logit_scale, self._bank)
-        bank_sum, bank_weight = self._bank.sums()
-        # No weight means no bank: `class_means` leaves such a class at its prototype.
-        weight = xp.where(bank_weight > 0, soft_weight + bank_weight, xp.zeros_like(bank_weight))
-        self._means = class_means(soft_sum + bank_sum, weight, self._wide_prototypes, self.alpha, None)
-        self._refresh()
+        try:
+            soft_sum, soft_weight = survey(rows, chunk_rows, self._wide_prototypes, self.logit_scale, self._bank)
+            bank_sum, bank_weight = self._bank.sums()
+            # No weight means no bank: `class_means` leaves such a class at its prototype.
+            weight = xp.where(bank_weight > 0, soft_weight + bank_weight, xp.zeros_like(bank_weight))
+            self._means = class_means(soft_sum + bank_sum, weight, self._wide_prototypes, self.alpha, None)
+            self._refresh()
+        except BaseException:
+            # Interrupted, or out of memory: half a set teaches nothing.
+            self.reset()
+            raise
         self.n_seen = len(rows)
         for chunk, features in rows.blocks(chunk_rows):
             yield chunk, self._predict_scores(features)

@@ -16,7 +16,11 @@ CANCELLATION = 1e-13
 
 
 class SoftCounts:
-    """Running sums of y x (K, d), y (K,) and x x^T (d, d) over all samples seen. Stands in for the knowledge bank."""
+    """Running sums of y x (K, d), y (K,) and x x^T (d, d) over all samples seen. Stands in for the knowledge bank.
+
+    The scatter is a difference of these sums: of a stream that hardly moves (spread below about 1e-5 of unit length)
+    few of its digits survive.
+    """
 
     def __init__(self, home: Home, classes: int, dimension: int) -> None:
         self._home = home
@@ -24,7 +28,7 @@ class SoftCounts:
         self.weight = home.zeros((classes,))
         self.second_moment = home.zeros((dimension, dimension))
         self.size: int = 0
-        self._before = (self.weighted_sum, self.weight)
+        self._before = (self.weighted_sum, self.weight, self.second_moment, self.size)
 
     @property
     def counts(self) -> np.ndarray:
@@ -37,22 +41,26 @@ class SoftCounts:
         self._add(features, self._home.bring(one_hot))
 
     def offer(self, features: Array, log_posterior: Array) -> bool:
+        self._before = (self.weighted_sum, self.weight, self.second_moment, self.size)
         self._add(features, self._home.xp.exp(log_posterior))
         return True
 
     def _add(self, features: Array, posterior: Array) -> None:
-        self._before = (self.weighted_sum, self.weight)
         self.weighted_sum = self.weighted_sum + posterior.T @ features
         self.weight = self.weight + self._home.xp.sum(posterior, axis=0)
         self.second_moment = self.second_moment + features.T @ features
         self.size += int(features.shape[0])
 
+    def undo(self) -> None:
+        """Take back the last offer."""
+        self.weighted_sum, self.weight, self.second_moment, self.size = self._before
+
     def sums(self) -> tuple[Array, Array]:
         return self.weighted_sum, self.weight
 
-    def sums_with(self, features: Array, posterior: Array) -> tuple[Array, Array]:
+    def sums_with(self, features: Array, posterior: Array, *, everywhere: bool) -> tuple[Array, Array]:
         """The sums with the latest samples counted by `posterior` in place of their zero-shot posterior."""
-        weighted_sum, weight = self._before
+        weighted_sum, weight, _, _ = self._before
         return weighted_sum + posterior.T @ features, weight + self._home.xp.sum(posterior, axis=0)
 
     def scatter(self, means: Array, *, per_class: bool = False) -> Array:
@@ -75,6 +83,9 @@ class SoftCounts:
         }
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
+        for name, own in self.arrays().items():
+            if tuple(arrays[name].shape) != tuple(own.shape):
+                raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
         self.weighted_sum = arrays["soft_weighted_sum"]
         self.weight = arrays["soft_weight"]
         self.second_moment = arrays["soft_second_moment"]

@@ -88,14 +88,13 @@ def linear_head(means: Array, precision: Array) -> tuple[Array, Array]:
     return directions, -0.5 * xp.sum(directions * means, axis=1)
 
 
-def discriminant(features: Array, means: Array, precision: Array) -> Array:
-    """Eq. 4: g_k = mu_k^T P x - 1/2 mu_k^T P mu_k, (n, K).
+def discriminant(features: Array, directions: Array, offsets: Array) -> Array:
+    """Eq. 4: g_k = mu_k^T P x - 1/2 mu_k^T P mu_k, (n, K), with the head `linear_head` makes of mu and P.
 
     >>> import numpy as np
-    >>> discriminant(np.array([[1.0, 0.0]]), np.eye(2), 2 * np.eye(2))
+    >>> discriminant(np.array([[1.0, 0.0]]), *linear_head(np.eye(2), 2 * np.eye(2)))
     array([[ 1., -1.]])
     """
-    directions, offsets = linear_head(means, precision)
     return features @ directions.T + offsets
 
 

@@ -33,7 +33,8 @@ class TransductiveADAPT(ADAPT):
     iterations : int
         1 is the closed form. More alternate predictions and means (Table 8); this holds one (N, K) array of scores.
     chunk_size : int, optional
-        Rows worked on together (default 4096). It bounds the work space and does not change the answer.
+        Rows worked on together (by default 4096, or fewer where banks are large). It bounds the work space and does not
+        change the answer.
 
     Examples
     --------
@@ -107,6 +108,10 @@ class TransductiveADAPT(ADAPT):
     def _chunk_rows(self) -> int:
         return self.chunk_size or CHUNK_ROWS
 
+    @property
+    def _predict_rows(self) -> int:
+        return self.chunk_size or super()._predict_rows
+
     def _estimate(self) -> None:
         """Eq. 12: every sample and, once more, the banked ones; with the bank off, the samples alone."""
         weighted_sum, weight = self._soft_sums
@@ -121,11 +126,16 @@ class TransductiveADAPT(ADAPT):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         self.reset()
-        self._look_at(rows)
-        self._estimate()
+        try:
+            self._look_at(rows)
+            self._estimate()
+        except BaseException:
+            # Interrupted, or out of memory: half a set teaches nothing.
+            self.reset()
+            raise
         self.n_seen = len(rows)
         if self.iterations == 1:
-            for chunk, features in rows.blocks(self._chunk_rows):
+            for chunk, features in rows.blocks(self._predict_rows):
                 yield chunk, self._predict_scores(features)
         else:
             yield from self._iterate(rows)
@@ -147,7 +157,7 @@ class TransductiveADAPT(ADAPT):
         for iteration in range(self.iterations):
             moved = 0.0
             soft_sums = self._no_sums()
-            for chunk, features in rows.blocks(self._chunk_rows):
+            for chunk, features in rows.blocks(self._predict_rows):
                 before = softmax(scores[chunk])
                 scores[chunk] = self._predict_scores(features)
                 z = softmax(scores[chunk])

@@ -21,6 +21,7 @@ from zeroshift.suggest import did_you_mean
 __all__ = ["ENTRY_POINT_GROUP", "MethodInfo", "ParameterInfo", "create", "get", "list_methods", "load"]
 
 ENTRY_POINT_GROUP = "zeroshift.methods"
+PROTOCOLS = ("online", "transductive", "few-shot")
 
 BUILT_IN: tuple[type[Method], ...] = (
     ZeroShot,
@@ -61,7 +62,8 @@ def _parameters(method: type[Method]) -> list[ParameterInfo]:
     for name, parameter in inspect.signature(method).parameters.items():
         if name == "prototypes":
             continue
-        allowed = method.constraints[name].describe() if name in method.constraints else "None or (features, labels)"
+        free = "arrays" if name in method.array_parameters else "anything"
+        allowed = method.constraints[name].describe() if name in method.constraints else free
         required = parameter.default is inspect.Parameter.empty
         described.append(ParameterInfo(name, allowed, None if required else parameter.default, required))
     return described
@@ -78,6 +80,8 @@ def _registry() -> Mapping[str, MethodInfo]:
                 raise TypeError(f"{method!r} is not a subclass of zeroshift.methods.Method")
             if method.name in methods:
                 raise ValueError(f"the name {method.name!r} is taken")
+            if method.protocol not in PROTOCOLS:
+                raise ValueError(f"the protocol {method.protocol!r} is none of {', '.join(PROTOCOLS)}")
             methods[method.name] = MethodInfo.of(method)
         except Exception as error:
             warnings.warn(f"the method plug-in {entry.value!r} was left out: {error}", stacklevel=2)
@@ -91,9 +95,8 @@ def list_methods(protocol: str | None = None) -> list[MethodInfo]:
     ['adapt_transductive', 'adapt_released_transductive']
     """
     methods = _registry().values()
-    protocols = ("online", "transductive", "few-shot")
-    if protocol is not None and protocol not in protocols:
-        raise ValueError(f"protocol must be one of {', '.join(map(repr, protocols))}; got {protocol!r}.")
+    if protocol is not None and protocol not in PROTOCOLS:
+        raise ValueError(f"protocol must be one of {', '.join(map(repr, PROTOCOLS))}; got {protocol!r}.")
     return [method for method in methods if protocol in (None, method.protocol)]
 
 
@@ -128,4 +131,6 @@ def load(
     path: str | os.PathLike[str], *, library: str | None = None, device: str | None = None, **changes: Any
 ) -> Method:
     """A saved method of whatever class wrote the file; see `Method.load`."""
-    return get(method_file.read_header(path)["method"]).cls.load(path, library=library, device=device, **changes)
+    return get(str(method_file.read_header(path).get("method"))).cls.load(
+        path, library=library, device=device, **changes
+    )

@@ -13,7 +13,7 @@ from zeroshift.arrays import Array, to_numpy
 from zeroshift.method import Method
 from zeroshift.testing.problems import Problem, make_problem
 
-__all__ = ["Case", "Check", "NotApplicable", "assert_same", "expect_error", "fingerprint"]
+__all__ = ["Case", "Check", "NotApplicable", "assert_same", "expect_error", "fingerprint", "reachable_bytes"]
 
 LOGIT_SCALE = 20.0
 """Keeps the made-up posteriors unsure."""
@@ -30,6 +30,8 @@ class Case:
 
     def create(self, prototypes: Array, **changes: Any) -> Method:
         parameters = {**self.cls.example_parameters, **self.parameters, **changes}
+        # A value may depend on the problem, as labelled samples do: a function of the prototypes is called for it.
+        parameters = {name: value(prototypes) if callable(value) else value for name, value in parameters.items()}
         if "logit_scale" in self.cls.parameter_names():
             parameters.setdefault("logit_scale", LOGIT_SCALE)
         return self.cls(prototypes, **parameters)
@@ -59,6 +61,19 @@ def expect_error(call: Callable[[], Any], *mentions: str, what: str) -> None:
         assert not missing, f"{what}: the message does not mention {missing}: {message!r}"
     else:
         raise AssertionError(f"{what}: accepted without an error")
+
+
+def reachable_bytes(value: Any) -> int:
+    """Size of every array, text and number a method holds on to, saved or not."""
+    return _size(fingerprint(value))
+
+
+def _size(print_: Any) -> int:
+    if isinstance(print_, Mapping):
+        return sum(_size(item) for item in print_.values())
+    if isinstance(print_, (list, tuple)):
+        return sum(_size(item) for item in print_)
+    return len(print_) if isinstance(print_, bytes) else 8
 
 
 def fingerprint(value: Any, _seen: frozenset[int] = frozenset()) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from zeroshift import parameters as kinds
 from zeroshift.arrays import Home, to_numpy
-from zeroshift.testing.case import Case, assert_same, expect_error, fingerprint
+from zeroshift.testing.case import Case, NotApplicable, assert_same, expect_error, fingerprint
 from zeroshift.zero_shot import posterior
 
 __all__ = ["CHECKS"]
@@ -19,14 +19,39 @@ ZERO_SHOT_TOLERANCE = 1e-12
 
 
 def constructor_stores_its_parameters(case: Case) -> None:
-    """Every parameter can be read under its own name, as it was given."""
-    method = case.create(case.problem().prototypes)
-    assert_same(method.prototypes, case.problem().prototypes, "prototypes as stored")
-    for name, value in method.get_params().items():
-        assert hasattr(method, name), f"the constructor takes {name!r} but no attribute has that name"
-        if name not in method.array_parameters:
-            assert getattr(method, name) == value, f"get_params()[{name!r}] is not the attribute {name!r}"
-    assert method.n_seen == 0, "n_seen must be 0 before any sample"
+    """Every parameter can be read under its own name, as it was given: other values than the defaults, one by one."""
+    prototypes = case.problem().prototypes
+    case = Case(case.cls)  # other parameters of the case might not go together with the changed one
+    usual = case.create(prototypes)
+    assert_same(usual.prototypes, prototypes, "prototypes as stored")
+    assert usual.n_seen == 0, "n_seen must be 0 before any sample"
+    for name in case.cls.parameter_names():
+        if name in case.cls.array_parameters or name not in case.cls.constraints:
+            continue
+        given = _another(case.cls.constraints[name], getattr(usual, name))
+        method = case.create(prototypes, **{name: given})
+        assert getattr(method, name) == given, f"{name}={given!r} is stored as {getattr(method, name)!r}"
+        assert method.get_params()[name] == given, f"get_params() gives {name} as {method.get_params()[name]!r}"
+
+
+def _another(constraint: kinds.Constraint, usual: Any) -> Any:
+    """An allowed value that is not the usual one."""
+    match constraint:
+        case kinds.Optional(inner):
+            return _another(inner, usual)
+        case kinds.Number(low, high):
+            if constraint.integer:
+                return (usual if usual is not None else max(low, 0)) + 1
+            candidates = (0.25, 0.75) if np.isfinite(high) else (max(low, 0) + 3.5, max(low, 0) + 7.5)
+            return next(value for value in candidates if value != usual)
+        case kinds.Flag():
+            return not usual
+        case kinds.Choice(values):
+            return next(value for value in values if value != usual)
+        case kinds.Pair(first, second):
+            return (_another(first, None), _another(second, None))
+        case _:
+            return usual
 
 
 def parameters_are_fixed(case: Case) -> None:
@@ -161,6 +186,8 @@ def one_sample_may_come_without_its_axis(case: Case) -> None:
 def predict_before_adapt_is_zero_shot(case: Case) -> None:
     problem = case.problem()
     method = case.create(problem.prototypes)
+    if getattr(method, "support", None) is not None:
+        raise NotApplicable("labelled support samples teach before anything is adapted to")
     scale = getattr(method, "logit_scale", 100.0)
     expected = posterior(problem.features, problem.prototypes, scale)
     assert_same(method.predict(problem.features), expected, "predict", tolerance=ZERO_SHOT_TOLERANCE)

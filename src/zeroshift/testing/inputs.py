@@ -24,7 +24,7 @@ def bad_rows_are_named(case: Case) -> None:
         features[17, 3] = value
         expect_error(partial(method.adapt, features), "features", "row 17", word, what=f"{value} in adapt")
         expect_error(partial(method.predict, features), "features", "row 17", word, what=f"{value} in predict")
-    for factor, word in ((0.0, "zero"), (2.5, "unit length")):
+    for factor, word in ((0.0, "zero"), (2.5, "unit length"), (1.03, "unit length"), (0.97, "unit length")):
         features = problem.features.copy()
         features[31] *= factor
         expect_error(partial(method.adapt, features), "features", "row 31", word, what=f"a row of length {factor}")
@@ -45,6 +45,8 @@ def wrong_shapes_are_refused(case: Case) -> None:
         expect_error(partial(call, problem.features.astype(complex)), "features", "complex", what="complex numbers")
         expect_error(partial(call, problem.features.tolist()), "features", "list", what="a list")
         expect_error(partial(call, None), "features", "None", what="None")
+        masked = np.ma.masked_array(problem.features)
+        expect_error(partial(call, masked), "features", "MaskedArray", what="a masked array")
     assert fingerprint(method) == before, "refused input changed the state"
 
 

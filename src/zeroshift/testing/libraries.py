@@ -66,6 +66,24 @@ def torch_gradients_are_left_alone(case: Case) -> None:
     assert not answer.requires_grad, "the answer carries a gradient graph"
 
 
+def torch_modes_do_not_matter(case: Case) -> None:
+    """Built or used under inference_mode, no_grad or autocast, a method gives the same answers and can be used on."""
+    torch = _torch()
+    problem = case.problem()
+    features, prototypes = torch.tensor(problem.features), torch.tensor(problem.prototypes)
+    expected = case.create(prototypes).adapt(features)
+    with torch.inference_mode():
+        method = case.create(prototypes * 1.0)
+        first = method.adapt(features[:40] * 1.0)
+    if case.cls.protocol == "online":
+        second = method.adapt(features[40:])
+        assert_same(torch.cat([first, second]), expected, "begun under inference_mode", tolerance=1e-9)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        narrow = case.create(prototypes.to(torch.float32)).adapt(features.to(torch.float32))
+    wide = case.create(prototypes.to(torch.float32)).adapt(features.to(torch.float32))
+    assert_same(narrow, wide, "under autocast", tolerance=1e-6)
+
+
 def libraries_may_be_mixed(case: Case) -> None:
     """The state lives where the prototypes are; the answer comes back where the features are."""
     torch = _torch()
@@ -90,5 +108,6 @@ CHECKS = (
     torch_equals_numpy,
     torch_half_precision,
     torch_gradients_are_left_alone,
+    torch_modes_do_not_matter,
     libraries_may_be_mixed,
 )

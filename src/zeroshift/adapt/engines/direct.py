@@ -30,11 +30,18 @@ class DirectEngine:
 
     def step(self, features: Array) -> Array:
         """Algorithm 1 for one sample, or for one batch: offer, update, score (n, K)."""
+        before = self.gaussians
         log_y = log_posterior(features, self._prototypes, self._logit_scale)
-        if self._evidence.offer(features, log_y):
-            self.refresh()
-        scores = score(features, log_y, self.gaussians, self._evidence, self._rule)
-        return scores if self._iterations == 1 else self._iterate(features, log_y, scores)
+        try:
+            if self._evidence.offer(features, log_y):
+                self.refresh()
+            scores = score(features, log_y, self.gaussians, self._evidence, self._rule)
+            return scores if self._iterations == 1 else self._iterate(features, log_y, scores)
+        except BaseException:
+            # Interrupted, or out of memory: as if the samples had never come, so that they can come again.
+            self._evidence.undo()
+            self.gaussians = before
+            raise
 
     def score(self, features: Array) -> Array:
         """Scores with the present statistics."""
@@ -45,8 +52,12 @@ class DirectEngine:
         """Table 8: the samples at hand, weighted by their own z, move the means; predict again. Nothing persists."""
         xp = namespace(features)
         z = softmax(scores)
+        # With beta, Eq. A-online-mean says where a class without a bank goes; with a fixed alpha its mean would jump to
+        # the sample at hand however improbable, so there it keeps its prototype.
+        everywhere = self._rule.beta is not None
         for _ in range(self._iterations - 1):
-            gaussians = estimate(self._evidence, self._evidence.sums_with(features, z), self._prototypes, self._rule)
+            sums = self._evidence.sums_with(features, z, everywhere=everywhere)
+            gaussians = estimate(self._evidence, sums, self._prototypes, self._rule)
             scores = score(features, log_y, gaussians, self._evidence, self._rule)
             previous, z = z, softmax(scores)
             if float(xp.max(xp.abs(z - previous))) < CONVERGED:
