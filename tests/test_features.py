@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import dataclasses
+import io
 import json
 import pickle
 import re
@@ -16,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zeroshift import feature_checks
-from zeroshift.arrays import normalize
+from zeroshift.arrays import UnitLengthError, normalize
 from zeroshift.features import FEATURES_SCHEMA, FeatureSet
 from zeroshift.files import FileFormatError, write_tensors
 
@@ -179,12 +181,20 @@ REFUSED = {
         ValueError,
         "default_prompt must be .*'ensemble', 'vanilla'; got 'ensembel'. Did you mean 'ensemble'?",
     ),
+    "list as default": (
+        {"default_prompt": ["x"]},
+        TypeError,
+        "default_prompt must be the name of .*'default'; got list. Fix: default_prompt='default'",
+    ),
     "few labels": ({"labels": [0, 1]}, ValueError, r"labels must have .* \(6,\); got shape \(2,\)"),
     "label K": ({"labels": [0, 1, 2, 3, 0, 0]}, ValueError, "labels row 3 is 3; class indices go from 0 to 2"),
     "label -1": ({"labels": [0, 1, 2, 0, -1, 0]}, ValueError, "labels row 4 is -1"),
     "float labels": ({"labels": np.zeros(6)}, TypeError, "labels must hold integers .* got float64"),
     "few names": ({"class_names": ["a", "b"]}, ValueError, "class_names has 2 names, but the prototypes have 3 rows"),
     "one string": ({"class_names": "abc"}, TypeError, "class_names must be a sequence of names; got .*'abc'"),
+    "set of names": ({"class_names": {"a", "b", "c"}}, TypeError, "in the order of the prototypes; got set. Fix: list"),
+    "dict of names": ({"class_names": {"a": 0, "b": 1, "c": 2}}, TypeError, "must be a sequence of names.* got dict"),
+    "number of names": ({"class_names": 3}, TypeError, "class_names must be a sequence of names.* got int"),
     "number as name": ({"class_names": ["a", 1, "c"]}, TypeError, r"class_names\[1\] must be a string; got 1"),
     "empty name": ({"class_names": ["a", "b", " "]}, ValueError, r"class_names\[2\] is empty"),
     "repeated names": ({"class_names": ["a", "b", "a"]}, ValueError, r"repeated: 'a' at \[0, 2\]"),
@@ -208,9 +218,14 @@ REFUSED = {
         ValueError,
         "views of image 3, view 1, holds an infinite",
     ),
+    "zero view": (
+        {"features": None, "views": spoilt(unit(6, 3, 4), (2, 1), 0)},
+        ValueError,
+        "views of image 2, view 1, is the zero vector, which has no direction. Fix: drop",
+    ),
     "raw view": (
         {"features": None, "views": spoilt(unit(6, 3, 4), (5, 0), 1)},
-        ValueError,
+        UnitLengthError,
         r"views of image 5, view 0, has length 2; .*zeroshift\.normalize\(views",
     ),
     "views of other images": (
@@ -299,6 +314,13 @@ class TestAccuracy:
             "zero-shot accuracy 0.0% is below three times chance (30.0% for 10 classes): check the label order"
         ]
         assert FeatureSet(features, prototypes=prototypes).hints() == []
+
+    def test_hint_is_for_the_prompt_mode_asked_for(self):
+        features, prototypes, labels = clusters()
+        modes = {"ensemble": prototypes, "slipped": np.roll(prototypes, 1, axis=0)}
+        made = FeatureSet(features, prototypes=modes, labels=labels)
+        assert made.hints() == made.hints("ensemble") == []
+        assert len(made.hints("slipped")) == 1
 
     def test_no_hint_where_three_times_chance_cannot_be_reached(self):
         assert FeatureSet(np.eye(3), prototypes=np.eye(3), labels=[1, 2, 0]).hints() == []
@@ -449,7 +471,7 @@ class TestSafetensors:
     def test_another_kind_and_a_newer_schema(self, tmp_path):
         path = tmp_path / "file.safetensors"
         write_tensors(path, {"features": unit(6, 4)}, {"kind": "state", "schema": 1})
-        with pytest.raises(FileFormatError, match="holds a zeroshift state, not a features"):
+        with pytest.raises(FileFormatError, match="is a state file of zeroshift; a features file is needed"):
             FeatureSet.load(path)
         write_tensors(path, {"features": unit(6, 4)}, {"kind": "features", "schema": FEATURES_SCHEMA + 1})
         with pytest.raises(FileFormatError, match="Fix: upgrade zeroshift"):
@@ -510,6 +532,45 @@ class TestNpz:
         )
         assert_same(FeatureSet.load(path), expected)
         assert all(type(name) is str for name in FeatureSet.load(path).class_names)
+
+    def test_what_it_lacks_may_be_passed_beside_it(self, tmp_path):
+        np.save(tmp_path / "labels.npy", np.array([0, 1, 2, 0, 1, 2]))
+        np.save(tmp_path / "prototypes.npy", unit(3, 4))
+        beside = {"labels": tmp_path / "labels.npy", "class_names": ["a", "b", "c"], "logit_scale": 20}
+        expected = small(labels=[0, 1, 2, 0, 1, 2], class_names=["a", "b", "c"], logit_scale=20)
+        path = write_npz(tmp_path / "set.npz", features=expected.features, prototypes=expected.prototypes_for())
+        assert_same(FeatureSet.load(path, **beside, check=False), expected)
+        bare = write_npz(tmp_path / "bare.npz", prototypes=None)
+        loaded = FeatureSet.load(bare, prototypes=tmp_path / "prototypes.npy")
+        assert_same(loaded, FeatureSet(unit(6, 4), prototypes=unit(3, 4)))
+
+    @pytest.mark.parametrize(
+        ("held", "beside"),
+        [
+            ({"labels": np.zeros(6, int)}, {"labels": "labels.npy"}),
+            ({"class_names": np.array(["a", "b", "c"])}, {"class_names": ["a", "b", "c"]}),
+            ({"logit_scale": np.array(25.0)}, {"logit_scale": 25}),
+            ({}, {"prototypes": "prototypes.npy"}),
+            ({"prototypes": None, "prototypes_a": unit(3, 4)}, {"prototypes": "prototypes.npy"}),
+        ],
+    )
+    def test_what_it_holds_may_not(self, tmp_path, held, beside):
+        (name,) = beside
+        with pytest.raises(ValueError, match=rf"^{name} cannot be passed with set\.npz: the file holds") as refusal:
+            FeatureSet.load(write_npz(tmp_path / "set.npz", **held), **beside)
+        assert str(pickle.loads(pickle.dumps(refusal.value))) == str(refusal.value)
+
+    def test_a_file_that_may_not_be_read_is_not_called_damaged(self, tmp_path, monkeypatch):
+        path = write_npz(tmp_path / "set.npz")
+
+        def refuse(*_, **__):
+            raise PermissionError(13, "Permission denied", str(path))
+
+        # Not by chmod: the super-user may read everything.
+        monkeypatch.setattr(builtins, "open", refuse)
+        monkeypatch.setattr(io, "open", refuse)
+        with pytest.raises(PermissionError):
+            FeatureSet.load(path)
 
     def test_logit_scale_of_one_entry(self, tmp_path):
         assert FeatureSet.load(write_npz(tmp_path / "set.npz", logit_scale=np.array([25.0]))).logit_scale == 25.0
@@ -680,6 +741,12 @@ class TestNpy:
         with pytest.raises(FileNotFoundError, match=r"classes\.txt"):
             load()
 
+    @pytest.mark.parametrize("argument", ["prototypes", "labels"])
+    def test_arrays_in_place_of_paths_are_named(self, npy, argument):
+        beside = {"prototypes": npy / "prototypes.npy", argument: np.load(npy / f"{argument}.npy")}
+        with pytest.raises(TypeError, match=rf"^{argument} must be the path of an \.npy file; got ndarray. Fix: save"):
+            FeatureSet.load(npy / "features.npy", **beside)
+
     def test_a_wrong_argument_is_not_the_files_fault(self, npy):
         with pytest.raises(TypeError, match="logit_scale must be a number greater than 0; got 'hot'"):
             FeatureSet.load(npy / "features.npy", prototypes=npy / "prototypes.npy", logit_scale="hot")
@@ -698,9 +765,8 @@ class TestLoad:
 
     def test_nothing_may_be_passed_beside_a_whole_file(self, tmp_path):
         small().save(tmp_path / "set.safetensors")
-        for path in (tmp_path / "set.safetensors", write_npz(tmp_path / "set.npz")):
-            with pytest.raises(ValueError, match=rf"labels, logit_scale cannot be passed with {path.name}"):
-                FeatureSet.load(path, labels="labels.npy", logit_scale=3)
+        with pytest.raises(ValueError, match=r"labels, logit_scale cannot be passed with set\.safetensors"):
+            FeatureSet.load(tmp_path / "set.safetensors", labels="labels.npy", logit_scale=3)
 
     def test_hints_are_warnings_unless_check_is_off(self, tmp_path):
         features, prototypes, labels = clusters()

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, check_matrix, normalize, to_numpy
+from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, UnitLengthError, check_matrix, normalize, to_numpy
 
 __all__ = [
     "blocks",
@@ -156,17 +156,23 @@ def checked_views(given: Array, dimension: int) -> np.ndarray:
         wrong = ~(np.abs(lengths - 1) <= UNIT_NORM_TOLERANCE)  # this way round NaN is wrong, too
         if wrong.any():
             image, view = (int(index) for index in np.argwhere(wrong)[0])
-            raise ValueError(_view_fault(images.start + image, view, block[image, view], lengths[image, view]))
+            raise _view_fault(images.start + image, view, block[image, view], lengths[image, view])
     return views
 
 
-def _view_fault(image: int, view: int, values: np.ndarray, length: float) -> str:
+def _view_fault(image: int, view: int, values: np.ndarray, length: float) -> ValueError:
     where = f"views of image {image}, view {view},"
     if np.isnan(values).any():
-        return f"{where} holds NaN. Fix: drop the image or recompute its features."
+        return ValueError(f"{where} holds NaN. Fix: drop the image or recompute its features.")
     if not np.isfinite(length):
-        return f"{where} holds an infinite or overflowing value. Fix: drop the image or recompute its features."
-    return (
+        return ValueError(
+            f"{where} holds an infinite or overflowing value. Fix: drop the image or recompute its features."
+        )
+    if not values.any():
+        return ValueError(
+            f"{where} is the zero vector, which has no direction. Fix: drop the image or recompute its features."
+        )
+    return UnitLengthError(
         f"{where} has length {length:.4g}; every view must have unit length (within {UNIT_NORM_TOLERANCE:g}). "
         "Fix: zeroshift.normalize(views.reshape(-1, d)).reshape(views.shape)."
     )
@@ -193,8 +199,16 @@ def checked_class_names(class_names: Sequence[str] | None, n_classes: int) -> tu
     """One name a class, all different; "class 0", "class 1", ... where there are none."""
     if class_names is None:
         return tuple(f"class {k}" for k in range(n_classes))
+    if isinstance(class_names, np.ndarray):
+        class_names = class_names.tolist()
     if isinstance(class_names, (str, bytes)):
         raise TypeError(f"class_names must be a sequence of names; got the single string {class_names!r}.")
+    # A set has no order, and a mapping's keys need not be in that of the prototypes: names would go to other classes.
+    if not isinstance(class_names, Sequence):
+        raise TypeError(
+            "class_names must be a sequence of names, in the order of the prototypes; "
+            f"got {type(class_names).__name__}. Fix: list them in order."
+        )
     names = list(class_names)
     for k, name in enumerate(names):
         if not isinstance(name, str):

@@ -10,7 +10,7 @@ import os
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 from zeroshift.files import FileFormatError, read_tensors, write_tensors
 from zeroshift.parameters import Number
 
-__all__ = ["FEATURES_SCHEMA", "read_set", "write_set"]
+__all__ = ["FEATURES_SCHEMA", "BesideError", "read_set", "write_set"]
 
 FEATURES_SCHEMA = 1
 """Version of the .safetensors layout; raised when an older zeroshift could not read the new one."""
@@ -33,6 +33,25 @@ BAD_FILE_ERRORS = (
 
 NPZ_KEYS = ("features", "view_features", "labels", "prototypes", "class_names", "logit_scale", "meta")
 """What is read from an .npz file, beside `prototypes_<mode>`; it may hold more."""
+
+
+class BesideError(ValueError):
+    """An argument that does not go with the file: missing beside it, or held by it already.
+
+    `said_with` gives the message with the arguments named as the caller's user knows them.
+    """
+
+    def __init__(self, said_with: Callable[[Callable[..., str]], str]) -> None:
+        self.said_with = said_with
+        super().__init__(said_with(_as_argument))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A function made on the spot cannot be sent to another process; the message can.
+        return ValueError, (str(self),)
+
+
+def _as_argument(name: str, value: str = "") -> str:
+    return f"{name}={value!r}" if value else name
 
 
 def write_set(
@@ -59,7 +78,7 @@ def write_set(
 
 
 def read_set(path: Path, **beside: Any) -> dict[str, Any]:
-    """Constructor arguments from a file of any of the three kinds; `beside` is what an .npy file does not hold."""
+    """Constructor arguments from a file of any of the three kinds; `beside` is what the file does not hold."""
     if path.suffix not in (".safetensors", ".npz", ".npy"):
         raise FileFormatError(
             f"{path} has the suffix {path.suffix!r}; feature sets are read from .safetensors, .npz and .npy files. "
@@ -69,12 +88,21 @@ def read_set(path: Path, **beside: Any) -> dict[str, Any]:
     beside = {name: value for name, value in beside.items() if value is not None}
     if path.suffix == ".npy":
         return _read_npy_set(path, **beside)
-    if beside:
-        raise ValueError(
-            f"{', '.join(beside)} cannot be passed with {path.name}: a {path.suffix} file holds its own. "
-            "Fix: leave it out, or pass the features as an .npy file."
+    if path.suffix == ".npz":
+        return _read_npz_set(path, beside)
+    _refuse_held(path, list(beside), f"a {path.suffix} file holds its own")
+    return _read_safetensors_set(path)
+
+
+def _refuse_held(path: Path, names: Sequence[str], why: str) -> None:
+    """Two answers to one question: the file's or the argument's could be meant, so neither is taken."""
+    if names:
+        raise BesideError(
+            lambda named: (
+                f"{', '.join(map(named, names))} cannot be passed with {path.name}: {why}. "
+                "Fix: leave it out, or pass the features as an .npy file."
+            )
         )
-    return _read_safetensors_set(path) if path.suffix == ".safetensors" else _read_npz_set(path)
 
 
 def _check_is_file(path: Path) -> None:
@@ -87,7 +115,7 @@ def _reading(path: Path, what: str) -> Iterator[None]:
     """Turns what is raised over a bad file into one error that names the file and the fix."""
     try:
         yield
-    except (FileFormatError, PermissionError):
+    except (FileFormatError, BesideError, PermissionError):
         raise
     except BAD_FILE_ERRORS as error:
         if "Object arrays" in str(error) or "Python objects" in str(error):
@@ -138,18 +166,25 @@ def _read_safetensors_set(path: Path) -> dict[str, Any]:
     return fields
 
 
-def _read_npz_set(path: Path) -> dict[str, Any]:
-    if not zipfile.is_zipfile(path):
+def _read_npz_set(path: Path, beside: Mapping[str, Any]) -> dict[str, Any]:
+    with open(path, "rb") as handle:  # `is_zipfile` takes a file it may not open for one that is no archive
+        is_archive = zipfile.is_zipfile(handle)
+    if not is_archive:
         raise FileFormatError(
             f"{path} is not an .npz archive. Fix: it may be truncated; write it again with numpy.savez."
         )
     arrays: dict[str, np.ndarray] = {}
     with _reading(path, "the archive"), np.load(path, allow_pickle=False) as archive:
         keys = archive.files
+        held = {"prototypes" if key.startswith("prototypes_") else key for key in keys}
+        twice = [name for name in beside if name in held]
+        _refuse_held(path, twice, f"the file holds its own ({', '.join(keys)})")
         for key in keys:
             if key in NPZ_KEYS or key.startswith("prototypes_"):
                 with _reading(path, key):
                     arrays[key] = np.asarray(archive[key])
+    given = _read_beside(**beside)
+    arrays |= {name: given.pop(name) for name in ("prototypes", "labels") if name in given}
     fields = _named_arrays(path, arrays, keys)
     if "class_names" in arrays:
         fields["class_names"] = arrays["class_names"].tolist()
@@ -160,10 +195,15 @@ def _read_npz_set(path: Path) -> dict[str, Any]:
             fields["provenance"] = json.loads(str(arrays["meta"]))
         except json.JSONDecodeError as error:
             raise FileFormatError(f"{path}: meta is not JSON ({error}). Fix: write it with json.dumps.") from error
-    return fields
+    return {**fields, **given}
 
 
-def _read_npy(path: str | os.PathLike[str], *, mapped: bool = False) -> np.ndarray:
+def _read_npy(path: str | os.PathLike[str], *, argument: str = "path", mapped: bool = False) -> np.ndarray:
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(
+            f"{argument} must be the path of an .npy file; got {type(path).__name__}. Fix: save it with numpy.save and "
+            "pass the path, or make the set with FeatureSet(features, prototypes=..., labels=...)."
+        )
     path = Path(path)
     _check_is_file(path)
     with _reading(path, "the array"):
@@ -174,26 +214,33 @@ def _read_npy(path: str | os.PathLike[str], *, mapped: bool = False) -> np.ndarr
     return array
 
 
-def _read_npy_set(
-    path: Path,
+def _read_npy_set(path: Path, **beside: Any) -> dict[str, Any]:
+    if "prototypes" not in beside:
+        raise BesideError(
+            lambda named: (
+                f"{named('prototypes')} is missing: {path.name} holds features alone. "
+                f"Fix: pass {named('prototypes', 'prototypes.npy')}, the (K, d) text features of the classes."
+            )
+        )
+    return {**_read_beside(**beside), "features": _read_npy(path, mapped=True)}
+
+
+def _read_beside(
     prototypes: str | os.PathLike[str] | None = None,
     labels: str | os.PathLike[str] | None = None,
     class_names: str | os.PathLike[str] | Sequence[str] | None = None,
     logit_scale: float | None = None,
 ) -> dict[str, Any]:
-    if prototypes is None:
-        raise ValueError(
-            f"prototypes is missing: {path.name} holds features alone. "
-            "Fix: pass prototypes='prototypes.npy', the (K, d) text features of the classes."
-        )
-    if isinstance(class_names, (str, os.PathLike)):
-        class_names = _read_names(Path(class_names))
-    fields = {
-        "features": _read_npy(path, mapped=True),
-        "prototypes": _read_npy(prototypes),
-        "labels": None if labels is None else _read_npy(labels),
-        "class_names": class_names,
-    }
+    """Constructor arguments from what is passed beside a file; what is not passed is left out."""
+    fields: dict[str, Any] = {}
+    if prototypes is not None:
+        fields["prototypes"] = _read_npy(prototypes, argument="prototypes")
+    if labels is not None:
+        fields["labels"] = _read_npy(labels, argument="labels")
+    if class_names is not None:
+        if isinstance(class_names, (str, os.PathLike)):
+            class_names = _read_names(Path(class_names))
+        fields["class_names"] = class_names
     if logit_scale is not None:  # checked here, because a wrong argument is not the file's fault
         fields["logit_scale"] = Number(0, above=True).check("logit_scale", logit_scale)
     return fields

@@ -151,9 +151,14 @@ class FeatureSet:
         return self.prototypes[self.default_prompt if prompt is None else self._known_prompt("prompt", prompt)]
 
     def _known_prompt(self, argument: str, prompt: str) -> str:
-        if prompt in self.prototypes:
+        if isinstance(prompt, str) and prompt in self.prototypes:
             return prompt
         modes = ", ".join(repr(mode) for mode in self.prototypes)
+        if not isinstance(prompt, str):
+            raise TypeError(
+                f"{argument} must be the name of one of the set's prompt modes, {modes}; got {type(prompt).__name__}. "
+                f"Fix: {argument}={next(iter(self.prototypes))!r}."
+            )
         guess = did_you_mean(prompt, self.prototypes)
         raise ValueError(f"{argument} must be one of the set's prompt modes, {modes}; got {prompt!r}. {guess}".rstrip())
 
@@ -170,12 +175,13 @@ class FeatureSet:
             right += int(np.count_nonzero(predicted == self.labels[rows]))
         return right / self.n_samples
 
-    def hints(self) -> list[str]:
-        """Signs, in words, that something is wrong with the set though every array is well formed."""
+    def hints(self, prompt: str | None = None) -> list[str]:
+        """Signs, in words, that something is wrong with the set, as seen with the prototypes of a prompt mode, though
+        every array is well formed."""
         # With 3 classes or fewer, three times chance is 100% or more, and the hint would always be given.
         if self.labels is None or self.n_classes <= 3:
             return []
-        accuracy, threshold = self.zero_shot_accuracy(), 3 / self.n_classes
+        accuracy, threshold = self.zero_shot_accuracy(prompt), 3 / self.n_classes
         if accuracy >= threshold:
             return []
         return [
@@ -266,8 +272,10 @@ class FeatureSet:
         - `.safetensors`: what `save` wrote.
         - `.npz`: `features` (N, d) or `view_features` (N, V, d); `prototypes` or one `prototypes_<mode>` per prompt
           mode; where known, `labels`, `class_names`, `logit_scale` and `meta` (the provenance, a JSON object).
-        - `.npy`: the features alone, memory-mapped. What the file does not hold is passed beside it: `prototypes` and
-          `labels` as paths of .npy files, `class_names` as a list or the path of a text file with one name a line.
+        - `.npy`: the features alone, memory-mapped.
+
+        What an .npy or .npz file does not hold is passed beside it: `prototypes` and `labels` as paths of .npy files,
+        `class_names` as a list or the path of a text file with one name a line, `logit_scale` as a number.
 
         With `normalize`, the rows of features, prototypes and views are scaled to unit length; float64 stays, narrower
         becomes float32. The scaled rows are a copy in memory, those of a memory-mapped .npy file, too.

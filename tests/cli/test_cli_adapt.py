@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from zeroshift import OnlineADAPT, ZeroShot, methods
+from zeroshift import FeatureSet, OnlineADAPT, ZeroShot, methods
 from zeroshift.data import packs
 
 
@@ -115,11 +115,40 @@ def test_npy_with_everything_beside_it(call, small, tmp_path):
     assert [row["prediction"] for row in read(tmp_path / "p.csv")] == [small.class_names[k] for k in expected]
 
 
-def test_a_bundled_pack_by_name_with_its_hint(call, tmp_path):
+def test_npz_with_what_it_lacks_beside_it(call, small, tmp_path):
+    np.savez(tmp_path / "x.npz", features=small.features, prototypes=small.prototypes_for())
+    np.save(tmp_path / "y.npy", small.labels)
+    (tmp_path / "names.txt").write_text("\n".join(small.class_names))
+    options = ["--labels", tmp_path / "y.npy", "--class-names", tmp_path / "names.txt", "--logit-scale", 20]
+    done = call("adapt", tmp_path / "x.npz", *options, "--out", tmp_path / "p.csv")
+    assert done.exit_code == 0, done.stderr
+    expected = library_answer(small).argmax(axis=1)
+    assert [row["prediction"] for row in read(tmp_path / "p.csv")] == [small.class_names[k] for k in expected]
+    assert "What the file lacks" in call("adapt", "--help").stdout
+
+
+def test_raw_views_are_answered_with_the_option(call, small, tmp_path):
+    views = 3 * small.features[:, None, :]
+    np.savez(tmp_path / "x.npz", view_features=views, prototypes=small.prototypes_for())
+    done = call("adapt", tmp_path / "x.npz", "--out", tmp_path / "p.csv")
+    assert "--normalize" in done.stderr
+
+
+def test_the_hint_judges_the_prompt_mode_that_is_used(call, small, tmp_path):
+    modes = {"ensemble": small.prototypes_for(), "slipped": np.roll(small.prototypes_for(), 1, axis=0)}
+    path = tmp_path / "x.safetensors"
+    FeatureSet(small.features, prototypes=modes, labels=small.labels, logit_scale=20.0).save(path)
+    assert call("adapt", path, "--out", tmp_path / "1.csv").stderr == ""
+    done = call("adapt", path, "--prompt", "slipped", "--out", tmp_path / "2.csv")
+    assert "check the label order" in done.stderr
+
+
+def test_a_bundled_pack_by_name_without_a_hint(call, tmp_path):
     pack = packs.load("cifar10c_gaussian_noise_3")
     done = call("adapt", "pack:cifar10c_gaussian_noise_3", "-m", "zero_shot", "-o", tmp_path / "p.csv", "--json")
     assert json.loads(done.stdout)["accuracy"] == pytest.approx(pack.zero_shot_accuracy())
-    assert done.stderr.startswith("warning: pack:cifar10c_gaussian_noise_3: zero-shot accuracy 28.3% is below")
+    assert pack.hints()
+    assert done.stderr == ""
     refused = call("adapt", "pack:cifar10", "--logit-scale", 3, "-o", tmp_path / "q.csv")
     assert (refused.exit_code, "--logit-scale" in refused.stderr) == (2, True)
     assert "Did you mean 'cifar10'" in call("adapt", "pack:cifar", "-o", tmp_path / "q.csv").stderr

@@ -40,6 +40,7 @@ def test_table_report_and_figures(call, expected, tmp_path):
     assert f"({gain:+.1f})" in done.stdout
     assert "not CLIP" in done.stdout
     assert "a composed dual encoder, not CLIP" in page
+    assert "The logit scale of the bundled packs, 25, was calibrated by their makers on CIFAR-10 labels." in page
     assert f"zeroshift demo --packs {PACK}" in page
     assert page.count("<svg") == 3
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".svg"}
@@ -91,6 +92,36 @@ def test_a_file_in_place_of_the_folder(call, tmp_path):
     done = call("demo", "--packs", PACK, "--out", tmp_path / "out")
     assert done.exit_code == 2
     assert "is a file, not a folder" in done.stderr
+
+
+def test_figures_that_exist_are_replaced_only_by_force(call, tmp_path):
+    figures = tmp_path / "figures"
+    figures.mkdir()
+    (figures / "accuracy.png").write_text("mine")
+    command = ["demo", "--packs", PACK, "--out", tmp_path / "out", "--figures", figures]
+    refused = call(*command)
+    assert refused.exit_code == 2
+    assert f"{figures / 'accuracy.png'} exists. Fix: pass --force" in refused.stderr
+    assert (figures / "accuracy.png").read_text() == "mine"
+    assert not (tmp_path / "out").exists()
+    assert call(*command, "--force").exit_code == 0
+    assert (figures / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_folders_are_tried_before_anything_is_computed(call, tmp_path, monkeypatch):
+    def read_only(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("zeroshift.cli.comparing.compare_on", lambda *_: pytest.fail("computed"))
+    done = call("demo", "--packs", PACK, "--out", tmp_path / ("x" * 300))
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "cannot be made (File name too long). Fix: name another folder." in done.stderr
+    done = call("demo", "--packs", PACK, "--out", tmp_path, "--figures", tmp_path / ("x" * 300))
+    assert "cannot be made (File name too long). Fix: name another folder." in done.stderr
+    monkeypatch.setattr("zeroshift.cli.targets.open", read_only, raising=False)
+    done = call("demo", "--packs", PACK, "--out", tmp_path)
+    assert done.exit_code == 2
+    assert f"{tmp_path / 'report.html'} cannot be written (Permission denied)" in done.stderr
 
 
 def test_open_asks_for_the_report(call, tmp_path, monkeypatch):

@@ -1,11 +1,14 @@
 """`zeroshift methods`, `zeroshift packs`, `zeroshift --version`."""
 
 import json
+import re
 
+import numpy as np
 import pytest
 
 import zeroshift
 from zeroshift import methods
+from zeroshift.cli.console import print_json
 from zeroshift.data import packs
 
 
@@ -17,6 +20,32 @@ def test_methods_are_listed(call):
     done = call("methods", env={"COLUMNS": "160"})
     for method in methods.list_methods():
         assert method.name in done.stdout
+
+
+def test_names_and_numbers_are_never_cut_in_a_terminal_of_80_columns(call):
+    listed = call("packs", env={"COLUMNS": "80"}).stdout
+    for pack in packs.list():
+        views = pack.n_views or "-"
+        row = rf" {pack.name} +{pack.n_samples} +{pack.n_classes} +{pack.dimension} +{views} "
+        assert re.search(row, listed), pack.name
+    shown = call("methods", env={"COLUMNS": "80"}).stdout
+    for method in methods.list_methods():
+        assert f" {method.name} " in shown
+        one = call("methods", method.name, env={"COLUMNS": "80"}).stdout
+        assert all(f" {parameter.name} " in one for parameter in method.parameters)
+        assert "…" not in one
+    assert "…" not in listed + shown
+
+
+def test_names_stay_whole_in_a_narrow_terminal(call):
+    for command, names in [("packs", packs.list()), ("methods", methods.list_methods())]:
+        shown = call(command, env={"COLUMNS": "50"}).stdout
+        assert all(f" {listed.name} " in shown for listed in names)
+
+
+def test_numpy_values_are_printed_as_json(capsys):
+    print_json({"default": np.float32(0.5), "pair": np.array([1, 2])})
+    assert json.loads(capsys.readouterr().out) == {"default": 0.5, "pair": [1, 2]}
 
 
 def test_methods_as_json(call):

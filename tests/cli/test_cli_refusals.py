@@ -1,5 +1,6 @@
 """What cannot work is refused before anything is computed or touched: one line, exit code 2, with the fix."""
 
+import numpy as np
 import pytest
 
 
@@ -45,7 +46,10 @@ def refused(call, small_file, tmp_path):
         (["--method", "adapt_onlin"], "Did you mean 'adapt_online'?"),
         (["--method", "adapt_released_online"], "needs scale"),
         (["--prompt", "ensembl"], "Did you mean 'ensemble'?"),
-        (["--prototypes", "t.npy"], "holds its own"),
+        (["--prototypes", "t.npy"], "--prototypes cannot be passed with small.safetensors: a .safetensors file holds"),
+        (["--class-names", "t.txt"], "--class-names cannot be passed with"),
+        (["--logit-scale", "3", "--set", "logit_scale=4"], "--logit-scale 3 and --set logit_scale=4 say the same"),
+        (["--logit-scale", "-1"], "--logit-scale must be a number greater than 0; got -1"),
         (["--state-in", "nowhere.safetensors"], "no file at nowhere.safetensors"),
     ],
 )
@@ -60,6 +64,45 @@ def test_an_unknown_suffix(refused):
 def test_a_folder_that_is_not_there(refused, tmp_path):
     assert f"the folder {tmp_path / 'no'} does not exist" in refused(out="no/p.csv")
     assert "does not exist" in refused("--save-state", tmp_path / "no" / "s.safetensors")
+
+
+def test_a_name_too_long_for_the_temporary_file(refused, tmp_path):
+    # Short enough itself, too long with what is added while it is being written.
+    long = f"{'p' * 246}.csv"
+    assert f"{tmp_path / long} cannot be written" in refused(out=long)
+    assert "cannot be written" in refused(out=f"{'p' * 300}.csv")
+    assert "cannot be written" in refused("--save-state", tmp_path / f"{'s' * 240}.safetensors")
+
+
+def test_a_folder_that_cannot_be_written_to(refused, tmp_path, monkeypatch):
+    def read_only(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    # Not by chmod: the super-user may write everywhere.
+    monkeypatch.setattr("zeroshift.cli.targets.open", read_only, raising=False)
+    assert f"{tmp_path / 'p.csv'} cannot be written (Permission denied). Fix: write to another folder" in refused()
+
+
+def test_npy_without_prototypes_names_the_option(refused, tmp_path):
+    np.save(tmp_path / "x.npy", np.eye(3))
+    message = refused(features=tmp_path / "x.npy")
+    assert "--prototypes is missing: x.npy holds features alone. Fix: pass --prototypes prototypes.npy, the" in message
+
+
+@pytest.mark.parametrize(
+    ("raised", "message"),
+    [
+        (MemoryError("Unable to allocate 9 TiB"), "error: not enough memory: Unable to allocate 9 TiB. Fix: "),
+        (MemoryError(), "error: not enough memory: Python does not say for what. Fix: "),
+        (OverflowError("int too large"), "error: a number is too large: int too large. Fix: "),
+    ],
+)
+def test_too_large_for_the_machine(refused, monkeypatch, raised, message):
+    def fails(*_, **__):
+        raise raised
+
+    monkeypatch.setattr("zeroshift.cli.sources.load_features", fails)
+    assert refused().startswith(message)
 
 
 def test_a_folder_in_place_of_a_file(refused, tmp_path):

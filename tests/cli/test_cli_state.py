@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet, OnlineADAPT
+from zeroshift.files import write_tensors
 
 
 @pytest.fixture
@@ -41,6 +42,39 @@ def test_parameters_come_with_the_state(call, halves, tmp_path):
     assert refused.exit_code == 2
     assert "bank_size cannot be changed" in refused.stderr
     assert call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state, "-s", "engine=direct").exit_code == 0
+
+
+def test_the_logit_scale_comes_with_the_state(call, small, tmp_path):
+    state, features = tmp_path / "state.safetensors", tmp_path / "x.npy"
+    np.save(features, small.features)
+    np.save(tmp_path / "t.npy", small.prototypes_for())
+    again = ["adapt", features, "--prototypes", tmp_path / "t.npy"]
+    assert call(*again, "-o", tmp_path / "1.npz", "--logit-scale", 20, "--save-state", state).exit_code == 0
+    again += ["-o", tmp_path / "2.npz", "--state-in", state]
+    refused = call(*again, "--logit-scale", 30)
+    assert refused.exit_code == 2
+    assert "--logit-scale 30 cannot be changed with --state-in" in refused.stderr
+    assert "learned with 20" in refused.stderr
+    assert not (tmp_path / "2.npz").exists()
+    assert call(*again, "--logit-scale", 20).exit_code == 0
+
+
+def test_no_predictions_without_the_state_that_made_them(call, halves, tmp_path, monkeypatch):
+    def fails(*_):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("zeroshift.method.Method.save", fails)
+    done = call("adapt", halves[0], "-o", tmp_path / "1.npz", "--save-state", tmp_path / "state.safetensors")
+    assert (done.exit_code, done.stderr) == (2, "error: the disk is full\n")
+    assert not (tmp_path / "1.npz").exists()
+
+
+def test_a_state_without_its_method_is_named(call, halves, tmp_path):
+    state = tmp_path / "state.safetensors"
+    write_tensors(state, {"x": np.zeros(1)}, {"kind": "state", "schema": 1})
+    refused = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state)
+    assert refused.exit_code == 2
+    assert f"{state} has a header without 'method'" in refused.stderr
 
 
 def test_another_method_or_prompt_is_refused(call, halves, tmp_path):

@@ -86,3 +86,23 @@ def test_files_are_written_as_png_and_svg(comparisons, tmp_path):
     assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
     before = {path: path.read_bytes() for path in written}
     assert {path: path.read_bytes() for path in write_figures(tmp_path, comparisons)} == before
+
+
+def contrast(first, second):
+    """The contrast of two colours as WCAG 2 defines it."""
+
+    def luminance(colour):
+        channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    lighter, darker = sorted((luminance(first), luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_numbers_can_be_read_on_a_light_card(comparisons):
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    for figure in (figures.running_accuracy_of(comparisons[0]), figures.accuracy_bars(comparisons)):
+        texts = figure.axes[0].texts
+        assert texts
+        assert all(contrast(text.get_color(), "#f6f8fa") >= 4.5 for text in texts)

@@ -11,7 +11,7 @@ from zeroshift.cli.console import console, print_json, print_warning
 
 __all__ = ["adapt"]
 
-NPY_PANEL = "What an .npy file lacks"
+LACKS_PANEL = "What the file lacks"
 STATE_PANEL = "What was learned"
 
 
@@ -34,17 +34,17 @@ def adapt(
     ] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale rows to unit length first.")] = False,
     prototypes: Annotated[
-        Path | None, typer.Option(help="Text features of the classes, (K, d) .npy.", rich_help_panel=NPY_PANEL)
+        Path | None, typer.Option(help="Text features of the classes, (K, d) .npy.", rich_help_panel=LACKS_PANEL)
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="Class indices, .npy; only to count.", rich_help_panel=NPY_PANEL)
+        Path | None, typer.Option(help="Class indices, .npy; only to count.", rich_help_panel=LACKS_PANEL)
     ] = None,
     class_names: Annotated[
-        Path | None, typer.Option(help="Text file, one name a line.", rich_help_panel=NPY_PANEL)
+        Path | None, typer.Option(help="Text file, one name a line.", rich_help_panel=LACKS_PANEL)
     ] = None,
     logit_scale: Annotated[
         float | None,
-        typer.Option(help="The encoder's temperature.", show_default="100", rich_help_panel=NPY_PANEL),
+        typer.Option(help="The encoder's temperature.", show_default="100", rich_help_panel=LACKS_PANEL),
     ] = None,
     state_in: Annotated[
         Path | None, typer.Option(help="Go on from this saved state.", rich_help_panel=STATE_PANEL)
@@ -61,7 +61,7 @@ def adapt(
     For example: zeroshift adapt pack:cifar10 --set bank_size=8 --out predictions.csv
     """
     from zeroshift.cli.adapting import run_and_write
-    from zeroshift.cli.sources import load_features
+    from zeroshift.cli.sources import is_pack, load_features
     from zeroshift.cli.starting import Start
     from zeroshift.cli.targets import check_targets
     from zeroshift.report.predictions import check_format
@@ -71,11 +71,12 @@ def adapt(
     # The state may be saved over the one it came from: that is how a stream goes on day after day.
     check_targets([out, *([save_state] if save_state else [])], inputs=inputs, force=force)
     check_targets([out], inputs=[state_in] if state_in else [], force=force)
-    start = Start.checked(method, settings or [], state_in)
+    start = Start.checked(method, settings or [], state_in, logit_scale)
     beside = {"prototypes": prototypes, "labels": labels, "class_names": class_names, "logit_scale": logit_scale}
     loaded = load_features(features, normalize=normalize, beside=beside)
     chosen = start.method(loaded, prompt)
-    for hint in loaded.hints():
+    # The labels of bundled packs were checked when they were made; a hint that they may be wrong would mislead.
+    for hint in [] if is_pack(features) else loaded.hints(prompt):
         print_warning(f"{features}: {hint}")
     summary = run_and_write(loaded, chosen, name=features, out=out, save_state=save_state, quiet=quiet)
     if json:

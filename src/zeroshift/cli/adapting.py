@@ -66,7 +66,7 @@ class Summary:
 def run_and_write(
     features: FeatureSet, method: Method, *, name: str, out: Path, save_state: Path | None, quiet: bool
 ) -> Summary:
-    """Run zero-shot and `method`, then write the predictions and, where wanted, the state."""
+    """Run zero-shot and `method`, then write, where wanted, the state and last the predictions."""
     counted = method.protocol != "transductive"
     with progress_bar(method.name, features.n_samples, quiet=quiet, counted=counted) as advance:
 
@@ -75,7 +75,8 @@ def run_and_write(
                 advance(step.stop - step.start, method.name)
 
         comparison = compare(features, [zero_shot_beside(method, features), method], name=name, progress=on_step)
-    write_predictions(out, comparison)
+    # The state first: predictions can be made again from it, but predictions without it would look like a whole run.
     if save_state is not None:
         method.save(save_state)
+    write_predictions(out, comparison)
     return Summary(comparison, out, save_state)

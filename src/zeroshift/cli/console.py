@@ -21,7 +21,14 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, allow_nan=False))
+    typer.echo(json.dumps(value, indent=2, allow_nan=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars and arrays (a plug-in may have them as defaults) as what JSON knows, without importing NumPy."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} cannot be printed as JSON; got {value!r}. Fix: leave out --json.")
 
 
 def print_error(message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +29,7 @@ def demo(
         str | None, typer.Option(help="Packs, separated by commas.", show_default="all without views")
     ] = None,
     figures: Annotated[Path | None, typer.Option(help="Also write the figures here, as PNG and SVG.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace figures that exist.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     open_report: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = False,
 ) -> None:
@@ -35,18 +37,24 @@ def demo(
     from zeroshift import __version__
     from zeroshift.cli.comparing import compare_on, load_packs
     from zeroshift.cli.targets import check_folder
-    from zeroshift.report.figure_files import write_figures
+    from zeroshift.report.figure_files import figure_paths, write_figures
     from zeroshift.report.html import is_report, write_report
     from zeroshift.report.records import comparison_record, mean_record
     from zeroshift.report.tables import comparison_table
 
     loaded = load_packs(packs)
     report = out / REPORT
-    if report.exists() and not is_report(report):
+    # os.path takes a name too long for one that is not there; the folder is tried below.
+    if os.path.exists(report) and not is_report(report):
         raise FileExistsError(f"{report} exists and is not a report of zeroshift. Fix: --out another folder.")
-    for folder in (out, figures):
-        if folder is not None:
-            check_folder(folder)
+    drawings = [] if figures is None else figure_paths(figures)
+    for path in drawings:
+        # A report says of itself that it is ours; a figure cannot, and may be someone's work.
+        if os.path.exists(path) and not force:
+            raise FileExistsError(f"{path} exists. Fix: pass --force to replace it, or --figures another folder.")
+    check_folder(out, [report])
+    if figures is not None:
+        check_folder(figures, drawings)
 
     human = console(stderr=json)
     comparisons = compare_on(loaded)

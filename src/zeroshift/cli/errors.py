@@ -13,8 +13,9 @@ from zeroshift.cli.console import print_error, print_warning
 
 __all__ = ["ErrorHandlingGroup"]
 
-USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
-"""What zeroshift raises, with a message that says the fix, when it is given something it cannot use."""
+USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError, OverflowError)
+"""What zeroshift raises, with a message that says the fix, when it is given something it cannot use; and what Python
+raises over files and numbers too large for the machine."""
 
 
 class ErrorHandlingGroup(TyperGroup):
@@ -33,8 +34,18 @@ class ErrorHandlingGroup(TyperGroup):
             except USER_ERRORS as error:
                 if os.environ.get("ZEROSHIFT_DEBUG") == "1":
                     raise
-                print_error(str(error))
+                print_error(_line(error))
                 raise typer.Exit(2) from None
+
+
+def _line(error: BaseException) -> str:
+    """The message; Python's own about sizes say neither what they are about nor what to do."""
+    if isinstance(error, MemoryError):
+        what = str(error) or "Python does not say for what"
+        return f"not enough memory: {what}. Fix: take fewer samples or classes at a time."
+    if isinstance(error, OverflowError):
+        return f"a number is too large: {error}. Fix: check the numbers given, those of --set among them."
+    return str(error)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -13,8 +13,10 @@ from zeroshift import method_file, methods
 from zeroshift.cli.console import print_warning
 from zeroshift.cli.settings import parse_settings
 from zeroshift.features import FeatureSet
+from zeroshift.files import FileFormatError
 from zeroshift.method import Method
 from zeroshift.methods import MethodInfo
+from zeroshift.parameters import Number
 
 __all__ = ["Start"]
 
@@ -26,25 +28,44 @@ SAME_PROTOTYPES = 1e-3
 
 @dataclass(frozen=True)
 class Start:
-    """What `--method`, `--set` and `--state-in` ask for, checked as far as it can be before the features are read."""
+    """What `--method`, `--set`, `--logit-scale` and `--state-in` ask for, checked before the features are read."""
 
     info: MethodInfo
     parameters: dict[str, Any]
     state: Path | None
 
     @classmethod
-    def checked(cls, name: str | None, settings: Sequence[str], state: Path | None) -> Start:
+    def checked(
+        cls, name: str | None, settings: Sequence[str], state: Path | None, logit_scale: float | None = None
+    ) -> Start:
+        if logit_scale is not None:
+            Number(0, above=True).check("--logit-scale", logit_scale)
         if state is None:
             info = methods.get(name or DEFAULT_METHOD)
-            return cls(info, parse_settings(info, settings), None)
-        info = methods.get(method_file.read_header(state)["method"])
+            return cls(info, _parameters(info, settings, logit_scale), None)
+        header = method_file.read_header(state)
+        saved = header.get("method")
+        if not isinstance(saved, str):
+            raise FileFormatError(
+                f"{state} has a header without 'method'; it was not written by zeroshift. "
+                "Fix: pass a file that --save-state wrote."
+            )
+        info = methods.get(saved)
         if name is not None and name != info.name:
             raise ValueError(f"{state} holds the state of {info.name}, not of {name}. Fix: leave out --method.")
         if info.protocol == "transductive":
             raise ValueError(
                 f"{info.name} learns from each set afresh; there is no state to go on from. Fix: leave out --state-in."
             )
-        return cls(info, parse_settings(info, settings), state)
+        parameters = _parameters(info, settings, logit_scale)
+        # Taken for the features alone, it would change the zero-shot column and leave the method as it was.
+        learned_with = (header.get("parameters") or {}).get("logit_scale")
+        if logit_scale is not None and learned_with is not None and logit_scale != learned_with:
+            raise ValueError(
+                f"--logit-scale {logit_scale:g} cannot be changed with --state-in: {state} was learned with "
+                f"{learned_with:g}. Fix: leave out --logit-scale, or start without --state-in."
+            )
+        return cls(info, parameters, state)
 
     def method(self, features: FeatureSet, prompt: str | None) -> Method:
         """The method for these features."""
@@ -73,6 +94,16 @@ class Start:
             "Check that both list the same classes in the same order."
         )
         return method
+
+
+def _parameters(info: MethodInfo, settings: Sequence[str], logit_scale: float | None) -> dict[str, Any]:
+    parameters = parse_settings(info, settings)
+    if logit_scale is not None and "logit_scale" in parameters:
+        raise ValueError(
+            f"--logit-scale {logit_scale:g} and --set logit_scale={parameters['logit_scale']:g} say the same thing "
+            "twice. Fix: keep --logit-scale."
+        )
+    return parameters
 
 
 def _same(first: np.ndarray, second: np.ndarray) -> bool:

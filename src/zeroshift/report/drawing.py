@@ -52,7 +52,7 @@ def draw_running_accuracy(axes: Axes, comparison: Comparison) -> None:
         colour = method_colour(result.method, place)
         axes.plot(at + 1, curve, color=colour, linewidth=1.5, label=method_label(result.method))
         low, high = min(low, curve.min()), max(high, curve.max())
-        ends.append((float(curve[-1]), percent(result.accuracy), colour))
+        ends.append((float(curve[-1]), percent(result.accuracy)))
     margin = max(1.0, 0.12 * (high - low))
     bottom, top = max(0.0, low - margin), min(100.0, high + margin)
     axes.set_ylim(bottom, top)
@@ -68,12 +68,13 @@ def first_drawn(n_samples: int) -> int:
     return min(SETTLED, max(1, n_samples // 4))
 
 
-def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], gap: float) -> None:
+def _label_ends(axes: Axes, ends: Sequence[tuple[float, str]], gap: float) -> None:
     """The final value beside each line, pushed apart where two would overlap."""
     lowest = -math.inf
-    for value, text, colour in sorted(ends):
+    for value, text in sorted(ends):
         lowest = max(value, lowest + gap)
-        _beside(axes, lowest, text, colour, fontsize=8)
+        # In ink: the methods' colours are light enough for lines, but too light for small digits on a light card.
+        _beside(axes, lowest, text, INK, fontsize=8)
 
 
 def draw_bank_fill(axes: Axes, comparison: Comparison) -> None:

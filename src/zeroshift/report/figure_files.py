@@ -12,9 +12,18 @@ from zeroshift.report import figures
 from zeroshift.report.drawing import streamed
 from zeroshift.report.svg import svg_bytes
 
-__all__ = ["write_figures"]
+__all__ = ["figure_paths", "write_figures"]
 
 PNG_DPI = 160
+
+
+NAMES = ("accuracy", "running_accuracy", "bank_fill")
+SUFFIXES = (".png", ".svg")
+
+
+def figure_paths(folder: str | os.PathLike[str]) -> list[Path]:
+    """Every file `write_figures` may write into `folder`; without a bank there is no figure of its filling."""
+    return [Path(folder) / f"{name}{suffix}" for name in NAMES for suffix in SUFFIXES]
 
 
 def write_figures(folder: str | os.PathLike[str], comparisons: Sequence[Comparison]) -> list[Path]:
@@ -27,7 +36,7 @@ def write_figures(folder: str | os.PathLike[str], comparisons: Sequence[Comparis
         drawn["bank_fill"] = figures.bank_fill(comparisons)
     written = []
     for name, figure in drawn.items():
-        for suffix in (".png", ".svg"):
+        for suffix in SUFFIXES:
             target = Path(folder) / f"{name}{suffix}"
             with atomic_path(target) as temporary:
                 if suffix == ".svg":

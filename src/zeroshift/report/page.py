@@ -17,6 +17,9 @@ from zeroshift.report.words import losses, method_label, percent, points, settin
 
 __all__ = ["page"]
 
+PACK_MAKER = "scripts/bundle_packs.py"
+"""What the provenance of a bundled pack says it was made by."""
+
 
 def page(comparisons: Sequence[Comparison], *, command: str, hint_note: str) -> dict[str, Any]:
     """Everything the template needs; see `zeroshift.report.html.render`."""
@@ -68,7 +71,17 @@ def lead(comparisons: Sequence[Comparison]) -> str:
         f"{mean} on {where}: {percent(means[baseline])}% {method_label(baseline).lower()}"
         f"{', ' + reached if others else ''}. The same features, prompts and logit scale for every method; the "
         "parameters are listed below. No method saw a label: they were used only to count what is right."
+        f"{scale_note(comparisons)}"
     )
+
+
+def scale_note(comparisons: Sequence[Comparison]) -> str:
+    """The one number of a bundled pack that labels had a part in, before any method ran: its logit scale."""
+    bundled = [c.features for c in comparisons if c.features.provenance.get("made_by") == PACK_MAKER]
+    if not bundled:
+        return ""
+    scales = " and ".join(dict.fromkeys(f"{features.logit_scale:g}" for features in bundled))
+    return f" The logit scale of the bundled packs, {scales}, was calibrated by their makers on CIFAR-10 labels."
 
 
 def tiles(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:

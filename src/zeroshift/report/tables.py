@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -18,9 +19,9 @@ __all__ = ["comparison_table", "methods_table", "packs_table", "parameters_table
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     """A row for each set with every method's accuracy and gain, and a row of means where there is more than one set."""
-    table = _table("features")
+    table = _table("features", names=[*(comparison.name for comparison in comparisons), "mean"])
     for result in comparisons[0].results:
-        table.add_column(method_label(result.method), justify="right")
+        table.add_column(method_label(result.method), justify="right", no_wrap=True)
     for comparison in comparisons:
         cells = [_accuracy(result.accuracy, comparison.gain(result)) for result in comparison.results[1:]]
         baseline = Text(percent(comparison.baseline.accuracy))
@@ -43,7 +44,7 @@ def _accuracy(accuracy: float | None, gain: float | None) -> Text:
 def summary_table(entries: Mapping[str, str]) -> Table:
     """Names and values, one pair a line."""
     table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim")
+    table.add_column(style="dim", no_wrap=True, min_width=max(map(cell_len, entries), default=0))
     table.add_column(overflow="fold")
     for name, value in entries.items():
         table.add_row(name, Text(value))
@@ -51,7 +52,9 @@ def summary_table(entries: Mapping[str, str]) -> Table:
 
 
 def methods_table(methods: Sequence[MethodInfo]) -> Table:
-    table = _table("name", "protocol", "needs")
+    table = _table("name", names=[method.name for method in methods])
+    table.add_column("protocol", no_wrap=True)
+    table.add_column("needs", overflow="fold")
     table.add_column("what it does", overflow="fold")
     for method in methods:
         needs = Text(", ".join(method.needs))
@@ -60,7 +63,8 @@ def methods_table(methods: Sequence[MethodInfo]) -> Table:
 
 
 def parameters_table(method: MethodInfo) -> Table:
-    table = _table("parameter", "default")
+    table = _table("parameter", names=[parameter.name for parameter in method.parameters])
+    table.add_column("default", no_wrap=True)
     table.add_column("allowed", overflow="fold")
     for parameter in method.parameters:
         default = Text("required", style="yellow") if parameter.required else Text(setting(parameter.default))
@@ -69,9 +73,9 @@ def parameters_table(method: MethodInfo) -> Table:
 
 
 def packs_table(packs: Sequence[PackInfo]) -> Table:
-    table = _table("name")
+    table = _table("name", names=[pack.name for pack in packs])
     for name in ("samples", "classes", "d", "views"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("what it is", overflow="fold")
     for pack in packs:
         sizes = (pack.n_samples, pack.n_classes, pack.dimension, pack.n_views)
@@ -79,8 +83,9 @@ def packs_table(packs: Sequence[PackInfo]) -> Table:
     return table
 
 
-def _table(*columns: str) -> Table:
+def _table(first: str, *, names: Sequence[str]) -> Table:
+    """A table whose first column is always wide enough for `names`: half a name cannot be copied into a command."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
-    for name in columns:
-        table.add_column(name)
+    # rich shrinks even columns that do not wrap where the terminal is narrow; a least width it keeps.
+    table.add_column(first, no_wrap=True, min_width=max(map(cell_len, (first, *names))))
     return table

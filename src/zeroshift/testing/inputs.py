@@ -45,7 +45,7 @@ def wrong_shapes_are_refused(case: Case) -> None:
         expect_error(partial(call, problem.features.astype(complex)), "features", "complex", what="complex numbers")
         expect_error(partial(call, problem.features.tolist()), "features", "list", what="a list")
         expect_error(partial(call, None), "features", "None", what="None")
-        masked = np.ma.masked_array(problem.features)
+        masked = problem.features.view(np.ma.MaskedArray)
         expect_error(partial(call, masked), "features", "MaskedArray", what="a masked array")
     assert fingerprint(method) == before, "refused input changed the state"
 
