@@ -185,8 +185,13 @@ class OrderMatters(TransductiveADAPT):
     ],
 )
 def test_broken_methods_are_caught(broken, caught_by):
-    with pytest.raises(AssertionError):
+    try:
         CHECKS[caught_by](Case(broken))
+    except AssertionError:
+        return
+    except NotApplicable as reason:
+        pytest.skip(str(reason))
+    pytest.fail(f"{caught_by} did not notice {broken.__name__}")
 
 
 def test_check_method_lists_every_failure_by_name():
