@@ -111,8 +111,6 @@ class KnowledgeBank:
             if self.pinned + n == self.features.shape[1]:
                 self._widen()
             return self.pinned + n
-        if n == 0:
-            return None
         held = to_numpy(self.confidences[k, self.pinned :])
         lowest = int(np.argmin(held))
         return self.pinned + lowest if sureness > held[lowest] else None
