@@ -85,6 +85,11 @@ def test_a_full_disk_is_an_oserror_that_names_the_file(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_is_not_a_file(tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a folder; the name of a file is needed"):
+        write_tensors(tmp_path, ARRAYS, HEADER)
+
+
 def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="Fix: create it first"):
         write_tensors(tmp_path / "no" / "file", ARRAYS, HEADER)

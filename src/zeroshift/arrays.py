@@ -76,13 +76,18 @@ class Home:
     def of(cls, array: Array) -> Home:
         return cls(namespace(array), array_api_compat.device(array))
 
+    @classmethod
+    def named(cls, library: str, device: str) -> Home:
+        """A library ("numpy" or "torch") and a device by name; raises what the library raises where one is missing."""
+        return cls.of(importlib.import_module(f"array_api_compat.{library}").empty(0, device=device))
+
     @property
     def library(self) -> str:
         return "torch" if array_api_compat.is_torch_namespace(self.xp) else "numpy"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Modules cannot be copied or sent to another process; their names can.
-        return _home, (self.library, str(self.device))
+        return Home.named, (self.library, str(self.device))
 
     def bring(self, array: Array, dtype: Any = None) -> Array:
         """`array` in this library, on this device, in `dtype` (default: its own, at least float32); it may alias."""
@@ -115,10 +120,6 @@ class Home:
 
     def copy(self, array: Array) -> Array:
         return self.xp.asarray(array, copy=True)
-
-
-def _home(library: str, device: str) -> Home:
-    return Home.of(importlib.import_module(f"array_api_compat.{library}").empty(0, device=device))
 
 
 def _check_floating(name: str, array: object) -> None:

@@ -32,6 +32,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path beside `path`; renamed onto it when the block ends well, deleted when it does not."""
     # Through a link, so that the file it leads to is replaced and not the link.
     target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(
+            f"{path} is a folder; the name of a file is needed. Fix: add one, such as {target / 'file'}."
+        )
     if not target.parent.is_dir():
         raise FileNotFoundError(
             f"the folder {target.parent} does not exist, so {target.name} cannot be written. Fix: create it first."

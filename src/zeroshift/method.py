@@ -74,8 +74,6 @@ class Method(ABC):
             )
         super().__setattr__(name, value)
 
-    # What a method fills in.
-
     def _validate(self) -> None:  # noqa: B027 (most methods have nothing to add)
         """Check what no single parameter's constraint can: how parameters fit together, and array parameters."""
 
@@ -101,8 +99,6 @@ class Method(ABC):
 
     def _probabilities(self, scores: Array) -> Array:
         return softmax(scores)
-
-    # What every method then has.
 
     def adapt(self, features: Array) -> Array:
         """Learn from `features`, then predict them: probabilities (N, K) for (N, d), (K,) for (d,)."""

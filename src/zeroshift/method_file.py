@@ -6,7 +6,6 @@ file can be inspected, refused with a reason, or read years later.
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -140,14 +139,12 @@ def _home(path: str | os.PathLike[str], library: str, device: str) -> Home:
     if library not in ("numpy", "torch"):
         raise ValueError(f"library must be 'numpy' or 'torch'; got {library!r}.")
     try:
-        xp = importlib.import_module(f"array_api_compat.{library}")
+        return Home.named(library, device)
     except ImportError as error:
         raise ImportError(
             f"{path} is to be loaded into torch, which is not installed. Fix: pip install 'zeroshift[torch]', "
             "or load it into NumPy with library='numpy'."
         ) from error
-    try:
-        return Home.of(xp.zeros(1, device=device))
     except (RuntimeError, ValueError, AssertionError) as error:
         raise ValueError(
             f"the device {device!r} is not available for {library} ({error}). "

@@ -7,7 +7,7 @@ import pytest
 
 from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot
 from zeroshift.methods import list_methods
-from zeroshift.testing import CHECKS, Case, NotApplicable, check_method, checks
+from zeroshift.testing import CHECKS, Case, NotApplicable, check_method, checks, make_problem
 
 
 def own_prototypes(prototypes):
@@ -197,6 +197,17 @@ def test_broken_methods_are_caught(broken, caught_by):
 def test_check_method_lists_every_failure_by_name():
     with pytest.raises(AssertionError, match=r"(?s)TakesLabels fails 1 of \d+ checks:.*labels_are_accepted_nowhere"):
         check_method(TakesLabels)
+
+
+@pytest.mark.parametrize("given", [Sound(np.eye(2)), 3, dict], ids=["instance", "number", "other class"])
+def test_check_method_takes_a_method_class_or_a_name(given):
+    with pytest.raises(TypeError, match=r"method must be a subclass .*Fix: check_method\(type\(method\)"):
+        check_method(given)
+
+
+def test_problems_need_classes_and_samples():
+    with pytest.raises(ValueError, match="classes must be an integer of at least 1; got 0"):
+        make_problem(classes=0)
 
 
 def test_an_exception_may_be_declared_with_a_reason():

@@ -158,8 +158,6 @@ class KnowledgeBank:
         self.weights[k, slot] = weights
         self.confidences[k, slot] = confidences
 
-    # What the Gaussians are estimated from.
-
     def sums(self) -> tuple[Array, Array]:
         return bank_sums(self.features, self.weights)
 
@@ -175,8 +173,6 @@ class KnowledgeBank:
 
     def term(self, features: Array) -> Array:
         return bank_term(features, self.features, self.weights)
-
-    # What is saved.
 
     def arrays(self) -> dict[str, Array]:
         """The whole content, slot by slot."""

@@ -54,6 +54,11 @@ def check_method(method: type[Method] | str, *, parameters: Mapping[str, Any] | 
     exception that is not needed any more is a failure too: the declaration would be untrue.
     """
     method = get(method).cls if isinstance(method, str) else method
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        raise TypeError(
+            f"method must be a subclass of zeroshift.methods.Method or a registered name; got {method!r}. "
+            "Fix: check_method(type(method), parameters={...}) for one that is already made."
+        )
     report = CheckReport(declared=dict(method.check_exceptions))
     for name, call in checks(method, parameters):
         try:

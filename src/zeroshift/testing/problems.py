@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zeroshift.arrays import normalize
+from zeroshift.parameters import Number
 
 __all__ = ["Problem", "make_problem"]
 
@@ -35,6 +36,8 @@ def make_problem(
     >>> make_problem(classes=3, dimension=8, samples=5).features.shape
     (5, 8)
     """
+    for name, value in (("classes", classes), ("dimension", dimension), ("samples", samples)):
+        Number(low=1, integer=True).check(name, value)
     rng = np.random.default_rng(seed)
     common = rng.normal(size=dimension)
     shift = rng.normal(size=dimension)
