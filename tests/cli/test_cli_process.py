@@ -29,7 +29,9 @@ def test_an_error_is_one_line_without_a_traceback(shell, small_file):
 def test_ctrl_c_exits_with_130_and_leaves_nothing(environment, tmp_path):
     # It says when it has begun to learn, so that the signal comes neither too early nor too late.
     code = (
-        "import sys\n"
+        "import signal, sys\n"
+        # A test run started in the background hands on an ignored Ctrl-C; a terminal does not.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from zeroshift import OnlineADAPT\n"
         "from zeroshift.cli import main\n"
         "adapt = OnlineADAPT.adapt\n"
