@@ -72,3 +72,72 @@ STREAMS = {
     "equal prototypes": _equal_prototypes,
     "on the prototypes": _on_the_prototypes,
 }
+
+
+def _rising_in_one_class() -> Stream:
+    stream = _one_class_only()
+    return stream._replace(features=stream.features[np.argsort(stream.features @ stream.prototypes[3])])
+
+
+def _whole_sphere() -> Stream:
+    """Every sample comes with its opposite, so that no certificate about signs ever holds."""
+    rng = np.random.default_rng(31)
+    features = _unit(rng.normal(size=(110, 10)))
+    return Stream(np.stack([features, -features], axis=1).reshape(-1, 10), _unit(rng.normal(size=(6, 10))), 4.0)
+
+
+def _shrinking(last: float) -> Stream:
+    """Wide samples give way to ever closer ones: with alpha = 1 what is left of the scatter is tiny against what came.
+
+    Between two classes the posterior is surest along t_0 - t_1, so closer to that is surer.
+    """
+    rng = np.random.default_rng(32)
+    prototypes = _unit(rng.normal(size=(2, 8)) + 1.0)
+    surest = _unit(prototypes - prototypes.mean(axis=0))
+    width = np.geomspace(2.0, last, 240)[:, None]
+    return Stream(_unit(surest[np.arange(240) % 2] + width * rng.normal(size=(240, 8))), prototypes, 4.0)
+
+
+def _identical() -> Stream:
+    stream = _stream(4, 8, 1, seed=33)
+    return stream._replace(features=np.repeat(stream.features, 60, axis=0))
+
+
+def _outlier() -> Stream:
+    """One sample far from a tight crowd holds nearly all of the trace, until a surer one takes its place."""
+    rng = np.random.default_rng(34)
+    prototypes = _unit(rng.normal(size=(2, 12)) + 1.0)
+    labels = np.arange(160) % 2
+    features = prototypes[labels] + 1e-3 * rng.normal(size=(160, 12))
+    features[9] = prototypes[1] + 2.0 * rng.normal(size=12)
+    return Stream(_unit(features), prototypes, 20.0)
+
+
+def _in_one_dimension() -> Stream:
+    rng = np.random.default_rng(35)
+    signs = np.where(rng.random(60) < 0.7, 1.0, -1.0)
+    return Stream(signs[:, None], np.array([[1.0], [-1.0]]), 2.0)
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+ADVERSARIAL = {
+    "confidences rising in one class": _rising_in_one_class,
+    "the whole sphere": _whole_sphere,
+    "spread shrinking": lambda: _shrinking(1e-3),
+    "spread shrinking to nearly nothing": lambda: _shrinking(1e-5),
+    "all samples identical": _identical,
+    "an outlier that holds the trace": _outlier,
+    "one class in all": lambda: _stream(1, 8, 80, seed=36),
+    "two classes": lambda: _stream(2, 8, 120, seed=37),
+    "one dimension": _in_one_dimension,
+    "two dimensions": lambda: _stream(3, 2, 100, scale=5.0, seed=38),
+    "three dimensions": lambda: _stream(4, 3, 120, scale=5.0, seed=39, cone=0.0),
+    "logits of no weight": lambda: _stream(5, 10, 150, scale=1e-3, seed=40),
+    "logits of great weight": lambda: _stream(5, 10, 150, scale=1e4, seed=41),
+    "many classes with negative cosines": lambda: _stream(24, 12, 500, scale=5.0, seed=43, cone=0.0, gap=0.0),
+    "whole blocks": lambda: _stream(24, 48, 300, seed=42),
+}
+"""Streams made to break an engine: nothing here is like real features."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import array_api_compat
+import array_api_compat.numpy
 import numpy as np
 
 __all__ = [
@@ -36,13 +37,23 @@ Array = Any
 UNIT_NORM_TOLERANCE = 1e-2
 """How far a row's length may be from 1: wide enough for unit vectors in bfloat16, too narrow for raw features."""
 
-CHECK_ROWS = 1024
-"""Rows looked at together while checking, so that a memory-mapped file larger than memory can pass."""
+CHECK_ROWS, CHECK_ROWS_ON_GPU = 1024, 16_384
+"""Rows looked at together while checking, so that a memory-mapped file larger than memory can pass. A GPU, which holds
+its rows anyway, is asked less often."""
 
 
 def namespace(*arrays: Array) -> Any:
     """The array-API namespace the arrays share."""
-    return array_api_compat.array_namespace(*arrays)
+    if len(arrays) > 1:
+        return array_api_compat.array_namespace(*arrays)
+    # It depends on the type alone, and finding out takes longer than many a small product.
+    kind = type(arrays[0])
+    if kind not in _NAMESPACES:
+        _NAMESPACES[kind] = array_api_compat.array_namespace(*arrays)
+    return _NAMESPACES[kind]
+
+
+_NAMESPACES: dict[type, Any] = {}
 
 
 def is_array(value: object) -> bool:
@@ -74,6 +85,8 @@ class Home:
 
     @classmethod
     def of(cls, array: Array) -> Home:
+        if type(array) is np.ndarray:
+            return _NUMPY_HOME
         return cls(namespace(array), array_api_compat.device(array))
 
     @classmethod
@@ -85,12 +98,22 @@ class Home:
     def library(self) -> str:
         return "torch" if array_api_compat.is_torch_namespace(self.xp) else "numpy"
 
+    @property
+    def on_gpu(self) -> bool:
+        return getattr(self.device, "type", "cpu") == "cuda"
+
+    def index(self, numbers: np.ndarray) -> Array:
+        """Row or class numbers, decided on the host, to pick with at home."""
+        return numbers if self.library == "numpy" else self.xp.asarray(numbers, device=self.device)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Modules cannot be copied or sent to another process; their names can.
         return Home.named, (self.library, str(self.device))
 
     def bring(self, array: Array, dtype: Any = None) -> Array:
         """`array` in this library, on this device, in `dtype` (default: its own, at least float32); it may alias."""
+        if type(array) is np.ndarray and self is _NUMPY_HOME:
+            return array.astype(dtype or (np.float64 if is_double(array) else np.float32), copy=False)
         if array_api_compat.is_torch_array(array):
             array = array.detach()
         source = Home.of(array)
@@ -109,10 +132,14 @@ class Home:
         if self.library == "numpy":
             return nullcontext()
         torch = sys.modules["torch"]
+        # Entered only where they change something: together they take as long as a small product on a GPU.
         context = ExitStack()
-        context.enter_context(torch.inference_mode(False))
-        context.enter_context(torch.no_grad())
-        context.enter_context(torch.autocast(self.device.type, enabled=False))
+        if torch.is_inference_mode_enabled():
+            context.enter_context(torch.inference_mode(False))
+        if torch.is_grad_enabled():
+            context.enter_context(torch.no_grad())
+        if torch.is_autocast_enabled(self.device.type):
+            context.enter_context(torch.autocast(self.device.type, enabled=False))
         return context
 
     def zeros(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
@@ -120,6 +147,9 @@ class Home:
 
     def copy(self, array: Array) -> Array:
         return self.xp.asarray(array, copy=True)
+
+
+_NUMPY_HOME = Home(array_api_compat.numpy, "cpu")
 
 
 def _check_floating(name: str, array: object) -> None:
@@ -157,8 +187,9 @@ def check_matrix(name: str, array: object, *, columns: int | None = None, unit: 
             f"{name} has d = {shape[1]} columns (shape {shape}), but the prototypes have d = {columns}. "
             "Features and prototypes must come from the same encoder."
         )
-    for start in range(0, shape[0], CHECK_ROWS):
-        _check_rows(name, array[start : start + CHECK_ROWS], start, unit)  # type: ignore[index]
+    at_once = CHECK_ROWS_ON_GPU if Home.of(array).on_gpu else CHECK_ROWS
+    for start in range(0, shape[0], at_once):
+        _check_rows(name, array[start : start + at_once], start, unit)  # type: ignore[index]
 
 
 def _check_rows(name: str, block: Array, start: int, unit: bool) -> None:
@@ -230,11 +261,26 @@ class Rows:
     def __getitem__(self, rows: slice) -> Array:
         return self._home.bring(self._features[rows], self._dtype)
 
-    def blocks(self, size: int) -> Iterator[tuple[slice, Array]]:
-        """(rows, features) in order, `size` rows at a time."""
+    def take(self, rows: Array) -> Array:
+        """The rows with these numbers, gathered at once."""
+        numbers = to_numpy(rows)
+        source = Home.of(self._features)
+        if source.library != "numpy":
+            numbers = source.xp.asarray(numbers, device=source.device)
+        return self._home.bring(self._features[numbers], self._dtype)
+
+    def blocks(self, size: int, *, reuse: bool = False) -> Iterator[tuple[slice, Array]]:
+        """(rows, features) in order, `size` rows at a time; with `reuse` a block may overwrite the one before it."""
+        convert = reuse and self._features.dtype != self._dtype and Home.of(self._features) == self._home
+        space = self._home.zeros((min(size, len(self)), self._features.shape[1]), self._dtype) if convert else None
         for start in range(0, len(self), size):
             rows = slice(start, min(start + size, len(self)))
-            yield rows, self[rows]
+            if space is None:
+                yield rows, self[rows]
+            else:
+                block = space[: rows.stop - start]
+                block[:] = self._features[rows]
+                yield rows, block
 
 
 def normalize(features: Array) -> Array:

@@ -187,7 +187,7 @@ class Method(ABC):
         with home.computing():
             answer = home.zeros((len(rows), self.n_classes), getattr(home.xp, precision))
             for block, scores in self._adapt_scores(rows) if learn else self._predict_blocks(rows):
-                answer[block] = home.bring(self._probabilities(scores) if probabilities else scores, answer.dtype)
+                answer[block] = self._probabilities(scores) if probabilities else scores
             answer = caller.bring(answer, getattr(caller.xp, precision))
         return answer[0] if single else answer
 

@@ -91,7 +91,7 @@ def test_bank_term_off(stream):
 
 
 def test_scores_are_those_before_the_softmax(stream):
-    method = OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale)
+    method = OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale, engine="direct")
     expected = oracle.online(stream.features, stream.prototypes, logit_scale=stream.logit_scale)
     np.testing.assert_allclose(method.adapt_scores(stream.features), expected.scores, rtol=1e-9, atol=1e-9)
 
@@ -103,20 +103,42 @@ def test_predict_is_steps_four_to_six(stream):
     np.testing.assert_allclose(method.predict(others), expected, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("parameters", [{}, {"bank_size": 3}, {"batch_size": 6}, {"bank_size": 0}], ids=str)
-def test_a_stream_in_pieces_is_the_same_bit_for_bit(stream, parameters, tmp_path):
-    """Cut anywhere, saved and loaded in between: not one bit moves."""
-    whole = OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale, **parameters)
+def in_pieces(stream, folder, engine, parameters):
+    """Cut anywhere, saved and loaded in between; and what the whole stream gives in one call."""
+    whole = OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale, engine=engine, **parameters)
     expected = whole.adapt(stream.features)
-    method = OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale, **parameters)
+    method = OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale, engine=engine, **parameters)
     answers = []
     for start, stop in itertools.pairwise([0, 6, 12, 48, 150, 300]):
         answers.append(method.adapt(stream.features[start:stop]))
-        method.save(tmp_path / "state.safetensors")
-        method = OnlineADAPT.load(tmp_path / "state.safetensors", engine="direct")
-    np.testing.assert_array_equal(np.concatenate(answers), expected)
+        method.save(folder / "state.safetensors")
+        method = OnlineADAPT.load(folder / "state.safetensors")
+    return np.concatenate(answers), method, expected, whole
+
+
+PIECES = [{}, {"bank_size": 3}, {"batch_size": 6}, {"prune": (50, 0.5)}, {"use_bank_term": False}]
+
+
+@pytest.mark.parametrize(
+    ("engine", "parameters"),
+    [*itertools.product(["direct", "streaming"], PIECES), ("auto", {"bank_size": 0}), ("direct", {"bank_size": 0})],
+    ids=str,
+)
+def test_a_stream_in_pieces_is_the_same_bit_for_bit(stream, engine, parameters, tmp_path):
+    """Where samples are worked on one at a time, not one bit moves."""
+    answers, method, expected, whole = in_pieces(stream, tmp_path, engine, parameters)
+    np.testing.assert_array_equal(answers, expected)
     np.testing.assert_array_equal(method.means, whole.means)
     np.testing.assert_array_equal(method.precision, whole.precision)
+
+
+@pytest.mark.parametrize(("engine", "parameters"), [*itertools.product(["replay", "auto"], PIECES)], ids=str)
+def test_a_stream_in_pieces_is_the_same_where_rows_are_worked_on_together(stream, engine, parameters, tmp_path):
+    """How many rows a call brings decides which products are made, and so how they round."""
+    answers, method, expected, whole = in_pieces(stream, tmp_path, engine, parameters)
+    np.testing.assert_allclose(answers, expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(method.means, whole.means, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(method.precision, whole.precision, rtol=0, atol=1e-7 * np.abs(whole.precision).max())
 
 
 class Interrupted(BaseException):
@@ -124,7 +146,9 @@ class Interrupted(BaseException):
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"bank_size": 3}, {"bank_size": 0}, {"batch_size": 4, "iterations": 3}], ids=str
+    "parameters",
+    [{"bank_size": 3, "engine": "direct"}, {"bank_size": 0}, {"batch_size": 4, "iterations": 3}],
+    ids=str,
 )
 def test_an_interrupted_step_is_as_if_its_samples_had_never_come(stream, parameters, monkeypatch):
     """Ctrl-C, or no memory, in the middle of a step: go on from `n_seen` and nothing was lost or learned twice."""
@@ -151,13 +175,16 @@ def test_an_interrupted_step_is_as_if_its_samples_had_never_come(stream, paramet
     assert interruptions > 2
 
 
-def test_batches_do_not_see_the_blocks_rows_are_converted_in():
+@pytest.mark.parametrize("engine", ["direct", "streaming", "replay", "auto"])
+def test_batches_do_not_see_the_blocks_rows_are_converted_in(engine):
     problem = make_problem(4, 6, 2500, seed=8)
-    whole = OnlineADAPT(problem.prototypes, logit_scale=20.0, batch_size=7, bank_size=2)
-    pieces = OnlineADAPT(problem.prototypes, logit_scale=20.0, batch_size=7, bank_size=2)
+    parameters = {"logit_scale": 20.0, "batch_size": 7, "bank_size": 2, "engine": engine}
+    whole = OnlineADAPT(problem.prototypes, **parameters)
+    pieces = OnlineADAPT(problem.prototypes, **parameters)
     cut = 7 * 143
     expected = np.concatenate([pieces.adapt(problem.features[:cut]), pieces.adapt(problem.features[cut:])])
-    np.testing.assert_array_equal(whole.adapt(problem.features), expected)
+    tolerance = 0 if engine in ("direct", "streaming") else 1e-9
+    np.testing.assert_allclose(whole.adapt(problem.features), expected, rtol=0, atol=tolerance)
 
 
 def test_float32_answers_stay_within_single_precision(stream):
@@ -177,7 +204,13 @@ class TestRefusals:
             ({"bank_size": -1}, "bank_size must be an integer of at least 0; got -1"),
             ({"bank_size": 2.5}, "bank_size must be an integer"),
             ({"logit_scale": 0}, "logit_scale must be a number greater than 0; got 0"),
-            ({"engine": "warp"}, "engine must be one of 'auto', 'direct'; got 'warp'"),
+            ({"engine": "warp"}, "engine must be one of 'auto', 'direct', 'streaming', 'replay'; got 'warp'"),
+            (
+                {"engine": "streaming", "bank_size": 0},
+                "bank_size=0 moves every mean with every sample. Fix: engine='auto'",
+            ),
+            ({"engine": "replay", "iterations": 2}, "iterations=2 moves every mean several times a sample"),
+            ({"engine": "replay", "covariance": "per_class"}, "covariance='per_class' keeps one inverse a class"),
             ({"prune": (0, 0.5)}, "prune must be None or a pair"),
             ({"prune": 10}, "prune must be None or a pair"),
             ({"covariance": "per_class", "bank_size": 0}, "bank_size=0 leaves none"),

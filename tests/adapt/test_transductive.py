@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import oracle
-from streams import STREAMS
+from streams import STREAMS, Stream
 from zeroshift import TransductiveADAPT
 from zeroshift.testing import make_problem
 from zeroshift.testing.case import fingerprint
@@ -123,8 +125,6 @@ def raising_after(calls):
 
 def test_predict_keeps_to_the_chunk_size():
     """The bank term needs a cosine for every row and slot; work space follows the chunks, not the answer."""
-    import tracemalloc
-
     problem = make_problem(40, 8, 6000, seed=2)
     method = TransductiveADAPT(problem.prototypes, logit_scale=20.0, bank_size=100, chunk_size=16)
     method.adapt(problem.features)
@@ -137,8 +137,6 @@ def test_predict_keeps_to_the_chunk_size():
 
 def test_features_larger_than_one_chunk_are_never_held_whole(tmp_path):
     """Memory-mapped float16 features: the conversion to float64 happens chunk by chunk."""
-    import tracemalloc
-
     problem = make_problem(4, 64, 20_000, seed=3)
     np.save(tmp_path / "features.npy", problem.features.astype(np.float16))
     mapped = np.load(tmp_path / "features.npy", mmap_mode="r")
@@ -149,3 +147,77 @@ def test_features_larger_than_one_chunk_are_never_held_whole(tmp_path):
     tracemalloc.stop()
     whole = mapped.size * 8
     assert peak < whole / 2, f"peak {peak / 1e6:.1f} MB; the features in float64 are {whole / 1e6:.1f} MB"
+
+
+def test_neither_budget_nor_chunks_change_the_answer():
+    """Room for all rows, chunks by the budget, the fewest rows there are; with and without kept log-normalisers."""
+    for problem in (make_problem(12, 40, 3000, seed=4), make_problem(12, 40, 3000, seed=5, cone=0.0, gap=0.0)):
+        make = functools.partial(TransductiveADAPT, problem.prototypes, logit_scale=20.0)
+        expected = make().adapt_scores(problem.features)
+        for changes in ({"chunk_size": 1}, {"chunk_size": 700}, {"memory_budget": 1}, {"memory_budget": 500_000}):
+            method = make(**changes)
+            np.testing.assert_allclose(method.adapt_scores(problem.features), expected, rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(method.predict_scores(problem.features), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_half_of_the_cosines_negative_at_size():
+    """Many classes and rows, so that the exact sums are reached both pair by pair and as one product."""
+    for cone in (0.0, 0.7):
+        problem = make_problem(80, 80, 400, seed=8, cone=cone)
+        assert_equals_oracle(Stream(problem.features, problem.prototypes, 30.0), chunk_size=None)
+
+
+def peak_beyond_answer(method, features):
+    """Bytes allocated at the worst moment of `adapt`, and of `predict`, beside the answer."""
+    peaks = []
+    for call in (method.adapt, method.predict):
+        tracemalloc.start()
+        answer = call(features)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        peaks.append(peak - answer.nbytes)
+    return peaks
+
+
+@pytest.mark.parametrize("cone", [2.0, 0.0], ids=["no cosine negative", "half of them"])
+@pytest.mark.parametrize("budget", [8_000_000, 16_000_000])
+@pytest.mark.parametrize("bank_size", [0, 6])
+def test_the_memory_budget_is_kept(cone, budget, bank_size):
+    problem = make_problem(200, 64, 20_000, seed=6, cone=cone)
+    method = TransductiveADAPT(problem.prototypes, logit_scale=20.0, memory_budget=budget, bank_size=bank_size)
+    adapt, predict = peak_beyond_answer(method, problem.features.astype(np.float32))
+    assert adapt < budget, f"adapt used {adapt / 1e6:.1f} MB"
+    assert predict < budget, f"predict used {predict / 1e6:.1f} MB"
+
+
+def test_memory_mapped_features_larger_than_the_budget(tmp_path):
+    problem = make_problem(10, 128, 30_000, seed=7)
+    np.save(tmp_path / "features.npy", problem.features.astype(np.float32))
+    mapped = np.load(tmp_path / "features.npy", mmap_mode="r")
+    budget = 6_000_000
+    assert mapped.nbytes > 2 * budget
+    method = TransductiveADAPT(problem.prototypes, logit_scale=20.0, memory_budget=budget)
+    assert max(peak_beyond_answer(method, mapped)) < budget
+    expected = TransductiveADAPT(problem.prototypes, logit_scale=20.0).adapt(np.array(mapped))
+    np.testing.assert_allclose(method.adapt(mapped), expected, rtol=0, atol=1e-7)
+
+
+def test_a_budget_is_how_it_is_computed_not_what(stream, tmp_path):
+    method = TransductiveADAPT(stream.prototypes, logit_scale=20.0)
+    method.adapt(stream.features)
+    method.save(tmp_path / "state.safetensors")
+    loaded = TransductiveADAPT.load(tmp_path / "state.safetensors", memory_budget=10**6)
+    assert loaded.memory_budget == 10**6
+    np.testing.assert_allclose(loaded.predict(stream.features), method.predict(stream.features), rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="memory_budget"):
+        TransductiveADAPT(stream.prototypes, memory_budget=0)
+
+
+@pytest.mark.parametrize("source", [np.float16, np.float32, np.float64])
+def test_the_callers_features_stay_as_they_are(source):
+    problem = make_problem(6, 16, 300, seed=9)
+    features = problem.features.astype(source)
+    before = features.copy()
+    features.flags.writeable = False
+    TransductiveADAPT(problem.prototypes, logit_scale=20.0, chunk_size=64).adapt(features)
+    np.testing.assert_array_equal(features, before)

@@ -19,6 +19,9 @@ CASES = [(method.cls, {}) for method in list_methods()] + [
     (OnlineADAPT, {"support": own_prototypes}),
     (TransductiveADAPT, {"support": own_prototypes}),
     (OnlineADAPT, {"support": own_prototypes, "bank_size": 0}),
+    (OnlineADAPT, {"engine": "direct"}),
+    (OnlineADAPT, {"engine": "streaming"}),
+    (OnlineADAPT, {"engine": "replay"}),
     (OnlineADAPT, {"batch_size": 4}),
     (OnlineADAPT, {"bank_size": 0}),
     (OnlineADAPT, {"bank_size": 2, "beta": 1.0, "iterations": 3}),
@@ -31,7 +34,7 @@ CASES = [(method.cls, {}) for method in list_methods()] + [
 @pytest.mark.parametrize(
     "check",
     [
-        pytest.param(call, id=f"{cls.name}-{list(parameters) or 'defaults'}-{name}")
+        pytest.param(call, id=f"{cls.name}-{parameters.get('engine', list(parameters)) or 'defaults'}-{name}")
         for cls, parameters in CASES
         for name, call in checks(cls, parameters)
     ],

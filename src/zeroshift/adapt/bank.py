@@ -6,8 +6,10 @@ known ahead of any prediction.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,13 +17,33 @@ from zeroshift.adapt.statistics import bank_scatter, bank_sums, bank_term
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.zero_shot import confidence, pseudo_class
 
-__all__ = ["KnowledgeBank"]
+__all__ = ["HELD", "NEW", "KnowledgeBank", "Plan"]
 
 RATIO_SLACK = 1e-9
 """0.58 of 50 is 29, though 0.58 * 50 is a rounding error less."""
 
 FIRST_SLOTS = 4
 """Slots a class starts with; they double as samples come, up to the capacity."""
+
+
+NEW, HELD = -2, -1
+"""What an entry replaces: nothing, or what the bank held before the plan. (Else: the offered row with that number.)"""
+
+
+class Plan(NamedTuple):
+    """Which offered rows enter which slot of which class, in order, and what each replaces."""
+
+    rows: np.ndarray
+    classes: np.ndarray
+    slots: np.ndarray
+    replaced: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def between(self, start: int, stop: int) -> Plan:
+        """The entries numbered start to stop."""
+        return Plan(*(column[start:stop] for column in self))
 
 
 class KnowledgeBank:
@@ -38,13 +60,14 @@ class KnowledgeBank:
         self._allocate(classes, dimension, pinned=0, slots=min(capacity, FIRST_SLOTS))
         self.pinned_counts: np.ndarray = np.zeros(classes, dtype=np.int64)
         self.sample_counts: np.ndarray = np.zeros(classes, dtype=np.int64)
-        self._undo: list[tuple[int, int, Array, Array, Array, int]] = []
+        self._undo: list[tuple[np.ndarray, np.ndarray, Array, Array, np.ndarray, np.ndarray]] = []
 
     def _allocate(self, classes: int, dimension: int, pinned: int, slots: int) -> None:
         self.pinned = pinned
         self.features = self._home.zeros((classes, pinned + slots, dimension))
         self.weights = self._home.zeros((classes, pinned + slots))
-        self.confidences = self._home.zeros((classes, pinned + slots))
+        # On the host, where the decisions are made.
+        self.confidences: np.ndarray = np.zeros((classes, pinned + slots))
 
     @property
     def counts(self) -> np.ndarray:
@@ -55,13 +78,21 @@ class KnowledgeBank:
     def size(self) -> int:
         return int(self.counts.sum())
 
+    def occupied_in(self, classes: Any) -> np.ndarray:
+        """True for every slot in use, (n, slots)."""
+        slot = np.arange(self.features.shape[1])
+        held: np.ndarray = (slot >= self.pinned) & (slot < self.pinned + self.sample_counts[classes][:, None])
+        return held | (slot < self.pinned_counts[classes][:, None]) if self.pinned else held
+
     @property
     def occupied(self) -> Array:
         """1.0 for every slot in use, (K, slots)."""
-        slot = np.arange(self.features.shape[1])
-        pinned = slot < self.pinned_counts[:, None]
-        sample = (slot >= self.pinned) & (slot < self.pinned + self.sample_counts[:, None])
-        return self._home.bring((pinned | sample).astype(np.float64))
+        return self._home.bring(self.occupied_in(slice(None)).astype(np.float64))
+
+    def slots_of(self, k: int) -> list[int]:
+        """The slots class k uses."""
+        first = self.pinned
+        return [*range(self.pinned_counts[k]), *range(first, first + self.sample_counts[k])]
 
     def pin(self, features: Array, labels: np.ndarray) -> None:
         """Place labelled samples, probability 1 and the highest confidence there is, for good. Before any offer."""
@@ -75,45 +106,84 @@ class KnowledgeBank:
 
     def offer(self, features: Array, log_posterior: Array) -> bool:
         """Offer rows in order, each to the bank of its pseudo-class; True where any entered."""
-        self._undo = []
-        pseudo_classes = to_numpy(pseudo_class(log_posterior))
+        self.forget_undo()
         confidences = to_numpy(confidence(log_posterior))
-        for row, k in enumerate(pseudo_classes):
-            slot = self._slot_for(int(k), float(confidences[row]))
-            if slot is None:
-                continue
-            weight = self._home.xp.exp(log_posterior[row, k])
-            self._write(int(k), slot, features[row, :], weight, float(confidences[row]))
-        return bool(self._undo)
+        plan = self.plan(to_numpy(pseudo_class(log_posterior)), confidences)
+        if len(plan) > 0:
+            self.enter(plan, features, self.entrants(plan, log_posterior), confidences[plan.rows])
+        return len(plan) > 0
 
-    def _write(self, k: int, slot: int, x: Array, weight: Array, sureness: float) -> None:
-        copy = self._home.copy
-        held = (copy(self.features[k, slot]), copy(self.weights[k, slot]), copy(self.confidences[k, slot]))
-        self._undo.append((k, slot, *held, int(self.sample_counts[k])))
-        self.features[k, slot, :] = x
-        self.weights[k, slot] = weight
-        self.confidences[k, slot] = sureness
-        self.sample_counts[k] = max(self.sample_counts[k], slot - self.pinned + 1)
+    def plan(self, pseudo_classes: np.ndarray, confidences: np.ndarray) -> Plan:
+        """What offering these rows will do to the bank. Nothing is changed, and no feature is needed."""
+        held: dict[int, list[tuple[float, int]]] = {}
+        writer: dict[tuple[int, int], int] = {}
+        entries = []
+        for row, (k, sureness) in enumerate(zip(pseudo_classes.tolist(), confidences.tolist(), strict=True)):
+            heap = held.get(k)
+            if heap is None:
+                heap = held[k] = self._by_confidence(k)
+            if len(heap) < self.capacity:
+                slot = self.pinned + len(heap)
+                heapq.heappush(heap, (sureness, slot))
+                replaced = NEW
+            elif sureness > heap[0][0]:
+                slot = heap[0][1]
+                heapq.heapreplace(heap, (sureness, slot))
+                replaced = writer.get((k, slot), HELD)
+            else:
+                continue
+            writer[k, slot] = row
+            entries.append((row, k, slot, replaced))
+        return Plan(*np.array(entries, dtype=np.int64).reshape(-1, 4).T)
+
+    def _by_confidence(self, k: int) -> list[tuple[float, int]]:
+        """The class's entries as a heap: lowest confidence on top, the first slot on a tie."""
+        n = int(self.sample_counts[k])
+        entries = self.confidences[k, self.pinned : self.pinned + n].tolist()
+        heap = [(sureness, self.pinned + slot) for slot, sureness in enumerate(entries)]
+        heapq.heapify(heap)
+        return heap
+
+    def entrants(self, plan: Plan, log_posterior: Array) -> Array:
+        """Own-class probability of the rows a plan lets in."""
+        rows, classes = self._home.index(plan.rows), self._home.index(plan.classes)
+        return self._home.xp.exp(log_posterior[rows, classes])
+
+    def enter(self, plan: Plan, features: Array, weights: Array, confidences: np.ndarray) -> None:
+        """Carry out (a part of) a plan: `features` are the offered rows, `weights` and `confidences` the entrants'."""
+        self.make_room(plan)
+        # Only the last entrant of a slot stays.
+        last = {
+            (k, slot): e for e, (k, slot) in enumerate(zip(plan.classes.tolist(), plan.slots.tolist(), strict=True))
+        }
+        kept = np.array(sorted(last.values()))
+        k, slot = plan.classes[kept], plan.slots[kept]
+        place = (self._home.index(k), self._home.index(slot))
+        held = (self.features[place], self.weights[place], self.confidences[k, slot], self.sample_counts.copy())
+        self._undo.append((k, slot, *held))
+        self.features[place] = features[self._home.index(plan.rows[kept])]
+        self.weights[place] = weights[self._home.index(kept)]
+        self.confidences[k, slot] = confidences[kept]
+        np.maximum.at(self.sample_counts, k, slot - self.pinned + 1)
+
+    def make_room(self, plan: Plan) -> None:
+        """Widen the bank as far as a plan will need."""
+        while len(plan) and plan.slots.max() >= self.features.shape[1]:
+            self._widen()
+
+    def forget_undo(self) -> None:
+        """What was entered so far stays: the next `undo` goes back to here."""
+        self._undo = []
 
     def undo(self) -> None:
         """Take back the last offer: what a step that failed half way must do."""
-        for k, slot, x, weight, sureness, count in reversed(self._undo):
-            self.features[k, slot, :] = x
-            self.weights[k, slot] = weight
-            self.confidences[k, slot] = sureness
-            self.sample_counts[k] = count
+        for k, slot, features, weights, confidences, counts in reversed(self._undo):
+            place = (self._home.index(k), self._home.index(slot))
+            self.features[place] = features
+            self.weights[place] = weights
+            self.confidences[k, slot] = confidences
+            self.sample_counts = counts
         self._undo = []
-
-    def _slot_for(self, k: int, sureness: float) -> int | None:
-        """The slot a sample of this confidence takes in class k, or None where it is not sure enough."""
-        n = int(self.sample_counts[k])
-        if n < self.capacity:
-            if self.pinned + n == self.features.shape[1]:
-                self._widen()
-            return self.pinned + n
-        held = to_numpy(self.confidences[k, self.pinned :])
-        lowest = int(np.argmin(held))
-        return self.pinned + lowest if sureness > held[lowest] else None
 
     def _widen(self) -> None:
         """Double the slots, up to the capacity: memory follows what is held, not what could be."""
@@ -124,20 +194,21 @@ class KnowledgeBank:
         wider = (
             xp.concat([self.features, self._home.zeros((classes, extra, dimension))], axis=1),
             xp.concat([self.weights, self._home.zeros((classes, extra))], axis=1),
-            xp.concat([self.confidences, self._home.zeros((classes, extra))], axis=1),
+            np.concatenate([self.confidences, np.zeros((classes, extra))], axis=1),
         )
         self.features, self.weights, self.confidences = wider
 
     def prune(self, ratio: float) -> None:
         """Drop each class's floor(ratio n) samples of lowest confidence (first on a tie); the rest keep their order."""
-        features, weights, confidences = map(self._home.copy, (self.features, self.weights, self.confidences))
+        features, weights = map(self._home.copy, (self.features, self.weights))
+        confidences = self.confidences.copy()
         counts = self.sample_counts.copy()
         for k, n in enumerate(self.sample_counts.tolist()):
             drop = math.floor(ratio * n + RATIO_SLACK)
             if drop == 0:
                 continue
             held = slice(self.pinned, self.pinned + n)
-            surest = np.argsort(to_numpy(self.confidences[k, held]), kind="stable")[drop:]
+            surest = np.argsort(self.confidences[k, held], kind="stable")[drop:]
             keep = self.pinned + np.sort(surest)
             for new, old in ((features, self.features), (weights, self.weights), (confidences, self.confidences)):
                 new[k, held] = 0.0
@@ -156,7 +227,7 @@ class KnowledgeBank:
         slot = self._home.xp.asarray(self.pinned + ranks, device=self._home.device)
         self.features[k, slot] = features
         self.weights[k, slot] = weights
-        self.confidences[k, slot] = confidences
+        self.confidences[classes, self.pinned + ranks] = to_numpy(confidences)
 
     def sums(self) -> tuple[Array, Array]:
         return bank_sums(self.features, self.weights)
@@ -180,7 +251,7 @@ class KnowledgeBank:
         return {
             "bank_features": self.features,
             "bank_weights": self.weights,
-            "bank_confidences": self.confidences,
+            "bank_confidences": xp.asarray(self.confidences, device=device),
             "bank_pinned_counts": xp.asarray(self.pinned_counts, device=device),
             "bank_sample_counts": xp.asarray(self.sample_counts, device=device),
         }
@@ -202,5 +273,5 @@ class KnowledgeBank:
             raise ValueError(f"the bank holds {slots} slots a class, more than bank_size = {self.capacity}")
         self.features = arrays["bank_features"]
         self.weights = arrays["bank_weights"]
-        self.confidences = arrays["bank_confidences"]
+        self.confidences = to_numpy(arrays["bank_confidences"]).copy()
         self.sample_counts = sample_counts

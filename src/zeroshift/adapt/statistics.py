@@ -103,7 +103,7 @@ def bank_term(features: Array, bank_features: Array, weights: Array) -> Array:
     xp = namespace(features)
     classes, slots, d = bank_features.shape
     cosines = features @ xp.reshape(bank_features, (classes * slots, d)).T
-    agreeing = xp.clip(cosines, min=0.0) * xp.reshape(weights, (-1,))
+    agreeing = cosines * (cosines > 0) * xp.reshape(weights, (-1,))
     return xp.sum(xp.reshape(agreeing, (-1, classes, slots)), axis=2)
 
 

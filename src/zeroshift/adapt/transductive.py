@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines.direct import CONVERGED
-from zeroshift.adapt.gaussians import Gaussians, estimate, score
+from zeroshift.adapt.fusion import Fusion, log_normaliser
+from zeroshift.adapt.gaussians import Gaussians, estimate
 from zeroshift.adapt.soft_counts import SoftCounts
-from zeroshift.adapt.survey import CHUNK_ROWS, SoftSums, added, survey
+from zeroshift.adapt.survey import SoftSums, added, survey
+from zeroshift.adapt.work_space import keeps_normalisers, rows_at_once
 from zeroshift.arrays import Array, Home, Rows
 from zeroshift.parameters import Constraint, Number, Optional
 from zeroshift.zero_shot import log_posterior, softmax
@@ -32,9 +34,12 @@ class TransductiveADAPT(ADAPT):
         Surest samples kept a class (L), 6 in the paper. 0 turns the bank off.
     iterations : int
         1 is the closed form. More alternate predictions and means (Table 8); this holds one (N, K) array of scores.
+    memory_budget : int
+        Bytes of work space `adapt` and `predict` may use beside the features and the answer, 256 MB by default: the
+        rows are worked on in chunks that fit. The bank and the statistics come first; where they alone exceed the
+        budget the chunks are small, not refused. Features may be memory-mapped and larger than memory.
     chunk_size : int, optional
-        Rows worked on together (by default 4096, or fewer where banks are large). It bounds the work space and does not
-        change the answer.
+        Rows worked on together, in place of as many as the budget allows. Neither changes the answer.
 
     Examples
     --------
@@ -53,12 +58,14 @@ class TransductiveADAPT(ADAPT):
 
     name = "adapt_transductive"
     protocol = "transductive"
-    reload_parameters = ("chunk_size",)
+    reload_parameters = ("memory_budget", "chunk_size")
     constraints: ClassVar[Mapping[str, Constraint]] = {
         **ADAPT.constraints,
+        "memory_budget": Number(low=1, integer=True),
         "chunk_size": Optional(Number(low=1, integer=True)),
     }
 
+    memory_budget: int
     chunk_size: int | None
 
     def __init__(
@@ -75,6 +82,7 @@ class TransductiveADAPT(ADAPT):
         covariance: str = "shared",
         iterations: int = 1,
         support: tuple[Array, Array] | None = None,
+        memory_budget: int = 256_000_000,
         chunk_size: int | None = None,
     ) -> None:
         super().__init__(
@@ -89,6 +97,7 @@ class TransductiveADAPT(ADAPT):
             covariance=covariance,
             iterations=iterations,
             support=support,
+            memory_budget=memory_budget,
             chunk_size=chunk_size,
         )
 
@@ -104,13 +113,9 @@ class TransductiveADAPT(ADAPT):
         home = Home.of(self.prototypes)
         return home.zeros((self.n_classes, self.dimension)), home.zeros((self.n_classes,))
 
-    @property
-    def _chunk_rows(self) -> int:
-        return self.chunk_size or CHUNK_ROWS
-
-    @property
-    def _predict_rows(self) -> int:
-        return self.chunk_size or super()._predict_rows
+    def _chunk_rows(self, rows: Rows) -> int:
+        """Rows worked on together."""
+        return self.chunk_size or rows_at_once(self.memory_budget, len(rows), self.prototypes, self._evidence)
 
     def _estimate(self) -> None:
         """Eq. 12: every sample and, once more, the banked ones; with the bank off, the samples alone."""
@@ -118,7 +123,9 @@ class TransductiveADAPT(ADAPT):
         if isinstance(self._evidence, KnowledgeBank):
             bank_sum, bank_weight = self._evidence.sums()
             weighted_sum, weight = weighted_sum + bank_sum, weight + bank_weight
-        self._estimated = estimate(self._evidence, (weighted_sum, weight), self._wide_prototypes, self._rule)
+        prototypes = self._wide_prototypes
+        self._estimated = estimate(self._evidence, (weighted_sum, weight), prototypes, self._rule)
+        self._fusion = Fusion.of(self.logit_scale * prototypes, self._estimated, self._evidence, self._rule)
 
     @property
     def _gaussians(self) -> Gaussians:
@@ -127,29 +134,46 @@ class TransductiveADAPT(ADAPT):
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         self.reset()
         try:
-            self._look_at(rows)
+            log_normalisers = self._look_at(rows)
             self._estimate()
         except BaseException:
             # Interrupted, or out of memory: half a set teaches nothing.
             self.reset()
             raise
         self.n_seen = len(rows)
-        if self.iterations == 1:
-            for chunk, features in rows.blocks(self._predict_rows):
-                yield chunk, self._predict_scores(features)
-        else:
-            yield from self._iterate(rows)
+        yield from self._iterate(rows, log_normalisers) if self.iterations > 1 else self._scores(rows, log_normalisers)
 
-    def _look_at(self, rows: Rows) -> None:
-        """First pass: what the means and the covariance are estimated from."""
-        if isinstance(self._evidence, KnowledgeBank):
-            self._soft_sums = survey(rows, self._chunk_rows, self._wide_prototypes, self.logit_scale, self._evidence)
-            return
-        for _, features in rows.blocks(self._chunk_rows):
-            self._evidence.offer(features, self._log_posterior(features))
-        self._soft_sums = self._evidence.sums()
+    def _look_at(self, rows: Rows) -> Array | None:
+        """First pass: what the means and the covariance are estimated from. Answers the rows' zero-shot
+        log-normalisers, which spare the second pass a product, where the budget has room for them."""
+        if not isinstance(self._evidence, KnowledgeBank):
+            for _, features in rows.blocks(self._chunk_rows(rows)):
+                self._evidence.offer(features, log_posterior(features, self._wide_prototypes, self.logit_scale))
+            self._soft_sums = self._evidence.sums()
+            return None
+        home = Home.of(self.prototypes)
+        kept = home.zeros((len(rows),)) if keeps_normalisers(self.memory_budget, len(rows)) else None
+        prototypes, chunk_rows = self._wide_prototypes, self._chunk_rows(rows)
+        self._soft_sums = survey(rows, chunk_rows, prototypes, self.logit_scale, self._evidence, kept)
+        return kept
 
-    def _iterate(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+    def _scores(self, rows: Rows, log_normalisers: Array | None) -> Iterator[tuple[slice, Array]]:
+        """Second pass: every row scored by one product, or by two where its log-normaliser is not known."""
+        home = Home.of(self.prototypes)
+        scaled = (self.logit_scale * self._wide_prototypes).T
+        chunk_rows = self._chunk_rows(rows)
+        # One array serves every chunk: a fresh one costs as much as the arithmetic done in it. Whoever takes a chunk's
+        # scores is done with them before asking for the next.
+        space = home.zeros((min(chunk_rows, len(rows)), self.n_classes))
+        for chunk, x in rows.blocks(chunk_rows, reuse=True):
+            scores = space[: x.shape[0]]
+            if log_normalisers is None:
+                known = log_normaliser(home.xp.matmul(x, scaled, out=scores))
+            else:
+                known = log_normalisers[chunk]
+            yield chunk, self._fusion.scores(x, known, self._evidence, scores)
+
+    def _iterate(self, rows: Rows, log_normalisers: Array | None) -> Iterator[tuple[slice, Array]]:
         """Table 8: means from the predictions in place of the zero-shot posteriors, and predictions again."""
         home = Home.of(self.prototypes)
         xp = home.xp
@@ -157,23 +181,32 @@ class TransductiveADAPT(ADAPT):
         for iteration in range(self.iterations):
             moved = 0.0
             soft_sums = self._no_sums()
-            for chunk, features in rows.blocks(self._predict_rows):
+            for chunk, new in self._scores(rows, log_normalisers):
                 before = softmax(scores[chunk])
-                scores[chunk] = self._predict_scores(features)
-                z = softmax(scores[chunk])
+                scores[chunk] = new
+                z = softmax(new)
                 moved = max(moved, float(xp.max(xp.abs(z - before))))
-                soft_sums = added(soft_sums, features, z)
+                soft_sums = added(soft_sums, rows[chunk], z)
             if (iteration > 0 and moved < CONVERGED) or iteration == self.iterations - 1:
                 break
             self._soft_sums = soft_sums
             self._estimate()
         yield slice(0, len(rows)), scores
 
-    def _log_posterior(self, features: Array) -> Array:
-        return log_posterior(features, self._wide_prototypes, self.logit_scale)
+    def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+        return self._scores(rows, None)
 
     def _predict_scores(self, features: Array) -> Array:
-        return score(features, self._log_posterior(features), self._estimated, self._evidence, self._rule)
+        logits = features @ (self.logit_scale * self._wide_prototypes).T
+        return self._fusion.scores(features, log_normaliser(logits), self._evidence, logits)
+
+    def _probabilities(self, scores: Array) -> Array:
+        # In place: the scores are this call's own; another array costs a share of the budget and a pass over memory.
+        xp = Home.of(scores).xp
+        scores -= xp.max(scores, axis=1)[:, None]
+        xp.exp(scores, out=scores)
+        scores /= xp.sum(scores, axis=1)[:, None]
+        return scores
 
     def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         weighted_sum, weight = self._soft_sums

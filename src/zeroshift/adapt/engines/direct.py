@@ -5,6 +5,10 @@ Kept for ever as the yardstick faster engines are measured against; it is writte
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from zeroshift.adapt.engines.health import Health
 from zeroshift.adapt.gaussians import Evidence, Rule, estimate, score
 from zeroshift.arrays import Array, namespace
 from zeroshift.zero_shot import log_posterior, softmax
@@ -16,17 +20,29 @@ CONVERGED = 1e-6
 
 
 class DirectEngine:
+    block_rows = 1024
+    """Rows converted together; each sample is still learned and predicted on its own."""
+
     def __init__(self, prototypes: Array, logit_scale: float, iterations: int, rule: Rule, evidence: Evidence) -> None:
         self._prototypes = prototypes
         self._logit_scale = logit_scale
         self._iterations = iterations
         self._rule = rule
         self._evidence = evidence
+        self.health = Health()
         self.refresh()
 
     def refresh(self) -> None:
         """Estimate the Gaussians anew from the evidence."""
         self.gaussians = estimate(self._evidence, self._evidence.sums(), self._prototypes, self._rule)
+
+    def run(self, features: Array, batch_size: int) -> Iterator[Array]:
+        """Learn and score the rows, batch by batch."""
+        for start in range(0, features.shape[0], batch_size):
+            yield self.step(features[start : start + batch_size, :])
+
+    def finish(self) -> None:
+        """Nothing is ever left for later."""
 
     def step(self, features: Array) -> Array:
         """Algorithm 1 for one sample, or for one batch: offer, update, score (n, K)."""
@@ -43,10 +59,21 @@ class DirectEngine:
             self.gaussians = before
             raise
 
-    def score(self, features: Array) -> Array:
-        """Scores with the present statistics."""
-        log_y = log_posterior(features, self._prototypes, self._logit_scale)
-        return score(features, log_y, self.gaussians, self._evidence, self._rule)
+    def scorer(self, rows: int) -> Callable[[Array], Array]:
+        """Scores with the present statistics, for so many rows altogether."""
+
+        def scores(features: Array) -> Array:
+            log_y = log_posterior(features, self._prototypes, self._logit_scale)
+            return score(features, log_y, self.gaussians, self._evidence, self._rule)
+
+        return scores
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Nothing beyond the evidence."""
+        return {}, {}
+
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        self.refresh()
 
     def _iterate(self, features: Array, log_y: Array, scores: Array) -> Array:
         """Table 8: the samples at hand, weighted by their own z, move the means; predict again. Nothing persists."""

@@ -1,0 +1,94 @@
+"""Woodbury's formula on power series: a low-rank update of C(rho) for every ridge near rho0 at once.
+
+With C0 = rho0 (S + rho0 I)^-1 and the ridge rho = rho0 (1 - h), R(h) = C0 + h C0^2 + h^2 C0^3 + ... is
+rho0 (S + rho I)^-1. After S' = S + U^T diag(s) U,
+
+    R'(h) = R(h) - R(h) U^T E(h) U R(h),   E(h) = (rho0 diag(1/s) + U R(h) U^T)^-1,
+
+and the coefficient of h^(t-1) of mu^T R'(h) mu is the new moment mu^T C0'^t mu. All that is needed of C0 are the inner
+products U C0^t U^T: small matrices, worked on by the host. A series with matrix coefficients times another is a product
+with a block Toeplitz matrix, which keeps the number of steps small.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Update", "update_series"]
+
+
+class Update(NamedTuple):
+    """What an insertion does, in small numbers: r rows, q powers of C0; columns go power by power, rows then sample."""
+
+    inverse: np.ndarray
+    """E(0) (r, r): C0' = C0 - C0 U^T E(0) U C0."""
+    moment_forms: np.ndarray
+    """(q r, q q r): moment t falls by the quadratic form in the class's products with the powers."""
+    sample_coefficients: np.ndarray
+    """(q (r + 1),): C(rho') x as a combination of the powers' columns."""
+    own_moments: np.ndarray
+    """(q,): moments of the new mean of the class entered."""
+    own_cross: float
+    """mu'^T C(rho') x for that mean."""
+    sample_moment: float
+    """x^T C0' x."""
+
+
+@cache
+def _places(q: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which coefficient stands where (q: none): at (t, i) of a series' Toeplitz matrix, at (i, t, j) of the moment
+    forms; and (q q, q) summing a table over i + j = t."""
+    t, i, j = np.arange(q)[:, None, None], np.arange(q)[None, :, None], np.arange(q)[None, None, :]
+    toeplitz = np.where(t[..., 0] >= i[..., 0], t[..., 0] - i[..., 0], q)
+    forms = np.where(t >= i + j, t - i - j, q).transpose(1, 0, 2)
+    diagonals = (i + j == t).astype(np.float64).reshape(q, q * q).T
+    return toeplitz, forms, diagonals
+
+
+def update_series(inner: np.ndarray, signs: np.ndarray, newcomer: int, rho0: float, polynomial: np.ndarray) -> Update:
+    """`inner` (r + 1, (q + 1)(r + 1)): products of rows and sample with C0^0, C0^1, ..., C0^q times the same."""
+    r, q = len(signs), len(polynomial)
+    toeplitz, form_places, diagonals = _places(q)
+    powers = inner.reshape(r + 1, q + 1, r + 1).transpose(1, 0, 2)[1:]
+    # E(h) from the block Toeplitz matrix of its inverse: only the first block column is needed.
+    series = np.concatenate([powers[:, :r, :r], np.zeros((1, r, r))])
+    series[0] += np.diag(rho0 / signs)
+    first = np.zeros((q * r, r))
+    first[:r] = np.eye(r)
+    e = np.linalg.solve(_blocks(series[toeplitz]), first).reshape(q, r, r)
+    e = np.concatenate([e, np.zeros((1, r, r))])
+    # The products of the sample, and of the new mean, which is the sample less the row x - mu'.
+    sample = powers[:, :r, r]
+    mean = sample - powers[:, :r, newcomer]
+    after = (_blocks(e[toeplitz]) @ np.stack([sample.ravel(), mean.ravel()], axis=1)).reshape(q, r, 2)
+    after_sample, after_mean = after[:, :, 0], after[:, :, 1]
+    mean_mean = powers[:, r, r] - 2 * powers[:, r, newcomer] + powers[:, newcomer, newcomer]
+    mean_sample = powers[:, r, r] - powers[:, newcomer, r]
+    own_moments = mean_mean - (mean @ after_mean.T).ravel() @ diagonals
+    own_cross = mean_sample - (mean @ after_sample.T).ravel() @ diagonals
+    # C(rho') x = sum_t polynomial_t C0'^t x: each power of C0 gets what all higher terms leave to it.
+    shares = np.append(polynomial, 0.0)[_reach(q)]
+    coefficients = np.concatenate([-shares @ after_sample, polynomial[:, None]], axis=1)
+    return Update(
+        e[0],
+        e[form_places].transpose(0, 3, 1, 2, 4).reshape(q * r, q * q * r),
+        coefficients.ravel(),
+        own_moments,
+        float(own_cross @ polynomial),
+        float(powers[0, r, r] - sample[0] @ after_sample[0]),
+    )
+
+
+@cache
+def _reach(q: int) -> np.ndarray:
+    """At (i, l): the term i + l, or q where there is none."""
+    return np.minimum(np.arange(q)[:, None] + np.arange(q), q)
+
+
+def _blocks(tiles: np.ndarray) -> np.ndarray:
+    """(a, b, r, r) tiles as one (a r, b r) matrix."""
+    a, b, r, _ = tiles.shape
+    return tiles.transpose(0, 2, 1, 3).reshape(a * r, b * r)

@@ -1,0 +1,234 @@
+"""A sample at a time, features not known ahead: the statistics follow every insertion instead of being made anew.
+
+The same numbers as `direct`, but for `primal.SCORE_TOLERANCE`, which bounds the only approximation. Once the bank is
+larger than the dimension an insertion costs a few products with the class means, however large the bank is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from zeroshift.adapt.bank import HELD, KnowledgeBank, Plan
+from zeroshift.adapt.engines.changes import Change
+from zeroshift.adapt.engines.dual import DualPrecision
+from zeroshift.adapt.engines.fixed import FixedPrecision
+from zeroshift.adapt.engines.fresh import FRESH_WORK, FreshPrecision
+from zeroshift.adapt.engines.health import Health
+from zeroshift.adapt.engines.primal import PrimalPrecision
+from zeroshift.adapt.engines.sums import ClassSums
+from zeroshift.adapt.engines.tape import Tape
+from zeroshift.adapt.gaussians import Gaussians, Rule
+from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.zero_shot import log_posterior, look
+
+__all__ = ["SMALLEST_PRIMAL", "Precision", "StreamingEngine"]
+
+HEAD_AFTER = 8
+"""A sample that enters no bank costs a few d^2, or K d with the linear classifier at hand. Making that is K times the
+former, but in large products: about as much as K / HEAD_AFTER samples."""
+
+SMALLEST_PRIMAL = 8
+"""Fewer bank entries than this always use the dual form, however few dimensions there are."""
+
+
+class Precision(Protocol):
+    """The shared precision P in one of its forms."""
+
+    form: str
+
+    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, health: Health) -> None: ...
+
+    @property
+    def quadratic(self) -> Array:
+        """mu_k^T P mu_k, (K,)."""
+
+    def insert(self, change: Change, slot: int) -> Array | None: ...
+    def cross(self, x: Array) -> Array: ...
+    def directions(self) -> Array: ...
+    def matrix(self) -> Array: ...
+    def settled(self) -> Array: ...
+    @property
+    def gathered(self) -> float: ...
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]: ...
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None: ...
+
+
+class StreamingEngine:
+    block_rows = 1024
+    """Rows converted together; each sample is still learned and predicted on its own."""
+
+    def __init__(self, prototypes: Array, logit_scale: float, rule: Rule, evidence: KnowledgeBank) -> None:
+        self._prototypes = prototypes
+        self._logit_scale = logit_scale
+        self._rule = rule
+        self._bank = evidence
+        self._home = Home.of(prototypes)
+        self.health = Health()
+        self._tape: Tape | None = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Everything anew from the bank."""
+        self._sums = ClassSums(self._prototypes, self._rule, self._bank)
+        self._precision = self._fresh_precision()
+        self.finish()
+        self._changed()
+        self._derived = True
+
+    @property
+    def _suited(self) -> type[Precision]:
+        """The form of the precision that suits what the bank holds."""
+        classes, d = self._prototypes.shape
+        if not self._rule.update_covariance:
+            return FixedPrecision
+        if (self._sums.size + d + classes) * d * d <= FRESH_WORK:
+            return FreshPrecision
+        return DualPrecision if self._sums.size <= self._dual_until else PrimalPrecision
+
+    def _fresh_precision(self) -> Precision:
+        return self._suited(self._home, self._bank, self._sums, self.health)
+
+    @property
+    def _dual_until(self) -> int:
+        return max(int(self._prototypes.shape[1]) // 2, SMALLEST_PRIMAL)
+
+    def _changed(self) -> None:
+        self._idle = 0
+        self._head: Array | None = None
+        self._stale = self._derived = False
+
+    def finish(self) -> None:
+        """What was left for later: called when a run of rows ends, so that predicting never has to change anything."""
+        if isinstance(self._precision, PrimalPrecision):
+            self._precision.finish()
+
+    def _take_back(self) -> None:
+        """Interrupted, or out of memory: as if the samples had never come, so that they can come again."""
+        self._bank.undo()
+        self._stale = True
+        self.refresh()
+
+    def _ready(self) -> None:
+        if self._stale:
+            self.refresh()
+
+    def run(self, features: Array, batch_size: int) -> Iterator[Array]:
+        """Learn and score the rows, batch by batch."""
+        for start in range(0, features.shape[0], batch_size):
+            yield self.step(features[start : start + batch_size, :])
+
+    def step(self, features: Array) -> Array:
+        """Algorithm 1 for one sample, or for one batch: offer, update, score (n, K)."""
+        self._ready()
+        if self._home.on_gpu and features.shape[0] == 1:
+            scores = self._recorded(features)
+            if scores is not None:
+                return scores
+        log_y, plan, confidences = self._offer(features)
+        try:
+            if len(plan) == 0:
+                self._idle += features.shape[0]
+                return self._score(features, log_y)
+            cross = self._learn(plan, features, log_y, confidences)
+            if features.shape[0] > 1 or cross is None:
+                cross = self._precision.cross(features)
+            return self._fused(features, log_y, cross)
+        except BaseException:
+            self._take_back()
+            raise
+
+    def _recorded(self, features: Array) -> Array | None:
+        """The step as recorded CUDA graphs, where the precision is in its lasting form; None where it is not."""
+        if type(self._precision) is not PrimalPrecision or self._suited is not PrimalPrecision or self._sums.few:
+            return None
+        self._bank.forget_undo()
+        try:
+            if self._tape is None or not self._tape.fits():
+                self._tape = None
+                self._precision.finish()
+                self._tape = Tape(self)
+            return self._tape.step(features)
+        except BaseException:
+            self._take_back()
+            raise
+
+    def _offer(self, features: Array) -> tuple[Array, Plan, np.ndarray]:
+        """Log-posteriors of the rows, what they will do to the bank, and their confidences."""
+        log_y, classes, sureness = look(features, self._prototypes, self._logit_scale)
+        self._bank.forget_undo()
+        confidences = to_numpy(sureness)
+        return log_y, self._bank.plan(to_numpy(classes), confidences), confidences
+
+    def _learn(self, plan: Plan, features: Array, log_y: Array, confidences: np.ndarray) -> Array | None:
+        """Carry out the plan one insertion after the other; mu^T P x (1, K) of the last where that fell out."""
+        weights = self._bank.entrants(plan, log_y)
+        cross = None
+        for e in range(len(plan)):
+            row, k, slot, replaced = (int(column[e]) for column in plan)
+            x = features[row]
+            old = None
+            if replaced >= HELD:
+                old = self._home.copy(self._bank.features[k, slot])
+            self._bank.enter(plan.between(e, e + 1), features, weights[e : e + 1], confidences[row : row + 1])
+            change = self._sums.insert(k, x, old)
+            if type(self._precision) is self._suited:
+                cross = self._precision.insert(change, slot)
+            else:
+                self._precision, cross = self._fresh_precision(), None
+        self._changed()
+        return None if cross is None else cross[None, :]
+
+    def scorer(self, rows: int) -> Callable[[Array], Array]:
+        """Scores with the present statistics, which stay as they are, for so many rows altogether."""
+        self._ready()
+        # By the number of rows alone: an answer must not depend on what was asked before.
+        head = self._precision.directions() if rows * HEAD_AFTER >= self._prototypes.shape[0] else None
+
+        def scores(features: Array) -> Array:
+            log_y = log_posterior(features, self._prototypes, self._logit_scale)
+            if self._sums.size == 0:
+                return log_y
+            cross = self._precision.cross(features) if head is None else features @ head.T
+            return self._fused(features, log_y, cross)
+
+        return scores
+
+    def _score(self, features: Array, log_y: Array) -> Array:
+        if self._sums.size == 0:
+            return log_y
+        if self._head is None and self._idle * HEAD_AFTER >= self._prototypes.shape[0]:
+            self._head = self._precision.directions()
+        cross = self._precision.cross(features) if self._head is None else features @ self._head.T
+        return self._fused(features, log_y, cross)
+
+    def _fused(self, features: Array, log_y: Array, cross: Array) -> Array:
+        scores = log_y + cross - 0.5 * self._precision.quadratic
+        return scores + self._sums.bank_term(features) if self._rule.use_bank_term else scores
+
+    @property
+    def gaussians(self) -> Gaussians:
+        self._ready()
+        directions = self._precision.directions()
+        return Gaussians(self._sums.means, self._precision.matrix(), directions, -0.5 * self._precision.quadratic)
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """What goes on bit for bit needs beyond the bank: nothing where all of it was just derived from the bank."""
+        self._ready()
+        if self._derived:
+            return {}, {}
+        arrays, values = self._precision.state()
+        return {**self._sums.arrays(), **arrays}, {**values, "form": self._precision.form, "idle": self._idle}
+
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        """Take up a saved state, or derive everything from the bank where nothing was saved."""
+        self.refresh()
+        if values.get("form") != self._precision.form:
+            # Nothing was saved, or by a version that chose another form: what was derived from the bank serves.
+            return
+        self._sums.restore(arrays)
+        self._precision.restore(arrays, values)
+        self._changed()
+        self._idle = int(values["idle"])

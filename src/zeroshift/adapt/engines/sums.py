@@ -1,0 +1,152 @@
+"""Per-class sums, means and cones of the bank, kept current: an insertion recomputes one class and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from zeroshift.adapt.bank import KnowledgeBank, Plan
+from zeroshift.adapt.cone import Cones, cones, doubtful, shared_direction
+from zeroshift.adapt.engines.changes import Change
+from zeroshift.adapt.excess import add_excess
+from zeroshift.adapt.gaussians import Rule
+from zeroshift.adapt.statistics import bank_sums, bank_term, class_means
+from zeroshift.arrays import Array, Home, to_numpy
+
+__all__ = ["ClassSums", "check_shapes"]
+
+FEW_ENTRIES = 256
+"""Bank slots up to which the bank term is simply summed."""
+
+
+class ClassSums:
+    """sum p x, sum p, sum x and mean of every class, each summed from the class's own few entries: nothing drifts."""
+
+    def __init__(self, prototypes: Array, rule: Rule, bank: KnowledgeBank) -> None:
+        self._prototypes = prototypes
+        self._rule = rule
+        self._bank = bank
+        self._home = Home.of(prototypes)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Everything anew from the bank."""
+        classes, d = self._prototypes.shape
+        zeros = self._home.zeros
+        self.weighted_sums, self.totals = zeros((classes, d)), zeros((classes, d))
+        self.weights = zeros((classes,))
+        self.means = self._home.copy(self._prototypes)
+        self.cones = Cones(zeros((classes,)), zeros((classes,)))
+        self.counts = self._bank.counts
+        self._sum(slice(None))
+        self._widen_view()
+
+    def _sum(self, k: Any) -> None:
+        """Sums and means of the classes k, from their entries."""
+        xp, rule = self._home.xp, self._rule
+        features, weights = self._bank.features[k], self._bank.weights[k]
+        weighted_sums, total_weights = bank_sums(features, weights)
+        self.weighted_sums[k], self.weights[k] = weighted_sums, total_weights
+        self.totals[k] = xp.sum(features, axis=1)
+        if rule.update_mean:
+            self.means[k] = class_means(weighted_sums, total_weights, self._prototypes[k], rule.alpha, rule.beta)
+
+    def _widen_view(self) -> None:
+        """A fresh shared direction, and every class's cone about it."""
+        self.direction = shared_direction(self.weighted_sums)
+        self._seen_at = -1 if self.few else self.size.bit_length()
+        self._measure(slice(None), self._bank.occupied)
+
+    @property
+    def few(self) -> bool:
+        """Whether the exact sums cost less than knowing that they can be spared."""
+        return self._bank.weights.shape[0] * self._bank.weights.shape[1] <= FEW_ENTRIES
+
+    def _measure(self, k: Any, occupied: Array) -> None:
+        across, along = cones(self._bank.features[k], occupied, self.weighted_sums[k], self.weights[k], self.direction)
+        self.cones.across[k], self.cones.along[k] = across, along
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Entries a class; kept apart from the bank's, which are ahead while an insertion is followed."""
+        return self._counts
+
+    @counts.setter
+    def counts(self, counts: np.ndarray) -> None:
+        self._counts = counts
+        self.size = int(counts.sum())
+
+    def renew(self, classes: np.ndarray) -> None:
+        """Bring classes whose banks changed up to date."""
+        self.counts = self._bank.counts
+        k = self._home.xp.asarray(classes, device=self._home.device)
+        self._sum(k)
+        if not self._rule.use_bank_term:
+            return
+        if self.few:
+            self._seen_at = -1
+        elif self.size.bit_length() != self._seen_at:
+            # The direction is worth another look whenever the bank has doubled.
+            self._widen_view()
+        else:
+            self._measure(k, self._home.bring(self._bank.occupied_in(classes).astype(np.float64)))
+
+    def expect(self, plan: Plan) -> None:
+        """Make room for a plan, and begin to keep cones where the bank is then too large for exact sums."""
+        self._bank.make_room(plan)
+        if self._rule.use_bank_term and self._seen_at == -1 and not self.few:
+            self._widen_view()
+
+    def insert(self, k: int, x: Array, old: Array | None) -> Change:
+        """Bring class k up to date after `x` entered its bank, in the place of `old` where that is not None."""
+        count = int(self.counts[k])
+        centre = self.totals[k] / max(count, 1)
+        mean_before = self._home.copy(self.means[k])
+        self.renew(np.array([k]))
+        return Change(k, count, x, old, centre, mean_before, self.means[k], self._rule.update_mean)
+
+    def cones_on_host(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For each of the classes: its largest distance across the shared direction, its lowest place along it."""
+        weights = to_numpy(self.weights)
+        safe = np.where(weights > 0, weights, 1.0)
+        centres = to_numpy(self.weighted_sums @ self.direction) / safe
+        across, along = (to_numpy(values) / safe for values in self.cones)
+        return across[classes], (centres - along)[classes]
+
+    def bank_term(self, x: Array) -> Array:
+        """r_k (n, K) with the present banks."""
+        if self.few:
+            return bank_term(x, self._bank.features, self._bank.weights)
+        term = x @ self.weighted_sums.T
+        doubt = doubtful(term, x, self.direction, self.cones, self.weights)
+        add_excess(term, x, self._bank.features, self._bank.weights, doubt)
+        return term
+
+    def arrays(self) -> dict[str, Array]:
+        """What a file needs to go on bit for bit."""
+        return {
+            "weighted_sums": self.weighted_sums,
+            "weights": self.weights,
+            "totals": self.totals,
+            "means": self.means,
+            "direction": self.direction,
+            "across": self.cones.across,
+            "along": self.cones.along,
+        }
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        check_shapes(arrays, self.arrays())
+        for name in ("weighted_sums", "weights", "totals", "means", "direction"):
+            setattr(self, name, arrays[name])
+        self.cones = Cones(arrays["across"], arrays["along"])
+        self.counts = self._bank.counts
+        self._seen_at = -1 if self.few else self.size.bit_length()
+
+
+def check_shapes(arrays: Mapping[str, Array], own: Mapping[str, Array]) -> None:
+    """Refuse saved arrays that cannot have come from an engine like this one."""
+    for name, array in own.items():
+        if name not in arrays or tuple(arrays[name].shape) != tuple(array.shape) or arrays[name].dtype != array.dtype:
+            raise ValueError(f"the engine's {name} must be {array.dtype} of shape {tuple(array.shape)}")

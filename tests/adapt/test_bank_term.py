@@ -1,0 +1,108 @@
+"""The bank term by products that never touch the bank: equal to its definition, whatever the geometry."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zeroshift.adapt.cone import cones, doubtful, shared_direction
+from zeroshift.adapt.excess import add_excess
+from zeroshift.adapt.sketch import COORDINATES, Sketch
+from zeroshift.adapt.statistics import bank_sums, bank_term
+
+ROUNDING = 1e-13
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+@st.composite
+def banks(draw):
+    """(x, bank features, weights, occupied): any cone from none (half of the cosines negative) to a narrow one, slots
+    and whole classes empty, entries of weight zero, duplicates, rows a little longer or shorter than 1."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    classes, slots = draw(st.integers(1, 7)), draw(st.integers(1, 5))
+    d = draw(st.sampled_from([1, 2, 3, 8, COORDINATES + 20]))
+    n = draw(st.integers(1, 12))
+    cone = draw(st.sampled_from([0.0, 0.3, 1.0, 3.0])) * np.sqrt(d)
+    common = unit(rng.normal(size=d))
+    features = unit(rng.normal(size=(classes, slots, d)) + cone * common) * rng.uniform(0.99, 1.01, (classes, slots, 1))
+    x = unit(rng.normal(size=(n, d)) + cone * common) * rng.uniform(0.99, 1.01, (n, 1))
+    if draw(st.booleans()):
+        x[0] = features[0, 0]
+    if draw(st.booleans()):
+        x[-1] = -x[-1]
+    counts = rng.integers(0, slots + 1, classes)
+    occupied = (np.arange(slots) < counts[:, None]).astype(np.float64)
+    weights = occupied * rng.uniform(0.05, 1.0, (classes, slots)) * (rng.random((classes, slots)) > 0.1)
+    return x, features * occupied[:, :, None], weights, occupied
+
+
+@given(banks())
+@settings(max_examples=300, deadline=None)
+def test_with_the_excess_the_plain_product_is_the_bank_term(bank):
+    x, features, weights, occupied = bank
+    sums, totals = bank_sums(features, weights)
+    m = shared_direction(sums)
+    term = x @ sums.T
+    doubt = doubtful(term, x, m, cones(features, occupied, sums, totals, m), totals)
+    add_excess(term, x, features, weights, doubt)
+    np.testing.assert_allclose(term, bank_term(x, features, weights), rtol=0, atol=1e-11)
+
+
+@given(banks())
+@settings(max_examples=300, deadline=None)
+def test_a_cone_never_certifies_a_negative_cosine(bank):
+    x, features, weights, occupied = bank
+    sums, totals = bank_sums(features, weights)
+    m = shared_direction(sums)
+    doubt = doubtful(x @ sums.T, x, m, cones(features, occupied, sums, totals, m), totals)
+    cosines = np.einsum("nd,kmd->nkm", x, features)
+    negative = ((cosines < -1e-9) & (weights > 0)).any(axis=2)
+    assert not (negative & ~doubt).any()
+
+
+@given(banks(), st.integers(1, 20))
+@settings(max_examples=300, deadline=None)
+def test_the_sketch_never_clears_a_negative_cosine(bank, at_once):
+    x, features, weights, _ = bank
+    if not (weights > 0).any():
+        return
+    doubt = np.zeros((len(x), len(features)), dtype=bool)
+    for rows, doubts in Sketch.of(features, weights).doubtful(x, at_once):
+        assert not doubt[rows].any(), "a row came twice"
+        doubt[rows] = doubts
+    cosines = np.einsum("nd,kmd->nkm", x, features)
+    negative = ((cosines < -1e-9) & (weights > 0)).any(axis=2)
+    assert not (negative & ~doubt).any()
+
+
+@pytest.mark.parametrize("share", [0.002, 0.2, 1.0], ids=["single pairs", "a large part", "all"])
+@pytest.mark.parametrize("work_numbers", [1, 500, 10**6])
+def test_the_excess_is_what_the_plain_product_lacks(share, work_numbers):
+    rng = np.random.default_rng(3)
+    features, weights = unit(rng.normal(size=(40, 4, 10))), rng.uniform(0.1, 1.0, (40, 4))
+    x = unit(rng.normal(size=(60, 10)))
+    doubt = rng.random((60, 40)) < share
+    plain = x @ bank_sums(features, weights)[0].T + 5.0
+    term = plain.copy()
+    add_excess(term, x, features, weights, doubt, work_numbers)
+    np.testing.assert_allclose(term[doubt], bank_term(x, features, weights)[doubt] + 5.0, rtol=0, atol=ROUNDING * 10)
+
+
+def test_features_in_a_cone_leave_no_doubt():
+    """What makes it fast: rows the cone alone does not clear, and the subspace does."""
+    rng = np.random.default_rng(4)
+    d, rank = 256, 12
+    cloud = rng.normal(size=(500, d)) * 0.05
+    cloud[:, :rank] += rng.normal(size=(500, rank))
+    cloud[:, -1] += 5.0
+    cloud = unit(cloud)
+    bank, x = cloud[:300], cloud[300:]
+    sketch = Sketch.of(bank.reshape(60, 5, d), np.ones((60, 5)))
+    assert (x @ bank.T).min() > 0.02, "no cosine is negative"
+    assert not (x @ sketch.centre >= np.linalg.norm(x, axis=1) * sketch.limit).all(), "the cone alone would do"
+    assert list(sketch.doubtful(x, 64)) == []

@@ -1,0 +1,318 @@
+"""A stream may pass between engines, calls and files at any sample: nothing of that shows in the answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from comparing import (
+    assert_same_bank,
+    assert_same_scores,
+    assert_same_statistics,
+    bank,
+    direct,
+    make,
+    stream_called,
+    treat_as_large,
+)
+from zeroshift import OnlineADAPT
+from zeroshift.adapt.engines import ENGINE_NAMES
+from zeroshift.files import FileFormatError, read_tensors, write_tensors
+
+FAST = ["auto", "streaming", "replay"]
+SAVED = sorted((Path(__file__).parents[1] / "states").glob("schema_*/adapt_online.safetensors"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def large():
+    """So that these small streams go from the dual form to the maintained inverse, and with `prune` back again."""
+    with pytest.MonkeyPatch.context() as patch:
+        treat_as_large(patch)
+        yield
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return tmp_path_factory.mktemp("states") / "state.safetensors"
+
+
+def through_a_file(method, file, **changes):
+    method.save(file)
+    return OnlineADAPT.load(file, **changes)
+
+
+def form(method):
+    return method._engine._precision.form
+
+
+# Streams that cross d // 2 entries soon: the form of the precision changes on the way.
+NAMES = ["small", "negative cosines", "every sample replaces", "interleaved duplicates", "the whole sphere"]
+parameter_sets = st.sampled_from(
+    [
+        {},
+        {"bank_size": 3},
+        {"bank_size": 4, "prune": (40, 0.8)},
+        {"bank_size": 4, "alpha": 1.0, "support": True},
+        {"bank_size": 3, "batch_size": 4},
+        {"use_bank_term": False, "bank_size": 2},
+        {"update_mean": False, "bank_size": 3},
+        {"update_covariance": False, "bank_size": 3},
+    ]
+)
+pieces = st.lists(
+    st.tuples(st.sampled_from(ENGINE_NAMES), st.sampled_from([1, 2, 3, 5, 12, 30, 60]), st.booleans()),
+    min_size=2,
+    max_size=9,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(NAMES), parameter_sets, pieces)
+def test_any_split_gives_the_same_answers_and_the_same_bank(file, name, parameters, pieces):
+    """Each piece: an engine, how many batches a call, and whether a file comes before it."""
+    stream = stream_called(name)
+    expected, _ = direct(name, **parameters)
+    method = make(stream, pieces[0][0], **parameters)
+    size = parameters.get("batch_size", 1)
+    for engine, batches, _ in pieces:
+        if method.engine != engine:
+            method = through_a_file(method, file, engine=engine)
+        start = method.n_seen
+        rows = stream.features[start : start + batches * size]
+        if len(rows) == 0:
+            break
+        answer = method.adapt_scores(rows)
+        assert_same_scores(answer, expected[start : start + len(rows)])
+    reference = make(stream, "direct", **parameters)
+    reference.adapt(stream.features[: method.n_seen])
+    assert_same_bank(method, reference)
+    assert_same_statistics(method, reference)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(NAMES), parameter_sets, st.sampled_from(FAST), pieces)
+def test_files_in_between_move_no_bit(file, name, parameters, engine, pieces):
+    stream = stream_called(name)
+    kept, saved = (make(stream, engine, **parameters) for _ in range(2))
+    size = parameters.get("batch_size", 1)
+    for _, batches, save in pieces:
+        rows = stream.features[kept.n_seen : kept.n_seen + batches * size]
+        if len(rows) == 0:
+            break
+        np.testing.assert_array_equal(saved.adapt_scores(rows), kept.adapt_scores(rows))
+        if save:
+            saved = through_a_file(saved, file)
+            np.testing.assert_array_equal(saved.predict_scores(rows), kept.predict_scores(rows))
+    assert all(np.array_equal(*pair) for pair in zip(bank(saved).values(), bank(kept).values(), strict=True))
+    np.testing.assert_array_equal(saved.precision, kept.precision)
+
+
+class TestMoments:
+    """Save and load exactly where something is half way."""
+
+    def go_on(self, method, file, stream, engine):
+        other = through_a_file(method, file)
+        assert form(other) == form(method)
+        rest = stream.features[method.n_seen : method.n_seen + 90]
+        for part in np.split(rest, [1, 5, 30]):
+            np.testing.assert_array_equal(other.adapt_scores(part), method.adapt_scores(part))
+        np.testing.assert_array_equal(other.precision, method.precision)
+
+    @pytest.mark.parametrize("engine", FAST)
+    @pytest.mark.parametrize("rows", [1, 2, 6])
+    def test_in_the_dual_form(self, engine, rows, file):
+        stream = stream_called("negative cosines")
+        method = make(stream, engine)
+        method.adapt(stream.features[:rows])
+        assert form(method) == "dual"
+        self.go_on(method, file, stream, engine)
+
+    @pytest.mark.parametrize("engine", FAST)
+    def test_on_both_sides_of_the_switch(self, engine, file):
+        stream = stream_called("negative cosines")
+        method = make(stream, engine)
+        before = method
+        while form(method) == "dual":
+            before = through_a_file(method, file)
+            method.adapt(stream.features[method.n_seen])
+        assert form(before) == "dual"
+        assert before._evidence.size == stream.features.shape[1] // 2
+        self.go_on(method, file, stream, engine)
+        self.go_on(before, file, stream, engine)
+
+    @pytest.mark.parametrize("engine", ["streaming", "auto"])
+    def test_with_changes_waiting(self, engine, file):
+        stream = stream_called("negative cosines")
+        method = make(stream, engine)
+        for part in np.array_split(stream.features[:60], 6):
+            method.adapt(part)
+        assert form(method) == "primal"
+        assert len(method._engine._precision._waiting) > 1
+        self.go_on(method, file, stream, engine)
+
+    @pytest.mark.parametrize("engine", FAST)
+    def test_right_after_a_replayed_call(self, engine, file):
+        stream = stream_called("negative cosines")
+        method = make(stream, engine)
+        method.adapt(stream.features[:100])
+        assert form(method) == "primal"
+        self.go_on(method, file, stream, engine)
+
+    @pytest.mark.parametrize("engine", FAST)
+    def test_after_a_prune_that_goes_back_to_the_dual_form(self, engine, file):
+        stream = stream_called("negative cosines")
+        method = make(stream, engine, bank_size=4, prune=(100, 0.9))
+        method.adapt(stream.features[:99])
+        assert form(method) == "primal"
+        method.adapt(stream.features[99:100])
+        assert form(method) == "dual"
+        self.go_on(method, file, stream, engine)
+
+    @pytest.mark.parametrize("engine", FAST)
+    def test_between_samples_that_enter_nothing(self, engine, file):
+        """After some of them the answer is computed, and so rounds, in another way: how many came is kept."""
+        stream = stream_called("classes that stay empty")
+        kept, saved = (make(stream, engine, bank_size=1) for _ in range(2))
+        for method in (kept, saved):
+            method.adapt(stream.features[:40])
+        for row in range(40, 110):
+            x = stream.features[row]
+            np.testing.assert_array_equal(saved.adapt_scores(x), kept.adapt_scores(x))
+            saved = through_a_file(saved, file)
+
+
+class TestFiles:
+    @pytest.mark.parametrize("other", ENGINE_NAMES)
+    @pytest.mark.parametrize("engine", ENGINE_NAMES)
+    @pytest.mark.parametrize("rows", [3, 70], ids=["dual", "primal"])
+    def test_every_engine_reads_every_engine(self, engine, other, rows, file):
+        stream = stream_called("negative cosines")
+        expected, _ = direct("negative cosines", bank_size=4)
+        method = make(stream, engine, bank_size=4)
+        method.adapt(stream.features[:rows])
+        again = through_a_file(method, file, engine=other)
+        assert again.engine == other
+        assert_same_scores(again.adapt_scores(stream.features[rows : rows + 50]), expected[rows : rows + 50])
+
+    @pytest.mark.parametrize("engine", ENGINE_NAMES)
+    @pytest.mark.parametrize("path", SAVED, ids=lambda path: path.parent.name)
+    def test_states_of_earlier_versions(self, path, engine):
+        expected = np.load(path.with_suffix(".npz"))
+        method = OnlineADAPT.load(path, engine=engine)
+        np.testing.assert_allclose(method.predict(expected["features"]), expected["predicted"], rtol=0, atol=1e-7)
+        np.testing.assert_allclose(method.adapt(expected["features"]), expected["adapted"], rtol=0, atol=1e-7)
+
+    def test_a_state_goes_through_torch(self, file):
+        pytest.importorskip("torch", reason="torch is not installed")
+        stream = stream_called("negative cosines")
+        expected, _ = direct("negative cosines")
+        method = make(stream, "streaming")
+        for start in range(0, 150, 25):
+            answer = method.adapt_scores(stream.features[start : start + 25])
+            assert_same_scores(answer, expected[start : start + 25])
+            method = through_a_file(method, file, library="torch" if start % 50 == 0 else "numpy")
+
+    @pytest.mark.parametrize("engine", FAST)
+    @pytest.mark.parametrize("rows", [3, 20, 60, 120, 250])
+    @pytest.mark.parametrize("bank_size", [2, 16])
+    def test_size(self, engine, rows, bank_size, file):
+        """K L (d + 2) numbers of bank, and no more than 4 (K d + d^2) for the engine while nothing waits.
+
+        Sums, totals and means are 3 K d, scatter and inverse 2 d^2; the moments and cones, 10 K, hide in the slack.
+        Before the switch Z, Z Z^T and Z mu^T are smaller than that. Changes that wait are at most CHECK_EVERY times
+        four rows of d numbers.
+        """
+        stream = stream_called("negative cosines")
+        method = make(stream, engine, bank_size=bank_size)
+        method.adapt(stream.features[:rows])
+        method.save(file)
+        arrays, _ = read_tensors(file, kind="state", schema=1)
+        K, d = stream.prototypes.shape
+        numbers = sum(array.size for name, array in arrays.items() if name.startswith("state/"))
+        waiting = arrays.get("state/engine_waiting", np.zeros(0)).size * (1 + 1 / d)
+        assert waiting <= 64 * 4 * (d + 1)
+        assert numbers - waiting <= K * bank_size * (d + 2) + 4 * (K * d + d * d)
+
+
+@pytest.fixture(params=["dual", "primal"])
+def saved(request, tmp_path):
+    stream = stream_called("negative cosines")
+    method = make(stream, "streaming", bank_size=4)
+    method.adapt(stream.features[: {"dual": 7, "primal": 61}[request.param]])
+    assert form(method) == request.param
+    method.save(tmp_path / "state")
+    return tmp_path / "state", request.param
+
+
+ENGINE_ARRAYS = {
+    "dual": ["centred", "gram", "places", "projected", "means", "weights", "direction", "across"],
+    "primal": ["contraction", "moments", "scatter", "waiting", "waiting_signs", "means", "totals", "along"],
+}
+
+
+class TestDamage:
+    @pytest.mark.parametrize("damage", ["missing", "shape", "type", "NaN"])
+    @pytest.mark.parametrize("number", range(8))
+    def test_arrays_that_do_not_fit_are_refused(self, saved, number, damage):
+        path, form = saved
+        name = f"state/engine_{ENGINE_ARRAYS[form][number]}"
+        arrays, header = read_tensors(path, kind="state", schema=1)
+        array = arrays[name]
+        if damage == "missing":
+            del arrays[name]
+        elif damage == "shape":
+            arrays[name] = np.concatenate([array, array])
+        elif damage == "type":
+            arrays[name] = array.astype(np.float32)
+        elif array.dtype == np.int64:
+            arrays[name] = array + 77
+        else:
+            arrays[name] = np.full_like(array, np.nan)
+        write_tensors(path, arrays, header)
+        with pytest.raises(FileFormatError, match="does not hold the state its header promises"):
+            OnlineADAPT.load(path)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda values: values.pop("idle"),
+            lambda values: values.update(idle="long"),
+        ],
+        ids=["no idle", "idle"],
+    )
+    def test_values_that_do_not_fit_are_refused(self, saved, change):
+        path, _ = saved
+        arrays, header = read_tensors(path, kind="state", schema=1)
+        change(header["values"]["engine"])
+        write_tensors(path, arrays, header)
+        with pytest.raises(FileFormatError, match="does not hold the state its header promises"):
+            OnlineADAPT.load(path)
+
+    @pytest.mark.parametrize("form", ["other", "cubic", None])
+    def test_another_form_is_derived_from_the_bank(self, saved, form):
+        """A version that chooses forms otherwise can read the file; its numbers come from the bank alone."""
+        path, own = saved
+        arrays, header = read_tensors(path, kind="state", schema=1)
+        header["values"]["engine"]["form"] = {"dual": "primal", "primal": "dual"}[own] if form == "other" else form
+        arrays["state/engine_means"] += 1.0
+        write_tensors(path, arrays, header)
+        stream = stream_called("negative cosines")
+        method = OnlineADAPT.load(path)
+        expected, _ = direct("negative cosines", bank_size=4)
+        rest = slice(method.n_seen, method.n_seen + 20)
+        assert_same_scores(method.adapt_scores(stream.features[rest]), expected[rest])
+
+    def test_direct_needs_nothing_of_the_engine(self, saved):
+        """What is wrong with an engine's numbers cannot hurt the one that has none."""
+        path, _ = saved
+        arrays, header = read_tensors(path, kind="state", schema=1)
+        write_tensors(path, {name: a for name, a in arrays.items() if "engine" not in name}, header)
+        stream = stream_called("negative cosines")
+        method = OnlineADAPT.load(path, engine="direct")
+        expected, _ = direct("negative cosines", bank_size=4)
+        rest = slice(method.n_seen, method.n_seen + 20)
+        assert_same_scores(method.adapt_scores(stream.features[rest]), expected[rest])

@@ -1,0 +1,381 @@
+"""Every engine gives the numbers of `direct`, on every stream, with every setting, in every library."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+
+from comparing import (
+    assert_same_bank,
+    assert_same_scores,
+    assert_same_statistics,
+    direct,
+    make,
+    stream_called,
+    treat_as_large,
+)
+from streams import ADVERSARIAL, STREAMS
+from zeroshift import OnlineADAPT
+from zeroshift.adapt.engines import ENGINES, make_engine, only_direct
+from zeroshift.adapt.engines.health import DRIFT_TOLERANCE
+from zeroshift.adapt.engines.primal import CHECK_EVERY, PrimalPrecision
+from zeroshift.testing import make_problem
+
+FAST = ["streaming", "replay"]
+
+
+@pytest.fixture(params=["as large", "as small"])
+def size(request, monkeypatch):
+    """Small problems have simple ways of their own; both ways must be right on all of them."""
+    if request.param == "as large":
+        treat_as_large(monkeypatch)
+    return request.param
+
+
+@pytest.fixture
+def large(monkeypatch):
+    treat_as_large(monkeypatch)
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+def assert_follows_direct(name, engine, calls=(), rows=None, **parameters):
+    """The stream, or its first rows, in calls cut at the given rows."""
+    stream = stream_called(name)
+    expected, reference = direct(name, rows, **parameters)
+    method = make(stream, engine, **parameters)
+    parts = np.split(stream.features[:rows], list(calls))
+    assert_same_scores(np.concatenate([method.adapt_scores(part) for part in parts if len(part)]), expected)
+    assert_same_bank(method, reference)
+    assert_same_statistics(method, reference)
+    probes = stream.features[:: max(1, len(stream.features) // 20)]
+    assert_same_scores(method.predict_scores(probes), reference.predict_scores(probes))
+    return method
+
+
+class TestStreams:
+    @pytest.mark.parametrize("engine", FAST)
+    @pytest.mark.parametrize("name", STREAMS)
+    def test_of_the_core(self, name, engine, large):
+        method = assert_follows_direct(name, engine)
+        if engine == "streaming" and name not in ("more dimensions than samples", "on the prototypes"):
+            assert method.health.updates > 0, "the stream never came to the maintained inverse"
+
+    @pytest.mark.parametrize("name", STREAMS)
+    def test_of_the_core_in_calls_of_all_sizes(self, name, large):
+        """`auto` goes back and forth between streaming and replay."""
+        assert_follows_direct(name, "auto", calls=[1, 9, 30, 31], bank_size=3)
+
+    @pytest.mark.parametrize("engine", FAST)
+    @pytest.mark.parametrize("parameters", [{}, {"bank_size": 6, "alpha": 1.0}], ids=str)
+    @pytest.mark.parametrize("name", ADVERSARIAL)
+    def test_made_to_break_engines(self, name, parameters, engine, large):
+        assert_follows_direct(name, engine, calls=[2, 3, 50], **parameters)
+
+    @pytest.mark.parametrize("name", ADVERSARIAL)
+    def test_made_to_break_engines_as_they_come(self, name):
+        """Without forcing small problems into the ways of large ones."""
+        assert_follows_direct(name, "auto", calls=[2, 3, 50])
+
+    @pytest.mark.parametrize("engine", ["auto", *FAST])
+    @pytest.mark.parametrize("name", ["negative cosines", "more dimensions than samples"])
+    def test_in_torch(self, name, engine, torch, large):
+        stream = stream_called(name)
+        expected, reference = direct(name, bank_size=3)
+        method = make(stream._replace(prototypes=torch.tensor(stream.prototypes)), engine, bank_size=3)
+        halves = np.split(stream.features, [40])
+        answers = [method.adapt_scores(torch.tensor(half)) for half in halves if len(half)]
+        assert all(isinstance(answer, torch.Tensor) for answer in answers)
+        assert_same_scores(torch.cat(answers), expected)
+        assert_same_bank(method, reference)
+        assert_same_statistics(method, reference)
+
+
+class TestSettings:
+    @pytest.mark.parametrize("engine", FAST)
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            {"update_mean": False},
+            {"update_covariance": False},
+            {"update_mean": False, "update_covariance": False},
+            {"use_bank_term": False},
+            {"update_mean": False, "use_bank_term": False, "bank_size": 3},
+            {"alpha": 0.0},
+            {"alpha": 1.0},
+            {"alpha": 0.5, "bank_size": 1},
+            {"bank_size": 1, "update_mean": False},
+            {"beta": 0.0, "bank_size": 3},
+            {"beta": 2.0},
+            {"batch_size": 7},
+            {"batch_size": 64, "bank_size": 3},
+            {"batch_size": 1000, "bank_size": 3},
+            {"prune": (20, 0.4), "bank_size": 5},
+            {"prune": (7, 1.0)},
+            {"prune": (60, 0.9)},
+            {"prune": (10, 0.3), "batch_size": 4, "bank_size": 4},
+        ],
+        ids=str,
+    )
+    def test_every_switch(self, parameters, engine, large):
+        size = parameters.get("batch_size", 1)
+        assert_follows_direct("small", engine, calls=[size, 12 * size], rows=130, **parameters)
+
+    @pytest.mark.parametrize("engine", FAST)
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            {},
+            {"alpha": 1.0, "bank_size": 1},
+            {"beta": 2.0, "batch_size": 7},
+            {"prune": (40, 1.0)},
+            {"update_mean": False},
+        ],
+        ids=str,
+    )
+    def test_every_switch_with_labelled_samples(self, parameters, engine, large):
+        assert_follows_direct("negative cosines", engine, calls=[7, 84], rows=130, support=True, **parameters)
+
+    @pytest.mark.parametrize("engine", ["auto", *FAST])
+    def test_a_batch_larger_than_the_rows_worked_on_together(self, engine):
+        """2200 samples learned together, before any of them is predicted."""
+        problem = make_problem(4, 6, 2300, seed=8)
+        # Ever surer, so that the last of the batch enter too.
+        surest = np.sort(problem.features @ problem.prototypes.T, axis=1)
+        problem = problem._replace(features=problem.features[np.argsort(surest[:, -1] - surest[:, -2])])
+        parameters = {"logit_scale": 20.0, "batch_size": 2200, "bank_size": 2}
+        expected = OnlineADAPT(problem.prototypes, engine="direct", **parameters).adapt_scores(problem.features)
+        method = OnlineADAPT(problem.prototypes, engine=engine, **parameters)
+        assert_same_scores(method.adapt_scores(problem.features), expected)
+
+    @pytest.mark.parametrize("engine", ["auto", *FAST])
+    def test_several_runs_of_rows_worked_on_together(self, engine):
+        """More rows than any engine converts at once, in batches that do not divide them."""
+        problem = make_problem(4, 6, 4500, seed=9)
+        parameters = {"logit_scale": 20.0, "batch_size": 3, "bank_size": 4, "prune": (2000, 0.5)}
+        expected = OnlineADAPT(problem.prototypes, engine="direct", **parameters).adapt_scores(problem.features)
+        method = OnlineADAPT(problem.prototypes, engine=engine, **parameters)
+        assert_same_scores(method.adapt_scores(problem.features), expected)
+
+    @pytest.mark.parametrize("engine", ["auto", *FAST])
+    @pytest.mark.parametrize("dtype", ["float32", "float16"])
+    def test_narrow_features_are_computed_wide(self, dtype, engine):
+        """The engines see the same float64 numbers; only the answer is rounded to what came in."""
+        stream = stream_called("small")
+        narrow = stream.features.astype(dtype)
+        expected = make(stream, "direct").adapt_scores(narrow)
+        answer = make(stream, engine).adapt_scores(narrow)
+        assert answer.dtype == expected.dtype
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(answer, expected, rtol=0, atol=2 * scale * np.finfo(answer.dtype).eps)
+        np.testing.assert_array_equal(answer.argmax(axis=1), expected.argmax(axis=1))
+
+    def test_auto_computes_directly_what_only_direct_can(self):
+        for parameters in ({"bank_size": 0}, {"iterations": 2}, {"covariance": "per_class"}):
+            method = OnlineADAPT(np.eye(3, 8), **parameters)
+            assert type(method._engine) is ENGINES["direct"]
+            assert only_direct(method.bank_size, method.iterations, method.covariance)
+        assert only_direct(16, 1, "shared") is None
+
+    def test_the_engine_asked_for_is_the_engine(self):
+        method = OnlineADAPT(np.eye(3, 8))
+        made = {
+            name: type(
+                make_engine(name, method._wide_prototypes, 100.0, 1, method._rule, method._evidence),
+            )
+            for name in ("auto", *ENGINES)
+        }
+        assert {name: made[name] for name in ENGINES} == ENGINES
+        assert len(set(made.values())) == 4
+
+
+@pytest.mark.usefixtures("large")
+class TestHealth:
+    """Nobody has to trust a maintained inverse: it is checked, and what happens to it is counted."""
+
+    def streamed(self, samples, **geometry):
+        problem = make_problem(4, 12, 3000, seed=51, **geometry)
+        # Ever surer samples: nearly every one enters, so that there is something to maintain.
+        surest = np.sort(problem.features @ problem.prototypes.T, axis=1)
+        order = np.argsort(surest[:, -1] - surest[:, -2])
+        method = OnlineADAPT(problem.prototypes, logit_scale=10.0, engine="streaming", bank_size=60)
+        reference = OnlineADAPT(problem.prototypes, logit_scale=10.0, engine="direct", bank_size=60)
+        features = problem.features[order]
+        answers = method.adapt_scores(features[:samples])
+        return method, reference, features, answers
+
+    def test_a_long_stream_stays_within_tolerance(self, monkeypatch):
+        monkeypatch.setattr("zeroshift.adapt.engines.primal.UPDATES", 2 * CHECK_EVERY)
+        method, reference, features, answers = self.streamed(2600)
+        assert_same_scores(answers, reference.adapt_scores(features[:2600]))
+        health = method.health
+        assert health.updates > 1500
+        assert health.checks >= health.updates // CHECK_EVERY - health.factorisations
+        assert health.checks > 10
+        assert 0 < health.largest_drift < DRIFT_TOLERANCE / 100
+        assert health.drift_factorisations == 0
+        assert health.scheduled_factorisations > 0
+        assert health.ridge_factorisations > 0
+        because = health.ridge_factorisations + health.scheduled_factorisations + health.scatter_rebuilds
+        # The first has no reason but that the dual form ended.
+        assert health.factorisations == because + 1
+
+    def test_a_corrupt_inverse_is_found_and_made_anew(self):
+        method, reference, features, _ = self.streamed(1000)
+        reference.adapt(features[:1000])
+        assert isinstance(method._engine._precision, PrimalPrecision)
+        before = method.health
+        method._engine._precision.contraction *= 1 + 1e-5
+        row = 1000
+        while method.health.drift_factorisations == 0:
+            updates = method.health.updates
+            wrong = method.adapt_scores(features[row : row + 1])
+            expected = reference.adapt_scores(features[row : row + 1])
+            assert method.health.updates >= updates
+            row += 1
+            assert method.health.updates - before.updates <= CHECK_EVERY, "no check came"
+        assert abs(wrong - expected).max() > 1e-6, "the corruption did not even show"
+        after = method.health
+        assert after.largest_drift > DRIFT_TOLERANCE
+        assert after.factorisations == before.factorisations + 1
+        rest = features[row : row + 300]
+        assert_same_scores(method.adapt_scores(rest), reference.adapt_scores(rest))
+
+    def test_the_scatter_is_summed_anew_where_little_is_left_of_it(self):
+        method = assert_follows_direct("spread shrinking to nearly nothing", "streaming", bank_size=6, alpha=1.0)
+        assert method.health.scatter_rebuilds > 0
+
+    def test_health_cannot_be_edited_from_outside(self):
+        method = make(stream_called("small"), "streaming")
+        method.health.updates = 77
+        assert method.health.updates == 0
+
+    def test_direct_maintains_nothing(self):
+        _, method = direct("small")
+        assert method.health.updates == method.health.factorisations == method.health.checks == 0
+
+
+class TestNoTrace:
+    @pytest.mark.parametrize("engine", ["auto", "direct", *FAST])
+    @pytest.mark.parametrize("rows", [0, 1, 5, 60, 61, 200])
+    @pytest.mark.parametrize("parameters", [{"prune": (60, 0.9)}], ids=str)
+    def test_predict_changes_no_bit_of_the_state(self, engine, rows, parameters, tmp_path, large):
+        stream = stream_called("small")
+        method = make(stream, engine, **parameters)
+        if rows:
+            method.adapt(stream.features[:rows])
+        method.save(tmp_path / "before")
+        health = method.health
+        method.predict(stream.features)
+        method.predict(stream.features[0])
+        _ = method.means, method.precision, method.bank_counts
+        method.save(tmp_path / "after")
+        assert (tmp_path / "after").read_bytes() == (tmp_path / "before").read_bytes()
+        assert method.health == health
+
+    @pytest.mark.parametrize("engine", ["auto", *FAST])
+    def test_an_asked_engine_answers_as_an_unasked_one(self, engine, size):
+        stream = stream_called("small")
+        asked, unasked = (make(stream, engine) for _ in range(2))
+        for part in np.split(stream.features[:110], [3, 10, 40, 41]):
+            asked.predict(stream.features[:7])
+            np.testing.assert_array_equal(asked.adapt_scores(part), unasked.adapt_scores(part))
+
+
+class Interrupted(BaseException):
+    """As Ctrl-C, but harmless to the test runner."""
+
+
+@pytest.mark.usefixtures("large")
+class TestInterruption:
+    """Ctrl-C, or no memory, in the middle: go on from `n_seen` and nothing was lost or learned twice."""
+
+    @pytest.mark.parametrize(
+        ("engine", "inside"),
+        [
+            ("streaming", "dual.DualPrecision.insert"),
+            ("streaming", "primal.PrimalPrecision.insert"),
+            ("streaming", "sums.ClassSums.insert"),
+            ("streaming", "sums.ClassSums.bank_term"),
+            ("replay", "sums.ClassSums.insert"),
+            ("replay", "story.Story.advance"),
+            ("replay", "story.Story.problem"),
+            ("auto", "story.Story.problem"),
+        ],
+    )
+    @pytest.mark.parametrize("parameters", [{}, {"bank_size": 3, "batch_size": 4}], ids=str)
+    def test_rows_interrupted_had_never_come(self, engine, inside, parameters, monkeypatch):
+        stream = stream_called("negative cosines")
+        expected, _ = direct("negative cosines", **parameters)
+        method = make(stream, engine, **parameters)
+        method.adapt(stream.features[:4])
+        interruptions = 0
+        for after in (0, 3, 7, 20):
+            with monkeypatch.context() as patch:
+                interrupt(patch, inside, after)
+                try:
+                    method.adapt(stream.features[method.n_seen : method.n_seen + 60])
+                except Interrupted:
+                    interruptions += 1
+            undisturbed = make(stream, "direct", **parameters)
+            undisturbed.adapt(stream.features[: method.n_seen])
+            assert_same_bank(method, undisturbed)
+            assert_same_scores(method.predict_scores(stream.features), undisturbed.predict_scores(stream.features))
+        assert interruptions > 0
+        done = method.n_seen
+        assert_same_scores(method.adapt_scores(stream.features[done:]), expected[done:])
+
+    @pytest.mark.parametrize(
+        ("engine", "inside"),
+        [
+            ("streaming", "primal.PrimalPrecision.insert"),
+            ("streaming", "sums.ClassSums.renew"),
+            ("replay", "sums.ClassSums.renew"),
+            ("replay", "story.Story.advance"),
+        ],
+    )
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_nothing_of_the_interrupted_rows_stays(self, engine, inside, when, monkeypatch):
+        """Raised before and after the work was done: bank bit for bit, everything that follows to 1e-9."""
+        stream = stream_called("negative cosines")
+        method, undisturbed = (make(stream, engine, bank_size=3) for _ in range(2))
+        for twin in (method, undisturbed):
+            twin.adapt(stream.features[:40])
+            # Of all the engine derived from the bank, only rounding may change by deriving it again.
+            twin._engine.refresh()
+        with monkeypatch.context() as patch:
+            interrupt(patch, inside, 0, when)
+            with pytest.raises(Interrupted):
+                method.adapt(stream.features[40:60])
+        done = method.n_seen
+        if done > 40:
+            undisturbed.adapt(stream.features[40:done])
+        assert_same_bank(method, undisturbed, rounding=0)
+        assert_same_scores(
+            method.adapt_scores(stream.features[done:]), undisturbed.adapt_scores(stream.features[done:])
+        )
+        np.testing.assert_allclose(method.means, undisturbed.means, rtol=0, atol=1e-12)
+
+
+def interrupt(patch, inside, after, when="before"):
+    """Raise in the given method of the engines, at its call number `after`."""
+    module, owner, name = f"zeroshift.adapt.engines.{inside}".rsplit(".", 2)
+    owner = getattr(importlib.import_module(module), owner)
+    whole = getattr(owner, name)
+    calls = iter(range(10**9))
+
+    def interrupted(*arguments, **named):
+        last = next(calls) == after
+        if last and when == "before":
+            raise Interrupted
+        answer = whole(*arguments, **named)
+        if last:
+            raise Interrupted
+        return answer
+
+    patch.setattr(owner, name, interrupted)
