@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import re
 from pathlib import Path
 
+from zeroshift.benchmarks.machine import machine
 from zeroshift.files import atomic_path
 
 __all__ = ["RESULTS", "machine", "replace_section", "section"]
@@ -31,13 +30,3 @@ def replace_section(name: str, content: str) -> None:
     text = _pattern(name).sub(lambda found: found.group(1) + content + found.group(3), RESULTS.read_text())
     with atomic_path(RESULTS) as temporary:
         temporary.write_text(text)
-
-
-def machine() -> str:
-    """The machine in a few words."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = re.findall(r"^model name\s*: (.*)$", cpuinfo.read_text(), re.MULTILINE)
-        model = names[0] if names else model
-    return f"{model}, {os.cpu_count()} cores, {platform.system()}"

@@ -8,6 +8,7 @@ import typer
 
 from zeroshift._version import __version__
 from zeroshift.cli.adapt import adapt
+from zeroshift.cli.bench import bench
 from zeroshift.cli.demo import demo
 from zeroshift.cli.errors import ErrorHandlingGroup
 from zeroshift.cli.methods import methods
@@ -41,7 +42,7 @@ def _common(
     pass
 
 
-for command in (demo, adapt, methods, packs):
+for command in (demo, adapt, methods, packs, bench):
     app.command()(command)
 
 

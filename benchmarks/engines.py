@@ -1,0 +1,53 @@
+"""What `zeroshift bench` measured, as a section of RESULTS.md.
+
+zeroshift bench --out benchmarks/engines.json
+python benchmarks/engines.py                    (RESULTS.md must hold the marks <!-- engines --> and <!-- /engines -->)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from results import replace_section
+
+from zeroshift.benchmarks.growth import growth
+from zeroshift.benchmarks.tables import LEGEND, growth_markdown, markdown
+
+RECORDS = Path(__file__).parent / "engines.json"
+
+
+def section(cells: dict[str, Any]) -> str:
+    """The section as Markdown, from the records alone; cells in the order of their sizes."""
+    ordered = dict(sorted(cells.items(), key=lambda item: _order(item[1]["settings"])))
+    where = sorted({_where(cell) for cell in cells.values()})
+    parts = [markdown(ordered), LEGEND, growth_markdown(growth(ordered)), f"Measured on: {'; '.join(where)}."]
+    return "\n\n".join(parts)
+
+
+def _order(settings: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(settings[name] for name in ("source", "classes", "dimension", "samples"))
+
+
+def _where(cell: dict[str, Any]) -> str:
+    found = cell["surroundings"]
+    library = f"torch {found['torch']}" if "torch" in found else f"NumPy {found['numpy']}"
+    return f"{found.get('device', found['machine'])}, {library}, {cell['threads']} threads"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", nargs="?", type=Path, default=RECORDS, help="what zeroshift bench wrote")
+    parser.add_argument("--print", action="store_true", help="print the section; leave RESULTS.md as it is")
+    arguments = parser.parse_args()
+    text = section(json.loads(arguments.records.read_text())["cells"])
+    if arguments.print:
+        print(text)
+    else:
+        replace_section("engines", text)
+
+
+if __name__ == "__main__":
+    main()

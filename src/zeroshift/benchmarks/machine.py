@@ -1,0 +1,66 @@
+"""Where and with what something was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from zeroshift._version import __version__
+from zeroshift.arrays import Home
+
+__all__ = ["BUSY", "busy_cores", "machine", "surroundings"]
+
+BUSY = 0.3
+"""Cores busy with something else from which times are not to be trusted: threads that wait for each other stall."""
+
+LOOK_SECONDS = 0.3
+
+
+def machine() -> str:
+    """The machine in a few words."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = re.findall(r"^model name\s*: (.*)$", cpuinfo.read_text(), re.MULTILINE)
+        model = names[0] if names else model
+    return f"{model}, {os.cpu_count()} cores, {platform.system()}"
+
+
+def busy_cores() -> float | None:
+    """How many cores others keep busy, seen while this process sleeps; None where the system does not tell."""
+    before = _ticks()
+    time.sleep(LOOK_SECONDS)
+    after = _ticks()
+    if before is None or after is None:
+        return None
+    passed = [new - old for new, old in zip(after, before, strict=True)]
+    waiting = passed[3] + passed[4]
+    return (os.cpu_count() or 1) * (1 - waiting / max(1, sum(passed)))
+
+
+def _ticks() -> list[int] | None:
+    """user, nice, system, idle, iowait, irq, softirq and steal time of all cores, from Linux."""
+    stat = Path("/proc/stat")
+    return [int(word) for word in stat.read_text().split("\n", 1)[0].split()[1:9]] if stat.exists() else None
+
+
+def surroundings(home: Home) -> dict[str, str]:
+    """Machine, device and versions."""
+    found = {
+        "machine": machine(),
+        "python": platform.python_version(),
+        "zeroshift": __version__,
+        "numpy": np.__version__,
+    }
+    if home.library == "torch":
+        torch = sys.modules["torch"]
+        found["torch"] = str(torch.__version__)
+        if home.device.type == "cuda":
+            found["device"] = str(torch.cuda.get_device_name(home.device))
+    return found

@@ -1,0 +1,164 @@
+"""Peak memory beyond input and output, each measurement in a process of its own: a peak cannot be taken back.
+
+Run as a program it reads one measurement from stdin as JSON and prints the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import zeroshift
+from zeroshift.adapt import OnlineADAPT, TransductiveADAPT
+from zeroshift.arrays import Array, Home
+from zeroshift.benchmarks.clip_like import clip_like
+from zeroshift.benchmarks.threads import THREAD_VARIABLES
+
+__all__ = ["Measurement", "peak_memory"]
+
+TRANSDUCTIVE = "transductive"
+
+TIMEOUT = 1800
+"""Seconds after which a measurement is given up."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What to run: an engine's name or "transductive", on arrays saved as .npy files."""
+
+    what: str
+    features: str
+    prototypes: str
+    logit_scale: float
+    library: str
+    device: str
+    state: str | None = None
+    """Start from this saved state, and take the rows one by one; without it, all rows in one call."""
+    rows: tuple[int, ...] = ()
+
+
+def peak_memory(measurement: Measurement, threads: int | None) -> dict[str, Any]:
+    """Bytes, measured in a fresh process; {"error": ...} where that process failed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_import_paths())}
+    if threads is not None:
+        environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
+    done = subprocess.run(
+        [sys.executable, "-m", "zeroshift.benchmarks.memory"],
+        input=json.dumps(asdict(measurement)),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        return {"error": last[0]}
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _import_paths() -> list[str]:
+    """The zeroshift in use, installed or not, before whatever else is searched."""
+    return [str(Path(zeroshift.__file__).parents[1]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+
+
+def _measure(measurement: Measurement) -> dict[str, Any]:
+    home = Home.named(measurement.library, measurement.device)
+    # Libraries, threads and their buffers are there whatever is measured: have them before anything is counted.
+    small = clip_like(classes=3, dimension=16, samples=20)
+    for method in (OnlineADAPT, TransductiveADAPT):
+        method(home.bring(small.prototypes)).adapt(home.bring(small.features))
+    features = home.bring(np.load(measurement.features))
+    prototypes = home.bring(np.load(measurement.prototypes))
+    n_rows = len(measurement.rows) or features.shape[0]
+    output = n_rows * prototypes.shape[0] * (8 if features.dtype.itemsize == 8 else 4)
+    gauge = _DeviceGauge(home) if _is_cuda(home) else _HostGauge()
+    before = gauge.now()
+    if measurement.state is not None:
+        adapter = OnlineADAPT.load(
+            measurement.state, library=home.library, device=str(home.device), engine=measurement.what
+        )
+        gauge.reset()
+        answers = [adapter.adapt(features[row]) for row in measurement.rows]
+    else:
+        gauge.reset()
+        answers = [_whole(measurement, prototypes, features)]
+    peak = gauge.peak()
+    del answers
+    return {
+        "bytes_beyond_input_and_output": max(0, peak - before - output),
+        "output_bytes": output,
+        "measured": "from a saved state, one sample a call" if measurement.state else "the whole array in one call",
+        "peak_without_loading": gauge.resets,
+    }
+
+
+def _whole(measurement: Measurement, prototypes: Array, features: Array) -> Array:
+    if measurement.what == TRANSDUCTIVE:
+        return TransductiveADAPT(prototypes, logit_scale=measurement.logit_scale).adapt(features)
+    return OnlineADAPT(prototypes, logit_scale=measurement.logit_scale, engine=measurement.what).adapt(features)
+
+
+def _is_cuda(home: Home) -> bool:
+    return home.library == "torch" and bool(home.device.type == "cuda")
+
+
+class _HostGauge:
+    """Resident memory of this process; on Linux its peak can be set back, elsewhere loading counts too."""
+
+    def __init__(self) -> None:
+        self.resets = False
+
+    def now(self) -> int:
+        return self._status("VmRSS") if Path("/proc/self/status").exists() else self.peak()
+
+    def reset(self) -> None:
+        try:
+            Path("/proc/self/clear_refs").write_text("5")
+            self.resets = True
+        except OSError:
+            pass
+
+    def peak(self) -> int:
+        if self.resets:
+            return self._status("VmHWM")
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+    @staticmethod
+    def _status(name: str) -> int:
+        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+        return int(line.split()[1]) * 1024
+
+
+class _DeviceGauge:
+    """What torch has allocated on a CUDA device."""
+
+    resets = True
+
+    def __init__(self, home: Home) -> None:
+        self._cuda, self._device = sys.modules["torch"].cuda, home.device
+
+    def now(self) -> int:
+        return int(self._cuda.memory_allocated(self._device))
+
+    def reset(self) -> None:
+        self._cuda.reset_peak_memory_stats(self._device)
+
+    def peak(self) -> int:
+        return int(self._cuda.max_memory_allocated(self._device))
+
+
+if __name__ == "__main__":
+    given = json.load(sys.stdin)
+    print(json.dumps(_measure(Measurement(**{**given, "rows": tuple(given["rows"])}))))
