@@ -14,6 +14,7 @@ from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines import blocks
 from zeroshift.adapt.engines.changes import Change, scatter_rows
 from zeroshift.adapt.engines.factors import ldl_inverse, positive_inverse
+from zeroshift.adapt.engines.primal import moments_lost
 from zeroshift.adapt.engines.ridge import node_error, node_weights, nodes, polynomial, polynomial_error
 from zeroshift.adapt.engines.series import update_series
 from zeroshift.adapt.engines.solve import solve
@@ -151,7 +152,7 @@ def test_update_series_against_powers_of_the_matrix(signs):
     onto = np.concatenate([mean @ power(before, t) @ vectors.T for t in range(1, q + 1)])
     np.testing.assert_allclose(onto @ update.sample_coefficients, mean @ at_ridge @ x, atol=1e-10)
     steps = onto.reshape(q, r + 1)[:, :r].ravel()
-    fall = (steps @ update.moment_forms).reshape(q, q * r) @ steps
+    fall = moments_lost(steps[:, None], update.spread, q)[:, 0]
     expected = [mean @ (power(before, t) - power(after, t)) @ mean for t in range(1, q + 1)]
     np.testing.assert_allclose(fall, expected, atol=1e-10)
 

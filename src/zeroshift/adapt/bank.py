@@ -30,6 +30,21 @@ NEW, HELD = -2, -1
 """What an entry replaces: nothing, or what the bank held before the plan. (Else: the offered row with that number.)"""
 
 
+GRADES = 2.0**30
+"""Confidences are compared to nine digits: products of another shape leave those of equal samples a rounding apart."""
+
+
+def graded(confidences: np.ndarray) -> np.ndarray:
+    """Confidences as they are compared.
+
+    >>> float(graded(np.array([-0.3 - 1e-15]))[0] - graded(np.array([-0.3]))[0])
+    0.0
+    """
+    mantissas, exponents = np.frexp(confidences)
+    rounded: np.ndarray = np.ldexp(np.rint(mantissas * GRADES) / GRADES, exponents)
+    return rounded
+
+
 class Plan(NamedTuple):
     """Which offered rows enter which slot of which class, in order, and what each replaces."""
 
@@ -118,7 +133,7 @@ class KnowledgeBank:
         held: dict[int, list[tuple[float, int]]] = {}
         writer: dict[tuple[int, int], int] = {}
         entries = []
-        for row, (k, sureness) in enumerate(zip(pseudo_classes.tolist(), confidences.tolist(), strict=True)):
+        for row, (k, sureness) in enumerate(zip(pseudo_classes.tolist(), graded(confidences).tolist(), strict=True)):
             heap = held.get(k)
             if heap is None:
                 heap = held[k] = self._by_confidence(k)
@@ -139,7 +154,7 @@ class KnowledgeBank:
     def _by_confidence(self, k: int) -> list[tuple[float, int]]:
         """The class's entries as a heap: lowest confidence on top, the first slot on a tie."""
         n = int(self.sample_counts[k])
-        entries = self.confidences[k, self.pinned : self.pinned + n].tolist()
+        entries = graded(self.confidences[k, self.pinned : self.pinned + n]).tolist()
         heap = [(sureness, self.pinned + slot) for slot, sureness in enumerate(entries)]
         heapq.heapify(heap)
         return heap
@@ -208,7 +223,7 @@ class KnowledgeBank:
             if drop == 0:
                 continue
             held = slice(self.pinned, self.pinned + n)
-            surest = np.argsort(self.confidences[k, held], kind="stable")[drop:]
+            surest = np.argsort(graded(self.confidences[k, held]), kind="stable")[drop:]
             keep = self.pinned + np.sort(surest)
             for new, old in ((features, self.features), (weights, self.weights), (confidences, self.confidences)):
                 new[k, held] = 0.0

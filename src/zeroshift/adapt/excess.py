@@ -22,6 +22,9 @@ SCATTERED = 64
 DENSE = 0.25
 """On a processor it beats going class by class from this share of pairs in doubt."""
 
+FEW_CLASSES = 64
+"""Up to this many classes they are looked at where they are, one by one: a copy of their banks takes longer."""
+
 
 def add_excess(
     term: Array, x: Array, bank_features: Array, weights: Array, doubtful: Array, work_numbers: int = WORK_NUMBERS
@@ -41,7 +44,7 @@ def add_excess(
         if pairs > SCATTERED * count:
             _pair_by_pair(term, x, bank_features, weights, doubtful, work_numbers)
             return
-    elif rows.shape[0] > 1 and count < DENSE * pairs:
+    elif count < DENSE * pairs or classes.shape[0] <= FEW_CLASSES:
         _class_by_class(term, x, bank_features, weights, doubtful)
         return
     if 2 * classes.shape[0] < bank_features.shape[0]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from zeroshift.arrays import Array, Home, namespace, to_numpy
 
-__all__ = ["Sketch"]
+__all__ = ["Sketch", "against", "coordinates", "subspace"]
 
 COORDINATES = 64
 """Dimensions of the subspace."""
@@ -30,6 +30,9 @@ SKETCH_SLACK = 1e-2
 
 RIDGE = 1e-10
 """Of the subspace's Gram matrix, relative to its trace: far above rounding."""
+
+LEAST_RIDGE = 1e-30
+"""Entries that cancel to nothing have a Gram matrix of zeros; theirs is the empty subspace."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,8 @@ class Sketch:
         used = xp.reshape(weights.T, (-1,)) > 0
         centre, limit = _cone(flat, used)
         flat = xp.where(used[:, None], flat, centre)
-        basis = _subspace(flat, centre)
-        coordinates = flat @ basis.T
-        rest = _rest(xp.linalg.vector_norm(flat, axis=1), coordinates)
-        entries = xp.astype(xp.concat([coordinates, rest[:, None]], axis=1), xp.float32)
+        basis = subspace(flat, centre, COORDINATES)
+        entries = xp.astype(coordinates(flat, basis), xp.float32)
         return cls(centre, limit, basis, entries.T, classes)
 
     def doubtful(self, x: Array, at_once: int) -> Iterator[tuple[Array, Array]]:
@@ -72,7 +73,7 @@ class Sketch:
         rows = xp.nonzero(outside)[0]
         if rows.shape[0] == 0:
             return
-        extended = self._extended(x, norms)[rows]
+        extended = xp.astype(against(x, self.basis), xp.float32)[rows]
         starts = range(0, rows.shape[0], at_once)
         space = xp.empty(
             (min(at_once, rows.shape[0]), self.entries.shape[1]), dtype=xp.float32, device=Home.of(x).device
@@ -91,12 +92,6 @@ class Sketch:
                 some = xp.nonzero(xp.any(doubts, axis=1))[0]
                 yield rows[block][some], doubts[some]
 
-    def _extended(self, x: Array, norms: Array) -> Array:
-        """(n, m + 1) float32, whose products with `entries` bound the cosines from below."""
-        xp = namespace(x)
-        coordinates = x @ self.basis.T
-        return xp.astype(xp.concat([coordinates, -_rest(norms, coordinates)[:, None]], axis=1), xp.float32)
-
 
 def _cone(flat: Array, used: Array) -> tuple[Array, Array]:
     """Centre of the entries in use, and the sine of the largest angle to it."""
@@ -110,7 +105,7 @@ def _cone(flat: Array, used: Array) -> tuple[Array, Array]:
     return centre, xp.where(narrowest > CONE_SLACK, sine, xp.inf)
 
 
-def _subspace(flat: Array, centre: Array) -> Array:
+def subspace(flat: Array, centre: Array, wanted: int) -> Array:
     """A nearly orthonormal basis (m, d) of roughly the directions in which the bank is largest.
 
     The test holds for any basis Q with Q^T Q <= I, which the small ridge ensures, so one step of subspace iteration and
@@ -118,17 +113,26 @@ def _subspace(flat: Array, centre: Array) -> Array:
     """
     xp = namespace(flat)
     count, d = flat.shape
-    wanted = min(COORDINATES, d)
+    wanted = min(wanted, d)
     device = Home.of(flat).device
     spread = xp.astype(xp.linspace(0, count - 1, wanted - 1, device=device), xp.int64)
     start = xp.concat([centre[None, :], flat[spread]], axis=0)
     large = (start @ flat.T) @ flat
     gram = large @ large.T
-    ridge = RIDGE * xp.linalg.trace(gram) * xp.eye(wanted, dtype=flat.dtype, device=device)
+    ridge = (RIDGE * xp.linalg.trace(gram) + LEAST_RIDGE) * xp.eye(wanted, dtype=flat.dtype, device=device)
     return xp.linalg.solve(xp.linalg.cholesky(gram + ridge), large)
 
 
-def _rest(lengths: Array, coordinates: Array) -> Array:
-    """Length of what lies outside the subspace."""
-    xp = namespace(coordinates)
-    return xp.sqrt(xp.clip(lengths * lengths - xp.sum(coordinates * coordinates, axis=1), min=0.0))
+def coordinates(rows: Array, basis: Array) -> Array:
+    """(..., m + 1): coordinates in the subspace, and the length of what lies outside it."""
+    xp = namespace(rows)
+    inside = rows @ basis.T
+    outside = xp.sqrt(xp.clip(xp.sum(rows * rows, axis=-1) - xp.sum(inside * inside, axis=-1), min=0.0))
+    return xp.concat([inside, outside[..., None]], axis=-1)
+
+
+def against(rows: Array, basis: Array) -> Array:
+    """`coordinates` whose products with those of other rows bound the rows' own products from below."""
+    extended = coordinates(rows, basis)
+    extended[..., -1] *= -1.0
+    return extended

@@ -20,7 +20,7 @@ outweighs what they share. A GPU would rather multiply more than be asked more o
 NODES_LIMIT = 6
 """Ridges factorised at in one block, at most."""
 
-SCORE_TOLERANCE = 1e-7
+SCORE_TOLERANCE = 5e-7
 """Bound on the error of a score by interpolating between ridges."""
 
 LENGTHS = 1.6

@@ -6,10 +6,13 @@ import sys
 
 from zeroshift.arrays import Array, Home, namespace
 
-__all__ = ["ldl_inverse", "positive_inverse"]
+__all__ = ["ldl_inverse", "positive_inverse", "subtract_product"]
 
 INVERSE_LEAF, GPU_INVERSE_LEAF = 32, 64
 """Up to this many rows a matrix is inverted by the library."""
+
+BAND_NUMBERS = 32_768
+"""Numbers in a band of rows: 256 kB."""
 
 LEAF, GPU_LEAF = 16, 64
 """Up to this many rows L D L^T goes column by column; above, by halves, which is matrix products."""
@@ -37,6 +40,14 @@ def positive_inverse(matrix: Array) -> Array:
     inverse[..., half:, :half] = -xp.matrix_transpose(off)
     inverse[..., half:, half:] = second
     return inverse
+
+
+def subtract_product(target: Array, left: Array, right: Array) -> None:
+    """target -= left @ right in place, a band of rows at a time: the product itself then never leaves the caches."""
+    rows = target.shape[0] if Home.of(target).on_gpu else max(1, BAND_NUMBERS // target.shape[1])
+    for start in range(0, target.shape[0], rows):
+        band = slice(start, start + rows)
+        target[band] -= left[band] @ right
 
 
 def ldl_inverse(matrix: Array) -> tuple[Array, Array]:

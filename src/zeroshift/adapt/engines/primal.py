@@ -1,6 +1,6 @@
 """The precision once the bank has outgrown the dual form: one maintained inverse, moved by low-rank updates.
 
-Kept: C0 = rho0 (S + rho0 I)^-1 at a ridge rho0, and for every class the moments mu^T C0^t mu, t = 1 .. DEGREE. An
+Kept: C0 = rho0 (S + rho0 I)^-1 at a ridge rho0, and for every class the moments mu^T C0^t mu, t = 1, 2, ... An
 insertion changes S by a few squares; by Woodbury's formula on power series in the ridge (see `series`), C0 and all
 moments follow from the products of C0's powers with those few vectors. The ridge itself has moved too: what is needed
 at the present ridge is a polynomial in C0 (see `ridge`), so quadratic terms are a combination of the moments. Where the
@@ -16,20 +16,21 @@ import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines.changes import Change, scatter_rows
-from zeroshift.adapt.engines.factors import positive_inverse
+from zeroshift.adapt.engines.factors import positive_inverse, subtract_product
 from zeroshift.adapt.engines.health import DRIFT_TOLERANCE, Health
 from zeroshift.adapt.engines.ridge import polynomial, polynomial_error
 from zeroshift.adapt.engines.series import Update, update_series
 from zeroshift.adapt.engines.sums import ClassSums, check_shapes
 from zeroshift.adapt.statistics import ZERO_TRACE
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Home, namespace, to_numpy
 
-__all__ = ["DEGREE", "SCORE_TOLERANCE", "PrimalPrecision", "scatter_is_sound"]
+__all__ = ["SCORE_TOLERANCE", "PrimalPrecision", "moments_lost", "rows_and_sample", "scatter_is_sound"]
 
-DEGREE = 5
-"""Moments kept, and the degree of the polynomial that follows the ridge."""
+EARLY_DEGREE, DEGREE, SETTLED = 5, 4, 2048
+"""Moments kept, and the degree of the polynomial that follows the ridge: one more while the bank holds fewer than
+SETTLED entries and every insertion moves the ridge a good deal."""
 
-SCORE_TOLERANCE = 1e-7
+SCORE_TOLERANCE = 5e-7
 """Bound on the error of a score by following the ridge with a polynomial instead of a new inverse."""
 
 LONGEST = 1.01
@@ -49,12 +50,30 @@ SCATTER_ROUNDING = 1e-10
 SMALLEST_RIDGE = 1e-16
 """A mean squared distance this small is of differences of unit vectors that have lost half their digits."""
 
-SCALARS = ("rho0", "trace", "gathered", "updates")
+SCALARS = ("rho0", "trace", "gathered", "updates", "degree")
 
 
 def scatter_is_sound(gathered: float, ridge: float) -> bool:
     """Whether rounding in a scatter matrix, through which squares of that sum came and went, is far below the ridge."""
     return ridge >= SMALLEST_RIDGE and EPSILON * gathered <= SCATTER_ROUNDING * ridge
+
+
+def rows_and_sample(powers: Array, coefficients: Array, rank: int) -> Array:
+    """(q r + 1, d): the powers of an update's rows, and the sample's C(rho) x, out of all powers (q (r + 1), d)."""
+    xp = namespace(powers)
+    d = powers.shape[1]
+    rows = xp.reshape(xp.reshape(powers, (-1, rank + 1, d))[:, :rank, :], (-1, d))
+    return xp.concat([rows, (coefficients @ powers)[None, :]])
+
+
+def moments_lost(steps: Array, spread: Array, degree: int) -> Array:
+    """(q, K): what an update takes from all moments; `steps` (q r, K) are the means' products with the rows' powers."""
+    xp = namespace(steps)
+    rank = steps.shape[0] // degree
+    answers = xp.reshape(xp.flip(xp.reshape(spread @ steps, (degree, rank, -1)), axis=0), (degree * rank, -1))
+    # The sum of c_i . w_(t - i) over i <= t; with the answers backwards both factors are whole slices.
+    lost = [xp.sum(steps[: (t + 1) * rank] * answers[(degree - 1 - t) * rank :], axis=0) for t in range(degree)]
+    return xp.stack(lost)
 
 
 class PrimalPrecision:
@@ -65,7 +84,6 @@ class PrimalPrecision:
         self._bank = bank
         self._sums = sums
         self._health = health
-        self._space: Array | None = None
         self.refresh()
 
     def refresh(self) -> None:
@@ -124,11 +142,12 @@ class PrimalPrecision:
             self.contraction = identity
         else:
             self.contraction = self.rho0 * positive_inverse(self.scatter + self.rho0 * identity)
+        self.degree = DEGREE if self.size >= SETTLED else EARLY_DEGREE
         # mu C^(s+t) mu = (C^s mu).(C^t mu): half as many products as moments.
         powers = [means]
-        for _ in range((DEGREE + 1) // 2):
+        for _ in range((self.degree + 1) // 2):
             powers.append(powers[-1] @ self.contraction)
-        pairs = ((powers[t // 2], powers[t - t // 2]) for t in range(1, DEGREE + 1))
+        pairs = ((powers[t // 2], powers[t - t // 2]) for t in range(1, self.degree + 1))
         self.moments = xp.stack([xp.sum(a * b, axis=1) for a, b in pairs])
         self.updates = 0
         self._made = True
@@ -137,7 +156,7 @@ class PrimalPrecision:
     def _at_ridge(self) -> None:
         """The polynomial of the present ridge, and the quadratic terms it gives."""
         self._e = 0.0 if self._flat else self._ridge / self.rho0 - 1.0
-        self._coefficients = polynomial(self._e, DEGREE)
+        self._coefficients = polynomial(self._e, self.degree)
         coefficients = self._home.bring(self._coefficients)
         self._quadratic = self._scale * (coefficients @ self.moments)
 
@@ -160,12 +179,12 @@ class PrimalPrecision:
         rows, signs, newcomer = scatter_rows(change)
         self._waiting.append((rows, signs))
         # One chain of products serves everything: powers of C0 times the update's vectors, and times the sample.
-        chain = [xp.concat([rows, change.x[None, :]]).T]
-        for _ in range(DEGREE):
-            chain.append(self.contraction @ chain[-1])
-        powers = xp.concat(chain[1:], axis=1)
+        chain = [xp.concat([rows, change.x[None, :]])]
+        for _ in range(self.degree):
+            chain.append(chain[-1] @ self.contraction)
+        powers = xp.concat(chain[1:])
         largest = xp.max(self.moments[0])
-        inner = chain[0].T @ xp.concat([chain[0], powers], axis=1)
+        inner = chain[0] @ xp.concat([chain[0], powers]).T
         host = to_numpy(xp.concat([xp.reshape(inner, (-1,)), xp.reshape(largest, (1,))]))
         inner, largest = host[:-1].reshape(len(signs) + 1, -1), float(host[-1])
         update = self.prepare(inner, signs, newcomer, largest)
@@ -186,11 +205,11 @@ class PrimalPrecision:
         if self._must_begin_again():
             return None
         self._e = self._ridge / self.rho0 - 1.0
-        self._coefficients = polynomial(self._e, DEGREE)
+        self._coefficients = polynomial(self._e, self.degree)
         update = update_series(inner, signs, newcomer, self.rho0, self._coefficients)
         own = max(largest, float(update.own_moments[0]))
         # mu^T C0 x is at most the root of mu^T C0 mu and |x|^2, whichever sample will be scored.
-        error = polynomial_error(self._e, DEGREE) * (0.5 * own + np.sqrt(own) * LONGEST)
+        error = polynomial_error(self._e, self.degree) * (0.5 * own + np.sqrt(own) * LONGEST)
         if self._scale * error <= SCORE_TOLERANCE:
             return update
         self._health.ridge_factorisations += 1
@@ -213,25 +232,17 @@ class PrimalPrecision:
         return True
 
     def _apply(self, k: int, update: Update, powers: Array, rank: int) -> Array:
-        home, xp = self._home, self._home.xp
+        home = self._home
         # No mean has moved but the class's own, whose numbers came with the series.
-        onto = self._sums.means @ powers
-        cross = onto @ home.bring(update.sample_coefficients)
-        steps = xp.reshape(xp.reshape(onto, (-1, DEGREE, rank + 1))[:, :, :rank], (-1, DEGREE * rank))
-        moved = xp.reshape(steps @ home.bring(update.moment_forms), (-1, DEGREE, DEGREE * rank))
-        self.moments = self.moments - xp.sum(moved * steps[:, None, :], axis=2).T
+        onto = rows_and_sample(powers, home.bring(update.sample_coefficients), rank) @ self._sums.means.T
+        cross = onto[-1]
+        self.moments -= moments_lost(onto[:-1], home.bring(update.spread), self.degree)
         self.moments[:, k] = home.bring(update.own_moments)
-        first = powers[:, :rank]
-        self._subtract(first @ home.bring(update.inverse), first.T)
+        first = powers[:rank]
+        subtract_product(self.contraction, first.T @ home.bring(update.inverse), first)
         self._at_ridge()
         cross[k] = update.own_cross
         return self._scale * cross
-
-    def _subtract(self, left: Array, right: Array) -> None:
-        """C0 less a product, through an array kept for it: a fresh one that large costs more than the arithmetic."""
-        if self._space is None or self._space.shape != self.contraction.shape:
-            self._space = self._home.xp.empty_like(self.contraction)
-        self.contraction -= self._home.xp.matmul(left, right, out=self._space)
 
     def _check(self, probe: Array) -> None:
         """Is C0 still rho0 (S + rho0 I)^-1? And is it time for a new one?"""
@@ -286,7 +297,9 @@ class PrimalPrecision:
         return arrays, {"waiting": waiting, **{name: getattr(self, name) for name in SCALARS}}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        check_shapes(arrays, {"scatter": self.scatter, "contraction": self.contraction, "moments": self.moments})
+        own = {"scatter": self.scatter, "contraction": self.contraction}
+        self.degree = int(values["degree"])
+        check_shapes(arrays, {**own, "moments": self._home.zeros((self.degree, self.moments.shape[1]))})
         waiting = int(values["waiting"])
         if waiting:
             zeros = self._home.zeros

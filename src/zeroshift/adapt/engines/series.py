@@ -21,14 +21,15 @@ __all__ = ["Update", "update_series"]
 
 
 class Update(NamedTuple):
-    """What an insertion does, in small numbers: r rows, q powers of C0; columns go power by power, rows then sample."""
+    """What an insertion does, in small numbers: r rows, q powers of C0."""
 
     inverse: np.ndarray
     """E(0) (r, r): C0' = C0 - C0 U^T E(0) U C0."""
-    moment_forms: np.ndarray
-    """(q r, q q r): moment t falls by the quadratic form in the class's products with the powers."""
+    spread: np.ndarray
+    """(q r, q r): E(h) as a block Toeplitz matrix. With c a class's products with the rows' powers and w = spread c,
+    moment t + 1 falls by the sum of c_i . w_(t - i)."""
     sample_coefficients: np.ndarray
-    """(q (r + 1),): C(rho') x as a combination of the powers' columns."""
+    """(q (r + 1),): C(rho') x as a combination of the powers, which go power by power, rows then sample."""
     own_moments: np.ndarray
     """(q,): moments of the new mean of the class entered."""
     own_cross: float
@@ -38,20 +39,17 @@ class Update(NamedTuple):
 
 
 @cache
-def _places(q: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which coefficient stands where (q: none): at (t, i) of a series' Toeplitz matrix, at (i, t, j) of the moment
-    forms; and (q q, q) summing a table over i + j = t."""
+def _places(q: int) -> tuple[np.ndarray, np.ndarray]:
+    """The coefficient at (t, i) of a series' Toeplitz matrix (q: none), and (q q, q) summing a table over i + j = t."""
     t, i, j = np.arange(q)[:, None, None], np.arange(q)[None, :, None], np.arange(q)[None, None, :]
     toeplitz = np.where(t[..., 0] >= i[..., 0], t[..., 0] - i[..., 0], q)
-    forms = np.where(t >= i + j, t - i - j, q).transpose(1, 0, 2)
-    diagonals = (i + j == t).astype(np.float64).reshape(q, q * q).T
-    return toeplitz, forms, diagonals
+    return toeplitz, (i + j == t).astype(np.float64).reshape(q, q * q).T
 
 
 def update_series(inner: np.ndarray, signs: np.ndarray, newcomer: int, rho0: float, polynomial: np.ndarray) -> Update:
     """`inner` (r + 1, (q + 1)(r + 1)): products of rows and sample with C0^0, C0^1, ..., C0^q times the same."""
     r, q = len(signs), len(polynomial)
-    toeplitz, form_places, diagonals = _places(q)
+    toeplitz, diagonals = _places(q)
     powers = inner.reshape(r + 1, q + 1, r + 1).transpose(1, 0, 2)[1:]
     # E(h) from the block Toeplitz matrix of its inverse: only the first block column is needed.
     series = np.concatenate([powers[:, :r, :r], np.zeros((1, r, r))])
@@ -63,7 +61,8 @@ def update_series(inner: np.ndarray, signs: np.ndarray, newcomer: int, rho0: flo
     # The products of the sample, and of the new mean, which is the sample less the row x - mu'.
     sample = powers[:, :r, r]
     mean = sample - powers[:, :r, newcomer]
-    after = (_blocks(e[toeplitz]) @ np.stack([sample.ravel(), mean.ravel()], axis=1)).reshape(q, r, 2)
+    spread = _blocks(e[toeplitz])
+    after = (spread @ np.stack([sample.ravel(), mean.ravel()], axis=1)).reshape(q, r, 2)
     after_sample, after_mean = after[:, :, 0], after[:, :, 1]
     mean_mean = powers[:, r, r] - 2 * powers[:, r, newcomer] + powers[:, newcomer, newcomer]
     mean_sample = powers[:, r, r] - powers[:, newcomer, r]
@@ -74,7 +73,7 @@ def update_series(inner: np.ndarray, signs: np.ndarray, newcomer: int, rho0: flo
     coefficients = np.concatenate([-shares @ after_sample, polynomial[:, None]], axis=1)
     return Update(
         e[0],
-        e[form_places].transpose(0, 3, 1, 2, 4).reshape(q * r, q * q * r),
+        spread,
         coefficients.ravel(),
         own_moments,
         float(own_cross @ polynomial),

@@ -12,10 +12,17 @@ from zeroshift.adapt.cone import Cones, cones, doubtful, shared_direction
 from zeroshift.adapt.engines.changes import Change
 from zeroshift.adapt.excess import add_excess
 from zeroshift.adapt.gaussians import Rule
+from zeroshift.adapt.sketch import against, coordinates, subspace
 from zeroshift.adapt.statistics import bank_sums, bank_term, class_means
 from zeroshift.arrays import Array, Home, to_numpy
 
 __all__ = ["ClassSums", "check_shapes"]
+
+COORDINATES = 32
+"""Dimensions of the subspace in which single entries are looked at."""
+
+SKETCH_SLACK = 1e-9
+"""Far above the rounding of products of unit vectors, far below any cosine that matters."""
 
 FEW_ENTRIES = 256
 """Bank slots up to which the bank term is simply summed."""
@@ -57,7 +64,18 @@ class ClassSums:
         """A fresh shared direction, and every class's cone about it."""
         self.direction = shared_direction(self.weighted_sums)
         self._seen_at = -1 if self.few else self.size.bit_length()
+        if self._sketches:
+            features = self._bank.features
+            entries = self._home.xp.where(self._bank.occupied[..., None] > 0, features, self.direction)
+            flat = self._home.xp.reshape(entries, (-1, entries.shape[2]))
+            self.basis = subspace(flat, self.direction, COORDINATES)
+            self.sketch = self._home.zeros((*features.shape[:2], self.basis.shape[0] + 1))
         self._measure(slice(None), self._bank.occupied)
+
+    @property
+    def _sketches(self) -> bool:
+        """Whether a closer look at single samples is kept ready: on a GPU an exact sum costs less."""
+        return self._rule.use_bank_term and self.size > 0 and not (self.few or self._home.on_gpu)
 
     @property
     def few(self) -> bool:
@@ -67,6 +85,11 @@ class ClassSums:
     def _measure(self, k: Any, occupied: Array) -> None:
         across, along = cones(self._bank.features[k], occupied, self.weighted_sums[k], self.weights[k], self.direction)
         self.cones.across[k], self.cones.along[k] = across, along
+        if self._sketches:
+            sketch = coordinates(self._bank.features[k], self.basis)
+            # An empty slot is never in doubt.
+            sketch[..., -1] -= 1.0 - occupied
+            self.sketch[k] = sketch
 
     @property
     def counts(self) -> np.ndarray:
@@ -87,7 +110,7 @@ class ClassSums:
             return
         if self.few:
             self._seen_at = -1
-        elif self.size.bit_length() != self._seen_at:
+        elif self.size.bit_length() != self._seen_at or self.sketch.shape[1] != self._bank.weights.shape[1]:
             # The direction is worth another look whenever the bank has doubled.
             self._widen_view()
         else:
@@ -118,15 +141,34 @@ class ClassSums:
     def bank_term(self, x: Array) -> Array:
         """r_k (n, K) with the present banks."""
         if self.few:
-            return bank_term(x, self._bank.features, self._bank.weights)
+            return self._plain_sum(x)
         term = x @ self.weighted_sums.T
         doubt = doubtful(term, x, self.direction, self.cones, self.weights)
+        if self._sketches and x.shape[0] == 1:
+            self._look_closer(doubt, x)
         add_excess(term, x, self._bank.features, self._bank.weights, doubt)
         return term
 
+    def _plain_sum(self, x: Array) -> Array:
+        features, weights = self._bank.features, self._bank.weights
+        if x.shape[0] > 1 or self._home.on_gpu:
+            return bank_term(x, features, weights)
+        # Class by class: one product this small would wake other threads, which takes longer than the product.
+        cosines = self._home.xp.matmul(features, x[0])
+        return self._home.xp.sum(cosines * (cosines > 0) * weights, axis=1)[None, :]
+
+    def _look_closer(self, doubt: Array, x: Array) -> None:
+        """Clear classes of doubt whose entries, one by one, cannot have a negative cosine with the sample."""
+        xp = self._home.xp
+        classes = xp.nonzero(doubt[0])[0]
+        bounds = self.sketch[classes] @ against(x, self.basis)[0]
+        doubt[0, classes] = xp.any(bounds < SKETCH_SLACK, axis=1)
+
     def arrays(self) -> dict[str, Array]:
         """What a file needs to go on bit for bit."""
+        sketched = {"basis": self.basis} if self._sketches else {}
         return {
+            **sketched,
             "weighted_sums": self.weighted_sums,
             "weights": self.weights,
             "totals": self.totals,
@@ -141,6 +183,10 @@ class ClassSums:
         for name in ("weighted_sums", "weights", "totals", "means", "direction"):
             setattr(self, name, arrays[name])
         self.cones = Cones(arrays["across"], arrays["along"])
+        if self._sketches:
+            self.basis = arrays["basis"]
+            self._measure(slice(None), self._bank.occupied)
+            self.cones = Cones(arrays["across"], arrays["along"])
         self.counts = self._bank.counts
         self._seen_at = -1 if self.few else self.size.bit_length()
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from zeroshift.adapt.bank import HELD, Plan
 from zeroshift.adapt.cone import cones
-from zeroshift.adapt.engines.primal import DEGREE, PrimalPrecision
+from zeroshift.adapt.engines.primal import PrimalPrecision, moments_lost, rows_and_sample
 from zeroshift.adapt.statistics import bank_term, class_means
 from zeroshift.arrays import Array
 from zeroshift.zero_shot import look
@@ -52,7 +52,8 @@ class Tape:
         self._torch = sys.modules["torch"]
         home = engine._home
         classes, d = engine._prototypes.shape
-        q, width = DEGREE, RANK + 1
+        self.degree = q = self._precision.degree
+        width = RANK + 1
         zeros = home.zeros
         self.x, self.log_y, self.scores = zeros((1, d)), zeros((1, classes)), zeros((1, classes))
         self.term, self.seen = zeros((1, classes)), zeros((2,))
@@ -60,11 +61,11 @@ class Tape:
         self.facts = zeros((len(FACTS) + self.slots,))
         self.k = zeros((1,), home.xp.int64)
         self.old, self.old_weight = zeros((1, d)), zeros((1,))
-        self.rows, self.powers = zeros((RANK, d)), zeros((d, q * width))
+        self.rows, self.powers = zeros((RANK, d)), zeros((q * width, d))
         self.inner = zeros((width * width * (q + 1) + 1,))
         self.ridge = zeros((q + 1,))
         """Scale and polynomial of the present ridge."""
-        sizes = (RANK * RANK, (q * RANK) * (q * q * RANK), q * width, q, 1, q + 1)
+        sizes = (RANK * RANK, (q * RANK) ** 2, q * width, q, 1, q + 1)
         self.update = zeros((sum(sizes),))
         self._parts = np.cumsum((0, *sizes))
         self._to_device = {name: self._pinned(getattr(self, name)) for name in ("facts", "update", "ridge")}
@@ -103,7 +104,7 @@ class Tape:
 
     def fits(self) -> bool:
         """Whether the recordings still are of arrays this large."""
-        return self._engine._bank.weights.shape[1] == self.slots
+        return self._engine._bank.weights.shape[1] == self.slots and self._precision.degree == self.degree
 
     def _adopt(self) -> None:
         """Make the recorded arrays the engine's own again, with what the engine holds now."""
@@ -172,7 +173,7 @@ class Tape:
         update = precision.prepare(grams, SIGNS, NEWCOMER, largest)
         if update is not None:
             ridge = np.append(precision._scale, precision._coefficients)
-            parts = (update.inverse, update.moment_forms, update.sample_coefficients, update.own_moments)
+            parts = (update.inverse, update.spread, update.sample_coefficients, update.own_moments)
             numbers = [*(part.ravel() for part in parts), np.array([update.own_cross]), ridge]
             self._send("update", np.concatenate(numbers))
             self._carry.replay()
@@ -207,7 +208,7 @@ class Tape:
         self.log_y.copy_(log_y)
         self.seen.copy_(torch.cat([classes.to(confidences.dtype), confidences]))
         chain = [self.x @ precision.contraction]
-        for _ in range(DEGREE - 1):
+        for _ in range(self.degree - 1):
             chain.append(chain[-1] @ precision.contraction)
         contracted = self.ridge[1:] @ torch.cat(chain)
         if engine._rule.use_bank_term:
@@ -250,28 +251,25 @@ class Tape:
         root = moved * torch.sqrt(held)
         rows = [root * (centre - after), self.x - after, root * (centre - before), replaces * (self.old - after)]
         self.rows.copy_(torch.cat(rows))
-        chain = [torch.cat([self.rows, self.x]).T.contiguous()]
-        for _ in range(DEGREE):
-            chain.append(self._precision.contraction @ chain[-1])
-        self.powers.copy_(torch.cat(chain[1:], dim=1))
-        inner = chain[0].T @ torch.cat(chain, dim=1)
+        chain = [torch.cat([self.rows, self.x])]
+        for _ in range(self.degree):
+            chain.append(chain[-1] @ self._precision.contraction)
+        self.powers.copy_(torch.cat(chain[1:]))
+        inner = chain[0] @ torch.cat(chain).T
         self.inner.copy_(torch.cat([inner.reshape(-1), self._precision.moments[0].max()[None]]))
 
     def _carry_out(self) -> None:
         engine, precision = self._engine, self._precision
-        q, r = DEGREE, RANK
-        inverse, forms, coefficients, own_moments, own_cross, ridge = (
+        q, r = self.degree, RANK
+        inverse, spread, coefficients, own_moments, own_cross, ridge = (
             self.update[start:stop] for start, stop in zip(self._parts[:-1], self._parts[1:], strict=True)
         )
         self.ridge.copy_(ridge)
-        onto = engine._sums.means @ self.powers
-        cross = onto @ coefficients
-        cross.index_copy_(0, self.k, own_cross)
-        steps = onto.view(-1, q, r + 1)[:, :, :r].reshape(-1, q * r)
-        moved = (steps @ forms.view(q * r, q * q * r)).view(-1, q, q * r)
-        precision.moments -= (moved * steps[:, None, :]).sum(dim=2).T
+        onto = rows_and_sample(self.powers, coefficients, r) @ engine._sums.means.T
+        cross = onto[-1].index_copy_(0, self.k, own_cross)
+        precision.moments -= moments_lost(onto[:-1], spread.view(q * r, q * r), q)
         precision.moments.index_copy_(1, self.k, own_moments[:, None])
-        first = self.powers.view(-1, q * (r + 1))[:, :r]
-        precision.contraction.addmm_(first @ inverse.view(r, r), first.T, alpha=-1.0)
+        first = self.powers[:r]
+        precision.contraction.addmm_(first.T @ inverse.view(r, r), first, alpha=-1.0)
         precision._quadratic.copy_(self.ridge[0] * (self.ridge[1:] @ precision.moments))
         self._write_scores(self.ridge[0] * cross)
