@@ -32,6 +32,7 @@ from zeroshift.benchmarks.schedule import Schedule, schedule
 from zeroshift.benchmarks.stepping import Steps, agreement, scores_along, steps_from, stream
 from zeroshift.benchmarks.transductive import measure_transductive
 from zeroshift.benchmarks.words import duration
+from zeroshift.zero_shot import softmax
 
 HOST = Home.named("numpy", "cpu")
 TOLERANCE = 1e-4
@@ -39,6 +40,9 @@ LIMIT_SECONDS = 450.0
 """What has not begun by then is left out, and said to be: a machine is lent for minutes."""
 
 POINTS = (0, 200, 2000, 9000, 20000, 45000)
+COMPARED = 5000
+"""Samples every one of which is compared with `direct`."""
+
 STREAMED = 1500
 """Samples of each stretch that is streamed, one sample a call."""
 
@@ -176,6 +180,25 @@ class Bench:
         )
         self.report.say(f"{name}; target p50 1 ms, aim 0.3 ms", shown, latencies=found)
 
+    def whole(self) -> None:
+        """`direct` over every one of the first samples, on the device, where it takes milliseconds a sample."""
+        some = self.home.bring(self.problem.features[:COMPARED], self.home.xp.float64)
+        wide = self.home.bring(self.prototypes, self.home.xp.float64)
+        answers = {}
+        for engine in (DEFINITION, "replay", "streaming"):
+            adapter = OnlineADAPT(wide, logit_scale=self.problem.logit_scale, engine=engine)
+            answers[engine] = adapter.adapt_scores(some)
+        for engine in ("replay", "streaming"):
+            scores = float(abs(answers[engine] - answers[DEFINITION]).max())
+            z, expected = (softmax(answers[name]) for name in (engine, DEFINITION))
+            difference = float(abs(z - expected).max())
+            equal = bool((z.argmax(1) == expected.argmax(1)).all())
+            if difference > TOLERANCE or not equal:
+                self.report.wrong.append(f"whole {engine}")
+            text = f"probabilities {difference:.1e}, scores {scores:.1e}, argmax {'all' if equal else 'NOT all'} equal"
+            name = f"{engine}, against `direct` on the device over every one of {len(some)} samples"
+            self.report.say(name, text, difference=difference, scores=scores, argmax_equal=equal)
+
     def transductive(self) -> None:
         found = measure_transductive(self.problem, self.features, self.home, self.product, max(7, self.repeats))
         adapter = TransductiveADAPT(self.prototypes, logit_scale=self.problem.logit_scale)
@@ -209,7 +232,7 @@ def main() -> int:
         )
         parts = {"bare": bench.bare, "transductive": bench.transductive}
         parts |= {name: getattr(bench, name) for name in ("replay", "streaming") if name in ENGINES}
-        for name, part in {**parts, "direct": bench.direct}.items():
+        for name, part in {**parts, "direct": bench.direct, "whole": bench.whole}.items():
             report.part(name, part)
     print(f"\n{time.perf_counter() - report.began:.0f} s in all. Wrong: {', '.join(report.wrong) or 'nothing'}.")
     if os.environ.get("OUT"):

@@ -105,7 +105,13 @@ def load(
         cls.constraints[name].check(name, value)
     # A file that was edited or mixed up must fail here, not later in the middle of a stream.
     try:
+        method = cls(**arrays, **header["parameters"])
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise FileFormatError(f"{path} does not hold the state its header promises: {error}") from error
+    if changes:
+        # The caller's doing, not the file's: the method says itself what is wrong with it.
         method = cls(**arrays, **{**header["parameters"], **changes})
+    try:
         if (method.n_classes, method.dimension) != (header["classes"], header["dimension"]):
             raise ValueError(f"prototypes of {method.n_classes} classes in d = {method.dimension}")
         method.n_seen = Number(low=0, integer=True).check("n_seen", header["values"]["n_seen"])

@@ -105,7 +105,8 @@ def look(features: Array, prototypes: Array, logit_scale: float) -> Look:
     array([0])
     """
     xp = namespace(features)
-    scores = features @ prototypes.T
+    # For one row as a product with a vector: on a GPU several times as fast as with a matrix of one row.
+    scores = features @ prototypes.T if features.shape[0] > 1 else (prototypes @ features[0])[None, :]
     scores *= logit_scale
     scores -= xp.max(scores, axis=1, keepdims=True)
     classes = xp.argmax((scores >= -TIE).view(xp.int8), axis=1)

@@ -15,7 +15,7 @@ from zeroshift.adapt.engines.timeline import timeline
 from zeroshift.adapt.excess import add_excess
 from zeroshift.adapt.gaussians import Rule
 from zeroshift.adapt.statistics import bank_term
-from zeroshift.arrays import Array, Home
+from zeroshift.arrays import Array, Home, to_numpy
 
 __all__ = ["Problem", "Story"]
 
@@ -160,12 +160,23 @@ class Story:
             return bank_term(x, self._bank.features, self._bank.weights) + self._since(problem, x)
         doubt = problem.in_force(doubtful(term, x, sums.direction, Cones(across, along), weights))
         term = problem.in_force(term)
+        if not self._home.on_gpu:
+            self._look_closer(doubt, x)
         if not bool(xp.any(doubt)):
             return term
         # The excess with the bank as it was at the block's start, and what has changed since: that of -x's bank term.
         excess = self._since(problem, -x)
         add_excess(excess, x, self._bank.features, self._bank.weights, doubt)
         return xp.where(doubt, term + excess, term)
+
+    def _look_closer(self, doubt: Array, x: Array) -> None:
+        """Clear doubts by single entries: those held when the story began, and all that enter in its course."""
+        held = self._home.copy(doubt)
+        self._sums.look_closer(held, x)
+        new = to_numpy(self._sums.new_in_doubt(x, self.line.entered))
+        for e in np.flatnonzero(new.any(axis=0)).tolist():
+            held[:, int(self.line.classes[e])] |= self._home.index(new[:, e])
+        doubt &= held
 
     def _since(self, problem: Problem, x: Array) -> Array:
         """What the block's own insertions, so far, add to the bank terms of `x`."""

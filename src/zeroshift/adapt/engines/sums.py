@@ -24,6 +24,9 @@ COORDINATES = 32
 SKETCH_SLACK = 1e-9
 """Far above the rounding of products of unit vectors, far below any cosine that matters."""
 
+CACHED_BOUNDS = 1_000_000
+"""Bounds on cosines held at once: few enough to be in the caches still when they are looked at."""
+
 FEW_ENTRIES = 256
 """Bank slots up to which the bank term is simply summed."""
 
@@ -110,11 +113,16 @@ class ClassSums:
             return
         if self.few:
             self._seen_at = -1
-        elif self.size.bit_length() != self._seen_at or self.sketch.shape[1] != self._bank.weights.shape[1]:
+        elif self.size.bit_length() != self._seen_at or self._outgrown:
             # The direction is worth another look whenever the bank has doubled.
             self._widen_view()
         else:
             self._measure(k, self._home.bring(self._bank.occupied_in(classes).astype(np.float64)))
+
+    @property
+    def _outgrown(self) -> bool:
+        """Whether the bank has widened since single entries were last looked at."""
+        return self._sketches and self.sketch.shape[1] != self._bank.weights.shape[1]
 
     def expect(self, plan: Plan) -> None:
         """Make room for a plan, and begin to keep cones where the bank is then too large for exact sums."""
@@ -144,8 +152,7 @@ class ClassSums:
             return self._plain_sum(x)
         term = x @ self.weighted_sums.T
         doubt = doubtful(term, x, self.direction, self.cones, self.weights)
-        if self._sketches and x.shape[0] == 1:
-            self._look_closer(doubt, x)
+        self.look_closer(doubt, x)
         add_excess(term, x, self._bank.features, self._bank.weights, doubt)
         return term
 
@@ -157,12 +164,28 @@ class ClassSums:
         cosines = self._home.xp.matmul(features, x[0])
         return self._home.xp.sum(cosines * (cosines > 0) * weights, axis=1)[None, :]
 
-    def _look_closer(self, doubt: Array, x: Array) -> None:
+    def look_closer(self, doubt: Array, x: Array) -> None:
         """Clear classes of doubt whose entries, one by one, cannot have a negative cosine with the sample."""
         xp = self._home.xp
-        classes = xp.nonzero(doubt[0])[0]
-        bounds = self.sketch[classes] @ against(x, self.basis)[0]
-        doubt[0, classes] = xp.any(bounds < SKETCH_SLACK, axis=1)
+        classes = xp.nonzero(xp.any(doubt, axis=0))[0] if self._sketches else ()
+        if len(classes) == 0:
+            return
+        count, slots = len(classes), self.sketch.shape[1]
+        entries = self.sketch if 2 * count > len(self.sketch) else self.sketch[classes]
+        classes = classes if len(entries) == count else slice(None)
+        entries = xp.reshape(entries, (-1, entries.shape[2]))
+        extended = against(x, self.basis)
+        at_once = max(1, CACHED_BOUNDS // entries.shape[0])
+        for start in range(0, x.shape[0], at_once):
+            rows = slice(start, start + at_once)
+            bounds = xp.reshape(extended[rows] @ entries.T, (-1, entries.shape[0] // slots, slots))
+            doubt[rows, classes] &= xp.min(bounds, axis=2) < SKETCH_SLACK
+
+    def new_in_doubt(self, x: Array, entrants: Array) -> Array:
+        """(n, E): which samples that have yet to enter may have a negative cosine with which rows."""
+        if not self._sketches:
+            return self._home.xp.ones((x.shape[0], entrants.shape[0]), dtype=bool)
+        return against(x, self.basis) @ coordinates(entrants, self.basis).T < SKETCH_SLACK
 
     def arrays(self) -> dict[str, Array]:
         """What a file needs to go on bit for bit."""

@@ -207,12 +207,14 @@ class Tape:
         log_y, classes, confidences = look(self.x, engine._prototypes, engine._logit_scale)
         self.log_y.copy_(log_y)
         self.seen.copy_(torch.cat([classes.to(confidences.dtype), confidences]))
-        chain = [self.x @ precision.contraction]
+        # Products with vectors, not with matrices of one row, which take several times as long.
+        chain = [precision.contraction @ self.x[0]]
         for _ in range(self.degree - 1):
-            chain.append(chain[-1] @ precision.contraction)
-        contracted = self.ridge[1:] @ torch.cat(chain)
+            chain.append(precision.contraction @ chain[-1])
+        contracted = self.ridge[1:] @ torch.stack(chain)
         if engine._rule.use_bank_term:
-            self.term.copy_(bank_term(self.x, engine._bank.features, engine._bank.weights))
+            cosines = (engine._bank.features.view(-1, self.x.shape[1]) @ self.x[0]).view(engine._bank.weights.shape)
+            self.term.copy_((torch.clamp(cosines, min=0.0) * engine._bank.weights).sum(dim=1))
         self._write_scores(self.ridge[0] * (engine._sums.means @ contracted))
 
     def _write_scores(self, cross: Array) -> None:
