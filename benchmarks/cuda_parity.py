@@ -7,6 +7,7 @@ One run makes every CUDA claim of the core. It needs torch with CUDA; `src` must
 
 from __future__ import annotations
 
+import copy
 import sys
 import tempfile
 import time
@@ -15,13 +16,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from zeroshift import data
+from zeroshift import OnlineADAPT, data
 from zeroshift.arrays import to_numpy
+from zeroshift.benchmarks.clip_like import clip_like
 from zeroshift.methods import MethodInfo, list_methods
 from zeroshift.testing import make_problem
 
 TOLERANCE = 1e-9
 HALF_TOLERANCE = 1e-4
+SCORES = 1e-6
 DEVICE = torch.device("cuda", 0)
 PROBLEMS = {
     "K=6 d=16": {"classes": 6, "dimension": 16, "samples": 300, "seed": 1},
@@ -76,6 +79,40 @@ def check(method: MethodInfo, geometry: dict[str, float]) -> dict[str, float]:
     return found
 
 
+def taken_up() -> dict[str, float]:
+    """The recorded graphs of streaming after every way to come to a state: loaded, copied, after replay, by turns.
+
+    Largest differences of scores to `direct` in NumPy from the same file: of samples that enter no bank, which are the
+    first after a recording, and of a stretch of fresh ones.
+    """
+    problem = clip_like(100, 128, 4000)
+    features = torch.tensor(problem.features, dtype=torch.float64, device=DEVICE)
+    prototypes = torch.tensor(problem.prototypes, dtype=torch.float64, device=DEVICE)
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.safetensors"
+        for engine in ("streaming", "auto"):
+            adapter = OnlineADAPT(prototypes, logit_scale=problem.logit_scale, engine=engine)
+            adapter.adapt(features[:2500])
+            adapter.save(path)
+            reference = OnlineADAPT.load(path, library="numpy", engine="direct")
+            loaded, copied = OnlineADAPT.load(path, engine=engine), copy.deepcopy(adapter)
+            # Seen before, and no surer than what the banks hold: nothing enters.
+            again = [row for row in range(300) if not torch.equal(features[row], features[row + 1])][:40]
+            rows = [*again, *range(2500, 2700)]
+            expected = np.stack([reference.adapt_scores(problem.features[row].astype(np.float64)) for row in rows])
+            for name, method in (("goes on", adapter), ("loaded", loaded), ("copied", copied)):
+                scores = torch.stack([method.adapt_scores(features[row]) for row in rows])
+                found[f"{engine} {name}"] = worst(scores, expected)
+        adapter = OnlineADAPT(prototypes, logit_scale=problem.logit_scale, engine="auto")
+        reference = OnlineADAPT(to_numpy(prototypes), logit_scale=problem.logit_scale, engine="direct")
+        for start, stop in ((0, 700), (700, 703), (703, 1500), (1500, 1560), (1560, 2600)):
+            expected = reference.adapt_scores(problem.features[start:stop].astype(np.float64))
+            turn = worst(adapter.adapt_scores(features[start:stop]), expected)
+            found["by turns"] = max(found.get("by turns", 0.0), turn)
+    return found
+
+
 def main() -> int:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; largest difference to NumPy float64")
     failed = False
@@ -89,6 +126,12 @@ def main() -> int:
             failed |= not good
             numbers = "  ".join(f"{key} {value:.1e}" for key, value in found.items())
             print(f"{'ok ' if good else 'BAD'} {method.name:28s} {name:18s} {numbers}", flush=True)
+
+    found = taken_up()
+    good = max(found.values()) <= SCORES
+    failed |= not good
+    numbers = "  ".join(f"{key} {value:.1e}" for key, value in found.items())
+    print(f"{'ok ' if good else 'BAD'} adapt_online, scores of recorded graphs: {numbers}", flush=True)
 
     pack = data.packs.load("cifar10")
     for method in list_methods():

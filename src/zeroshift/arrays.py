@@ -37,9 +37,9 @@ Array = Any
 UNIT_NORM_TOLERANCE = 1e-2
 """How far a row's length may be from 1: wide enough for unit vectors in bfloat16, too narrow for raw features."""
 
-CHECK_ROWS, CHECK_ROWS_ON_GPU = 1024, 1_000_000
-"""Rows looked at together while checking, so that a memory-mapped file larger than memory can pass. A GPU, which holds
-its rows anyway and needs no copy, is asked as seldom as can be."""
+CHECK_ROWS, CHECK_ROWS_ON_GPU = 1024, 32_768
+"""Rows looked at together while checking, so that a memory-mapped file larger than memory can pass. A GPU is asked less
+often."""
 
 
 def namespace(*arrays: Array) -> Any:

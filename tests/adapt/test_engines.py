@@ -18,6 +18,7 @@ from comparing import (
 )
 from streams import ADVERSARIAL, STREAMS
 from zeroshift import OnlineADAPT
+from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines import ENGINES, make_engine, only_direct
 from zeroshift.adapt.engines.health import DRIFT_TOLERANCE
 from zeroshift.adapt.engines.primal import CHECK_EVERY, PrimalPrecision
@@ -379,3 +380,33 @@ def interrupt(patch, inside, after, when="before"):
         return answer
 
     patch.setattr(owner, name, interrupted)
+
+
+def test_a_call_that_begins_on_a_bank_without_spread(large):
+    """Rows before the first insertion are scored with the statistics the call finds, here an identity."""
+    features, prototypes, _ = make_problem(12, 16, 120, seed=71)
+    start = np.repeat(prototypes[:10], 2, axis=0)
+    again = np.concatenate([start, np.repeat(prototypes[:10], 3, axis=0), features])
+    expected = OnlineADAPT(prototypes, logit_scale=20.0, bank_size=2, engine="direct")
+    method = OnlineADAPT(prototypes, logit_scale=20.0, bank_size=2)
+    for rows in (again[:20], again[20:]):
+        np.testing.assert_allclose(method.adapt(rows), expected.adapt(rows), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["direct", *FAST])
+def test_pruning_that_fails_half_way_is_made_up_for(engine, monkeypatch, large):
+    features, prototypes, _ = make_problem(8, 16, 200, seed=72)
+    settings = {"logit_scale": 20.0, "prune": (50, 0.5)}
+    expected = OnlineADAPT(prototypes, engine="direct", **settings).adapt(features)
+    method = OnlineADAPT(prototypes, engine=engine, **settings)
+    plain = KnowledgeBank.prune
+
+    def fail(self, ratio):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(KnowledgeBank, "prune", fail)
+    with pytest.raises(KeyboardInterrupt):
+        method.adapt(features[:60])
+    monkeypatch.setattr(KnowledgeBank, "prune", plain)
+    assert method.n_seen == 50
+    np.testing.assert_allclose(method.adapt(features[50:]), expected[50:], rtol=0, atol=1e-6)

@@ -221,3 +221,19 @@ def test_the_callers_features_stay_as_they_are(source):
     features.flags.writeable = False
     TransductiveADAPT(problem.prototypes, logit_scale=20.0, chunk_size=64).adapt(features)
     np.testing.assert_array_equal(features, before)
+
+
+def test_equally_sure_samples_are_chosen_alike_in_any_chunks():
+    """Columns the prototypes do not tell apart, permuted: equal confidences but for the rounding of a product."""
+    rng = np.random.default_rng(73)
+    prototypes = np.concatenate([np.eye(4, 6), np.full((4, 10), 0.1)], axis=1)
+    prototypes /= np.linalg.norm(prototypes, axis=1, keepdims=True)
+    base = rng.normal(size=16) + 1.0
+    features = np.stack([np.concatenate([base[:6], rng.permutation(base[6:])]) for _ in range(80)])
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    answers = [
+        TransductiveADAPT(prototypes, logit_scale=10.0, bank_size=3, chunk_size=rows).adapt(features)
+        for rows in (1, 7, 80)
+    ]
+    for answer in answers[1:]:
+        np.testing.assert_allclose(answer, answers[0], rtol=0, atol=1e-9)

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.adapt.statistics import bank_scatter, bank_sums, bank_term
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Home, namespace, to_numpy
 from zeroshift.zero_shot import confidence, pseudo_class
 
-__all__ = ["HELD", "NEW", "KnowledgeBank", "Plan"]
+__all__ = ["HELD", "NEW", "KnowledgeBank", "Plan", "graded"]
 
 RATIO_SLACK = 1e-9
 """0.58 of 50 is 29, though 0.58 * 50 is a rounding error less."""
@@ -34,15 +34,15 @@ GRADES = 2.0**30
 """Confidences are compared to nine digits: products of another shape leave those of equal samples a rounding apart."""
 
 
-def graded(confidences: np.ndarray) -> np.ndarray:
+def graded(confidences: Array) -> Array:
     """Confidences as they are compared.
 
     >>> float(graded(np.array([-0.3 - 1e-15]))[0] - graded(np.array([-0.3]))[0])
     0.0
     """
-    mantissas, exponents = np.frexp(confidences)
-    rounded: np.ndarray = np.ldexp(np.rint(mantissas * GRADES) / GRADES, exponents)
-    return rounded
+    xp = namespace(confidences)
+    mantissas, exponents = xp.frexp(confidences)
+    return xp.ldexp(xp.round(mantissas * GRADES) / GRADES, exponents)
 
 
 class Plan(NamedTuple):

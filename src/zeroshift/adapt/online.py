@@ -138,13 +138,11 @@ class OnlineADAPT(ADAPT):
             )
 
     def _begin(self) -> None:
-        self._evidence = self._fresh_evidence()
-        self._start_engine()
-
-    def _start_engine(self) -> None:
-        self._engine = make_engine(
-            self.engine, self._wide_prototypes, self.logit_scale, self.iterations, self._rule, self._evidence
+        evidence = self._fresh_evidence()
+        engine = make_engine(
+            self.engine, self._wide_prototypes, self.logit_scale, self.iterations, self._rule, evidence
         )
+        self._evidence, self._engine, self._prune_due = evidence, engine, False
 
     @property
     def _gaussians(self) -> Gaussians:
@@ -153,6 +151,7 @@ class OnlineADAPT(ADAPT):
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         # Whole batches in every block, so that blocks do not show in the answer.
         block_rows = max(1, self._engine.block_rows // self.batch_size) * self.batch_size
+        self._prune_if_due()
         try:
             for block, features in rows.blocks(block_rows):
                 start = 0
@@ -175,10 +174,19 @@ class OnlineADAPT(ADAPT):
 
     def _count(self, samples: int) -> None:
         before, self.n_seen = self.n_seen, self.n_seen + samples
-        if self.prune is None or self.n_seen // self.prune[0] == before // self.prune[0]:
+        if self.prune is not None and self.n_seen // self.prune[0] > before // self.prune[0]:
+            self._prune_due = True
+            self._prune_if_due()
+
+    def _prune_if_due(self) -> None:
+        """Prune now; where that was interrupted, before the next sample."""
+        if not self._prune_due:
             return
         assert isinstance(self._evidence, KnowledgeBank)
+        assert self.prune is not None
+        self._engine.mark_stale()
         self._evidence.prune(self.prune[1])
+        self._prune_due = False
         self._engine.refresh()
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:

@@ -41,7 +41,7 @@ class SoftCounts:
         self._add(features, self._home.bring(one_hot))
 
     def offer(self, features: Array, log_posterior: Array) -> bool:
-        self._before = (self.weighted_sum, self.weight, self.second_moment, self.size)
+        self.forget_undo()
         self._add(features, self._home.xp.exp(log_posterior))
         return True
 
@@ -50,6 +50,10 @@ class SoftCounts:
         self.weight = self.weight + self._home.xp.sum(posterior, axis=0)
         self.second_moment = self.second_moment + features.T @ features
         self.size += int(features.shape[0])
+
+    def forget_undo(self) -> None:
+        """What was counted so far stays: the next `undo` goes back to here."""
+        self._before = (self.weighted_sum, self.weight, self.second_moment, self.size)
 
     def undo(self) -> None:
         """Take back the last offer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zeroshift.adapt.bank import graded
 from zeroshift.arrays import Array, Home
 
 __all__ = ["PENDING", "Surest"]
@@ -45,7 +46,7 @@ class Surest:
             xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
         )
         # By class, then surest first, then first come: both sorts are stable, and what is held came earlier.
-        order = xp.argsort(-confidences, stable=True)
+        order = xp.argsort(-graded(confidences), stable=True)
         order = order[xp.argsort(classes[order], stable=True)]
         by_class = classes[order]
         ranks = xp.arange(by_class.shape[0], device=self._home.device) - xp.searchsorted(by_class, by_class)

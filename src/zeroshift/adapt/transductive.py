@@ -36,10 +36,11 @@ class TransductiveADAPT(ADAPT):
         1 is the closed form. More alternate predictions and means (Table 8); this holds one (N, K) array of scores.
     memory_budget : int
         Bytes of work space `adapt` and `predict` may use beside the features and the answer, 256 MB by default: the
-        rows are worked on in chunks that fit. The bank and the statistics come first; where they alone exceed the
-        budget the chunks are small, not refused. Features may be memory-mapped and larger than memory.
+        rows are worked on in chunks that fit. The bank and the statistics come first, and making them takes up to four
+        times the bank's own size; where that exceeds the budget the chunks are small, not refused. Features may be
+        memory-mapped and larger than memory.
     chunk_size : int, optional
-        Rows worked on together, in place of as many as the budget allows. Neither changes the answer.
+        Rows worked on together, in place of as many as the budget allows. Neither changes the answer beyond rounding.
 
     Examples
     --------
@@ -141,7 +142,15 @@ class TransductiveADAPT(ADAPT):
             self.reset()
             raise
         self.n_seen = len(rows)
-        yield from self._iterate(rows, log_normalisers) if self.iterations > 1 else self._scores(rows, log_normalisers)
+        if self.iterations == 1:
+            yield from self._scores(rows, log_normalisers)
+            return
+        try:
+            scores = self._iterate(rows, log_normalisers)
+        except BaseException:
+            self.reset()
+            raise
+        yield slice(0, len(rows)), scores
 
     def _look_at(self, rows: Rows) -> Array | None:
         """First pass: what the means and the covariance are estimated from. Answers the rows' zero-shot
@@ -173,7 +182,7 @@ class TransductiveADAPT(ADAPT):
                 known = log_normalisers[chunk]
             yield chunk, self._fusion.scores(x, known, self._evidence, scores)
 
-    def _iterate(self, rows: Rows, log_normalisers: Array | None) -> Iterator[tuple[slice, Array]]:
+    def _iterate(self, rows: Rows, log_normalisers: Array | None) -> Array:
         """Table 8: means from the predictions in place of the zero-shot posteriors, and predictions again."""
         home = Home.of(self.prototypes)
         xp = home.xp
@@ -191,7 +200,7 @@ class TransductiveADAPT(ADAPT):
                 break
             self._soft_sums = soft_sums
             self._estimate()
-        yield slice(0, len(rows)), scores
+        return scores
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         return self._scores(rows, None)

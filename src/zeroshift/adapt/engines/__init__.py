@@ -41,5 +41,5 @@ def make_engine(
     if name == "direct" or (name == "auto" and not follows):
         return DirectEngine(prototypes, logit_scale, iterations, rule, evidence)
     assert isinstance(evidence, KnowledgeBank)
-    engine = AutoEngine if name == "auto" else {"streaming": StreamingEngine, "replay": ReplayEngine}[name]
+    engine = {"auto": AutoEngine, "streaming": StreamingEngine, "replay": ReplayEngine}[name]
     return engine(prototypes, logit_scale, rule, evidence)

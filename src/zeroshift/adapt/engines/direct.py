@@ -35,6 +35,15 @@ class DirectEngine:
     def refresh(self) -> None:
         """Estimate the Gaussians anew from the evidence."""
         self.gaussians = estimate(self._evidence, self._evidence.sums(), self._prototypes, self._rule)
+        self._stale = False
+
+    def mark_stale(self) -> None:
+        """The evidence is about to change behind the engine's back: whatever happens, estimate anew before use."""
+        self._stale = True
+
+    def _ready(self) -> None:
+        if self._stale:
+            self.refresh()
 
     def run(self, features: Array, batch_size: int) -> Iterator[Array]:
         """Learn and score the rows, batch by batch."""
@@ -46,6 +55,8 @@ class DirectEngine:
 
     def step(self, features: Array) -> Array:
         """Algorithm 1 for one sample, or for one batch: offer, update, score (n, K)."""
+        self._ready()
+        self._evidence.forget_undo()
         before = self.gaussians
         log_y = log_posterior(features, self._prototypes, self._logit_scale)
         try:
@@ -61,6 +72,7 @@ class DirectEngine:
 
     def scorer(self, rows: int) -> Callable[[Array], Array]:
         """Scores with the present statistics, for so many rows altogether."""
+        self._ready()
 
         def scores(features: Array) -> Array:
             log_y = log_posterior(features, self._prototypes, self._logit_scale)

@@ -19,12 +19,12 @@ from zeroshift.adapt.engines.changes import Change, scatter_rows
 from zeroshift.adapt.engines.factors import positive_inverse, subtract_product
 from zeroshift.adapt.engines.health import DRIFT_TOLERANCE, Health
 from zeroshift.adapt.engines.ridge import polynomial, polynomial_error
-from zeroshift.adapt.engines.series import Update, update_series
+from zeroshift.adapt.engines.series import Update, moments_lost, rows_and_sample, update_series
 from zeroshift.adapt.engines.sums import ClassSums, check_shapes
 from zeroshift.adapt.statistics import ZERO_TRACE
-from zeroshift.arrays import Array, Home, namespace, to_numpy
+from zeroshift.arrays import Array, Home, to_numpy
 
-__all__ = ["SCORE_TOLERANCE", "PrimalPrecision", "moments_lost", "rows_and_sample", "scatter_is_sound"]
+__all__ = ["SCORE_TOLERANCE", "PrimalPrecision", "scatter_is_sound"]
 
 EARLY_DEGREE, DEGREE, SETTLED = 5, 4, 2048
 """Moments kept, and the degree of the polynomial that follows the ridge: one more while the bank holds fewer than
@@ -56,24 +56,6 @@ SCALARS = ("rho0", "trace", "gathered", "updates", "degree")
 def scatter_is_sound(gathered: float, ridge: float) -> bool:
     """Whether rounding in a scatter matrix, through which squares of that sum came and went, is far below the ridge."""
     return ridge >= SMALLEST_RIDGE and EPSILON * gathered <= SCATTER_ROUNDING * ridge
-
-
-def rows_and_sample(powers: Array, coefficients: Array, rank: int) -> Array:
-    """(q r + 1, d): the powers of an update's rows, and the sample's C(rho) x, out of all powers (q (r + 1), d)."""
-    xp = namespace(powers)
-    d = powers.shape[1]
-    rows = xp.reshape(xp.reshape(powers, (-1, rank + 1, d))[:, :rank, :], (-1, d))
-    return xp.concat([rows, (coefficients @ powers)[None, :]])
-
-
-def moments_lost(steps: Array, spread: Array, degree: int) -> Array:
-    """(q, K): what an update takes from all moments; `steps` (q r, K) are the means' products with the rows' powers."""
-    xp = namespace(steps)
-    rank = steps.shape[0] // degree
-    answers = xp.reshape(xp.flip(xp.reshape(spread @ steps, (degree, rank, -1)), axis=0), (degree * rank, -1))
-    # The sum of c_i . w_(t - i) over i <= t; with the answers backwards both factors are whole slices.
-    lost = [xp.sum(steps[: (t + 1) * rank] * answers[(degree - 1 - t) * rank :], axis=0) for t in range(degree)]
-    return xp.stack(lost)
 
 
 class PrimalPrecision:
@@ -150,8 +132,8 @@ class PrimalPrecision:
         pairs = ((powers[t // 2], powers[t - t // 2]) for t in range(1, self.degree + 1))
         self.moments = xp.stack([xp.sum(a * b, axis=1) for a, b in pairs])
         self.updates = 0
-        self._made = True
         self._at_ridge()
+        self._made = True
 
     def _at_ridge(self) -> None:
         """The polynomial of the present ridge, and the quadratic terms it gives."""
@@ -251,7 +233,7 @@ class PrimalPrecision:
         answer = self.contraction @ probe
         residual = (self.scatter @ answer) / self.rho0 + answer - probe
         drift = float(self._home.xp.linalg.vector_norm(residual) / self._home.xp.linalg.vector_norm(probe))
-        self._health.largest_drift = max(self._health.largest_drift, drift)
+        self._health.largest_drift = max(self._health.largest_drift, drift if drift >= 0 else np.inf)
         if not drift <= DRIFT_TOLERANCE:
             self._health.drift_factorisations += 1
             self._factorise()

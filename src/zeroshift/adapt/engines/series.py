@@ -17,7 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Update", "update_series"]
+from zeroshift.arrays import Array, namespace
+
+__all__ = ["Update", "moments_lost", "rows_and_sample", "update_series"]
 
 
 class Update(NamedTuple):
@@ -34,8 +36,6 @@ class Update(NamedTuple):
     """(q,): moments of the new mean of the class entered."""
     own_cross: float
     """mu'^T C(rho') x for that mean."""
-    sample_moment: float
-    """x^T C0' x."""
 
 
 @cache
@@ -77,7 +77,6 @@ def update_series(inner: np.ndarray, signs: np.ndarray, newcomer: int, rho0: flo
         coefficients.ravel(),
         own_moments,
         float(own_cross @ polynomial),
-        float(powers[0, r, r] - sample[0] @ after_sample[0]),
     )
 
 
@@ -91,3 +90,21 @@ def _blocks(tiles: np.ndarray) -> np.ndarray:
     """(a, b, r, r) tiles as one (a r, b r) matrix."""
     a, b, r, _ = tiles.shape
     return tiles.transpose(0, 2, 1, 3).reshape(a * r, b * r)
+
+
+def rows_and_sample(powers: Array, coefficients: Array, rank: int) -> Array:
+    """(q r + 1, d): the powers of an update's rows, and the sample's C(rho) x, out of all powers (q (r + 1), d)."""
+    xp = namespace(powers)
+    d = powers.shape[1]
+    rows = xp.reshape(xp.reshape(powers, (-1, rank + 1, d))[:, :rank, :], (-1, d))
+    return xp.concat([rows, (coefficients @ powers)[None, :]])
+
+
+def moments_lost(steps: Array, spread: Array, degree: int) -> Array:
+    """(q, K): what an update takes from all moments; `steps` (q r, K) are the means' products with the rows' powers."""
+    xp = namespace(steps)
+    rank = steps.shape[0] // degree
+    answers = xp.reshape(xp.flip(xp.reshape(spread @ steps, (degree, rank, -1)), axis=0), (degree * rank, -1))
+    # The sum of c_i . w_(t - i) over i <= t; with the answers backwards both factors are whole slices.
+    lost = [xp.sum(steps[: (t + 1) * rank] * answers[(degree - 1 - t) * rank :], axis=0) for t in range(degree)]
+    return xp.stack(lost)

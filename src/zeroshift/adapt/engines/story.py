@@ -78,7 +78,6 @@ class Story:
         self._trace = float(self._home.xp.linalg.trace(scatter))
         sums.expect(plan)
         self.line = timeline(plan, features, log_y, bank, sums, self._trace, prototypes, rule)
-        self._signs = self._home.bring(self.line.signs)
         self._told = 0
 
     @property
@@ -88,7 +87,8 @@ class Story:
 
     @property
     def smallest_ridge(self) -> float:
-        return float((self.line.traces / np.maximum(self.line.sizes - 1, 1)).min())
+        sizes, traces = np.append(self._size, self.line.sizes), np.append(self._trace, self.line.traces)
+        return float((traces / np.maximum(sizes - 1, 1)).min())
 
     def cut(self, runs: Segments) -> list[Block]:
         classes, d = self._sums.means.shape
@@ -102,8 +102,8 @@ class Story:
         line, home = self.line, self._home
         told, self._told = self._told, event
         some = self._plan.between(told, event)
-        rows, _ = self._changes(told, event)
-        self.scatter = self.scatter + (rows * self._signs_of(told, event)[:, None]).T @ rows
+        rows, signs = self._changes(told, event)
+        self.scatter = self.scatter + (rows * home.bring(signs)[:, None]).T @ rows
         self._bank.enter(some, self._features, line.entered_weights[told:event], self._confidences[some.rows])
         # Of several insertions into a class the last one counts.
         classes, last = np.unique(some.classes[::-1], return_index=True)
@@ -116,10 +116,6 @@ class Story:
         """The scatter's changes by the insertions told .. event."""
         ends = np.append(0, self.line.row_ends)
         return self.line.rows[ends[told] : ends[event]], self.line.signs[ends[told] : ends[event]]
-
-    def _signs_of(self, told: int, event: int) -> Array:
-        ends = np.append(0, self.line.row_ends)
-        return self._signs[int(ends[told]) : int(ends[event])]
 
     def problem(self, runs: Segments, block: Block) -> Problem:
         """The block whose first segment everything has advanced to."""

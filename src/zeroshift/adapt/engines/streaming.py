@@ -6,6 +6,7 @@ larger than the dimension an insertion costs a few products with the class means
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -111,6 +112,10 @@ class StreamingEngine:
         self._stale = True
         self.refresh()
 
+    def mark_stale(self) -> None:
+        """The bank is about to change behind the engine's back: whatever happens, derive everything anew before use."""
+        self._stale = True
+
     def _ready(self) -> None:
         if self._stale:
             self.refresh()
@@ -146,11 +151,12 @@ class StreamingEngine:
             return None
         self._bank.forget_undo()
         try:
-            if self._tape is None or not self._tape.fits():
-                self._tape = None
-                self._precision.finish()
-                self._tape = Tape(self)
-            return self._tape.step(features)
+            self._precision.finish()
+            with sys.modules["torch"].cuda.device(self._home.device):
+                if self._tape is None or not self._tape.fits():
+                    self._tape = None
+                    self._tape = Tape(self)
+                return self._tape.step(features)
         except BaseException:
             self._take_back()
             raise
@@ -218,13 +224,14 @@ class StreamingEngine:
         """What goes on bit for bit needs beyond the bank: nothing where all of it was just derived from the bank."""
         self._ready()
         if self._derived:
-            return {}, {}
+            return {}, {"idle": self._idle} if self._idle else {}
         arrays, values = self._precision.state()
         return {**self._sums.arrays(), **arrays}, {**values, "form": self._precision.form, "idle": self._idle}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         """Take up a saved state, or derive everything from the bank where nothing was saved."""
         self.refresh()
+        self._idle = int(values.get("idle", 0))
         if values.get("form") != self._precision.form:
             # Nothing was saved, or by a version that chose another form: what was derived from the bank serves.
             return

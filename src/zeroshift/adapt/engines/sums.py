@@ -189,9 +189,10 @@ class ClassSums:
 
     def arrays(self) -> dict[str, Array]:
         """What a file needs to go on bit for bit."""
-        sketched = {"basis": self.basis} if self._sketches else {}
+        return {**self._kept(), "basis": self.basis} if self._sketches else self._kept()
+
+    def _kept(self) -> dict[str, Array]:
         return {
-            **sketched,
             "weighted_sums": self.weighted_sums,
             "weights": self.weights,
             "totals": self.totals,
@@ -202,12 +203,15 @@ class ClassSums:
         }
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        check_shapes(arrays, self.arrays())
+        check_shapes(arrays, self._kept())
         for name in ("weighted_sums", "weights", "totals", "means", "direction"):
             setattr(self, name, arrays[name])
         self.cones = Cones(arrays["across"], arrays["along"])
         if self._sketches:
-            self.basis = arrays["basis"]
+            # A file of a GPU has none; then the one just made serves.
+            if "basis" in arrays:
+                check_shapes(arrays, {"basis": self.basis})
+                self.basis = arrays["basis"]
             self._measure(slice(None), self._bank.occupied)
             self.cones = Cones(arrays["across"], arrays["along"])
         self.counts = self._bank.counts

@@ -19,7 +19,8 @@ import numpy as np
 
 from zeroshift.adapt.bank import HELD, Plan
 from zeroshift.adapt.cone import cones
-from zeroshift.adapt.engines.primal import PrimalPrecision, moments_lost, rows_and_sample
+from zeroshift.adapt.engines.primal import PrimalPrecision
+from zeroshift.adapt.engines.series import moments_lost, rows_and_sample
 from zeroshift.adapt.statistics import bank_term, class_means
 from zeroshift.arrays import Array
 from zeroshift.zero_shot import look
@@ -75,6 +76,7 @@ class Tape:
         self._look = self._record(self._look_and_score)
         self._follow = self._record(self._follow_insertion)
         self._carry = self._record(self._carry_out)
+        self._send_ridge()
 
     def __deepcopy__(self, memo: Any) -> None:
         return None
@@ -91,15 +93,17 @@ class Tape:
         kept = {name: array.clone() for name, array in self._mine.items()}
         stream = torch.cuda.Stream(self._engine._home.device)
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
-                work()
-        torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            work()
-        for name, array in kept.items():
-            self._mine[name].copy_(array)
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UPS):
+                    work()
+            torch.cuda.current_stream().wait_stream(stream)
+            with torch.cuda.graph(graph):
+                work()
+        finally:
+            for name, array in kept.items():
+                self._mine[name].copy_(array)
         return graph
 
     def fits(self) -> bool:
@@ -129,7 +133,10 @@ class Tape:
                 mine.copy_(current)
                 engine._sums.cones = engine._sums.cones._replace(**{name: mine})
         if fresh:
-            self._send("ridge", np.append(precision._scale, precision._coefficients))
+            self._send_ridge()
+
+    def _send_ridge(self) -> None:
+        self._send("ridge", np.append(self._precision._scale, self._precision._coefficients))
 
     @property
     def _precision(self) -> PrimalPrecision:
@@ -163,7 +170,8 @@ class Tape:
             engine._idle += 1
             return self.scores.clone()
         size = sums.size + int(plan.replaced[0] < HELD)
-        if plan.slots[0] >= self.slots or size.bit_length() != sums._seen_at or precision._flat_at_start:
+        another_look = engine._rule.use_bank_term and size.bit_length() != sums._seen_at
+        if plan.slots[0] >= self.slots or another_look or precision._flat_at_start:
             return None
         self._enter(plan, sureness)
         self._follow.replay()
@@ -191,10 +199,10 @@ class Tape:
         k, slot, replaced = int(plan.classes[0]), int(plan.slots[0]), int(plan.replaced[0])
         held = int(sums.counts[k])
         counts = bank.sample_counts.copy()
-        # Views of what the recording saves before it overwrites it: enough until the next step begins.
-        bank._undo.append(
-            (plan.classes, plan.slots, self.old, self.old_weight, bank.confidences[k, slot : slot + 1].copy(), counts)
-        )
+        self.old.copy_(bank.features[k, slot])
+        self.old_weight.copy_(bank.weights[k, slot])
+        was = bank.confidences[k, slot : slot + 1].copy()
+        bank._undo.append((plan.classes, plan.slots, self.old, self.old_weight, was, counts))
         bank.confidences[k, slot] = sureness
         bank.sample_counts[k] = max(bank.sample_counts[k], slot - bank.pinned + 1)
         sums.counts = bank.counts
@@ -227,8 +235,6 @@ class Tape:
         k, flat = self.k, self.facts[1:2].to(self.k.dtype)
         k.copy_(self.facts[:1])
         entries, weights = bank.features.view(-1, d), bank.weights.view(-1)
-        self.old.copy_(entries.index_select(0, flat))
-        self.old_weight.copy_(weights.index_select(0, flat))
         entries.index_copy_(0, flat, self.x)
         weights.index_copy_(0, flat, torch.exp(self.log_y[0].index_select(0, k)))
         held, moved, replaces = self.facts[2], self.facts[3], self.facts[4]
