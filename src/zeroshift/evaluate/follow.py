@@ -53,7 +53,7 @@ def follow(method: Method, features: Array, *, every: int = EVERY) -> Iterator[S
     """Let `method` adapt to `features` in order; yield a record about every `every` rows.
 
     An online method is given slices of whole batches (`batch_size`, where it has one), so looking on never changes the
-    answer. A transductive method needs the whole set at once and gives one record. Everything is checked before the
+    answer beyond rounding. A transductive method needs the whole set at once and gives one record. Everything is checked before the
     first row is learned. Records hold NumPy arrays whatever library the features come from.
 
     >>> from zeroshift import OnlineADAPT

@@ -5,9 +5,10 @@ Kept for ever as the yardstick faster engines are measured against; it is writte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from zeroshift.adapt.engines.base import EngineBase
 from zeroshift.adapt.engines.health import Health
 from zeroshift.adapt.gaussians import Evidence, Rule, estimate, score
 from zeroshift.arrays import Array, namespace
@@ -19,10 +20,7 @@ CONVERGED = 1e-6
 """Iterations stop when no probability moved by as much as this."""
 
 
-class DirectEngine:
-    block_rows = 1024
-    """Rows converted together; each sample is still learned and predicted on its own."""
-
+class DirectEngine(EngineBase):
     def __init__(self, prototypes: Array, logit_scale: float, iterations: int, rule: Rule, evidence: Evidence) -> None:
         self._prototypes = prototypes
         self._logit_scale = logit_scale
@@ -36,19 +34,6 @@ class DirectEngine:
         """Estimate the Gaussians anew from the evidence."""
         self.gaussians = estimate(self._evidence, self._evidence.sums(), self._prototypes, self._rule)
         self._stale = False
-
-    def mark_stale(self) -> None:
-        """The evidence is about to change behind the engine's back: whatever happens, estimate anew before use."""
-        self._stale = True
-
-    def _ready(self) -> None:
-        if self._stale:
-            self.refresh()
-
-    def run(self, features: Array, batch_size: int) -> Iterator[Array]:
-        """Learn and score the rows, batch by batch."""
-        for start in range(0, features.shape[0], batch_size):
-            yield self.step(features[start : start + batch_size, :])
 
     def finish(self) -> None:
         """Nothing is ever left for later."""

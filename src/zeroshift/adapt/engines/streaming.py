@@ -7,12 +7,13 @@ larger than the dimension an insertion costs a few products with the class means
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from zeroshift.adapt.bank import HELD, KnowledgeBank, Plan
+from zeroshift.adapt.engines.base import EngineBase
 from zeroshift.adapt.engines.changes import Change
 from zeroshift.adapt.engines.dual import DualPrecision
 from zeroshift.adapt.engines.fixed import FixedPrecision
@@ -57,10 +58,7 @@ class Precision(Protocol):
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None: ...
 
 
-class StreamingEngine:
-    block_rows = 1024
-    """Rows converted together; each sample is still learned and predicted on its own."""
-
+class StreamingEngine(EngineBase):
     def __init__(self, prototypes: Array, logit_scale: float, rule: Rule, evidence: KnowledgeBank) -> None:
         self._prototypes = prototypes
         self._logit_scale = logit_scale
@@ -111,19 +109,6 @@ class StreamingEngine:
         self._bank.undo()
         self._stale = True
         self.refresh()
-
-    def mark_stale(self) -> None:
-        """The bank is about to change behind the engine's back: whatever happens, derive everything anew before use."""
-        self._stale = True
-
-    def _ready(self) -> None:
-        if self._stale:
-            self.refresh()
-
-    def run(self, features: Array, batch_size: int) -> Iterator[Array]:
-        """Learn and score the rows, batch by batch."""
-        for start in range(0, features.shape[0], batch_size):
-            yield self.step(features[start : start + batch_size, :])
 
     def step(self, features: Array) -> Array:
         """Algorithm 1 for one sample, or for one batch: offer, update, score (n, K)."""
