@@ -53,8 +53,8 @@ def follow(method: Method, features: Array, *, every: int = EVERY) -> Iterator[S
     """Let `method` adapt to `features` in order; yield a record about every `every` rows.
 
     An online method is given slices of whole batches (`batch_size`, where it has one), so looking on never changes the
-    answer beyond rounding. A transductive method needs the whole set at once and gives one record. Everything is checked before the
-    first row is learned. Records hold NumPy arrays whatever library the features come from.
+    answer beyond rounding. A transductive method needs the whole set at once and gives one record. Everything is
+    checked before the first row is learned. Records hold NumPy arrays whatever library the features come from.
 
     >>> from zeroshift import OnlineADAPT
     >>> adapter = OnlineADAPT(np.eye(2), logit_scale=10.0)
