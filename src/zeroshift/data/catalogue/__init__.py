@@ -1,0 +1,14 @@
+"""The data sets ADAPT is measured on, read from a user's disk; nothing is downloaded.
+
+>>> from zeroshift.data import catalogue
+>>> [info.id for info in catalogue.list()][:3]
+['imagenet', 'imagenet_a', 'imagenet_r']
+>>> catalogue.get("pets").title
+'Oxford-IIIT Pets'
+"""
+
+from zeroshift.data.catalogue.checking import DataSetStatus, check
+from zeroshift.data.catalogue.data_sets import DataSetInfo
+from zeroshift.data.catalogue.loading import CountWarning, get, list, load
+
+__all__ = ["CountWarning", "DataSetInfo", "DataSetStatus", "check", "get", "list", "load"]

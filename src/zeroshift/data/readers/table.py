@@ -1,0 +1,170 @@
+"""A table of image files, CSV or parquet: a column of paths and, where known, one of labels."""
+
+from __future__ import annotations
+
+import csv
+import os
+import posixpath
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from zeroshift.data.image_set import ImageSet
+from zeroshift.data.images import ImageFiles
+from zeroshift.data.readers.labelling import class_indices
+from zeroshift.data.readers.walking import absent_files
+from zeroshift.suggest import did_you_mean
+
+__all__ = ["LABEL_COLUMN", "PATH_COLUMNS", "TABLE_SUFFIXES", "read_table"]
+
+PATH_COLUMNS = ("path", "file", "image", "filename")
+"""What the column of paths may be called; the first of these that is there."""
+LABEL_COLUMN = "label"
+TABLE_SUFFIXES = (".csv", ".parquet")
+
+
+class Row(NamedTuple):
+    """One image of a table."""
+
+    place: str
+    """Where it stands, for messages."""
+    path: str
+    label: str | None
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
+    classes: Sequence[str] | None = None,
+    *,
+    upright: bool = True,
+) -> ImageSet:
+    """The images a table lists, in its order.
+
+    Parameters
+    ----------
+    path : a .csv or .parquet file with a column `path` (or `file`, `image`, `filename`) and, where known, a column
+        `label`: class names, or numbers from 0 into `classes`.
+    root : the folder the paths are relative to; by default, that of the table.
+    classes : names of the classes; by default, the different labels in their order.
+    upright : turn photographs as their EXIF orientation says.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as top:
+    ...     open(os.path.join(top, "a.jpg"), "w").close()
+    ...     with open(os.path.join(top, "pets.csv"), "w") as handle:
+    ...         _ = handle.write("file,label\\na.jpg,dog\\n")
+    ...     pets = read_table(os.path.join(top, "pets.csv"), classes=("cat", "dog"))
+    >>> pets.labels.tolist()
+    [1]
+    """
+    table = Path(path)
+    rows = _rows(table)
+    folder = table.parent if root is None else Path(root)
+    names = [_relative(row, folder) for row in rows]
+    if absent := absent_files(folder, names):
+        first = rows[names.index(absent[0])]
+        raise FileNotFoundError(
+            f"{first.place}: no file {first.path} in {folder}; {len(absent)} of {len(rows)} listed files are missing. "
+            "Fix: pass root=, the folder the paths are relative to, or restore the files."
+        )
+    labels = None
+    if rows[0].label is not None:
+        written = [row.label or "" for row in rows]
+        fix = "mend the label, or the list of classes"
+        classes, labels = class_indices(written, classes, lambda i: rows[i].place, fix)
+    return ImageSet(
+        name=table.stem,
+        images=ImageFiles(folder, tuple(names), upright),
+        class_names=None if classes is None else tuple(classes),
+        labels=labels,
+        provenance={"source": "table", "images": len(names), "upright": upright},
+    )
+
+
+def _relative(row: Row, folder: Path) -> str:
+    """The row's path relative to `folder`; an absolute one would not mean the same on another machine."""
+    given = row.path
+    if os.path.isabs(given):
+        inside = os.path.relpath(given, os.path.abspath(folder))
+        if inside.startswith(os.pardir):
+            raise ValueError(
+                f"{row.place}: {given} is not below {folder}. Fix: pass root=, a folder all paths lie below, or write "
+                "them relative to the table."
+            )
+        given = inside
+    return posixpath.normpath(given.replace(os.sep, "/"))
+
+
+def _rows(table: Path) -> list[Row]:
+    suffix = table.suffix.lower()
+    if suffix not in TABLE_SUFFIXES:
+        raise ValueError(f"a table of images is a .csv or .parquet file; got {str(table)!r}. Fix: save it as .csv.")
+    if not table.is_file():
+        raise FileNotFoundError(f"no table at {table}. Fix: check the path.")
+    header, cells = _read_csv(table) if suffix == ".csv" else _read_parquet(table)
+    names = [column.strip().lower() for column in header]
+    path_column = next((names.index(name) for name in PATH_COLUMNS if name in names), None)
+    if path_column is None:
+        guess = next(filter(None, (did_you_mean(name, PATH_COLUMNS) for name in names)), "")
+        raise ValueError(
+            f"{table}, line 1: no column of paths; it must be called {', '.join(PATH_COLUMNS)}; got "
+            f"{', '.join(map(repr, header)) or 'none'}. {guess}Fix: rename the column, or add a first line with names."
+        )
+    label_column = names.index(LABEL_COLUMN) if LABEL_COLUMN in names else None
+    rows = []
+    for place, values in cells:
+        label = None if label_column is None else values[label_column].strip()
+        row = Row(place, values[path_column].strip(), label)
+        if not row.path:
+            raise ValueError(f"{place}: the path is empty. Fix: fill it in, or delete the line.")
+        if label == "":
+            raise ValueError(
+                f"{place}: the label is empty. Fix: fill it in, delete the line, or leave the column out altogether."
+            )
+        rows.append(row)
+    if not rows:
+        raise ValueError(f"{table} lists no images. Fix: add a line for each, below the names of the columns.")
+    return rows
+
+
+Cells = list[tuple[str, list[str]]]
+"""Where each row stands, and what is in it."""
+
+
+def _read_csv(table: Path) -> tuple[list[str], Cells]:
+    cells: Cells = []
+    try:
+        with open(table, encoding="utf-8-sig", newline="") as handle:
+            reader = csv.reader(handle)
+            header = next(reader, [])
+            for values in filter(None, reader):
+                place = f"{table}, line {reader.line_num}"
+                if len(values) != len(header):
+                    raise ValueError(
+                        f"{place}: {len(values)} values for {len(header)} columns. Fix: put values that hold commas in "
+                        "quotation marks."
+                    )
+                cells.append((place, values))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{table} is not UTF-8 text ({error}). Fix: save it as CSV UTF-8.") from error
+    except csv.Error as error:
+        raise ValueError(f"{table}, line {reader.line_num}: {error}. Fix: save it as CSV UTF-8.") from error
+    return header, cells
+
+
+def _read_parquet(table: Path) -> tuple[list[str], Cells]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ImportError(
+            f"{table} needs pyarrow, which is not installed. Fix: pip install 'zeroshift[parquet]', or save it as .csv."
+        ) from error
+    try:
+        read = pq.read_table(table)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{table} is not a readable parquet file ({error}). Fix: write it again.") from error
+    columns = [["" if value is None else str(value) for value in column.to_pylist()] for column in read.columns]
+    rows = zip(*columns, strict=True)
+    return list(read.column_names), [(f"{table}, row {number}", list(row)) for number, row in enumerate(rows)]

@@ -1,0 +1,317 @@
+"""Bytes to pictures, with every trap a folder of images may hold; and the two sources they are read through."""
+
+import io
+import os
+import pickle
+import struct
+import sys
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+
+pytest.importorskip("PIL")
+from PIL import Image, ImageFile
+
+from zeroshift.data.images import ImageArrays, ImageError, ImageFiles, decode
+
+NOISE = np.random.default_rng(0).integers(0, 256, size=(24, 36, 3), dtype=np.uint8)
+
+
+def encoded(image, kind, **options) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def pixels(decoded) -> np.ndarray:
+    assert decoded.image.mode == "RGB"
+    return np.asarray(decoded.image)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "PPM", "WEBP"])
+def test_plain_pictures_come_back_bit_for_bit_and_without_a_word(kind):
+    options = {"lossless": True} if kind == "WEBP" else {}
+    decoded = decode(encoded(Image.fromarray(NOISE), kind, **options), "a")
+    np.testing.assert_array_equal(pixels(decoded), NOISE)
+    assert decoded.note is None
+
+
+def test_jpeg_is_read_as_pillow_reads_it():
+    data = encoded(Image.fromarray(NOISE), "JPEG")
+    np.testing.assert_array_equal(pixels(decode(data, "a")), np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", r"^x\.jpg: is empty \(0 bytes\)\. Fix: copy or download it again, or delete it\.$"),
+        (b"<html>404</html>", r"^x\.jpg: is not an image \(it looks like a web page or text\)\. Fix: .*JPEG"),
+        (b"\x00\x01zeros", r"^x\.jpg: is not an image \(it starts with b'\\x00\\x01zeros'\)"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n", "is not an image"),
+    ],
+)
+def test_what_is_no_image_is_refused(data, message):
+    with pytest.raises(ImageError, match=message):
+        decode(data, "x.jpg")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("padding_elsewhere", [False, True])
+def test_truncated_files_are_refused_not_padded(kind, kept, padding_elsewhere, monkeypatch):
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", padding_elsewhere)
+    data = encoded(Image.fromarray(NOISE), kind)
+    with pytest.raises(ImageError, match=r"^a: is truncated or damaged \(.+\)\. Fix: copy or download it again"):
+        decode(data[: int(kept * len(data))], "a")
+    assert padding_elsewhere == ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+def test_a_decompression_bomb_is_refused_and_a_merely_large_picture_is_told(monkeypatch):
+    data = encoded(Image.fromarray(NOISE), "PNG")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(
+        ImageError, match=r"^a: is too large to be opened safely .*864 pixels.* Fix: shrink it first\.$"
+    ):
+        decode(data, "a")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 600)
+    assert "864 pixels" in decode(data, "a").note
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
+def test_the_first_frame_of_an_animation_is_used_and_told(kind):
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "green", "blue")]
+    options = {"lossless": True} if kind == "WEBP" else {}
+    data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options)
+    decoded = decode(data, "a")
+    assert (pixels(decoded) == [255, 0, 0]).all()
+    assert decoded.note == "animated, 3 frames: the first is used"
+
+
+def test_the_first_page_of_a_tiff_is_used_and_told():
+    pages = [Image.new("RGB", (8, 8), colour) for colour in ("red", "green")]
+    decoded = decode(encoded(pages[0], "TIFF", save_all=True, append_images=pages[1:]), "a")
+    assert (pixels(decoded) == [255, 0, 0]).all()
+    assert decoded.note == "2 pages: the first is used"
+
+
+def test_the_second_eye_of_a_stereo_photograph_is_not_worth_a_word():
+    eyes = [Image.new("RGB", (8, 8), colour) for colour in ("red", "green")]
+    decoded = decode(encoded(eyes[0], "MPO", save_all=True, append_images=eyes[1:]), "a")
+    assert (pixels(decoded) == [254, 0, 0]).all()
+    assert decoded.note is None
+
+
+def test_cmyk_is_converted_and_told():
+    # Full cyan, no other ink: red is absorbed whole.
+    decoded = decode(encoded(Image.new("CMYK", (8, 8), (255, 0, 0, 0)), "JPEG", quality=100), "a")
+    np.testing.assert_allclose(pixels(decoded)[4, 4], [0, 255, 255], atol=3)
+    assert decoded.note == "CMYK: converted to RGB without a colour profile"
+
+
+def test_lab_is_converted_and_told():
+    decoded = decode(encoded(Image.new("LAB", (8, 8), (255, 128, 128)), "TIFF"), "a")
+    np.testing.assert_allclose(pixels(decoded)[0, 0], [255, 255, 255], atol=2)
+    assert decoded.note.startswith("LAB: converted")
+
+
+def test_grey_of_16_bits_is_scaled_not_clipped():
+    grey = np.array([[0, 128, 129, 257], [25700, 32768, 65278, 65535]], np.uint16)
+    decoded = decode(encoded(Image.fromarray(grey), "PNG"), "a")
+    # 65535 = 255 * 257, so v / 257 rounded: worked out by hand.
+    np.testing.assert_array_equal(pixels(decoded)[..., 0], [[0, 0, 1, 1], [100, 128, 254, 255]])
+    assert decoded.note == "more than 8 bits of grey: scaled to 8"
+
+
+def test_grey_of_16_bits_in_a_pgm_is_scaled():
+    data = b"P5 2 1 65535\n" + struct.pack(">HH", 257 * 7, 65535)
+    np.testing.assert_array_equal(pixels(decode(data, "a"))[0, :, 0], [7, 255])
+
+
+def tiff(values: np.ndarray, sample_format: int) -> bytes:
+    """A minimal TIFF of one strip, grey; sample format 1 unsigned, 2 signed, 3 floating point."""
+    rows, columns = values.shape
+    bits = 8 * values.dtype.itemsize
+    body = values.tobytes()
+    entries = [(256, columns), (257, rows), (258, bits), (259, 1), (262, 1), (273, 8), (277, 1), (278, rows)]
+    entries += [(279, len(body)), (339, sample_format)]
+    directory = struct.pack("<H", len(entries))
+    directory += b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in entries) + struct.pack("<I", 0)
+    return b"II*\x00" + struct.pack("<I", 8 + len(body)) + body + directory
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sample_format", "values", "expected"),
+    [
+        ("<u2", 1, [0, 257, 65535], [0, 1, 255]),
+        ("<u4", 1, [0, 2**31, 2**32 - 1], [0, 128, 255]),
+        ("<i4", 2, [0, 2**30, 2**31 - 1], [0, 128, 255]),
+    ],
+)
+def test_deep_grey_is_scaled_from_the_full_range_of_its_type(dtype, sample_format, values, expected):
+    decoded = decode(tiff(np.array([values], dtype), sample_format), "a")
+    np.testing.assert_array_equal(pixels(decoded)[0, :, 0], expected)
+
+
+def test_negative_and_floating_grey_are_refused():
+    with pytest.raises(ImageError, match=r"^a: holds negative values\. Fix: shift them"):
+        decode(tiff(np.array([[-1, 2]], "<i4"), 2), "a")
+    with pytest.raises(ImageError, match=r"^a: holds floating-point values.* Fix: save it with 8 or 16 bits"):
+        decode(tiff(np.array([[0.5, 1.0]], "<f4"), 3), "a")
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA"])
+def test_other_modes_become_rgb(mode):
+    image = Image.fromarray(NOISE).convert(mode)
+    decoded = decode(encoded(image, "PNG"), "a")
+    np.testing.assert_array_equal(pixels(decoded), np.asarray(image.convert("RGB")))
+
+
+def test_transparency_is_dropped_not_blended():
+    decoded = decode(encoded(Image.new("RGBA", (2, 2), (10, 20, 30, 0)), "PNG"), "a")
+    assert (pixels(decoded) == [10, 20, 30]).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_applied_only_where_asked_for(orientation):
+    from PIL import ImageOps
+
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(Image.fromarray(NOISE), "PNG", exif=exif)
+    np.testing.assert_array_equal(pixels(decode(data, "a")), NOISE)
+    expected = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
+    np.testing.assert_array_equal(pixels(decode(data, "a", upright=True)), expected)
+
+
+def with_exif(block: bytes) -> bytes:
+    """A PNG with these bytes as its EXIF."""
+    data = encoded(Image.fromarray(NOISE), "PNG")
+    chunk = b"eXIf" + block
+    chunk = struct.pack(">I", len(block)) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return data[:33] + chunk + data[33:]  # 8 bytes of signature, 25 of the header chunk
+
+
+def test_broken_exif_costs_a_note_not_the_picture():
+    for block in (b"II*\x00\x08\x00\x00\x00\xff\x7f", b"garbage!", b"II*\x00\xff\xff\xff\x7f"):
+        decoded = decode(with_exif(block), "a", upright=True)
+        np.testing.assert_array_equal(pixels(decoded), NOISE)
+    assert decode(with_exif(b"garbage!"), "a", upright=True).note
+
+
+def test_warnings_of_pillow_become_the_note():
+    image = Image.fromarray(NOISE).convert("P")
+    data = encoded(image, "PNG", transparency=bytes(range(256)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "Transparency" in decode(data, "a").note
+
+
+def test_without_pillow_the_fix_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ImportError, match=r"needs pillow\. Fix: pip install 'zeroshift\[encoders\]'\."):
+        decode(b"x", "a")
+
+
+def test_an_image_error_travels_between_processes():
+    error = pickle.loads(pickle.dumps(ImageError("a.jpg", "is odd", "mend it")))
+    assert str(error) == "a.jpg: is odd. Fix: mend it."
+
+
+@pytest.fixture
+def files(tmp_path) -> ImageFiles:
+    names = ("b/1.png", "a/2.png", "c.png")
+    for shade, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (4, 4), (shade, 0, 0)).save(tmp_path / name)
+    return ImageFiles(tmp_path, names)
+
+
+def test_files_are_read_by_position(files):
+    assert len(files) == 3
+    assert [files.name(i) for i in range(3)] == ["b/1.png", "a/2.png", "c.png"]
+    assert [int(pixels(files.open(i))[0, 0, 0]) for i in range(3)] == [0, 1, 2]
+    assert files.read(2) == (files.root / "c.png").read_bytes()
+    status = os.stat(files.root / "c.png")
+    assert files.stat(2) == (status.st_size, status.st_mtime_ns)
+    np.testing.assert_array_equal(pixels(files.open_from(files.read(1), 0)), pixels(files.open(1)))
+
+
+def test_files_can_be_taken_and_sent_to_other_processes(files):
+    taken = files.take(np.array([2, 0, 2]))
+    assert taken == ImageFiles(files.root, ("c.png", "b/1.png", "c.png"))
+    assert pickle.loads(pickle.dumps(taken)) == taken
+
+
+def test_files_turn_pictures_where_asked_for(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(NOISE).save(tmp_path / "a.jpg", exif=exif)
+    assert ImageFiles(tmp_path, ("a.jpg",)).open(0).image.size == (36, 24)
+    assert ImageFiles(tmp_path, ("a.jpg",), upright=True).open(0).image.size == (24, 36)
+
+
+def test_a_file_that_vanished_or_cannot_be_read_is_an_image_error(files):
+    (files.root / "c.png").unlink()
+    (files.root / "c.png").mkdir()
+    (files.root / "a" / "2.png").unlink()
+    for action in (files.read, files.stat, files.open):
+        with pytest.raises(ImageError, match=r"^a/2\.png: is not \(or no longer\) in .* Fix: restore it"):
+            action(1)
+    with pytest.raises(ImageError, match=r"^c\.png: cannot be read \(.+\)\. Fix: check its permissions"):
+        files.read(2)
+
+
+@pytest.mark.parametrize("shape", [(5, 6, 7, 3), (5, 6, 7, 1), (5, 6, 7)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_are_read_by_position(shape, order, tmp_path):
+    array = np.random.default_rng(1).integers(0, 256, size=shape, dtype=np.uint8)
+    np.save(tmp_path / "images.npy", np.asarray(array, order=order))
+    source = ImageArrays(tmp_path / "images.npy")
+    assert len(source) == 5
+    assert source.name(3) == "images.npy[3]"
+    assert source.stat(3) is None
+    assert source.read(3) == array[3].tobytes()
+    expected = np.broadcast_to(array[3] if array.ndim == 4 else array[3][..., None], (6, 7, 3))
+    np.testing.assert_array_equal(pixels(source.open(3)), expected)
+    taken = pickle.loads(pickle.dumps(source.take([4, 3]).take([1])))
+    assert (len(taken), taken.name(0), taken.read(0)) == (1, "images.npy[3]", array[3].tobytes())
+    assert repr(taken).endswith("1 of 5 images)")
+
+
+def test_a_source_of_arrays_is_small_to_send(tmp_path):
+    np.save(tmp_path / "images.npy", np.zeros((4, 200, 200, 3), np.uint8))
+    assert len(pickle.dumps(ImageArrays(tmp_path / "images.npy"))) < 1000
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((2, 4, 4, 3)), r"type float64; images must be uint8\. Fix: np\.save\(\(255 \* images\)"),
+        (np.zeros((8, 8, 3), np.uint8), r"single image\. Fix: np\.save\(images\[None\]\)"),
+        (np.zeros((2, 3, 8, 8), np.uint8), r"channels must come last\. Fix: .*transpose\(0, 2, 3, 1\)"),
+        (np.zeros((2, 8, 8, 4), np.uint8), r"shape \(2, 8, 8, 4\).* Fix: bring them to \(N, H, W, 3\)"),
+        (np.zeros(8, np.uint8), r"shape \(8,\)"),
+        (np.zeros((2, 0, 8), np.uint8), "have no pixels"),
+        (np.array([{}]), r"not a readable \.npy file of numbers"),
+    ],
+)
+def test_arrays_that_hold_no_images_are_refused(array, message, tmp_path):
+    np.save(tmp_path / "x.npy", array, allow_pickle=True)
+    with pytest.raises(ImageError, match=rf"^x\.npy: .*{message}"):
+        ImageArrays(tmp_path / "x.npy")
+
+
+def test_files_that_hold_no_array_are_refused(tmp_path):
+    with pytest.raises(ImageError, match=r"^x\.npy: is not in .*Fix: check the path\.$"):
+        ImageArrays(tmp_path / "x.npy")
+    for content in (b"", b"text"):
+        (tmp_path / "x.npy").write_bytes(content)
+        with pytest.raises(ImageError, match=r"^x\.npy: is not a readable \.npy file"):
+            ImageArrays(tmp_path / "x.npy")
+    np.savez(tmp_path / "x.npz", a=np.zeros(3))
+    with pytest.raises(ImageError, match=r"^x\.npz: is an \.npz archive"):
+        ImageArrays(tmp_path / "x.npz")
+    with pytest.raises(ImageError, match=r"cannot be read"):
+        ImageArrays(tmp_path)

@@ -1,0 +1,267 @@
+"""Folders, tables and arrays of a user's own."""
+
+import builtins
+import csv
+import os
+
+import numpy as np
+import pytest
+
+from zeroshift.data.readers import open_images, read_array, read_folder, read_table
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Make empty files below a folder; readers look at names alone."""
+
+    def tree(*names):
+        for name in names:
+            path = tmp_path / "top" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        return tmp_path / "top"
+
+    return tree
+
+
+def test_sub_folders_are_the_classes(tree):
+    images = read_folder(
+        tree("dog/2.PNG", "dog/10.jpg", "cat/x/1.JPEG", "a-cat/1.gif", "cat/notes.txt", ".git/1.jpg", "x.md")
+    )
+    assert images.class_names == ("a-cat", "cat", "dog")
+    assert images.images.names == ("a-cat/1.gif", "cat/x/1.JPEG", "dog/10.jpg", "dog/2.PNG")
+    assert images.labels.tolist() == [0, 1, 2, 2]
+    assert images.provenance == {"source": "folder", "images": 4, "ignored_files": 2, "upright": True}
+    assert (images.name, images.images.upright) == ("top", True)
+
+
+@pytest.mark.parametrize("names", [("1.jpg", "2.jpg"), ("1.jpg", "a/1.jpg", "b/1.jpg"), ("a/1.jpg", "a/b/1.jpg")])
+def test_other_folders_have_no_labels(tree, names):
+    images = read_folder(tree(*names), upright=False)
+    assert (images.images.names, images.labels, images.class_names) == (names, None, None)
+    assert not images.images.upright
+
+
+def test_the_rule_can_be_overridden(tree):
+    top = tree("a/1.jpg", "b/1.jpg")
+    assert read_folder(top, labelled=False).labels is None
+    assert read_folder(top / "a", ["x", "y"]).class_names == ("x", "y")
+    tree("a/c/2.jpg")
+    assert read_folder(top, labelled=True).labels.tolist() == [0, 0, 1]
+    single = tree("a/1.jpg")
+    assert read_folder(single, labelled=True).class_names == ("a", "b")
+
+
+def test_labelled_needs_every_image_in_a_sub_folder(tree):
+    with pytest.raises(ValueError, match=r"labelled=True needs one sub-folder a class, but z\.jpg in .* Fix: move it"):
+        read_folder(tree("a/1.jpg", "b/1.jpg", "z.jpg"), labelled=True)
+
+
+def test_classes_given_number_the_folders(tree):
+    top = tree("dog/1.jpg", "cat/1.jpg")
+    images = read_folder(top, ["wolf", "dog", "cat"])
+    assert (images.class_names, images.labels.tolist()) == (("wolf", "dog", "cat"), [2, 1])
+    assert images.empty_classes == ("wolf",)
+    message = (
+        r"cat/1\.jpg in .*: the label 'cat' is none of the 2 classes \('cats', 'dog'\)\. Did you mean 'cats'\? Fix: "
+    )
+    with pytest.raises(ValueError, match=message + r"rename the sub-folder, or pass labelled=False"):
+        read_folder(top, ["cats", "dog"])
+
+
+def test_folders_named_by_number_count_the_classes(tree):
+    top = tree("0/1.jpg", "1/1.jpg", "10/1.jpg")
+    assert read_folder(top).class_names == ("0", "1", "10")
+    with pytest.raises(ValueError, match=r"the label is 10, but the 3 classes are numbered 0 to 2\. Fix"):
+        read_folder(top, ["a", "b", "c"])
+
+
+def test_a_folder_without_images_is_refused(tree):
+    with pytest.raises(ValueError, match=r"no image lies in .*; 2 other files are there\. Fix: .*\.bmp, .*\.webp\.$"):
+        read_folder(tree("a.txt", "b/c.zip", ".hidden.jpg"))
+
+
+def test_paths_that_are_no_folders_are_refused(tree, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no folder at .*nowhere\. Fix: check the path\."):
+        read_folder(tmp_path / "nowhere")
+    with pytest.raises(NotADirectoryError, match=r"1\.jpg is a file, not a folder\. Fix: name the folder"):
+        read_folder(tree("1.jpg") / "1.jpg")
+
+
+def test_a_folder_that_cannot_be_read_is_told(tree, monkeypatch):
+    top = tree("a/1.jpg", "b/1.jpg")
+    scandir = os.scandir
+
+    def refusing(path):
+        if str(path).endswith("b"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(OSError, match=r"b cannot be read \(Permission denied\)\. Fix: check its permissions\."):
+        read_folder(top)
+
+
+def test_links_are_followed_but_not_in_circles(tree):
+    top = tree("a/1.jpg", "b/1.jpg", "b/2.txt")
+    try:
+        (top / "b" / "up").symlink_to(top, target_is_directory=True)
+        (top / "c").symlink_to(top / "a", target_is_directory=True)
+        (top / "b" / "self.jpg").symlink_to(top / "b" / "self.jpg")
+        (top / "b" / "broken.jpg").symlink_to(top / "nowhere")
+    except OSError:
+        pytest.skip("this file system has no links")
+    assert read_folder(top).images.names == ("a/1.jpg", "b/1.jpg", "c/1.jpg")
+
+
+@pytest.fixture
+def table(tree, tmp_path):
+    """Write a CSV file, or a parquet file of the same content, beside a folder with images."""
+    tree("cat/1.jpg", "dog/1.jpg", "dog/2.jpg")
+
+    def table(text, kind="csv"):
+        path = tmp_path / f"list.{kind}"
+        if kind == "csv":
+            path.write_text(text, encoding="utf-8")
+        else:
+            pa = pytest.importorskip("pyarrow")
+            import pyarrow.parquet as pq
+
+            header, *rows = csv.reader(text.splitlines())
+            columns = {name: [row[i] or None for row in rows] for i, name in enumerate(header)}
+            pq.write_table(pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()}), path)
+        return path
+
+    return table
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("column", ["path", "file", "image", "Filename"])
+def test_a_table_lists_images_in_its_order(table, kind, column):
+    images = read_table(table(f"x,{column},label\n1,top/dog/2.jpg,dog\n2,top/cat/1.jpg,cat\n", kind))
+    assert images.images.names == ("top/dog/2.jpg", "top/cat/1.jpg")
+    assert (images.class_names, images.labels.tolist(), images.name) == (("cat", "dog"), [1, 0], "list")
+    assert images.provenance == {"source": "table", "images": 2, "upright": True}
+
+
+def test_a_table_needs_no_labels_and_may_have_another_root(table, tmp_path):
+    path = table("\ufefffile\ndog/2.jpg\n\n./dog/../cat/1.jpg\n")
+    images = read_table(path, root=tmp_path / "top", classes=["cat", "dog"], upright=False)
+    assert (images.images.names, images.labels, images.class_names) == (
+        ("dog/2.jpg", "cat/1.jpg"),
+        None,
+        ("cat", "dog"),
+    )
+    assert not images.images.upright
+
+
+def test_absolute_paths_are_made_relative_or_refused(table, tmp_path):
+    path = table(f"file\n{tmp_path / 'top' / 'dog' / '2.jpg'}\n")
+    assert read_table(path).images.names == ("top/dog/2.jpg",)
+    with pytest.raises(ValueError, match=r"line 2: .*2\.jpg is not below .*cat\. Fix: pass root="):
+        read_table(path, root=tmp_path / "top" / "cat")
+
+
+def test_numbers_are_looked_up_in_the_classes(table):
+    text = "file,label\ntop/dog/2.jpg,1\ntop/cat/1.jpg,00\n"
+    assert read_table(table(text), classes=["cat", "dog"]).labels.tolist() == [1, 0]
+    assert read_table(table(text), classes=["1", "00", "2"]).labels.tolist() == [0, 1]
+    with pytest.raises(ValueError, match=r"line 2: the label '1' is a number, as are all.* Fix: pass classes="):
+        read_table(table(text))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("paths,label\na,b\n", r"line 1: no column of paths.*got 'paths', 'label'\. Did you mean 'path'\? Fix"),
+        ("file,label\ntop/dog/1.jpg,dog\n,cat\n", r"(line 3|row 1): the path is empty\. Fix: fill it in"),
+        ("file,label\ntop/dog/1.jpg,dog\ntop/cat/1.jpg,\n", r"(line 3|row 1): the label is empty\. Fix"),
+        ("file,label\ntop/dog/1.jpg,dgo\n", r"(line 2|row 0): the label 'dgo' is none of.*Did you mean 'dog'\?.*Fix"),
+        ("file,label\ntop/dog/1.jpg,2\n", r"(line 2|row 0): the label is 2, but the 2 classes are numbered 0 to 1"),
+        ("file,label\ntop/dog/1.jpg,-1\n", r"the label is -1"),
+        (
+            "file\ntop/dog/1.jpg\ntop/x.jpg\ny/z.jpg\n",
+            r"(line 3|row 1): no file top/x\.jpg.*2 of 3 listed.*Fix: pass root=",
+        ),
+        ("file,label\n", r"lists no images\. Fix"),
+    ],
+)
+def test_tables_with_faults_are_refused_with_file_and_line(table, text, message, kind):
+    with pytest.raises((ValueError, FileNotFoundError), match=rf"list\.{kind}.*{message}"):
+        read_table(table(text, kind), classes=["cat", "dog"])
+
+
+def test_files_that_are_no_tables_are_refused(table, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"line 3: 3 values for 2 columns\. Fix: put values that hold commas in quot"):
+        read_table(table("file,label\ntop/dog/1.jpg,dog\na,b,c\n"))
+    with pytest.raises(FileNotFoundError, match=r"no table at .*x\.csv"):
+        read_table(tmp_path / "x.csv")
+    with pytest.raises(ValueError, match=r"a \.csv or \.parquet file; got .*x\.txt"):
+        read_table(tmp_path / "x.txt")
+    (tmp_path / "x.csv").write_bytes(b"file\n\xff\xfe\n")
+    with pytest.raises(ValueError, match=r"x\.csv is not UTF-8 text .*Fix"):
+        read_table(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_text("")
+    with pytest.raises(ValueError, match="got none"):
+        read_table(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_text('file\n"' + "a" * 200_000)
+    with pytest.raises(ValueError, match=r"x\.csv, line 2: field larger than"):
+        read_table(tmp_path / "x.csv")
+    (tmp_path / "x.parquet").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"x\.parquet is not a readable parquet file .*Fix"):
+        read_table(tmp_path / "x.parquet")
+    original = builtins.__import__
+
+    def without_pyarrow(name, *rest):
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return original(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
+    with pytest.raises(ImportError, match=r"needs pyarrow.* Fix: pip install 'zeroshift\[parquet\]'"):
+        read_table(tmp_path / "x.parquet")
+
+
+def test_an_array_with_labels(tmp_path):
+    np.save(tmp_path / "digits.npy", np.zeros((3, 8, 8), np.uint8))
+    np.save(tmp_path / "labels.npy", np.array([1, 0, 1]))
+    images = read_array(tmp_path / "digits.npy", tmp_path / "labels.npy", ["zero", "one"])
+    assert (images.name, images.labels.tolist(), images.images.name(2)) == ("digits", [1, 0, 1], "digits.npy[2]")
+    assert images.provenance == {"source": "array", "images": 3}
+    assert read_array(str(tmp_path / "digits.npy")).labels is None
+    with pytest.raises(FileNotFoundError, match=r"no file of labels at .*x\.npy\. Fix"):
+        read_array(tmp_path / "digits.npy", tmp_path / "x.npy", ["a"])
+    (tmp_path / "x.npy").write_bytes(b"?")
+    with pytest.raises(ValueError, match=r"not a readable \.npy file of labels .*Fix"):
+        read_array(tmp_path / "digits.npy", tmp_path / "x.npy", ["a"])
+    np.savez(tmp_path / "x.npz", a=np.zeros(3, int))
+    with pytest.raises(ValueError, match=r"is an \.npz archive, not one array\. Fix"):
+        read_array(tmp_path / "digits.npy", tmp_path / "x.npz", ["a"])
+    np.save(tmp_path / "none.npy", np.zeros((0, 8, 8), np.uint8))
+    with pytest.raises(ValueError, match=r"holds no images \(0 rows\)"):
+        read_array(tmp_path / "none.npy")
+
+
+def test_what_lies_at_a_path_decides_how_it_is_read(table, tmp_path):
+    assert open_images(tmp_path / "top").class_names == ("cat", "dog")
+    assert open_images(tmp_path / "top", labelled=False, upright=False).labels is None
+    assert len(open_images(table("file\ndog/1.jpg\n"), root=tmp_path / "top")) == 1
+    np.save(tmp_path / "a.npy", np.zeros((2, 8, 8), np.uint8))
+    assert open_images(str(tmp_path / "a.npy"), ["x", "y"], labels=[0, 1]).labels.tolist() == [0, 1]
+
+
+def test_what_cannot_be_read_is_refused_at_the_door(table, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nothing lies at .*Fix: check the path\."):
+        open_images(tmp_path / "nowhere.csv")
+    with pytest.raises(ValueError, match=r"got the file .*1\.jpg\. Fix: name the folder the images lie in\."):
+        open_images(tmp_path / "top" / "cat" / "1.jpg")
+    with pytest.raises(ValueError, match=r"^labels does not go with a folder, which .* Fix: leave labels out\.$"):
+        open_images(tmp_path / "top", labels=[0])
+    with pytest.raises(ValueError, match=r"^root does not go with a folder"):
+        open_images(tmp_path / "top", root=tmp_path)
+    with pytest.raises(ValueError, match=r"^labelled does not go with a table"):
+        open_images(table("file\n"), labelled=True)
+    np.save(tmp_path / "a.npy", np.zeros((2, 8, 8), np.uint8))
+    with pytest.raises(ValueError, match=r"^root does not go with an array"):
+        open_images(tmp_path / "a.npy", root=tmp_path)
