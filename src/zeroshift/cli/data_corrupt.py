@@ -1,0 +1,85 @@
+"""`zeroshift data corrupt`: corrupted copies of images, as ImageNet-C has them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zeroshift.cli.console import console, print_json, print_warning
+
+__all__ = ["corrupt"]
+
+ALL = "all"
+
+
+def corrupt(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder of images, or one image.")],
+    kind: Annotated[str, typer.Option("--kind", "-k", help="One of the fifteen, or all.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder to write <kind>/<severity>/... to.", show_default=False)
+    ],
+    severity: Annotated[str, typer.Option("--severity", "-s", help="1 to 5, a range such as 1-3, or all.")] = "5",
+    seed: Annotated[int, typer.Option(help="Another seed, other noise.")] = 0,
+    workers: Annotated[int, typer.Option(help="Processes that share the work; 0 for none but this.")] = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first unusable image.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Make copies anew that exist.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")] = False,
+) -> None:
+    """Write corrupted copies of images as PNG, laid out as ImageNet-C: OUT/<kind>/<severity>/<path of the image>.
+
+    Strengths are made for images of 224 x 224 pixels and not scaled to others. Frost is drawn, not photographed. Copies
+    that exist are kept, so the same command goes on where it was stopped.
+
+    For example: zeroshift data corrupt photos --kind fog --severity 1-5 --out photos-c
+    """
+    from zeroshift.cli.progress import progress_bar
+    from zeroshift.data.corruptions import KINDS, Corruption
+    from zeroshift.data.corruptions.files import corrupt_files
+
+    kinds = KINDS if kind == ALL else (kind,)
+    corruptions = [Corruption(name, level, seed) for name in kinds for level in _severities(severity)]
+    copies = corrupt_files(
+        source,
+        out,
+        corruptions,
+        workers=workers,
+        force=force,
+        strict=strict,
+        progress=lambda total: progress_bar("corrupting", total, quiet=quiet),
+    )
+    for failure in copies.failures:
+        print_warning(f"left out: {failure.why}")
+    if json:
+        print_json(
+            {
+                "out": str(out),
+                "corruptions": [corruption.describe() for corruption in corruptions],
+                "images": copies.n_images,
+                "written": copies.written,
+                "present": copies.present,
+                "failed": [{"name": failure.name, "why": failure.why} for failure in copies.failures],
+            }
+        )
+    elif not quiet:
+        left_out = f", images left out: {len(copies.failures)}" if copies.failures else ""
+        console().print(
+            f"{copies.written} copies written, {copies.present} were there{left_out}; see {out}", soft_wrap=True
+        )
+    if copies.failures and not copies.written + copies.present:
+        raise typer.Exit(1)
+
+
+def _severities(text: str) -> list[int]:
+    """ "3", "1-5" or "all" as a list."""
+    from zeroshift.data.corruptions import SEVERITIES
+
+    if text == ALL:
+        return list(SEVERITIES)
+    match = re.fullmatch(r"([1-5])(?:-([1-5]))?", text)
+    if match is None or int(match[2] or match[1]) < int(match[1]):
+        raise ValueError(f"--severity must be 1 to 5, a range such as 1-3, or all; got {text!r}. Fix: --severity 5.")
+    return list(range(int(match[1]), int(match[2] or match[1]) + 1))

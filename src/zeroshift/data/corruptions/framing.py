@@ -1,0 +1,51 @@
+"""Photographs brought to the size the corruptions were made for, as ImageNet-C brought ImageNet's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from zeroshift.data.corruptions.corruption import Corruption
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["FramedCorruption"]
+
+SHORTER, SIDE = 256, 224
+"""Pixels: the shorter side is scaled to the first, and the centre cut out to the second."""
+
+
+@dataclass(frozen=True)
+class FramedCorruption:
+    """A corruption of photographs of any size: scaled and cut as ImageNet-C's were, then corrupted.
+
+    Severities are in pixels of a 224 x 224 image, so that the same blur would hardly show on a photograph of twelve
+    million. Pictures of that size or smaller are corrupted as they are.
+
+    >>> from PIL import Image
+    >>> framed = FramedCorruption(Corruption("contrast", severity=3))
+    >>> framed(Image.new("RGB", (640, 480)), b"a").size, framed(Image.new("RGB", (32, 32)), b"a").size
+    ((224, 224), (32, 32))
+    """
+
+    corruption: Corruption
+
+    def __call__(self, image: Image, key: bytes) -> Image:
+        return self.corruption(framed(image), key)
+
+    def describe(self) -> dict[str, Any]:
+        return {**self.corruption.describe(), "shorter_side": SHORTER, "side": SIDE}
+
+
+def framed(image: Image) -> Image:
+    """The centre of the picture, 224 x 224; the picture itself where it is not larger."""
+    from PIL.Image import Resampling
+
+    width, height = image.size
+    if min(width, height) <= SIDE:
+        return image
+    scale = SHORTER / min(width, height)
+    scaled = image.resize((round(width * scale), round(height * scale)), Resampling.BILINEAR)
+    left, top = (scaled.width - SIDE) // 2, (scaled.height - SIDE) // 2
+    return scaled.crop((left, top, left + SIDE, top + SIDE))

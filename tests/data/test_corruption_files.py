@@ -1,0 +1,206 @@
+"""Corrupted copies of image files: where they go, what is kept, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import zeroshift
+from corrupting import pictures
+from zeroshift.data.corruptions import Corruption, corrupt
+from zeroshift.data.corruptions.files import corrupt_files
+from zeroshift.data.corruptions.workers import each
+
+FOG = Corruption("fog", 3)
+CONTRAST = Corruption("contrast", 1)
+
+
+@pytest.fixture
+def source(tmp_path):
+    """Two images in two folders, and a file that is none."""
+    folder = tmp_path / "images"
+    (folder / "b" / "c").mkdir(parents=True)
+    first, second = pictures(2, side=32)
+    Image.fromarray(first).save(folder / "a.png")
+    Image.fromarray(second).save(folder / "b" / "c" / "d.v2.BMP")
+    (folder / "notes.txt").write_text("no image")
+    return folder
+
+
+def files_below(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_copies_are_laid_out_as_imagenet_c_and_are_what_corrupt_gives(source, tmp_path):
+    seen = []
+
+    class Bar:
+        def __init__(self, total):
+            seen.append(total)
+
+        def __enter__(self):
+            return lambda images, name: seen.append((images, name))
+
+        def __exit__(self, *_):
+            seen.append("end")
+
+    out = tmp_path / "out"
+    copies = corrupt_files(source, out, [FOG, CONTRAST], progress=Bar)
+    assert files_below(out) == [
+        "contrast/1/a.png",
+        "contrast/1/b/c/d.v2.png",
+        "contrast/1/corruption.json",
+        "fog/3/a.png",
+        "fog/3/b/c/d.v2.png",
+        "fog/3/corruption.json",
+    ]
+    assert (copies.n_images, copies.written, copies.present, copies.failures) == (2, 4, 0, ())
+    assert copies.folders == (out / "fog" / "3", out / "contrast" / "1")
+    assert seen == [2, (1, "a.png"), (1, "b/c/d.v2.BMP"), "end"]
+    with Image.open(source / "b" / "c" / "d.v2.BMP") as opened:
+        second = np.asarray(opened)
+    with Image.open(out / "fog" / "3" / "b" / "c" / "d.v2.png") as copy:
+        assert copy.format == "PNG"
+        np.testing.assert_array_equal(copy, corrupt(second, "fog", 3))
+    record = json.loads((out / "fog" / "3" / "corruption.json").read_text())
+    assert record == {"zeroshift": zeroshift.__version__, **FOG.describe()}
+
+
+def test_one_image_will_do(source, tmp_path):
+    copies = corrupt_files(source / "a.png", tmp_path / "out", [FOG])
+    assert copies.written == 1
+    assert files_below(tmp_path / "out") == ["fog/3/a.png", "fog/3/corruption.json"]
+
+
+def test_what_is_there_is_kept_and_what_is_missing_made(source, tmp_path):
+    out = tmp_path / "out"
+    corrupt_files(source, out, [FOG])
+    kept, lost = out / "fog" / "3" / "a.png", out / "fog" / "3" / "b" / "c" / "d.v2.png"
+    before = lost.read_bytes()
+    kept.write_bytes(b"mine")
+    lost.unlink()
+    copies = corrupt_files(source, out, [FOG, CONTRAST])
+    assert (copies.written, copies.present) == (3, 1)
+    assert kept.read_bytes() == b"mine"
+    assert lost.read_bytes() == before
+    again = corrupt_files(source, out, [FOG], force=True)
+    assert (again.written, again.present) == (2, 0)
+    with Image.open(kept) as copy:
+        assert copy.size == (32, 32)
+
+
+def test_copies_of_another_seed_never_mix(source, tmp_path):
+    out = tmp_path / "out"
+    corrupt_files(source, out, [FOG])
+    before = (out / "fog" / "3" / "a.png").read_bytes()
+    other = Corruption("fog", 3, seed=1)
+    with pytest.raises(FileExistsError, match=r"holds copies made with another seed or other constants\. Fix: name"):
+        corrupt_files(source, out, [other])
+    assert (out / "fog" / "3" / "a.png").read_bytes() == before
+    corrupt_files(source, out, [other], force=True)
+    assert (out / "fog" / "3" / "a.png").read_bytes() != before
+    assert json.loads((out / "fog" / "3" / "corruption.json").read_text())["seed"] == 1
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}"])
+def test_a_record_that_says_nothing_is_not_trusted(source, tmp_path, content):
+    corrupt_files(source, tmp_path / "out", [FOG])
+    (tmp_path / "out" / "fog" / "3" / "corruption.json").write_text(content)
+    with pytest.raises(FileExistsError, match="another seed"):
+        corrupt_files(source, tmp_path / "out", [FOG])
+
+
+def test_files_of_unknown_origin_are_not_taken_for_copies(source, tmp_path):
+    target = tmp_path / "out" / "fog" / "3"
+    target.mkdir(parents=True)
+    (target / "a.png").write_bytes(b"mine")
+    with pytest.raises(FileExistsError, match=r"a\.png exists, and no corruption\.json says what it is\. Fix: name"):
+        corrupt_files(source, tmp_path / "out", [FOG])
+    assert (target / "a.png").read_bytes() == b"mine"
+
+
+def test_images_that_cannot_be_used_are_left_out_and_told(source, tmp_path):
+    (source / "broken.jpg").write_bytes(b"<html>")
+    Image.new("RGB", (4, 4)).save(source / "tiny.png")
+    copies = corrupt_files(source, tmp_path / "out", [FOG, CONTRAST])
+    assert (copies.n_images, copies.written) == (4, 4)
+    assert [failure.name for failure in copies.failures] == ["broken.jpg", "tiny.png"]
+    assert copies.failures[0].why.startswith("broken.jpg: is not an image")
+    assert copies.failures[1].why.startswith("tiny.png: image must be at least 8 pixels high and wide; got 4 x 4")
+    with pytest.raises(ValueError, match=r"broken\.jpg: is not an image"):
+        corrupt_files(source, tmp_path / "strict", [FOG], strict=True)
+
+
+def test_workers_write_the_same_bytes(source, tmp_path):
+    noise = [Corruption("gaussian_noise", 2), FOG]
+    (source / "broken.jpg").write_bytes(b"<html>")
+    alone = corrupt_files(source, tmp_path / "alone", noise)
+    shared = corrupt_files(source, tmp_path / "shared", noise, workers=2)
+    assert (shared.written, shared.failures) == (alone.written, alone.failures)
+    assert files_below(tmp_path / "shared") == files_below(tmp_path / "alone")
+    for name in files_below(tmp_path / "alone"):
+        assert (tmp_path / "shared" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+
+
+def test_a_folder_among_the_images_is_refused(source, tmp_path):
+    for out in (source, source / "out", tmp_path / "images" / ".." / "images" / "b"):
+        with pytest.raises(ValueError, match=r"out must lie outside the images, .*Fix: name a folder beside them"):
+            corrupt_files(source, out, [FOG])
+    assert files_below(source) == ["a.png", "b/c/d.v2.BMP", "notes.txt"]
+    inside = tmp_path / "out" / "fog" / "3"
+    inside.mkdir(parents=True)
+    image = inside / "a.png"
+    Image.new("RGB", (16, 16)).save(image)
+    for images in (inside, image):
+        with pytest.raises(ValueError, match=r"lies in .*, where copies are written"):
+            corrupt_files(images, tmp_path / "out", [FOG], force=True)
+    assert image.exists()
+
+
+def test_two_images_of_one_name_are_refused(source, tmp_path):
+    (source / "a.jpg").touch()
+    with pytest.raises(ValueError, match=r"a\.jpg and a\.png would both be written as a\.png\. Fix: rename"):
+        corrupt_files(source, tmp_path / "out", [FOG])
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nothing lies at .*Fix: name a folder of images, or one image"):
+        corrupt_files(tmp_path / "none", tmp_path / "out", [FOG])
+
+
+def test_folders_that_cannot_be_made_or_written(source, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"the folder .*fog.* cannot be made .*Fix: name another folder"):
+        corrupt_files(source, tmp_path / "file", [FOG])
+    corrupt_files(source / "a.png", tmp_path / "out", [FOG])
+    (tmp_path / "out" / "fog" / "3" / "b").touch()  # a file where a folder should be
+    with pytest.raises(OSError, match=r"d\.v2\.png cannot be written .*what is written is kept"):
+        corrupt_files(source, tmp_path / "out", [FOG])
+
+
+def test_a_copy_is_whole_or_not_there(source, tmp_path, monkeypatch):
+    def half(self, path, *_):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", half)
+    with pytest.raises(OSError, match="No space left on device"):
+        corrupt_files(source, tmp_path / "out", [FOG])
+    assert files_below(tmp_path / "out") == ["fog/3/corruption.json"]
+
+
+def test_a_wrong_number_of_workers():
+    with pytest.raises(ValueError, match=r"workers must be at least 0; got -1\. Fix: 0 works in this process"):
+        list(each(abs, [1], -1))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="os._exit in a spawned worker is tried on POSIX")
+def test_a_worker_that_dies_is_told():
+    with pytest.raises(OSError, match=r"a worker process ended unexpectedly.*Fix: fewer workers"):
+        list(each(os._exit, [3], 1))

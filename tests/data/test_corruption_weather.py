@@ -1,0 +1,160 @@
+"""Snow, frost, fog and brightness against what they should be: worked out by hand or by plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from corrupting import PUBLISHED, frost_photographs, grey, pictures
+from zeroshift.data.corruptions import SEVERITIES, Corruption, corrupt
+from zeroshift.data.corruptions.crystals import Strokes, _branches, ice
+from zeroshift.data.corruptions.motion import blur_along
+from zeroshift.data.corruptions.photographs import PHOTOGRAPHS
+from zeroshift.data.corruptions.plasma import plasma
+from zeroshift.data.corruptions.zooming import clipped_zoom
+
+
+def test_snow_whitens_and_never_darkens():
+    for severity in SEVERITIES:
+        image = pictures(1)[0]
+        assert (corrupt(image, "snow", severity).astype(int) >= image - 1).all()
+
+
+@pytest.mark.parametrize("severity", SEVERITIES)
+def test_snow_is_flakes_laid_over_twice(severity):
+    mean, spread, zoom, threshold, radius, sigma, keep = PUBLISHED["snow"][severity - 1]
+    snow = Corruption("snow", severity)
+    stream = snow._stream(b"key")
+    image = pictures(1)[0]
+    flakes = clipped_zoom(stream.normal(mean, spread, size=(96, 96)), zoom)
+    flakes = np.where(flakes < threshold, 0, np.clip(flakes, 0, 1))
+    angle = stream.uniform(-135, -45)  # downwards or upwards, the trail being to one side
+    fallen = blur_along((flakes * 255).astype(np.uint8), radius=radius, sigma=sigma, angle=angle) / 255
+    unit = image / 255
+    grey = 0.299 * unit[..., 0] + 0.587 * unit[..., 1] + 0.114 * unit[..., 2]
+    whitened = keep * unit + (1 - keep) * np.maximum(unit, 1.5 * grey[..., None] + 0.5)
+    expected = 255 * np.clip(whitened + (fallen + np.rot90(fallen, 2))[..., None], 0, 1)
+    assert np.abs(snow(image, b"key") - expected).max() < 1.001
+
+
+def test_snow_whitens_grey_where_no_flake_falls():
+    # At severity 1 flakes are rare: the commonest level is keep * g + (1 - keep) * min(1.5 g + 0.5, ...) of g = 51/255.
+    snowy = corrupt(grey(51, 128), "snow", 1)
+    assert np.bincount(snowy.ravel()).argmax() == int((0.8 * 0.2 + 0.2 * (1.5 * 0.2 + 0.5)) * 255 + 1e-6)
+
+
+def test_plasma_fills_the_unit_interval_and_wraps():
+    clouds = plasma(64, 2.0, np.random.default_rng(0))
+    assert (clouds.min(), clouds.max()) == (0, 1)
+    # Opposite edges are neighbours: no step between them larger than those within.
+    within = np.abs(np.diff(clouds, axis=0)).max()
+    assert np.abs(clouds[0] - clouds[-1]).max() < 2 * within
+    smooth, hard = (np.abs(np.diff(plasma(64, decay, np.random.default_rng(1)))).mean() for decay in (3.0, 1.4))
+    assert smooth < hard / 2
+
+
+def test_plasma_is_diamond_square_point_by_point():
+    """Against loops over points, with the random heights drawn in the same order."""
+    side, decay = 8, 1.7
+    rng = np.random.default_rng(3)
+    heights, step, reach = np.zeros((side, side)), side, 100.0
+    while step >= 2:
+        half = step // 2
+        # Where new points lie in a square of the grid, and how far, (down, right), their four neighbours are.
+        diagonal = [(-half, -half), (-half, half), (half, -half), (half, half)]
+        straight = [(-half, 0), (half, 0), (0, -half), (0, half)]
+        for down, right, neighbours in [(half, half, diagonal), (0, half, straight), (half, 0, straight)]:
+            for row in range(down, side, step):
+                for column in range(right, side, step):
+                    four = [heights[(row + y) % side, (column + x) % side] for y, x in neighbours]
+                    heights[row, column] = sum(four) / 4 + reach * rng.uniform(-reach, reach)
+        step, reach = half, reach / decay
+    expected = (heights - heights.min()) / (heights.max() - heights.min())
+    np.testing.assert_allclose(plasma(side, decay, np.random.default_rng(3)), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("severity", SEVERITIES)
+def test_fog_is_clouds_before_the_image_and_keeps_its_brightest_value(severity):
+    thickness, decay = PUBLISHED["fog"][severity - 1]
+    fog = Corruption("fog", severity)
+    image = pictures(1)[0]
+    clouds = plasma(256, decay, fog._stream(b"key"))[:96, :96, None]
+    brightest = image.max() / 255
+    expected = 255 * brightest * (image / 255 + thickness * clouds) / (brightest + thickness)
+    assert np.abs(fog(image, b"key") - expected).max() < 1.001
+    # On black with one white pixel the highest cloud of the whole map shows: thickness / (1 + thickness) of white.
+    image = grey(0, 256)
+    image[0, 0] = 255
+    foggy = fog(image)
+    foggy[0, 0] = 0
+    assert foggy.max() == pytest.approx(255 * thickness / (1 + thickness), abs=1)
+
+
+def test_fog_of_a_black_image_is_black():
+    assert corrupt(grey(0), "fog", 5).max() == 0
+
+
+def test_large_images_get_clouds_of_their_size():
+    image = grey(200, 8).repeat(40, axis=1)[:, :300]
+    foggy = corrupt(image, "fog", 3)
+    assert foggy.shape == (8, 300, 3)
+    assert len(np.unique(foggy[:, 256:])) > 3
+
+
+@pytest.mark.parametrize("severity", SEVERITIES)
+def test_brightness_of_a_known_colour(severity):
+    image = grey(0, 8)
+    image[:4] = (100, 50, 25)
+    raised = 100 / 255 + severity / 10
+    colour = [int(part * raised * 255 + 1e-6) for part in (1, 0.5, 0.25)]  # hue and saturation stay
+    result = corrupt(image, "brightness", severity)
+    assert result[0, 0].tolist() == colour
+    assert set(result[4:].ravel().tolist()) == {int(severity / 10 * 255 + 1e-6)}  # black has no hue: grey
+    assert corrupt(grey(250, 8), "brightness", severity).min() == 255
+
+
+def test_ice_is_whitish_blue_and_covers_the_pane():
+    pane = ice(224, 224, np.random.default_rng(0))
+    assert 90 < pane.mean() < 190
+    assert pane.std() > 25
+    assert (np.diff(pane, axis=2) >= 0).all()
+    quarters = pane.reshape(2, 112, 2, 112, 3).mean(axis=(1, 3, 4))
+    assert quarters.min() > 0.5 * quarters.max()
+
+
+def test_branches_leave_at_60_degrees_and_from_the_stem():
+    stem = Strokes(np.array([[10.0, 20.0]]), np.array([0.0]), np.array([30.0]))
+    twigs = _branches(stem, 3.0, np.random.default_rng(0))
+    assert len(twigs.angle) == 10
+    np.testing.assert_allclose(np.abs(twigs.angle), np.pi / 3)
+    assert {-1, 1} == set(np.sign(twigs.angle))
+    np.testing.assert_allclose(twigs.start[:, 0], 10)
+    assert ((twigs.start[:, 1] >= 20) & (twigs.start[:, 1] < 50)).all()
+    # What is left of the stem bounds them: they taper.
+    assert (twigs.length <= 0.5 * (50 - twigs.start[:, 1])).all()
+
+
+def test_the_photographs_are_the_five_that_the_release_draws_from():
+    assert PHOTOGRAPHS == ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
+
+
+@pytest.mark.parametrize("severity", SEVERITIES)
+def test_frost_from_photographs_is_the_weighted_sum(tmp_path, severity):
+    photographs = frost_photographs(tmp_path)
+    image_weight, frost_weight = PUBLISHED["frost"][severity - 1]
+    expected = {int(image_weight * 100 + frost_weight * 40 * k + 1e-6) for k in range(5)}
+    frosts = [Corruption("frost", severity, seed, photographs)(grey(100, 16)) for seed in range(40)]
+    found = {int(level) for frost in frosts for level in np.unique(frost)}
+    # JPEG may move a level by one; all five photographs turn up among forty draws.
+    assert len(found) >= 5
+    assert all(min(abs(level - wanted) for wanted in expected) <= 1 for level in found)
+
+
+def test_frost_images_that_are_missing_or_too_small(tmp_path):
+    photographs = frost_photographs(tmp_path)
+    with pytest.raises(ValueError, match=r"the image has 64 x 64 pixels and frost.* only 40 x 30.*Fix: shrink"):
+        corrupt(grey(0), "frost", frost_images=photographs)
+    (photographs / PHOTOGRAPHS[2]).unlink()
+    with pytest.raises(FileNotFoundError, match=r"has no frost3\.png\. Fix: take them from"):
+        Corruption("frost", frost_images=photographs)
+    assert Corruption("fog", frost_images=photographs)(grey(50)).shape == (64, 64, 3)  # does not look at it
