@@ -1,0 +1,143 @@
+"""Description files: what is kept, what is warned of, what is refused and how."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+
+from zeroshift.encode.prompts.descriptions import check_descriptions, read_descriptions
+from zeroshift.encode.prompts.prompts import Prompts
+from zeroshift.files import FileFormatError
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "prompts"
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the published descriptions are not at {SHARED}")
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content: object) -> Path:
+        path = tmp_path / "pets.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_sentences_are_kept_to_the_character(write):
+    content = {"b_c": [" two  spaces ", "a\nline", "ä {}"], "a": ["again", "again"]}
+    read = read_descriptions(write(content))
+    assert read == content
+    assert list(read) == ["b_c", "a"]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(write):
+    assert read_descriptions(write('\ufeff{"a": ["b"]}')) == {"a": ["b"]}
+
+
+def test_blank_sentences_are_kept_and_warned_of(write):
+    path = write({"cat": ["It purrs."], "dog": ["It barks.", "", " "]})
+    with pytest.warns(UserWarning, match=r"pets.json has blank sentences, 2 of 4, the first of them 'dog'\[1\]"):
+        assert read_descriptions(path)["dog"] == ["It barks.", "", " "]
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("name", "classes", "sentences", "blank"),
+    [("dtd", 47, 2450, 9), ("eurosat", 10, 533, 3)],
+)
+def test_published_files(name, classes, sentences, blank):
+    path = SHARED / "descriptions" / f"{name}.json"
+    with pytest.warns(UserWarning, match=f"has blank sentences, {blank} of {sentences},"):
+        descriptions = read_descriptions(path)
+    assert (len(descriptions), sum(map(len, descriptions.values()))) == (classes, sentences)
+    names = json.loads((SHARED / "classnames_templates.json").read_text(encoding="utf-8"))["classnames"][name]
+    check_descriptions(descriptions, names, path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", r"pets.json is not JSON \(.*line 1 column 2.*\). Fix: "),
+        ("", r"pets.json is not JSON \(.*\). Fix: "),
+        ("[" * 100_000, r"pets.json is not JSON \(.*\). Fix: "),
+        ([["cat", "It purrs."]], "pets.json must hold a JSON object; it holds a list. Fix: "),
+        ({}, "pets.json has no classes. Fix: "),
+        ('{"cat": ["a"], "dog": ["b"], "cat": ["c"]}', "pets.json has the key 'cat' twice. Fix: "),
+        ({"cat": []}, "pets.json: 'cat' has no sentence. Fix: "),
+        ({"cat": ["", " "]}, "pets.json: 'cat' has no sentence. Fix: "),
+        ({"cat": "It purrs."}, "pets.json: 'cat' must have a list of sentences; got 'It purrs.'. Fix: "),
+        ({"cat": None}, "pets.json: 'cat' must have a list of sentences; got None. Fix: "),
+        ({"cat": {"a": 1}}, "pets.json: 'cat' must have a list of sentences; got {'a': 1}. Fix: "),
+        ({"cat": ["It purrs.", 3]}, r"pets.json: 'cat'\[1\] must be a string; got 3. Fix: "),
+    ],
+)
+def test_refused_files(write, content, message):
+    with pytest.raises(FileFormatError, match=message):
+        read_descriptions(write(content))
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file at .*none.json. Fix: check the path"):
+        read_descriptions(tmp_path / "none.json")
+    with pytest.raises(IsADirectoryError, match=r"is a folder. Fix: name the file of descriptions in it"):
+        read_descriptions(tmp_path)
+    (tmp_path / "latin.json").write_bytes('{"café": ["x"]}'.encode("latin-1"))
+    with pytest.raises(
+        FileFormatError, match=r"latin.json is not UTF-8 text \(.*\). Fix: save the descriptions as UTF-8"
+    ):
+        read_descriptions(tmp_path / "latin.json")
+
+
+@pytest.mark.parametrize(
+    ("descriptions", "error", "message"),
+    [
+        ([("cat", ["x"])], TypeError, "descriptions must be a mapping from class name to sentences; got list. Fix: "),
+        ({1: ["x"]}, TypeError, "descriptions must be keyed by class names; got the key 1. Fix: "),
+        ({"cat": "x"}, TypeError, "descriptions: 'cat' must have a list of sentences; got 'x'"),
+        ({"cat": []}, ValueError, "descriptions: 'cat' has no sentence"),
+    ],
+)
+def test_mappings_of_ones_own_are_checked_too(descriptions, error, message):
+    with pytest.raises(error, match=message):
+        Prompts.named("descriptions_ensemble", descriptions=descriptions)
+
+
+def test_what_fits_is_accepted_in_silence():
+    """A name may stand twice among the classes: ImageNet has two missiles, and they share their descriptions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_descriptions({"missile": ["a"], "kite": ["b"]}, ["missile", "kite", "missile"])
+
+
+def test_missing_classes_are_counted_and_five_are_named():
+    names = [f"class {i}" for i in range(8)]
+    with pytest.raises(
+        ValueError, match=r"x.json lacks 7 of 8 classes: 'class 1', .*'class 5', \.\.\.\. .*Fix: spell"
+    ) as caught:
+        check_descriptions({"class 0": ["x"]}, names, "x.json")
+    assert "'class 6'" not in str(caught.value)
+    with pytest.raises(ValueError, match=r"lacks 1 of 2 classes: 'quilt'. Fix: spell"):
+        check_descriptions({"cat": ["x"]}, ["cat", "quilt"])
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("american bulldog", "american_bulldog"), ("HOT DOG", "hot_dog"), ("Pug", "pug")]
+)
+def test_keys_that_differ_only_in_underscores_or_case_are_pointed_out(name, key):
+    hint = f"1 of them only by underscores or case: for {name!r}, did you mean {key!r}\\?"
+    with pytest.raises(ValueError, match=hint):
+        check_descriptions({key: ["x"], "cat": ["x"]}, ["zebra", name, "cat"])
+
+
+def test_a_misspelt_key_is_pointed_out():
+    with pytest.raises(ValueError, match=r"lacks 1 of 1 classes: 'sphinx'. Did you mean 'sphynx'\? Fix: "):
+        check_descriptions({"sphynx": ["x"], "cat": ["x"]}, ["sphinx"])
+
+
+def test_extra_classes_are_counted_in_a_warning():
+    descriptions = {"cat": ["x"], "dog": ["x"], "ant": ["x"]}
+    with pytest.warns(UserWarning, match="x.json has 2 of its 3 classes not in use, such as 'ant'"):
+        check_descriptions(descriptions, ["cat"], Path("x.json"))
