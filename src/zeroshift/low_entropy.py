@@ -1,0 +1,196 @@
+"""Several views of an image: how sure the classifier is of each, which to keep, and what to make of those.
+
+Pure functions, on NumPy arrays and torch tensors alike. `zeroshift.encode.views` makes the views.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from zeroshift import zero_shot
+from zeroshift.arrays import Array, Home, check_matrix, is_array, is_double, namespace
+from zeroshift.arrays import normalize as unit_rows
+from zeroshift.feature_checks import blocks
+from zeroshift.parameters import Choice, Number
+from zeroshift.zero_shot import confidence, log_softmax
+
+__all__ = ["AveragedViews", "average_views", "entropy", "marginal_entropy", "select_lowest_entropy"]
+
+RATIO = 0.1
+"""The share of views kept, as in TPT and in the released code of ADAPT: 6 of 64."""
+
+MODES = Choice(("online", "transductive"))
+
+
+class AveragedViews(NamedTuple):
+    """What stands for each image once its surest views are averaged; without the N where one image was given."""
+
+    features: Array
+    """(N, d), the means of unit vectors: shorter than 1 unless they were normalised."""
+    logits: Array
+    """(N, K), the means of the views' logits."""
+    probabilities: Array
+    """(N, K)."""
+    entropy: Array
+    """(N,), of `probabilities`."""
+
+
+def entropy(logits: Array) -> Array:
+    """Entropy in nats of the softmax over the last axis: 0 is certain, log K a guess. Never NaN for finite logits.
+
+    >>> import numpy as np
+    >>> entropy(np.array([[4.0, 3.0], [0.0, 0.0], [0.0, 5000.0]])).round(4)
+    array([0.5822, 0.6931, 0. ])
+    """
+    return _entropy(log_softmax(_wide(logits)))
+
+
+def marginal_entropy(logits: Array) -> Array:
+    """Entropy of the mean of the views' softmaxes, for (V, K) or (N, V, K): what TPT minimises.
+
+    Two views that are sure of different classes have none each, and log 2 together:
+
+    >>> import numpy as np
+    >>> round(float(marginal_entropy(np.array([[50.0, 0.0], [0.0, 50.0]]))), 4)
+    0.6931
+    """
+    _check_shape("logits", logits, "K")
+    return _entropy(_log_mean_posterior(_wide(logits)))
+
+
+def select_lowest_entropy(logits: Array, ratio: float = RATIO) -> Array:
+    """Numbers of the views with the lowest entropy, lowest first; the earlier view where two are equal.
+
+    Parameters
+    ----------
+    logits : (V, K) of one image, or (N, V, K).
+    ratio : the share kept: int(V * ratio) views, at least one.
+
+    Returns
+    -------
+    (n,) or (N, n) integers.
+
+    >>> import numpy as np
+    >>> select_lowest_entropy(np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [0.0, 3.0]]), ratio=0.5)
+    array([1, 3])
+    """
+    _check_shape("logits", logits, "K")
+    ratio = _check_ratio(ratio)
+    xp = namespace(logits)
+    order = xp.argsort(entropy(logits), axis=-1, stable=True)
+    return order[..., : max(int(logits.shape[-2] * ratio), 1)]
+
+
+def average_views(
+    views: Array,
+    prototypes: Array,
+    logit_scale: float,
+    *,
+    ratio: float = RATIO,
+    mode: str = "online",
+    normalize: bool = False,
+) -> AveragedViews:
+    """Each image's surest views as one: what ADAPT's released code feeds on for ImageNet-A, -R, -Sketch and V2.
+
+    The features and the logits of the views with the lowest entropy are averaged. Half precision is computed, and
+    answered, in float32.
+
+    Parameters
+    ----------
+    views : (N, V, d) unit features, or (V, d) of one image. Images are looked at a few at a time, so `views` may be a
+        memory-mapped file larger than memory.
+    prototypes : (K, d) unit rows.
+    logit_scale : s in softmax(s t.x).
+    ratio : the share of views kept, see `select_lowest_entropy`.
+    mode : what the probabilities are. The released online code takes the mean of the kept views' softmaxes, its
+        transductive code the softmax of their mean logits. Features and logits are the same in both.
+    normalize : scale the averaged features to unit length, which the methods of this library need. The released code
+        does not. Logits and probabilities are means over unit views and stay what they are.
+
+    >>> import numpy as np
+    >>> views = np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+    >>> one = average_views(views, np.eye(2), 5.0, ratio=0.5)
+    >>> one.features, one.logits, one.probabilities  # views 1 and 3 are the surest, and contradict each other
+    (array([0.5, 0.5]), array([2.5, 2.5]), array([0.5, 0.5]))
+    """
+    ratio, mode = _check_ratio(ratio), MODES.check("mode", mode)
+    logit_scale = Number(0, above=True).check("logit_scale", logit_scale)
+    check_matrix("prototypes", prototypes)
+    _check_shape("views", views, "d")
+    single = len(views.shape) == 2
+    many = views[None, ...] if single else views
+    n_images, n_views, dimension = many.shape
+    if dimension != prototypes.shape[1]:
+        raise ValueError(
+            f"views has d = {dimension}, but the prototypes have d = {prototypes.shape[1]}. "
+            "Fix: take views and prototypes from the same encoder."
+        )
+    home = Home.of(views)
+    parts = []
+    with home.computing():
+        prototypes = home.bring(prototypes)
+        for images in blocks(n_images, n_views * max(dimension, prototypes.shape[0])):
+            block = many[images]
+            _check_unit(block, images.start)
+            parts.append(_averaged(home.bring(block), prototypes, logit_scale, ratio, mode))
+        features, *others = (home.xp.concat(arrays) for arrays in zip(*parts, strict=True))
+    if normalize:
+        features = unit_rows(features)
+    joined = AveragedViews(features, *others)
+    return AveragedViews(*(array[0] for array in joined)) if single else joined
+
+
+def _averaged(views: Array, prototypes: Array, logit_scale: float, ratio: float, mode: str) -> AveragedViews:
+    xp = namespace(views)
+    logits = zero_shot.logits(views, prototypes, logit_scale)
+    kept = select_lowest_entropy(logits, ratio)
+    images = xp.arange(views.shape[0], device=Home.of(views).device)[:, None]
+    views, logits = views[images, kept], logits[images, kept]
+    mean = xp.mean(logits, axis=1)
+    log_y = _log_mean_posterior(logits) if mode == "online" else log_softmax(mean)
+    return AveragedViews(xp.mean(views, axis=1), mean, xp.exp(log_y), _entropy(log_y))
+
+
+def _log_mean_posterior(logits: Array) -> Array:
+    """Logarithm of the mean over views of their softmaxes; in logarithms, so that no class becomes log 0."""
+    xp = namespace(logits)
+    log_y = log_softmax(logits)
+    highest = xp.max(log_y, axis=-2, keepdims=True)
+    return xp.log(xp.mean(xp.exp(log_y - highest), axis=-2)) + highest[..., 0, :]
+
+
+def _entropy(log_y: Array) -> Array:
+    return abs(confidence(log_y))  # not -: a certain view has entropy 0, and not -0
+
+
+def _wide(logits: Array) -> Array:
+    """In float32 at least, and unlike with `Home.bring` still in torch's graph: TPT follows gradients through it."""
+    xp = namespace(logits)
+    return xp.astype(logits, xp.float64 if is_double(logits) else xp.float32, copy=False)
+
+
+def _check_ratio(ratio: float) -> float:
+    return float(Number(0, 1, above=True).check("ratio", ratio))
+
+
+def _check_shape(name: str, array: Array, last: str) -> None:
+    if not is_array(array):
+        raise TypeError(
+            f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}. "
+            f"Fix: numpy.asarray({name}, dtype='float32')."
+        )
+    if len(array.shape) not in (2, 3) or 0 in array.shape:
+        raise ValueError(
+            f"{name} must have the shape (N, V, {last}), or (V, {last}) for one image, nothing of it 0; "
+            f"got {tuple(array.shape)}. Fix: one view of each image makes {name}[:, None, :]."
+        )
+
+
+def _check_unit(views: Array, start: int) -> None:
+    """All rows at once; one image at a time where that finds a fault, to say in which image it is."""
+    try:
+        check_matrix("views", views.reshape(-1, views.shape[-1]))
+    except ValueError:
+        for image in range(views.shape[0]):
+            check_matrix(f"views[{start + image}]", views[image])
+        raise
