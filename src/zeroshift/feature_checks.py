@@ -22,6 +22,7 @@ __all__ = [
     "checked_indices",
     "checked_prototypes",
     "checked_provenance",
+    "checked_sample_names",
     "checked_views",
     "equal",
     "normalized",
@@ -225,6 +226,19 @@ def checked_class_names(class_names: Sequence[str] | None, n_classes: int) -> tu
             f"class_names must differ from each other; repeated: {places}. Fix: merge or rename these classes."
         )
     return tuple(str(name) for name in names)
+
+
+def checked_sample_names(names: Sequence[str] | None, samples: int) -> tuple[str, ...] | None:
+    """One string a sample; they may repeat."""
+    if names is None:
+        return None
+    if isinstance(names, (str, bytes)) or not isinstance(names, Sequence):
+        raise TypeError(f"sample_names must be a sequence of strings, one a sample; got {type(names).__name__}.")
+    if len(names) != samples:
+        raise ValueError(f"sample_names has {len(names)} names, but there are {samples} samples: one name a sample.")
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"sample_names must hold strings; got {wrong[0]!r}.")
+    return tuple(names)
 
 
 def checked_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,6 +60,7 @@ def write_set(
     features: np.ndarray | None,
     views: np.ndarray | None,
     labels: np.ndarray | None,
+    sample_names: Sequence[str] | None,
     prototypes: Mapping[str, np.ndarray],
     **header: Any,
 ) -> None:
@@ -74,6 +75,9 @@ def write_set(
     for name, array in (("features", features), ("view_features", views), ("labels", labels)):
         if array is not None:
             arrays[name] = array
+    if sample_names is not None:
+        # As an array of bytes: in the header, whoever only wants to know what the set is would read them all.
+        arrays["sample_names"] = np.frombuffer(json.dumps(list(sample_names)).encode(), np.uint8)
     write_tensors(path, arrays, {"kind": "features", "schema": FEATURES_SCHEMA, **header})
 
 
@@ -163,6 +167,11 @@ def _read_safetensors_set(path: Path) -> dict[str, Any]:
         if name not in header:
             raise FileFormatError(f"{path} has no {name} in its header. Fix: write it with FeatureSet.save.")
         fields[name] = header[name]
+    if "sample_names" in arrays:
+        try:
+            fields["sample_names"] = json.loads(arrays["sample_names"].tobytes())
+        except ValueError as error:
+            raise FileFormatError(f"{path}: sample_names is damaged ({error}). Fix: write the file again.") from error
     return fields
 
 

@@ -21,6 +21,7 @@ from zeroshift.feature_checks import (
     checked_indices,
     checked_prototypes,
     checked_provenance,
+    checked_sample_names,
     checked_views,
     equal,
     normalized,
@@ -56,6 +57,7 @@ class FeatureSet:
     logit_scale : the encoder's temperature s in softmax(s t_k.x).
     default_prompt : the mode used where none is named; by default "ensemble", or else the first mode by name.
     views : (N, V, d) features of V augmented views of each image, view 0 being the image itself.
+    sample_names : what the N samples are called, such as the files they come from; None where they have no names.
     provenance : where the set comes from, as a mapping that JSON can hold.
 
     Examples
@@ -78,6 +80,7 @@ class FeatureSet:
     class_names: tuple[str, ...]
     logit_scale: float
     views: np.ndarray | None
+    sample_names: tuple[str, ...] | None
     provenance: dict[str, Any]
 
     def __init__(
@@ -90,6 +93,7 @@ class FeatureSet:
         logit_scale: float = DEFAULT_LOGIT_SCALE,
         default_prompt: str | None = None,
         views: Array | None = None,
+        sample_names: Sequence[str] | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         by_mode = checked_prototypes(prototypes)
@@ -114,6 +118,7 @@ class FeatureSet:
             class_names=checked_class_names(class_names, n_classes),
             logit_scale=Number(0, above=True).check("logit_scale", logit_scale),
             views=views,
+            sample_names=checked_sample_names(sample_names, len(features)),
             provenance=checked_provenance({} if provenance is None else provenance),
         )
         if default_prompt is None:
@@ -200,10 +205,16 @@ class FeatureSet:
             features=read_only(self.features[rows]),
             labels=None if self.labels is None else read_only(self.labels[rows]),
             views=None if self.views is None else read_only(self.views[rows]),
+            sample_names=self._names_at(rows),
         )
         if chosen.n_samples == 0:
             raise ValueError(f"indices chooses none of the {self.n_samples} samples; a set needs at least one.")
         return chosen
+
+    def _names_at(self, rows: slice | np.ndarray) -> tuple[str, ...] | None:
+        if self.sample_names is None:
+            return None
+        return self.sample_names[rows] if isinstance(rows, slice) else tuple(self.sample_names[i] for i in rows)
 
     def summary(self) -> dict[str, Any]:
         """What the set is, as a dictionary that JSON can hold; zero-shot accuracy (None without labels) included."""
@@ -248,6 +259,7 @@ class FeatureSet:
             features=None if repeated else self.features,
             views=self.views,
             labels=self.labels,
+            sample_names=self.sample_names,
             prototypes=self.prototypes,
             class_names=self.class_names,
             logit_scale=self.logit_scale,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,12 +68,15 @@ def write_tensors(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]
 
 
 def read_tensors(
-    path: str | os.PathLike[str], *, kind: str, schema: int
+    path: str | os.PathLike[str], *, kind: str, schema: int, names: Sequence[str] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and header of a file `write_tensors` made, of this kind and of a schema no newer than `schema`."""
+    """Arrays and header of a file `write_tensors` made, of this kind and of a schema no newer than `schema`.
+
+    With `names`, only these arrays are read; the others stay on the disk.
+    """
     with _opened(path, kind) as handle:
         header = _header(path, handle, kind, schema)
-        return {name: handle.get_tensor(name) for name in handle.keys()}, header  # noqa: SIM118 (not a dict)
+        return {name: handle.get_tensor(name) for name in names or handle.keys()}, header
 
 
 def read_header(path: str | os.PathLike[str], *, kind: str, schema: int) -> dict[str, Any]:

@@ -195,9 +195,13 @@ def test_describe_is_plain_json(kind):
 
 
 def test_describe_says_when_frost_is_photographed_but_not_where(tmp_path):
-    record = Corruption("frost", frost_images=frost_photographs(tmp_path)).describe()
-    assert record["frost"] == "photographs"
+    folder = frost_photographs(tmp_path)
+    record = Corruption("frost", frost_images=folder).describe()
+    assert record["frost"].startswith("photographs, sha256:")
     assert str(tmp_path) not in json.dumps(record)
+    # Others are another corruption: features of one must not be taken for those of the other.
+    (folder / "frost3.png").write_bytes((folder / "frost2.png").read_bytes())
+    assert Corruption("frost", frost_images=folder).describe() != record
 
 
 @pytest.mark.parametrize(

@@ -265,3 +265,16 @@ def test_what_cannot_be_read_is_refused_at_the_door(table, tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((2, 8, 8), np.uint8))
     with pytest.raises(ValueError, match=r"^root does not go with an array"):
         open_images(tmp_path / "a.npy", root=tmp_path)
+
+
+def test_sub_folders_are_classes_only_if_one_is_called_like_a_class(tmp_path):
+    """By month or by camera: --classes cat,dog must not be answered with "the label '2024-01' is none of them"."""
+    for name in ("2024-01/a.jpg", "2024-02/b.jpg"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    assert read_folder(tmp_path, ["cat", "dog"]).labels is None
+    assert read_folder(tmp_path).class_names == ("2024-01", "2024-02")
+    assert read_folder(tmp_path, ["2024-02", "2024-01"]).labels.tolist() == [1, 0]
+    with pytest.raises(ValueError, match="'2024-02' is none of the 2 classes.*--unlabelled"):
+        read_folder(tmp_path, ["2024-01", "dog"])
+    assert read_folder(tmp_path, ["2024-01", "dog"], labelled=False).labels is None

@@ -108,7 +108,11 @@ class Corruption:
             "constants": constants(self.kind, self.severity),
         }
         if self.kind == "frost":
-            record["frost"] = "procedural" if self.frost_images is None else "photographs"
+            record["frost"] = "procedural"
+            if self.frost_images is not None:
+                from zeroshift.data.corruptions.photographs import digest
+
+                record["frost"] = f"photographs, sha256:{digest(self.frost_images)}"
         return record
 
     def _parameters(self) -> dict[str, Any]:

@@ -45,7 +45,8 @@ def framed(image: Image) -> Image:
     width, height = image.size
     if min(width, height) <= SIDE:
         return image
-    scale = SHORTER / min(width, height)
-    scaled = image.resize((round(width * scale), round(height * scale)), Resampling.BILINEAR)
-    left, top = (scaled.width - SIDE) // 2, (scaled.height - SIDE) // 2
+    shorter = min(width, height)
+    # Which way halves are rounded is that of the torchvision ImageNet-C was made with: down here, to even below.
+    scaled = image.resize((SHORTER * width // shorter, SHORTER * height // shorter), Resampling.BILINEAR)
+    left, top = round((scaled.width - SIDE) / 2), round((scaled.height - SIDE) / 2)
     return scaled.crop((left, top, left + SIDE, top + SIDE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from zeroshift.data.decoding import decode
 
-__all__ = ["PHOTOGRAPHS", "check_folder", "crop"]
+__all__ = ["PHOTOGRAPHS", "check_folder", "crop", "digest"]
 
 PHOTOGRAPHS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 """Those that are drawn from. The released code comes with a sixth, frost6.jpg, but picks among the first five."""
@@ -43,3 +44,11 @@ def crop(folder: Path, height: int, width: int, rng: np.random.Generator) -> np.
 def _photograph(path: Path) -> np.ndarray:
     """Kept, because each is asked for thousands of times."""
     return np.asarray(decode(path.read_bytes(), path.name).image)
+
+
+def digest(folder: Path) -> str:
+    """Of the files' content: frost cut from other photographs is another corruption."""
+    read = hashlib.sha256()
+    for name in PHOTOGRAPHS:
+        read.update(hashlib.sha256((folder / name).read_bytes()).digest())
+    return read.hexdigest()[:16]

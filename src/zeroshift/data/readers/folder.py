@@ -28,7 +28,7 @@ def read_folder(
     path : the folder. Hidden files, and files whose names do not end as an image's does, are left out.
     classes : names of the classes; by default, those of the sub-folders where they are the classes.
     labelled : whether the sub-folders are the classes of the images in them. By default they are if there are two or
-        more with images and no image lies beside them.
+        more with images, no image lies beside them and, where `classes` are given, one of them is called like a class.
     upright : turn photographs as their EXIF orientation says.
 
     >>> import tempfile
@@ -50,7 +50,9 @@ def read_folder(
     tops = [name.split("/", 1)[0] if "/" in name else None for name in names]
     loose = names[tops.index(None)] if None in tops else None
     if labelled is None:
-        labelled = loose is None and len(set(tops)) >= 2
+        # Sub-folders by month or by camera are no classes, whatever the classes are called.
+        named = classes is None or not set(tops).isdisjoint(classes)
+        labelled = loose is None and len(set(tops)) >= 2 and named
     elif labelled and loose is not None:
         raise ValueError(
             f"labelled=True needs one sub-folder a class, but {loose} in {folder} lies in none. "
@@ -59,7 +61,7 @@ def read_folder(
     labels = None
     if labelled:
         folders = [top or "" for top in tops]
-        fix = "rename the sub-folder, or pass labelled=False where sub-folders are not classes"
+        fix = "rename the sub-folder, or pass labelled=False (--unlabelled) where sub-folders are not classes"
         if classes is None:
             classes = sorted(set(folders))
         classes, labels = class_indices(folders, classes, lambda i: f"{names[i]} in {folder}", fix)

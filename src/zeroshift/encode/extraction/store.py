@@ -1,0 +1,100 @@
+"""Rows of features by the content they belong to: parts that are only ever added, each written whole.
+
+A part is one safetensors file of digests and rows. A process that is killed loses the part it had not written; what
+was written is found again by content, whatever the files are called then and however they are ordered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from zeroshift.files import FileFormatError, read_tensors, write_tensors
+
+__all__ = ["DIGEST_BYTES", "FeatureStore", "digest_of"]
+
+DIGEST_BYTES = 16
+"""Of BLAKE2b: with a billion images, the odds that any two collide are below one in 10^20."""
+
+SCHEMA = 1
+
+ABANDONED_SECONDS = 3600
+"""A part is written in less than a second; a temporary file this old is nobody's."""
+
+
+def digest_of(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+
+
+class FeatureStore:
+    """The rows kept in a folder.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = FeatureStore(Path(folder))
+    ...     store.add([digest_of(b"cat"), digest_of(b"dog")], np.eye(2, dtype="float16"))
+    ...     again = FeatureStore(Path(folder))
+    ...     digest_of(b"dog") in again, again.rows([digest_of(b"dog")]).tolist()
+    (True, [[0.0, 1.0]])
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._places: dict[bytes, tuple[Path, int]] = {}
+        self._sweep()
+        for path in sorted(folder.glob("part-*.safetensors")):
+            try:
+                digests = read_tensors(path, kind="part", schema=SCHEMA, names=["digests"])[0]["digests"]
+            except FileFormatError as error:
+                warnings.warn(f"{path} is damaged and is computed again ({error})", UserWarning, stacklevel=2)
+                path.unlink(missing_ok=True)
+                continue
+            self._note(path, [row.tobytes() for row in digests])
+
+    def _sweep(self) -> None:
+        """Take away what killed runs had half written; what is younger may be another run's, still at work."""
+        for path in self.folder.glob(".part-*.tmp"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                    path.unlink()
+
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, digests: Sequence[bytes], rows: np.ndarray) -> None:
+        """Keep `rows`, one for each digest; on the disk when this returns."""
+        named = hashlib.sha256(b"".join(digests)).hexdigest()[:20]
+        path = self.folder / f"part-{named}.safetensors"
+        packed = np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), DIGEST_BYTES)
+        write_tensors(path, {"digests": packed, "rows": rows}, {"kind": "part", "schema": SCHEMA})
+        self._note(path, digests)
+
+    def rows(self, digests: Sequence[bytes]) -> np.ndarray:
+        """The rows of these digests, in their order; all must be kept here."""
+        wanted: dict[Path, list[tuple[int, int]]] = {}
+        for position, digest in enumerate(digests):
+            path, row = self._places[digest]
+            wanted.setdefault(path, []).append((position, row))
+        result: np.ndarray | None = None
+        for path, places in wanted.items():  # one part at a time: all of them together can be larger than memory
+            part = read_tensors(path, kind="part", schema=SCHEMA, names=["rows"])[0]["rows"]
+            if result is None:
+                result = np.empty((len(digests), *part.shape[1:]), part.dtype)
+            positions, rows = (list(column) for column in zip(*places, strict=True))
+            result[positions] = part[rows]
+        if result is None:
+            raise ValueError("digests is empty; at least one is needed.")
+        return result
+
+    def _note(self, path: Path, digests: Iterable[bytes]) -> None:
+        for row, digest in enumerate(digests):
+            self._places.setdefault(digest, (path, row))

@@ -1,0 +1,64 @@
+"""SigLIP: trained with a sigmoid on text of one fixed length, so that padding is part of what the model reads."""
+
+from __future__ import annotations
+
+import string
+from typing import TYPE_CHECKING, Any
+
+from zeroshift.encode.families.base import TransformersEncoder
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["SigLIP2Encoder", "SigLIPEncoder", "canonical"]
+
+NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+SECOND_TOKENIZERS = ("Gemma", "Siglip2")
+"""How the names of the tokenizers of SigLIP 2 begin; its fixed-size models are otherwise those of the first."""
+
+
+def canonical(text: str) -> str:
+    """Lower case, punctuation removed, single blanks: the text SigLIP was trained on.
+
+    >>> canonical("A photo of a St.  Bernard, a type of pet.")
+    'a photo of a st bernard a type of pet'
+    """
+    return " ".join(text.lower().translate(NO_PUNCTUATION).split())
+
+
+class SigLIPEncoder(TransformersEncoder):
+    """Padding to full length, no attention mask, canonical text; a bias beside the logit scale."""
+
+    family = "siglip"
+    model_class = "SiglipModel"
+    padding = "max_length"
+
+    def prepare_text(self, prompt: str) -> str:
+        # SigLIP 2 was trained on lower-cased text with its punctuation.
+        if type(self.tokenizer).__name__.startswith(SECOND_TOKENIZERS):
+            return prompt.lower()
+        return canonical(prompt)
+
+    def text_inputs(self, encoded: Any) -> list[str]:
+        return ["input_ids"]
+
+
+class SigLIP2Encoder(SigLIPEncoder):
+    """The variant that keeps a picture's shape: patches, a mask of those that are padding, and how many each way."""
+
+    family = "siglip2"
+    model_class = "Siglip2Model"
+
+    def prepare_text(self, prompt: str) -> str:
+        return prompt.lower()
+
+    def _image_features(self, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        patches, mask, shapes = batch
+        output = self.model.get_image_features(pixel_values=patches, pixel_attention_mask=mask, spatial_shapes=shapes)
+        features: torch.Tensor = output.pooler_output
+        return features
+
+    def _side(self) -> int:
+        vision = self.model.config.vision_config
+        return int(vision.num_patches**0.5) * int(vision.patch_size)

@@ -1,0 +1,56 @@
+"""Tiny models, made and loaded once a session; pictures to extract."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory):
+    """`tiny_folder(family)`: the folder of a tiny random model, as `save_pretrained` writes it."""
+    pytest.importorskip("transformers")
+    import torch
+
+    from encode import tiny
+
+    top, built = tmp_path_factory.mktemp("models"), {}
+    # More threads than one only wait for each other over matrices this small.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+
+    def folder(family):
+        if family not in built:
+            built[family] = tiny.BUILDERS[family](top / f"tiny-{family}")
+        return built[family]
+
+    yield folder
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tiny_folder):
+    """`tiny_encoder(family)`: the same model, loaded by zeroshift."""
+    from zeroshift.encode import registry
+
+    loaded = {}
+
+    def encoder(family):
+        if family not in loaded:
+            loaded[family] = registry.load(str(tiny_folder(family)), device="cpu")
+        return loaded[family]
+
+    return encoder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Pictures of two classes."""
+    from encode import plain
+
+    plain.write_pictures(tmp_path / "pets", plain.COUNT)
+    return tmp_path / "pets"
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"

@@ -1,0 +1,94 @@
+"""The shortcut by path, size and time: right where nothing changed, silent where anything may have."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from zeroshift.encode.extraction.contents import SETTLED_NS, Contents
+
+PATH, SIZE, CHANGED, DIGEST = Path("/data/cat.jpg"), 123, 10**18, b"0123456789abcdef"
+LOOKED = CHANGED + 10**12
+
+
+@pytest.fixture
+def contents(tmp_path):
+    opened = Contents(tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_an_unchanged_file_is_known_also_to_the_next_process(contents, tmp_path):
+    contents.keep([(PATH, SIZE, CHANGED, DIGEST)], LOOKED)
+    assert contents.find(PATH, SIZE, CHANGED) == DIGEST
+    contents.close()
+    again = Contents(tmp_path)
+    assert again.find(PATH, SIZE, CHANGED) == DIGEST
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [(PATH, SIZE + 1, CHANGED), (PATH, SIZE, CHANGED + 1), (PATH, SIZE, CHANGED - 1), (Path("/x"), SIZE, CHANGED)],
+)
+def test_a_changed_file_is_not(contents, asked):
+    contents.keep([(PATH, SIZE, CHANGED, DIGEST)], LOOKED)
+    assert contents.find(*asked) is None
+
+
+def test_the_latest_state_counts(contents):
+    contents.keep([(PATH, SIZE, CHANGED, DIGEST)], LOOKED)
+    contents.keep([(PATH, SIZE, CHANGED + 5, DIGEST[::-1])], LOOKED)
+    assert contents.find(PATH, SIZE, CHANGED) is None
+    assert contents.find(PATH, SIZE, CHANGED + 5) == DIGEST[::-1]
+
+
+@pytest.mark.parametrize(("age", "kept"), [(0, False), (SETTLED_NS, False), (SETTLED_NS + 1, True), (-5, False)])
+def test_a_file_that_was_young_when_looked_at_is_not_kept(contents, age, kept):
+    # However late it is when they are kept: a shard may take minutes.
+    contents.keep([(PATH, SIZE, LOOKED - age, DIGEST)], LOOKED)
+    assert (contents.find(PATH, SIZE, LOOKED - age) == DIGEST) is kept
+
+
+def test_names_need_not_be_text(contents):
+    odd = Path(os.fsdecode(b"/data/\xff\xfe.jpg"))
+    contents.keep([(odd, SIZE, CHANGED, DIGEST), (PATH, SIZE, CHANGED, DIGEST[::-1])], LOOKED)
+    assert contents.find(odd, SIZE, CHANGED) == DIGEST
+    assert contents.find(PATH, SIZE, CHANGED) == DIGEST[::-1]
+
+
+def test_without_a_cache_nothing_is_kept():
+    none = Contents(None)
+    none.keep([(PATH, SIZE, CHANGED, DIGEST)], LOOKED)
+    assert none.find(PATH, SIZE, CHANGED) is None
+    none.close()
+
+
+def other_table(path: Path) -> None:
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE contents (something TEXT)")
+    database.commit()
+    database.close()
+
+
+@pytest.mark.parametrize("spoil", [lambda path: path.write_bytes(b"no database" * 100), Path.mkdir, other_table])
+def test_a_broken_database_is_as_none(tmp_path, spoil):
+    spoil(tmp_path / "contents.sqlite")
+    contents = Contents(tmp_path)
+    assert contents.find(PATH, SIZE, CHANGED) is None
+    contents.keep([(PATH, SIZE, CHANGED, DIGEST)], LOOKED)
+    assert contents.find(PATH, SIZE, CHANGED) is None
+    contents.close()
+    contents.close()
+    del contents
+    gc.collect()  # a connection left open would warn here
+
+
+def test_a_folder_that_cannot_be_made_is_as_none(tmp_path):
+    (tmp_path / "file").touch()
+    contents = Contents(tmp_path / "file")
+    assert contents.find(PATH, SIZE, CHANGED) is None

@@ -1,0 +1,48 @@
+"""Where and in what precision: chosen, as asked, or refused with the reason."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from zeroshift.encode.devices import choose_device, choose_dtype  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "chosen"),
+    [(True, True, "cuda"), (True, False, "cuda"), (False, True, "mps"), (False, False, "cpu")],
+)
+def test_auto_takes_the_best_there_is(monkeypatch, cuda, mps, chosen):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    assert choose_device() == torch.device(chosen)
+
+
+def test_a_device_by_name():
+    assert choose_device("cpu") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "toaster", "cpu:x"])
+def test_a_device_that_is_not_there(device):
+    with pytest.raises(ValueError, match=rf"device='{device}' cannot be used here \(.+\). Fix: device='auto' takes"):
+        choose_device(device)
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"), [("auto", torch.float32), ("float32", torch.float32), ("bfloat16", torch.bfloat16)]
+)
+def test_precisions(asked, chosen):
+    assert choose_dtype(asked, torch.device("cpu")) is chosen
+    assert choose_dtype(asked) is chosen
+
+
+def test_halves_are_for_gpus():
+    assert choose_dtype("float16", torch.device("cuda")) is torch.float16
+    with pytest.raises(ValueError, match=r"dtype='float16' is for GPUs.*Fix: dtype='float32', or 'bfloat16'"):
+        choose_dtype("float16", torch.device("cpu"))
+
+
+def test_an_unknown_precision():
+    with pytest.raises(ValueError, match=r"dtype must be 'auto', 'float32', 'float16', 'bfloat16'; got 'float8'"):
+        choose_dtype("float8")
