@@ -104,3 +104,18 @@ def test_a_failure_leaves_nothing_behind(comparison, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         write_predictions(tmp_path / "p.csv", comparison)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_samples_with_names_are_named(comparison, tmp_path):
+    names = tuple(f"photos/{i}, of 120.jpg" for i in range(comparison.features.n_samples))
+    fields = ("features", "labels", "prototypes", "class_names", "logit_scale")
+    features = FeatureSet(**{field: getattr(comparison.features, field) for field in fields}, sample_names=names)
+    named = dataclasses.replace(comparison, features=features)
+    write_predictions(tmp_path / "p.csv", named)
+    with open(tmp_path / "p.csv", newline="", encoding="utf-8") as handle:
+        rows = list(csv.DictReader(handle))
+    assert list(rows[0])[:3] == ["row", "file", "prediction"]
+    assert tuple(row["file"] for row in rows) == names
+    write_predictions(tmp_path / "p.npz", named)
+    with np.load(tmp_path / "p.npz", allow_pickle=False) as archive:
+        assert tuple(archive["files"]) == names

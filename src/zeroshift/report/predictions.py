@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import importlib.util
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,80 +10,49 @@ import numpy as np
 
 from zeroshift.evaluate import Comparison
 from zeroshift.files import atomic_path
+from zeroshift.report.columns import TABLE_WRITERS, ByName, Column, check_suffix
 
 __all__ = ["check_format", "write_predictions"]
 
-CLASS_COLUMNS = ("prediction", "zero_shot", "label")
-"""Columns that hold classes: indices here, names in the file."""
+ARCHIVE = ".npz"
 
 
 def check_format(path: str | os.PathLike[str]) -> None:
     """Refuse a file name `write_predictions` could not write to, before anything has been computed."""
-    suffix = Path(path).suffix
-    if suffix not in WRITERS:
-        raise ValueError(
-            f"predictions are written as .csv, .parquet or .npz, by the file's suffix; got {str(path)!r}. "
-            f"Fix: {Path(path).with_suffix('.csv')}."
-        )
-    if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise ImportError(
-            f"{path} needs pyarrow, which is not installed. Fix: pip install 'zeroshift[parquet]', or write a .csv."
-        )
+    check_suffix(path, [*TABLE_WRITERS, ARCHIVE])
 
 
 def write_predictions(path: str | os.PathLike[str], comparison: Comparison) -> None:
     """Write what the last method of a comparison predicts, and beside it what its baseline does; whole or not at all.
 
-    .csv and .parquet hold a row for each sample: `row`, `prediction`, `probability`, `zero_shot`,
+    .csv and .parquet hold a row for each sample: `row`, where known `file`, `prediction`, `probability`, `zero_shot`,
     `zero_shot_probability` and, where known, `label`, classes by their names. .npz holds `probabilities` (N, K),
-    `predictions`, `zero_shot_predictions` and `labels` as class indices, and `class_names`.
+    `predictions`, `zero_shot_predictions` and `labels` as class indices, `class_names` and `files`.
     """
     check_format(path)
+    suffix = Path(path).suffix
     with atomic_path(path) as temporary:
-        WRITERS[Path(path).suffix](temporary, comparison)
+        if suffix == ARCHIVE:
+            _write_npz(temporary, comparison)
+        else:
+            TABLE_WRITERS[suffix](temporary, _columns(comparison))
 
 
-def _columns(comparison: Comparison) -> dict[str, np.ndarray]:
+def _columns(comparison: Comparison) -> dict[str, Column]:
     adapted, zero_shot = comparison.results[-1], comparison.baseline
-    columns = {
+    names, labels = comparison.features.class_names, comparison.features.labels
+    files = comparison.features.sample_names
+    columns: dict[str, Column] = {
         "row": np.arange(comparison.features.n_samples),
-        "prediction": adapted.predictions,
+        **({} if files is None else {"file": files}),
+        "prediction": ByName(adapted.predictions, names),
         "probability": adapted.run.probabilities.max(axis=1),
-        "zero_shot": zero_shot.predictions,
+        "zero_shot": ByName(zero_shot.predictions, names),
         "zero_shot_probability": zero_shot.run.probabilities.max(axis=1),
     }
-    if comparison.features.labels is not None:
-        columns["label"] = comparison.features.labels
+    if labels is not None:
+        columns["label"] = ByName(labels, names)
     return columns
-
-
-def _write_csv(path: Path, comparison: Comparison) -> None:
-    names = comparison.features.class_names
-
-    def written(column: str, value: Any) -> str:
-        if column in CLASS_COLUMNS:
-            return names[value]
-        return str(value) if column == "row" else f"{value:.6g}"
-
-    columns = _columns(comparison)
-    with open(path, "w", encoding="utf-8", newline="") as handle:
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(columns)
-        for values in zip(*columns.values(), strict=True):
-            writer.writerow(written(column, value) for column, value in zip(columns, values, strict=True))
-
-
-def _write_parquet(path: Path, comparison: Comparison) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    names = pa.array(comparison.features.class_names, pa.string())
-    columns = {
-        # Names are stored once and referred to by number; readers see strings.
-        name: pa.DictionaryArray.from_arrays(pa.array(values, pa.int32()), names) if name in CLASS_COLUMNS else values
-        for name, values in _columns(comparison).items()
-    }
-    pq.write_table(pa.table(columns), path)
 
 
 def _write_npz(path: Path, comparison: Comparison) -> None:
@@ -98,13 +64,8 @@ def _write_npz(path: Path, comparison: Comparison) -> None:
     }
     if comparison.features.labels is not None:
         arrays["labels"] = comparison.features.labels
+    if comparison.features.sample_names is not None:
+        arrays["files"] = np.array(comparison.features.sample_names, dtype=str)
     # Through a handle: given a name, NumPy would put ".npz" behind the temporary one.
     with open(path, "wb") as handle:
         np.savez(handle, **arrays)
-
-
-WRITERS: Mapping[str, Callable[[Path, Comparison], None]] = {
-    ".csv": _write_csv,
-    ".parquet": _write_parquet,
-    ".npz": _write_npz,
-}

@@ -10,11 +10,21 @@ from rich.table import Table
 from rich.text import Text
 
 from zeroshift.data.packs import PackInfo
+from zeroshift.encode.prompts import Mode
+from zeroshift.encode.registry import FamilyInfo
 from zeroshift.evaluate import Comparison, mean_accuracy
 from zeroshift.methods import MethodInfo
 from zeroshift.report.words import method_label, percent, points, setting
 
-__all__ = ["comparison_table", "methods_table", "packs_table", "parameters_table", "summary_table"]
+__all__ = [
+    "comparison_table",
+    "encoders_table",
+    "methods_table",
+    "packs_table",
+    "parameters_table",
+    "prompts_table",
+    "summary_table",
+]
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
@@ -80,6 +90,28 @@ def packs_table(packs: Sequence[PackInfo]) -> Table:
     for pack in packs:
         sizes = (pack.n_samples, pack.n_classes, pack.dimension, pack.n_views)
         table.add_row(Text(pack.name, style="bold"), *(str(size) if size else "-" for size in sizes), Text(pack.title))
+    return table
+
+
+def encoders_table(families: Sequence[FamilyInfo]) -> Table:
+    table = _table("family", names=[family.name for family in families])
+    table.add_column("for example", overflow="fold")
+    table.add_column("here", overflow="fold")
+    for family in families:
+        ready = Text(f"no: {family.fix}", style="yellow") if family.missing else Text("ready", style="green")
+        note = Text(f" ({family.note})", style="dim") if family.note else Text()
+        table.add_row(Text(family.name, style="bold"), Text(family.example) + note, ready)
+    return table
+
+
+def prompts_table(modes: Sequence[Mode]) -> Table:
+    table = _table("mode", names=[mode.name for mode in modes])
+    table.add_column("in the paper", no_wrap=True)
+    table.add_column("needs", overflow="fold")
+    table.add_column("what it says", overflow="fold")
+    for mode in modes:
+        needs = Text(", ".join(f"--{need}" for need in mode.needs) or "-")
+        table.add_row(Text(mode.name, style="bold"), mode.title, needs, Text(mode.summary))
     return table
 
 
