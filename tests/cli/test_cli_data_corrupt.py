@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import typer
 from PIL import Image
@@ -71,6 +72,18 @@ def test_all_kinds_as_json(run, tmp_path):
         "present": 0,
         "failed": [],
     }
+
+
+def test_severities_for_small_images(run, tmp_path):
+    record = json.loads(run("--kind", "fog", "--made-for", "32", "--json").stdout)
+    assert record["corruptions"] == [Corruption("fog", 5, made_for=32).describe()]
+    picture = pictures(2, side=32)[0]
+    with Image.open(tmp_path / "out" / "fog" / "5" / "0.png") as made:
+        np.testing.assert_array_equal(made, Corruption("fog", 5, made_for=32)(picture))
+    refused = run("--kind", "fog", "--made-for", "64")
+    assert refused.exit_code == 2
+    assert "made_for must be 224" in refused.stderr
+    assert "got 64. Fix" in refused.stderr
 
 
 def test_a_second_run_goes_on_and_force_starts_anew(run, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from corrupting import PUBLISHED, grey, pictures
+from corrupting import PUBLISHED, both_sizes, grey, pictures
 from zeroshift.data.corruptions import SEVERITIES, Corruption, corrupt
 from zeroshift.data.corruptions.blur import _sources, disk_kernel
 from zeroshift.data.corruptions.motion import blur_along, line_kernel
@@ -20,32 +20,35 @@ from zeroshift.data.corruptions.zooming import clipped_zoom
 # ---- noise
 
 
+@both_sizes
 @pytest.mark.parametrize("severity", [1, 2, 3])
-def test_gaussian_noise_has_its_deviation(severity):
-    noisy = corrupt(grey(128, 128), "gaussian_noise", severity) / 255
-    sigma = PUBLISHED["gaussian_noise"][severity - 1][0]
+def test_gaussian_noise_has_its_deviation(made_for, severity):
+    noisy = corrupt(grey(128, 128), "gaussian_noise", severity, made_for=made_for) / 255
+    sigma = PUBLISHED[made_for]["gaussian_noise"][severity - 1][0]
     # Within 2.8 sigma nothing is clipped to speak of; 4 standard errors of a deviation from 49152 values are 1.3 %.
     assert noisy.std() == pytest.approx(sigma, rel=0.02)
     assert noisy.mean() == pytest.approx(128 / 255 - 0.5 / 255, abs=4 * sigma / math.sqrt(noisy.size))
 
 
+@both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_shot_noise_counts_photons(severity):
-    (photons,) = PUBLISHED["shot_noise"][severity - 1]
-    noisy = corrupt(grey(51, 128), "shot_noise", severity)  # a fifth of white
+def test_shot_noise_counts_photons(made_for, severity):
+    (photons,) = PUBLISHED[made_for]["shot_noise"][severity - 1]
+    noisy = corrupt(grey(51, 128), "shot_noise", severity, made_for=made_for)  # a fifth of white
     levels = {int(min(count / photons, 1) * 255 + 1e-6) for count in range(1000)}
     assert set(np.unique(noisy).tolist()) <= levels
     error = math.sqrt(0.2 / photons / noisy.size)
     # Truncation takes up to a level; what is clipped at white, a percent at most.
     assert noisy.mean() / 255 == pytest.approx(0.2, abs=4 * error + 1 / 255 + 0.01)
-    dark = corrupt(grey(0), "shot_noise", severity)
+    dark = corrupt(grey(0), "shot_noise", severity, made_for=made_for)
     assert dark.max() == 0
 
 
+@both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_impulse_noise_hits_its_share_half_black_half_white(severity):
-    (amount,) = PUBLISHED["impulse_noise"][severity - 1]
-    noisy = corrupt(grey(100, 128), "impulse_noise", severity)
+def test_impulse_noise_hits_its_share_half_black_half_white(made_for, severity):
+    (amount,) = PUBLISHED[made_for]["impulse_noise"][severity - 1]
+    noisy = corrupt(grey(100, 128), "impulse_noise", severity, made_for=made_for)
     assert set(np.unique(noisy).tolist()) == {0, 100, 255}
     error = 4 * math.sqrt(amount / noisy.size)
     assert np.mean(noisy == 0) == pytest.approx(amount / 2, abs=error)
@@ -56,7 +59,7 @@ def test_impulse_noise_hits_its_share_half_black_half_white(severity):
 
 
 def test_the_disk_is_one_and_round():
-    for radius, smoothing in PUBLISHED["defocus_blur"][:3]:
+    for radius, smoothing in PUBLISHED[224]["defocus_blur"][:3]:
         kernel = disk_kernel(radius, smoothing)
         assert kernel.shape == (17, 17)
         assert kernel.sum() == pytest.approx(1)
@@ -68,6 +71,17 @@ def test_the_disk_is_one_and_round():
     assert disk_kernel(10, 0.5).shape == (21, 21)
 
 
+def test_disks_for_small_images_are_of_1_5_and_9_pixels():
+    blot = math.exp(-1 / (2 * 0.6**2)) / (1 + 2 * math.exp(-1 / (2 * 0.6**2)))
+    across = np.array([blot, 1 - 2 * blot, blot])
+    np.testing.assert_allclose(disk_kernel(0.5, 0.6)[7:10, 7:10], np.outer(across, across))
+    # Smoothing of 0.2 and 0.1 leaves less than 1e-5 to the neighbours.
+    np.testing.assert_allclose(disk_kernel(1, 0.2)[7:10, 7:10] * 5, [[0, 1, 0], [1, 1, 1], [0, 1, 0]], atol=2e-5)
+    np.testing.assert_allclose(disk_kernel(1.5, 0.1)[7:10, 7:10] * 9, np.ones((3, 3)), atol=2e-5)
+    for radius, smoothing in PUBLISHED[32]["defocus_blur"]:
+        assert disk_kernel(radius, smoothing).sum() == pytest.approx(1)
+
+
 def test_disks_that_touch_their_square_gain_weight_as_in_the_release():
     # Mirrored at the edge, each side gains w (row before the last - last row), twice over: 7 and 1 pixels of 197.
     weight = math.exp(-2) / (1 + 2 * math.exp(-2))
@@ -76,13 +90,14 @@ def test_disks_that_touch_their_square_gain_weight_as_in_the_release():
     assert disk_kernel(8, 0.5).sum() == pytest.approx(one_way + 2 * gain, abs=1e-3)
 
 
+@both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_defocus_is_the_sum_over_the_disk(severity):
+def test_defocus_is_the_sum_over_the_disk(made_for, severity):
     image = pictures(1, side=40)[0]
-    kernel = disk_kernel(*PUBLISHED["defocus_blur"][severity - 1])
+    kernel = disk_kernel(*PUBLISHED[made_for]["defocus_blur"][severity - 1])
     direct = np.stack([ndimage.correlate(image[..., c] / 255, kernel, mode="mirror") for c in range(3)], axis=-1)
     expected = np.floor(np.clip(direct, 0, 1) * 255 + 1e-6)
-    np.testing.assert_array_equal(corrupt(image, "defocus_blur", severity), expected)
+    np.testing.assert_array_equal(corrupt(image, "defocus_blur", severity, made_for=made_for), expected)
 
 
 @pytest.mark.parametrize(("reach", "size"), [(1, (9, 12)), (2, (17, 10)), (4, (20, 20))])
@@ -97,10 +112,11 @@ def test_glass_takes_pixels_one_after_the_other(reach, size):
     np.testing.assert_array_equal(_sources(size, shifts, reach), values.ravel())
 
 
+@both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_glass_is_blurred_shuffled_as_often_as_published_and_blurred_again(severity):
-    sigma, reach, passes = PUBLISHED["glass_blur"][severity - 1]
-    glass = Corruption("glass_blur", severity)
+def test_glass_is_blurred_shuffled_as_often_as_published_and_blurred_again(made_for, severity):
+    sigma, reach, passes = PUBLISHED[made_for]["glass_blur"][severity - 1]
+    glass = Corruption("glass_blur", severity, made_for=made_for)
     stream = glass._stream(b"key")
 
     def blurred(pixels):
@@ -114,9 +130,10 @@ def test_glass_is_blurred_shuffled_as_often_as_published_and_blurred_again(sever
     np.testing.assert_array_equal(glass(image, b"key"), blurred(pixels))
 
 
-def test_glass_leaves_flat_areas_flat():
+@both_sizes
+def test_glass_leaves_flat_areas_flat(made_for):
     for severity in SEVERITIES:
-        np.testing.assert_array_equal(corrupt(grey(77), "glass_blur", severity), grey(77))
+        np.testing.assert_array_equal(corrupt(grey(77), "glass_blur", severity, made_for=made_for), grey(77))
 
 
 def test_the_motion_kernel_is_half_a_gaussian_along_the_angle():
@@ -142,19 +159,21 @@ def test_motion_spreads_a_point_along_the_line_and_repeats_the_border():
     assert blur_along(edge, radius=2, sigma=1.5, angle=0)[0, -1] == 200
 
 
+@both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_motion_goes_up_to_45_degrees_off_the_horizontal(severity):
-    radius, sigma = PUBLISHED["motion_blur"][severity - 1]
-    motion = Corruption("motion_blur", severity)
+def test_motion_goes_up_to_45_degrees_off_the_horizontal(made_for, severity):
+    radius, sigma = PUBLISHED[made_for]["motion_blur"][severity - 1]
+    motion = Corruption("motion_blur", severity, made_for=made_for)
     image = pictures(1)[0]
     expected = blur_along(image, radius=radius, sigma=sigma, angle=motion._stream(b"key").uniform(-45, 45))
     np.testing.assert_array_equal(motion(image, b"key"), expected)
 
 
+@both_sizes
 @pytest.mark.parametrize("kind", ["motion_blur", "zoom_blur", "elastic_transform", "pixelate"])
-def test_a_constant_image_stays_constant(kind):
+def test_a_constant_image_stays_constant(made_for, kind):
     for severity in SEVERITIES:
-        np.testing.assert_array_equal(corrupt(grey(93), kind, severity), grey(93))
+        np.testing.assert_array_equal(corrupt(grey(93), kind, severity, made_for=made_for), grey(93))
 
 
 @pytest.mark.parametrize("factor", [1, 1.01, 1.3, 2.5, 4.5])
@@ -170,25 +189,27 @@ def test_the_zoom_is_scipys(factor):
 # ---- digital
 
 
+@both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_contrast_on_two_levels(severity):
+def test_contrast_on_two_levels(made_for, severity):
     image = grey(40, 8)
     image[:, :4] = 200
-    (factor,) = PUBLISHED["contrast"][severity - 1]
-    result = corrupt(image, "contrast", severity)
+    (factor,) = PUBLISHED[made_for]["contrast"][severity - 1]
+    result = corrupt(image, "contrast", severity, made_for=made_for)
     assert set(result[:, :4].ravel().tolist()) == {int(120 + factor * 80 + 1e-6)}
     assert set(result[:, 4:].ravel().tolist()) == {int(120 - factor * 80 + 1e-6)}
 
 
+@both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_pixelate_and_jpeg_are_pillows_own(severity):
+def test_pixelate_and_jpeg_are_pillows_own(made_for, severity):
     image = Image.fromarray(pictures(1)[0][:90])
-    (scale,) = PUBLISHED["pixelate"][severity - 1]
+    (scale,) = PUBLISHED[made_for]["pixelate"][severity - 1]
     small = image.resize((int(96 * scale), int(90 * scale)), Image.Resampling.BOX)
-    assert corrupt(image, "pixelate", severity) == small.resize((96, 90), Image.Resampling.BOX)
+    assert corrupt(image, "pixelate", severity, made_for=made_for) == small.resize((96, 90), Image.Resampling.BOX)
     with io.BytesIO() as file:
-        image.save(file, "JPEG", quality=PUBLISHED["jpeg_compression"][severity - 1][0])
-        np.testing.assert_array_equal(corrupt(image, "jpeg_compression", severity), Image.open(file))
+        image.save(file, "JPEG", quality=PUBLISHED[made_for]["jpeg_compression"][severity - 1][0])
+        np.testing.assert_array_equal(corrupt(image, "jpeg_compression", severity, made_for=made_for), Image.open(file))
 
 
 def test_three_points_carry_the_image_along():
@@ -207,10 +228,11 @@ def test_displacements_say_where_a_pixel_comes_from():
     np.testing.assert_allclose(moved[:, -1], image[:, -1])  # reflected at the rim of the last pixel
 
 
+@both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_elastic_is_three_points_moved_and_then_a_smooth_field(severity):
-    distance, sigma, jitter = PUBLISHED["elastic_transform"][severity - 1]
-    elastic = Corruption("elastic_transform", severity)
+def test_elastic_is_three_points_moved_and_then_a_smooth_field(made_for, severity):
+    distance, sigma, jitter = PUBLISHED[made_for]["elastic_transform"][severity - 1]
+    elastic = Corruption("elastic_transform", severity, made_for=made_for)
     stream = elastic._stream(b"key")
     image = pictures(1)[0][:, :80]
     # A third of the shorter side, 80 // 3, around the middle, (48, 40).
@@ -231,8 +253,9 @@ def test_elastic_is_three_points_moved_and_then_a_smooth_field(severity):
     assert np.abs(elastic(image, b"key") - np.stack(expected, axis=-1)).max() < 1.001
 
 
-def test_elastic_moves_pixels_and_invents_none():
+@both_sizes
+def test_elastic_moves_pixels_and_invents_none(made_for):
     image = pictures(1)[0]
     for severity in SEVERITIES:
-        result = corrupt(image, "elastic_transform", severity)
+        result = corrupt(image, "elastic_transform", severity, made_for=made_for)
         assert image.min() <= result.min() <= result.max() <= image.max()

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from PIL import Image
+from scipy import ndimage
 
-from corrupting import PUBLISHED, frost_photographs, grey, pictures
+from corrupting import PUBLISHED, both_sizes, frost_photographs, grey, pictures
 from zeroshift.data.corruptions import SEVERITIES, Corruption, corrupt
 from zeroshift.data.corruptions.crystals import Strokes, _branches, ice
 from zeroshift.data.corruptions.motion import blur_along
-from zeroshift.data.corruptions.photographs import PHOTOGRAPHS
+from zeroshift.data.corruptions.photographs import PHOTOGRAPHS, crop
 from zeroshift.data.corruptions.plasma import plasma
 from zeroshift.data.corruptions.zooming import clipped_zoom
 
 
-def test_snow_whitens_and_never_darkens():
+@both_sizes
+def test_snow_whitens_and_never_darkens(made_for):
     for severity in SEVERITIES:
         image = pictures(1)[0]
-        assert (corrupt(image, "snow", severity).astype(int) >= image - 1).all()
+        assert (corrupt(image, "snow", severity, made_for=made_for).astype(int) >= image - 1).all()
 
 
+@both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_snow_is_flakes_laid_over_twice(severity):
-    mean, spread, zoom, threshold, radius, sigma, keep = PUBLISHED["snow"][severity - 1]
-    snow = Corruption("snow", severity)
+def test_snow_is_flakes_laid_over_twice(made_for, severity):
+    mean, spread, zoom, threshold, radius, sigma, keep = PUBLISHED[made_for]["snow"][severity - 1]
+    snow = Corruption("snow", severity, made_for=made_for)
     stream = snow._stream(b"key")
     image = pictures(1)[0]
     flakes = clipped_zoom(stream.normal(mean, spread, size=(96, 96)), zoom)
@@ -73,20 +77,21 @@ def test_plasma_is_diamond_square_point_by_point():
     np.testing.assert_allclose(plasma(side, decay, np.random.default_rng(3)), expected, atol=1e-12)
 
 
+@both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_fog_is_clouds_before_the_image_and_keeps_its_brightest_value(severity):
-    thickness, decay = PUBLISHED["fog"][severity - 1]
-    fog = Corruption("fog", severity)
-    image = pictures(1)[0]
-    clouds = plasma(256, decay, fog._stream(b"key"))[:96, :96, None]
+def test_fog_is_clouds_before_the_image_and_keeps_its_brightest_value(made_for, severity):
+    thickness, decay, map_side = PUBLISHED[made_for]["fog"][severity - 1]
+    fog = Corruption("fog", severity, made_for=made_for)
+    image = pictures(1, side=map_side)[0][1:, 1:]
+    clouds = plasma(map_side, decay, fog._stream(b"key"))[:-1, :-1, None]
     brightest = image.max() / 255
     expected = 255 * brightest * (image / 255 + thickness * clouds) / (brightest + thickness)
     assert np.abs(fog(image, b"key") - expected).max() < 1.001
     # On black with one white pixel the highest cloud of the whole map shows: thickness / (1 + thickness) of white.
-    image = grey(0, 256)
-    image[0, 0] = 255
+    image = grey(0, map_side)
+    image[1, 2] = 255
     foggy = fog(image)
-    foggy[0, 0] = 0
+    foggy[1, 2] = 0
     assert foggy.max() == pytest.approx(255 * thickness / (1 + thickness), abs=1)
 
 
@@ -101,16 +106,18 @@ def test_large_images_get_clouds_of_their_size():
     assert len(np.unique(foggy[:, 256:])) > 3
 
 
+@both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_brightness_of_a_known_colour(severity):
+def test_brightness_of_a_known_colour(made_for, severity):
+    (amount,) = PUBLISHED[made_for]["brightness"][severity - 1]
     image = grey(0, 8)
     image[:4] = (100, 50, 25)
-    raised = 100 / 255 + severity / 10
+    raised = 100 / 255 + amount
     colour = [int(part * raised * 255 + 1e-6) for part in (1, 0.5, 0.25)]  # hue and saturation stay
-    result = corrupt(image, "brightness", severity)
+    result = corrupt(image, "brightness", severity, made_for=made_for)
     assert result[0, 0].tolist() == colour
-    assert set(result[4:].ravel().tolist()) == {int(severity / 10 * 255 + 1e-6)}  # black has no hue: grey
-    assert corrupt(grey(250, 8), "brightness", severity).min() == 255
+    assert set(result[4:].ravel().tolist()) == {int(amount * 255 + 1e-6)}  # black has no hue: grey
+    assert corrupt(grey(250, 8), "brightness", severity, made_for=made_for).min() == 255
 
 
 def test_ice_is_whitish_blue_and_covers_the_pane():
@@ -138,22 +145,40 @@ def test_the_photographs_are_the_five_that_the_release_draws_from():
     assert PHOTOGRAPHS == ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
 
+@both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_frost_from_photographs_is_the_weighted_sum(tmp_path, severity):
-    photographs = frost_photographs(tmp_path)
-    image_weight, frost_weight = PUBLISHED["frost"][severity - 1]
+def test_frost_from_photographs_is_the_weighted_sum(made_for, tmp_path, severity):
+    photographs = frost_photographs(tmp_path, scale=5)
+    image_weight, frost_weight, _ = PUBLISHED[made_for]["frost"][severity - 1]
     expected = {int(image_weight * 100 + frost_weight * 40 * k + 1e-6) for k in range(5)}
-    frosts = [Corruption("frost", severity, seed, photographs)(grey(100, 16)) for seed in range(40)]
+    frosts = [Corruption("frost", severity, seed, photographs, made_for)(grey(100, 16)) for seed in range(40)]
     found = {int(level) for frost in frosts for level in np.unique(frost)}
     # JPEG may move a level by one; all five photographs turn up among forty draws.
     assert len(found) >= 5
     assert all(min(abs(level - wanted) for wanted in expected) <= 1 for level in found)
 
 
+def test_frost_for_small_images_is_every_fifth_pixel_of_the_pane(tmp_path):
+    rng = np.random.default_rng(0)
+    photograph = rng.integers(0, 256, (61, 58, 3), dtype=np.uint8)  # 12 x 12 fifths: 12.2 and 11.6, rounded
+    for name in PHOTOGRAPHS:
+        Image.fromarray(photograph).save(tmp_path / name, "PNG")
+    # As OpenCV shrinks linearly: the middle of pixel k lies at 5 (k + 1/2) - 1/2 of the large image.
+    places = np.stack(np.meshgrid(5 * (np.arange(12) + 0.5) - 0.5, 5 * (np.arange(12) + 0.5) - 0.5, indexing="ij"))
+    small = np.stack([ndimage.map_coordinates(photograph[..., c], places, order=1) for c in range(3)], axis=-1)
+    found = crop(tmp_path, 12, 12, rng, every=5)
+    np.testing.assert_array_equal(found, small)
+    drawn = Corruption("frost", 3, made_for=32)
+    pane = ice(80, 60, drawn._stream(b"key"))[2::5, 2::5]
+    np.testing.assert_array_equal(drawn(np.zeros((16, 12, 3), np.uint8), b"key"), np.floor(0.4 * pane + 1e-6))
+
+
 def test_frost_images_that_are_missing_or_too_small(tmp_path):
     photographs = frost_photographs(tmp_path)
     with pytest.raises(ValueError, match=r"the image has 64 x 64 pixels and frost.* only 40 x 30.*Fix: shrink"):
         corrupt(grey(0), "frost", frost_images=photographs)
+    with pytest.raises(ValueError, match=r"has 64 x 64 pixels and frost.* only 8 x 6 when one in 5 is taken, so no"):
+        corrupt(grey(0), "frost", frost_images=photographs, made_for=32)
     (photographs / PHOTOGRAPHS[2]).unlink()
     with pytest.raises(FileNotFoundError, match=r"has no frost3\.png\. Fix: take them from"):
         Corruption("frost", frost_images=photographs)

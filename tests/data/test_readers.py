@@ -73,7 +73,9 @@ def test_folders_named_by_number_count_the_classes(tree):
     top = tree("0/1.jpg", "1/1.jpg", "10/1.jpg")
     assert read_folder(top).class_names == ("0", "1", "10")
     with pytest.raises(ValueError, match=r"the label is 10, but the 3 classes are numbered 0 to 2\. Fix"):
-        read_folder(top, ["a", "b", "c"])
+        read_folder(top, ["a", "b", "c"], labelled=True)
+    assert read_folder(top, ["a", "b", "c"]).labels is None
+    assert read_folder(top, list("abcdefghijk")).labels.tolist() == [0, 1, 10]
 
 
 def test_a_folder_without_images_is_refused(tree):
@@ -275,6 +277,6 @@ def test_sub_folders_are_classes_only_if_one_is_called_like_a_class(tmp_path):
     assert read_folder(tmp_path, ["cat", "dog"]).labels is None
     assert read_folder(tmp_path).class_names == ("2024-01", "2024-02")
     assert read_folder(tmp_path, ["2024-02", "2024-01"]).labels.tolist() == [1, 0]
-    with pytest.raises(ValueError, match="'2024-02' is none of the 2 classes.*--unlabelled"):
+    with pytest.raises(ValueError, match=r"'2024-02' is none of the 2 classes.*--unlabelled"):
         read_folder(tmp_path, ["2024-01", "dog"])
     assert read_folder(tmp_path, ["2024-01", "dog"], labelled=False).labels is None

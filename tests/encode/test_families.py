@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -272,3 +273,38 @@ def test_float_pixels_that_are_integers_are_as_bytes(family, tiny_encoder):
 def test_a_picture_of_one_pixel_and_a_very_long_one(family, tiny_encoder):
     rows = tiny_encoder(family).encode_images([Image.new("RGB", (1, 1), "red"), noise(0, 400, 9)])
     assert rows.shape == (2, tiny_encoder(family).dimension)
+
+
+@pytest.mark.parametrize(
+    ("family", "published"),
+    [
+        # As the files of OpenAI's models have it, older than the names transformers uses now.
+        (
+            "clip",
+            {
+                "crop_size": 32, "do_center_crop": True, "do_normalize": True, "do_resize": True, "resample": 3,
+                "feature_extractor_type": "CLIPFeatureExtractor", "size": 32,
+                "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
+            },
+        ),
+        # ALIGN scales to -1..1 by an offset of its own, and normalises nothing.
+        (
+            "align",
+            {
+                "crop_size": {"height": 32, "width": 32}, "do_center_crop": True, "do_normalize": False,
+                "do_rescale": True, "do_resize": True, "image_processor_type": "EfficientNetImageProcessor",
+                "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "include_top": False, "resample": 2,
+                "rescale_factor": 1 / 127.5, "rescale_offset": True, "size": {"height": 38, "width": 38},
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_settings_as_published_models_have_them(family, published, tiny_folder, tmp_path):
+    shutil.copytree(tiny_folder(family), tmp_path / family)
+    (tmp_path / family / "preprocessor_config.json").write_text(json.dumps(published))
+    encoder = registry.load(str(tmp_path / family))
+    own = transformers.AutoImageProcessor.from_pretrained(tmp_path / family, backend="pil")
+    assert isinstance(encoder.preprocessing, PixelPreprocessing)
+    for picture in PICTURES:
+        expected = own(images=picture, return_tensors="np")["pixel_values"][0]
+        np.testing.assert_array_equal(encoder.preprocessing.values(encoder.preprocessing(picture)[0]), expected)

@@ -1,4 +1,4 @@
-"""`zeroshift data corrupt`: corrupted copies of images, as ImageNet-C has them."""
+"""`zeroshift data corrupt`: corrupted copies of images, as ImageNet-C and CIFAR-10-C have them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ def corrupt(
         Path, typer.Option("--out", "-o", help="Folder to write <kind>/<severity>/... to.", show_default=False)
     ],
     severity: Annotated[str, typer.Option("--severity", "-s", help="1 to 5, a range such as 1-3, or all.")] = "5",
+    made_for: Annotated[
+        int, typer.Option("--made-for", help="Severities of ImageNet-C (224) or, for small images, CIFAR-10-C (32).")
+    ] = 224,
     seed: Annotated[int, typer.Option(help="Another seed, other noise.")] = 0,
     workers: Annotated[int, typer.Option(help="Processes that share the work; 0 for none but this.")] = 0,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first unusable image.")] = False,
@@ -31,8 +34,9 @@ def corrupt(
 ) -> None:
     """Write corrupted copies of images as PNG, laid out as ImageNet-C: OUT/<kind>/<severity>/<path of the image>.
 
-    Strengths are made for images of 224 x 224 pixels and not scaled to others. Frost is drawn, not photographed. Copies
-    that exist are kept, so the same command goes on where it was stopped.
+    Strengths are made for images of 224 x 224 pixels, or with --made-for 32 for such of 32 x 32, and not scaled to
+    others. Frost is drawn, not photographed. Copies that exist are kept, so the same command goes on where it was
+    stopped.
 
     For example: zeroshift data corrupt photos --kind fog --severity 1-5 --out photos-c
     """
@@ -41,7 +45,9 @@ def corrupt(
     from zeroshift.data.corruptions.files import corrupt_files
 
     kinds = KINDS if kind == ALL else (kind,)
-    corruptions = [Corruption(name, level, seed) for name in kinds for level in _severities(severity)]
+    corruptions = [
+        Corruption(name, level, seed, made_for=made_for) for name in kinds for level in _severities(severity)
+    ]
     copies = corrupt_files(
         source,
         out,

@@ -1,7 +1,7 @@
-"""The fifteen corruptions of ImageNet-C at five severities, seeded, for images of one's own.
+"""The fifteen corruptions of ImageNet-C and CIFAR-10-C at five severities, seeded, for images of one's own.
 
-Our own code after the published definitions and constants. Results are truncated to 8 bits as ImageNet-C's were (motion
-blur is rounded, pixelation and JPEG are Pillow's) but not saved as JPEG afterwards, which ImageNet-C's were.
+Our own code after the published definitions and constants. Results are truncated to 8 bits as the published ones were
+(motion blur is rounded, pixelation and JPEG are Pillow's) but not saved as JPEG afterwards, which ImageNet-C's were.
 
 >>> import numpy as np
 >>> from zeroshift.data import corruptions
@@ -10,10 +10,15 @@ blur is rounded, pixelation and JPEG are Pillow's) but not saved as JPEG afterwa
 dtype('uint8')
 >>> len(corruptions.KINDS), corruptions.GROUPS["noise"]
 (15, ('gaussian_noise', 'shot_noise', 'impulse_noise'))
+
+Severities are made for images of 224 x 224 pixels; for small ones there are those of CIFAR-10-C:
+
+>>> corruptions.corrupt(image, "fog", severity=3, made_for=32).shape
+(16, 16, 3)
 """
 
-from zeroshift.data.corruptions.constants import GROUPS, KINDS, SEVERITIES
+from zeroshift.data.corruptions.constants import GROUPS, KINDS, SEVERITIES, SIZES
 from zeroshift.data.corruptions.corruption import Corruption, corrupt
 from zeroshift.data.corruptions.framing import FramedCorruption
 
-__all__ = ["GROUPS", "KINDS", "SEVERITIES", "Corruption", "FramedCorruption", "corrupt"]
+__all__ = ["GROUPS", "KINDS", "SEVERITIES", "SIZES", "Corruption", "FramedCorruption", "corrupt"]

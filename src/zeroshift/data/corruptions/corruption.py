@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from zeroshift.data.corruptions.constants import GROUPS, KINDS, SEVERITIES, constants
+from zeroshift.data.corruptions.constants import GROUPS, KINDS, SEVERITIES, SIZES, constants
 from zeroshift.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ class Corruption:
         Another seed, other noise.
     frost_images
         A folder with ImageNet-C's photographs of frost. Without it frost is drawn; other kinds do not look at it.
+    made_for
+        The side in pixels of the images whose severities are taken: 224 for ImageNet-C's, 32 for CIFAR-10-C's. Neither
+        table is scaled to other images. On pictures of 32 x 32 pixels ImageNet-C's leave little to be recognised; on
+        photographs CIFAR-10-C's hardly show. The random stream is the same for both.
 
     >>> fog = Corruption("fog", severity=3)
     >>> image = np.full((16, 16, 3), 200, np.uint8)
@@ -56,6 +60,7 @@ class Corruption:
     severity: int = 5
     seed: int = 0
     frost_images: Path | None = None
+    made_for: int = 224
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -67,6 +72,13 @@ class Corruption:
                 given, fix = getattr(self, name), "5 is the strongest" if name == "severity" else "seed=0"
                 raise ValueError(f"{name} must be {allowed}; got {given!r}. Fix: {fix}.")
             object.__setattr__(self, name, value)
+        made_for = _integer(self.made_for)
+        if made_for not in SIZES:
+            raise ValueError(
+                "made_for must be 224, for the severities of ImageNet-C, or 32, for those of CIFAR-10-C; "
+                f"got {self.made_for!r}. Fix: made_for=32 for images of about 32 x 32 pixels, else 224."
+            )
+        object.__setattr__(self, "made_for", made_for)
         if self.frost_images is not None:
             object.__setattr__(self, "frost_images", Path(self.frost_images))
             if self.kind == "frost":
@@ -81,12 +93,12 @@ class Corruption:
         ----------
         image
             A Pillow image of mode RGB, or uint8 of shape (H, W, 3); at least 8 pixels high and wide. The constants are
-            in pixels of a 224 x 224 image and are not scaled to others: on smaller images the same kind and severity do
-            more harm, on larger ones less.
+            in pixels of an image of the side `made_for` and are not scaled to others: on smaller images the same kind
+            and severity do more harm, on larger ones less.
         key
             What tells this image from others, such as the digest of its file; None takes the digest of its pixels.
         """
-        pixels = _pixels(image)
+        pixels = _pixels(image, self.made_for)
         digest = hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest() if key is None else key
         group = next(group for group, kinds in GROUPS.items() if self.kind in kinds)
         function = getattr(importlib.import_module(f"zeroshift.data.corruptions.{group}"), self.kind)
@@ -105,7 +117,8 @@ class Corruption:
             "kind": self.kind,
             "severity": self.severity,
             "seed": self.seed,
-            "constants": constants(self.kind, self.severity),
+            "made_for": self.made_for,
+            "constants": constants(self.kind, self.severity, self.made_for),
         }
         if self.kind == "frost":
             record["frost"] = "procedural"
@@ -116,7 +129,7 @@ class Corruption:
         return record
 
     def _parameters(self) -> dict[str, Any]:
-        parameters: dict[str, Any] = constants(self.kind, self.severity)
+        parameters: dict[str, Any] = constants(self.kind, self.severity, self.made_for)
         if self.kind == "frost" and self.frost_images is not None:
             parameters["frost_images"] = self.frost_images
         return parameters
@@ -141,8 +154,9 @@ def corrupt(
     *,
     seed: int = 0,
     frost_images: str | os.PathLike[str] | None = None,
+    made_for: int = 224,
 ) -> Picture:
-    """`image` with one of the corruptions of ImageNet-C; a Pillow image or an array, as it was given.
+    """`image` with one of the corruptions of ImageNet-C or CIFAR-10-C; a Pillow image or an array, as it was given.
 
     The noise follows from `seed` and the pixels: the same image gives the same result, another image other noise.
     `Corruption` says what the parameters may be.
@@ -150,8 +164,11 @@ def corrupt(
     >>> grey = np.full((8, 8, 3), 100, np.uint8)
     >>> corrupt(grey, "brightness", 1)[0, 0].tolist()
     [125, 125, 125]
+    >>> corrupt(grey, "brightness", 1, made_for=32)[0, 0].tolist()
+    [112, 112, 112]
     """
-    return Corruption(kind, severity, seed, None if frost_images is None else Path(frost_images))(image)
+    folder = None if frost_images is None else Path(frost_images)
+    return Corruption(kind, severity, seed, folder, made_for)(image)
 
 
 def _integer(value: Any) -> int | None:
@@ -168,7 +185,7 @@ def _pillow() -> Any:
     return pillow()
 
 
-def _pixels(image: Any) -> np.ndarray:
+def _pixels(image: Any, made_for: int) -> np.ndarray:
     """The pixels of a picture, (H, W, 3) and uint8, or an error that says what is wrong with it."""
     pixels = image
     if not isinstance(image, np.ndarray):
@@ -189,6 +206,7 @@ def _pixels(image: Any) -> np.ndarray:
     if min(pixels.shape[:2]) < SMALLEST:
         raise ValueError(
             f"image must be at least {SMALLEST} pixels high and wide; got {pixels.shape[0]} x {pixels.shape[1]} "
-            "(height x width). Fix: enlarge it, for example to 224 x 224, for which the constants are made."
+            f"(height x width). Fix: enlarge it, for example to {made_for} x {made_for}, "
+            "for which the constants are made."
         )
     return pixels

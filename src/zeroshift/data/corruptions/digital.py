@@ -28,8 +28,9 @@ def elastic_transform(
 ) -> np.ndarray:
     """Bent like rubber: an affine map that moves three points by up to `jitter`, then displacements pixel by pixel.
 
-    These are uniform noise up to `distance`, smoothed by a Gaussian of standard deviation `sigma`. As published,
-    severities 1 and 2 tilt the whole image and 3 to 5 ripple it: damage by squared error is largest at severity 2.
+    These are uniform noise up to `distance`, smoothed by a Gaussian of standard deviation `sigma`. As published for
+    ImageNet-C, severities 1 and 2 tilt the whole image and 3 to 5 ripple it: damage by squared error is largest at
+    severity 2.
     """
     from scipy.ndimage import gaussian_filter
 

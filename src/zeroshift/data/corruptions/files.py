@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from zeroshift.data.corruptions.corruption import Corruption
 from zeroshift.data.corruptions.record import begin
-from zeroshift.data.corruptions.workers import each
 from zeroshift.data.images import ImageError, ImageFiles
 from zeroshift.data.readers import read_folder
 from zeroshift.files import atomic_path
+from zeroshift.workers import Workers
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -71,9 +71,10 @@ def corrupt_files(
 ) -> Copies:
     """Write a corrupted copy of every image, for each of `corruptions`.
 
-    Images are taken at their own size, upright as their EXIF orientation says. The constants are made for 224 x 224
-    pixels: to repeat ImageNet-C, give images resized to 256 and cropped to 224 first. Copies that are there are kept;
-    an image that changed since is not noticed.
+    Images are taken at their own size, upright as their EXIF orientation says. The constants are made for images of
+    `Corruption.made_for` pixels a side: to repeat ImageNet-C, give images resized to 256 and cropped to 224 first; to
+    repeat CIFAR-10-C, CIFAR-10's own and `made_for=32`. Copies that are there are kept; an image that changed since is
+    not noticed.
 
     Parameters
     ----------
@@ -82,8 +83,7 @@ def corrupt_files(
     out
         A folder outside `source`, made where it is missing.
     workers
-        Processes that share the work; 0 does it in this one. With some, a script must keep its own statements under
-        `if __name__ == "__main__":`, as for Python's multiprocessing.
+        Processes that share the work; 0 does it in this one.
     force
         Delete the copies that are there, and make all of them anew.
     strict
@@ -103,8 +103,8 @@ def corrupt_files(
     copier = _Copier(tuple(corruptions), tuple(folders), strict)
     tasks = [(images.take([i]), name) for i, name in enumerate(names)]
     done = []
-    with progress(len(tasks)) as advance:
-        for copied in each(copier, tasks, workers):
+    with progress(len(tasks)) as advance, Workers(copier, workers, doing="corrupts images") as corrupters:
+        for copied in corrupters.map(tasks):
             done.append(copied)
             advance(1, copied.name)
     return Copies(

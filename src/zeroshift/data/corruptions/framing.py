@@ -21,7 +21,8 @@ class FramedCorruption:
     """A corruption of photographs of any size: scaled and cut as ImageNet-C's were, then corrupted.
 
     Severities are in pixels of a 224 x 224 image, so that the same blur would hardly show on a photograph of twelve
-    million. Pictures of that size or smaller are corrupted as they are.
+    million. Pictures of that size or smaller are corrupted as they are. So are all where the corruption is made for
+    another size: CIFAR-10-C's pictures, of 32 x 32 pixels, were neither scaled nor cut.
 
     >>> from PIL import Image
     >>> framed = FramedCorruption(Corruption("contrast", severity=3))
@@ -32,10 +33,15 @@ class FramedCorruption:
     corruption: Corruption
 
     def __call__(self, image: Image, key: bytes) -> Image:
-        return self.corruption(framed(image), key)
+        return self.corruption(framed(image) if self._frames else image, key)
 
     def describe(self) -> dict[str, Any]:
-        return {**self.corruption.describe(), "shorter_side": SHORTER, "side": SIDE}
+        frame = {"shorter_side": SHORTER, "side": SIDE} if self._frames else {}
+        return {**self.corruption.describe(), **frame}
+
+    @property
+    def _frames(self) -> bool:
+        return self.corruption.made_for == SIDE
 
 
 def framed(image: Image) -> Image:

@@ -10,7 +10,7 @@ import numpy as np
 from zeroshift.data.corruptions.crystals import ice
 from zeroshift.data.corruptions.levels import LEVELS, to_levels, to_unit
 from zeroshift.data.corruptions.motion import blur_along
-from zeroshift.data.corruptions.photographs import crop
+from zeroshift.data.corruptions.photographs import crop, thinned
 from zeroshift.data.corruptions.plasma import plasma
 from zeroshift.data.corruptions.zooming import clipped_zoom
 
@@ -22,8 +22,6 @@ WHITENING = (1.5, 0.5)
 """A snowy day's grey: this times the grey of the image, plus this. From the released code."""
 SNOWFALL_ANGLES = (-135, -45)
 """Degrees between which the direction of the snowfall is drawn."""
-FOG_SIDE = 256
-"""Side of the clouds that ImageNet-C cut its 224 x 224 pixels of fog from."""
 
 
 def snow(
@@ -60,26 +58,32 @@ def frost(
     *,
     image_weight: float,
     frost_weight: float,
+    every: int,
     frost_images: Path | None = None,
 ) -> np.ndarray:
     """Ice crystals on a window pane, added to a dimmed image.
 
     ImageNet-C cuts the frost from photographs that are not ours to ship. Here it is drawn (`crystals.ice`) and blended
     with the published weights, so numbers on frost are near those of ImageNet-C but not the same. With the photographs
-    in the folder `frost_images` it is the published procedure.
+    in the folder `frost_images` it is the published procedure. Of either one pixel in `every` is taken along each side,
+    so that small images show as much of the pane as large ones.
     """
     height, width = image.shape[:2]
-    pane = ice(height, width, rng) if frost_images is None else crop(frost_images, height, width, rng)
+    if frost_images is None:
+        pane = thinned(ice(height * every, width * every, rng), every)
+    else:
+        pane = crop(frost_images, height, width, rng, every)
     return to_levels((image_weight * image + frost_weight * pane) / LEVELS)
 
 
-def fog(image: np.ndarray, rng: np.random.Generator, *, thickness: float, decay: float) -> np.ndarray:
+def fog(image: np.ndarray, rng: np.random.Generator, *, thickness: float, decay: float, map_side: int) -> np.ndarray:
     """Clouds of `thickness` before the image, all scaled so that the brightest value stays what it was.
 
-    The clouds are a corner of a map of 256 x 256 pixels, as published; of the next power of two for larger images.
+    The clouds are a corner of a map of `map_side` x `map_side` pixels, as published; of the next power of two for
+    larger images.
     """
     height, width = image.shape[:2]
-    side = max(FOG_SIDE, 2 ** math.ceil(math.log2(max(height, width))))
+    side = max(map_side, 2 ** math.ceil(math.log2(max(height, width))))
     clouds = plasma(side, decay, rng)[:height, :width, None]
     unit = to_unit(image)
     brightest = unit.max()

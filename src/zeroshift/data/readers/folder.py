@@ -28,7 +28,8 @@ def read_folder(
     path : the folder. Hidden files, and files whose names do not end as an image's does, are left out.
     classes : names of the classes; by default, those of the sub-folders where they are the classes.
     labelled : whether the sub-folders are the classes of the images in them. By default they are if there are two or
-        more with images, no image lies beside them and, where `classes` are given, one of them is called like a class.
+        more with images, no image lies beside them and, where `classes` are given, one is called like a class or all
+        are numbers of classes.
     upright : turn photographs as their EXIF orientation says.
 
     >>> import tempfile
@@ -50,9 +51,7 @@ def read_folder(
     tops = [name.split("/", 1)[0] if "/" in name else None for name in names]
     loose = names[tops.index(None)] if None in tops else None
     if labelled is None:
-        # Sub-folders by month or by camera are no classes, whatever the classes are called.
-        named = classes is None or not set(tops).isdisjoint(classes)
-        labelled = loose is None and len(set(tops)) >= 2 and named
+        labelled = loose is None and len(set(tops)) >= 2 and _are_classes({top or "" for top in tops}, classes)
     elif labelled and loose is not None:
         raise ValueError(
             f"labelled=True needs one sub-folder a class, but {loose} in {folder} lies in none. "
@@ -72,3 +71,10 @@ def read_folder(
         labels=labels,
         provenance={"source": "folder", "images": len(names), "ignored_files": ignored, "upright": upright},
     )
+
+
+def _are_classes(folders: set[str], classes: Sequence[str] | None) -> bool:
+    """Whether sub-folders look like the classes: by month or by camera they do not, whatever the classes are called."""
+    if classes is None or not folders.isdisjoint(classes):
+        return True
+    return all(name.isdecimal() and int(name) < len(classes) for name in folders)

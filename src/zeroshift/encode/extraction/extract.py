@@ -15,8 +15,7 @@ from zeroshift.data.images import ImageError
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.extraction.cache import keyed_folder
 from zeroshift.encode.extraction.contents import Contents
-from zeroshift.encode.extraction.decode_worker import Decoder
-from zeroshift.encode.extraction.decoders import Decoders, default_workers
+from zeroshift.encode.extraction.decoding import Decoder, default_workers
 from zeroshift.encode.extraction.shards import Outcome, encode_shards
 from zeroshift.encode.extraction.store import FeatureStore
 from zeroshift.encode.extraction.text import encode_classes
@@ -24,6 +23,7 @@ from zeroshift.encode.prompts.prompts import Prompts
 from zeroshift.feature_checks import checked_class_names
 from zeroshift.features import FeatureSet
 from zeroshift.parameters import Choice, Number
+from zeroshift.workers import Workers
 
 __all__ = ["Extraction", "Progress", "encode_images", "extract"]
 
@@ -179,11 +179,11 @@ def encode_images(
         try:
             store = FeatureStore(folder)
             count = default_workers(len(images)) if workers is None else workers
-            with Decoders(decoder, count) as decoders:
+            with Workers(decoder, count, doing="decodes images") as decoders:
                 return encode_shards(
                     images.images,
                     encoder,
-                    decoders,
+                    decoders.map,
                     store,
                     contents,
                     shard_images=max(1, (shard_rows or SHARD_BATCHES * encoder.batch_size) // n_views),

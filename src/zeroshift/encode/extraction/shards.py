@@ -7,7 +7,7 @@ same batches as one that was not, and so the same bits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ import numpy as np
 from zeroshift.data.images import ImageError, ImageSource
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.extraction.contents import Contents
-from zeroshift.encode.extraction.decoders import Decoders
+from zeroshift.encode.extraction.decoding import Picture
 from zeroshift.encode.extraction.encoding import ShardEncoding
 from zeroshift.encode.extraction.store import FeatureStore
 
@@ -53,7 +53,7 @@ class _Plan:
 def encode_shards(
     images: ImageSource,
     encoder: Encoder,
-    decoders: Decoders,
+    decode: Callable[[Sequence[int]], Iterator[Picture]],
     store: FeatureStore,
     contents: Contents,
     *,
@@ -69,7 +69,7 @@ def encode_shards(
     submitted: set[bytes] = set()
     with ShardEncoding(encoder, store, storage) as encoding:
         read: list[int] = []
-        for picture in decoders.decode(plan.to_read):
+        for picture in decode(plan.to_read):
             if read and picture.index // shard_images != read[-1] // shard_images:
                 encoding.end_shard()
                 contents.keep(_entries(read, plan, digests), plan.looked)

@@ -1,17 +1,9 @@
-"""A process that turns image files into pixels: this module, run as a program and spoken to through pipes.
-
-Requests and answers are pickles on stdin and stdout, between a process and the child it started itself. The child ends
-when the pipe does, so that none is left behind however its parent ends; and since it is a program of its own, scripts
-that use it need no `if __name__ == "__main__"`.
-"""
+"""Everything that happens to an image before the encoder sees it; done by other processes, beside the encoder."""
 
 from __future__ import annotations
 
 import os
-import pickle
-import signal
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +11,10 @@ from zeroshift.data.images import ImageError, ImageSource
 from zeroshift.encode.extraction.store import digest_of
 from zeroshift.encode.preprocessing import Pixels, Preprocessing
 
-__all__ = ["Decoder", "Picture", "main"]
+__all__ = ["Decoder", "Picture", "default_workers"]
+
+FEW = 48
+"""As many images are decoded sooner than worker processes are started."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Everything that happens to an image before the encoder sees it; picklable."""
+    """From the place of an image to a `Picture`; picklable."""
 
     images: ImageSource
     preprocessing: Preprocessing
@@ -65,25 +60,6 @@ class Decoder:
         return Picture(index, digest, pixels, note)
 
 
-def main() -> None:
-    """Answer requests until there are no more."""
-    # Ctrl-C goes to the whole group of processes; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # What a library prints must not get between the answers.
-    os.dup2(2, 1)
-    decoder: Decoder = pickle.load(requests)
-    while True:
-        try:
-            indices: Sequence[int] = pickle.load(requests)
-        except EOFError:
-            return
-        try:
-            answer: Any = [decoder(index) for index in indices]
-        except Exception as error:
-            answer = f"{type(error).__name__}: {error}"
-        try:
-            pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
-            answers.flush()
-        except BrokenPipeError:
-            return
+def default_workers(count: int) -> int:
+    """None for a few images; else the cores beside the encoder's own, sixteen at most."""
+    return 0 if count <= FEW else max(1, min(16, (os.cpu_count() or 2) - 1))
