@@ -15,7 +15,7 @@ help:
 	@echo "make test      lint, types, import contracts, tests, doctests, docs"
 	@echo "make test-all  the same with the slow tests"
 	@echo "make lint      only the static checks"
-	@echo "make bench     startup, accuracy and engines, as in benchmarks/RESULTS.md"
+	@echo "make bench     startup, accuracy, engines and extraction, as in benchmarks/RESULTS.md"
 	@echo "make clean     remove .venv and everything built"
 
 demo: $(VENV)/.core
@@ -38,6 +38,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/accuracy.py --again
 	$(BIN)/zeroshift bench --again --out benchmarks/engines.json
 	$(BIN)/python benchmarks/engines.py
+	$(BIN)/python benchmarks/extraction.py
 
 $(VENV)/.core: pyproject.toml constraints.txt src/zeroshift/_version.py
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "zeroshift needs Python 3.10 or newer; this is " + sys.version.split()[0] + ". Fix: make PYTHON=python3.11 ...")'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import sys
 import traceback
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ class Failed:
 
 def main() -> None:
     """Answer requests until there are no more. They are pickles, from the process that started this one."""
-    # Ctrl-C goes to the whole group of processes; the one that started this decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     # What a library prints must not get between the answers.
     os.dup2(2, 1)

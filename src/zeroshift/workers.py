@@ -86,7 +86,12 @@ class _Process:
         # One item at a time fills one core; the libraries below are not to start threads of their own.
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self._child = subprocess.Popen(
-            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            # Out of reach of Ctrl-C, which goes to every process of a terminal: the caller decides what it means.
+            start_new_session=True,
         )
         self._function: Callable[[Any], Any] | None = function
         self._doing = doing

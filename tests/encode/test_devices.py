@@ -25,7 +25,9 @@ def test_a_device_by_name():
 
 @pytest.mark.parametrize("device", ["cuda:99", "toaster", "cpu:x"])
 def test_a_device_that_is_not_there(device):
-    with pytest.raises(ValueError, match=rf"device='{device}' cannot be used here \(.+\). Fix: device='auto' takes"):
+    with pytest.raises(
+        ValueError, match=rf"device='{device}' cannot be used here \(.+\). Fix: device='auto' \(--device auto\) takes"
+    ):
         choose_device(device)
 
 
@@ -39,7 +41,9 @@ def test_precisions(asked, chosen):
 
 def test_halves_are_for_gpus():
     assert choose_dtype("float16", torch.device("cuda")) is torch.float16
-    with pytest.raises(ValueError, match=r"dtype='float16' is for GPUs.*Fix: dtype='float32', or 'bfloat16'"):
+    with pytest.raises(
+        ValueError, match=r"dtype='float16' is for GPUs.*Fix: dtype='float32' \(--dtype float32\), or 'bfloat16'"
+    ):
         choose_dtype("float16", torch.device("cpu"))
 
 

@@ -9,10 +9,17 @@ import typer
 from zeroshift._version import __version__
 from zeroshift.cli.adapt import adapt
 from zeroshift.cli.bench import bench
+from zeroshift.cli.classify import classify
+from zeroshift.cli.data_check import check
+from zeroshift.cli.data_corrupt import corrupt
+from zeroshift.cli.data_list import list_data_sets
 from zeroshift.cli.demo import demo
+from zeroshift.cli.encoders import encoders
 from zeroshift.cli.errors import ErrorHandlingGroup
+from zeroshift.cli.extract import extract
 from zeroshift.cli.methods import methods
 from zeroshift.cli.packs import packs
+from zeroshift.cli.prompts import prompts
 
 __all__ = ["app", "main"]
 
@@ -42,8 +49,14 @@ def _common(
     pass
 
 
-for command in (demo, adapt, methods, packs, bench):
+for command in (demo, classify, extract, adapt, methods, encoders, prompts, packs, bench):
     app.command()(command)
+
+data = typer.Typer(help="Data sets: what there is, what lies on the disk, corrupted copies.", no_args_is_help=True)
+data.command("list")(list_data_sets)
+data.command("check")(check)
+data.command("corrupt")(corrupt)
+app.add_typer(data, name="data")
 
 
 def main() -> None:

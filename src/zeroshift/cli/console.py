@@ -43,4 +43,11 @@ def _print_line(word: str, style: str, message: str) -> None:
     from rich.text import Text
 
     # One line, however long, so that it can be searched and copied whole.
-    console(stderr=True).print(Text.assemble((word, style), message), soft_wrap=True)
+    console(stderr=True).print(Text.assemble((word, style), harmless(message)), soft_wrap=True)
+
+
+def harmless(text: str) -> str:
+    """Text without characters that steer a terminal: the names of files may hold them."""
+    return "".join(
+        " " if ch == "\n" else ch if ch.isprintable() or ch == "\t" else "\N{REPLACEMENT CHARACTER}" for ch in text
+    )

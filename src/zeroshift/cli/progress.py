@@ -14,7 +14,9 @@ Advance = Callable[[int, str], None]
 
 
 @contextmanager
-def progress_bar(what: str, total: int, *, quiet: bool = False, counted: bool = True) -> Iterator[Advance]:
+def progress_bar(
+    what: str, total: int, *, quiet: bool = False, counted: bool = True, unit: str = "samples"
+) -> Iterator[Advance]:
     """A bar for `total` samples, gone when the block ends; where they cannot be counted it moves to and fro."""
     from rich.progress import (
         BarColumn,
@@ -30,7 +32,7 @@ def progress_bar(what: str, total: int, *, quiet: bool = False, counted: bool = 
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
-            return Text(f"{task.speed:,.0f} samples/s" if task.speed else "", style="dim")
+            return Text(f"{task.speed:,.0f} {unit}/s" if task.speed else "", style="dim")
 
     columns = [TextColumn("{task.description}", markup=False), BarColumn()]
     columns += [MofNCompleteColumn(), Rate(), TimeRemainingColumn()] if counted else [TimeElapsedColumn()]

@@ -32,7 +32,7 @@ def choose_device(device: str = "auto") -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
-            f"device={device!r} cannot be used here ({reason}). Fix: device='auto' takes what there is."
+            f"device={device!r} cannot be used here ({reason}). Fix: device='auto' (--device auto) takes what there is."
         ) from error
     return chosen
 
@@ -47,7 +47,7 @@ def choose_dtype(dtype: str = "auto", device: Any = None) -> torch.dtype:
     if name == "float16" and device is not None and device.type == "cpu":
         raise ValueError(
             "dtype='float16' is for GPUs: on a CPU it is slower than float32 and several layers lack it. "
-            "Fix: dtype='float32', or 'bfloat16'."
+            "Fix: dtype='float32' (--dtype float32), or 'bfloat16'."
         )
     return getattr(torch, name)
 

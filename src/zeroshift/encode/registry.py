@@ -182,6 +182,8 @@ def _model_type(source: str, revision: str | None) -> str:
             return str(json.loads(config.read_text(encoding="utf-8")).get("model_type"))
         except (ValueError, AttributeError) as error:
             raise ValueError(f"{config} cannot be read ({error}). Fix: copy the model again.") from error
+    if source.startswith(("/", "./", "../")):
+        raise FileNotFoundError(f"no folder at {source}. Fix: check the path of the model.")
     if "/" not in source:
         names = [*(family.name for family in FAMILIES), *(family.example for family in FAMILIES)]
         raise ValueError(

@@ -1,0 +1,41 @@
+"""`zeroshift encoders`: which families of models can be used, and what is missing for them here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zeroshift.cli.console import console, print_json
+
+__all__ = ["encoders"]
+
+
+def encoders(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the families of encoders, how their models are named, and what each needs."""
+    from zeroshift.encode.registry import list_families
+
+    families = list_families()
+    if json:
+        print_json(
+            [
+                {
+                    "name": family.name,
+                    "title": family.title,
+                    "example": family.example,
+                    "needs": family.needs,
+                    "missing": list(family.missing),
+                    "install": family.fix,
+                    "note": family.note,
+                }
+                for family in families
+            ]
+        )
+        return
+    from zeroshift.report.tables import encoders_table
+
+    out = console()
+    out.print(encoders_table(families))
+    out.print(
+        "--encoder takes a hub id, the folder of a downloaded model, or composed, which needs no hub.", style="dim"
+    )

