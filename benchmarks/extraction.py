@@ -220,8 +220,8 @@ def table(records: list[dict[str, Any]]) -> str:
         rate, ratio = record["images_per_second"], record["ratio_to_bare"]
         single = ratio.get("one process", {}).get("median")
         lines.append(
-            f"| {record['model']} | {record['device']} | {record['images']} | {record['workers']} processes, "
-            f"{record['decoding_ms_an_image']:.1f} ms an image | {rate['bare']:.3g}/s | {rate['pipeline']:.3g}/s | "
+            f"| {record['model']} | {record['device']} | {record['images']} | {record['workers']} beside it, "
+            f"{record['decoding_ms_an_image']:.1f} ms an image | {rate['bare']:,.1f}/s | {rate['pipeline']:,.1f}/s | "
             f"{ratio['pipeline']['median']:.2f} ({', '.join(f'{each:.2f}' for each in ratio['pipeline']['all'])}) | "
             f"{'' if single is None else f'{single:.2f}'} | {record['memory']['above_mb']:.0f} MB | "
             f"{record['memory']['worker_mb']:.0f} MB |"

@@ -67,8 +67,8 @@ def unit(features):
     return (features / features.norm(dim=-1, keepdim=True)).numpy()
 
 
-def close(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+def close(found, expected, atol=1e-6):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
 def test_features_are_those_of_transformers(family, own, tiny_encoder):
@@ -265,9 +265,10 @@ def test_float_pixels_that_are_integers_are_as_bytes(family, tiny_encoder):
     encoder = tiny_encoder(family)
     (pixels,) = encoder.preprocessing(PICTURES[0])
     batch = np.stack([pixels, pixels[:, ::-1]])
-    close(encoder.encode_pixels((batch.astype(np.float32),)), encoder.encode_pixels((batch,)))
+    # A line through the table, where bytes are looked up: rounding, which weights of this size magnify.
+    close(encoder.encode_pixels((batch.astype(np.float32),)), encoder.encode_pixels((batch,)), atol=1e-5)
     halves = batch.astype(np.float32) + 0.5
-    assert not np.allclose(encoder.encode_pixels((halves,)), encoder.encode_pixels((batch,)), atol=1e-6)
+    assert not np.allclose(encoder.encode_pixels((halves,)), encoder.encode_pixels((batch,)), atol=1e-5)
 
 
 def test_a_picture_of_one_pixel_and_a_very_long_one(family, tiny_encoder):
