@@ -29,12 +29,6 @@ def write_pets(folder: Path, *, labelled: bool = True, per_class: int = PER_CLAS
     return names
 
 
-def tiny_clip(top: Path) -> Path:
-    from encode import tiny
-
-    return tiny.clip(top / "tiny-clip")
-
-
 def encoded(model: Path, pictures: Sequence[Path]) -> np.ndarray:
     """Features by the encoder itself, without anything of an extraction around it."""
     from zeroshift.encode import registry

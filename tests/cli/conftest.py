@@ -58,3 +58,28 @@ def shell(environment, tmp_path):
         return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
 
     return shell
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> Path:
+    """A tiny random CLIP on disk."""
+    pytest.importorskip("transformers")
+    from encode import tiny
+
+    return tiny.clip(tmp_path_factory.mktemp("model") / "tiny-clip")
+
+
+@pytest.fixture(autouse=True)
+def own_places(tmp_path, monkeypatch) -> None:
+    """A cache of the test's own, and no data sets of whoever runs it."""
+    monkeypatch.setenv("ZEROSHIFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("ZEROSHIFT_DATA", raising=False)
+
+
+@pytest.fixture
+def pets(tmp_path) -> Path:
+    """A folder of pictures, a sub-folder a class."""
+    from extracting import write_pets
+
+    write_pets(tmp_path / "pets")
+    return tmp_path / "pets"

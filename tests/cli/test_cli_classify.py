@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("transformers")
 
-import extracting
 from extracting import CLASSES, PER_CLASS, encoded, prototypes, record, write_pets
 from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot
 from zeroshift.encode.prompts import MODES
@@ -18,15 +17,8 @@ from zeroshift.encode.prompts import MODES
 COLUMNS = ["file", "label", "probability", "zero_shot_label", "zero_shot_probability", "reject_score"]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return extracting.tiny_clip(tmp_path_factory.mktemp("model"))
-
-
 @pytest.fixture(autouse=True)
-def usual_places(tmp_path, monkeypatch):
-    monkeypatch.setenv("ZEROSHIFT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("ZEROSHIFT_DATA", raising=False)
+def working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -34,12 +26,6 @@ def usual_places(tmp_path, monkeypatch):
 def heap(tmp_path):
     write_pets(tmp_path / "heap", labelled=False)
     return tmp_path / "heap"
-
-
-@pytest.fixture
-def pets(tmp_path):
-    write_pets(tmp_path / "pets")
-    return tmp_path / "pets"
 
 
 @pytest.fixture

@@ -12,30 +12,12 @@ pytest.importorskip("transformers")
 
 from PIL import Image
 
-import extracting
 from data import trees
 from encode.plain import noise
 from extracting import CLASSES, PER_CLASS, encoded, load, prototypes, record, write_pets
 from zeroshift.encode.prompts import MODES, Prompts
 
 LABELS = [k for k in range(len(CLASSES)) for _ in range(PER_CLASS)]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return extracting.tiny_clip(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(autouse=True)
-def usual_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("ZEROSHIFT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("ZEROSHIFT_DATA", raising=False)
-
-
-@pytest.fixture
-def pets(tmp_path):
-    write_pets(tmp_path / "pets")
-    return tmp_path / "pets"
 
 
 @pytest.fixture

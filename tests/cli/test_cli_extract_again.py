@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -13,28 +14,11 @@ import pytest
 
 pytest.importorskip("transformers")
 
-import extracting
+from encode.plain import noise
 from extracting import CLASSES, PER_CLASS, load, record, write_pets
 
 TESTS = Path(__file__).parents[1]
 COUNT = len(CLASSES) * PER_CLASS
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return extracting.tiny_clip(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(autouse=True)
-def usual_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("ZEROSHIFT_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def pets(tmp_path):
-    write_pets(tmp_path / "pets")
-    return tmp_path / "pets"
 
 
 @pytest.fixture
@@ -94,30 +78,30 @@ def test_other_classes_and_prompts_are_text_alone(extract, pets, asked):
 
 def test_one_more_image_is_one_image(extract, pets):
     extract(pets)
-    extracting.noise(77, 20, 20).save(pets / "cat" / "new.png")
+    noise(77, 20, 20).save(pets / "cat" / "new.png")
     told, features = extract(pets)
     assert (told["computed"], features.n_samples) == (1, COUNT + 1)
 
 
 def test_what_is_known_is_told(call, extract, pets, model, tmp_path):
     extract(pets)
-    extracting.noise(77, 20, 20).save(pets / "cat" / "new.png")
+    noise(77, 20, 20).save(pets / "cat" / "new.png")
     done = call("extract", pets, "--encoder", model, "--out", tmp_path / "f.safetensors", env={"COLUMNS": "160"})
     assert f"images     {COUNT + 1}, of which 1 had to be encoded" in done.stdout
 
 
-def test_without_a_cache_nothing_stays(extract, pets, tmp_path, usual_cache):
+def test_without_a_cache_nothing_stays(extract, pets, tmp_path):
     first, _ = extract(pets, "--no-cache")
     second, _ = extract(pets, "--no-cache")
     assert first["computed"] == second["computed"] == COUNT
-    assert not usual_cache.exists()
+    assert not (tmp_path / "cache").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"pets", "features.safetensors"}
 
 
-def test_a_cache_of_ones_own(extract, pets, tmp_path, usual_cache):
+def test_a_cache_of_ones_own(extract, pets, tmp_path):
     extract(pets, "--cache", tmp_path / "elsewhere")
     assert (tmp_path / "elsewhere").is_dir()
-    assert not usual_cache.exists()
+    assert not (tmp_path / "cache").exists()
     assert extract(pets, "--cache", tmp_path / "elsewhere")[0]["computed"] == 0
     assert extract(pets)[0]["computed"] == COUNT
 
@@ -178,7 +162,7 @@ def test_ctrl_c_leaves_no_file_and_no_child_and_the_next_run_goes_on(environment
     with run(pause=0) as process:
         stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
-    told = extracting.json.loads(stdout)
+    told = json.loads(stdout)
     assert 0 < told["computed"] < 120
     assert load(work / "f.safetensors").n_samples == 120
 

@@ -11,26 +11,7 @@ import pytest
 pytest.importorskip("transformers")
 
 
-import extracting
 from data import trees
-from extracting import write_pets
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return extracting.tiny_clip(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(autouse=True)
-def usual_places(tmp_path, monkeypatch):
-    monkeypatch.setenv("ZEROSHIFT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("ZEROSHIFT_DATA", raising=False)
-
-
-@pytest.fixture
-def pets(tmp_path):
-    write_pets(tmp_path / "pets")
-    return tmp_path / "pets"
 
 
 def line_of(done) -> str:

@@ -11,19 +11,8 @@ pytest.importorskip("transformers")
 
 from PIL import Image
 
-import extracting
 from encode.plain import noise
-from extracting import load, record
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return extracting.tiny_clip(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(autouse=True)
-def usual_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("ZEROSHIFT_CACHE", str(tmp_path / "cache"))
+from extracting import encoded, load, record
 
 
 @pytest.fixture
@@ -86,7 +75,7 @@ def test_the_first_frame_is_the_one_used(extract, odd, tmp_path, model):
         moving.convert("RGB").save(first)
     features = load(tmp_path / "f.safetensors")
     at = features.sample_names.index("moving.gif")
-    np.testing.assert_allclose(features.features[at], extracting.encoded(model, [first])[0], atol=1e-3)
+    np.testing.assert_allclose(features.features[at], encoded(model, [first])[0], atol=1e-3)
 
 
 def test_of_many_only_the_first_few_are_named(extract, odd):

@@ -80,10 +80,8 @@ def contact_sheet(
     >>> "No prediction changed" in page, page.count("data:image/jpeg")
     (True, 2)
     """
-    # Needed for the page alone, and longer to import than the rest of zeroshift.
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     from zeroshift.report.contact_page import contact_page
+    from zeroshift.report.html import template_environment
 
     per_section = int(Number(1, integer=True).check("per_section", per_section))
     thumb = int(THUMB_RANGE.check("thumb", thumb))
@@ -97,15 +95,7 @@ def contact_sheet(
     )
     for i, tile in page["tiles"].items():
         tile["picture"], tile["missing"] = _picture(open_image, i, thumb)
-    environment = Environment(
-        loader=PackageLoader("zeroshift.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("contact_sheet.html.j2").render(page)
+    return template_environment().get_template("contact_sheet.html.j2").render(page)
 
 
 def _picture(open_image: Callable[[int], Image], i: int, thumb: int) -> tuple[Thumbnail | None, str]:

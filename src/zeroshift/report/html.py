@@ -14,6 +14,7 @@ from zeroshift.report.palette import METHOD_COLOURS
 from zeroshift.report.words import method_label
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from markupsafe import Markup
 
 __all__ = ["GENERATOR", "is_report", "render", "write_report"]
@@ -27,12 +28,22 @@ def render(comparisons: Sequence[Comparison], *, command: str, hint_note: str = 
 
     `command` is what a reader types to get the same page; `hint_note` is said after each hint a set gives about itself.
     """
-    # Both are needed for the page alone and take longer to import than the rest of zeroshift.
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
+    # Needed for the page alone, and slower to import than the rest of zeroshift.
     from zeroshift.report.page import page
 
-    environment = Environment(
+    environment = template_environment()
+    environment.filters["label"] = method_label
+    environment.filters["swatch"] = lambda name: name.replace("_", "-") if name in METHOD_COLOURS else "other"
+    environment.filters["prose"] = _prose
+    environment.filters["minus"] = lambda text: text.replace("-", "\N{MINUS SIGN}")
+    return environment.get_template("report.html.j2").render(page(comparisons, command=command, hint_note=hint_note))
+
+
+def template_environment() -> Environment:
+    """Templates of this room: everything escaped, and what is not defined is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
         loader=PackageLoader("zeroshift.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -40,11 +51,6 @@ def render(comparisons: Sequence[Comparison], *, command: str, hint_note: str = 
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["label"] = method_label
-    environment.filters["swatch"] = lambda name: name.replace("_", "-") if name in METHOD_COLOURS else "other"
-    environment.filters["prose"] = _prose
-    environment.filters["minus"] = lambda text: text.replace("-", "\N{MINUS SIGN}")
-    return environment.get_template("report.html.j2").render(page(comparisons, command=command, hint_note=hint_note))
 
 
 def _prose(text: str) -> Markup:
