@@ -213,7 +213,8 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def table(records: list[dict[str, Any]]) -> str:
     """A row for each record, as RESULTS.md has it."""
     lines = [
-        "| model | on | images | decoding | bare | pipeline | ratio (all) | one process | above one batch | a worker |",
+        "| model | on | images | decoding | bare | pipeline | ratio (all) | one process "
+        "| peak memory (above one batch) | a worker |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for record in records:
@@ -223,7 +224,9 @@ def table(records: list[dict[str, Any]]) -> str:
             f"| {record['model']} | {record['device']} | {record['images']} | {record['workers']} beside it, "
             f"{record['decoding_ms_an_image']:.1f} ms an image | {rate['bare']:,.1f}/s | {rate['pipeline']:,.1f}/s | "
             f"{ratio['pipeline']['median']:.2f} ({', '.join(f'{each:.2f}' for each in ratio['pipeline']['all'])}) | "
-            f"{'' if single is None else f'{single:.2f}'} | {record['memory']['above_mb']:.0f} MB | "
+            f"{'' if single is None else f'{single:.2f}'} | "
+            f"{record['memory']['one_batch_mb'] + record['memory']['above_mb']:,.0f} MB "
+            f"({record['memory']['above_mb']:,.0f} MB) | "
             f"{record['memory']['worker_mb']:.0f} MB |"
         )
     machines = "; ".join(dict.fromkeys(record["machine"] for record in records))

@@ -327,8 +327,17 @@ class TestAccuracy:
         assert FeatureSet(np.eye(3), prototypes=np.eye(3), labels=[1, 2, 0]).hints() == []
 
     def test_hint_is_for_less_than_three_times_chance(self):
-        assert FeatureSet(np.eye(4), prototypes=np.eye(4), labels=[0, 1, 2, 0]).hints() == []  # 75%, just reached
-        assert len(FeatureSet(np.eye(4), prototypes=np.eye(4), labels=[0, 1, 0, 0]).hints()) == 1
+        def hints(classes, right):
+            labels = [k if k < right else (k + 1) % classes for k in range(classes)]
+            return FeatureSet(np.eye(classes), prototypes=np.eye(classes), labels=labels).hints()
+
+        assert hints(10, 3) == []  # 30%, just reached
+        assert "below three times chance (30.0% for 10 classes)" in hints(10, 2)[0]
+
+    def test_with_few_classes_it_is_for_less_than_twenty_points_above_chance(self):
+        assert FeatureSet(np.eye(4), prototypes=np.eye(4), labels=[0, 1, 0, 0]).hints() == []  # 50% of 45%
+        (hint,) = FeatureSet(np.eye(4), prototypes=np.eye(4), labels=[0, 0, 0, 0]).hints()
+        assert "25.0% is below twenty points above chance (45.0% for 4 classes)" in hint
 
 
 class TestSubset:

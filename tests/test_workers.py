@@ -106,10 +106,22 @@ def test_an_error_that_cannot_be_sent_is_told():
         mapped(fails_stubbornly, 1, [3])
 
 
-def test_a_worker_that_is_killed():
-    message = (
-        r"a process that tests ended unexpectedly \(exit code (-9|None); .*Fix: fewer workers \(--workers 1\), or 0"
+def test_a_function_of_the_script_itself_is_refused_with_the_fix(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from zeroshift.workers import Workers\n"
+        "def mine(item): return item\n"
+        "with Workers(mine, 1, doing='tests') as workers: list(workers.map([1]))\n"
     )
+    environment = os.environ | {"PYTHONPATH": str(Path(module.__file__).parents[1])}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 1
+    assert "cannot be sent to another process (AttributeError" in done.stderr
+    assert "Fix: define it in a module of its own" in done.stderr
+
+
+def test_a_worker_that_is_killed():
+    message = r"a process that tests ended unexpectedly \(exit code -9; .*Fix: fewer workers \(--workers 1\), or 0"
     with pytest.raises(OSError, match=message):
         mapped(dies, 2, range(20))
 

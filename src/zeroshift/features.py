@@ -186,11 +186,14 @@ class FeatureSet:
         # With 3 classes or fewer, three times chance is 100% or more, and the hint would always be given.
         if self.labels is None or self.n_classes <= 3:
             return []
-        accuracy, threshold = self.zero_shot_accuracy(prompt), 3 / self.n_classes
+        chance = 1 / self.n_classes
+        # Of few classes, three times chance is more than many a good classifier reaches.
+        threshold, words = min((3 / self.n_classes, "three times chance"), (chance + 0.2, "twenty points above chance"))
+        accuracy = self.zero_shot_accuracy(prompt)
         if accuracy >= threshold:
             return []
         return [
-            f"zero-shot accuracy {accuracy:.1%} is below three times chance "
+            f"zero-shot accuracy {accuracy:.1%} is below {words} "
             f"({threshold:.1%} for {self.n_classes} classes): check the label order"
         ]
 

@@ -25,7 +25,7 @@ def main() -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     # What a library prints must not get between the answers.
     os.dup2(2, 1)
-    function = pickle.load(requests)
+    function = _loaded(pickle.load(requests))
     while True:
         try:
             items = pickle.load(requests)
@@ -36,6 +36,22 @@ def main() -> None:
             answers.flush()
         except BrokenPipeError:
             return
+
+
+def _loaded(sent: bytes) -> Any:
+    """The function; or one that says why it cannot be had here, whenever it is called."""
+    try:
+        return pickle.loads(sent)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+
+    def refuses(item: Any) -> Any:
+        raise ValueError(
+            f"what is to be done cannot be sent to another process ({why}). "
+            "Fix: define it in a module of its own, not in the script or notebook; or work in this process (workers=0)."
+        )
+
+    return refuses
 
 
 def _answer(function: Any, items: list[Any]) -> Any:

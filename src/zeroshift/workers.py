@@ -138,16 +138,22 @@ class _Process:
         assert back is not None
         try:
             if self._function is not None:
-                pickle.dump(self._function, to, protocol=pickle.HIGHEST_PROTOCOL)
+                # Twice: that the inner cannot be loaded there is then an answer, and not the end of the process.
+                pickle.dump(pickle.dumps(self._function, protocol=pickle.HIGHEST_PROTOCOL), to)
                 self._function = None
             pickle.dump(items, to)
             to.flush()
             answer = pickle.load(back)
         except (EOFError, OSError, pickle.UnpicklingError) as error:  # its last answer may have been cut off
             raise OSError(
-                f"a process that {self._doing} ended unexpectedly (exit code {self._child.poll()}; -9 is killed, often "
+                f"a process that {self._doing} ended unexpectedly (exit code {self._exit_code()}; -9 is killed, often "
                 "for want of memory). Fix: fewer workers (--workers 1), or 0 to work in this process."
             ) from error
         if isinstance(answer, worker_program.Failed):
             raise answer.error from RuntimeError(f"in a process that {self._doing}:\n{answer.trace}")
         return list(answer)
+
+    def _exit_code(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            return self._child.wait(timeout=1)  # its pipe can end a moment before it does
+        return None

@@ -121,7 +121,7 @@ def test_images_that_cannot_be_read_are_left_out(classify, heap, tmp_path):
     done = classify(heap, "--classes", "cat,dog", env={"COLUMNS": "160"})
     assert done.exit_code == 0
     assert "warning: bird.png: is empty (0 bytes)." in done.stderr
-    assert "left out     1 images that cannot be read" in done.stdout
+    assert "left out     1 image that cannot be read" in done.stdout
     assert "bird.png" not in {row["file"] for row in table(tmp_path / "predictions.csv")}
     page = (tmp_path / "predictions.html").read_text()
     assert page.count("data:image/jpeg") == len(CLASSES) * PER_CLASS  # each found, though rows and files differ by one
@@ -218,3 +218,8 @@ def test_the_list_of_images_is_never_written_over(classify, heap, tmp_path):
     (tmp_path / "list.csv").write_text("path\nheap/cat-0.png\n")
     done = classify(tmp_path / "list.csv", "--classes", "cat,dog", "--out", tmp_path / "list.csv", "--force")
     assert (done.exit_code, "list.csv is also read from" in done.stderr) == (2, True)
+
+
+def test_one_way_of_prompting(classify, heap):
+    done = classify(heap, "--classes", "cat,dog", "--prompts", "vanilla,ensemble")
+    assert (done.exit_code, "classify takes one way of prompting; got 2" in done.stderr) == (2, True)

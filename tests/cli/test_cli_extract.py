@@ -233,3 +233,19 @@ def test_what_people_are_told(call, pets, model, tmp_path):
     for line in ("images     9\n", "classes    3\n", f"zero-shot  {accuracy:.1f}% (ensemble)", f"features   {out}"):
         assert line in "\n".join(row.rstrip() for row in done.stdout.splitlines()) + "\n"
     assert call("extract", pets, "--encoder", model, "--out", out, "--force", "--quiet").stdout == ""
+
+
+def test_files_that_are_no_images_by_their_names_are_counted(call, pets, model, tmp_path):
+    for name in ("cat/1.heic", "notes.txt", ".hidden"):
+        (pets / name).touch()
+    done = call("extract", pets, "--encoder", model, "--out", tmp_path / "f.safetensors")
+    assert done.exit_code == 0
+    assert "2 files left out, because their names do not end as those of images" in done.stderr
+
+
+@pytest.mark.filterwarnings("default")
+def test_sub_folders_of_which_only_some_are_classes_are_no_labels(call, pets, model, tmp_path):
+    done = call("extract", pets, "--classes", "cat,dog", "--encoder", model, "--out", tmp_path / "f.safetensors")
+    assert done.exit_code == 0
+    assert "the sub-folders horse are none of the classes, though others are" in done.stderr
+    assert load(tmp_path / "f.safetensors").labels is None

@@ -234,7 +234,7 @@ def test_files_are_read_by_position(files):
     assert [int(pixels(files.open(i))[0, 0, 0]) for i in range(3)] == [0, 1, 2]
     assert files.read(2) == (files.root / "c.png").read_bytes()
     status = os.stat(files.root / "c.png")
-    assert files.stat(2) == (status.st_size, status.st_mtime_ns)
+    assert files.stat(2) == (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     np.testing.assert_array_equal(pixels(files.open_from(files.read(1), 0)), pixels(files.open(1)))
 
 

@@ -31,7 +31,8 @@ def test_sub_folders_are_the_classes(tree):
     assert images.class_names == ("a-cat", "cat", "dog")
     assert images.images.names == ("a-cat/1.gif", "cat/x/1.JPEG", "dog/10.jpg", "dog/2.PNG")
     assert images.labels.tolist() == [0, 1, 2, 2]
-    assert images.provenance == {"source": "folder", "images": 4, "ignored_files": 2, "upright": True}
+    assert images.provenance == {"source": "folder", "images": 4, "upright": True}
+    assert images.ignored_files == 2
     assert (images.name, images.images.upright) == ("top", True)
 
 
@@ -66,7 +67,9 @@ def test_classes_given_number_the_folders(tree):
         r"cat/1\.jpg in .*: the label 'cat' is none of the 2 classes \('cats', 'dog'\)\. Did you mean 'cats'\? Fix: "
     )
     with pytest.raises(ValueError, match=message + r"rename the sub-folder, or pass labelled=False"):
-        read_folder(top, ["cats", "dog"])
+        read_folder(top, ["cats", "dog"], labelled=True)
+    with pytest.warns(UserWarning, match="the sub-folders cat are none of the classes, though others are"):
+        assert read_folder(top, ["cats", "dog"]).labels is None
 
 
 def test_folders_named_by_number_count_the_classes(tree):
@@ -269,7 +272,7 @@ def test_what_cannot_be_read_is_refused_at_the_door(table, tmp_path):
         open_images(tmp_path / "a.npy", root=tmp_path)
 
 
-def test_sub_folders_are_classes_only_if_one_is_called_like_a_class(tmp_path):
+def test_sub_folders_are_classes_only_if_all_are_called_like_classes(tmp_path):
     """By month or by camera: --classes cat,dog must not be answered with "the label '2024-01' is none of them"."""
     for name in ("2024-01/a.jpg", "2024-02/b.jpg"):
         (tmp_path / name).parent.mkdir()
@@ -277,6 +280,6 @@ def test_sub_folders_are_classes_only_if_one_is_called_like_a_class(tmp_path):
     assert read_folder(tmp_path, ["cat", "dog"]).labels is None
     assert read_folder(tmp_path).class_names == ("2024-01", "2024-02")
     assert read_folder(tmp_path, ["2024-02", "2024-01"]).labels.tolist() == [1, 0]
-    with pytest.raises(ValueError, match=r"'2024-02' is none of the 2 classes.*--unlabelled"):
-        read_folder(tmp_path, ["2024-01", "dog"])
+    with pytest.warns(UserWarning, match="the sub-folders 2024-02 are none of the classes"):
+        assert read_folder(tmp_path, ["2024-01", "dog"]).labels is None
     assert read_folder(tmp_path, ["2024-01", "dog"], labelled=False).labels is None

@@ -1,4 +1,4 @@
-"""The shortcut by path, size and time: right where nothing changed, silent where anything may have."""
+"""The shortcut by path and what the file looks like: right where nothing changed, silent where anything may have."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from zeroshift.data.images import Stat
 from zeroshift.encode.extraction.contents import SETTLED_NS, Contents
 
-PATH, SIZE, CHANGED, DIGEST = Path("/data/cat.jpg"), 123, 10**18, b"0123456789abcdef"
-LOOKED = CHANGED + 10**12
+PATH, DIGEST = Path("/data/cat.jpg"), b"0123456789abcdef"
+STAT = Stat(size=123, modified=10**18, changed=10**18 + 7, inode=2**63 + 5)  # SQLite's own integers end at 2^63 - 1
+LOOKED = STAT.modified + 10**12
 
 
 @pytest.fixture
@@ -23,54 +25,58 @@ def contents(tmp_path):
 
 
 def test_an_unchanged_file_is_known_also_to_the_next_process(contents, tmp_path):
-    contents.keep([(PATH, SIZE, CHANGED, DIGEST)], LOOKED)
-    assert contents.find(PATH, SIZE, CHANGED) == DIGEST
+    contents.keep([(PATH, STAT, DIGEST)], LOOKED)
+    assert contents.find(PATH, STAT) == DIGEST
     contents.close()
     again = Contents(tmp_path)
-    assert again.find(PATH, SIZE, CHANGED) == DIGEST
+    assert again.find(PATH, STAT) == DIGEST
     again.close()
 
 
 @pytest.mark.parametrize(
     "asked",
-    [(PATH, SIZE + 1, CHANGED), (PATH, SIZE, CHANGED + 1), (PATH, SIZE, CHANGED - 1), (Path("/x"), SIZE, CHANGED)],
+    [
+        (Path("/x"), STAT),
+        *((PATH, STAT._replace(**{name: getattr(STAT, name) + 1})) for name in Stat._fields),
+        *((PATH, STAT._replace(**{name: getattr(STAT, name) - 1})) for name in Stat._fields),
+    ],
 )
 def test_a_changed_file_is_not(contents, asked):
-    contents.keep([(PATH, SIZE, CHANGED, DIGEST)], LOOKED)
+    contents.keep([(PATH, STAT, DIGEST)], LOOKED)
     assert contents.find(*asked) is None
 
 
 def test_the_latest_state_counts(contents):
-    contents.keep([(PATH, SIZE, CHANGED, DIGEST)], LOOKED)
-    contents.keep([(PATH, SIZE, CHANGED + 5, DIGEST[::-1])], LOOKED)
-    assert contents.find(PATH, SIZE, CHANGED) is None
-    assert contents.find(PATH, SIZE, CHANGED + 5) == DIGEST[::-1]
+    contents.keep([(PATH, STAT, DIGEST)], LOOKED)
+    contents.keep([(PATH, STAT._replace(modified=STAT.modified + 5), DIGEST[::-1])], LOOKED)
+    assert contents.find(PATH, STAT) is None
+    assert contents.find(PATH, STAT._replace(modified=STAT.modified + 5)) == DIGEST[::-1]
 
 
 @pytest.mark.parametrize(("age", "kept"), [(0, False), (SETTLED_NS, False), (SETTLED_NS + 1, True), (-5, False)])
 def test_a_file_that_was_young_when_looked_at_is_not_kept(contents, age, kept):
     # However late it is when they are kept: a shard may take minutes.
-    contents.keep([(PATH, SIZE, LOOKED - age, DIGEST)], LOOKED)
-    assert (contents.find(PATH, SIZE, LOOKED - age) == DIGEST) is kept
+    contents.keep([(PATH, STAT._replace(modified=LOOKED - age), DIGEST)], LOOKED)
+    assert (contents.find(PATH, STAT._replace(modified=LOOKED - age)) == DIGEST) is kept
 
 
 def test_names_need_not_be_text(contents):
     odd = Path(os.fsdecode(b"/data/\xff\xfe.jpg"))
-    contents.keep([(odd, SIZE, CHANGED, DIGEST), (PATH, SIZE, CHANGED, DIGEST[::-1])], LOOKED)
-    assert contents.find(odd, SIZE, CHANGED) == DIGEST
-    assert contents.find(PATH, SIZE, CHANGED) == DIGEST[::-1]
+    contents.keep([(odd, STAT, DIGEST), (PATH, STAT, DIGEST[::-1])], LOOKED)
+    assert contents.find(odd, STAT) == DIGEST
+    assert contents.find(PATH, STAT) == DIGEST[::-1]
 
 
 def test_without_a_cache_nothing_is_kept():
     none = Contents(None)
-    none.keep([(PATH, SIZE, CHANGED, DIGEST)], LOOKED)
-    assert none.find(PATH, SIZE, CHANGED) is None
+    none.keep([(PATH, STAT, DIGEST)], LOOKED)
+    assert none.find(PATH, STAT) is None
     none.close()
 
 
 def other_table(path: Path) -> None:
     database = sqlite3.connect(path)
-    database.execute("CREATE TABLE contents (something TEXT)")
+    database.execute("CREATE TABLE files (something TEXT)")
     database.commit()
     database.close()
 
@@ -79,9 +85,9 @@ def other_table(path: Path) -> None:
 def test_a_broken_database_is_as_none(tmp_path, spoil):
     spoil(tmp_path / "contents.sqlite")
     contents = Contents(tmp_path)
-    assert contents.find(PATH, SIZE, CHANGED) is None
-    contents.keep([(PATH, SIZE, CHANGED, DIGEST)], LOOKED)
-    assert contents.find(PATH, SIZE, CHANGED) is None
+    assert contents.find(PATH, STAT) is None
+    contents.keep([(PATH, STAT, DIGEST)], LOOKED)
+    assert contents.find(PATH, STAT) is None
     contents.close()
     contents.close()
     del contents
@@ -91,4 +97,4 @@ def test_a_broken_database_is_as_none(tmp_path, spoil):
 def test_a_folder_that_cannot_be_made_is_as_none(tmp_path):
     (tmp_path / "file").touch()
     contents = Contents(tmp_path / "file")
-    assert contents.find(PATH, SIZE, CHANGED) is None
+    assert contents.find(PATH, STAT) is None

@@ -89,4 +89,8 @@ def test_views_and_corruptions_are_the_same_whoever_makes_them(files):
 )
 def test_how_many_there_are(monkeypatch, count, cores, workers):
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert default_workers(count) == workers
+    # A share of the machine counts, not the machine.
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 8}, raising=False)
+    assert default_workers(count) == (2 if workers else 0)

@@ -23,7 +23,7 @@ def test_a_device_by_name():
     assert choose_device("cpu") == torch.device("cpu")
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "toaster", "cpu:x"])
+@pytest.mark.parametrize("device", ["cuda:99", "toaster", "cpu:x", "meta"])
 def test_a_device_that_is_not_there(device):
     with pytest.raises(
         ValueError, match=rf"device='{device}' cannot be used here \(.+\). Fix: device='auto' \(--device auto\) takes"

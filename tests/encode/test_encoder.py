@@ -131,7 +131,6 @@ def test_what_it_says_of_itself():
     encoder = Linear()
     assert encoder.describe() == {"family": "linear", "source": "made up", "revision": "1", "dtype": "float32"}
     assert repr(encoder) == "Linear('made up', d=5, logit_scale=10)"
-    assert encoder.text_dimension == 5
     means = np.array([[3.0, 0, 0, 0, 4.0], [0, 0, 2.0, 0, 0]])
     np.testing.assert_allclose(encoder.finish_prototypes(means), [[0.6, 0, 0, 0, 0.8], [0, 0, 1, 0, 0]], atol=1e-7)
 

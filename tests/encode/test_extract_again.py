@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from encode.plain import COUNT, VANILLA, PlainEncoder, age, bytes_of, image_set, noise, run, write_pictures
+from encode.plain import (
+    COUNT,
+    PREPROCESSING,
+    VANILLA,
+    PlainEncoder,
+    age,
+    bytes_of,
+    image_set,
+    noise,
+    run,
+    write_pictures,
+)
 from zeroshift.data.corruptions import Corruption
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageFiles
 from zeroshift.encode import Views, extract
+from zeroshift.encode.encoder import UNKNOWN
 from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
+from zeroshift.files import read_tensors, write_tensors
 
 
 class TestNothingTwice:
@@ -112,7 +127,7 @@ class TestNothingTwice:
         ("attribute", "value"),
         [
             ("dtype", "bfloat16"),
-            ("source", "another"),
+            ("revision", "another"),
             ("family", "another"),
             (
                 "preprocessing",
@@ -125,6 +140,54 @@ class TestNothingTwice:
         other = PlainEncoder()
         setattr(other, attribute, value)
         assert run(folder, cache=cache, encoder=other).computed == COUNT
+
+    def test_but_not_what_it_is_called(self, folder, cache):
+        run(folder, cache=cache)
+        other = PlainEncoder()
+        other.source = "another"
+        made = run(folder, cache=cache, encoder=other)
+        assert made.computed == 0
+        assert made.features.provenance["encoder"]["source"] == "another"
+        nameless = PlainEncoder()
+        nameless.revision = UNKNOWN  # then its name is all there is to tell it by
+        assert run(folder, cache=cache, encoder=nameless).computed == COUNT
+
+    def test_files_that_were_swapped_are_told_apart(self, tmp_path, cache):
+        """Of one size and one time, as copies with their times kept are."""
+        (tmp_path / "two").mkdir()
+        one, two = tmp_path / "two/a.bmp", tmp_path / "two/b.bmp"
+        for path, seed in ((one, 1), (two, 2)):
+            noise(seed, 20, 20).save(path)
+            os.utime(path, (10**9, 10**9))
+        images = image_set(tmp_path / "two", labelled=False)
+        before = extract(images, PlainEncoder(), VANILLA, class_names=["cat", "dog"], cache=cache).features.features
+        one.rename(tmp_path / "aside")
+        two.rename(one)
+        (tmp_path / "aside").rename(two)
+        made = extract(images, PlainEncoder(), VANILLA, class_names=["cat", "dog"], cache=cache)
+        np.testing.assert_array_equal(made.features.features, before[::-1])
+        assert made.computed == 0
+
+    @pytest.mark.parametrize("side", ["images", "text"])
+    def test_a_part_in_which_a_bit_turned_is_computed_again(self, folder, cache, tmp_path, side):
+        first = bytes_of(run(folder, cache=cache), tmp_path / "one.safetensors")
+        part = sorted(cache.glob(f"{side}/*/part-*"))[0]
+        arrays, header = read_tensors(part, kind="part", schema=1)
+        arrays["rows"] = arrays["rows"].copy()
+        arrays["rows"].flat[0] *= -1  # one bit, the sign of a number; its row keeps its length
+        write_tensors(part, arrays, header)
+        with pytest.warns(UserWarning, match="is damaged and is computed again"):
+            again = run(folder, cache=cache)
+        assert bytes_of(again, tmp_path / "two.safetensors") == first
+        assert run(folder, cache=cache).computed == 0
+
+    def test_a_part_of_a_newer_zeroshift_is_left_alone(self, folder, cache):
+        run(folder, cache=cache)
+        part = sorted(cache.glob("images/*/part-*"))[0]
+        newer = part.with_name("part-newer.safetensors")
+        write_tensors(newer, {"rows": np.zeros((1, 2))}, {"kind": "part", "schema": 99})
+        assert run(folder, cache=cache).computed == 0
+        assert newer.exists()
 
     def test_and_how_pictures_are_turned(self, folder, cache):
         run(folder, cache=cache)
@@ -206,8 +269,17 @@ class TestImagesThatCannotBeUsed:
         noise(0, 5, 5).save(folder / "b/small.png")
         made = run(folder, corruption=Corruption("fog", 3))
         assert [error.name for error in made.skipped] == ["a/001.png", "b/0010.png", "b/small.png"]
-        assert "cannot be corrupted" in str(made.skipped[-1])
         assert "at least 8" in str(made.skipped[-1])
+        assert str(made.skipped[-1]).count("Fix:") == 1
+
+    def test_lines_of_pixels_too(self, folder):
+        Image.new("RGB", (60_000, 1)).save(folder / "b/line.png")
+        encoder = PlainEncoder()
+        encoder.preprocessing = PixelPreprocessing(("shorter", 6), (6, 6), "bicubic", PREPROCESSING.table)
+        assert "b/line.png" not in [error.name for error in run(folder, encoder=encoder).skipped]
+        encoder.preprocessing = PixelPreprocessing(("shorter", 260), (6, 6), "bicubic", PREPROCESSING.table)
+        made = run(folder, encoder=encoder)
+        assert "60000 x 1 pixels are too long and thin to be scaled" in str(made.skipped[-1])
 
     def test_none_left(self, tmp_path):
         top = tmp_path / "none"

@@ -114,6 +114,9 @@ def test_the_description_tells_settings_apart():
         PixelPreprocessing(("shorter", 8), (8, 8), "bicubic", affine_table(MEAN, [0.5] * 3)),
     ]
     assert base.describe() == shorter(8, (8, 8)).describe() == pickle.loads(pickle.dumps(base)).describe()
+    bent = TABLE.copy()
+    bent[1, 100] += 0.5  # with the same ends
+    others.append(PixelPreprocessing(("shorter", 8), (8, 8), "bicubic", bent))
     described = [repr(each.describe()) for each in [base, *others]]
     assert len(set(described)) == len(described)
 

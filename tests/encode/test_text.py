@@ -120,8 +120,6 @@ def test_bad_input():
 
 def test_an_encoder_may_average_before_the_shared_space():
     class Composed(PlainEncoder):
-        text_dimension = 3
-
         def encode_texts(self, prompts, *, warn=True):
             return super().encode_texts(prompts)[:, :3]
 

@@ -83,6 +83,8 @@ def classify(
     )  # fmt: skip
     images = load_images(source, classes=classes, labelled=labelled)
     asked = chosen_prompts(prompts, images, template=template, templates=templates, descriptions=descriptions)
+    if len(asked) > 1:
+        raise ValueError(f"classify takes one way of prompting; got {len(asked)}. Fix: one mode, or --templates alone.")
     switches = [*(["--online"] if online else []), *(["--unlabelled"] if labelled is False else [])]
     deciding = [
         ("--classes", classes), ("--prompts", prompts), ("--template", template), ("--templates", templates),

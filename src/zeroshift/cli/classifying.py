@@ -19,7 +19,7 @@ from zeroshift.evaluate.reject import reject_scores
 from zeroshift.report.classifications import write_classifications
 from zeroshift.report.contact_sheet import write_contact_sheet
 from zeroshift.report.tables import summary_table
-from zeroshift.report.words import method_label, percent, points
+from zeroshift.report.words import counted, method_label, percent, points
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -92,7 +92,7 @@ class Classified:
                 f"by {LABELLED_BY[features.provenance['images']['source']]}"
             )
         if self.extraction.skipped:
-            entries["left out"] = f"{len(self.extraction.skipped)} images that cannot be read"
+            entries["left out"] = counted(len(self.extraction.skipped), "image") + " that cannot be read"
         entries["predictions"] = str(self.out)
         if self.page is not None:
             entries["to look at"] = str(self.page)

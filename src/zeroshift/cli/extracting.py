@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from zeroshift.encode.extraction import Extraction
 from zeroshift.report.tables import summary_table
-from zeroshift.report.words import percent
+from zeroshift.report.words import counted, percent
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,7 +39,7 @@ def extraction_table(extraction: Extraction, out: Path) -> Table:
     if features.n_views:
         entries["views"] = f"{features.n_views} of each image"
     if extraction.skipped:
-        entries["left out"] = f"{len(extraction.skipped)} images that cannot be read"
+        entries["left out"] = counted(len(extraction.skipped), "image") + " that cannot be read"
     if features.labels is not None:
         entries["zero-shot"] = f"{percent(features.zero_shot_accuracy())}% ({features.default_prompt})"
     entries["features"] = str(out)

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from zeroshift.cli.console import print_warning
 from zeroshift.data import catalogue
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.readers.opening import open_images
 from zeroshift.data.readers.table import TABLE_SUFFIXES
 from zeroshift.encode.prompts import parse_class_names
+from zeroshift.report.words import counted
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["load_images"]
@@ -55,7 +57,12 @@ def load_images(
         if root is not None and Path(source).suffix.lower() not in TABLE_SUFFIXES:
             raise ValueError(f"--data is for data sets and tables; {source} is neither. Fix: leave it out.")
         with _options_named():
-            return open_images(source, names, labelled=labelled, root=root, labels=labels, upright=upright)
+            images = open_images(source, names, labelled=labelled, root=root, labels=labels, upright=upright)
+        if images.ignored_files:
+            # Said, because a folder of .heic photographs beside a few .jpg would else be a folder of a few.
+            left = counted(images.ignored_files, "file")
+            print_warning(f"{source}: {left} left out, because their names do not end as those of images read here do")
+        return images
     try:
         info = catalogue.get(source)
     except ValueError:

@@ -43,6 +43,8 @@ class ImageSet:
     """Name of the file with descriptions of the classes that goes with the data set."""
     provenance: dict[str, Any] = field(default_factory=dict)
     """Where the set comes from, as JSON can hold it: no absolute paths, no times, so that it is the same everywhere."""
+    ignored_files: int = 0
+    """Files beside the images that were not taken for images, by their names."""
     class_ids: tuple[str, ...] | None = None
     """What tells classes of the same name apart, one a class: ImageNet's WordNet ids."""
 

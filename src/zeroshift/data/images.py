@@ -9,16 +9,28 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from zeroshift.data.decoding import Decoded, ImageError, decode, pillow
 
-__all__ = ["SUFFIXES", "Decoded", "ImageArrays", "ImageError", "ImageFiles", "ImageSource", "decode"]
+__all__ = ["SUFFIXES", "Decoded", "ImageArrays", "ImageError", "ImageFiles", "ImageSource", "Stat", "decode"]
 
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+SUFFIXES = (".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """How the names of image files end, in lower case."""
+
+
+class Stat(NamedTuple):
+    """What a file looks like without being read. Two that were swapped can be of one size and time, but not of one
+    number; one written over in place can be set back to its old time, but not in the file system's own record."""
+
+    size: int
+    modified: int
+    """Time of the last writing, in nanoseconds; anyone can set it."""
+    changed: int
+    """Time of the last change of content, name or times, in nanoseconds; nobody can set it."""
+    inode: int
 
 
 class ImageSource(Protocol):
@@ -35,8 +47,8 @@ class ImageSource(Protocol):
     def path(self, i: int) -> Path | None:
         """The file of image `i`; None where it has no file of its own."""
 
-    def stat(self, i: int) -> tuple[int, int] | None:
-        """Size in bytes and time of change in nanoseconds; None where the image has no file of its own."""
+    def stat(self, i: int) -> Stat | None:
+        """What tells whether its file has changed; None where the image has no file of its own."""
 
     def open(self, i: int) -> Decoded:
         """Image `i`, decoded."""
@@ -81,12 +93,12 @@ class ImageFiles:
         except OSError as error:
             raise self._unreadable(i, error) from error
 
-    def stat(self, i: int) -> tuple[int, int]:
+    def stat(self, i: int) -> Stat:
         try:
             status = os.stat(self.path(i))
         except OSError as error:
             raise self._unreadable(i, error) from error
-        return status.st_size, status.st_mtime_ns
+        return Stat(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
     def open(self, i: int) -> Decoded:
         return self.open_from(self.read(i), i)

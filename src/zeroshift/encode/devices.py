@@ -28,7 +28,7 @@ def choose_device(device: str = "auto") -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         chosen = torch.device(device)
-        torch.zeros(1, device=chosen)
+        torch.zeros(1, device=chosen).item()  # a device that holds no numbers is none
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(

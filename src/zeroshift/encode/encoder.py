@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-__all__ = ["Encoder"]
+__all__ = ["UNKNOWN", "Encoder"]
+
+UNKNOWN = "unknown"
+"""The revision of a model that does not say which it is."""
 
 
 class Encoder(ABC):
@@ -56,11 +59,6 @@ class Encoder(ABC):
     batch_size: int = 32  # more at a time are not faster on a CPU; `load` takes more on a GPU
     text_batch_size: int = 256
 
-    @property
-    def text_dimension(self) -> int:
-        """Length of a row of `encode_texts`: d, but for encoders that average prompts before the shared space."""
-        return self.dimension
-
     def finish_prototypes(self, means: np.ndarray, templates: Sequence[str] | None = None) -> np.ndarray:
         """(K, d) prototypes of unit length, from the mean of each class's rows of `encode_texts`.
 
@@ -80,8 +78,15 @@ class Encoder(ABC):
     def count_tokens(self, prompts: Sequence[str]) -> list[int]:
         """How long each prompt is, uncut, in the model's own tokens."""
 
+    def key(self) -> dict[str, Any]:
+        """What decides the features: a part of the key they are kept under. What the model is called does not."""
+        described = self.describe()
+        if self.revision != UNKNOWN:
+            del described["source"]
+        return described
+
     def describe(self) -> dict[str, Any]:
-        """What decides the features, as JSON can hold it: a part of the key they are kept under, and of provenance."""
+        """Which encoder it is, as JSON can hold it, for provenance."""
         return {
             "family": self.family,
             "source": self.source,
@@ -111,7 +116,7 @@ class Encoder(ABC):
         parts, waiting = [], []
         for image in images:
             waiting.append(self.preprocessing(as_picture(image)))
-            if len(waiting) == self.batch_size:
+            if len(waiting) >= self.batch_size:
                 parts.append(self.encode_pixels(stacked(waiting)))
                 waiting = []
         if waiting:

@@ -185,7 +185,7 @@ def _model_type(source: str, revision: str | None) -> str:
     if source.startswith(("/", "./", "../")):
         raise FileNotFoundError(f"no folder at {source}. Fix: check the path of the model.")
     if "/" not in source:
-        names = [*(family.name for family in FAMILIES), *(family.example for family in FAMILIES)]
+        names = [family.example for family in FAMILIES]
         raise ValueError(
             f"encoder {source!r} is neither a folder here, nor a hub id (OWNER/NAME), nor 'composed'. "
             f"{did_you_mean(source, names)}Fix: `zeroshift encoders` shows what can be given."

@@ -8,7 +8,7 @@ import numpy as np
 
 from zeroshift.evaluate import Comparison
 
-__all__ = ["class_losses", "losses", "method_label", "percent", "points", "setting", "verdict"]
+__all__ = ["class_losses", "counted", "losses", "method_label", "percent", "points", "setting", "verdict"]
 
 METHOD_LABELS = {
     "zero_shot": "Zero-shot",
@@ -73,3 +73,11 @@ def verdict(comparisons: Sequence[Comparison]) -> str:
     sets = f"Adaptation lost to zero-shot: {'; '.join(lost)}." if lost else "No method lost to zero-shot on any set."
     fewer, total = class_losses(comparisons)
     return f"{sets} Class by class, {fewer} of {total} results are below zero-shot's."
+
+
+def counted(count: int, what: str) -> str:
+    """
+    >>> counted(1, "image"), counted(1200, "image")
+    ('1 image', '1,200 images')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -53,7 +53,7 @@ def _loaded(path: Path) -> np.ndarray:
         loaded = np.load(path, allow_pickle=False)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"no file of labels at {path}. Fix: check the path.") from error
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, OSError) as error:
         raise ValueError(
             f"{path} is not a readable .npy file of labels ({error}). Fix: np.save(path, labels), class indices."
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from zeroshift.data.readers.labelling import class_indices
 from zeroshift.data.readers.walking import list_images
 
 __all__ = ["read_folder"]
+
+SHOWN = 3
+"""How many folders a message names."""
 
 
 def read_folder(
@@ -28,8 +32,8 @@ def read_folder(
     path : the folder. Hidden files, and files whose names do not end as an image's does, are left out.
     classes : names of the classes; by default, those of the sub-folders where they are the classes.
     labelled : whether the sub-folders are the classes of the images in them. By default they are if there are two or
-        more with images, no image lies beside them and, where `classes` are given, one is called like a class or all
-        are numbers of classes.
+        more with images, no image lies beside them and, where `classes` are given, all are classes, by name or by
+        number.
     upright : turn photographs as their EXIF orientation says.
 
     >>> import tempfile
@@ -69,12 +73,23 @@ def read_folder(
         images=ImageFiles(folder, tuple(names), upright),
         class_names=None if classes is None else tuple(classes),
         labels=labels,
-        provenance={"source": "folder", "images": len(names), "ignored_files": ignored, "upright": upright},
+        provenance={"source": "folder", "images": len(names), "upright": upright},
+        ignored_files=ignored,
     )
 
 
 def _are_classes(folders: set[str], classes: Sequence[str] | None) -> bool:
-    """Whether sub-folders look like the classes: by month or by camera they do not, whatever the classes are called."""
-    if classes is None or not folders.isdisjoint(classes):
+    """Whether sub-folders are the classes: by month or by camera they are not, whatever the classes are called."""
+    if classes is None or folders <= set(classes):
         return True
+    if not folders.isdisjoint(classes):
+        strangers = sorted(folders - set(classes))
+        warnings.warn(
+            f"the sub-folders {', '.join(strangers[:SHOWN])}{', ...' if strangers[SHOWN:] else ''} are none of the "
+            "classes, though others are: no image is taken to have a label. Fix: labelled=True (--labelled) insists on "
+            "classes, labelled=False (--unlabelled) says there are none.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return False
     return all(name.isdecimal() and int(name) < len(classes) for name in folders)

@@ -75,10 +75,6 @@ class ComposedEncoder(Encoder):
         encoder.cache = cache
         return encoder
 
-    @property
-    def text_dimension(self) -> int:
-        return TEXT_DIMENSION
-
     def finish_prototypes(self, means: np.ndarray, templates: Sequence[str] | None = None) -> np.ndarray:
         """(K, 256) prototypes of unit length, from the (K, 384) mean of each class's rows of `encode_texts`.
 

@@ -1,6 +1,6 @@
 """Where what was computed once is kept: a folder of features under keys made of everything that decides them.
 
-Nothing in it is the only copy of anything: it may be deleted at any time, whole or in part.
+Nothing in it is the only copy of anything: it may be deleted whenever no run is using it, whole or in part.
 """
 
 from __future__ import annotations

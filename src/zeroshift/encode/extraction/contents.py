@@ -7,6 +7,8 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
+from zeroshift.data.images import Stat
+
 __all__ = ["Contents"]
 
 SETTLED_NS = 2_000_000_000
@@ -14,7 +16,7 @@ SETTLED_NS = 2_000_000_000
 
 
 class Contents:
-    """Digests of files by path, size and time of change. Only ever a shortcut: where it fails, files are read."""
+    """Digests of files by path and `Stat`. Only ever a shortcut: where it fails, files are read."""
 
     def __init__(self, cache: Path | None) -> None:
         self._database: sqlite3.Connection | None = None
@@ -24,33 +26,34 @@ class Contents:
             cache.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(cache / "contents.sqlite", timeout=10)
             self._database.execute(
-                "CREATE TABLE IF NOT EXISTS contents "
-                "(path BLOB PRIMARY KEY, size INTEGER, changed INTEGER, digest BLOB) WITHOUT ROWID"
+                "CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, modified INTEGER, "
+                "changed INTEGER, inode BLOB, digest BLOB) WITHOUT ROWID"
             )
         except (sqlite3.Error, OSError):
             self.close()
 
-    def find(self, path: Path, size: int, changed: int) -> bytes | None:
+    def find(self, path: Path, stat: Stat) -> bytes | None:
         """The digest of a file that has not changed since, or None."""
         if self._database is None:
             return None
         try:
             found = self._database.execute(
-                "SELECT digest FROM contents WHERE path = ? AND size = ? AND changed = ?", (_name(path), size, changed)
+                "SELECT digest FROM files WHERE path = ? AND size = ? AND modified = ? AND changed = ? AND inode = ?",
+                (_name(path), *_columns(stat)),
             ).fetchone()
         except sqlite3.Error:
             return None
         return None if found is None else bytes(found[0])
 
-    def keep(self, entries: Iterable[tuple[Path, int, int, bytes]], looked: int) -> None:
-        """(path, size, time of change, digest) of files; `looked`, in nanoseconds, is when size and time were taken."""
+    def keep(self, entries: Iterable[tuple[Path, Stat, bytes]], looked: int) -> None:
+        """Path, stat and digest of files; `looked`, in nanoseconds, is when the stats were taken."""
         settled = looked - SETTLED_NS
-        rows = [(_name(path), size, changed, digest) for path, size, changed, digest in entries if changed < settled]
+        rows = [(_name(path), *_columns(stat), digest) for path, stat, digest in entries if stat.modified < settled]
         if self._database is None or not rows:
             return
         try:
             with self._database:
-                self._database.executemany("INSERT OR REPLACE INTO contents VALUES (?, ?, ?, ?)", rows)
+                self._database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
         except sqlite3.Error:
             self.close()
 
@@ -62,3 +65,8 @@ class Contents:
 
 def _name(path: Path) -> bytes:
     return os.fsencode(path)  # names of files need not be text
+
+
+def _columns(stat: Stat) -> tuple[int, int, int, bytes]:
+    # Numbers of files can be larger than SQLite's integers.
+    return stat.size, stat.modified, stat.changed, str(stat.inode).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import BoundedSemaphore
@@ -33,7 +34,7 @@ class ShardEncoding:
         self.n_waiting = 0
         self.n_views = 1
         self.encoded: list[np.ndarray] = []
-        self.jobs: list[Future[None]] = []
+        self.jobs: deque[Future[None]] = deque()
         self.given_up = False
         self.room = BoundedSemaphore(AHEAD)
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="encode")
@@ -98,7 +99,6 @@ class ShardEncoding:
         self.jobs.append(self.thread.submit(run))
 
     def _raise_failures(self) -> None:
-        done = [job for job in self.jobs if job.done()]
-        self.jobs = [job for job in self.jobs if not job.done()]
-        for job in done:
-            job.result()
+        # In order, and only up to the first that is not done: asked twice, a job might end in between.
+        while self.jobs and self.jobs[0].done():
+            self.jobs.popleft().result()

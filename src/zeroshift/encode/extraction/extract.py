@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,7 @@ from zeroshift.encode.extraction.cache import keyed_folder
 from zeroshift.encode.extraction.contents import Contents
 from zeroshift.encode.extraction.decoding import Decoder, default_workers
 from zeroshift.encode.extraction.shards import Outcome, encode_shards
-from zeroshift.encode.extraction.store import FeatureStore
+from zeroshift.encode.extraction.store import DamagedPartError, FeatureStore
 from zeroshift.encode.extraction.text import encode_classes
 from zeroshift.encode.prompts.prompts import Prompts
 from zeroshift.feature_checks import checked_class_names
@@ -166,33 +167,35 @@ def encode_images(
     _check_settings(images, workers, on_error, storage, shard_rows)
     n_views = 1 if views is None else int(views.describe()["n_views"])
     settings = {
-        "encoder": encoder.describe(),
+        "encoder": encoder.key(),
         "preprocessing": encoder.preprocessing.describe(),
         "decoding": images.images.decoding(),
         "storage": storage,
         **_described(views=views, corruption=corruption),
     }
-    with TemporaryDirectory() as temporary:  # where nothing is to be kept, the parts still need a place
+    count = default_workers(len(images)) if workers is None else workers
+    decoder = Decoder(images.images, encoder.preprocessing, corruption, views)
+    with (
+        TemporaryDirectory() as temporary,  # where nothing is to be kept, the parts still need a place
+        closing(Contents(cache)) as contents,
+        Workers(decoder, count, doing="decodes images") as decoders,
+    ):
         folder = keyed_folder(cache or Path(temporary), "images", settings)
-        contents = Contents(cache)
-        decoder = Decoder(images.images, encoder.preprocessing, corruption, views)
-        try:
-            store = FeatureStore(folder)
-            count = default_workers(len(images)) if workers is None else workers
-            with Workers(decoder, count, doing="decodes images") as decoders:
+        while True:
+            try:
                 return encode_shards(
                     images.images,
                     encoder,
                     decoders.map,
-                    store,
+                    FeatureStore(folder),
                     contents,
                     shard_images=max(1, (shard_rows or SHARD_BATCHES * encoder.batch_size) // n_views),
                     storage=np.dtype(storage),
                     stop=on_error == "stop",
                     progress=(lambda done: progress("images", done, len(images))) if progress else (lambda done: None),
                 )
-        finally:
-            contents.close()
+            except DamagedPartError:
+                continue  # it is gone from the store, so that this time its images are computed
 
 
 def _check_settings(images: ImageSet, workers: int | None, on_error: str, storage: str, shard_rows: int | None) -> None:

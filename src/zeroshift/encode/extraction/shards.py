@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zeroshift.data.images import ImageError, ImageSource
+from zeroshift.data.images import ImageError, ImageSource, Stat
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.extraction.contents import Contents
 from zeroshift.encode.extraction.decoding import Picture
@@ -43,8 +43,8 @@ class _Plan:
 
     digests: dict[int, bytes] = field(default_factory=dict)
     """Of images that have features already."""
-    stats: dict[int, tuple[Path, int, int]] = field(default_factory=dict)
-    """Path, size and time of change of the others."""
+    stats: dict[int, tuple[Path, Stat]] = field(default_factory=dict)
+    """Of the others that have a file."""
     to_read: list[int] = field(default_factory=list)
     looked: int = field(default_factory=time.time_ns)
     """When `stats` began to be taken."""
@@ -107,7 +107,7 @@ def _planned(images: ImageSource, store: FeatureStore, contents: Contents) -> _P
         except ImageError:
             stat = None  # reading it will say so again, and be answered as was asked for
         if path is not None and stat is not None:
-            plan.stats[i] = (path.absolute(), *stat)
+            plan.stats[i] = (path.absolute(), stat)
             digest = contents.find(*plan.stats[i])
             if digest is not None and digest in store:
                 plan.digests[i] = digest
@@ -116,7 +116,7 @@ def _planned(images: ImageSource, store: FeatureStore, contents: Contents) -> _P
     return plan
 
 
-def _entries(read: list[int], plan: _Plan, digests: dict[int, bytes]) -> Iterator[tuple[Path, int, int, bytes]]:
+def _entries(read: list[int], plan: _Plan, digests: dict[int, bytes]) -> Iterator[tuple[Path, Stat, bytes]]:
     """What `Contents` is to remember. The state is that before reading: a file that changed meanwhile is read again."""
     for i in read:
         if i in plan.stats and i in digests:

@@ -17,7 +17,7 @@ import numpy as np
 
 from zeroshift.files import FileFormatError, read_tensors, write_tensors
 
-__all__ = ["DIGEST_BYTES", "FeatureStore", "digest_of"]
+__all__ = ["DIGEST_BYTES", "DamagedPartError", "FeatureStore", "digest_of"]
 
 DIGEST_BYTES = 16
 """Of BLAKE2b: with a billion images, the odds that any two collide are below one in 10^20."""
@@ -26,6 +26,10 @@ SCHEMA = 1
 
 ABANDONED_SECONDS = 3600
 """A part is written in less than a second; a temporary file this old is nobody's."""
+
+
+class DamagedPartError(ValueError):
+    """Rows that were kept and are not what they were; they are gone now, to be computed again."""
 
 
 def digest_of(content: bytes) -> bytes:
@@ -44,16 +48,21 @@ class FeatureStore:
     (True, [[0.0, 1.0]])
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, check: bool = False) -> None:
+        """`check` reads every row now, and not only those that are asked for, when they are."""
         self.folder = folder
         self._places: dict[bytes, tuple[Path, int]] = {}
         self._sweep()
         for path in sorted(folder.glob("part-*.safetensors")):
             try:
                 digests = read_tensors(path, kind="part", schema=SCHEMA, names=["digests"])[0]["digests"]
+                if check:
+                    self._read(path)
+            except DamagedPartError:
+                continue
             except FileFormatError as error:
-                warnings.warn(f"{path} is damaged and is computed again ({error})", UserWarning, stacklevel=2)
-                path.unlink(missing_ok=True)
+                if "schema version" not in str(error):  # a newer zeroshift's is whole, and not ours to delete
+                    self._drop(path, str(error))
                 continue
             self._note(path, [row.tobytes() for row in digests])
 
@@ -75,18 +84,24 @@ class FeatureStore:
         named = hashlib.sha256(b"".join(digests)).hexdigest()[:20]
         path = self.folder / f"part-{named}.safetensors"
         packed = np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), DIGEST_BYTES)
-        write_tensors(path, {"digests": packed, "rows": rows}, {"kind": "part", "schema": SCHEMA})
+        self.folder.mkdir(parents=True, exist_ok=True)  # whoever deletes the cache meanwhile may
+        header = {"kind": "part", "schema": SCHEMA, "rows": _rows_digest(rows)}
+        write_tensors(path, {"digests": packed, "rows": rows}, header)
         self._note(path, digests)
 
     def rows(self, digests: Sequence[bytes]) -> np.ndarray:
-        """The rows of these digests, in their order; all must be kept here."""
+        """The rows of these digests, in their order; all must be kept here.
+
+        A part that is no longer what was written is dropped, and `DamagedPartError` says that its rows are to be
+        computed again.
+        """
         wanted: dict[Path, list[tuple[int, int]]] = {}
         for position, digest in enumerate(digests):
             path, row = self._places[digest]
             wanted.setdefault(path, []).append((position, row))
         result: np.ndarray | None = None
         for path, places in wanted.items():  # one part at a time: all of them together can be larger than memory
-            part = read_tensors(path, kind="part", schema=SCHEMA, names=["rows"])[0]["rows"]
+            part = self._read(path)
             if result is None:
                 result = np.empty((len(digests), *part.shape[1:]), part.dtype)
             positions, rows = (list(column) for column in zip(*places, strict=True))
@@ -95,6 +110,26 @@ class FeatureStore:
             raise ValueError("digests is empty; at least one is needed.")
         return result
 
+    def _read(self, path: Path) -> np.ndarray:
+        try:
+            arrays, header = read_tensors(path, kind="part", schema=SCHEMA, names=["rows"])
+        except (FileFormatError, FileNotFoundError) as error:
+            self._drop(path, str(error))
+            raise DamagedPartError(str(error)) from error
+        if header.get("rows") != _rows_digest(arrays["rows"]):
+            self._drop(path, "its content is not what was written")
+            raise DamagedPartError(f"{path} is damaged")
+        return arrays["rows"]
+
+    def _drop(self, path: Path, why: str) -> None:
+        warnings.warn(f"{path} is damaged and is computed again ({why})", UserWarning, stacklevel=3)
+        path.unlink(missing_ok=True)
+        self._places = {digest: place for digest, place in self._places.items() if place[0] != path}
+
     def _note(self, path: Path, digests: Iterable[bytes]) -> None:
         for row, digest in enumerate(digests):
             self._places.setdefault(digest, (path, row))
+
+
+def _rows_digest(rows: np.ndarray) -> str:
+    return hashlib.blake2b(np.ascontiguousarray(rows).tobytes(), digest_size=DIGEST_BYTES).hexdigest()

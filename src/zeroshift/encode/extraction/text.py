@@ -72,7 +72,7 @@ class _Book:
         self.encoder, self.progress = encoder, progress
         self.store = None
         if cache is not None:
-            self.store = FeatureStore(keyed_folder(cache, "text", encoder.describe()))
+            self.store = FeatureStore(keyed_folder(cache, "text", encoder.key()), check=True)
         self.done: dict[bytes, np.ndarray] = {}
         self.waiting: dict[bytes, list[str]] = {}
 

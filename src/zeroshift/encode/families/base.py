@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zeroshift.encode.devices import choose_device, choose_dtype
-from zeroshift.encode.encoder import Encoder
+from zeroshift.encode.encoder import UNKNOWN, Encoder
 from zeroshift.encode.families.hub import from_hub, loading
 from zeroshift.encode.families.processor import preprocessing_of
 
@@ -69,7 +69,7 @@ class TransformersEncoder(Encoder):
             # The folder's name and not where it lies: the same model elsewhere makes the same files.
             name, exactly = folder.resolve().name, folder_digest(folder)
         else:
-            name, exactly = source, getattr(model.config, "_commit_hash", None) or revision or "unknown"
+            name, exactly = source, getattr(model.config, "_commit_hash", None) or revision or UNKNOWN
         return cls(name, exactly, model, tokenizer, processor, device=where, dtype=numbers)
 
     def prepare_text(self, prompt: str) -> str:

@@ -37,12 +37,17 @@ class OwnProcessor(Preprocessing):
         self.size = (side, side)
 
     def __call__(self, image: Image) -> Pixels:
-        made = self.processor(images=image, return_tensors="np")
-        return tuple(np.asarray(made[name][0]) for name in self.processor.model_input_names if name in made)
+        return self._made(image)
 
     def ready(self, image: Image) -> Pixels:
-        # It is of the right size already: whatever the processor does about sizes changes nothing.
-        return self(image)
+        # One that scales to more than it then crops would take the picture's middle again. One that does not crop finds
+        # the picture of the right size already.
+        cropping = getattr(self.processor, "do_center_crop", False)
+        return self._made(image, **({"do_resize": False, "do_center_crop": False} if cropping else {}))
+
+    def _made(self, image: Image, **settings: Any) -> Pixels:
+        made = self.processor(images=image, return_tensors="np", **settings)
+        return tuple(np.asarray(made[name][0]) for name in self.processor.model_input_names if name in made)
 
     def describe(self) -> dict[str, Any]:
         settings = {name: value for name, value in self.processor.to_dict().items() if not name.startswith("_")}

@@ -18,13 +18,18 @@ SECOND_TOKENIZERS = ("Gemma", "Siglip2")
 """How the names of the tokenizers of SigLIP 2 begin; its fixed-size models are otherwise those of the first."""
 
 
+SECOND_WORDS = 100_000
+"""Its vocabulary has 256 000 words, that of the first 32 000."""
+
+
 def canonical(text: str) -> str:
-    """Lower case, punctuation removed, single blanks: the text SigLIP was trained on.
+    """Lower case, punctuation removed, underscores and all white space one blank: the text SigLIP was trained on.
 
     >>> canonical("A photo of a St.  Bernard, a type of pet.")
     'a photo of a st bernard a type of pet'
     """
-    return " ".join(text.lower().translate(NO_PUNCTUATION).split())
+    # An underscore stands between words; dropped as other signs are, it would join them.
+    return " ".join(text.replace("_", " ").lower().translate(NO_PUNCTUATION).split())
 
 
 class SigLIPEncoder(TransformersEncoder):
@@ -36,7 +41,7 @@ class SigLIPEncoder(TransformersEncoder):
 
     def prepare_text(self, prompt: str) -> str:
         # SigLIP 2 was trained on lower-cased text with its punctuation.
-        if type(self.tokenizer).__name__.startswith(SECOND_TOKENIZERS):
+        if type(self.tokenizer).__name__.startswith(SECOND_TOKENIZERS) or len(self.tokenizer) > SECOND_WORDS:
             return prompt.lower()
         return canonical(prompt)
 
