@@ -1,7 +1,7 @@
 """How much of a bare encoder's speed the whole pipeline keeps: files read, decoded beside it, encoded, put on the disk.
 
     python benchmarks/extraction.py                    two cores: the encoder on one, decoding on the other
-    python benchmarks/extraction.py --device cuda --patch 16 --images 8192 --workers 15 --no-single --out cuda.json
+    python benchmarks/extraction.py --device cuda --patch 16 --images 8192 --workers 15 --out cuda.json
 
 The model is a CLIP ViT-B with random weights (speed does not depend on them), of 32 pixels a patch or, for four times
 the work, 16; the images are JPEGs of 500 x 375 pixels, made up. Bare is `encode_pixels` alone, on the same pictures
@@ -141,7 +141,7 @@ def run_bare(encoder: Any, pixels: np.ndarray) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=256)
+    parser.add_argument("--images", type=int, default=640)
     parser.add_argument("--patch", type=int, default=32, choices=(16, 32))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="auto")
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of the encoder, on a CPU")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--no-single", action="store_true", help="leave out decoding in the encoder's own process")
+    parser.add_argument("--single", action="store_true", help="also decode in the encoder's own process")
     parser.add_argument("--out", type=Path, default=RECORDS)
     parser.add_argument("--memory-of", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -187,7 +187,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     for _ in range(arguments.repeats):
         times["bare"].append(run_bare(encoder, pixels))
         times["pipeline"].append(run_pipeline(arguments, folder, encoder, arguments.workers))
-        if not arguments.no_single:
+        if arguments.single:
             times["one process"].append(run_pipeline(arguments, folder, encoder, 0))
     return {
         "machine": machine(),
