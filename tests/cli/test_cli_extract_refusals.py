@@ -51,7 +51,7 @@ def refused(call, pets, tmp_path, monkeypatch):
         (["--classes", ""], "is blank"),
         (["--classes", "names.txt"], "no file at names.txt"),
         (["--classes", "cat,dog", "--labelled"], "the label 'horse' is none of the 2 classes ('cat', 'dog'). Fix: re"),
-        (["--classes", "cat,dog", "--labelled"], "or pass --unlabelled where sub-folders are not classes"),
+        (["--classes", "cat,dog", "--labelled"], "or pass labelled=False (--unlabelled) where sub-folders are not"),
         (["--unlabelled"], "pets does not say what its classes are. Fix: --classes cat,dog,horse"),
         (["--prompts", "ensembel"], "got 'ensembel'. Did you mean 'ensemble'? Fix: take one of them"),
         (["--prompts", ""], "the prompt modes are vanilla, ensemble, clip_template, custom, descriptions,"),
@@ -71,7 +71,7 @@ def refused(call, pets, tmp_path, monkeypatch):
         (["--prompts", "vanilla,vanilla"], "--prompts has a mode twice; got vanilla,vanilla. Fix: keep one of each"),
         (["--split", "test"], "--split is for data sets of the catalogue;"),
         (["--data", "."], "--data is for data sets and tables;"),
-        (["--labels", "y.npy"], "--labels does not go with a folder"),
+        (["--labels", "y.npy"], "labels does not go with a folder"),
     ],
 )
 def test_a_bad_option(refused, options, message):
@@ -154,24 +154,26 @@ def test_data_sets(refused, tmp_path):
     for options in (["--classes", "cat,dog"], ["--unlabelled"], ["--labels", "y.npy"]):
         line = refused("--data", root, *options, source="dtd")
         assert "dtd has its own classes and labels; got --" in line
-    assert "Fix: such as --corruption fog" in refused("--data", root, source="imagenet_c")
+    assert "Fix: such as corruption='fog' (--corruption fog)" in refused("--data", root, source="imagenet_c")
     line = refused("--data", root, "--corruption", "fog", "--split", "train", source="imagenet_c")
-    assert "Fix: --split test." in line
+    assert "Fix: split='test' (--split test)." in line
 
 
 def test_tables_and_arrays(refused, tmp_path):
     (tmp_path / "list.csv").write_text("path,label\npets/cat/0.png,cat\ngone.png,dog\n")
     line = refused(source=tmp_path / "list.csv")
     assert "list.csv, line 3: no file gone.png in" in line
-    assert "Fix: pass --data, the folder the paths are relative to" in line
+    assert "Fix: pass root= (--data), the folder the paths are relative to" in line
     (tmp_path / "numbers.csv").write_text("path,label\npets/cat/0.png,0\n")
-    assert "Fix: pass --classes, the names in the order" in refused(source=tmp_path / "numbers.csv")
+    assert "Fix: pass classes= (--classes), the names in the order" in refused(source=tmp_path / "numbers.csv")
     np.save(tmp_path / "x.npy", np.zeros((2, 8, 8, 3), np.uint8))
     np.save(tmp_path / "y.npy", np.array([0, 7]))
     labelled = ("--labels", tmp_path / "y.npy")
-    assert "Fix: pass --classes, in the order of the labels" in refused(*labelled, source=tmp_path / "x.npy")
+    assert "Fix: pass class_names= (--classes), in the order of the labels" in refused(
+        *labelled, source=tmp_path / "x.npy"
+    )
     assert "is 7; with 2 classes" in refused(*labelled, "--classes", "a,b", source=tmp_path / "x.npy")
-    assert "--labelled and --unlabelled do not go with an array" in refused("--labelled", source=tmp_path / "x.npy")
+    assert "labelled does not go with an array" in refused("--labelled", source=tmp_path / "x.npy")
 
 
 # With a model.

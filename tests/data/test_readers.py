@@ -54,7 +54,9 @@ def test_the_rule_can_be_overridden(tree):
 
 
 def test_labelled_needs_every_image_in_a_sub_folder(tree):
-    with pytest.raises(ValueError, match=r"labelled=True needs one sub-folder a class, but z\.jpg in .* Fix: move it"):
+    with pytest.raises(
+        ValueError, match=r"labelled=True \(--labelled\) needs one sub-folder a class, but z\.jpg in .* Fix: "
+    ):
         read_folder(tree("a/1.jpg", "b/1.jpg", "z.jpg"), labelled=True)
 
 
@@ -261,7 +263,7 @@ def test_what_cannot_be_read_is_refused_at_the_door(table, tmp_path):
         open_images(tmp_path / "nowhere.csv")
     with pytest.raises(ValueError, match=r"got the file .*1\.jpg\. Fix: name the folder the images lie in\."):
         open_images(tmp_path / "top" / "cat" / "1.jpg")
-    with pytest.raises(ValueError, match=r"^labels does not go with a folder, which .* Fix: leave labels out\.$"):
+    with pytest.raises(ValueError, match=r"^labels does not go with a folder, which .* Fix: leave it out\.$"):
         open_images(tmp_path / "top", labels=[0])
     with pytest.raises(ValueError, match=r"^root does not go with a folder"):
         open_images(tmp_path / "top", root=tmp_path)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from zeroshift.cli.console import print_warning
@@ -19,22 +17,6 @@ from zeroshift.suggest import did_you_mean
 __all__ = ["load_images"]
 
 DATA_VARIABLE = "ZEROSHIFT_DATA"
-
-OPTIONS = {
-    "pass labelled=False (--unlabelled)": "pass --unlabelled",
-    "labelled=True needs": "--labelled needs",
-    "leave out labelled": "leave out --labelled",
-    "labelled does not go": "--labelled and --unlabelled do not go",
-    "leave labelled out": "leave it out",
-    "labels does not go": "--labels does not go",
-    "leave labels out": "leave it out",
-    "pass root=": "pass --data",
-    "pass classes=": "pass --classes",
-    "pass class_names=": "pass --classes",
-    "such as corruption='fog'": "such as --corruption fog",
-    "split='test'": "--split test",
-}
-"""What messages of the readers say of their arguments, and what was typed."""
 
 
 def load_images(
@@ -56,8 +38,7 @@ def load_images(
             raise ValueError(f"--split is for data sets of the catalogue; {source} is a path. Fix: leave it out.")
         if root is not None and Path(source).suffix.lower() not in TABLE_SUFFIXES:
             raise ValueError(f"--data is for data sets and tables; {source} is neither. Fix: leave it out.")
-        with _options_named():
-            images = open_images(source, names, labelled=labelled, root=root, labels=labels, upright=upright)
+        images = open_images(source, names, labelled=labelled, root=root, labels=labels, upright=upright)
         if images.ignored_files:
             # Said, because a folder of .heic photographs beside a few .jpg would else be a folder of a few.
             left = counted(images.ignored_files, "file")
@@ -81,17 +62,4 @@ def load_images(
         if given is not None:
             raise ValueError(f"{info.id} has its own classes and labels; got {option}. Fix: leave it out.")
     stored = corruption if info.id == "imagenet_c" else None
-    with _options_named():
-        return catalogue.load(info.id, where, split or "test", corruption=stored, severity=severity)
-
-
-@contextmanager
-def _options_named() -> Iterator[None]:
-    """What readers call their arguments, in words of the command line."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        message = str(error)
-        for argument, option in OPTIONS.items():
-            message = message.replace(argument, option)
-        raise ValueError(message) from error
+    return catalogue.load(info.id, where, split or "test", corruption=stored, severity=severity)

@@ -77,7 +77,7 @@ class ImageSet:
         labels = np.asarray(given)
         if self.class_names is None:
             raise ValueError(
-                "labels are given without class_names. Fix: pass class_names=, in the order of the labels."
+                "labels are given without class_names. Fix: pass class_names= (--classes), in the order of the labels."
             )
         if labels.shape != (len(self.images),):
             raise ValueError(

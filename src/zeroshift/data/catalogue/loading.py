@@ -146,7 +146,7 @@ def _asked(info: DataSetInfo, corruption: str | None, severity: int) -> dict[str
         guess = did_you_mean(corruption, KINDS) if corruption else ""
         raise ValueError(
             f"corruption must be one of {', '.join(KINDS)} for {info.id}; got {corruption!r}. "
-            f"{guess}Fix: such as corruption='fog'."
+            f"{guess}Fix: such as corruption='fog' (--corruption fog)."
         )
     if severity not in SEVERITIES:
         raise ValueError(f"severity must be 1, 2, 3, 4 or 5; got {severity!r}. Fix: 5, that of published numbers.")
@@ -158,7 +158,9 @@ def _no_split(info: DataSetInfo, split: str) -> str:
         why = f"must be {', '.join(map(repr, info.splits))}"
     else:
         why = f"can only be 'test': {info.title} has test images alone here, and nothing is trained"
-    return f"split {why}; got {split!r} for {info.id}. {did_you_mean(split, info.splits)}Fix: split='test'."
+    return (
+        f"split {why}; got {split!r} for {info.id}. {did_you_mean(split, info.splits)}Fix: split='test' (--split test)."
+    )
 
 
 def _warn_of_count(info: DataSetInfo, images: ImageSet, published: int) -> None:

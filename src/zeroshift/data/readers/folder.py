@@ -58,7 +58,7 @@ def read_folder(
         labelled = loose is None and len(set(tops)) >= 2 and _are_classes({top or "" for top in tops}, classes)
     elif labelled and loose is not None:
         raise ValueError(
-            f"labelled=True needs one sub-folder a class, but {loose} in {folder} lies in none. "
+            f"labelled=True (--labelled) needs one sub-folder a class, but {loose} in {folder} lies in none. "
             "Fix: move it into one, or leave out labelled."
         )
     labels = None

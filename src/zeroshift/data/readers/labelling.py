@@ -39,7 +39,7 @@ def class_indices(
         if numbers and written:
             raise ValueError(
                 f"{place(0)}: the label {written[0]!r} is a number, as are all, and no class names say what it means. "
-                "Fix: pass classes=, the names in the order of the numbers."
+                "Fix: pass classes= (--classes), the names in the order of the numbers."
             )
         classes = sorted(set(written))
     index_of = {name: k for k, name in reversed(list(enumerate(classes)))}

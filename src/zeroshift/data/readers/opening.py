@@ -66,4 +66,4 @@ def _only(kind: str, source: str | os.PathLike[str], **given: Any) -> None:
     """Refuse what this kind of source has no use for, rather than pass over it in silence."""
     for name, value in given.items():
         if value is not None:
-            raise ValueError(f"{name} does not go with {kind}, which {source} is. Fix: leave {name} out.")
+            raise ValueError(f"{name} does not go with {kind}, which {source} is. Fix: leave it out.")

@@ -66,7 +66,7 @@ def read_table(
         first = rows[names.index(absent[0])]
         raise FileNotFoundError(
             f"{first.place}: no file {first.path} in {folder}; {len(absent)} of {len(rows)} listed files are missing. "
-            "Fix: pass root=, the folder the paths are relative to, or restore the files."
+            "Fix: pass root= (--data), the folder the paths are relative to, or restore the files."
         )
     labels = None
     if rows[0].label is not None:
@@ -89,8 +89,8 @@ def _relative(row: Row, folder: Path) -> str:
         inside = os.path.relpath(given, os.path.abspath(folder))
         if inside.startswith(os.pardir):
             raise ValueError(
-                f"{row.place}: {given} is not below {folder}. Fix: pass root=, a folder all paths lie below, or write "
-                "them relative to the table."
+                f"{row.place}: {given} is not below {folder}. Fix: pass root= (--data), a folder all paths lie below, "
+                "or write them relative to the table."
             )
         given = inside
     return posixpath.normpath(given.replace(os.sep, "/"))
