@@ -36,12 +36,17 @@ class AveragedViews(NamedTuple):
 
 
 def entropy(logits: Array) -> Array:
-    """Entropy in nats of the softmax over the last axis: 0 is certain, log K a guess. Never NaN for finite logits.
+    """Entropy in nats of the softmax over the last axis: 0 is certain, log K a guess; never NaN for finite logits.
 
     >>> import numpy as np
     >>> entropy(np.array([[4.0, 3.0], [0.0, 0.0], [0.0, 5000.0]])).round(4)
     array([0.5822, 0.6931, 0. ])
     """
+    _check_kind("logits", logits)
+    if not logits.shape or not logits.shape[-1]:
+        raise ValueError(
+            f"logits must have classes along its last axis; got shape {tuple(logits.shape)}. Fix: (..., K)."
+        )
     return _entropy(log_softmax(_wide(logits)))
 
 
@@ -77,6 +82,8 @@ def select_lowest_entropy(logits: Array, ratio: float = RATIO) -> Array:
     _check_shape("logits", logits, "K")
     ratio = _check_ratio(ratio)
     xp = namespace(logits)
+    if not bool(xp.all(xp.isfinite(logits))):
+        raise ValueError("logits holds NaN or infinity, of which no order can be made. Fix: recompute them.")
     order = xp.argsort(entropy(logits), axis=-1, stable=True)
     return order[..., : max(int(logits.shape[-2] * ratio), 1)]
 
@@ -173,12 +180,16 @@ def _check_ratio(ratio: float) -> float:
     return float(Number(0, 1, above=True).check("ratio", ratio))
 
 
-def _check_shape(name: str, array: Array, last: str) -> None:
+def _check_kind(name: str, array: Array) -> None:
     if not is_array(array):
         raise TypeError(
             f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}. "
             f"Fix: numpy.asarray({name}, dtype='float32')."
         )
+
+
+def _check_shape(name: str, array: Array, last: str) -> None:
+    _check_kind(name, array)
     if len(array.shape) not in (2, 3) or 0 in array.shape:
         raise ValueError(
             f"{name} must have the shape (N, V, {last}), or (V, {last}) for one image, nothing of it 0; "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from zeroshift.encode.devices import choose_device, choose_dtype  # noqa: E402
+from zeroshift.encode.devices import choose_device, choose_dtype, gpu_batch_size  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -50,3 +52,18 @@ def test_halves_are_for_gpus():
 def test_an_unknown_precision():
     with pytest.raises(ValueError, match=r"dtype must be 'auto', 'float32', 'float16', 'bfloat16'; got 'float8'"):
         choose_dtype("float8")
+
+
+@pytest.mark.parametrize(
+    ("memory", "size", "expected"),
+    [
+        (139 * 2**30, (224, 224), 256),  # as many as keep the largest GPUs busy
+        (4 * 10**9, (224, 224), 64),  # 79 would fit
+        (4 * 10**9, (448, 448), 16),  # four times the pixels, a quarter of the pictures
+        (10**6, (224, 224), 1),
+    ],
+)
+def test_a_gpu_begins_with_what_its_memory_holds(monkeypatch, memory, size, expected):
+    properties = SimpleNamespace(total_memory=memory)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    assert gpu_batch_size(torch.device("cuda"), size) == expected

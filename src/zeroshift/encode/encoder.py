@@ -12,7 +12,7 @@ import numpy as np
 
 from zeroshift.arrays import normalize
 from zeroshift.encode.batches import in_batches
-from zeroshift.encode.preprocessing import Pixels, Preprocessing
+from zeroshift.encode.preprocessing import PixelPreprocessing, Pixels, Preprocessing
 
 if TYPE_CHECKING:
     import torch
@@ -98,6 +98,8 @@ class Encoder(ABC):
         """(B, d) float32 of unit length, from stacked `Pixels`: what worker processes send."""
         import torch
 
+        self._check_pixels(batch)
+
         def one(rows: slice) -> np.ndarray:
             with torch.inference_mode():
                 tensors = tuple(self._to_device(array[rows], first=i == 0) for i, array in enumerate(batch))
@@ -106,6 +108,19 @@ class Encoder(ABC):
         rows, self.batch_size = in_batches(len(batch[0]), self.batch_size, one)
         return rows
 
+    def _check_pixels(self, batch: Pixels) -> None:
+        if not isinstance(batch, tuple) or not batch or not len(batch[0]):
+            raise ValueError(
+                f"batch must be a tuple of arrays with a row for each picture, and at least one picture; got "
+                f"{'none' if isinstance(batch, tuple) else type(batch).__name__}. Fix: (pixels,), pixels (B, 3, H, W)."
+            )
+        expected = (3, *self.preprocessing.size)
+        if isinstance(self.preprocessing, PixelPreprocessing) and batch[0].shape[1:] != expected:
+            raise ValueError(
+                f"pixels must have the shape (B, {', '.join(map(str, expected))}), as the model takes them; got "
+                f"{batch[0].shape}. Fix: encoder.preprocessing(image) for each image, stacked."
+            )
+
     def encode_images(self, images: Iterable[Image | np.ndarray | str | Path]) -> np.ndarray:
         """(N, d) float32 of unit length: pillow images, (H, W, 3) arrays of bytes, or paths; in this process.
 
@@ -113,6 +128,8 @@ class Encoder(ABC):
         """
         from zeroshift.encode.pictures import as_picture
 
+        if isinstance(images, (str, Path)) or not isinstance(images, Iterable):
+            raise TypeError(f"images must be several, in a list; got one {type(images).__name__}. Fix: [image].")
         parts, waiting = [], []
         for image in images:
             waiting.append(self.preprocessing(as_picture(image)))
@@ -133,6 +150,9 @@ class Encoder(ABC):
             raise TypeError(f"prompts must be a sequence of strings; got the single string {prompts!r}. Fix: [prompt].")
         if not prompts:
             raise ValueError("prompts is empty; at least one is needed.")
+        for prompt in prompts:
+            if not isinstance(prompt, str):
+                raise TypeError(f"prompts must hold strings; got {prompt!r:.80}. Fix: str(prompt).")
         if warn and (long := self.count_too_long(prompts)):
             warn_cut(long, len(prompts), self.text_length)
 
@@ -150,8 +170,6 @@ class Encoder(ABC):
     def _to_device(self, array: np.ndarray, *, first: bool) -> torch.Tensor:
         """The first array holds pixels: looked up on the device where that is possible, in the model's precision."""
         import torch
-
-        from zeroshift.encode.preprocessing import PixelPreprocessing
 
         tensor = torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
         if first and isinstance(self.preprocessing, PixelPreprocessing):

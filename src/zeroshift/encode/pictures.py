@@ -18,6 +18,8 @@ __all__ = ["as_picture"]
 def as_picture(image: Image | np.ndarray | str | Path) -> Image:
     """RGB, from a pillow image, an (H, W, 3) or (H, W) array of bytes, or the path of a file."""
     if isinstance(image, (str, Path)):
+        if not Path(image).is_file():
+            raise FileNotFoundError(f"no image at {image}. Fix: check the path.")
         return decode(Path(image).read_bytes(), str(image)).image
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)):

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zeroshift.parameters import Choice
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -75,6 +77,12 @@ class PixelPreprocessing(Preprocessing):
     table: np.ndarray = field(repr=False)
 
     def __post_init__(self) -> None:
+        Choice(tuple(RESAMPLING)).check("resample", self.resample)
+        if self.table.shape != (3, 256) or not np.isfinite(self.table).all():
+            raise ValueError(
+                f"table must hold (3, 256) finite numbers, one for each value of each channel; got shape "
+                f"{self.table.shape}. Fix: affine_table(mean=[0.5] * 3, std=[0.5] * 3)."
+            )
         if self.crop is None and (self.resize is None or self.resize[0] == "shorter"):
             raise ValueError(
                 f"crop=None with resize={self.resize!r} leaves pictures of different sizes, which make no batch. "
@@ -140,5 +148,10 @@ class PixelPreprocessing(Preprocessing):
 
 def affine_table(mean: list[float], std: list[float]) -> np.ndarray:
     """(3, 256): a byte divided by 255, less the mean, by the standard deviation of its channel."""
+    if len(mean) != 3 or len(std) != 3 or not all(deviation > 0 for deviation in std):
+        raise ValueError(
+            f"mean and std must have three numbers each, for red, green and blue, and std none of 0 or less; got "
+            f"mean={mean!r}, std={std!r}. Fix: affine_table(mean=[0.5] * 3, std=[0.5] * 3)."
+        )
     values = np.arange(256, dtype=np.float64) / 255
     return np.stack([(values - m) / s for m, s in zip(mean, std, strict=True)]).astype(np.float32)

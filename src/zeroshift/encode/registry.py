@@ -10,12 +10,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from zeroshift.encode.devices import gpu_batch_size
 from zeroshift.encode.encoder import Encoder
+from zeroshift.encode.extraction.cache import as_folder
 from zeroshift.parameters import Number
 from zeroshift.suggest import did_you_mean
 
@@ -113,13 +115,13 @@ def get(name: str) -> FamilyInfo:
 
 
 def load(
-    source: str = DEFAULT_ENCODER,
+    source: str | os.PathLike[str] = DEFAULT_ENCODER,
     *,
     device: str = "auto",
     dtype: str = "auto",
     revision: str | None = None,
     batch_size: int | None = None,
-    cache: Path | None = None,
+    cache: str | os.PathLike[str] | None = None,
 ) -> Encoder:
     """The encoder that `source` names: a hub id, a local folder, `composed`, `open_clip:MODEL/WEIGHTS`, `albef:FILE`.
 
@@ -132,6 +134,7 @@ def load(
     batch_size : pictures at a time to begin with; halved where memory does not suffice.
     cache : folder for what is worked out once (the composed encoder's bridge); None keeps nothing.
     """
+    source = os.fspath(source) if isinstance(source, os.PathLike) else source
     if not isinstance(source, str) or not source.strip():
         raise ValueError(f"encoder must be a hub id, a folder or a name such as 'composed'; got {source!r}.")
     if source.startswith("~"):
@@ -140,7 +143,7 @@ def load(
     _refuse_missing(source, family)
     options: dict[str, Any] = {"device": device, "dtype": dtype}
     if family.name == "composed":
-        encoder: Encoder = family.cls().load(cache=cache, **options)
+        encoder: Encoder = family.cls().load(cache=as_folder(cache), **options)
     else:
         encoder = family.cls().load(source.removeprefix("albef:"), revision=revision, **options)
     if batch_size is None and encoder.device.type == "cuda":

@@ -97,6 +97,8 @@ class Views:
         """
         if not isinstance(key, bytes):
             raise TypeError(f"key must be bytes; got {type(key).__name__}. Fix: a digest, or str(key).encode().")
+        if not hasattr(image, "mode"):
+            raise TypeError(f"image must be a Pillow image; got {type(image).__name__}. Fix: Image.fromarray(image).")
         if image.mode != "RGB":
             raise ValueError(f"image must have mode 'RGB'; got {image.mode!r}. Fix: image.convert('RGB').")
         plain = preprocessing(image)

@@ -43,6 +43,8 @@ def open_images(
     ...     len(open_images(top))
     1
     """
+    if not isinstance(source, (str, os.PathLike)):
+        raise TypeError(f"source must be a path; got {type(source).__name__}. Fix: open_images('photos').")
     path = Path(source)
     suffix = path.suffix.lower()
     if path.is_dir():

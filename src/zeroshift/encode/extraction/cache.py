@@ -14,7 +14,7 @@ from typing import Any
 
 from zeroshift.files import atomic_path
 
-__all__ = ["default_cache", "key_of", "keyed_folder"]
+__all__ = ["as_folder", "default_cache", "key_of", "keyed_folder"]
 
 LAYOUT = 1
 """A part of every key; raised when the same settings come to mean other features."""
@@ -26,6 +26,13 @@ def default_cache() -> Path:
         return Path(given).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     return (Path(base) if base else Path.home() / ".cache") / "zeroshift"
+
+
+def as_folder(cache: str | os.PathLike[str] | None) -> Path | None:
+    """The folder a caller names, as text or as a path; None for none."""
+    if cache is None or isinstance(cache, (str, os.PathLike)):
+        return None if cache is None else Path(cache).expanduser()
+    raise TypeError(f"cache must be a folder or None; got {type(cache).__name__}. Fix: cache=encode.default_cache().")
 
 
 def key_of(settings: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageError
 from zeroshift.encode.encoder import Encoder
-from zeroshift.encode.extraction.cache import keyed_folder
+from zeroshift.encode.extraction.cache import as_folder, keyed_folder
 from zeroshift.encode.extraction.contents import Contents
 from zeroshift.encode.extraction.decoding import Decoder, default_workers
 from zeroshift.encode.extraction.shards import Outcome, encode_shards
@@ -70,7 +71,7 @@ def extract(
     class_names: Sequence[str] | None = None,
     views: Alteration | None = None,
     corruption: Alteration | None = None,
-    cache: Path | None = None,
+    cache: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     on_error: str = "skip",
     storage: str = "float16",
@@ -93,8 +94,9 @@ def extract(
     storage : "float16" or "float32", of the features in the set; prototypes are float32.
     shard_rows : pictures, each view counted, after which features are put on the disk; by default sixteen batches.
     """
+    _check_kinds(images, encoder, views=views, corruption=corruption)
     _check_settings(images, workers, on_error, storage, shard_rows)
-    modes = [prompts] if isinstance(prompts, Prompts) else list(prompts)
+    modes = [prompts] if isinstance(prompts, (Prompts, str)) else list(prompts)
     names, shown = _class_names(images, class_names)
     _check_modes(modes, names)
     told = progress or (lambda what, done, total: None)
@@ -156,7 +158,7 @@ def encode_images(
     *,
     views: Alteration | None = None,
     corruption: Alteration | None = None,
-    cache: Path | None = None,
+    cache: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     on_error: str = "skip",
     storage: str = "float16",
@@ -164,6 +166,7 @@ def encode_images(
     progress: Progress | None = None,
 ) -> Outcome:
     """The image side of `extract` alone: (N, V, d) rows of unit length, V = 1 without views."""
+    _check_kinds(images, encoder, views=views, corruption=corruption)
     _check_settings(images, workers, on_error, storage, shard_rows)
     n_views = 1 if views is None else int(views.describe()["n_views"])
     settings = {
@@ -173,14 +176,15 @@ def encode_images(
         "storage": storage,
         **_described(views=views, corruption=corruption),
     }
+    kept_in = as_folder(cache)
     count = default_workers(len(images)) if workers is None else workers
     decoder = Decoder(images.images, encoder.preprocessing, corruption, views)
     with (
         TemporaryDirectory() as temporary,  # where nothing is to be kept, the parts still need a place
-        closing(Contents(cache)) as contents,
+        closing(Contents(kept_in)) as contents,
         Workers(decoder, count, doing="decodes images") as decoders,
     ):
-        folder = keyed_folder(cache or Path(temporary), "images", settings)
+        folder = keyed_folder(kept_in or Path(temporary), "images", settings)
         while True:
             try:
                 return encode_shards(
@@ -196,6 +200,19 @@ def encode_images(
                 )
             except DamagedPartError:
                 continue  # it is gone from the store, so that this time its images are computed
+
+
+def _check_kinds(images: Any, encoder: Any, **alterations: Any) -> None:
+    """Refuse what is of another kind by its name, and not by an attribute it lacks."""
+    if not isinstance(images, ImageSet):
+        raise TypeError(
+            f"images must be an ImageSet; got {type(images).__name__}. Fix: zeroshift.data.open_images(folder)."
+        )
+    if not isinstance(encoder, Encoder):
+        raise TypeError(f"encoder must be an Encoder; got {encoder!r:.80}. Fix: encode.load_encoder('composed').")
+    for name, fix in (("views", "Views(64)"), ("corruption", "Corruption('fog', severity=5)")):
+        if alterations[name] is not None and not hasattr(alterations[name], "describe"):
+            raise TypeError(f"{name} must be None or such as {fix}; got {alterations[name]!r:.80}. Fix: {name}={fix}.")
 
 
 def _check_settings(images: ImageSet, workers: int | None, on_error: str, storage: str, shard_rows: int | None) -> None:
@@ -226,9 +243,12 @@ def _class_names(images: ImageSet, given: Sequence[str] | None) -> tuple[tuple[s
     return images.class_names, images.unique_class_names()
 
 
-def _check_modes(modes: Sequence[Prompts], names: Sequence[str]) -> None:
+def _check_modes(modes: Sequence[Any], names: Sequence[str]) -> None:
     if not modes:
         raise ValueError("prompts is empty; at least one way of putting the classes into words is needed.")
+    for mode in modes:
+        if not isinstance(mode, Prompts):
+            raise TypeError(f"prompts must be of the class Prompts; got {mode!r:.80}. Fix: Prompts.named('vanilla').")
     called = [mode.mode for mode in modes]
     if len(set(called)) < len(called):
         raise ValueError(f"prompts must differ in their mode; got {', '.join(called)}. Fix: keep one of each.")

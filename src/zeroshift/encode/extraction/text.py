@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zeroshift.encode.encoder import Encoder, warn_cut
-from zeroshift.encode.extraction.cache import keyed_folder
+from zeroshift.encode.extraction.cache import as_folder, keyed_folder
 from zeroshift.encode.extraction.store import DIGEST_BYTES, FeatureStore
 
 __all__ = ["ClassTexts", "encode_classes"]
@@ -37,7 +38,7 @@ def encode_classes(
     prompts: Iterable[Sequence[str]],
     *,
     templates: Sequence[str] | None = None,
-    cache: Path | None = None,
+    cache: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> ClassTexts:
     """Prototypes of unit length: for each class the mean over its prompts, all of equal weight.
@@ -48,10 +49,15 @@ def encode_classes(
     templates : what the prompts were made with, for encoders that centre on them (the composed one).
     cache : folder in which the means are kept by encoder and prompts; None keeps nothing.
     """
-    book = _Book(encoder, cache, progress or (lambda classes: None))
+    book = _Book(encoder, as_folder(cache), progress or (lambda classes: None))
     order: list[bytes] = []
     total = 0
     for listed in prompts:
+        if isinstance(listed, str):  # a sequence, too, of letters
+            raise TypeError(
+                f"prompts of class {len(order)} must be a list of sentences; got the string {listed!r}. "
+                "Fix: [[prompt], ...], or Prompts.named('vanilla').for_classes(names)."
+            )
         if not listed:
             raise ValueError(f"prompts of class {len(order)} are empty; every class needs at least one.")
         order.append(book.enter(listed))

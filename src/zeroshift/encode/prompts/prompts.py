@@ -98,6 +98,10 @@ class Prompts:
 
     def for_class(self, name: str) -> list[str]:
         """Every prompt of one class: description by description, and within each, template by template."""
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(
+                f"a class name must be a string that is not blank; got {name!r}. Fix: give every class one."
+            )
         text = clean(name) if self.clean_names else name
         if self.descriptions is None:
             return [fill(template, text) for template in self.templates]
