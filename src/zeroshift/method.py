@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 from zeroshift import method_file
 from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array, is_double
 from zeroshift.parameters import Constraint
+from zeroshift.suggest import did_you_mean
 from zeroshift.zero_shot import softmax
 
 __all__ = ["Method"]
@@ -47,6 +48,16 @@ class Method(ABC):
     """Values for parameters that have no default, for checks and listings."""
     computes_in: ClassVar[str | None] = "float64"
     """Precision features are brought to; None computes in the features' own precision, at least float32."""
+    scored: ClassVar[str] = "after"
+    """Whether an online method predicts a sample `"before"` or `"after"` learning from it."""
+    state_size: ClassVar[str] = "not stated"
+    """Numbers held on to, in K classes, d dimensions and N samples seen."""
+    complexity: ClassVar[str] = "not stated"
+    """What a sample, or a set, costs, in the same letters."""
+    reconstructed: ClassVar[str | None] = None
+    """Why the method is a reconstruction; None where it was written from its authors' code or equations."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """The authors' own parameters for single data sets. Never picked silently: see `preset`."""
 
     prototypes: Array
     n_seen: int
@@ -129,6 +140,18 @@ class Method(ABC):
     def get_params(self) -> dict[str, Any]:
         """The constructor's arguments; arrays as copies."""
         return {name: _copied(getattr(self, name)) for name in self.parameter_names()}
+
+    @classmethod
+    def preset(cls, dataset: str) -> dict[str, Any]:
+        """The authors' parameters for one of their data sets, to be passed on: `TDA(t, **TDA.preset("dtd"))`."""
+        if not cls.presets:
+            raise ValueError(f"{cls.__name__} has no presets: its authors use one setting for all data.")
+        if dataset not in cls.presets:
+            known = ", ".join(sorted(cls.presets))
+            raise ValueError(
+                f"dataset must be one of {known}; got {dataset!r}. {did_you_mean(str(dataset), cls.presets)}".rstrip()
+            )
+        return dict(cls.presets[dataset])
 
     @classmethod
     def parameter_names(cls) -> tuple[str, ...]:

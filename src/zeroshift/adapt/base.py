@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.gaussians import Evidence, Gaussians, Rule
 from zeroshift.adapt.soft_counts import SoftCounts
-from zeroshift.arrays import Array, Home, check_labels, check_matrix
+from zeroshift.arrays import Array, Home
+from zeroshift.labelled import checked_labelled
 from zeroshift.method import Method
 from zeroshift.parameters import Choice, Constraint, Flag, Number, Optional
 
@@ -57,16 +58,7 @@ class ADAPT(Method):
                 "Fix: bank_size of at least 1, or covariance='shared'."
             )
         if self.support is not None:
-            self.support = self._checked_support(self.support)
-
-    def _checked_support(self, support: Any) -> tuple[Array, np.ndarray]:
-        if not isinstance(support, (tuple, list)) or len(support) != 2:
-            raise TypeError(f"support must be None or a pair (features, labels); got {type(support).__name__}.")
-        features, labels = support
-        check_matrix("support features", features, columns=self.dimension)
-        labels = check_labels("support labels", labels, rows=features.shape[0], classes=self.n_classes)
-        home = Home.of(self.prototypes)
-        return home.copy(home.bring(features)), labels
+            self.support = checked_labelled("support", self.support, self.prototypes)
 
     @property
     def means(self) -> Array:

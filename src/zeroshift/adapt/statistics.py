@@ -6,7 +6,9 @@ float64; the paper's equation numbers are given.
 
 from __future__ import annotations
 
+from zeroshift import ridge
 from zeroshift.arrays import Array, Home, namespace
+from zeroshift.ridge import ZERO_TRACE
 
 __all__ = [
     "bank_scatter",
@@ -19,9 +21,6 @@ __all__ = [
     "ridge_precision",
     "soft_scatter",
 ]
-
-ZERO_TRACE = 1e-24
-"""A mean squared deviation up to this is rounding noise of unit vectors, not spread: the covariance counts as zero."""
 
 
 def bank_sums(features: Array, weights: Array) -> tuple[Array, Array]:
@@ -71,14 +70,11 @@ def ridge_precision(scatter: Array, count: float) -> Array:
            [0. , 0.5]])
     """
     xp = namespace(scatter)
-    home = Home.of(scatter)
-    d = scatter.shape[-1]
-    identity = xp.eye(d, dtype=scatter.dtype, device=home.device)
     covariance = scatter / max(count, 1)
     trace = float(xp.linalg.trace(covariance))
     if trace <= ZERO_TRACE:
-        return identity
-    return d * xp.linalg.inv((count - 1) * covariance + trace * identity)
+        return xp.eye(scatter.shape[-1], dtype=scatter.dtype, device=Home.of(scatter).device)
+    return ridge.ridge_precision((count - 1) * covariance, trace)
 
 
 def linear_head(means: Array, precision: Array) -> tuple[Array, Array]:

@@ -50,11 +50,31 @@ class MethodInfo:
     needs: tuple[str, ...]
     summary: str
     parameters: tuple[ParameterInfo, ...]
+    scored: str
+    """Whether a sample is predicted `"before"` or `"after"` the method learns from it."""
+    state_size: str
+    complexity: str
+    reconstructed: str | None
+    """Why it is a reconstruction; None where it is written from its authors' code or equations."""
+    presets: tuple[str, ...]
+    """Data sets the authors set parameters for by hand."""
 
     @classmethod
     def of(cls, method: type[Method]) -> MethodInfo:
         summary = " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split())
-        return cls(method.name, method, method.protocol, method.needs, summary, tuple(_parameters(method)))
+        return cls(
+            name=method.name,
+            cls=method,
+            protocol=method.protocol,
+            needs=method.needs,
+            summary=summary,
+            parameters=tuple(_parameters(method)),
+            scored=method.scored,
+            state_size=method.state_size,
+            complexity=method.complexity,
+            reconstructed=method.reconstructed,
+            presets=tuple(method.presets),
+        )
 
 
 def _parameters(method: type[Method]) -> list[ParameterInfo]:

@@ -19,8 +19,8 @@ from zeroshift.adapt.engines.changes import Change
 from zeroshift.adapt.engines.factors import positive_inverse
 from zeroshift.adapt.engines.health import Health
 from zeroshift.adapt.engines.sums import ClassSums, check_shapes
-from zeroshift.adapt.statistics import ZERO_TRACE
 from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.ridge import ZERO_TRACE
 
 __all__ = ["DualPrecision"]
 

@@ -21,8 +21,8 @@ from zeroshift.adapt.engines.health import DRIFT_TOLERANCE, Health
 from zeroshift.adapt.engines.ridge import polynomial, polynomial_error
 from zeroshift.adapt.engines.series import Update, moments_lost, rows_and_sample, update_series
 from zeroshift.adapt.engines.sums import ClassSums, check_shapes
-from zeroshift.adapt.statistics import ZERO_TRACE
 from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.ridge import ZERO_TRACE
 
 __all__ = ["SCORE_TOLERANCE", "PrimalPrecision", "scatter_is_sound"]
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from zeroshift.adapt.bank import KnowledgeBank
-from zeroshift.adapt.statistics import ZERO_TRACE, discriminant, linear_head
+from zeroshift.adapt.statistics import discriminant, linear_head
 from zeroshift.arrays import Array, Home, namespace
 from zeroshift.method import Method
 from zeroshift.parameters import Constraint, Number
+from zeroshift.ridge import residual_precision
 from zeroshift.zero_shot import log_softmax, logits
 
 __all__ = ["RELEASED_SCALES", "ReleasedADAPT"]
@@ -39,17 +40,10 @@ def sample_covariance_precision(bank: KnowledgeBank, means: Array) -> Array:
     """d pinv((N - 1) Sigma + tr(Sigma) I), Sigma the unbiased covariance of the centred bank entries."""
     xp = namespace(means)
     d, n = means.shape[1], bank.size
-    identity = xp.eye(d, dtype=means.dtype, device=Home.of(means).device)
     if n == 1:
-        return identity
-    occupied = bank.occupied[:, :, None]
-    centred = xp.reshape((bank.features - means[:, None, :]) * occupied, (-1, d))
-    grand_mean = xp.sum(centred, axis=0) / n
-    centred = centred - grand_mean * xp.reshape(occupied, (-1, 1))
-    covariance = centred.T @ centred / (n - 1)
-    trace = float(xp.linalg.trace(covariance))
-    # The pseudo-inverse of this matrix is its inverse unless there is no spread, and then it is zero.
-    return d * xp.linalg.inv((n - 1) * covariance + trace * identity) if trace > ZERO_TRACE else xp.zeros_like(identity)
+        return xp.eye(d, dtype=means.dtype, device=Home.of(means).device)
+    held = xp.reshape(bank.occupied, (-1,)) > 0
+    return residual_precision(xp.reshape(bank.features - means[:, None, :], (-1, d))[held])
 
 
 class ReleasedADAPT(Method):
@@ -64,23 +58,12 @@ class ReleasedADAPT(Method):
 
     needs = ("prototypes", "scale")
     example_parameters: ClassVar[Mapping[str, Any]] = {"scale": 100.0}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"scale": s} for name, s in RELEASED_SCALES.items()}
 
     scale: float
     logit_scale: float
     bank_size: int
     alpha: float
-
-    @classmethod
-    def preset(cls, dataset: str) -> dict[str, float]:
-        """The authors' hand-set parameters for one of their data sets, to be passed on by name.
-
-        >>> from zeroshift import ReleasedOnlineADAPT
-        >>> ReleasedOnlineADAPT.preset("dtd")
-        {'scale': 60}
-        """
-        if dataset not in RELEASED_SCALES:
-            raise ValueError(f"dataset must be one of {', '.join(sorted(RELEASED_SCALES))}; got {dataset!r}.")
-        return {"scale": RELEASED_SCALES[dataset]}
 
     def _begin(self) -> None:
         home = Home.of(self.prototypes)

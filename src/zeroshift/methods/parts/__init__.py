@@ -1,0 +1,1 @@
+"""Building blocks the peers share, each once."""

@@ -1,0 +1,62 @@
+"""The largest entries of every row, largest first, and the nearest neighbours of features, block by block."""
+
+from __future__ import annotations
+
+from zeroshift.arrays import Array, Home, namespace
+
+__all__ = ["nearest", "top_k"]
+
+WORK_NUMBERS = 8_000_000
+"""Cosines held at once."""
+
+
+def top_k(scores: Array, k: int) -> tuple[Array, Array]:
+    """Values and columns (n, k) of the k largest entries of each row, largest first; among equals the first column.
+
+    Equal entries at the edge, of which only some find room, are chosen by the array library, always the same way.
+
+    >>> import numpy as np
+    >>> values, columns = top_k(np.array([[0.1, 0.9, 0.5]]), 2)
+    >>> columns
+    array([[1, 2]])
+    """
+    xp = namespace(scores)
+    k = min(k, scores.shape[-1])
+    if hasattr(scores, "topk"):
+        values, columns = scores.topk(k, dim=-1)
+    else:
+        import numpy as np
+
+        columns = np.argpartition(-scores, k - 1, axis=-1)[..., :k] if k < scores.shape[-1] else None
+        columns = np.broadcast_to(np.arange(scores.shape[-1]), scores.shape) if columns is None else columns
+        values = np.take_along_axis(scores, columns, axis=-1)
+    by_column = xp.argsort(columns, axis=-1, stable=True)
+    columns, values = xp.take_along_axis(columns, by_column, axis=-1), xp.take_along_axis(values, by_column, axis=-1)
+    by_value = xp.argsort(-values, axis=-1, stable=True)
+    return xp.take_along_axis(values, by_value, axis=-1), xp.take_along_axis(columns, by_value, axis=-1)
+
+
+def nearest(features: Array, others: Array, k: int, *, leave_out_self: bool = False) -> tuple[Array, Array]:
+    """Cosines and numbers (n, k) of the k of `others` nearest to each feature, nearest first, block by block.
+
+    With `leave_out_self` row i of `features` is row i of `others`, and no neighbour of itself.
+
+    >>> import numpy as np
+    >>> nearest(np.eye(2), np.array([[0.8, 0.6], [0.6, 0.8]]), 1)[1]
+    array([[0],
+           [1]])
+    """
+    xp = namespace(features)
+    device = Home.of(features).device
+    size = max(1, WORK_NUMBERS // others.shape[0])
+    k = min(k, others.shape[0] - leave_out_self)
+    values, columns = [], []
+    for start in range(0, features.shape[0], size):
+        cosines = features[start : start + size, :] @ others.T
+        if leave_out_self:
+            rows = xp.arange(cosines.shape[0], device=device)
+            cosines[rows, rows + start] = -xp.inf
+        best = top_k(cosines, k)
+        values.append(best[0])
+        columns.append(best[1])
+    return xp.concat(values, axis=0), xp.concat(columns, axis=0)
