@@ -77,6 +77,8 @@ class OnlineADAPT(ADAPT):
 
     name = "adapt_online"
     protocol = "online"
+    state_size = "K L d + d^2"
+    complexity = "O(K d + d^2) a sample; an insertion O(K d + d^2) more"
     reload_parameters = ("engine",)
     constraints: ClassVar[Mapping[str, Constraint]] = {
         **ADAPT.constraints,

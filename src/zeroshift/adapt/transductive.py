@@ -59,6 +59,8 @@ class TransductiveADAPT(ADAPT):
 
     name = "adapt_transductive"
     protocol = "transductive"
+    state_size = "K L d + d^2"
+    complexity = "O(N K d + d^3)"
     reload_parameters = ("memory_budget", "chunk_size")
     constraints: ClassVar[Mapping[str, Constraint]] = {
         **ADAPT.constraints,

@@ -11,6 +11,11 @@ from zeroshift.methods import MethodInfo, get, list_methods
 
 __all__ = ["methods"]
 
+LEGEND = (
+    "K classes, d dimensions, N samples seen; every method needs prototypes and takes features. "
+    "zeroshift methods NAME says what a method does and shows its parameters."
+)
+
 
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show this method with its parameters.")] = None,
@@ -27,17 +32,29 @@ def methods(
         records = [_record(method) for method in chosen]
         print_json(records[0] if name is not None else records)
         return
-    from zeroshift.report.tables import methods_table, parameters_table
+    from zeroshift.report.tables import methods_table, parameters_table, summary_table
 
     out = console()
     if name is None:
         out.print(methods_table(chosen))
-        out.print("zeroshift methods NAME shows a method's parameters.", style="dim")
+        out.print(LEGEND, style="dim")
         return
     method = chosen[0]
     out.print(f"{method.name} ({method.protocol}; needs {', '.join(method.needs)})", style="bold")
     out.print(method.summary)
+    out.print(summary_table(_facts(method)))
     out.print(parameters_table(method))
+
+
+def _facts(method: MethodInfo) -> dict[str, str]:
+    facts = {"state": method.state_size, "cost": method.complexity}
+    if method.protocol == "online":
+        facts["scored"] = f"each sample {method.scored} the method learns from it"
+    if method.presets:
+        facts["presets"] = ", ".join(method.presets)
+    if method.reconstructed:
+        facts["reconstructed"] = method.reconstructed
+    return facts
 
 
 def _record(method: MethodInfo) -> dict[str, Any]:
@@ -47,6 +64,11 @@ def _record(method: MethodInfo) -> dict[str, Any]:
         "protocol": method.protocol,
         "needs": list(method.needs),
         "summary": method.summary,
+        "scored": method.scored,
+        "state_size": method.state_size,
+        "complexity": method.complexity,
+        "reconstructed": method.reconstructed,
+        "presets": list(method.presets),
         "parameters": [
             {"name": p.name, "allowed": p.allowed, "required": p.required, "default": p.default}
             for p in method.parameters

@@ -40,6 +40,8 @@ class ZeroShot(Method):
 
     name = "zero_shot"
     protocol = "online"
+    state_size = "K d, the prototypes"
+    complexity = "O(K d) a sample"
     constraints: ClassVar[Mapping[str, Constraint]] = {"logit_scale": Number(low=0, above=True)}
     computes_in = None
 

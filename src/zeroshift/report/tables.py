@@ -62,13 +62,18 @@ def summary_table(entries: Mapping[str, str]) -> Table:
 
 
 def methods_table(methods: Sequence[MethodInfo]) -> Table:
+    """A row for each method, those of one protocol together."""
     table = _table("name", names=[method.name for method in methods])
     table.add_column("protocol", no_wrap=True)
-    table.add_column("needs", overflow="fold")
-    table.add_column("what it does", overflow="fold")
-    for method in methods:
-        needs = Text(", ".join(method.needs))
-        table.add_row(Text(method.name, style="bold"), method.protocol, needs, Text(method.summary))
+    for name in ("needs", "state", "cost"):
+        table.add_column(name, overflow="fold")
+    for protocol in dict.fromkeys(method.protocol for method in methods):
+        table.add_section()
+        for method in methods:
+            if method.protocol == protocol:
+                needs = Text(", ".join(need for need in method.needs if need != "prototypes"))
+                costs = (Text(method.state_size), Text(method.complexity))
+                table.add_row(Text(method.name, style="bold"), protocol, needs, *costs)
     return table
 
 

@@ -42,6 +42,8 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
 
     name = "adapt_released_online"
     protocol = "online"
+    state_size = "K L d + d^2"
+    complexity = "O(K d) a sample; an insertion O(K L d^2 + d^3) more"
 
     def __init__(
         self, prototypes: Array, *, scale: float, logit_scale: float = 100.0, bank_size: int = 16, alpha: float = 0.9

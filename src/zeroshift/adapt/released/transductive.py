@@ -36,6 +36,8 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
 
     name = "adapt_released_transductive"
     protocol = "transductive"
+    state_size = "K L d + d^2"
+    complexity = "O(N K d + K L d^2 + d^3)"
     reload_parameters = ("chunk_size",)
     constraints: ClassVar[Mapping[str, Constraint]] = {
         **ReleasedADAPT.constraints,

@@ -27,8 +27,8 @@ class FewShotMethod(Method):
     """
 
     protocol = "few-shot"
-    needs = ("prototypes", "support")
-    array_parameters = ("prototypes", "support", "validation")
+    needs: ClassVar[tuple[str, ...]] = ("prototypes", "support")
+    array_parameters: ClassVar[tuple[str, ...]] = ("prototypes", "support", "validation")
     example_parameters: ClassVar[Mapping[str, Any]] = {"support": example_support}
     computes_in = None
 
