@@ -6,7 +6,14 @@
 """
 
 from zeroshift.encode.encoder import Encoder
-from zeroshift.encode.extraction import Extraction, default_cache, encode_classes, encode_images, extract
+from zeroshift.encode.extraction import (
+    Extraction,
+    default_cache,
+    encode_classes,
+    encode_images,
+    encode_prompts,
+    extract,
+)
 from zeroshift.encode.prompts import MODES, Prompts, parse_class_names, read_descriptions, read_templates
 from zeroshift.encode.registry import DEFAULT_ENCODER, list_families
 from zeroshift.encode.registry import load as load_encoder
@@ -22,6 +29,7 @@ __all__ = [
     "default_cache",
     "encode_classes",
     "encode_images",
+    "encode_prompts",
     "extract",
     "list_families",
     "load_encoder",

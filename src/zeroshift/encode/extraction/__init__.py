@@ -2,6 +2,7 @@
 
 from zeroshift.encode.extraction.cache import default_cache
 from zeroshift.encode.extraction.extract import Extraction, encode_images, extract
+from zeroshift.encode.extraction.single_prompts import encode_prompts
 from zeroshift.encode.extraction.text import ClassTexts, encode_classes
 
-__all__ = ["ClassTexts", "Extraction", "default_cache", "encode_classes", "encode_images", "extract"]
+__all__ = ["ClassTexts", "Extraction", "default_cache", "encode_classes", "encode_images", "encode_prompts", "extract"]
