@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.adapt.statistics import bank_scatter, bank_sums, bank_term
-from zeroshift.arrays import Array, Home, namespace, to_numpy
-from zeroshift.zero_shot import confidence, pseudo_class
+from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.zero_shot import confidence, graded, pseudo_class
 
-__all__ = ["HELD", "NEW", "KnowledgeBank", "Plan", "graded"]
+__all__ = ["HELD", "NEW", "KnowledgeBank", "Plan"]
 
 RATIO_SLACK = 1e-9
 """0.58 of 50 is 29, though 0.58 * 50 is a rounding error less."""
@@ -28,21 +28,6 @@ FIRST_SLOTS = 4
 
 NEW, HELD = -2, -1
 """What an entry replaces: nothing, or what the bank held before the plan. (Else: the offered row with that number.)"""
-
-
-GRADES = 2.0**30
-"""Confidences are compared to nine digits: products of another shape leave those of equal samples a rounding apart."""
-
-
-def graded(confidences: Array) -> Array:
-    """Confidences as they are compared.
-
-    >>> float(graded(np.array([-0.3 - 1e-15]))[0] - graded(np.array([-0.3]))[0])
-    0.0
-    """
-    xp = namespace(confidences)
-    mantissas, exponents = xp.frexp(confidences)
-    return xp.ldexp(xp.round(mantissas * GRADES) / GRADES, exponents)
 
 
 class Plan(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zeroshift.adapt.bank import graded
 from zeroshift.arrays import Array, Home
+from zeroshift.zero_shot import graded
 
 __all__ = ["PENDING", "Surest"]
 

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.zero_shot import graded
 
 __all__ = ["LowEntropyMemory", "Plan"]
-
-DIGITS = 9
-"""Entropies are compared to nine digits: products of another shape leave those of equal samples a rounding apart."""
 
 
 class Plan(NamedTuple):
@@ -53,7 +51,8 @@ class LowEntropyMemory:
     """At most `capacity` samples a class, those of the lowest entropy. A newcomer must be strictly surer than the least
     sure entry to replace it; of equally unsure entries the one in the last slot goes.
 
-    `limit`: a sample whose entropy is not below it never enters. `dtype`: of the features, float64 unless given.
+    `capacity`: 0 keeps nothing. `limit`: a sample whose entropy is not below it never enters. `dtype`: of the features,
+    float64 unless given.
 
     >>> memory = LowEntropyMemory(Home.of(np.eye(2)), classes=2, capacity=1, width=2)
     >>> plan = memory.plan(np.array([0, 0, 1]), np.array([0.5, 0.4, 0.6]))
@@ -68,7 +67,7 @@ class LowEntropyMemory:
     def __init__(
         self, home: Home, classes: int, capacity: int, width: int, *, limit: float = math.inf, dtype: Any = None
     ) -> None:
-        self._home, self._limit = home, limit
+        self._home, self._limit = home, float(graded(np.array([limit]))[0])
         self.features = home.zeros((classes, capacity, width), dtype)
         self.entropies = np.full((classes, capacity), np.inf)
 
@@ -84,14 +83,15 @@ class LowEntropyMemory:
     def plan(self, classes: np.ndarray, entropies: np.ndarray) -> Plan:
         """What happens when samples of these pseudo-classes and entropies (n,) come in order; nothing is stored yet."""
         n = len(classes)
-        values = np.round(np.asarray(entropies, dtype=np.float64), DIGITS)
+        values = np.maximum(graded(np.asarray(entropies, dtype=np.float64)), 0.0)  # rounding may leave a certain one -0
         held = self.entropies.copy()
         old_leaves = np.where(np.isfinite(held).reshape(-1), n, 0)
         entered: dict[int, int] = {}
         rows: list[int] = []
         slots: list[int] = []
         leaves: list[int] = []
-        for row, (k, value) in enumerate(zip(classes.tolist(), values.tolist(), strict=True)):
+        offered = zip(classes.tolist(), values.tolist(), strict=True) if self.capacity else ()
+        for row, (k, value) in enumerate(offered):
             own = held[k]
             slot = int(own.argmax())
             if own[slot] < np.inf:
@@ -122,7 +122,8 @@ class LowEntropyMemory:
 
     def arrays(self) -> dict[str, Array]:
         """What to save; an empty slot's entropy as -1, since files hold finite numbers only."""
-        return {"features": self.features, "entropies": np.where(np.isfinite(self.entropies), self.entropies, -1.0)}
+        entropies = np.where(np.isfinite(self.entropies), self.entropies, -1.0)
+        return {"features": self.features, "entropies": self._home.bring(entropies, self._home.xp.float64)}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up what `arrays` gave."""

@@ -1,0 +1,157 @@
+"""The low-entropy memory against its rule written with lists, and against itself in other pieces."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zeroshift.arrays import Home
+from zeroshift.methods.parts.memory import LowEntropyMemory
+
+K = 3
+
+
+@st.composite
+def streams(draw):
+    """Pseudo-classes and entropies; few different values, so that equals are common."""
+    classes = draw(st.lists(st.integers(0, K - 1), min_size=1, max_size=40))
+    values = draw(st.lists(st.integers(0, 12), min_size=len(classes), max_size=len(classes)))
+    return np.array(classes), np.array(values) / 8
+
+
+def memory_of(capacity, **options):
+    return LowEntropyMemory(Home.of(np.zeros(1)), K, capacity, 1, **options)
+
+
+def numbered(n, start=0):
+    """Features that say which sample they are."""
+    return np.arange(start, start + n, dtype=float)[:, None] + 1
+
+
+def feed(memory, classes, entropies, pieces=1):
+    for rows in np.array_split(np.arange(len(classes)), pieces):
+        if len(rows):
+            plan = memory.plan(classes[rows], entropies[rows])
+            memory.keep(plan, numbered(len(rows), rows[0]))
+
+
+def written_with_lists(classes, entropies, capacity, limit=np.inf):
+    """Slots [class][slot] = (entropy, sample) after every sample, by the rule in words."""
+    slots = [[] for _ in range(K)]
+    story = []
+    for row, (k, entropy) in enumerate(zip(classes.tolist(), entropies.tolist(), strict=True)):
+        own = slots[k]
+        if entropy < limit and len(own) < capacity:
+            own.append((entropy, row))
+        elif own and entropy < limit:
+            worst = max(held for held, _ in own)
+            if entropy < worst:
+                last = max(slot for slot, (held, _) in enumerate(own) if held == worst)
+                own[last] = (entropy, row)
+        story.append([list(own) for own in slots])
+    return story
+
+
+def as_held(memory):
+    """The memory in the same shape."""
+    return [
+        [
+            (float(entropy), int(feature[0]) - 1)
+            for entropy, feature in zip(memory.entropies[k], memory.features[k], strict=True)
+            if np.isfinite(entropy)
+        ]
+        for k in range(K)
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(streams(), st.integers(0, 4), st.sampled_from([np.inf, 0.625]))
+def test_it_keeps_what_the_rule_keeps(stream, capacity, limit):
+    memory = memory_of(capacity, limit=limit)
+    feed(memory, *stream)
+    assert as_held(memory) == written_with_lists(*stream, capacity, limit)[-1]
+
+
+@settings(deadline=None, max_examples=60)
+@given(streams(), st.integers(1, 4))
+def test_it_keeps_the_lowest_entropies(stream, capacity):
+    classes, entropies = stream
+    memory = memory_of(capacity)
+    feed(memory, classes, entropies)
+    for k in range(K):
+        held = np.sort(memory.entropies[k][np.isfinite(memory.entropies[k])])
+        np.testing.assert_array_equal(held, np.sort(entropies[classes == k])[:capacity])
+    np.testing.assert_array_equal(memory.counts, np.minimum(np.bincount(classes, minlength=K), capacity))
+
+
+@settings(deadline=None, max_examples=60)
+@given(streams(), st.integers(1, 4), st.integers(1, 7))
+def test_pieces_do_not_show(stream, capacity, pieces):
+    whole, parts = memory_of(capacity), memory_of(capacity)
+    feed(whole, *stream)
+    feed(parts, *stream, pieces)
+    np.testing.assert_array_equal(parts.features, whole.features)
+    np.testing.assert_array_equal(parts.entropies, whole.entropies)
+
+
+@settings(deadline=None, max_examples=60)
+@given(streams(), st.integers(1, 3), st.integers(0, 20))
+def test_a_plan_knows_who_is_there_at_each_turn(stream, capacity, cut):
+    classes, entropies = stream
+    story = written_with_lists(classes, entropies, capacity)
+    memory = memory_of(capacity)
+    cut = min(cut, len(classes) - 1)
+    feed(memory, classes[:cut], entropies[:cut])
+    old = memory.features.reshape(-1)
+    plan = memory.plan(classes[cut:], entropies[cut:])
+    old_alive, new_alive = plan.old_alive(), plan.new_alive()
+    assert old_alive.shape == (len(classes) - cut, K * capacity)
+    for turn in range(len(classes) - cut):
+        there = {(slot, int(old[slot]) - 1) for slot in np.flatnonzero(old_alive[turn])}
+        entered = np.flatnonzero(new_alive[turn])
+        there |= {(int(plan.slots[e]), int(plan.rows[e]) + cut) for e in entered}
+        slots = story[cut + turn]
+        assert there == {(k * capacity + slot, row) for k in range(K) for slot, (_, row) in enumerate(slots[k])}
+    assert {int(plan.rows[e]) for e in plan.staying()} == {int(plan.rows[e]) for e in np.flatnonzero(new_alive[-1])}
+
+
+def test_a_plan_changes_nothing():
+    memory = memory_of(2)
+    feed(memory, np.array([0, 1]), np.array([0.5, 0.4]))
+    before = memory.entropies.copy(), memory.features.copy()
+    memory.plan(np.array([0, 0, 1, 2]), np.array([0.1, 0.2, 0.3, 0.4]))
+    np.testing.assert_array_equal(memory.entropies, before[0])
+    np.testing.assert_array_equal(memory.features, before[1])
+
+
+def test_entropies_a_rounding_apart_are_equal():
+    memory = memory_of(1)
+    feed(memory, np.array([0, 0]), np.array([0.3, 0.3 - 1e-12]))
+    assert memory.features[0, 0, 0] == 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(streams(), st.integers(1, 3))
+def test_saved_and_restored_it_goes_on(stream, capacity):
+    memory, again = memory_of(capacity), memory_of(capacity)
+    feed(memory, *stream)
+    arrays = memory.arrays()
+    assert all(np.isfinite(array).all() for array in arrays.values())
+    again.restore(arrays)
+    assert as_held(again) == as_held(memory)
+    np.testing.assert_array_equal(again.entropies, memory.entropies)
+
+
+def test_a_memory_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match=r"shape \(3, 2, 1\), not \(3, 4, 1\)"):
+        memory_of(4).restore(memory_of(2).arrays())
+
+
+def test_torch_holds_the_same():
+    home = Home.of(torch.zeros(1))
+    memory = LowEntropyMemory(home, K, 2, 1, dtype=torch.float32)
+    classes, entropies = np.array([0, 0, 0, 1]), np.array([0.5, 0.3, 0.4, 0.9])
+    memory.keep(memory.plan(classes, entropies), torch.tensor(numbered(4), dtype=torch.float32))
+    assert memory.features[:, :, 0].tolist() == [[3, 2], [4, 0], [0, 0]]
+    assert {array.dtype for array in memory.arrays().values()} == {torch.float32, torch.float64}
