@@ -1,0 +1,324 @@
+"""Seconds of every peer against the authors' algorithm written plainly in torch (benchmarks/plain), on one problem.
+
+    python benchmarks/peers.py                                   everything that is not recorded yet
+    python benchmarks/peers.py --methods tda dota --problems small --repeats 3
+    python benchmarks/peers.py --device cuda
+
+Both get the same float32 features and as many threads, turn by turn, and are timed from making the method to its last
+answer; the ratio is taken inside each turn. Ours runs on torch tensors and, on the CPU, on NumPy arrays. It is given
+the whole stream in one call, of which it may take advantage, so online methods are also fed one sample at a time (NumPy
+on the CPU, torch elsewhere), beside the plain version's time a sample and `OnlineADAPT`.
+
+Records go to peers.json next to this file as they are made (a run that is there is not repeated, unless with --again)
+and from there into RESULTS.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from results import replace_section
+
+import zeroshift
+from plain import (
+    bca,
+    dmn,
+    dota,
+    ecalp,
+    frolic,
+    gda_clip,
+    histo_transclip,
+    oga,
+    stata,
+    t3a,
+    tda,
+    timo,
+    tip_adapter,
+    transclip,
+    zlap,
+)
+from zeroshift.arrays import Home
+from zeroshift.benchmarks.clip_like import clip_like
+from zeroshift.benchmarks.clock import Clock, spread
+from zeroshift.benchmarks.machine import BUSY, busy_cores, surroundings
+from zeroshift.benchmarks.threads import limited
+from zeroshift.files import atomic_path
+
+RECORDS = Path(__file__).parent / "peers.json"
+SHOTS, VALIDATION_SHOTS, PROMPTS, UNLABELLED = 4, 4, 8, 1000
+EXTRA_A_CLASS = 24
+"""Samples a class beyond those predicted, for the support, the validation set and the unlabelled samples."""
+PROMPT_NOISE = 0.5
+WARM_UP = 64
+STREAMED = 300
+"""Samples fed one at a time at most."""
+
+
+class Peer(NamedTuple):
+    plain: Callable[..., torch.Tensor]
+    kind: str
+    given: tuple[str, ...] = ()
+
+
+FEW_SHOT = ("support", "validation")
+PEERS = {
+    "tda": Peer(tda.scores, "online"),
+    "dmn": Peer(dmn.scores, "online"),
+    "dota": Peer(dota.scores, "online"),
+    "bca": Peer(bca.scores, "online"),
+    "oga": Peer(oga.scores, "online"),
+    "t3a": Peer(t3a.scores, "online"),
+    "ecalp": Peer(ecalp.scores, "online"),
+    "zlap_inductive": Peer(zlap.inductive_scores, "online", ("unlabelled",)),
+    "transclip": Peer(transclip.scores, "transductive"),
+    "histo_transclip": Peer(histo_transclip.scores, "transductive", ("prompts",)),
+    "stata": Peer(stata.scores, "transductive"),
+    "zlap": Peer(zlap.scores, "transductive"),
+    "frolic": Peer(frolic.scores, "transductive", ("prompts",)),
+    "tip_adapter": Peer(tip_adapter.scores, "few-shot", FEW_SHOT),
+    "gda_clip": Peer(gda_clip.scores, "few-shot", FEW_SHOT),
+    "timo": Peer(timo.scores, "few-shot", (*FEW_SHOT, "prompts")),
+    "timo_s": Peer(timo.searched_scores, "few-shot", (*FEW_SHOT, "prompts")),
+}
+
+
+class Size(NamedTuple):
+    classes: int
+    dimension: int
+    online: int
+    transductive: int
+
+
+SIZES = {"small": Size(10, 256, 1500, 1500), "medium": Size(100, 512, 2000, 2000), "large": Size(1000, 512, 300, 3000)}
+FEWER = {("medium", "dota"): 200, ("medium", "oga"): 200, ("large", "dota"): 20, ("large", "oga"): 40}
+FEWER |= {("large", "frolic"): 300}
+"""Samples where the plain version would take many minutes."""
+
+
+@cache
+def arrays(problem: str, samples: int) -> dict[str, Any]:
+    """Everything any method may be given, in float32 NumPy."""
+    size = SIZES[problem]
+    extra = max(EXTRA_A_CLASS * size.classes, 2 * UNLABELLED)
+    made = clip_like(size.classes, size.dimension, samples + extra)
+    rest, labels = made.features[samples:], made.labels[samples:]
+    places = [np.flatnonzero(labels == k) for k in range(size.classes)]
+    support = np.concatenate([rows[:SHOTS] for rows in places])
+    validation = np.concatenate([rows[SHOTS : SHOTS + VALIDATION_SHOTS] for rows in places])
+    noise = np.random.default_rng(0).standard_normal((size.classes, PROMPTS, size.dimension), np.float32)
+    prompts = made.prototypes[:, None] + PROMPT_NOISE * noise / np.sqrt(np.float32(size.dimension))
+    return {
+        "features": made.features[:samples],
+        "prototypes": made.prototypes,
+        "support": (rest[support], labels[support]),
+        "validation": (rest[validation], labels[validation]),
+        "prompts": prompts / np.linalg.norm(prompts, axis=2, keepdims=True),
+        "unlabelled": rest[-UNLABELLED:],
+    }
+
+
+def to_torch(value: Any, device: str) -> Any:
+    if isinstance(value, tuple):
+        return tuple(to_torch(item, device) for item in value)
+    return torch.from_numpy(np.ascontiguousarray(value)).to(device)
+
+
+def measure(name: str, problem: str, device: str, repeats: int, threads: int, limit: float) -> dict[str, Any]:
+    """One record: spreads of seconds and ratios, and whether both say the same."""
+    peer, size = PEERS[name], SIZES[problem]
+    samples = FEWER.get((problem, name), size.online if peer.kind == "online" else size.transductive)
+    given = arrays(problem, samples)
+    given = {key: given[key] for key in ("features", "prototypes", *peer.given)}
+    on_device = {key: to_torch(value, device) for key, value in given.items()}
+    method = zeroshift.methods.get(name).cls
+    contenders = {
+        "plain": (plain_version(name, method), on_device),
+        "torch": (partial(ours, method), on_device),
+    }
+    if device == "cpu":
+        contenders["numpy"] = (contenders["torch"][0], given)
+    home = Home.of(on_device["features"])
+    clock = Clock(home)
+    with limited(threads):
+        for call, asked in contenders.values():
+            call(**{**asked, "features": asked["features"][:WARM_UP]})
+        seconds: dict[str, list[float]] = {who: [] for who in contenders}
+        answers, busy, began = {}, [busy_cores() or 0.0], time.perf_counter()
+        for turn in range(repeats):
+            order = list(contenders)
+            for who in order[turn % len(order) :] + order[: turn % len(order)]:
+                call, asked = contenders[who]
+                took, answers[who] = clock.time(lambda call=call, asked=asked: call(**asked))
+                seconds[who].append(took)
+            busy.append(busy_cores() or 0.0)
+            if time.perf_counter() - began > limit:
+                break
+        streamed = stream(method, given if device == "cpu" else on_device, clock) if peer.kind == "online" else None
+    plain = seconds["plain"]
+    ratios = {who: [a / b for a, b in zip(seconds[who], plain, strict=True)] for who in seconds if who != "plain"}
+    predicted = {who: np.asarray(torch.as_tensor(answer).cpu()).argmax(1) for who, answer in answers.items()}
+    return {
+        "kind": peer.kind,
+        "classes": size.classes,
+        "dimension": size.dimension,
+        "samples": samples,
+        "seconds": {who: spread(taken) for who, taken in seconds.items()},
+        "ratio": {who: spread(taken) for who, taken in ratios.items()},
+        "same_predictions": {who: float(np.mean(predicted[who] == predicted["plain"])) for who in ratios},
+        "streamed": streamed,
+        "threads": threads,
+        "busy_cores": max(busy),
+        "surroundings": surroundings(home),
+    }
+
+
+def plain_version(name: str, method: type) -> Callable[..., torch.Tensor]:
+    """What is to be compared with a method's defaults."""
+    sparse = inspect.signature(method).parameters.get("sparse")
+    return zlap.sparse_inductive_scores if sparse is not None and sparse.default is True else PEERS[name].plain
+
+
+def ours(method: type, features: Any, prototypes: Any, **rest: Any) -> Any:
+    return made(method, prototypes, **rest).adapt_scores(features)
+
+
+def made(method: type, prototypes: Any, **rest: Any) -> Any:
+    unknown = set(rest) - set(inspect.signature(method).parameters)
+    if unknown:
+        raise TypeError(f"{method.__name__} takes no {', '.join(sorted(unknown))}")
+    return method(prototypes, **rest)
+
+
+def stream(method: type, given: dict[str, Any], clock: Clock) -> dict[str, dict[str, float]]:
+    """Seconds a sample, each given by itself, of a method and of OnlineADAPT."""
+    features = given["features"][:STREAMED]
+    rest = {key: value for key, value in given.items() if key != "features"}
+    adapt = zeroshift.methods.create("adapt_online", given["prototypes"])
+    fed = {"method": made(method, **rest), "adapt_online": adapt}
+    taken: dict[str, list[float]] = {who: [] for who in fed}
+    for x in features:
+        for who, adapter in fed.items():
+            taken[who].append(clock.time(adapter.adapt, x)[0])
+    return {who: spread(each) for who, each in taken.items()}
+
+
+def run(names: list[str], problems: list[str], options: argparse.Namespace) -> dict[str, Any]:
+    records: dict[str, Any] = json.loads(options.records.read_text())["records"] if options.records.exists() else {}
+    known = {info.name for info in zeroshift.methods.list_methods()}
+    for name in names:
+        if name not in known:
+            print(f"{name}: not registered, left out", file=sys.stderr)
+            continue
+        for problem in problems:
+            key = f"{options.device}/{problem}/{name}"
+            if key in records and not options.again:
+                continue
+            try:
+                records[key] = measure(name, problem, options.device, options.repeats, options.threads, options.limit)
+            except Exception as error:  # one method that fails must not cost the measurements of the others
+                print(f"{key}: {type(error).__name__}: {error}", file=sys.stderr)
+                continue
+            print(line(key, records[key]), flush=True)
+            with atomic_path(options.records) as temporary:
+                temporary.write_text(json.dumps({"records": records}, indent=1, sort_keys=True) + "\n")
+    return records
+
+
+def line(key: str, record: dict[str, Any]) -> str:
+    parts = [f"{who} {taken['median']:.3f} s" for who, taken in record["seconds"].items()]
+    parts += [f"{who}/plain {_ratio(taken)}" for who, taken in record["ratio"].items()]
+    return f"{key:32s} {'  '.join(parts)}  same {min(record['same_predictions'].values()):.4f}"
+
+
+def table(records: dict[str, Any]) -> str:
+    """The results as Markdown, from the records alone."""
+    parts = []
+    for device in sorted({key.split("/")[0] for key in records}):
+        found = {tuple(key.split("/")[1:]): record for key, record in records.items() if key.startswith(f"{device}/")}
+        ordered = [(name, p, found[p, name]) for name in PEERS for p in SIZES if (p, name) in found]
+        parts += [_whole(ordered), _streamed(ordered), _where(ordered)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _whole(ordered: list[tuple[str, str, dict[str, Any]]]) -> str:
+    lines = [
+        "| method | K, d, N | plain torch, s | ours on torch, s | ratio (spread) | ours on NumPy, s | ratio (spread) "
+        "| same predictions |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, _, record in ordered:
+        cells = [name, f"{record['classes']}, {record['dimension']}, {record['samples']}"]
+        cells.append(f"{record['seconds']['plain']['median']:.3g}")
+        for who in ("torch", "numpy"):
+            there = who in record["ratio"]
+            cells.append(f"{record['seconds'][who]['median']:.3g}" if there else "-")
+            cells.append(_ratio(record["ratio"][who]) if there else "-")
+        cells.append(f"{100 * min(record['same_predictions'].values()):.1f} %")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _streamed(ordered: list[tuple[str, str, dict[str, Any]]]) -> str:
+    rows = [(name, record) for name, _, record in ordered if record["streamed"]]
+    if not rows:
+        return ""
+    lines = [
+        "| fed one sample at a time | K, d | ours, ms a sample | plain torch, ms a sample | ratio "
+        "| `OnlineADAPT`, ms a sample |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, record in rows:
+        mine, adapt = (1000 * record["streamed"][who]["median"] for who in ("method", "adapt_online"))
+        # The plain version is a loop over samples anyway; what begins before the loop is spread over them.
+        plain = 1000 * record["seconds"]["plain"]["median"] / record["samples"]
+        cells = [name, f"{record['classes']}, {record['dimension']}", f"{mine:.3g}", f"{plain:.3g}"]
+        lines.append(f"| {' | '.join([*cells, f'{mine / plain:.2f}', f'{adapt:.3g}'])} |")
+    return "\n".join(lines)
+
+
+def _where(ordered: list[tuple[str, str, dict[str, Any]]]) -> str:
+    places, busy = set(), []
+    for name, problem, record in ordered:
+        found = record["surroundings"]
+        at = found.get("device", f"{found['machine']}, {record['threads']} thread(s)")
+        places.add(f"{at}, torch {found['torch']}, NumPy {found['numpy']}")
+        if record["busy_cores"] > BUSY:
+            busy.append(f"{name} {problem}")
+    text = f"Measured on: {'; '.join(sorted(places))}. Medians over the repeats; spread: least to most."
+    return text + (f" While others used the machine: {', '.join(busy)}." if busy else "")
+
+
+def _ratio(taken: dict[str, float]) -> str:
+    return f"{taken['median']:.2f} ({taken['least']:.2f} to {taken['most']:.2f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="+", choices=list(PEERS), default=list(PEERS), metavar="NAME")
+    parser.add_argument("--problems", nargs="+", choices=list(SIZES), default=list(SIZES), metavar="SIZE")
+    parser.add_argument("--repeats", type=int, default=5, help="turns of every contender")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds after which no further turn is begun")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--threads", type=int, default=1, help="threads of every contender")
+    parser.add_argument("--again", action="store_true", help="repeat runs that are recorded")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="file of the records")
+    parser.add_argument("--print", action="store_true", help="print the section; leave RESULTS.md as it is")
+    arguments = parser.parse_args()
+    text = table(run(arguments.methods, arguments.problems, arguments))
+    if not arguments.print:
+        replace_section("peers", text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
