@@ -155,6 +155,10 @@ class FeatureSet:
         """The (K, d) prototypes of a prompt mode, by default `default_prompt`."""
         return self.prototypes[self.default_prompt if prompt is None else self._known_prompt("prompt", prompt)]
 
+    def prompts_of_each_class(self) -> np.ndarray:
+        """The prototypes of all P prompt modes, (K, P, d): for methods that weigh several prompts of a class."""
+        return np.stack(list(self.prototypes.values()), axis=1)
+
     def _known_prompt(self, argument: str, prompt: str) -> str:
         if isinstance(prompt, str) and prompt in self.prototypes:
             return prompt

@@ -36,6 +36,8 @@ class Method(ABC):
     """`"online"` (learns from a sample, then predicts it), `"transductive"` (the whole set at once) or `"few-shot"`."""
     needs: ClassVar[tuple[str, ...]] = ("prototypes",)
     """What the method takes beside features."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """What it can be given through calls of its own and does without, such as `"views"` of an image."""
     constraints: ClassVar[Mapping[str, Constraint]]
     """What each parameter may be; see `zeroshift.parameters`."""
     array_parameters: ClassVar[tuple[str, ...]] = ("prototypes",)

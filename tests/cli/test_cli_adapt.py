@@ -36,8 +36,22 @@ def test_csv_is_what_the_library_predicts(call, small, small_file, tmp_path):
 @pytest.mark.parametrize("method", [info.name for info in methods.list_methods() if "released" not in info.name])
 def test_every_method_writes_its_probabilities(call, small, small_file, tmp_path, method):
     out = tmp_path / "p.npz"
-    assert call("adapt", small_file, "--method", method, "--out", out).exit_code == 0
-    expected = methods.create(method, small.prototypes_for(), logit_scale=small.logit_scale).adapt(small.features)
+    takes = methods.get(method).needs
+    files = [
+        option
+        for name in ("support", "validation", "unlabelled")
+        if name in takes
+        for option in (f"--{name}", small_file)
+    ]
+    assert call("adapt", small_file, "--method", method, "--out", out, *files).exit_code == 0
+    labelled = (small.features, small.labels)
+    arrays = {"support": labelled, "validation": labelled, "unlabelled": small.features}
+    arrays["prompts"] = np.stack([small.prototypes_for("ensemble"), small.prototypes_for("vanilla")], axis=1)
+    given = {name: array for name, array in arrays.items() if name in takes}
+    if any(parameter.name == "logit_scale" for parameter in methods.get(method).parameters):
+        given["logit_scale"] = small.logit_scale
+    method = methods.create(method, small.prototypes_for(), **given)
+    expected = method.adapt(small.features)
     with np.load(out) as archive:
         np.testing.assert_allclose(archive["probabilities"], expected, rtol=1e-12, atol=1e-15)
         np.testing.assert_array_equal(archive["predictions"], expected.argmax(axis=1))
@@ -152,3 +166,15 @@ def test_a_bundled_pack_by_name_without_a_hint(call, tmp_path):
     refused = call("adapt", "pack:cifar10", "--logit-scale", 3, "-o", tmp_path / "q.csv")
     assert (refused.exit_code, "--logit-scale" in refused.stderr) == (2, True)
     assert "Did you mean 'cifar10'" in call("adapt", "pack:cifar", "-o", tmp_path / "q.csv").stderr
+
+
+def test_presets_are_taken_by_name_only(call, small_file, tmp_path):
+    out = tmp_path / "out.npz"
+    done = call("adapt", small_file, "-m", "tca", "--preset", "eurosat", "-s", "beta=3", "-o", out, "--json")
+    assert json.loads(done.stdout)["parameters"] | {"logit_scale": 0} == {
+        "logit_scale": 0, "reservoir_size": 2, "layer_scale": 5.0, "weight": 8.0, "beta": 3.0
+    }  # fmt: skip
+    refused = call("adapt", small_file, "-m", "tca", "--preset", "eurosatt", "-o", out, "--force")
+    assert (refused.exit_code, "Did you mean 'eurosat'?" in refused.stderr) == (2, True)
+    refused = call("adapt", small_file, "--preset", "dtd", "-o", out, "--force")
+    assert "OnlineADAPT has no presets" in refused.stderr

@@ -20,6 +20,7 @@ from zeroshift.adapt import OnlineADAPT, TransductiveADAPT
 from zeroshift.arrays import Array, Home
 from zeroshift.benchmarks.clip_like import clip_like
 from zeroshift.benchmarks.threads import THREAD_VARIABLES
+from zeroshift.evaluate.gauge import HostGauge
 
 __all__ = ["Measurement", "peak_memory"]
 
@@ -80,7 +81,7 @@ def _measure(measurement: Measurement) -> dict[str, Any]:
     prototypes = home.bring(np.load(measurement.prototypes))
     n_rows = len(measurement.rows) or features.shape[0]
     output = n_rows * prototypes.shape[0] * (8 if features.dtype.itemsize == 8 else 4)
-    gauge = _DeviceGauge(home) if _is_cuda(home) else _HostGauge()
+    gauge = _DeviceGauge(home) if _is_cuda(home) else HostGauge()
     before = gauge.now()
     if measurement.state is not None:
         adapter = OnlineADAPT.load(
@@ -109,36 +110,6 @@ def _whole(measurement: Measurement, prototypes: Array, features: Array) -> Arra
 
 def _is_cuda(home: Home) -> bool:
     return home.library == "torch" and bool(home.device.type == "cuda")
-
-
-class _HostGauge:
-    """Resident memory of this process; on Linux its peak can be set back, elsewhere loading counts too."""
-
-    def __init__(self) -> None:
-        self.resets = False
-
-    def now(self) -> int:
-        return self._status("VmRSS") if Path("/proc/self/status").exists() else self.peak()
-
-    def reset(self) -> None:
-        try:
-            Path("/proc/self/clear_refs").write_text("5")
-            self.resets = True
-        except OSError:
-            pass
-
-    def peak(self) -> int:
-        if self.resets:
-            return self._status("VmHWM")
-        import resource
-
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-    @staticmethod
-    def _status(name: str) -> int:
-        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
-        return int(line.split()[1]) * 1024
 
 
 class _DeviceGauge:

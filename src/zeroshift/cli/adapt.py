@@ -12,6 +12,7 @@ from zeroshift.cli.console import console, print_json, print_warning
 __all__ = ["adapt"]
 
 LACKS_PANEL = "What the file lacks"
+BESIDE_PANEL = "What some methods take beside (feature files of the same encoder)"
 STATE_PANEL = "What was learned"
 
 
@@ -28,6 +29,9 @@ def adapt(
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter of the method; as often as needed."),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="DATASET", help="The authors' own parameters for this data set.")
     ] = None,
     prompt: Annotated[
         str | None, typer.Option(help="Prompt mode of the prototypes.", show_default="the file's")
@@ -46,6 +50,16 @@ def adapt(
         float | None,
         typer.Option(help="The encoder's temperature.", show_default="100", rich_help_panel=LACKS_PANEL),
     ] = None,
+    support: Annotated[
+        Path | None, typer.Option(help="Labelled features, for few-shot methods.", rich_help_panel=BESIDE_PANEL)
+    ] = None,
+    validation: Annotated[
+        Path | None,
+        typer.Option(help="Labelled features, to choose parameters by.", rich_help_panel=BESIDE_PANEL),
+    ] = None,
+    unlabelled: Annotated[
+        Path | None, typer.Option(help="Features a graph is made of (zlap_inductive).", rich_help_panel=BESIDE_PANEL)
+    ] = None,
     state_in: Annotated[
         Path | None, typer.Option(help="Go on from this saved state.", rich_help_panel=STATE_PANEL)
     ] = None,
@@ -61,20 +75,23 @@ def adapt(
     For example: zeroshift adapt pack:cifar10 --set bank_size=8 --out predictions.csv
     """
     from zeroshift.cli.adapting import run_and_write
+    from zeroshift.cli.beside import Beside
     from zeroshift.cli.sources import is_pack, load_features
     from zeroshift.cli.starting import Start
     from zeroshift.cli.targets import check_targets
     from zeroshift.report.predictions import check_format
 
     check_format(out)
-    inputs = [Path(features), *(path for path in (prototypes, labels, class_names) if path is not None)]
+    given = (prototypes, labels, class_names, support, validation, unlabelled)
+    inputs = [Path(features), *(path for path in given if path is not None)]
     # The state may be saved over the one it came from: that is how a stream goes on day after day.
     check_targets([out, *([save_state] if save_state else [])], inputs=inputs, force=force)
     check_targets([out], inputs=[state_in] if state_in else [], force=force)
-    start = Start.checked(method, settings or [], state_in, logit_scale)
+    start = Start.checked(method, settings or [], state_in, logit_scale, preset)
+    samples = Beside.checked(start.info, support=support, validation=validation, unlabelled=unlabelled, state=state_in)
     beside = {"prototypes": prototypes, "labels": labels, "class_names": class_names, "logit_scale": logit_scale}
     loaded = load_features(features, normalize=normalize, beside=beside)
-    chosen = start.method(loaded, prompt)
+    chosen = start.method(loaded, prompt, samples.arrays(loaded, normalize=normalize))
     # The labels of bundled packs were checked when they were made; a hint that they may be wrong would mislead.
     for hint in [] if is_pack(features) else loaded.hints(prompt):
         print_warning(f"{features}: {hint}")

@@ -10,6 +10,7 @@ from zeroshift._version import __version__
 from zeroshift.cli.adapt import adapt
 from zeroshift.cli.bench import bench
 from zeroshift.cli.classify import classify
+from zeroshift.cli.compare import compare
 from zeroshift.cli.data_check import check
 from zeroshift.cli.data_corrupt import corrupt
 from zeroshift.cli.data_list import list_data_sets
@@ -49,7 +50,7 @@ def _common(
     pass
 
 
-for command in (demo, classify, extract, adapt, methods, encoders, prompts, packs, bench):
+for command in (demo, classify, extract, adapt, compare, methods, encoders, prompts, packs, bench):
     app.command()(command)
 
 data = typer.Typer(help="Data sets: what there is, what lies on the disk, corrupted copies.", no_args_is_help=True)

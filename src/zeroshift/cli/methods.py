@@ -12,7 +12,8 @@ from zeroshift.methods import MethodInfo, get, list_methods
 __all__ = ["methods"]
 
 LEGEND = (
-    "K classes, d dimensions, N samples seen; every method needs prototypes and takes features. "
+    "K classes, d dimensions, N samples seen; other letters are parameters. Every method needs prototypes; "
+    "in brackets what it may be given and does without. "
     "zeroshift methods NAME says what a method does and shows its parameters."
 )
 
@@ -40,14 +41,16 @@ def methods(
         out.print(LEGEND, style="dim")
         return
     method = chosen[0]
-    out.print(f"{method.name} ({method.protocol}; needs {', '.join(method.needs)})", style="bold")
+    out.print(f"{method.name} ({method.protocol})", style="bold")
     out.print(method.summary)
     out.print(summary_table(_facts(method)))
     out.print(parameters_table(method))
 
 
 def _facts(method: MethodInfo) -> dict[str, str]:
-    facts = {"state": method.state_size, "cost": method.complexity}
+    from zeroshift.report.words import needs
+
+    facts = {"needs": needs(method) or "nothing but prototypes", "state": method.state_size, "cost": method.complexity}
     if method.protocol == "online":
         facts["scored"] = f"each sample {method.scored} the method learns from it"
     if method.presets:
@@ -63,6 +66,7 @@ def _record(method: MethodInfo) -> dict[str, Any]:
         "class": f"{method.cls.__module__}.{method.cls.__qualname__}",
         "protocol": method.protocol,
         "needs": list(method.needs),
+        "takes": list(method.takes),
         "summary": method.summary,
         "scored": method.scored,
         "state_size": method.state_size,

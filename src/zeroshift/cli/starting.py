@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,25 @@ class Start:
 
     @classmethod
     def checked(
-        cls, name: str | None, settings: Sequence[str], state: Path | None, logit_scale: float | None = None
+        cls,
+        name: str | None,
+        settings: Sequence[str],
+        state: Path | None,
+        logit_scale: float | None = None,
+        preset: str | None = None,
     ) -> Start:
         if logit_scale is not None:
             Number(0, above=True).check("--logit-scale", logit_scale)
         if state is None:
             info = methods.get(name or DEFAULT_METHOD)
-            return cls(info, _parameters(info, settings, logit_scale), None)
+            hand_set = {} if preset is None else info.cls.preset(preset)
+            # What is said outright counts more than what a preset brings along.
+            return cls(info, {**hand_set, **_parameters(info, settings, logit_scale)}, None)
+        if preset is not None:
+            raise ValueError(
+                f"--preset {preset} cannot be taken with --state-in: {state} was learned with parameters of its own. "
+                "Fix: leave out --preset, or start without --state-in."
+            )
         header = method_file.read_header(state)
         saved = header.get("method")
         if not isinstance(saved, str):
@@ -67,11 +79,11 @@ class Start:
             )
         return cls(info, parameters, state)
 
-    def method(self, features: FeatureSet, prompt: str | None) -> Method:
-        """The method for these features."""
+    def method(self, features: FeatureSet, prompt: str | None, arrays: Mapping[str, Any] | None = None) -> Method:
+        """The method for these features, with the `arrays` it takes beside them."""
         if self.state is not None:
             return self._resumed(self.state, features, prompt)
-        parameters = dict(self.parameters)
+        parameters = {**self.parameters, **(arrays or {})}
         if "logit_scale" in {parameter.name for parameter in self.info.parameters}:
             parameters.setdefault("logit_scale", features.logit_scale)
         return methods.create(self.info.name, features.prototypes_for(prompt), **parameters)

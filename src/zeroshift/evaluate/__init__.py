@@ -1,20 +1,40 @@
-"""How well a method does: feeding it in order, metrics, and methods side by side on the same features."""
+"""How well a method does: feeding it in order, metrics, methods side by side, and many runs that can be resumed."""
 
 from zeroshift.evaluate.comparison import Comparison, Result, compare, mean_accuracy, zero_shot_beside
+from zeroshift.evaluate.contest import LeftOut, Outcome, Plan, contest, plan
+from zeroshift.evaluate.contestant import Contestant, contestants
+from zeroshift.evaluate.entry import Entry
 from zeroshift.evaluate.follow import Run, Step, follow, run
+from zeroshift.evaluate.gather import Spread, Standing, Standings, gather
+from zeroshift.evaluate.ledger import Ledger
 from zeroshift.evaluate.metrics import accuracy, class_accuracy, expected_calibration_error, running_accuracy
+from zeroshift.evaluate.trial import Trial
 
 __all__ = [
     "Comparison",
+    "Contestant",
+    "Entry",
+    "Ledger",
+    "LeftOut",
+    "Outcome",
+    "Plan",
     "Result",
     "Run",
+    "Spread",
+    "Standing",
+    "Standings",
     "Step",
+    "Trial",
     "accuracy",
     "class_accuracy",
     "compare",
+    "contest",
+    "contestants",
     "expected_calibration_error",
     "follow",
+    "gather",
     "mean_accuracy",
+    "plan",
     "run",
     "running_accuracy",
     "zero_shot_beside",

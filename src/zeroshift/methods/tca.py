@@ -59,7 +59,7 @@ class TCA(Method):
 
     name = "tca"
     protocol = "online"
-    needs = ("prototypes", "tokens of a vision transformer (else the reservoir alone)")
+    takes = ("tokens",)
     state_size = "K M L w; K M d from features alone"
     complexity = "O(K M L w) a sample"
     constraints: ClassVar[Mapping[str, Constraint]] = {

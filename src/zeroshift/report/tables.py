@@ -14,7 +14,7 @@ from zeroshift.encode.prompts import Mode
 from zeroshift.encode.registry import FamilyInfo
 from zeroshift.evaluate import Comparison, mean_accuracy
 from zeroshift.methods import MethodInfo
-from zeroshift.report.words import method_label, percent, points, setting
+from zeroshift.report.words import method_label, needs, percent, points, setting
 
 __all__ = [
     "comparison_table",
@@ -71,9 +71,8 @@ def methods_table(methods: Sequence[MethodInfo]) -> Table:
         table.add_section()
         for method in methods:
             if method.protocol == protocol:
-                needs = Text(", ".join(need for need in method.needs if need != "prototypes"))
-                costs = (Text(method.state_size), Text(method.complexity))
-                table.add_row(Text(method.name, style="bold"), protocol, needs, *costs)
+                cells = (needs(method), method.state_size, method.complexity)
+                table.add_row(Text(method.name, style="bold"), protocol, *map(Text, cells))
     return table
 
 

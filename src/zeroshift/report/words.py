@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from zeroshift.evaluate import Comparison
+from zeroshift.methods import MethodInfo
 
-__all__ = ["class_losses", "counted", "losses", "method_label", "percent", "points", "setting", "verdict"]
+__all__ = ["class_losses", "counted", "losses", "method_label", "needs", "percent", "points", "setting", "verdict"]
 
 METHOD_LABELS = {
     "zero_shot": "Zero-shot",
@@ -24,6 +25,18 @@ def method_label(name: str) -> str:
     ('Online ADAPT', 'my_method')
     """
     return METHOD_LABELS.get(name, name)
+
+
+def needs(method: MethodInfo) -> str:
+    """What a method needs beyond the prototypes every method needs and, in brackets, what it may be given.
+
+    >>> from zeroshift.methods import get
+    >>> needs(get("adapt_released_online")), needs(get("adapt_online"))
+    ('scale', '(support)')
+    """
+    needed = ", ".join(need for need in method.needs if need != "prototypes")
+    optional = ", ".join(name for name in method.takes if name not in method.needs)
+    return f"{needed} ({optional})".strip() if optional else needed
 
 
 def percent(fraction: float | None) -> str:

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 
+from zeroshift.methods.parts.views import ViewMethod
 from zeroshift.testing.case import Case, NotApplicable, assert_same
 
 __all__ = ["CHECKS"]
@@ -59,11 +60,24 @@ def calls_do_not_show_in_a_stream(case: Case) -> None:
     whole = case.create(problem.prototypes)
     expected = whole.adapt(problem.features)
     pieces = case.create(problem.prototypes)
-    size = getattr(pieces, "batch_size", 1)
+    size = getattr(pieces, "batch_size", None) or 1
     cuts = [0, size, 2 * size, 10 * size, len(problem.features)]
     answers = [pieces.adapt(problem.features[a:b]) for a, b in itertools.pairwise(cuts) if a < b]
     assert_same(np.concatenate(answers), expected, "a stream in pieces", tolerance=1e-12)
     assert pieces.n_seen == whole.n_seen, "n_seen of a stream in pieces"
+
+
+def views_all_alike_are_one_sample(case: Case) -> None:
+    """An image whose views do not differ is learned from, and answered, as a single feature."""
+    problem = case.problem(samples=40, seed=6)
+    one, several = case.create(problem.prototypes), case.create(problem.prototypes)
+    if not isinstance(several, ViewMethod):
+        raise NotApplicable("the method takes no views")
+    expected = one.adapt(problem.features)
+    views = np.repeat(problem.features[:, None, :], 5, axis=1)
+    assert_same(several.adapt_views(views), expected, "five equal views", tolerance=TOLERANCE)
+    assert several.n_seen == one.n_seen, "n_seen of images with views"
+    assert_same(several.adapt_views(views[0]), one.adapt(problem.features[0]), "views (V, d)", tolerance=TOLERANCE)
 
 
 CHECKS = (
@@ -72,4 +86,5 @@ CHECKS = (
     sample_order_does_not_matter_for_a_set,
     chunks_do_not_show,
     calls_do_not_show_in_a_stream,
+    views_all_alike_are_one_sample,
 )

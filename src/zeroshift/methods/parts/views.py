@@ -16,6 +16,8 @@ class ViewMethod(Method):
     A subclass fills in `_adapt_view`, and has the parameter `view_ratio`: the share of views kept.
     """
 
+    takes = ("views",)
+
     view_ratio: float
 
     @abstractmethod

@@ -1,0 +1,82 @@
+"""Which methods `zeroshift compare` runs, and with which parameters, read from `--methods` and `--set`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from zeroshift import methods
+from zeroshift.cli.settings import parse_settings
+from zeroshift.evaluate import Contestant, contestants
+from zeroshift.suggest import did_you_mean
+
+__all__ = ["chosen_contestants"]
+
+GROUPS = ("online", "transductive", "few-shot")
+
+
+def chosen_contestants(wanted: str, settings: Sequence[str]) -> list[Contestant]:
+    """The contestants `wanted` names, each once; those named one by one must be possible, those of a group need not.
+
+    >>> [contestant.label for contestant in chosen_contestants("zero_shot,adapt_online", ["adapt_online.bank_size=8"])]
+    ['zero_shot', 'adapt_online bank_size=8']
+    """
+    chosen: dict[str, Contestant] = {}
+    single: set[str] = set()
+    for name in (part.strip() for part in wanted.split(",")):
+        if not name:
+            continue
+        if name == "all" or name in GROUPS:
+            found = contestants(None if name == "all" else name)
+        else:
+            found = [_named(name)]
+            single.add(found[0].label)
+        chosen |= {contestant.label: contestant for contestant in found if contestant.label not in chosen}
+    if not chosen:
+        raise ValueError(
+            f"--methods names no method; got {wanted!r}. Fix: all, {', '.join(GROUPS)}, or some of `zeroshift methods`."
+        )
+    parameters = _by_method(settings, chosen.values())
+    changed = {
+        label: replace(contestant, parameters=parse_settings(contestant.info, parameters.get(contestant.method, [])))
+        for label, contestant in chosen.items()
+    }
+    for label in sorted(single):
+        if reason := changed[label].obstacle:
+            raise ValueError(f"{label} cannot be compared: it {reason}. {_fix(changed[label])}".rstrip())
+    return list(changed.values())
+
+
+def _named(name: str) -> Contestant:
+    known = [info.name for info in methods.list_methods()]
+    method = name.split("+")[0]
+    if method not in known:
+        guess = did_you_mean(name, [*known, "all", *GROUPS])
+        raise ValueError(
+            f"--methods: no method is called {method!r}. {guess}Known: {', '.join(known)}; all, {', '.join(GROUPS)}."
+        )
+    return Contestant.named(name)
+
+
+def _by_method(settings: Sequence[str], chosen: Iterable[Contestant]) -> dict[str, list[str]]:
+    """`METHOD.NAME=VALUE` as `NAME=VALUE` under each method."""
+    compared = list(dict.fromkeys(contestant.method for contestant in chosen))
+    found: dict[str, list[str]] = {}
+    for item in settings:
+        method, point, setting = item.partition(".")
+        if not point or "=" in method:
+            raise ValueError(
+                f"--set takes METHOD.NAME=VALUE, for example --set adapt_online.bank_size=8; got {item!r}."
+            )
+        if method not in compared:
+            methods.get(method)  # a name that is none is answered by the registry
+            raise ValueError(f"--set {item}: {method} is not among the methods compared. Fix: add it to --methods.")
+        found.setdefault(method, []).append(setting)
+    return found
+
+
+def _fix(contestant: Contestant) -> str:
+    lacking = [p.name for p in contestant.info.parameters if p.required and p.name not in contestant.given]
+    if not lacking:
+        return ""
+    return f"Fix: --set {contestant.method}.{lacking[0]}=VALUE."

@@ -1,0 +1,120 @@
+"""Many methods on many sets: which runs there are, and a loop that does those that are not recorded yet."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from zeroshift.evaluate.contestant import Contestant
+from zeroshift.evaluate.crew import run_all
+from zeroshift.evaluate.entry import Entry
+from zeroshift.evaluate.ledger import Ledger
+from zeroshift.evaluate.trial import Trial
+from zeroshift.parameters import Number
+
+__all__ = ["LeftOut", "Outcome", "Plan", "contest", "plan"]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A contestant that cannot be run, and why; on one set, or on any."""
+
+    contestant: Contestant
+    reason: str
+    entry: Entry | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.entry is None else f" on {self.entry.name}"
+        return f"{self.contestant.label}{where}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a comparison, set by set, and who cannot take part."""
+
+    entries: tuple[Entry, ...]
+    contestants: tuple[Contestant, ...]
+    """Those with at least one run."""
+    trials: tuple[Trial, ...]
+    left_out: tuple[LeftOut, ...]
+    orders: int
+    shots: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run is over."""
+
+    trial: Trial
+    record: dict[str, Any] | None
+    """See `zeroshift.evaluate.trial.run_trial`; None where the run failed."""
+    error: str | None
+    """Why it failed."""
+    recorded: bool
+    """Whether it was done before, and is only read."""
+
+
+def plan(entries: Sequence[Entry], contestants: Sequence[Contestant], *, orders: int = 3, shots: int = 4) -> Plan:
+    """Every contestant on every set.
+
+    Methods whose answer depends on the order of the stream, and those for which rows are drawn beforehand, run `orders`
+    times, with the seeds 0, 1, ...; all others once, in the stored order. `shots` labelled samples of each class, never
+    more than half of it, go to methods that take support, and are not scored.
+    """
+    orders = int(Number(1, integer=True).check("orders", orders))
+    shots = int(Number(1, integer=True).check("shots", shots))
+    trials: list[Trial] = []
+    left_out = [LeftOut(c, c.obstacle) for c in contestants if c.obstacle is not None]
+    able = [contestant for contestant in contestants if contestant.obstacle is None]
+    for entry in entries:
+        for contestant in able:
+            if reason := _lacks(entry, contestant, shots):
+                left_out.append(LeftOut(contestant, reason, entry))
+                continue
+            seeds = range(orders) if contestant.streamed or contestant.drawn else (None,)
+            taken = shots if "support" in contestant.given else None
+            trials += [Trial(entry.name, entry.digest, entry.prompt, contestant, seed, taken) for seed in seeds]
+    running = {id(trial.contestant) for trial in trials}
+    return Plan(
+        entries=tuple(entries),
+        contestants=tuple(contestant for contestant in able if id(contestant) in running),
+        trials=tuple(trials),
+        left_out=tuple(left_out),
+        orders=orders,
+        shots=shots,
+    )
+
+
+def _lacks(entry: Entry, contestant: Contestant, shots: int) -> str | None:
+    if "support" in contestant.given and entry.spare == 0:
+        return "no class has two samples, one to learn from and one to be scored on"
+    if "validation" in contestant.given and min(entry.spare, shots) < 2:
+        return "no class has two labelled samples, one to learn from and one to choose by"
+    if "unlabelled" in contestant.given and entry.n_samples < 2:
+        return "one sample cannot be halved"
+    return None
+
+
+def contest(
+    planned: Plan, ledger: Ledger, *, jobs: int = 0, again: bool = False, notes: Mapping[str, Any] | None = None
+) -> Generator[Outcome, None, None]:
+    """Do the runs that `ledger` has no record of (all of them with `again`), recording each as it is done.
+
+    Outcomes come as they are there: first those read from the ledger, then the others. Runs go to `jobs` processes, or
+    with 0 to this one; several at once disturb each other's times. `notes` are kept with every new record. Stopping
+    half way loses only the runs that are being done; a run that fails is not recorded, and is tried again next time.
+    """
+    missing: list[Trial] = []
+    for trial in planned.trials:
+        record = None if again else ledger.read(trial)
+        if record is None:
+            missing.append(trial)
+        else:
+            yield Outcome(trial, record, None, recorded=True)
+    loaders = {entry.digest: entry.load for entry in planned.entries}
+    with closing(run_all(missing, loaders, jobs=jobs)) as answers:
+        for trial, found, error in answers:
+            record = None if found is None else ledger.write(trial, {**found, "jobs": jobs, **(notes or {})})
+            yield Outcome(trial, record, error, recorded=False)

@@ -1,0 +1,109 @@
+"""Runs in other processes, each answer as soon as it is there; a process that dies takes only its own run with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from zeroshift.evaluate.digest import digest
+from zeroshift.evaluate.trial import Trial, run_trial
+from zeroshift.features import FeatureSet
+from zeroshift.workers import Workers
+
+__all__ = ["Answer", "run_all"]
+
+Answer = tuple[Trial, dict[str, Any] | None, str | None]
+"""A run, and what it found or else why it failed."""
+
+DOING = "runs a method"
+
+
+@dataclass
+class _Runner:
+    """What each process holds: where the sets come from, and the last one it loaded."""
+
+    loaders: Mapping[str, Callable[[], FeatureSet]]
+    _kept: tuple[str, FeatureSet] | None = field(default=None, repr=False)
+
+    def __call__(self, trial: Trial) -> dict[str, Any] | str:
+        # A method that fails is an answer too: the others go on.
+        try:
+            return run_trial(trial, self._loaded(trial))
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    def _loaded(self, trial: Trial) -> FeatureSet:
+        if self._kept is None or self._kept[0] != trial.digest:
+            self._kept = None  # before the next is loaded, so that there are never two
+            features = self.loaders[trial.digest]()
+            if digest(features) != trial.digest:
+                raise ValueError(f"{trial.features} has changed since the comparison began. Fix: start again.")
+            self._kept = (trial.digest, features)
+        return self._kept[1]
+
+
+def run_all(
+    trials: Sequence[Trial], loaders: Mapping[str, Callable[[], FeatureSet]], *, jobs: int
+) -> Generator[Answer, None, None]:
+    """Run `trials` in `jobs` processes, answers in the order they come; 0 runs them here, one after the other."""
+    if not jobs:
+        runner = _Runner(loaders)
+        for trial in trials:
+            yield _answer(trial, runner(trial))
+        return
+    crew = _Crew(_Runner(loaders))
+    pool = ThreadPoolExecutor(jobs, thread_name_prefix="zeroshift-run")
+    try:
+        waiting: dict[Future[Answer], None] = {pool.submit(crew.run, trial): None for trial in trials}
+        for done in as_completed(waiting):
+            yield done.result()
+    finally:
+        # In this order: what waits never begins, what runs is stopped, and then there is nothing to wait for.
+        pool.shutdown(wait=False, cancel_futures=True)
+        crew.stop()
+        pool.shutdown(wait=True)
+        crew.stop()  # a process that was about to start when the others were stopped
+
+
+class _Crew:
+    """A process for each thread that asks for one."""
+
+    def __init__(self, runner: _Runner) -> None:
+        self._runner = runner
+        self._own = threading.local()
+        self._lock = threading.Lock()
+        self._all = ExitStack()
+        self._stopped = False
+
+    def run(self, trial: Trial) -> Answer:
+        try:
+            (found,) = self._workers().map([trial])
+        except OSError as error:  # the process is gone; the next run gets another
+            self._own.workers = None
+            said = str(error).split(" Fix:")[0]
+            return trial, None, f"{said} Fix: fewer runs at once (--jobs), or a machine with more memory."
+        except Exception as error:
+            return trial, None, f"{type(error).__name__}: {error}"
+        return _answer(trial, found)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            self._all.close()
+
+    def _workers(self) -> Workers[Trial, dict[str, Any] | str]:
+        if getattr(self._own, "workers", None) is None:
+            with self._lock:
+                if self._stopped:
+                    raise RuntimeError("stopped")
+                self._own.workers = self._all.enter_context(Workers(self._runner, 1, doing=DOING))
+        workers: Workers[Trial, dict[str, Any] | str] = self._own.workers
+        return workers
+
+
+def _answer(trial: Trial, found: dict[str, Any] | str) -> Answer:
+    return (trial, None, found) if isinstance(found, str) else (trial, found, None)

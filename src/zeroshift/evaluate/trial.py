@@ -1,0 +1,146 @@
+"""One run of a comparison: which set, which contestant, which random order; and its result as a plain record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zeroshift import methods
+from zeroshift._version import __version__
+from zeroshift.evaluate.contestant import Contestant
+from zeroshift.evaluate.follow import EVERY, follow
+from zeroshift.evaluate.gauge import HostGauge, settle
+from zeroshift.evaluate.metrics import accuracy, expected_calibration_error
+from zeroshift.evaluate.split import Split, split
+from zeroshift.features import FeatureSet
+from zeroshift.method import Method
+from zeroshift.methods import ZeroShot
+
+__all__ = ["Trial", "run_trial"]
+
+KEY_LETTERS = 20
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is run; everything its result depends on is in its key."""
+
+    features: str
+    """Name of the set; not part of the key."""
+    digest: str
+    """What the set holds: see `zeroshift.evaluate.digest`."""
+    prompt: str
+    contestant: Contestant
+    seed: int | None
+    """Of the order and of the drawn rows; None is the stored order, nothing drawn."""
+    shots: int | None
+    """Labelled samples of a class; None where none are given."""
+
+    @property
+    def key(self) -> str:
+        """The same for the same run, on every machine; another version of zeroshift has other keys."""
+        content = {
+            "zeroshift": __version__,
+            "features": self.digest,
+            "prompt": self.prompt,
+            "method": self.contestant.method,
+            "given": self.contestant.given,
+            "settings": self.contestant.settings,
+            "seed": self.seed,
+            "shots": self.shots,
+        }
+        text = json.dumps(content, sort_keys=True, default=repr)
+        return hashlib.sha256(text.encode()).hexdigest()[:KEY_LETTERS]
+
+    def __str__(self) -> str:
+        order = "stored order" if self.seed is None else f"seed {self.seed}"
+        return f"{self.contestant.label} on {self.features}, {order}"
+
+
+def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
+    """Do it: the record holds numbers and words only. Times are those of one row after the other, set-up apart.
+
+    >>> pets = FeatureSet(np.eye(2)[[0, 1, 1]], prototypes=np.eye(2), labels=[0, 1, 0])
+    >>> record = run_trial(Trial("pets", "", "default", Contestant("adapt_online"), seed=0, shots=None), pets)
+    >>> record["scored"], round(record["accuracy"], 2), round(record["zero_shot_accuracy"], 2)
+    (3, 0.67, 0.67)
+    """
+    if features.labels is None:
+        raise ValueError(f"{trial.features} has no labels; there is nothing to compare by.")
+    contestant = trial.contestant
+    parts = split(
+        features.labels,
+        seed=trial.seed,
+        shuffled=contestant.streamed,
+        shots=trial.shots,
+        validated="validation" in contestant.given,
+        halved="unlabelled" in contestant.given,
+    )
+    arguments = {**_filled(features, contestant, parts), **contestant.parameters}
+    prototypes = features.prototypes_for(trial.prompt)
+    stream, labels = np.asarray(features.features[parts.scored]), features.labels[parts.scored]
+    measured = _measured(lambda: methods.create(contestant.method, prototypes, **arguments), stream)
+    probabilities = measured.pop("probabilities")
+    zero_shot = ZeroShot(prototypes, logit_scale=features.logit_scale).predict(stream)
+    settings = {name: arguments.get(name, value) for name, value in contestant.settings.items()}
+    return {
+        "settings": settings,
+        "n_samples": features.n_samples,
+        "n_classes": features.n_classes,
+        "dimension": features.dimension,
+        "scored": len(labels),
+        "support": 0 if parts.support is None else len(parts.support),
+        "validation": 0 if parts.validation is None else len(parts.validation),
+        "unlabelled": 0 if parts.unlabelled is None else len(parts.unlabelled),
+        "accuracy": accuracy(probabilities, labels),
+        "zero_shot_accuracy": accuracy(zero_shot, labels),
+        "calibration_error": expected_calibration_error(probabilities, labels),
+        "zero_shot_calibration_error": expected_calibration_error(zero_shot, labels),
+        **measured,
+    }
+
+
+def _filled(features: FeatureSet, contestant: Contestant, parts: Split) -> dict[str, Any]:
+    """The parameters that come from the set."""
+    found: dict[str, Any] = {}
+    if "logit_scale" in contestant.settings:
+        found["logit_scale"] = features.logit_scale
+    if "prompts" in contestant.given:
+        found["prompts"] = features.prompts_of_each_class()
+    for name, rows in (("support", parts.support), ("validation", parts.validation)):
+        if rows is not None and features.labels is not None:
+            found[name] = (np.asarray(features.features[rows]), features.labels[rows])
+    if parts.unlabelled is not None:
+        found["unlabelled"] = np.asarray(features.features[parts.unlabelled])
+    return found
+
+
+def _measured(make: Callable[[], Method], stream: np.ndarray) -> dict[str, Any]:
+    """Let a new method adapt to the stream: its answers, its time and its memory, set-up apart."""
+    # What is imported or allocated once a process is there before anything is counted.
+    make().adapt(stream[:EVERY])
+    settle()
+    gauge = HostGauge()
+    before = gauge.now()
+    gauge.reset()
+    began = time.perf_counter()
+    method = make()
+    setup = time.perf_counter() - began
+    peak = gauge.peak()
+    steps = follow(method, stream)  # looks at the whole stream, which a method that learns row by row does not
+    settle()
+    gauge.reset()
+    answers = [(step.probabilities, step.seconds) for step in steps]
+    peak = max(peak, gauge.peak())
+    return {
+        "probabilities": np.concatenate([probabilities for probabilities, _ in answers]),
+        "seconds": sum(seconds for _, seconds in answers),
+        "setup_seconds": setup,
+        "peak_bytes": max(0, peak - before) if gauge.resets else None,
+    }

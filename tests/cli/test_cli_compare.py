@@ -1,0 +1,156 @@
+"""`zeroshift compare`: the numbers, the files, going on, and what is left out."""
+
+import json
+
+import numpy as np
+import pytest
+
+from evaluate import standins
+from zeroshift import FeatureSet, methods
+from zeroshift.evaluate import crew as crew_module
+
+
+CHOSEN = "zero_shot,adapt_online,adapt_transductive,adapt_online+support"
+
+
+@pytest.fixture
+def two(small, tmp_path):
+    """A folder of two sets, and one without labels, one with views and a text file among them."""
+    folder = tmp_path / "sets"
+    folder.mkdir()
+    small.save(folder / "whole.safetensors")
+    small.subset(slice(0, 80)).save(folder / "part.safetensors")
+    FeatureSet(small.features, prototypes=small.prototypes).save(folder / "bare.safetensors")
+    views = np.stack([small.features, small.features], axis=1)
+    FeatureSet(views=views, prototypes=small.prototypes, labels=small.labels).save(folder / "views.safetensors")
+    (folder / "readme.txt").write_text("two sets")
+    return folder
+
+
+@pytest.fixture
+def compare(call, tmp_path):
+    """In this process, so that what a test puts in place is seen."""
+
+    def compare(*arguments):
+        return call("compare", *arguments, "--jobs", "0", "--out", tmp_path / "out")
+
+    return compare
+
+
+def test_one_file(compare, small, small_file, tmp_path):
+    done = compare(small_file, "--methods", "zero_shot,adapt_transductive", "--orders", "2", "--json")
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    method = methods.create("adapt_transductive", small.prototypes_for(), logit_scale=small.logit_scale)
+    expected = float((method.adapt(small.features).argmax(axis=1) == small.labels).mean())
+    zero_shot, transductive = record["mean"]
+    assert zero_shot["accuracy"]["mean"] == pytest.approx(small.zero_shot_accuracy())
+    assert transductive["accuracy"]["mean"] == pytest.approx(expected)
+    assert transductive["gain"]["mean"] == pytest.approx(100 * (expected - small.zero_shot_accuracy()))
+    assert [entry["name"] for entry in record["sets"]] == ["small"]
+    assert len(record["runs"]) == 3
+    assert (tmp_path / "out" / "compare.html").exists()
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 3
+
+
+def test_a_folder_compares_on_what_it_can_and_names_the_rest(compare, two):
+    done = compare(two, "--methods", "zero_shot", "--orders", "1", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert [entry["name"] for entry in json.loads(done.stdout)["sets"]] == ["part", "whole"]
+    assert "bare.safetensors: it has no labels to count by" in done.stderr
+    assert "views.safetensors: it holds views (name the file itself" in done.stderr
+    done = compare(two / "views.safetensors", "--methods", "zero_shot", "--orders", "1", "--json")
+    assert [entry["n_samples"] for entry in json.loads(done.stdout)["sets"]] == [120]
+
+
+def test_the_table_fits_a_terminal(compare, two):
+    done = compare(two, "--orders", "2", "--methods", CHOSEN, "--by-set")
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert max(len(line) for line in lines if not line.startswith("written: ")) <= 80
+    for word in ("online", "transductive", "few-shot", "adapt_online+support", "min to max"):
+        assert any(word in line for line in lines), word
+    assert "part: 80 samples, 6 classes, prompts ensemble" in lines
+    assert "2 random orders or draws (seeds 0 to 1)" in " ".join(done.stdout.split())
+    assert "4 labelled samples of a class" in " ".join(done.stdout.split())
+
+
+def test_going_on_runs_only_what_is_missing(compare, small_file, monkeypatch):
+    first = compare(small_file, "--methods", "zero_shot", "--json")
+    monkeypatch.setattr(crew_module, "run_trial", lambda *_: pytest.fail("run again"))
+    second = compare(small_file, "--methods", "zero_shot", "--json")
+    assert json.loads(second.stdout) == json.loads(first.stdout)
+
+
+def test_again_runs_everything(compare, small_file, monkeypatch):
+    assert compare(small_file, "--methods", "zero_shot", "--quiet").stdout == ""
+
+    def bug(*_):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(crew_module, "run_trial", bug)
+    done = compare(small_file, "--methods", "zero_shot", "--again")
+    assert done.exit_code == 1
+    assert done.stderr.count("failed: zero_shot on small, seed") == 3
+
+
+def test_a_failing_method_is_named_and_the_others_shown(compare, small_file, monkeypatch):
+    standins.register(monkeypatch, standins.Stream, standins.Fails)
+    done = compare(small_file, "--orders", "1")
+    assert done.exit_code == 1
+    assert "warning: failed: fails on small, seed 0: ZeroDivisionError: a bug" in done.stderr
+    assert "stream" in done.stdout
+
+
+def test_all_leaves_out_what_cannot_be_made_and_says_why(compare, small_file, monkeypatch):
+    standins.register(monkeypatch, standins.Whole, standins.Shots, standins.Pool, standins.Tuned, standins.Tokens)
+    done = compare(small_file, "--methods", "all", "--orders", "1", "--json")
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert [mean["method"] for mean in record["mean"]] == ["zero_shot", "whole", "shots", "pool"]
+    assert [left["method"] for left in record["left_out"]] == ["tuned", "tokens"]
+    assert "left out: tuned: needs scale (a number of at least 0), which has no default" in done.stderr
+    done = compare(small_file, "--methods", "tuned", "--set", "tuned.scale=2", "--orders", "1", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["runs"][0]["settings"] == {"logit_scale": 20.0, "scale": 2.0}
+
+
+def test_markdown_is_made_and_then_replaced_between_its_marks(compare, two, tmp_path):
+    target = tmp_path / "results.md"
+    target.write_text("# Results\n\n<!-- compare -->\nold\n<!-- /compare -->\n\nMore.\n")
+    command = [two, "--methods", "zero_shot,adapt_online", "--orders", "2", "--markdown", target]
+    assert compare(*command).exit_code == 0
+    text = target.read_text()
+    assert text.startswith("# Results\n\n<!-- compare -->\n")
+    assert text.endswith("<!-- /compare -->\n\nMore.\n")
+    assert "old" not in text
+    assert "| method | part | whole |" in text
+    assert "| `adapt_online` | online | 2 |" in text
+    assert compare(*command).exit_code == 0
+    assert target.read_text() == text
+    new = tmp_path / "new.md"
+    assert compare(*command[:-1], new).exit_code == 0
+    assert new.read_text().startswith("<!-- compare -->\n")
+
+
+def test_the_same_set_twice_counts_once_and_the_same_name_twice_is_told_apart(compare, small, small_file, tmp_path):
+    (tmp_path / "other").mkdir()
+    small.save(tmp_path / "other" / "copy.safetensors")
+    small.subset(slice(0, 50)).save(tmp_path / "other" / "small.safetensors")
+    done = compare(small_file, tmp_path / "other", "--methods", "zero_shot", "--orders", "1", "--json")
+    assert done.exit_code == 0, done.stderr
+    names = [entry["name"] for entry in json.loads(done.stdout)["sets"]]
+    assert names == [f"{tmp_path.name}/small.safetensors", "other/small.safetensors"]
+    assert "copy.safetensors holds the same as" in done.stderr
+
+
+def test_packs_by_name_beside_files(compare, small_file):
+    done = compare(small_file, "--packs", "views_cifar10c_fog_5", "--methods", "zero_shot", "--orders", "1", "--json")
+    assert [entry["name"] for entry in json.loads(done.stdout)["sets"]] == ["views_cifar10c_fog_5", "small"]
+
+
+def test_another_prompt(compare, small, small_file):
+    done = compare(small_file, "--methods", "zero_shot", "--orders", "1", "--prompt", "vanilla", "--json")
+    record = json.loads(done.stdout)
+    assert record["mean"][0]["accuracy"]["mean"] == pytest.approx(small.zero_shot_accuracy("vanilla"))
+    assert record["sets"][0]["prompt"] == "vanilla"

@@ -1,0 +1,123 @@
+"""What `zeroshift compare` refuses, before anything is run; and a kill in the middle, after which it goes on."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from zeroshift import FeatureSet
+from zeroshift.cli.compare_sets import chosen_entries
+from zeroshift.data import packs
+from zeroshift.evaluate import crew as crew_module
+
+
+def test_without_a_choice_it_takes_every_pack_of_plain_features():
+    plain = [pack.name for pack in packs.list() if pack.n_views == 0]
+    for wanted in (None, "all"):
+        entries = chosen_entries([], wanted, prompt=None, normalize=False)
+        assert [entry.name for entry in entries] == plain
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--methods", "adapt_onlin"], "no method is called 'adapt_onlin'. Did you mean 'adapt_online'?"),
+        (["--methods", "transductiv"], "Did you mean 'transductive'?"),
+        (["--methods", " ,"], "--methods names no method; got ' ,'. Fix: all, online"),
+        (["--methods", "zero_shot+support"], "zero_shot cannot be given 'support'"),
+        (
+            ["--methods", "adapt_released_online"],
+            "needs scale (a number greater than 0), which has no default. Fix: --set",
+        ),
+        (["--set", "bank_size=3"], "--set takes METHOD.NAME=VALUE, for example --set adapt_online.bank_size=8; got"),
+        (["--set", "adapt_online.bank=3"], "Did you mean 'bank_size'?"),
+        (["--set", "adapt_online.bank_size=x"], "--set bank_size must be an integer of at least 0; got 'x'"),
+        (["--set", "adapt_onlin.alpha=0.5"], "Did you mean 'adapt_online'?"),
+        (["-m", "zero_shot", "--set", "adapt_online.alpha=0.5"], "is not among the methods compared. Fix: add it"),
+        (["--packs", "cifar11"], "Did you mean 'cifar10'?"),
+        (["--packs", ","], "--packs names no pack. Fix: all, or some of"),
+        (["--prompt", "ensmble"], "small: prompt must be one of the set's prompt modes"),
+        (["--orders", "0"], "--orders must be an integer of at least 1; got 0"),
+        (["--shots", "0"], "--shots must be an integer of at least 1; got 0"),
+        (["--jobs", "-1"], "--jobs must be an integer of at least 0; got -1"),
+        (["nowhere.npz"], "no file at nowhere.npz"),
+        (["--markdown", "no/such.md"], "the folder no does not exist"),
+    ],
+)
+def test_refusals(call, small_file, tmp_path, monkeypatch, options, message):
+    monkeypatch.setattr(crew_module, "run_trial", lambda *_: pytest.fail("run"))
+    done = call("compare", small_file, "--jobs", "0", "--out", tmp_path / "out", *options)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "out" / "runs").exists() or not list((tmp_path / "out" / "runs").iterdir())
+
+
+def test_a_set_without_labels(call, small, tmp_path):
+    FeatureSet(small.features, prototypes=small.prototypes).save(tmp_path / "bare.safetensors")
+    done = call("compare", tmp_path / "bare.safetensors", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "bare has no labels: there is nothing to compare methods by" in done.stderr
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "bare.safetensors").rename(tmp_path / "folder" / "bare.safetensors")
+    done = call("compare", tmp_path / "folder", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "nothing to compare on: no set is left" in done.stderr
+
+
+def test_a_folder_without_feature_files(call, tmp_path):
+    (tmp_path / "empty").mkdir()
+    done = call("compare", tmp_path / "empty", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "holds no feature files (.npz, .safetensors)" in done.stderr
+
+
+def test_features_alone_are_no_set(call, small, tmp_path):
+    np.save(tmp_path / "features.npy", small.features)
+    done = call("compare", tmp_path / "features.npy", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "features.npy holds features alone" in done.stderr
+    assert "--prototypes" not in done.stderr
+
+
+def test_files_of_others_are_left_alone(call, small_file, tmp_path):
+    (tmp_path / "results.md").write_text("mine")
+    done = call("compare", small_file, "--out", tmp_path / "out", "--markdown", tmp_path / "results.md")
+    assert done.exit_code == 2
+    assert "exists and has no lines <!-- compare -->" in done.stderr
+    (tmp_path / "out").mkdir(exist_ok=True)
+    (tmp_path / "out" / "compare.html").write_text("mine")
+    done = call("compare", small_file, "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "is not a page of zeroshift" in done.stderr
+    assert (tmp_path / "results.md").read_text() == (tmp_path / "out" / "compare.html").read_text() == "mine"
+
+
+def test_killed_in_the_middle_it_goes_on(environment, shell, small_file, tmp_path):
+    # It kills itself, as hard as can be, once two runs are recorded.
+    code = (
+        "import os, signal, sys\n"
+        "from zeroshift.cli import main\n"
+        "from zeroshift.evaluate import Ledger\n"
+        "write, written = Ledger.write, []\n"
+        "def counted(self, trial, found):\n"
+        "    if len(written) == 2:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    written.append(trial)\n"
+        "    return write(self, trial, found)\n"
+        "Ledger.write = counted\n"
+        f"sys.argv = ['zeroshift', 'compare', {str(small_file)!r}, '--methods', 'zero_shot,adapt_online']\n"
+        "main()\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True)
+    assert killed.returncode == -9
+    runs = tmp_path / "zeroshift-compare" / "runs"
+    kept = {path.name: path.stat().st_mtime_ns for path in runs.iterdir()}
+    assert len(kept) == 2
+    done = shell("compare", small_file, "--methods", "zero_shot,adapt_online", "--json")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["runs"]) == 6
+    after = {path.name: path.stat().st_mtime_ns for path in runs.iterdir()}
+    assert len(after) == 6
+    assert {name: after[name] for name in kept} == kept

@@ -1,0 +1,95 @@
+"""Records summed up: means over orders, then over sets, and nothing counted that was not run."""
+
+import pytest
+
+from zeroshift.evaluate import Contestant, Entry, Outcome, gather, plan
+
+
+@pytest.fixture
+def planned(clusters):
+    entries = [Entry.of("a", clusters), Entry.of("b", clusters.subset(slice(0, 100)))]
+    return plan(entries, [Contestant("adapt_online"), Contestant("adapt_transductive")], orders=2)
+
+
+ACCURACIES = {
+    ("a", "adapt_online"): [0.50, 0.60],
+    ("b", "adapt_online"): [0.90, 0.70],
+    ("a", "adapt_transductive"): [0.80],
+    ("b", "adapt_transductive"): [0.60],
+}
+
+
+def outcome(trial, *, error=None):
+    place = trial.seed or 0
+    record = {
+        "accuracy": ACCURACIES[trial.features, trial.contestant.method][place],
+        "zero_shot_accuracy": 0.4 if trial.features == "a" else 0.7,
+        "calibration_error": 0.1 + 0.1 * place,
+        "scored": 100,
+        "seconds": 1.0 + place,
+        "setup_seconds": 0.5,
+        "peak_bytes": 1000 * (1 + place),
+    }
+    return Outcome(trial, None if error else record, error, recorded=False)
+
+
+def test_one_set(planned):
+    standings = gather(planned, [outcome(trial) for trial in planned.trials])
+    online, transductive = standings.by_set["a"]
+    assert online.accuracy.mean == pytest.approx(0.55)
+    assert (online.accuracy.low, online.accuracy.high) == (0.5, 0.6)
+    assert online.gain.mean == pytest.approx(15)
+    assert (online.gain.low, online.gain.high) == (pytest.approx(10), pytest.approx(20))
+    assert online.calibration_error == pytest.approx(0.15)
+    assert online.microseconds == pytest.approx(1e4)
+    assert online.peak_bytes == 1500
+    assert (online.runs, transductive.runs) == (2, 1)
+    assert standings.on("a", Contestant("adapt_transductive")) is transductive
+    assert standings.on("a", Contestant("zero_shot")) is None
+
+
+def test_the_mean_over_sets_spreads_over_orders_and_not_over_sets(planned):
+    online, transductive = gather(planned, [outcome(trial) for trial in planned.trials]).overall
+    assert online.sets == ("a", "b")
+    assert online.accuracy.mean == pytest.approx((0.55 + 0.8) / 2)
+    # Order 0: (0.5 + 0.9) / 2; order 1: (0.6 + 0.7) / 2.
+    assert online.accuracy.values == (pytest.approx(0.7), pytest.approx(0.65))
+    assert online.gain.values == (pytest.approx(15), pytest.approx(10))
+    assert transductive.gain.mean == pytest.approx((40 - 10) / 2)
+    assert transductive.gain.values == (pytest.approx(15),)
+    assert online.runs == 4
+
+
+def test_the_order_the_runs_end_in_does_not_matter(planned):
+    outcomes = [outcome(trial) for trial in planned.trials]
+    assert gather(planned, outcomes[::-1]).overall == gather(planned, outcomes).overall
+
+
+def test_a_failed_order_leaves_the_others_of_its_set_to_count(planned):
+    outcomes = [outcome(t, error="a bug" if (t.features, t.seed) == ("b", 1) else None) for t in planned.trials]
+    standings = gather(planned, outcomes)
+    online = standings.overall[0]
+    assert online.accuracy.values == (pytest.approx(0.7), pytest.approx(0.75))
+    assert standings.partial == []
+    assert [failed.error for failed in standings.failed] == ["a bug"]
+    assert len(standings.records) == 5
+
+
+def test_a_mean_that_leaves_out_a_set_is_known_for_it(planned):
+    outcomes = [outcome(t, error="a bug" if t.features == "b" and t.seed is not None else None) for t in planned.trials]
+    standings = gather(planned, outcomes)
+    assert [standing.contestant.label for standing in standings.partial] == ["adapt_online"]
+    assert standings.partial[0].sets == ("a",)
+    assert [s.contestant.method for s in standings.by_set["b"]] == ["adapt_transductive"]
+
+
+def test_a_contestant_without_any_result_has_no_row(planned):
+    outcomes = [outcome(t, error="a bug" if t.seed is not None else None) for t in planned.trials]
+    assert [s.contestant.method for s in gather(planned, outcomes).overall] == ["adapt_transductive"]
+
+
+def test_memory_that_is_not_known_stays_so(planned):
+    outcomes = [outcome(trial) for trial in planned.trials]
+    for each in outcomes:
+        each.record["peak_bytes"] = None
+    assert {standing.peak_bytes for standing in gather(planned, outcomes).overall} == {None}

@@ -1,0 +1,134 @@
+"""One run: what a method is given, what is scored, and what makes two runs the same."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from evaluate import standins
+from zeroshift import FeatureSet, OnlineADAPT, ZeroShot
+from zeroshift.evaluate import Contestant, Entry, Trial, accuracy, contestants, expected_calibration_error
+from zeroshift.evaluate.trial import run_trial
+
+
+def trial(name: str, *, seed=0, shots=None, **parameters) -> Trial:
+    return Trial("clusters", "digest", "default", Contestant.named(name, parameters), seed, shots)
+
+
+def test_an_online_run_is_what_the_library_s_own_calls_give(clusters):
+    order = np.random.default_rng(2).permutation(150)
+    record = run_trial(trial("adapt_online", seed=2, bank_size=5), clusters)
+    adapter = OnlineADAPT(clusters.prototypes_for(), logit_scale=20.0, bank_size=5)
+    answers, labels = adapter.adapt(clusters.features[order]), clusters.labels[order]
+    assert record["accuracy"] == accuracy(answers, labels)
+    assert record["calibration_error"] == pytest.approx(expected_calibration_error(answers, labels))
+    assert record["zero_shot_accuracy"] == pytest.approx(clusters.zero_shot_accuracy())
+    assert record["settings"]["bank_size"] == 5
+    assert record["settings"]["logit_scale"] == 20.0
+    assert (record["scored"], record["support"], record["unlabelled"]) == (150, 0, 0)
+    assert record["seconds"] > 0
+    assert record["setup_seconds"] > 0
+
+
+def test_support_is_labelled_rightly_and_not_scored(clusters, monkeypatch):
+    standins.register(monkeypatch)
+    record = run_trial(trial("shots", seed=1, shots=3), clusters)
+    method = standins.SEEN[-1]
+    features, labels = method.support
+    assert np.bincount(labels).tolist() == [3, 3, 3, 3]
+    assert (record["scored"], record["support"]) == (138, 12)
+    rows = [int(np.flatnonzero((clusters.features == row).all(axis=1))[0]) for row in features]
+    np.testing.assert_array_equal(clusters.labels[rows], labels)
+    left = np.setdiff1d(np.arange(150), rows)
+    np.testing.assert_array_equal(method.rows, clusters.features[left])
+    scored = clusters.subset(left)
+    assert record["zero_shot_accuracy"] == pytest.approx(scored.zero_shot_accuracy())
+    zero_shot = ZeroShot(scored.prototypes_for(), logit_scale=20.0).predict(scored.features)
+    assert record["zero_shot_calibration_error"] == pytest.approx(expected_calibration_error(zero_shot, scored.labels))
+    assert method.validation is None
+
+
+def test_half_of_the_set_is_given_unlabelled_and_the_other_half_scored(clusters, monkeypatch):
+    standins.register(monkeypatch)
+    record = run_trial(trial("pool"), clusters)
+    method = standins.SEEN[-1]
+    assert (record["scored"], record["unlabelled"]) == (75, 75)
+    together = np.concatenate([method.unlabelled, method.rows])
+    np.testing.assert_array_equal(np.sort(together, axis=0), np.sort(clusters.features, axis=0))
+
+
+@pytest.mark.parametrize("modes", [1, 2])
+def test_prompt_modes_are_stacked_as_prompts(clusters, monkeypatch, modes):
+    standins.register(monkeypatch)
+    prototypes = {mode: clusters.prototypes_for() for mode in ("a", "b")[:modes]}
+    prototypes["a"] = np.roll(prototypes["a"], 1, axis=1)
+    several = FeatureSet(clusters.features, prototypes=prototypes, labels=clusters.labels, logit_scale=20.0)
+    record = run_trial(replace(trial("whole", seed=None), prompt="a"), several)
+    method = standins.SEEN[-1]
+    np.testing.assert_array_equal(method.prompts, np.stack([several.prototypes[m] for m in ("a", "b")[:modes]], axis=1))
+    np.testing.assert_array_equal(method.prototypes, prototypes["a"])
+    np.testing.assert_array_equal(method.rows, clusters.features)
+    assert record["zero_shot_accuracy"] == several.zero_shot_accuracy("a")
+
+
+def test_support_is_given_to_a_method_that_can_do_without_only_when_asked_for(clusters, monkeypatch):
+    standins.register(monkeypatch)
+    run_trial(trial("either", seed=None), clusters)
+    assert standins.SEEN[-1].support is None
+    run_trial(trial("either+support", shots=2), clusters)
+    assert len(standins.SEEN[-1].support[1]) == 8
+    assert Contestant.named("either").protocol == "transductive"
+    assert Contestant.named("either+support").protocol == "few-shot"
+
+
+def test_every_protocol_s_contestants(monkeypatch):
+    standins.register(monkeypatch)
+    assert [c.label for c in contestants("few-shot")] == ["shots", "either+support"]
+    assert [c.label for c in contestants("transductive")] == ["whole", "either"]
+    assert {"pool", "tuned", "zero_shot"} < {c.label for c in contestants("online")}
+    with pytest.raises(ValueError, match="protocol must be one of 'online'"):
+        contestants("offline")
+
+
+def test_what_keeps_a_method_from_being_made(monkeypatch):
+    standins.register(monkeypatch)
+    assert Contestant("tuned").obstacle == "needs scale (a number of at least 0), which has no default"
+    assert Contestant("tuned", {"scale": 1.0}).obstacle is None
+    assert Contestant("tokens").obstacle == "needs tokens of a transformer, which a comparison cannot give it"
+    with pytest.raises(ValueError, match=r"stream cannot be given 'support'. It can be given nothing more"):
+        Contestant.named("stream+support")
+    with pytest.raises(ValueError, match=r"either cannot be given 'suport'. Did you mean 'support'"):
+        Contestant.named("either+suport")
+
+
+def test_the_key_changes_with_all_that_changes_the_result_and_with_nothing_else(clusters, monkeypatch):
+    base = Trial("clusters", Entry.of("x", clusters).digest, "default", Contestant("adapt_online"), 0, None)
+    others = [
+        replace(base, digest=Entry.of("x", clusters.subset(slice(0, 100))).digest),
+        replace(base, prompt="vanilla"),
+        replace(base, seed=1),
+        replace(base, seed=None),
+        replace(base, shots=4),
+        replace(base, contestant=Contestant("adapt_transductive")),
+        replace(base, contestant=Contestant("adapt_online", {"bank_size": 8})),
+        replace(base, contestant=Contestant.named("adapt_online+support")),
+    ]
+    assert len({base.key, *(other.key for other in others)}) == 9
+    assert replace(base, features="renamed").key == base.key
+    assert replace(base, contestant=Contestant("adapt_online", {"bank_size": 16})).key == base.key  # the default
+    before = base.key
+    monkeypatch.setattr("zeroshift.evaluate.trial.__version__", "99")
+    assert base.key != before
+
+
+def test_a_set_without_labels_is_refused(clusters):
+    bare = FeatureSet(clusters.features, prototypes=clusters.prototypes)
+    with pytest.raises(ValueError, match="pets has no labels: there is nothing to compare methods by"):
+        Entry.of("pets", bare)
+    with pytest.raises(ValueError, match="clusters has no labels"):
+        run_trial(trial("zero_shot"), bare)
+
+
+def test_where_the_peak_cannot_be_set_back_memory_is_not_known(clusters, monkeypatch):
+    monkeypatch.setattr("zeroshift.evaluate.gauge.HostGauge.reset", lambda self: None)
+    assert run_trial(trial("zero_shot"), clusters)["peak_bytes"] is None
