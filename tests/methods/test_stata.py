@@ -1,0 +1,152 @@
+"""StatA against its authors' answers, and against the plain version on other problems."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from goldens import golden, problem
+from plain import stata as plain
+from zeroshift import normalize
+from zeroshift.methods import StatA, stata
+from zeroshift.testing import check_method, make_problem
+from zeroshift.zero_shot import posterior
+
+TOLERANCE = 4e-5
+"""An independent float64 version is 8.7e-6 from the authors' float32."""
+
+GOLDEN = {
+    "probs": {},
+    "softbeta_probs": {"soft_counts": True},
+    "nolap_probs": {"neighbour_weight": 0.0},
+    "batch100_probs": {"batch_size": 100},
+}
+
+both_precisions = pytest.mark.parametrize("dtype", ["float32", "float64"])
+both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+
+
+@both_libraries
+@both_precisions
+@pytest.mark.parametrize("key", GOLDEN)
+def test_golden(key, dtype, library):
+    given, expected = problem(dtype), golden("stata")[key]
+    method = StatA(library(given["prototypes"]), **GOLDEN[key])
+    actual = np.asarray(method.adapt_scores(library(given["features"])))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=TOLERANCE)
+    np.testing.assert_array_equal(actual.argmax(axis=1), expected.argmax(axis=1))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"anchor": 20.0, "text_weight": 0.6},
+        {"soft_counts": True, "neighbours": 5, "neighbour_weight": 2.0},
+        {"batch_size": 64, "iterations": 3, "inner_iterations": 2},
+    ],
+    ids=str,
+)
+def test_plain(parameters):
+    made = make_problem(classes=8, dimension=24, samples=160, seed=12)
+    features, prototypes = torch.tensor(made.features), torch.tensor(made.prototypes)
+    expected = plain.scores(features, prototypes, logit_scale=30.0, **parameters)
+    actual = StatA(made.prototypes, logit_scale=30.0, **parameters).adapt(made.features)
+    np.testing.assert_allclose(actual, expected.numpy(), rtol=0, atol=1e-11)
+
+
+def text_variance(made, **parameters):
+    method = StatA(made.prototypes, iterations=0, **parameters)
+    method.adapt(made.features)
+    return method.variances
+
+
+def test_the_authors_first_variance_is_wrong_beyond_one_chunk():
+    made = make_problem(classes=3, dimension=6, samples=5100, seed=1)
+    sound, released = text_variance(made), text_variance(made, released=True)
+    distances = (made.features[:, None, :] - made.prototypes) ** 2
+    y = posterior(made.features, made.prototypes, 100.0)
+    expected = (y[:, :, None] * distances).sum(axis=(0, 1)) / 5100
+    np.testing.assert_allclose(sound, np.broadcast_to(expected, (3, 6)), rtol=1e-12)
+    last = (y[5000:, :, None] * distances[5000:]).sum(axis=(0, 1)) / 5100
+    np.testing.assert_allclose(released, np.broadcast_to(last, (3, 6)), rtol=0.05)
+    few = make_problem(classes=3, dimension=6, samples=stata.RELEASED_CHUNK_ROWS, seed=1)
+    np.testing.assert_array_equal(text_variance(few), text_variance(few, released=True))
+
+
+def test_released_equals_plain(monkeypatch):
+    """With chunks of 60 rows in place of 2500, so that it is quick."""
+    monkeypatch.setattr(plain, "CHUNK", 60)
+    monkeypatch.setattr(stata, "RELEASED_CHUNK_ROWS", 60)
+    made = make_problem(classes=5, dimension=16, samples=150, seed=2)
+    features, prototypes = torch.tensor(made.features), torch.tensor(made.prototypes)
+    for released in (False, True):
+        expected = plain.scores(features, prototypes, logit_scale=30.0, released=released).numpy()
+        actual = StatA(made.prototypes, logit_scale=30.0, released=released).adapt(made.features)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-10)
+
+
+def test_a_class_no_sample_is_given_to_stays_at_its_anchor():
+    made = make_problem(classes=6, samples=80, noise=0.5)
+    kept = made.features[made.labels != 2]
+    method = StatA(made.prototypes, logit_scale=60.0)
+    winners = method.adapt(kept).argmax(axis=1)
+    assert 2 not in winners
+    np.testing.assert_allclose(method.means[2], made.prototypes[2], rtol=0, atol=1e-15)
+    start = StatA(made.prototypes, logit_scale=60.0, iterations=0)
+    start.adapt(kept)
+    np.testing.assert_allclose(method.variances[2], start.variances[2], rtol=1e-12)
+    assert np.abs(method.means[winners[0]] - made.prototypes[winners[0]]).max() > 0.01
+
+
+def test_a_heavy_anchor_holds_everything():
+    made = make_problem(samples=80)
+    method, start = StatA(made.prototypes, anchor=1e12), StatA(made.prototypes, iterations=0)
+    method.adapt(made.features)
+    start.adapt(made.features)
+    np.testing.assert_allclose(method.means, made.prototypes, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(method.variances, start.variances, rtol=1e-8)
+
+
+def test_batches_know_nothing_of_each_other():
+    made = make_problem(samples=50)
+    method = StatA(made.prototypes, batch_size=20)
+    expected = [StatA(made.prototypes).adapt(made.features[start : start + 20]) for start in (0, 20, 40)]
+    np.testing.assert_array_equal(method.adapt(made.features), np.concatenate(expected))
+    assert method.n_seen == 50
+    last = StatA(made.prototypes)
+    last.adapt(made.features[40:])
+    np.testing.assert_array_equal(method.means, last.means)
+
+
+def test_predict_weighs_text_and_likelihood():
+    made = make_problem(samples=120)
+    method = StatA(made.prototypes, logit_scale=30.0, text_weight=0.5, temperature=20.0)
+    method.adapt(made.features[:80])
+    others = made.features[80:]
+    distances = ((others[:, None, :] - method.means) ** 2 / method.variances).sum(axis=2)
+    energies = -0.5 * distances - 0.5 * np.log(method.variances).sum(axis=1)
+    weights = posterior(others, made.prototypes, 30.0) ** 0.5 * np.exp(energies / 20.0)
+    expected = weights / weights.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(method.predict(others), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("anchor", [0.0, 1.0])
+@pytest.mark.parametrize("soft_counts", [False, True])
+@both_precisions
+def test_a_class_whose_posterior_underflows(dtype, soft_counts, anchor):
+    made = make_problem(samples=100)
+    prototypes = made.prototypes.copy()
+    prototypes[4] = -normalize(made.features.mean(axis=0))
+    features, prototypes = made.features.astype(dtype), prototypes.astype(dtype)
+    assert not posterior(features, prototypes, 1000.0)[:, 4].any()
+    method = StatA(prototypes, logit_scale=1000.0, soft_counts=soft_counts, anchor=anchor)
+    for answer in (method.adapt(features), method.predict(features)):
+        np.testing.assert_allclose(answer.sum(axis=1), 1.0, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(method.means[4], prototypes[4], rtol=0, atol=1e-7)
+    assert np.isfinite(method.variances).all()
+
+
+def test_common_checks():
+    check_method(StatA)
