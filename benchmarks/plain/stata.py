@@ -23,13 +23,13 @@ def scores(
     neighbours: int = 3,
     iterations: int = 10,
     inner_iterations: int = 5,
-    batch: int | None = None,
+    batch_size: int | None = None,
     released: bool = False,
 ) -> Tensor:
     """Assignments (N, K) of features (N, d), all at once or in batches that know nothing of each other."""
-    if batch is not None:
-        given = {name: value for name, value in locals().items() if name not in ("features", "prototypes", "batch")}
-        return torch.cat([scores(x, prototypes, **given) for x in features.split(batch)])
+    if batch_size is not None:
+        given = {name: value for name, value in locals().items() if name not in ("features", "prototypes", "batch_size")}
+        return torch.cat([scores(x, prototypes, **given) for x in features.split(batch_size)])
     text = torch.softmax(logit_scale * features @ prototypes.T, dim=1)
     z = text
     means = prototypes

@@ -200,7 +200,7 @@ def test_stata(given):
     agrees(stata.scores(given.x, given.t, released=True), want["probs"], 4e-5)
     agrees(stata.scores(given.x, given.t, soft_counts=True), want["softbeta_probs"], 4e-5)
     agrees(stata.scores(given.x, given.t, neighbour_weight=0.0), want["nolap_probs"], 4e-5)
-    agrees(stata.scores(given.x, given.t, batch=100), want["batch100_probs"], 4e-5)
+    agrees(stata.scores(given.x, given.t, batch_size=100), want["batch100_probs"], 4e-5)
     copied = transclip.scores(given.x, given.t, start_at_prototypes=True)
     agrees(copied, want["transclip_stata_repo_probs"], 4e-5)
 

@@ -15,8 +15,6 @@ from zeroshift.methods.parts.examples import example_support
 
 __all__ = ["FewShotMethod", "accuracy_of", "first_best"]
 
-BLOCK_ROWS = 4096
-
 C = TypeVar("C")
 
 
@@ -53,7 +51,7 @@ class FewShotMethod(Method):
         self._fit()
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, features in rows.blocks(BLOCK_ROWS):
+        for block, features in rows.blocks(self._predict_rows):
             self.n_seen += features.shape[0]
             yield block, self._predict_scores(features)
 

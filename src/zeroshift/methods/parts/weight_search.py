@@ -1,0 +1,63 @@
+"""How many labelled samples are right at each weight of one score against another, for all weights in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from zeroshift.arrays import Array, Home, namespace, to_numpy
+from zeroshift.labelled import Labelled
+
+__all__ = ["best_weight", "row_blocks", "rows_right"]
+
+WORK_NUMBERS, WORK_NUMBERS_ON_GPU = 1 << 20, 1 << 26
+"""Numbers worked on at once: about what a processor caches, and what keeps a GPU busy."""
+
+
+def rows_right(base: Array, term: Array, labels: Array, weights: Array) -> Array:
+    """For each weight w (m,), how many rows of base + w term, both (n, K), are largest at their label (n,).
+
+    A row's lead over every other class is linear in w, so that it is right from one weight to another: two bounds a
+    row say it for every w. A tie counts as right.
+
+    >>> base, term = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    >>> rows_right(base, term, np.array([1]), np.array([0.5, 1.5]))
+    array([0, 1])
+    """
+    xp = namespace(base)
+    own = labels[:, None]
+    behind = xp.take_along_axis(base, own, axis=1) - base
+    gain = term - xp.take_along_axis(term, own, axis=1)
+    still = gain == 0
+    bound = behind / xp.where(still, 1.0, gain)
+    highest = xp.min(xp.where(gain > 0, bound, xp.inf), axis=1)
+    lowest = xp.max(xp.where(gain < 0, bound, -xp.inf), axis=1)
+    never = xp.any(still & (behind < 0), axis=1)
+    right = (lowest[:, None] <= weights) & (weights <= highest[:, None]) & ~never[:, None]
+    return xp.sum(xp.astype(right, xp.int64), axis=0)
+
+
+def row_blocks(rows: int, width: int, home: Home) -> Iterator[slice]:
+    """Rows in blocks of a good size to work on, where each needs `width` numbers."""
+    size = max(1, (WORK_NUMBERS_ON_GPU if home.on_gpu else WORK_NUMBERS) // width)
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+def best_weight(
+    validation: Labelled, classes: int, weights: Sequence[float], scores: Callable[[Array], tuple[Array, Array]]
+) -> tuple[float, float]:
+    """The first of the weights w at which base + w term is most often right, and the fraction that then is.
+
+    `scores` gives (base, term), (n, K) each for K `classes`, of a block of features in float64.
+    """
+    features, labels = validation
+    home = Home.of(features)
+    at = home.xp.asarray(weights, dtype=home.xp.float64, device=home.device)
+    right = home.zeros((len(weights),), home.xp.int64)
+    for block in row_blocks(len(labels), max(classes, features.shape[1]), home):
+        base, term = scores(home.bring(features[block], home.xp.float64))
+        right += rows_right(base, term, home.index(labels[block]), at)
+    counts = to_numpy(right)
+    best = int(np.argmax(counts))
+    return weights[best], float(counts[best]) / len(labels)

@@ -1,0 +1,121 @@
+"""Support and validation samples: what is refused, by name, and what a few-shot method does with the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from zeroshift.arrays import UnitLengthError
+from zeroshift.methods import GDACLIP
+from zeroshift.methods.parts.few_shot import accuracy_of, first_best
+from zeroshift.testing import make_problem
+
+MADE = make_problem(classes=4, dimension=8, samples=60)
+FEATURES, PROTOTYPES, LABELS = MADE
+
+
+def build(name, value):
+    """A method given `value` as `name`, and sound support besides."""
+    return GDACLIP(PROTOTYPES, **{"support": (FEATURES, LABELS), name: value})
+
+
+@pytest.mark.parametrize("name", ["support", "validation"])
+class TestRefusals:
+    @pytest.mark.parametrize("pair", [FEATURES, (FEATURES,), (FEATURES, LABELS, LABELS), "both", 3, {}])
+    def test_no_pair(self, name, pair):
+        with pytest.raises(TypeError, match=rf"{name} must be a pair \(features, labels\); got {type(pair).__name__}"):
+            build(name, pair)
+
+    def test_labels_that_are_too_few(self, name):
+        with pytest.raises(ValueError, match=rf"{name} labels must have one entry a row, shape \(60,\)"):
+            build(name, (FEATURES, LABELS[:-1]))
+
+    @pytest.mark.parametrize("label", [4, -1])
+    def test_labels_of_no_class(self, name, label):
+        labels = LABELS.copy()
+        labels[7] = label
+        with pytest.raises(ValueError, match=f"{name} labels row 7 is {label}; class indices go from 0 to 3"):
+            build(name, (FEATURES, labels))
+
+    def test_labels_that_are_no_integers(self, name):
+        with pytest.raises(TypeError, match=f"{name} labels must hold integers"):
+            build(name, (FEATURES, LABELS.astype(float)))
+
+    def test_another_dimension(self, name):
+        with pytest.raises(ValueError, match=f"{name} features has d = 7 columns .* prototypes have d = 8"):
+            build(name, (FEATURES[:, :-1], LABELS))
+
+    def test_no_samples(self, name):
+        with pytest.raises(ValueError, match=f"{name} features is empty"):
+            build(name, (FEATURES[:0], LABELS[:0]))
+
+    def test_rows_that_are_not_of_unit_length(self, name):
+        with pytest.raises(UnitLengthError, match=f"{name} features row 0"):
+            build(name, (2 * FEATURES, LABELS))
+
+    def test_rows_that_are_no_numbers(self, name):
+        broken = FEATURES.copy()
+        broken[5, 2] = np.nan
+        with pytest.raises(ValueError, match=f"{name} features row 5 holds NaN"):
+            build(name, (broken, LABELS))
+
+
+def test_support_is_needed():
+    with pytest.raises(TypeError, match=r"support must be a pair \(features, labels\); got NoneType"):
+        build("support", None)
+
+
+def test_samples_are_copied():
+    features, labels = FEATURES.copy(), LABELS.copy()
+    method = GDACLIP(PROTOTYPES, support=(features, labels), validation=(features, labels))
+    expected = method.predict(FEATURES)
+    features[:], labels[:] = 0, 0
+    method.reset()
+    np.testing.assert_array_equal(method.predict(FEATURES), expected)
+    method.get_params()["support"][0][:] = 0
+    method.reset()
+    np.testing.assert_array_equal(method.predict(FEATURES), expected)
+
+
+def test_samples_may_come_from_another_library():
+    expected = build("validation", None).predict(FEATURES)
+    support = torch.tensor(FEATURES), torch.tensor(LABELS)
+    np.testing.assert_allclose(build("support", support).predict(FEATURES), expected, rtol=0, atol=1e-12)
+    there = GDACLIP(torch.tensor(PROTOTYPES), support=(FEATURES, LABELS.tolist())).predict(FEATURES)
+    np.testing.assert_allclose(there, expected, rtol=0, atol=1e-12)
+
+
+def test_adapting_counts_and_changes_nothing_else():
+    method = build("validation", (FEATURES, LABELS))
+    before, chosen = method.predict(FEATURES), method.chosen
+    np.testing.assert_array_equal(method.adapt(FEATURES), before)
+    assert (method.n_seen, method.chosen) == (60, chosen)
+    np.testing.assert_array_equal(method.predict(FEATURES), before)
+
+
+def test_saved_with_its_samples(tmp_path):
+    method = build("validation", (FEATURES, LABELS))
+    method.save(tmp_path / "method")
+    again = GDACLIP.load(tmp_path / "method")
+    assert again.chosen == method.chosen
+    np.testing.assert_array_equal(again.predict(FEATURES), method.predict(FEATURES))
+    np.testing.assert_array_equal(again.validation[1], LABELS)
+
+
+def test_first_best_takes_the_first_of_equals():
+    tried = []
+
+    def accuracy(candidate):
+        tried.append(candidate)
+        return {1: 0.2, 2: 0.7, 3: 0.7, 4: 0.1}[candidate]
+
+    assert first_best([1, 2, 3, 4], accuracy) == 2
+    assert tried == [1, 2, 3, 4]
+    assert first_best(["only"], lambda candidate: 0.0) == "only"
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+def test_accuracy_of(convert):
+    scores = convert(np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7], [0.5, 0.5]]))
+    assert accuracy_of(scores, np.array([1, 0, 0, 0])) == 0.75

@@ -1,0 +1,62 @@
+"""The weights at which samples are right: against trying each of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from zeroshift.arrays import Home
+from zeroshift.methods.parts.weight_search import best_weight, row_blocks, rows_right
+
+WEIGHTS = np.array([0.0, 1e-4, 0.03, 0.5, 1.0, 2.5, 40.0, 1e4])
+
+
+def tried(base, term, labels):
+    return np.array([((base + weight * term).argmax(axis=1) == labels).sum() for weight in WEIGHTS])
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+@pytest.mark.parametrize("seed", range(5))
+def test_like_trying_each(seed, convert):
+    rng = np.random.default_rng(seed)
+    base, term = rng.normal(size=(2, 200, 6))
+    labels = rng.integers(6, size=200)
+    term[np.arange(0, 200, 3), labels[::3]] += 2  # some are right from a weight on, some up to one, some between two
+    expected = tried(base, term, labels)
+    assert len(set(expected.tolist())) > 3
+    right = rows_right(convert(base), convert(term), convert(labels), convert(WEIGHTS))
+    np.testing.assert_array_equal(right, expected)
+    transposed = rows_right(convert(base.T.copy()).T, convert(term), convert(labels), convert(WEIGHTS))
+    np.testing.assert_array_equal(transposed, expected)
+
+
+def test_a_term_that_tells_no_classes_apart_changes_nothing():
+    rng = np.random.default_rng(0)
+    base, labels = rng.normal(size=(50, 4)), rng.integers(4, size=50)
+    flat = np.full((50, 4), 3.0)
+    np.testing.assert_array_equal(rows_right(base, flat, labels, WEIGHTS), tried(base, flat, labels))
+
+
+def test_one_class_is_always_right():
+    assert (rows_right(np.ones((3, 1)), np.ones((3, 1)), np.zeros(3, int), WEIGHTS) == 3).all()
+
+
+def test_best_weight_is_the_first_of_the_best(monkeypatch):
+    rng = np.random.default_rng(1)
+    base_head, term_head = rng.normal(size=(2, 5, 8))
+    features, labels = rng.normal(size=(300, 8)), rng.integers(5, size=300)
+    scores = lambda x: (x @ base_head.T, x @ term_head.T)  # noqa: E731
+    counts = tried(*scores(features), labels)
+    expected = WEIGHTS[counts.argmax()], counts.max() / 300
+    assert best_weight((features, labels), 5, WEIGHTS.tolist(), scores) == expected
+    monkeypatch.setattr("zeroshift.methods.parts.weight_search.WORK_NUMBERS", 7 * 8)
+    assert best_weight((features, labels), 5, WEIGHTS.tolist(), scores) == expected
+    assert best_weight((features, labels), 5, [0.5, 0.5], scores)[0] == 0.5
+
+
+def test_blocks_cover_every_row_once(monkeypatch):
+    monkeypatch.setattr("zeroshift.methods.parts.weight_search.WORK_NUMBERS", 10)
+    blocks = list(row_blocks(7, 3, Home.of(np.eye(2))))
+    assert [(block.start, block.stop) for block in blocks] == [(0, 3), (3, 6), (6, 7)]
+    assert len(list(row_blocks(4, 1000, Home.of(np.eye(2))))) == 4

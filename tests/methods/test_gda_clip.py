@@ -1,0 +1,130 @@
+"""GDA-CLIP: the authors' Gaussians and logits, a plain version of it, and what the formula promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from goldens import first_shots, golden, problem
+from plain import gda_clip as plain
+from zeroshift import ZeroShot
+from zeroshift.arrays import to_numpy
+from zeroshift.methods import GDACLIP
+from zeroshift.methods.parts import weight_search
+from zeroshift.testing import check_method, make_problem
+
+TOLERANCE = 6e-4
+"""Four times what an independent float64 version differs from the authors' float32 one."""
+
+FOUND = {16: 1.0, 4: 0.1, 1: 1e-4}
+"""The alphas the authors' code finds with so many shots."""
+
+
+def validation(dtype="float32"):
+    given = problem(dtype)
+    return given["val_features"], given["val_labels"]
+
+
+def other_problem(seed):
+    """(prototypes, support, validation, features)."""
+    made = make_problem(classes=5, dimension=12, samples=200, seed=seed)
+    parts = [(made.features[a:b], made.labels[a:b]) for a, b in ((0, 60), (60, 120))]
+    return made.prototypes, *parts, made.features[120:]
+
+
+@pytest.mark.parametrize("shots", [16, 4, 1])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+def test_authors_logits(shots, dtype, convert):
+    given = problem(dtype)
+    features, labels = first_shots(shots, dtype)
+    val = convert(validation(dtype)[0]), validation()[1]
+    method = GDACLIP(convert(given["prototypes"]), support=(convert(features), labels), validation=val)
+    assert method.chosen == {"alpha": FOUND[shots]}
+    answer = to_numpy(method.adapt_scores(convert(given["features"])))
+    expected = golden("gda_clip")[f"shots{shots}_logits"]
+    assert answer.dtype == dtype
+    np.testing.assert_allclose(answer, expected, rtol=0, atol=TOLERANCE)
+    np.testing.assert_array_equal(answer.argmax(axis=1), expected.argmax(axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_authors_gaussians(dtype):
+    given = problem(dtype)
+    method = GDACLIP(given["prototypes"], support=first_shots(16, dtype))
+    theirs = golden("gda_clip")
+    np.testing.assert_allclose(method.means, theirs["means16"], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(method.precision, theirs["precision16"], rtol=0, atol=TOLERANCE)
+    answer = method.predict_scores(given["features"])
+    np.testing.assert_allclose(answer, theirs["alpha1_16_logits"], rtol=0, atol=TOLERANCE)
+    # The text's share grows with logit_scale: at next to none the Gaussians are left.
+    alone = GDACLIP(given["prototypes"], support=first_shots(16, dtype), logit_scale=1e-9).predict_scores
+    np.testing.assert_allclose(alone(given["features"]), theirs["gda_only16_scores"], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_plain_version_on_other_problems(seed):
+    prototypes, support, val, features = other_problem(seed)
+    method = GDACLIP(prototypes, support=support, validation=val, logit_scale=20.0)
+    details = {}
+    expected = plain.scores(
+        torch.tensor(features),
+        torch.tensor(prototypes),
+        support=tuple(map(torch.tensor, support)),
+        validation=tuple(map(torch.tensor, val)),
+        logit_scale=20.0,
+        details=details,
+    )
+    assert method.chosen == {"alpha": details["alpha"]}
+    np.testing.assert_allclose(method.predict_scores(features), expected, rtol=0, atol=1e-9)
+
+
+def test_one_sample_a_class_teaches_nothing():
+    prototypes, _, val, features = other_problem(0)
+    support = val[0][:5], np.arange(5)
+    answer = GDACLIP(prototypes, support=support, alpha=100.0).predict(features)
+    np.testing.assert_allclose(answer, ZeroShot(prototypes).predict(features), rtol=0, atol=1e-9)
+
+
+def test_a_class_without_support_is_left_to_the_text():
+    """Its Gaussian is that of the average class, which neither hides it nor lets it take other classes' samples."""
+    given = problem()
+    features, labels = first_shots(16)
+    found, taken, right = [], [], []
+    for left_out in range(12):
+        kept = labels != left_out
+        method = GDACLIP(given["prototypes"], support=(features[kept], labels[kept]))
+        others = np.delete(method.means, left_out, axis=0)
+        np.testing.assert_allclose(method.means[left_out], others.mean(axis=0), rtol=0, atol=1e-12)
+        answer = method.predict(given["features"]).argmax(axis=1)
+        its_own = given["labels"] == left_out
+        found.append((answer[its_own] == left_out).mean())
+        taken.append((answer[~its_own] == left_out).mean())
+        right.append((answer == given["labels"]).mean())
+    assert np.mean(found) > 0.75  # of its own samples; the zero-shot classifier finds 76 %
+    assert np.mean(taken) < 0.03
+    assert np.mean(right) > 0.85
+
+
+def test_a_single_class_may_have_support():
+    prototypes, (features, labels), _, stream = other_problem(5)
+    one = labels == 1
+    assert np.isfinite(GDACLIP(prototypes, support=(features[one], labels[one])).predict(stream)).all()
+
+
+def test_of_equally_good_weights_the_smallest_is_taken():
+    support = np.eye(4)[[0, 0, 1, 2, 3]], np.array([0, 0, 1, 2, 3])
+    assert GDACLIP(np.eye(4), support=support, validation=support).chosen == {"alpha": 1e-4}
+
+
+def test_blocks_do_not_show(monkeypatch):
+    prototypes, support, val, _ = other_problem(6)
+    chosen = GDACLIP(prototypes, support=support, validation=val).chosen
+    monkeypatch.setattr(weight_search, "WORK_NUMBERS", 7 * prototypes.shape[1])
+    assert GDACLIP(prototypes, support=support, validation=val).chosen == chosen
+
+
+@pytest.mark.parametrize("parameters", [{}, {"validation": GDACLIP.example_parameters["support"]}])
+def test_common_checks(parameters):
+    assert not check_method(GDACLIP, parameters=parameters).failed

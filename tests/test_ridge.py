@@ -1,0 +1,64 @@
+"""The ridge precision of residuals: by hand, against the pseudo-inverse it is defined by, and without any spread."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from goldens import first_shots, golden
+from zeroshift.ridge import ZERO_TRACE, residual_precision, ridge_precision
+
+
+def defined(residuals):
+    """d pinv((n - 1) M + tr(M) I), as written."""
+    n, d = residuals.shape
+    covariance = np.cov(residuals.T)
+    return d * np.linalg.pinv((n - 1) * covariance + np.trace(covariance) * np.eye(d))
+
+
+@pytest.mark.parametrize("shape", [(30, 4), (3, 8), (2, 5)], ids=["n > d", "n < d", "two rows"])
+@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+def test_definition(shape, convert):
+    residuals = np.random.default_rng(0).normal(size=shape) + 3.0
+    np.testing.assert_allclose(residual_precision(convert(residuals)), defined(residuals), rtol=1e-9, atol=1e-9)
+
+
+def test_authors_precision():
+    features, labels = first_shots(16, "float64")
+    residuals = np.concatenate([features[labels == k] - features[labels == k].mean(axis=0) for k in range(12)])
+    np.testing.assert_allclose(residual_precision(residuals), golden("gda_clip")["precision16"], rtol=0, atol=6e-4)
+
+
+def test_the_mean_does_not_matter():
+    residuals = np.random.default_rng(1).normal(size=(20, 3))
+    np.testing.assert_allclose(residual_precision(residuals + 5.0), residual_precision(residuals), rtol=1e-9)
+
+
+@pytest.mark.parametrize("residuals", [np.zeros((5, 3)), np.ones((5, 3)), np.full((4, 3), 1e-14), np.ones((1, 3))])
+def test_no_spread_is_no_precision(residuals):
+    np.testing.assert_array_equal(residual_precision(residuals), np.zeros((3, 3)))
+
+
+def test_rounding_is_no_spread_and_a_little_more_is():
+    noise = np.random.default_rng(2).normal(size=(50, 3))
+    noise /= np.sqrt(np.trace(np.cov(noise.T)))
+    assert not residual_precision(noise * 0.5 * ZERO_TRACE**0.5).any()
+    assert residual_precision(noise * 2 * ZERO_TRACE**0.5).any()
+
+
+def test_many_samples_leave_the_inverse_covariance_up_to_a_factor():
+    """d / (n - 1) of it: GDA-CLIP's alpha makes up for that."""
+    rng = np.random.default_rng(3)
+    residuals = rng.normal(size=(100_000, 3)) @ np.diag([1.0, 2.0, 0.5])
+    expected = 3 / (len(residuals) - 1) * np.linalg.inv(np.cov(residuals.T))
+    np.testing.assert_allclose(residual_precision(residuals), expected, rtol=1e-2, atol=1e-9)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+def test_ridge_alone(convert):
+    scatter = np.array([[2.0, 1.0], [1.0, 2.0]])
+    expected = 2 * np.linalg.inv(scatter + 0.5 * np.eye(2))
+    np.testing.assert_allclose(ridge_precision(convert(scatter), 0.5), expected, rtol=1e-12)
+    stacked = ridge_precision(convert(np.stack([scatter, 2 * scatter])), 0.5)
+    np.testing.assert_allclose(stacked[0], expected, rtol=1e-12)
