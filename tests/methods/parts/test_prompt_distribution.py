@@ -1,0 +1,57 @@
+"""The prompts' Gaussian, against NumPy's own covariance and the formula written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from goldens import problem
+from zeroshift.methods.parts import prompt_distribution as room
+from zeroshift.methods.parts.prompt_distribution import (
+    mean_prompts,
+    moment_covariance,
+    pooled_variance,
+    prompt_logits,
+)
+
+GIVEN = problem("float64")
+X, PROMPTS = GIVEN["features"], GIVEN["prompts"]
+
+
+def test_pooled_variance(monkeypatch):
+    monkeypatch.setattr(room, "BLOCK_ROWS", 100)
+    expected = np.var(np.concatenate([X, PROMPTS.reshape(-1, X.shape[1])]), axis=0, ddof=1)
+    np.testing.assert_allclose(pooled_variance(X, PROMPTS), expected, rtol=1e-12)
+    narrow = pooled_variance(X.astype("float32"), PROMPTS.astype("float32"))
+    assert narrow.dtype == np.float64
+
+
+def test_logits_are_half_squared_distances():
+    precision = np.random.default_rng(0).uniform(0.5, 2, X.shape[1])
+    means = mean_prompts(PROMPTS)
+    expected = -0.5 * ((X[:9, None, :] - means) ** 2 * precision).sum(axis=2)
+    np.testing.assert_allclose(prompt_logits(X[:9], means, precision), expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("ridge", [0.01, 1.0, 3.0])
+def test_the_moment_covariance_is_lifted_to_the_ridge(ridge):
+    means = mean_prompts(PROMPTS)
+    plain = X.T @ X / len(X) - means.T @ means / len(means)
+    eigenvalues = np.linalg.eigvalsh(plain)
+    assert eigenvalues[0] < 0, "a problem without a gap between texts and images needs no ridge"
+    covariance, added = moment_covariance(X, means, ridge)
+    np.testing.assert_allclose(covariance, plain + added * np.eye(len(plain)), atol=1e-14)
+    smallest = np.linalg.eigvalsh(covariance)[0]
+    np.testing.assert_allclose(smallest, ridge * np.abs(eigenvalues).max(), rtol=1e-10)
+
+
+def test_a_sound_covariance_is_left_as_it_is():
+    features = np.eye(3)
+    covariance, added = moment_covariance(features, 0.1 * np.eye(3), 0.5)
+    assert added == 0
+    np.testing.assert_allclose(covariance, np.eye(3) * (1 - 0.01) / 3)
+
+
+def test_no_spread_at_all_gives_the_identity():
+    covariance, _ = moment_covariance(np.eye(3), np.eye(3), 1.0)
+    np.testing.assert_array_equal(covariance, np.eye(3))

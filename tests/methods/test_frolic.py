@@ -1,0 +1,183 @@
+"""Frolic against what its authors' file answers, with its steps; the reconstructed variant against its equations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from goldens import golden, problem
+from plain import frolic as plain
+from zeroshift import normalize
+from zeroshift.methods import Frolic
+from zeroshift.methods.parts.confidence_matching import mean_confidence
+from zeroshift.methods.parts.examples import example_prompts
+from zeroshift.methods.parts.prompt_distribution import (
+    mean_prompts,
+    moment_covariance,
+    pooled_variance,
+    prompt_logits,
+    shrunken_precision,
+)
+from zeroshift.methods.parts.proxies import label_sums, refine_proxies
+from zeroshift.methods.parts.sinkhorn import sinkhorn
+from zeroshift.testing import NotApplicable, checks, make_problem
+from zeroshift.zero_shot import posterior, softmax
+
+TOLERANCE = 1e-3
+"""An independent float64 version is 2.9e-4 from the authors' float32."""
+
+both_precisions = pytest.mark.parametrize("dtype", ["float32", "float64"])
+both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+
+
+@both_libraries
+@both_precisions
+def test_golden(dtype, library):
+    given, expected = problem(dtype), golden("frolic")["logits"]
+    method = Frolic(library(given["prototypes"]), prompts=library(given["prompts"]))
+    actual = np.asarray(method.adapt_scores(library(given["features"])))
+    assert actual.dtype == dtype
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=TOLERANCE)
+    np.testing.assert_array_equal(actual.argmax(axis=1), expected.argmax(axis=1))
+    assert round(100 * (actual.argmax(axis=1) == given["labels"]).mean(), 2) == 82.0
+
+
+@both_precisions
+@pytest.mark.parametrize(("key", "rounds"), [("fused_logits", 0), ("debias0_logits", 1)])
+def test_golden_rounds(key, rounds, dtype):
+    given = problem(dtype)
+    method = Frolic(given["prototypes"], prompts=given["prompts"], bias_rounds=rounds)
+    np.testing.assert_allclose(method.adapt_scores(given["features"]), golden("frolic")[key], rtol=0, atol=TOLERANCE)
+
+
+@both_precisions
+def test_golden_steps(dtype):
+    given, expected = problem(dtype), golden("frolic")
+    x, prototypes, means = given["features"], given["prototypes"], mean_prompts(given["prompts"])
+    precision = shrunken_precision(pooled_variance(x, given["prompts"]), 0.9).astype(dtype)
+    gaussian = prompt_logits(x, means, precision)
+    np.testing.assert_allclose(gaussian, expected["lda_logits"], rtol=0, atol=2e-6)
+    # Name, where the classifier starts, and the scores its labels are made of; all five side by side.
+    fits = {
+        "inmap_logits": (prototypes, x @ prototypes.T),
+        "inmap_v1_logits": (prototypes, x @ means.T),
+        "inmap_v2_logits": (means, x @ means.T),
+        "inmap_v3_logits": (prototypes, gaussian),
+        "inmap_v4_logits": (means, gaussian),
+    }
+    starts = np.stack([start for start, _ in fits.values()])
+    sums = np.stack([label_sums(x, sinkhorn(scores), 0.6) for _, scores in fits.values()])
+    for key, proxies in zip(fits, refine_proxies(x, starts, sums), strict=True):
+        actual = x @ proxies.T
+        np.testing.assert_allclose(actual, expected[key], rtol=0, atol=TOLERANCE, err_msg=key)
+        np.testing.assert_array_equal(actual.argmax(axis=1), expected[key].argmax(axis=1), err_msg=key)
+
+
+def made(seed, **geometry):
+    found = make_problem(classes=7, dimension=24, samples=160, seed=seed, **geometry)
+    return found, example_prompts(found.prototypes)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_plain(seed):
+    found, prompts = made(seed)
+    given = (torch.tensor(found.features), torch.tensor(found.prototypes))
+    parameters = {"logit_scale": 30.0, "shrinkage": 0.5}
+    expected = plain.scores(*given, prompts=torch.tensor(prompts), iterations=150, rounds=4, **parameters)
+    method = Frolic(found.prototypes, prompts=prompts, proxy_iterations=150, bias_rounds=4, **parameters)
+    np.testing.assert_allclose(method.adapt_scores(found.features), expected.numpy(), rtol=0, atol=1e-9)
+
+
+def test_paper_variant_step_by_step():
+    found, prompts = made(3)
+    x, t = found.features, found.prototypes
+    method = Frolic(t, prompts=prompts, logit_scale=30.0, variant="paper")
+    logits = 30.0 * x @ t.T
+    means = normalize(prompts.mean(axis=1))
+    precision = np.linalg.inv(moment_covariance(x, means, 1.0)[0])
+    gaussian = x @ precision @ means.T - 0.5 * np.einsum("kd,de,ke->k", means, precision, means)
+
+    fused = Frolic(t, prompts=prompts, logit_scale=30.0, variant="paper", bias_rounds=0).adapt_scores(x)
+    temperature = np.ptp(gaussian[0]) / np.ptp((fused - logits)[0])
+    np.testing.assert_allclose(fused - logits, gaussian / temperature, atol=1e-9)
+    assert mean_confidence(gaussian / temperature) == pytest.approx(mean_confidence(logits), abs=1e-8)
+
+    scores = method.adapt_scores(x)
+    bias = (fused - scores)[0]
+    np.testing.assert_allclose(fused - scores, np.tile(bias, (len(x), 1)), atol=1e-10)
+    beta, classes = np.exp(bias), fused.argmax(axis=1)
+    columns = [softmax(fused)[classes == k].mean(axis=0) if (classes == k).any() else np.zeros(7) for k in range(7)]
+    after = np.stack(columns, axis=1) @ beta
+    assert np.abs(after / after.sum() - beta).sum() < 1e-3
+
+
+@pytest.mark.parametrize("variant", ["released", "paper"])
+def test_classes_equally_common_are_predicted_more_evenly(variant):
+    found = make_problem(classes=4, dimension=16, samples=400, seed=6, noise=1.5)
+    leaning = found.prototypes.copy()
+    leaning[0] += 0.5 * found.features.mean(axis=0)  # nearer to everything
+    leaning = normalize(leaning)
+    parameters = {"prompts": leaning[:, None, :], "logit_scale": 10.0, "variant": variant, "proxy_iterations": 300}
+    spreads = []
+    for rounds in (0, None):
+        answer = Frolic(leaning, bias_rounds=rounds, **parameters).adapt(found.features)
+        spreads.append(np.ptp(np.bincount(answer.argmax(axis=1), minlength=4)))
+    assert spreads[1] < spreads[0]
+
+
+@pytest.mark.parametrize("variant", ["released", "paper"])
+def test_new_samples_are_answered_by_the_same_classifier(variant):
+    found, prompts = made(4)
+    method = Frolic(found.prototypes, prompts=prompts, variant=variant, proxy_iterations=50)
+    np.testing.assert_allclose(
+        method.predict(found.features), posterior(found.features, found.prototypes, 100.0), atol=1e-12
+    )
+    answer = method.adapt(found.features)
+    np.testing.assert_allclose(method.predict(found.features[::7]), answer[::7], rtol=0, atol=1e-12)
+    method.adapt(found.features[:50])
+    again = Frolic(found.prototypes, prompts=prompts, variant=variant, proxy_iterations=50)
+    np.testing.assert_array_equal(again.adapt(found.features), answer)
+    assert np.abs(method.predict(found.features) - answer).max() > 1e-6, "a second set teaches afresh"
+
+
+def test_prompts_are_needed_and_checked():
+    prototypes = np.eye(3, 8)
+    with pytest.raises(TypeError, match="prompts"):
+        Frolic(prototypes)
+    with pytest.raises(ValueError, match=r"prompts .*Fix:"):
+        Frolic(prototypes, prompts=prototypes)
+    with pytest.raises(ValueError, match=r"prompts\[1\].*unit length"):
+        Frolic(prototypes, prompts=prototypes[:, None, :] * np.array([1.0, 2.0, 1.0])[:, None, None])
+
+
+def test_an_interrupt_leaves_what_an_earlier_set_taught(monkeypatch):
+    found, prompts = made(6)
+    method = Frolic(found.prototypes, prompts=prompts, proxy_iterations=20)
+    method.adapt(found.features[:40])
+    before = method.predict(found.features)
+
+    def interrupted(*_args, **_parameters):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("zeroshift.methods.frolic.refine_proxies", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        method.adapt(found.features)
+    assert method.n_seen == 40
+    np.testing.assert_array_equal(method.predict(found.features), before)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(call, id=f"{next(iter(parameters))}-{name}")
+        for parameters in ({"variant": "paper"}, {"proxy_iterations": 60})
+        for name, call in checks(Frolic, parameters)
+    ],
+)
+def test_check(check):
+    """With the defaults, thousands of steps, tests/common does."""
+    try:
+        check()
+    except NotApplicable as reason:
+        pytest.skip(str(reason))
