@@ -23,15 +23,23 @@ def methods(
     protocol: Annotated[
         str | None, typer.Option(help="Only methods of this protocol: online, transductive or few-shot.")
     ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the list as a Markdown table.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the methods, or one with its parameters."""
     chosen = [get(name)] if name is not None else list_methods(protocol)
     if name is not None and protocol is not None:
         raise ValueError("NAME shows one method and --protocol filters the list. Fix: give one of them.")
+    if markdown and (json or name is not None):
+        raise ValueError("--markdown prints the list as a table. Fix: leave out NAME and --json.")
     if json:
         records = [_record(method) for method in chosen]
         print_json(records[0] if name is not None else records)
+        return
+    if markdown:
+        from zeroshift.report.method_list import methods_markdown
+
+        print(methods_markdown(chosen))
         return
     from zeroshift.report.tables import methods_table, parameters_table, summary_table
 

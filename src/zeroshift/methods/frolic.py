@@ -11,7 +11,8 @@ from zeroshift.arrays import Array, Home, Rows
 from zeroshift.methods.parts.confidence_matching import matching_temperature, mean_confidence
 from zeroshift.methods.parts.examples import example_prompts
 from zeroshift.methods.parts.label_bias import corrected, stationary_vector, transition_matrix
-from zeroshift.methods.parts.linear_transductive import BLOCK_ROWS, LinearClassifier, LinearTransductive
+from zeroshift.methods.parts.linear_head import LinearHead
+from zeroshift.methods.parts.linear_transductive import BLOCK_ROWS, LinearTransductive
 from zeroshift.methods.parts.prompt_distribution import (
     mean_prompts,
     moment_covariance,
@@ -183,7 +184,7 @@ class Frolic(LinearTransductive):
     def _validate(self) -> None:
         self.prompts = checked_prompts(self.prompts, self.prototypes)
 
-    def _learn(self, rows: Rows) -> LinearClassifier:
+    def _learn(self, rows: Rows) -> LinearHead:
         # Thousands of passes: the whole set at once, in one library and precision. Where it is so already, no copy.
         features = rows[slice(0, len(rows))]
         fused = self._released_head(features) if self.variant == "released" else self._paper_head(features)
@@ -194,7 +195,7 @@ class Frolic(LinearTransductive):
         home = Home.of(self.prototypes)
         return mean_prompts(home.bring(self.prompts, home.xp.float64))
 
-    def _released_head(self, features: Array) -> LinearClassifier:
+    def _released_head(self, features: Array) -> LinearHead:
         home = Home.of(features)
         means = self._mean_prompts
         precision = shrunken_precision(pooled_variance(features, self.prompts), self.shrinkage)
@@ -213,7 +214,7 @@ class Frolic(LinearTransductive):
             iterations=self.proxy_iterations,
         )
         weights = home.xp.sum(home.bring(proxies, home.xp.float64), axis=0)
-        return LinearClassifier(self.logit_scale * weights, home.zeros((self.n_classes,)))
+        return LinearHead(self.logit_scale * weights, home.zeros((self.n_classes,)))
 
     def _label_sums(self, features: Array, scores: Callable[[Array], Array]) -> Array:
         """What a classifier learns from soft labels made of these scores."""
@@ -227,16 +228,16 @@ class Frolic(LinearTransductive):
         labels = balance(labels, class_shares(labels, self.label_gamma), self.label_iterations)
         return label_sums(features, labels, self.hard_above)
 
-    def _paper_head(self, features: Array) -> LinearClassifier:
+    def _paper_head(self, features: Array) -> LinearHead:
         zero_shot, means = self._zero_shot, self._mean_prompts
         covariance, _ = moment_covariance(features, means, self.ridge)
-        gaussian = LinearClassifier(*linear_head(means, Home.of(features).xp.linalg.inv(covariance)))
-        temperature = matching_temperature(gaussian.logits(features), mean_confidence(zero_shot.logits(features)))
-        return LinearClassifier(
+        gaussian = LinearHead(*linear_head(means, Home.of(features).xp.linalg.inv(covariance)))
+        temperature = matching_temperature(gaussian.scores(features), mean_confidence(zero_shot.scores(features)))
+        return LinearHead(
             zero_shot.weights + gaussian.weights / temperature, zero_shot.offsets + gaussian.offsets / temperature
         )
 
-    def _unbiased(self, head: LinearClassifier, features: Array) -> LinearClassifier:
+    def _unbiased(self, head: LinearHead, features: Array) -> LinearHead:
         released = self.variant == "released"
         margin = self.bias_margin
         if margin is None:
@@ -244,10 +245,10 @@ class Frolic(LinearTransductive):
         for _ in range(ROUNDS[self.variant] if self.bias_rounds is None else self.bias_rounds):
             transition = transition_matrix(_logit_blocks(head, features), margin)
             beta = stationary_vector(transition, tolerance=self.bias_tolerance, iterations=self.bias_iterations)
-            head = LinearClassifier(head.weights, corrected(head.offsets, beta))
+            head = LinearHead(head.weights, corrected(head.offsets, beta))
         return head
 
 
-def _logit_blocks(head: LinearClassifier, features: Array) -> Iterator[Array]:
+def _logit_blocks(head: LinearHead, features: Array) -> Iterator[Array]:
     """The logits of all features, block by block, rather than an array as large as the answer."""
-    return (head.logits(features[start : start + BLOCK_ROWS]) for start in range(0, features.shape[0], BLOCK_ROWS))
+    return (head.scores(features[start : start + BLOCK_ROWS]) for start in range(0, features.shape[0], BLOCK_ROWS))

@@ -7,7 +7,8 @@ from typing import ClassVar, NamedTuple
 
 from zeroshift.adapt.statistics import class_means, linear_head, soft_scatter
 from zeroshift.arrays import Array, Home, Rows
-from zeroshift.methods.parts.linear_transductive import BLOCK_ROWS, LinearClassifier, LinearTransductive
+from zeroshift.methods.parts.linear_head import LinearHead
+from zeroshift.methods.parts.linear_transductive import BLOCK_ROWS, LinearTransductive
 from zeroshift.parameters import Constraint, Number
 from zeroshift.ridge import ridge_precision
 from zeroshift.zero_shot import softmax
@@ -87,14 +88,14 @@ class GDAPseudo(LinearTransductive):
     ) -> None:
         super().__init__(prototypes, logit_scale=logit_scale, alpha=alpha, iterations=iterations)
 
-    def _learn(self, rows: Rows) -> LinearClassifier:
+    def _learn(self, rows: Rows) -> LinearHead:
         second_moment = _second_moment(rows)
         head = self._zero_shot
         for _ in range(self.iterations):
             head = self._estimated(_soft_sums(rows, head), second_moment, rows)
         return head
 
-    def _estimated(self, sums: SoftSums, second_moment: Array, rows: Rows) -> LinearClassifier:
+    def _estimated(self, sums: SoftSums, second_moment: Array, rows: Rows) -> LinearHead:
         home = Home.of(second_moment)
         xp = home.xp
         prototypes = home.bring(self.prototypes, xp.float64)
@@ -108,7 +109,7 @@ class GDAPseudo(LinearTransductive):
             return self._zero_shot
         directions, offsets = linear_head(means, ridge_precision(scatter, spread / max(len(rows) - 1, 1)))
         zero_shot = self._zero_shot
-        return LinearClassifier(zero_shot.weights + self.alpha * directions, zero_shot.offsets + self.alpha * offsets)
+        return LinearHead(zero_shot.weights + self.alpha * directions, zero_shot.offsets + self.alpha * offsets)
 
 
 def _second_moment(rows: Rows) -> Array:
@@ -121,12 +122,12 @@ def _second_moment(rows: Rows) -> Array:
     return total
 
 
-def _soft_sums(rows: Rows, head: LinearClassifier) -> SoftSums:
+def _soft_sums(rows: Rows, head: LinearHead) -> SoftSums:
     """Sums weighted by the posteriors of a classifier, block by block: no (N, K) array is held."""
     home = Home.of(head.weights)
     weighted, weight = home.zeros(tuple(head.weights.shape)), home.zeros(tuple(head.offsets.shape))
     for _, x in rows.blocks(BLOCK_ROWS, reuse=True):
-        responsibilities = softmax(head.logits(x))
+        responsibilities = softmax(head.scores(x))
         weighted = weighted + home.bring(responsibilities.T @ x, home.xp.float64)
         weight = weight + home.xp.sum(home.bring(responsibilities, home.xp.float64), axis=0)
     return SoftSums(weighted, weight)

@@ -19,10 +19,12 @@ class LinearHead:
 
     def __init__(self, weights: Array, offsets: Array) -> None:
         home = Home.of(weights)
-        self._double = (home.bring(weights, home.xp.float64), home.bring(offsets, home.xp.float64))
+        self.weights, self.offsets = home.bring(weights, home.xp.float64), home.bring(offsets, home.xp.float64)
         self._single = (home.bring(weights, home.xp.float32), home.bring(offsets, home.xp.float32))
 
     def scores(self, features: Array) -> Array:
         """(n, K) for features (n, d) in float32 or float64."""
-        weights, offsets = self._double if is_double(features) else self._single
-        return features @ weights.T + offsets
+        weights, offsets = (self.weights, self.offsets) if is_double(features) else self._single
+        scores = features @ weights.T
+        scores += offsets
+        return scores

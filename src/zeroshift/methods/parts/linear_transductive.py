@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from zeroshift.arrays import Array, Home, Rows
 from zeroshift.method import Method
+from zeroshift.methods.parts.linear_head import LinearHead
 
-__all__ = ["LinearClassifier", "LinearTransductive"]
+__all__ = ["LinearTransductive"]
 
 BLOCK_ROWS = 4096
-
-
-class LinearClassifier(NamedTuple):
-    """Logits x.w_k + b_k."""
-
-    weights: Array
-    """(K, d), float64."""
-    offsets: Array
-    """(K,), float64."""
-
-    def logits(self, features: Array) -> Array:
-        """(n, K), in the features' precision."""
-        home = Home.of(features)
-        scores = features @ home.bring(self.weights, features.dtype).T
-        scores += home.bring(self.offsets, features.dtype)
-        return scores
 
 
 class LinearTransductive(Method):
@@ -43,14 +28,14 @@ class LinearTransductive(Method):
     logit_scale: float
 
     @abstractmethod
-    def _learn(self, rows: Rows) -> LinearClassifier:
+    def _learn(self, rows: Rows) -> LinearHead:
         """The classifier the whole set teaches."""
 
     @property
-    def _zero_shot(self) -> LinearClassifier:
+    def _zero_shot(self) -> LinearHead:
         home = Home.of(self.prototypes)
         prototypes = home.bring(self.prototypes, home.xp.float64)
-        return LinearClassifier(self.logit_scale * prototypes, home.zeros((self.n_classes,)))
+        return LinearHead(self.logit_scale * prototypes, home.zeros((self.n_classes,)))
 
     def _begin(self) -> None:
         self._head = self._zero_shot
@@ -60,17 +45,17 @@ class LinearTransductive(Method):
         head = self._learn(rows)
         self._head, self.n_seen = head, len(rows)
         for block, features in rows.blocks(BLOCK_ROWS, reuse=True):
-            yield block, head.logits(features)
+            yield block, head.scores(features)
 
     def _predict_scores(self, features: Array) -> Array:
-        return self._head.logits(features)
+        return self._head.scores(features)
 
     def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         return {"weights": self._head.weights, "offsets": self._head.offsets}, {}
 
     def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        head = LinearClassifier(arrays["weights"], arrays["offsets"])
-        for name, array, own in zip(head._fields, head, self._head, strict=True):
-            if tuple(array.shape) != tuple(own.shape):
-                raise ValueError(f"{name} of shape {tuple(array.shape)}, not {tuple(own.shape)}, were saved")
-        self._head = head
+        for name in ("weights", "offsets"):
+            saved, own = tuple(arrays[name].shape), tuple(getattr(self._head, name).shape)
+            if saved != own:
+                raise ValueError(f"{name} of shape {saved}, not {own}, were saved")
+        self._head = LinearHead(arrays["weights"], arrays["offsets"])

@@ -1,0 +1,40 @@
+"""docs/methods.md: its table is the registry's, and every method has a paragraph."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from zeroshift.methods import list_methods
+from zeroshift.methods.registry import BUILT_IN
+from zeroshift.report.method_list import methods_markdown
+
+PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
+
+OURS = [method for method in list_methods() if method.cls in BUILT_IN]
+
+
+def test_the_table_is_what_the_registry_says():
+    found = re.search(r"<!-- methods -->\n(.*?)\n<!-- /methods -->", PAGE.read_text(), re.DOTALL)
+    assert found is not None
+    assert found.group(1).strip() == methods_markdown(OURS), "Fix: zeroshift methods --markdown"
+
+
+@pytest.mark.parametrize("method", OURS, ids=lambda method: method.name)
+def test_every_method_has_a_paragraph_and_states_its_costs(method):
+    assert re.search(rf"\*\*{method.name}\*\*|\*\*{method.name}\.\*\*", PAGE.read_text()) or "released" in method.name
+    for said in (method.state_size, method.complexity):
+        assert "not stated" not in said
+
+
+def test_methods_that_grow_say_so():
+    for method in OURS:
+        if "memory_is_bounded" in method.cls.check_exceptions:
+            assert "N" in method.state_size
+            assert "grows" in f"{method.summary} {method.state_size}", method.name
+
+
+def test_the_names_the_issue_asks_for_are_there():
+    names = {method.name for method in OURS}
+    asked = "tda dmn dota bca oga t3a ecalp zlap_inductive transclip histo_transclip stata zlap frolic tip_adapter"
+    assert {*asked.split(), "gda_clip", "timo", "timo_s", "tca"} <= names
