@@ -16,15 +16,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from zeroshift import OnlineADAPT, data
+from zeroshift import FeatureSet, OnlineADAPT, data
 from zeroshift.arrays import to_numpy
 from zeroshift.benchmarks.clip_like import clip_like
 from zeroshift.methods import MethodInfo, list_methods
-from zeroshift.testing import make_problem
+from zeroshift.methods.parts.views import ViewMethod
+from zeroshift.testing import Case, make_problem
 
 TOLERANCE = 1e-9
 HALF_TOLERANCE = 1e-4
+FROLIC_TOLERANCE = 1e-2  # its two thousand steps magnify float32's rounding
 SCORES = 1e-6
+OTHER_PREDICTIONS = 1  # of 1500: float16 features in float32 may settle a near tie otherwise
 DEVICE = torch.device("cuda", 0)
 PROBLEMS = {
     "K=6 d=16": {"classes": 6, "dimension": 16, "samples": 300, "seed": 1},
@@ -40,38 +43,44 @@ def worst(a: object, b: object) -> float:
 
 def check(method: MethodInfo, geometry: dict[str, float]) -> dict[str, float]:
     """Largest differences of one method on one problem; AssertionError where an answer is on the wrong device."""
-    problem = make_problem(**geometry)  # type: ignore[arg-type]
-    parameters = {**method.cls.example_parameters, "logit_scale": 20.0}
+    case, problem = Case(method.cls), make_problem(**geometry)  # type: ignore[arg-type]
+    prototypes = torch.tensor(problem.prototypes, device=DEVICE)
     features = torch.tensor(problem.features, device=DEVICE)
-    on_cpu = method.cls(problem.prototypes, **parameters)
-    on_gpu = method.cls(torch.tensor(problem.prototypes, device=DEVICE), **parameters)
+    on_cpu, on_gpu = case.create(problem.prototypes), case.create(prototypes)
     expected, answer = on_cpu.adapt(problem.features), on_gpu.adapt(features)
     assert answer.device == DEVICE, f"the answer is on {answer.device}"
-    assert on_gpu.means.device == DEVICE, f"the means are on {on_gpu.means.device}"
+    for name in ("means", "precision", "bank_counts"):
+        held = getattr(on_gpu, name, None)
+        assert held is None or held.device == DEVICE, f"{name} is on {held.device}"
     assert (to_numpy(answer).argmax(1) == expected.argmax(1)).all(), "predictions differ"
+    assert torch.equal(case.create(prototypes).adapt(features), answer), "a second run gives other bits"
     found = {
         "adapt": worst(answer, expected),
         "predict": worst(on_gpu.predict(features), on_cpu.predict(problem.features)),
     }
+    if isinstance(on_gpu, ViewMethod):
+        views = np.stack([problem.features, np.roll(problem.features, 1, axis=0)], axis=1)
+        ours = case.create(prototypes).adapt_views(torch.tensor(views, device=DEVICE))  # type: ignore[attr-defined]
+        found["views"] = worst(ours, case.create(problem.prototypes).adapt_views(views))  # type: ignore[attr-defined]
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.safetensors"
         on_gpu.save(path)
         again = method.cls.load(path)
-        assert again.means.device == DEVICE, "a state saved from the device was not loaded to it"
+        assert again.prototypes.device == DEVICE, "a state saved from the device was not loaded to it"
         assert torch.equal(again.adapt(features[:20]), on_gpu.adapt(features[:20])), (
             "the loaded state goes on differently"
         )
 
     with torch.inference_mode(), torch.autocast("cuda", dtype=torch.bfloat16):
-        begun = method.cls(torch.tensor(problem.prototypes, device=DEVICE), **parameters)
+        begun = case.create(prototypes * 1.0)
         first = begun.adapt(features[:30])
     if method.protocol == "online":
         found["modes"] = worst(torch.cat([first, begun.adapt(features[30:])]), expected)
 
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         narrow = features.to(dtype)
-        fresh = method.cls(torch.tensor(problem.prototypes, device=DEVICE), **parameters)
+        fresh = case.create(prototypes)
         wide = fresh.clone().adapt(narrow.to(torch.float64))
         answer = fresh.adapt(narrow)
         assert answer.dtype == torch.float32, f"{dtype} gave {answer.dtype}"
@@ -113,16 +122,57 @@ def taken_up() -> dict[str, float]:
     return found
 
 
+def beside(method: MethodInfo, pack: FeatureSet) -> dict[str, object]:
+    """What a method takes beside the prototypes, from a labelled pack."""
+    rows = np.concatenate([np.flatnonzero(pack.labels == k)[:8] for k in range(pack.n_classes)])
+    labelled = (np.asarray(pack.features)[rows], pack.labels[rows])
+    given = {
+        "support": labelled,
+        "validation": labelled,
+        "prompts": pack.prompts_of_each_class(),
+        "unlabelled": np.asarray(pack.features)[:500],
+        "scale": 100.0,
+        "logit_scale": pack.logit_scale,
+    }
+    required = {parameter.name for parameter in method.parameters if parameter.required} | {"logit_scale"}
+    return {name: given[name] for name in required & set(method.cls.parameter_names())}
+
+
+def on_pack(method: MethodInfo, pack: FeatureSet) -> bool:
+    """Predictions on real features are those of NumPy."""
+    given = beside(method, pack)
+    adapter = method.cls(torch.tensor(pack.prototypes_for(), device=DEVICE), **given)
+    reference = method.cls(pack.prototypes_for(), **given)
+    features = torch.tensor(pack.features, device=DEVICE)
+    began = time.perf_counter()
+    answer = to_numpy(adapter.adapt(features))
+    seconds = time.perf_counter() - began
+    expected = reference.adapt(pack.features)
+    other = int((answer.argmax(1) != expected.argmax(1)).sum())
+    top1 = 100 * float((answer.argmax(1) == pack.labels).mean())
+    good = other <= OTHER_PREDICTIONS
+    print(
+        f"{'ok ' if good else 'BAD'} {method.name:28s} {pack.n_samples} samples of cifar10: top-1 {top1:.2f} %, "
+        f"{seconds:.2f} s, {other} predictions other than NumPy's",
+        flush=True,
+    )
+    return good
+
+
 def main() -> int:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; largest difference to NumPy float64")
     failed = False
     for method in list_methods():
         for name, geometry in PROBLEMS.items():
-            found = check(method, geometry)
-            good = (
-                max(found["adapt"], found["predict"], found.get("modes", 0.0)) <= TOLERANCE
-                and max(found.values()) <= 1e-4
-            )
+            try:
+                found = check(method, geometry)
+            except Exception as error:
+                failed = True
+                print(f"BAD {method.name:28s} {name:18s} {type(error).__name__}: {error}", flush=True)
+                continue
+            exact = [found[key] for key in ("adapt", "predict", "modes", "views") if key in found]
+            narrow = FROLIC_TOLERANCE if method.name == "frolic" else HALF_TOLERANCE
+            good = max(exact) <= TOLERANCE and max(found.values()) <= narrow
             failed |= not good
             numbers = "  ".join(f"{key} {value:.1e}" for key, value in found.items())
             print(f"{'ok ' if good else 'BAD'} {method.name:28s} {name:18s} {numbers}", flush=True)
@@ -135,22 +185,7 @@ def main() -> int:
 
     pack = data.packs.load("cifar10")
     for method in list_methods():
-        if method.cls.example_parameters:
-            continue
-        prototypes = torch.tensor(pack.prototypes_for(), device=DEVICE)
-        adapter = method.cls(prototypes, logit_scale=pack.logit_scale)  # type: ignore[call-arg]
-        reference = method.cls(pack.prototypes_for(), logit_scale=pack.logit_scale)  # type: ignore[call-arg]
-        features = torch.tensor(pack.features, device=DEVICE)
-        began = time.perf_counter()
-        answer = to_numpy(adapter.adapt(features))
-        seconds = time.perf_counter() - began
-        expected = reference.adapt(pack.features)
-        same = bool((answer.argmax(1) == expected.argmax(1)).all())
-        failed |= not same
-        top1 = 100 * float((answer.argmax(1) == pack.labels).mean())
-        print(
-            f"{'ok ' if same else 'BAD'} {method.name:28s} cifar10: top-1 {top1:.2f} %, {seconds:.2f} s, equal: {same}"
-        )
+        failed |= not on_pack(method, pack)
     return int(failed)
 
 

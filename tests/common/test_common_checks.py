@@ -6,7 +6,22 @@ import numpy as np
 import pytest
 
 from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot
-from zeroshift.methods import list_methods
+from zeroshift.methods import (
+    DOTA,
+    ECALP,
+    GDACLIP,
+    OGA,
+    T3A,
+    TDA,
+    Frolic,
+    HistoTransCLIP,
+    StatA,
+    TipAdapter,
+    TransCLIP,
+    ZLaP,
+    ZLaPInductive,
+    list_methods,
+)
 from zeroshift.testing import CHECKS, Case, NotApplicable, check_method, checks, make_problem
 
 
@@ -15,7 +30,10 @@ def own_prototypes(prototypes):
     return prototypes, np.arange(len(prototypes))
 
 
-CASES = [(method.cls, {}) for method in list_methods()] + [
+QUICKER = {"frolic": {"proxy_iterations": 60}}
+"""Two thousand steps say no more here than sixty."""
+
+CASES = [(method.cls, QUICKER.get(method.name, {})) for method in list_methods()] + [
     (OnlineADAPT, {"support": own_prototypes}),
     (TransductiveADAPT, {"support": own_prototypes}),
     (OnlineADAPT, {"support": own_prototypes, "bank_size": 0}),
@@ -28,6 +46,20 @@ CASES = [(method.cls, {}) for method in list_methods()] + [
     (OnlineADAPT, {"covariance": "per_class", "prune": (30, 0.5)}),
     (TransductiveADAPT, {"iterations": 3, "beta": 2.0}),
     (TransductiveADAPT, {"bank_size": 0}),
+    (TDA, {"released": True, "positive_capacity": 1}),
+    (DOTA, {"initial_means": "text"}),
+    (OGA, {"batch_size": 4, "released": True}),
+    (T3A, {"batch_size": 4, "filter_size": 3}),
+    (T3A, {"filter_size": None}),
+    (ECALP, {"support": own_prototypes}),
+    (ZLaPInductive, {"sparse": True}),
+    (TransCLIP, {"support": own_prototypes}),
+    (StatA, {"soft_counts": True}),
+    (ZLaP, {"scale_similarities": True}),
+    (HistoTransCLIP, {"renormalise": True}),
+    (Frolic, {"variant": "paper"}),
+    (GDACLIP, {"validation": own_prototypes}),
+    (TipAdapter, {"validation": own_prototypes}),
 ]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,6 +86,23 @@ def torch_modes_do_not_matter(case: Case) -> None:
     assert_same(narrow, wide, "under autocast", tolerance=1e-6)
 
 
+def torch_state_is_saved_and_loaded(case: Case) -> None:
+    """A state kept in torch goes on bit for bit after a file, and goes on in NumPy, too."""
+    torch = _torch()
+    problem = case.problem(seed=8)
+    features = torch.tensor(problem.features)
+    method = case.create(torch.tensor(problem.prototypes))
+    method.adapt(features[:40])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.safetensors"
+        method.save(path)
+        again, elsewhere = case.cls.load(path), case.cls.load(path, library="numpy")
+    assert isinstance(again.prototypes, torch.Tensor), "a state saved from torch was not loaded into it"
+    expected = method.adapt(features[40:])
+    assert_same(again.adapt(features[40:]), expected, "the stream taken up after load")
+    assert_same(elsewhere.adapt(problem.features[40:]), expected, "taken up in NumPy", tolerance=1e-9)
+
+
 def libraries_may_be_mixed(case: Case) -> None:
     """The state lives where the prototypes are; the answer comes back where the features are."""
     torch = _torch()
@@ -109,5 +128,6 @@ CHECKS = (
     torch_half_precision,
     torch_gradients_are_left_alone,
     torch_modes_do_not_matter,
+    torch_state_is_saved_and_loaded,
     libraries_may_be_mixed,
 )

@@ -65,7 +65,8 @@ class TokenReservoir:
 
     def arrays(self) -> dict[str, Array]:
         """What to save; an empty place's entropy as -1, since files hold finite numbers only."""
-        return {"tokens": self.tokens, "entropies": np.where(np.isfinite(self.entropies), self.entropies, -1.0)}
+        entropies = np.where(np.isfinite(self.entropies), self.entropies, -1.0)
+        return {"tokens": self.tokens, "entropies": self._home.bring(entropies, self._home.xp.float64)}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         entropies = to_numpy(arrays["entropies"]).astype(np.float64)

@@ -1,0 +1,146 @@
+"""ZLaP on a whole set: class labels spread from texts over a graph of texts and images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from zeroshift.arrays import Array, Home, Rows, is_double
+from zeroshift.method import Method
+from zeroshift.methods.parts.rows import normalize_rows
+from zeroshift.methods.parts.text_image_graph import LinkRule, TextImageGraph
+from zeroshift.parameters import Constraint, Flag, Number
+from zeroshift.zero_shot import posterior
+
+__all__ = ["GRAPH_CONSTRAINTS", "ZLaP"]
+
+GRAPH_CONSTRAINTS: Mapping[str, Constraint] = {
+    "n_neighbors": Number(low=1, integer=True),
+    "gamma": Number(low=0, above=True),
+    "alpha": Number(low=0, high=0.999),
+    "scale_similarities": Flag(),
+}
+
+WORK_NUMBERS = 8_000_000
+"""Labels of neighbours gathered at once."""
+
+
+class ZLaP(Method):
+    """Links each image of a set to its nearest images and texts, and lets class labels spread from the texts over
+    this graph until they settle. An image gets the class whose label reached it most.
+
+    `adapt` starts afresh from the set it is given; `predict` then answers other features by their links into its graph.
+
+    Parameters
+    ----------
+    prototypes : (K, d) array or tensor
+        One unit-length text embedding a class.
+    logit_scale : float
+        Scale of the zero-shot logits; it matters only for `predict` before anything was adapted to.
+    n_neighbors : int
+        Nearest images (an image itself is one of them) and nearest texts each image is linked to.
+    gamma : float
+        Power that cosines between images and texts are raised to; the larger, the more the nearest text counts.
+    alpha : float
+        How far labels spread, from 0 (not at all) to below 1.
+    scale_similarities : bool
+        Scale all similarities of the graph to lie between 0 and 1 before weights are made of them. Cosines between
+        images are much larger than those with texts; where they differ little, this can change the answers a lot.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from zeroshift.methods import ZLaP
+    >>> zlap = ZLaP(np.eye(2), n_neighbors=2, gamma=1.0)
+    >>> zlap.adapt_scores(np.array([[0.8, 0.6], [0.6, 0.8]])).round(6)
+    array([[0.135391, 0.111659],
+           [0.111659, 0.135391]])
+
+    Notes
+    -----
+    Stojnic, Kalantidis and Tolias, *Label Propagation for Zero-shot Classification with Vision-Language Models*, CVPR
+    2024. Scores are the label mass that reached an image; `adapt` divides them by their sum. Among equally near
+    neighbours only some may find room, and which depends on their order. Departures: the systems are solved to 1e-10,
+    not 1e-6; similarities that are all equal are not scaled.
+    """
+
+    name = "zlap"
+    protocol = "transductive"
+    state_size = "N (d + K)"
+    complexity = "O(N^2 d + N k K)"
+    computes_in = None
+    constraints: ClassVar[Mapping[str, Constraint]] = {"logit_scale": Number(low=0, above=True), **GRAPH_CONSTRAINTS}
+
+    logit_scale: float
+    n_neighbors: int
+    gamma: float
+    alpha: float
+    scale_similarities: bool
+
+    def __init__(
+        self,
+        prototypes: Array,
+        *,
+        logit_scale: float = 100.0,
+        n_neighbors: int = 5,
+        gamma: float = 5.0,
+        alpha: float = 0.3,
+        scale_similarities: bool = False,
+    ) -> None:
+        super().__init__(
+            prototypes,
+            logit_scale=logit_scale,
+            n_neighbors=n_neighbors,
+            gamma=gamma,
+            alpha=alpha,
+            scale_similarities=scale_similarities,
+        )
+
+    def _begin(self) -> None:
+        self._graph: TextImageGraph | None = None
+
+    @property
+    def _rule(self) -> LinkRule:
+        return LinkRule(self.n_neighbors, self.gamma, self.alpha, self.scale_similarities)
+
+    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+        everything = slice(0, len(rows))
+        # A copy: it stays with the graph, to answer for images outside it.
+        images = Home.of(self.prototypes).copy(rows[everything])
+        graph = TextImageGraph.of(images, self.prototypes, self._rule)
+        self._graph, self.n_seen = graph, len(rows)
+        yield everything, graph.image_labels()
+
+    def _predict_scores(self, features: Array) -> Array:
+        if self._graph is None:
+            return posterior(features, Home.of(features).bring(self.prototypes, features.dtype), self.logit_scale)
+        return self._graph.scores(features, self.prototypes, self._rule)
+
+    @property
+    def _predict_rows(self) -> int:
+        return max(1, WORK_NUMBERS // (2 * self.n_neighbors * self.n_classes))
+
+    def _probabilities(self, scores: Array) -> Array:
+        return normalize_rows(scores)
+
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        home = Home.of(self.prototypes)
+        if self._graph is None:
+            return {"images": home.zeros((0, self.dimension)), "labels": home.zeros((0, self.n_classes))}, {}
+        images, labels, limits = self._graph
+        # Widened, so that a file always holds the same types; narrowed again without loss.
+        arrays = {"images": home.bring(images, home.xp.float64), "labels": labels}
+        return arrays, {"double": is_double(images), "limits": limits}
+
+    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        n = arrays["images"].shape[0]
+        if n != self.n_seen or tuple(arrays["labels"].shape) != (n and n + self.n_classes, self.n_classes):
+            labels = tuple(arrays["labels"].shape)
+            raise ValueError(f"{n} images and labels of shape {labels} after {self.n_seen} samples")
+        if n == 0:
+            self._graph = None
+            return
+        home = Home.of(self.prototypes)
+        images = home.bring(arrays["images"], home.xp.float64 if values["double"] else home.xp.float32)
+        limits = None if values["limits"] is None else (float(values["limits"][0]), float(values["limits"][1]))
+        self._graph = TextImageGraph(images, arrays["labels"], limits)

@@ -1,0 +1,138 @@
+"""ZLaP on a set against its authors' answers, the plain version, and what a graph must do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from goldens import golden, problem
+from plain import zlap as plain
+from zeroshift.methods import ZLaP, ZLaPInductive
+from zeroshift.methods.parts import graph
+from zeroshift.testing import check_method, make_problem
+
+TOLERANCE = 4e-7
+"""The authors stop at a relative residual of 1e-6; an independent float64 version is 3.7e-8 from them."""
+
+GOLDEN = {
+    "scores": {},
+    "exact_solve_scores": {},
+    "k10_g3_scores": {"n_neighbors": 10, "gamma": 3.0},
+    "scaled_scores": {"scale_similarities": True},
+}
+
+both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+
+
+@both_libraries
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("key", GOLDEN)
+def test_golden(key, dtype, library):
+    given, expected = problem(dtype), golden("zlap")[key]
+    method = ZLaP(library(given["prototypes"]), **GOLDEN[key])
+    actual = np.asarray(method.adapt_scores(library(given["features"])))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=TOLERANCE)
+    np.testing.assert_array_equal(actual.argmax(axis=1), expected.argmax(axis=1))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({}, {}),
+        ({"neighbours": 3, "alpha": 0.9}, {"n_neighbors": 3, "alpha": 0.9}),
+        ({"neighbours": 20, "gamma": 2.5}, {"n_neighbors": 20, "gamma": 2.5}),
+        ({"scale_similarities": True}, {"scale_similarities": True}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("cone", [2.0, 0.0])
+def test_plain(theirs, ours, cone):
+    given = make_problem(classes=7, samples=150, cone=cone, seed=11)
+    features, prototypes = torch.tensor(given.features), torch.tensor(given.prototypes)
+    expected = plain.scores(features, prototypes, exact=True, **theirs).numpy()
+    np.testing.assert_allclose(ZLaP(given.prototypes, **ours).adapt_scores(given.features), expected, atol=1e-9)
+
+
+def test_nothing_spreads_without_alpha():
+    given = make_problem(samples=30)
+    method = ZLaP(given.prototypes, alpha=0.0)
+    assert (method.adapt_scores(given.features) == 0).all()
+    np.testing.assert_allclose(method.adapt(given.features), 1 / 6)
+
+
+@pytest.mark.parametrize("n_neighbors", [4, 5, 100])
+def test_more_neighbours_than_there_are(n_neighbors):
+    """Four images and three classes: everyone is linked to everyone, however many are asked for."""
+    given = make_problem(classes=3, samples=4)
+    answer = ZLaP(given.prototypes, n_neighbors=n_neighbors).adapt_scores(given.features)
+    np.testing.assert_array_equal(answer, ZLaP(given.prototypes, n_neighbors=4).adapt_scores(given.features))
+
+
+def test_columns_solved_apart_are_the_same(monkeypatch):
+    given = make_problem(classes=7, samples=50)
+    together = ZLaP(given.prototypes).adapt_scores(given.features)
+    monkeypatch.setattr(graph, "WORK_NUMBERS", 1)
+    np.testing.assert_allclose(ZLaP(given.prototypes).adapt_scores(given.features), together, rtol=0, atol=1e-10)
+
+
+@both_libraries
+@pytest.mark.parametrize("scale", [False, True])
+def test_new_samples_are_answered_inductively(scale, library):
+    """`predict` after `adapt` is what the inductive method answers with the set as its unlabelled samples."""
+    given = make_problem(samples=120, seed=5)
+    known, new = library(given.features[:100]), library(given.features[100:])
+    prototypes = library(given.prototypes)
+    method = ZLaP(prototypes, scale_similarities=scale)
+    method.adapt(known)
+    inductive = ZLaPInductive(prototypes, unlabelled=known, scale_similarities=scale)
+    np.testing.assert_array_equal(np.asarray(method.predict(new)), np.asarray(inductive.predict(new)))
+
+
+def test_adapt_starts_afresh():
+    given = make_problem(samples=120, seed=6)
+    method = ZLaP(given.prototypes)
+    method.adapt(given.features[:70])
+    again = method.adapt(given.features[70:])
+    assert method.n_seen == 50
+    np.testing.assert_array_equal(again, ZLaP(given.prototypes).adapt(given.features[70:]))
+
+
+def test_an_interrupt_keeps_the_set_before(monkeypatch):
+    given = make_problem(samples=120, seed=6)
+    method = ZLaP(given.prototypes)
+    method.adapt(given.features[:70])
+    before = method.predict(given.features)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(graph, "_solved", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            method.adapt(given.features)
+    assert method.n_seen == 70
+    np.testing.assert_array_equal(method.predict(given.features), before)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("parameters", [{}, {"scale_similarities": True}], ids=str)
+def test_saved_in_the_precision_of_its_images(dtype, parameters, tmp_path):
+    given = make_problem(samples=60)
+    method = ZLaP(given.prototypes, **parameters)
+    method.adapt(given.features.astype(dtype))
+    method.save(tmp_path / "zlap")
+    new = given.features[:9].astype("float32")
+    np.testing.assert_array_equal(ZLaP.load(tmp_path / "zlap").predict(new), method.predict(new))
+
+
+def test_saved_before_anything_was_seen(tmp_path):
+    given = make_problem()
+    method = ZLaP(given.prototypes)
+    method.save(tmp_path / "zlap")
+    loaded = ZLaP.load(tmp_path / "zlap")
+    np.testing.assert_array_equal(loaded.predict(given.features), method.predict(given.features))
+
+
+def test_check_method_with_other_parameters():
+    assert not check_method(ZLaP, parameters={"scale_similarities": True, "n_neighbors": 3}).failed
