@@ -1,7 +1,54 @@
 """Every method under one roof: the registry, and the base class to write one's own."""
 
 from zeroshift.method import Method
+from zeroshift.methods.bca import BCA
+from zeroshift.methods.dmn import DMN
+from zeroshift.methods.dota import DOTA
+from zeroshift.methods.ecalp import ECALP
+from zeroshift.methods.frolic import Frolic
+from zeroshift.methods.gda_clip import GDACLIP
+from zeroshift.methods.gda_pseudo import GDAPseudo
+from zeroshift.methods.histo_transclip import HistoTransCLIP
+from zeroshift.methods.oga import OGA
 from zeroshift.methods.registry import MethodInfo, ParameterInfo, create, get, list_methods, load
+from zeroshift.methods.stata import StatA
+from zeroshift.methods.t3a import T3A
+from zeroshift.methods.tca import TCA
+from zeroshift.methods.tda import TDA
+from zeroshift.methods.timo import TIMO
+from zeroshift.methods.timo_s import TIMOS
+from zeroshift.methods.tip_adapter import TipAdapter
+from zeroshift.methods.transclip import TransCLIP
 from zeroshift.methods.zero_shot import ZeroShot
+from zeroshift.methods.zlap import ZLaP
+from zeroshift.methods.zlap_inductive import ZLaPInductive
 
-__all__ = ["Method", "MethodInfo", "ParameterInfo", "ZeroShot", "create", "get", "list_methods", "load"]
+__all__ = [
+    "BCA",
+    "DMN",
+    "DOTA",
+    "ECALP",
+    "GDACLIP",
+    "OGA",
+    "T3A",
+    "TCA",
+    "TDA",
+    "TIMO",
+    "TIMOS",
+    "Frolic",
+    "GDAPseudo",
+    "HistoTransCLIP",
+    "Method",
+    "MethodInfo",
+    "ParameterInfo",
+    "StatA",
+    "TipAdapter",
+    "TransCLIP",
+    "ZLaP",
+    "ZLaPInductive",
+    "ZeroShot",
+    "create",
+    "get",
+    "list_methods",
+    "load",
+]

@@ -15,7 +15,26 @@ from zeroshift import method_file
 from zeroshift.adapt import OnlineADAPT, ReleasedOnlineADAPT, ReleasedTransductiveADAPT, TransductiveADAPT
 from zeroshift.arrays import Array
 from zeroshift.method import Method
+from zeroshift.methods.bca import BCA
+from zeroshift.methods.dmn import DMN
+from zeroshift.methods.dota import DOTA
+from zeroshift.methods.ecalp import ECALP
+from zeroshift.methods.frolic import Frolic
+from zeroshift.methods.gda_clip import GDACLIP
+from zeroshift.methods.gda_pseudo import GDAPseudo
+from zeroshift.methods.histo_transclip import HistoTransCLIP
+from zeroshift.methods.oga import OGA
+from zeroshift.methods.stata import StatA
+from zeroshift.methods.t3a import T3A
+from zeroshift.methods.tca import TCA
+from zeroshift.methods.tda import TDA
+from zeroshift.methods.timo import TIMO
+from zeroshift.methods.timo_s import TIMOS
+from zeroshift.methods.tip_adapter import TipAdapter
+from zeroshift.methods.transclip import TransCLIP
 from zeroshift.methods.zero_shot import ZeroShot
+from zeroshift.methods.zlap import ZLaP
+from zeroshift.methods.zlap_inductive import ZLaPInductive
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["ENTRY_POINT_GROUP", "MethodInfo", "ParameterInfo", "create", "get", "list_methods", "load"]
@@ -29,6 +48,25 @@ BUILT_IN: tuple[type[Method], ...] = (
     TransductiveADAPT,
     ReleasedOnlineADAPT,
     ReleasedTransductiveADAPT,
+    TDA,
+    DMN,
+    DOTA,
+    BCA,
+    OGA,
+    T3A,
+    ECALP,
+    ZLaPInductive,
+    TCA,
+    TransCLIP,
+    HistoTransCLIP,
+    StatA,
+    ZLaP,
+    Frolic,
+    GDAPseudo,
+    TipAdapter,
+    GDACLIP,
+    TIMO,
+    TIMOS,
 )
 
 
@@ -48,6 +86,8 @@ class MethodInfo:
     protocol: str
     """`"online"`, `"transductive"` or `"few-shot"`."""
     needs: tuple[str, ...]
+    takes: tuple[str, ...]
+    """What it can be given and does without."""
     summary: str
     parameters: tuple[ParameterInfo, ...]
     scored: str
@@ -67,6 +107,7 @@ class MethodInfo:
             cls=method,
             protocol=method.protocol,
             needs=method.needs,
+            takes=(*method.takes, *_optional_arrays(method)),
             summary=summary,
             parameters=tuple(_parameters(method)),
             scored=method.scored,
@@ -87,6 +128,11 @@ def _parameters(method: type[Method]) -> list[ParameterInfo]:
         required = parameter.default is inspect.Parameter.empty
         described.append(ParameterInfo(name, allowed, None if required else parameter.default, required))
     return described
+
+
+def _optional_arrays(method: type[Method]) -> tuple[str, ...]:
+    given = inspect.signature(method).parameters
+    return tuple(name for name in method.array_parameters if name in given and given[name].default is None)
 
 
 @cache
@@ -111,7 +157,7 @@ def _registry() -> Mapping[str, MethodInfo]:
 def list_methods(protocol: str | None = None) -> list[MethodInfo]:
     """Every registered method, or those of one protocol.
 
-    >>> [method.name for method in list_methods("transductive")]
+    >>> [method.name for method in list_methods("transductive")][:2]
     ['adapt_transductive', 'adapt_released_transductive']
     """
     methods = _registry().values()

@@ -10,6 +10,9 @@ from zeroshift.arrays import Array, Home, to_numpy
 
 __all__ = ["SparseMatrix"]
 
+WORK_NUMBERS = 1 << 26
+"""Numbers worked on at once on a GPU: 512 MB in float64."""
+
 
 class SparseMatrix:
     """A matrix given by the rows, columns and values of its entries; entries at the same place add up.
@@ -119,11 +122,25 @@ class SparseMatrix:
     def __matmul__(self, other: Array | SparseMatrix) -> Array:
         """Times a dense matrix, or a sparse one; the product is dense."""
         if self.home.on_gpu:
-            return self._matrix @ (other.dense() if isinstance(other, SparseMatrix) else other)
+            return self._summed(other.dense() if isinstance(other, SparseMatrix) else other)
         if isinstance(other, SparseMatrix):
             return self._at_home((self._matrix @ other._matrix).toarray())
         # SciPy's product is several times as fast as torch's on a CPU, and a tensor there is an array at no cost.
         return self._at_home(self._matrix @ to_numpy(other))
+
+    def _summed(self, dense: Array) -> Array:
+        """The product on a GPU. torch's own adds in whatever order the threads come, and not twice the same; a sum
+        over each row's entries, one after the other, always gives the same bits."""
+        xp = self.home.xp
+        rows, columns = self._matrix.indices()
+        values = self._matrix.values()[:, None]
+        lengths = xp.bincount(rows, minlength=self.shape[0])
+        answer = self.home.zeros((self.shape[0], dense.shape[1]), dense.dtype)
+        size = max(1, WORK_NUMBERS // max(1, values.shape[0]))
+        for start in range(0, dense.shape[1], size):
+            told = values * dense[:, start : start + size][columns]
+            answer[:, start : start + size] = xp.segment_reduce(told, "sum", lengths=lengths, axis=0)
+        return answer
 
     def _at_home(self, array: np.ndarray) -> Array:
         return array if self.home.library == "numpy" else self.home.xp.asarray(array)

@@ -1,0 +1,265 @@
+"""OGA: Gaussians with one covariance, fitted to a small memory of the surest samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from zeroshift.adapt.statistics import discriminant
+from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
+from zeroshift.method import Method
+from zeroshift.methods.parts.memory import LowEntropyMemory, Plan
+from zeroshift.methods.parts.pooled_residuals import PooledResiduals
+from zeroshift.methods.parts.rows import normalize_rows, unit_rows
+from zeroshift.methods.parts.shared_gaussians import SharedGaussians, fit, isotropic, precision_of
+from zeroshift.parameters import Choice, Constraint, Flag, Number
+from zeroshift.zero_shot import log_posterior, look, softmax
+
+__all__ = ["OGA"]
+
+BLOCK_ROWS = 256
+RENEWAL = 256
+"""Refreshes after which the scatter is made anew: what rounding left of entries long gone goes with it."""
+
+
+class OGA(Method):
+    """Keeps each class's surest samples, fits Gaussians with one covariance to them, and multiplies the zero-shot
+    posterior by their tempered likelihood. Only zero-shot entropies decide what is kept, so errors do not feed back.
+
+    Parameters
+    ----------
+    prototypes : (K, d) array or tensor
+        One unit-length text embedding a class.
+    logit_scale : float
+        Scale of the logits; 100 for CLIP.
+    capacity : int
+        Samples kept a class.
+    tau : float
+        Exponent of the likelihood.
+    covariance : {"auto", "ridge", "pinv"}
+        The precision matrix is d ((n - 1) M + tr(M) I)^-1 ("ridge") or the pseudo-inverse of M ("pinv"), M being the
+        covariance of the n samples kept about their class means. "auto": the ridge up to n = 4 d, then the other.
+    normalize_means : bool
+        Scale class means to unit length.
+    batch_size : int
+        Samples that enter the memory together, before any of them is predicted. The authors' runs take 32. A call with
+        fewer samples, or a rest of fewer, is a batch of its own.
+    released : bool
+        Divide a class's sum by `capacity`, not by how many samples it holds, as the released code does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from zeroshift.methods import OGA
+    >>> method = OGA(np.eye(2), logit_scale=5.0, capacity=4)
+    >>> _ = method.adapt(np.array([[0.8, 0.6], [0.96, 0.28]]))
+    >>> method.means
+    array([[0.88, 0.44],
+           [0.  , 1.  ]])
+
+    Notes
+    -----
+    Fuchs, Zanella and De Vleeschouwer, *Online Gaussian Test-Time Adaptation of Vision-Language Models*, 2025
+    (arXiv 2501.04352); released code cfuchs2023/OGA, commit b91d449. Scores are the probabilities themselves.
+
+    Departures from that code: means are true means (`released=True` brings its division back); the memory is in
+    float64, not in float16; entropies are plain, without 1e-9 added inside the logarithm; which directions are empty,
+    where the pseudo-inverse must know, is decided in float64; until something is learned, `predict` answers the
+    zero-shot posterior.
+    """
+
+    name = "oga"
+    protocol = "online"
+    state_size = "K M d + K d + d^2, M = capacity"
+    complexity = "O(K d) a sample; a batch that enters O(d^3 + K d^2) more"
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "logit_scale": Number(low=0, above=True),
+        "capacity": Number(low=1, integer=True),
+        "tau": Number(low=0),
+        "covariance": Choice(("auto", "ridge", "pinv")),
+        "normalize_means": Flag(),
+        "batch_size": Number(low=1, integer=True),
+        "released": Flag(),
+    }
+
+    logit_scale: float
+    capacity: int
+    tau: float
+    covariance: str
+    normalize_means: bool
+    batch_size: int
+    released: bool
+
+    def __init__(
+        self,
+        prototypes: Array,
+        *,
+        logit_scale: float = 100.0,
+        capacity: int = 8,
+        tau: float = 0.05,
+        covariance: str = "auto",
+        normalize_means: bool = False,
+        batch_size: int = 1,
+        released: bool = False,
+    ) -> None:
+        super().__init__(
+            prototypes,
+            logit_scale=logit_scale,
+            capacity=capacity,
+            tau=tau,
+            covariance=covariance,
+            normalize_means=normalize_means,
+            batch_size=batch_size,
+            released=released,
+        )
+
+    @property
+    def means(self) -> Array:
+        """Class means (K, d), float64; the prototype until a class holds two samples."""
+        return Home.of(self.prototypes).copy(self._gaussians.means)
+
+    @property
+    def precision(self) -> Array:
+        """Precision matrix of all classes (d, d), float64; d I until a class has three samples."""
+        if not self._estimable(self._memory.entropies):
+            home = Home.of(self.prototypes)
+            return self.dimension * home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device)
+        return precision_of(self._pooled(), self.covariance)
+
+    @property
+    def residual_covariance(self) -> Array:
+        """Unbiased covariance M (d, d) of what is kept about the class means; I / d until a class has three samples."""
+        if not self._estimable(self._memory.entropies):
+            home = Home.of(self.prototypes)
+            return home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device) / self.dimension
+        pooled = self._pooled()
+        return pooled.scatter / (pooled.size - 1)
+
+    def _pooled(self) -> PooledResiduals:
+        means, _, pooled, _ = self._gaussians
+        return pooled or PooledResiduals.of(self._residuals(means, self._memory.entropies))
+
+    @property
+    def bank_counts(self) -> Array:
+        """Samples kept a class (K,)."""
+        home = Home.of(self.prototypes)
+        return home.xp.asarray(self._memory.counts, device=home.device)
+
+    def _begin(self) -> None:
+        home = Home.of(self.prototypes)
+        self._wide_prototypes = home.bring(self.prototypes, home.xp.float64)
+        limit = math.log(self.n_classes)  # a sample that is a guess never enters
+        self._memory = LowEntropyMemory(home, self.n_classes, self.capacity, self.dimension, limit=limit)
+        self._gaussians = isotropic(self._wide_prototypes)
+
+    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+        for block, x in rows.blocks(max(1, BLOCK_ROWS // self.batch_size) * self.batch_size):
+            seen = look(x, self._wide_prototypes, self.logit_scale)
+            classes, entropies = to_numpy(seen.classes), -to_numpy(seen.confidences)
+            entering = self._memory.plan(classes, entropies).rows // self.batch_size * self.batch_size
+            # Everything up to the next batch that enters is predicted with the same Gaussians.
+            starts = np.unique(np.concatenate([[0], entering])).tolist()
+            changing = set(entering.tolist())
+            for start, stop in zip(starts, [*starts[1:], x.shape[0]], strict=True):
+                gaussians, plan = self._gaussians, None
+                if start in changing:
+                    batch = slice(start, min(start + self.batch_size, stop))
+                    plan = self._memory.plan(classes[batch], entropies[batch])
+                    gaussians = self._refreshed(plan, x[batch])
+                scores = self._posterior(x[start:stop], seen.log_y[start:stop], gaussians)
+                if plan is not None:
+                    self._memory.keep(plan, x[batch])
+                self._gaussians = gaussians
+                self.n_seen += stop - start
+                yield slice(block.start + start, block.start + stop), scores
+
+    def _posterior(self, features: Array, log_y: Array, gaussians: SharedGaussians) -> Array:
+        return softmax(log_y + self.tau * discriminant(features, *gaussians.head))
+
+    def _predict_scores(self, features: Array) -> Array:
+        log_y = log_posterior(features, self._wide_prototypes, self.logit_scale)
+        # Gaussians about the prototypes would sharpen the posterior; until there is a sample they have no business to.
+        return self._posterior(features, log_y, self._gaussians) if self.n_seen else namespace(features).exp(log_y)
+
+    def _probabilities(self, scores: Array) -> Array:
+        return normalize_rows(scores)
+
+    def _refreshed(self, plan: Plan, features: Array) -> SharedGaussians:
+        """The Gaussians once the planned samples are kept; the memory itself is left as it is."""
+        home, before = Home.of(features), self._gaussians
+        staying = plan.staying()
+        slots, entering = plan.slots[staying], features[home.index(plan.rows[staying])]
+        classes, place = np.unique(slots // self.capacity, return_inverse=True)
+        chosen = home.index(classes)
+        old = self._memory.features[chosen]
+        new = home.copy(old)
+        new[home.index(place), home.index(slots % self.capacity)] = entering
+        was, held = np.isfinite(self._memory.entropies[classes]), np.isfinite(plan.entropies[classes])
+        means = home.copy(before.means)
+        means[chosen] = self._class_means(new, held, before.means[chosen])
+        pooled, age = None, before.age + 1
+        if before.pooled is not None and age < RENEWAL:
+            out, into = _about(old, was, before.means[chosen]), _about(new, held, means[chosen])
+            pooled = before.pooled.exchanged(out, into)
+        if not self._estimable(plan.entropies):
+            return isotropic(means)
+        size = int(np.isfinite(plan.entropies).sum())
+        residuals = partial(self._residuals, means, plan.entropies, slots, entering)
+        return fit(means, residuals, size, self.covariance, pooled, age)
+
+    def _residuals(
+        self, means: Array, entropies: np.ndarray, slots: np.ndarray | None = None, entering: Array | None = None
+    ) -> Array:
+        """What is kept (n, d), less its class means; with `entering` in its slots."""
+        home = Home.of(means)
+        held = np.flatnonzero(np.isfinite(entropies))
+        entries = home.xp.reshape(self._memory.features, (-1, self.dimension))[home.index(held)]
+        if slots is not None:
+            entries[home.index(np.searchsorted(held, slots))] = entering
+        return entries - means[home.index(held // self.capacity)]
+
+    def _class_means(self, entries: Array, held: np.ndarray, present: Array) -> Array:
+        """Means (k, d) of the entries (k, M, d) held; classes with fewer than two keep their present one."""
+        home, xp = Home.of(entries), namespace(entries)
+        counts = held.sum(axis=1)
+        divisor = np.full(len(counts), float(self.capacity)) if self.released else np.maximum(counts, 1.0)
+        means = xp.sum(entries, axis=1) / home.bring(divisor, xp.float64)[:, None]  # empty slots hold zeros
+        means = unit_rows(means) if self.normalize_means else means
+        return xp.where(home.index(counts >= 2)[:, None], means, present)
+
+    def _estimable(self, entropies: np.ndarray) -> bool:
+        """Whether some class has the three samples the authors ask for."""
+        return bool((np.isfinite(entropies).sum(axis=1) > 2).any())
+
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        means, _, pooled, age = self._gaussians
+        # None is saved as zeros: a file holds the same arrays whatever was learned.
+        saved = pooled or PooledResiduals.none(Home.of(means), self.dimension)
+        arrays = {"means": means, "scatter": saved.scatter, "total": saved.total}
+        return {**arrays, **self._memory.arrays()}, {"pooled": saved.size, "age": age}
+
+    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        expected = {"means": (self.n_classes, self.dimension), "scatter": (self.dimension,) * 2}
+        for name, shape in {**expected, "total": (self.dimension,)}.items():
+            if tuple(arrays[name].shape) != shape:
+                raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {shape}")
+        self._memory.restore(arrays)
+        size, held = int(values["pooled"]), int(self._memory.counts.sum())
+        means, entropies = arrays["means"], self._memory.entropies
+        if size not in (0, held):
+            raise ValueError(f"pooled is {size}, but the memory holds {held} samples")
+        pooled = PooledResiduals(arrays["scatter"], arrays["total"], size) if size else None
+        if self._estimable(entropies):
+            residuals = partial(self._residuals, means, entropies)
+            self._gaussians = fit(means, residuals, held, self.covariance, pooled, int(values["age"]))
+        else:
+            self._gaussians = isotropic(means)
+
+
+def _about(entries: Array, held: np.ndarray, means: Array) -> Array:
+    """(n, d): the entries (k, M, d) held, less their class means (k, d)."""
+    return (entries - means[:, None, :])[Home.of(entries).index(held)]
