@@ -27,9 +27,9 @@ def scores(
     released: bool = False,
 ) -> Tensor:
     """Assignments (N, K) of features (N, d), all at once or in batches that know nothing of each other."""
+    given = {name: value for name, value in locals().items() if name not in ("features", "prototypes")}
     if batch_size is not None:
-        arrays = ("features", "prototypes", "batch_size")
-        given = {name: value for name, value in locals().items() if name not in arrays}
+        given["batch_size"] = None
         return torch.cat([scores(x, prototypes, **given) for x in features.split(batch_size)])
     text = torch.softmax(logit_scale * features @ prototypes.T, dim=1)
     z = text

@@ -68,11 +68,8 @@ def is_double(array: Array) -> bool:
 def to_numpy(array: Array) -> np.ndarray:
     """The values as a NumPy array on the host; bfloat16, which NumPy has no type for, comes as float32."""
     if array_api_compat.is_torch_array(array):
-        array = array.detach()
-        xp = namespace(array)
-        if array.dtype == xp.bfloat16:
-            array = xp.astype(array, xp.float32)
-        array = array_api_compat.to_device(array, "cpu")
+        array = array.detach().cpu()
+        return (array.float() if array.dtype == namespace(array).bfloat16 else array).numpy()
     return np.asarray(array)
 
 
@@ -85,8 +82,10 @@ class Home:
 
     @classmethod
     def of(cls, array: Array) -> Home:
-        if type(array) is np.ndarray:
+        if isinstance(array, np.ndarray):
             return _NUMPY_HOME
+        if array_api_compat.is_torch_array(array):
+            return cls(namespace(array), array.device)
         return cls(namespace(array), array_api_compat.device(array))
 
     @classmethod
@@ -114,17 +113,14 @@ class Home:
         """`array` in this library, on this device, in `dtype` (default: its own, at least float32); it may alias."""
         if type(array) is np.ndarray and self is _NUMPY_HOME:
             return array.astype(dtype or (np.float64 if is_double(array) else np.float32), copy=False)
-        if array_api_compat.is_torch_array(array):
-            array = array.detach()
-        source = Home.of(array)
-        if source.library != self.library:
-            array = to_numpy(array)
-            wanted = dtype or (self.xp.float64 if is_double(array) else self.xp.float32)
-            # A copy: torch must never be handed memory it could write to behind the caller's back.
-            return self.xp.asarray(np.array(array), dtype=wanted, device=self.device)
         wanted = dtype or (self.xp.float64 if is_double(array) else self.xp.float32)
-        array = self.xp.astype(array, wanted, copy=False)
-        return array if source.device == self.device else array_api_compat.to_device(array, self.device)
+        given = "torch" if array_api_compat.is_torch_array(array) else "numpy"
+        if given != self.library:
+            # A copy: torch must never be handed memory it could write to behind the caller's back.
+            return self.xp.asarray(np.array(to_numpy(array)), dtype=wanted, device=self.device)
+        if given == "torch":
+            return array.detach().to(self.device, wanted)
+        return self.xp.astype(array, wanted, copy=False)
 
     def computing(self) -> AbstractContextManager[Any]:
         """Where the mathematics runs: for torch, whatever the caller is in the middle of, no gradients are recorded, no

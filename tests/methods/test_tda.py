@@ -111,7 +111,7 @@ def test_predict_uses_the_caches_as_they_are():
     given = make_problem(samples=400)
     method = TDA(given.prototypes, logit_scale=20.0)
     for x in given.features:
-        held = method._positive.memory.entropies, method._negative.memory.entropies
+        held = method._positive.memory.entropies.copy(), method._negative.memory.entropies.copy()
         answer = method.adapt_scores(x)
         after = method._positive.memory.entropies, method._negative.memory.entropies
         if all(np.array_equal(a, b) for a, b in zip(held, after, strict=True)):

@@ -10,6 +10,7 @@ import numpy as np
 from zeroshift.arrays import Array, Home, Rows, to_numpy
 from zeroshift.low_entropy import average_views
 from zeroshift.methods.parts.kernel_bank import KernelBank
+from zeroshift.methods.parts.single import look_at_one
 from zeroshift.methods.parts.views import ViewMethod
 from zeroshift.parameters import Constraint, Number
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class, softmax
@@ -120,11 +121,22 @@ class DMN(ViewMethod):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for block, features in rows.blocks(self._predict_rows):
+            if features.shape[0] == 1:
+                yield block, self._adapt_one(features)
+                continue
             log_y = log_softmax(logits(features, self._text, self.logit_scale))
             classes, entropies = to_numpy(pseudo_class(log_y)), -to_numpy(confidence(log_y))
             answer = self._learn(features, Home.of(log_y).xp.exp(log_y), classes, entropies)
             self.n_seen += features.shape[0]
             yield block, answer
+
+    def _adapt_one(self, features: Array) -> Array:
+        """One sample enters before it is predicted, so there is nothing to plan: learn, then predict."""
+        one = look_at_one(features, self._text, self.logit_scale)
+        keys = Home.of(self.prototypes).bring(features, self.prototypes.dtype)
+        self._bank.offer(one.k, one.entropy, keys[0])
+        self.n_seen += 1
+        return self._fused(softmax(one.logits), self._bank.read(keys))
 
     def _adapt_view(self, views: Array) -> Array:
         surest = average_views(views[None, ...], self._text, self.logit_scale, ratio=self.view_ratio)
@@ -147,7 +159,8 @@ class DMN(ViewMethod):
     def _fused(self, text: Array, cosines: Array) -> Array:
         home = Home.of(text)
         memory = softmax(self.logit_scale * home.bring(cosines, text.dtype))
-        return (self.text_weight * text + self.memory_weight * memory) / (self.text_weight + self.memory_weight)
+        total = self.text_weight + self.memory_weight
+        return (self.text_weight / total) * text + (self.memory_weight / total) * memory
 
     def _probabilities(self, scores: Array) -> Array:
         return scores  # a mean of two posteriors

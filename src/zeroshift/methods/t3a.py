@@ -11,6 +11,7 @@ from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.method import Method
 from zeroshift.methods.parts.dropped_supports import DroppedSupports
 from zeroshift.methods.parts.rows import unit_rows
+from zeroshift.methods.parts.single import inner_products, look_at_one
 from zeroshift.methods.parts.supports import AllSupports, Changes, Offered, SurestSupports
 from zeroshift.parameters import Constraint, Flag, Number, Optional
 from zeroshift.zero_shot import look, softmax
@@ -100,7 +101,7 @@ class T3A(Method):
         first = self._offered(self._text, self.logit_scale**2)
         changes = self._supports.changes(first, self.n_classes)
         self._vectors = home.zeros((self.n_classes, self.dimension))
-        self._vectors[home.index(changes.classes)] = self._unit(changes)
+        self._vectors[home.index(changes.classes)] = self._unit(changes.sums)
         changes.keep()
         if self.filter_size is None and self.released:
             self._supports = DroppedSupports(first, self.n_classes)
@@ -114,18 +115,21 @@ class T3A(Method):
         seen = look(features, self._text, scale)
         return Offered(unit_rows(features), to_numpy(seen.classes), -to_numpy(seen.confidences))
 
-    def _unit(self, changes: Changes) -> Array:
+    def _unit(self, sums: Array) -> Array:
         home = Home.of(self.prototypes)
-        return unit_rows(home.bring(changes.sums, home.xp.float64))
+        return unit_rows(home.bring(sums, home.xp.float64))
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         home = Home.of(self.prototypes)
         # Whole batches in every block, so that blocks do not show in the answer.
         for block, features in rows.blocks(max(1, BLOCK_ROWS // self.batch_size) * self.batch_size):
+            if features.shape[0] == 1 and isinstance(self._supports, SurestSupports):
+                yield block, self._adapt_one(features, self._supports)
+                continue
             changes = self._supports.changes(self._offered(features, self.logit_scale), self.batch_size)
             scores = self._predict_scores(features)
             if len(changes.classes):
-                vectors = self._unit(changes)
+                vectors = self._unit(changes.sums)
                 scores = _over_time(scores, features @ vectors.T, changes)
                 final = {k: change for change, k in enumerate(changes.classes.tolist())}
                 places, chosen = (home.index(np.array(list(part))) for part in (final, final.values()))
@@ -134,8 +138,17 @@ class T3A(Method):
             self.n_seen += features.shape[0]
             yield block, scores
 
+    def _adapt_one(self, features: Array, supports: SurestSupports) -> Array:
+        """One sample joins before it is predicted, so there is no story to tell: learn, then predict."""
+        one = look_at_one(features, self._text, self.logit_scale)
+        total = supports.offer(one.k, one.entropy, features)
+        if total is not None:
+            self._vectors[one.k] = self._unit(total)[0]
+        self.n_seen += 1
+        return self._predict_scores(features)
+
     def _predict_scores(self, features: Array) -> Array:
-        return features @ self._vectors.T
+        return inner_products(features, self._vectors)
 
     def _probabilities(self, scores: Array) -> Array:
         return softmax(self.logit_scale * scores)

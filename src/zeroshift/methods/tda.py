@@ -11,6 +11,7 @@ import numpy as np
 from zeroshift.arrays import Array, Home, Rows, to_numpy
 from zeroshift.low_entropy import average_views
 from zeroshift.methods.parts.cache import VotingCache
+from zeroshift.methods.parts.single import look_at_one
 from zeroshift.methods.parts.views import ViewMethod
 from zeroshift.parameters import Constraint, Flag, Number, Pair
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class
@@ -192,12 +193,25 @@ class TDA(ViewMethod):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for block, features in rows.blocks(BLOCK_ROWS):
+            if features.shape[0] == 1:
+                yield block, self._adapt_one(features)
+                continue
             scores = logits(features, self._text, self.logit_scale)
             log_y = log_softmax(scores)
             probabilities = Home.of(scores).xp.exp(log_y)
             answer = self._learn(Seen(features, scores, probabilities, -to_numpy(confidence(log_y))))
             self.n_seen += features.shape[0]
             yield block, answer
+
+    def _adapt_one(self, features: Array) -> Array:
+        """One sample enters before it is predicted, so there is nothing to plan: learn, then predict."""
+        one = look_at_one(features, self._text, self.logit_scale)
+        keys = Home.of(self.prototypes).bring(features, self.prototypes.dtype)
+        self._positive.offer(one.k, one.entropy, keys[0])
+        if self._unsure(one.entropy):
+            self._negative.offer(one.k, one.entropy, keys[0], self._mask(one.probabilities))
+        self.n_seen += 1
+        return self._voted(one.logits, keys)
 
     def _adapt_view(self, views: Array) -> Array:
         one = average_views(views[None, ...], self._text, self.logit_scale, ratio=self.view_ratio)
@@ -207,13 +221,9 @@ class TDA(ViewMethod):
         home = Home.of(self.prototypes)
         keys = home.bring(seen.features, self.prototypes.dtype)
         classes = to_numpy(pseudo_class(seen.logits))
-        low, high = self.entropy_window
-        largest = math.log2(self.n_classes) if self.released else math.log(self.n_classes)
-        unsure = (low * largest < seen.entropies) & (seen.entropies < high * largest)
-        low, high = self.probability_window
-        masks = home.xp.astype((low < seen.probabilities) & (seen.probabilities < high), keys.dtype)
-
+        masks = self._mask(seen.probabilities)
         positive = self._positive.memory.plan(classes, seen.entropies)
+        unsure = self._unsure(seen.entropies)
         negative = self._negative.memory.plan(classes, np.where(unsure, seen.entropies, np.inf))
         answer = (
             seen.logits
@@ -224,9 +234,21 @@ class TDA(ViewMethod):
         self._negative.keep(negative, keys, masks)
         return answer
 
+    def _unsure(self, entropies: Any) -> Any:
+        low, high = self.entropy_window
+        largest = math.log2(self.n_classes) if self.released else math.log(self.n_classes)
+        return (low * largest < entropies) & (entropies < high * largest)
+
+    def _mask(self, probabilities: Array) -> Array:
+        low, high = self.probability_window
+        home = Home.of(self.prototypes)
+        return home.bring((low < probabilities) & (probabilities < high), self.prototypes.dtype)
+
     def _predict_scores(self, features: Array) -> Array:
         keys = Home.of(self.prototypes).bring(features, self.prototypes.dtype)
-        scores = logits(features, self._text, self.logit_scale)
+        return self._voted(logits(features, self._text, self.logit_scale), keys)
+
+    def _voted(self, scores: Array, keys: Array) -> Array:
         scores = scores + self.positive_alpha * self._positive.votes(keys)
         return scores - self.negative_alpha * self._negative.votes(keys)
 

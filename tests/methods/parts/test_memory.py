@@ -53,6 +53,13 @@ def written_with_lists(classes, entropies, capacity, limit=np.inf):
     return story
 
 
+def feed_one_by_one(memory, classes, entropies):
+    for row, (k, entropy) in enumerate(zip(classes.tolist(), entropies.tolist(), strict=True)):
+        entry = memory.entry(k, entropy)
+        if entry is not None:
+            memory.enter(entry, numbered(1, row)[0])
+
+
 def as_held(memory):
     """The memory in the same shape."""
     return [
@@ -66,8 +73,8 @@ def as_held(memory):
 
 
 @settings(deadline=None, max_examples=60)
-@given(streams(), st.integers(0, 4), st.sampled_from([np.inf, 0.625]))
-def test_it_keeps_what_the_rule_keeps(stream, capacity, limit):
+@given(streams(), st.integers(0, 4), st.sampled_from([np.inf, 0.625]), st.sampled_from([feed, feed_one_by_one]))
+def test_it_keeps_what_the_rule_keeps(stream, capacity, limit, feed):
     memory = memory_of(capacity, limit=limit)
     feed(memory, *stream)
     assert as_held(memory) == written_with_lists(*stream, capacity, limit)[-1]

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home
+from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.methods.parts.kernel import exponential_kernel
 from zeroshift.methods.parts.memory import LowEntropyMemory, Plan
+from zeroshift.methods.parts.single import inner_products
 
 __all__ = ["VotingCache"]
 
@@ -17,6 +18,9 @@ __all__ = ["VotingCache"]
 class VotingCache:
     """At most `capacity` entries a class. An entry votes for the class it was stored under or, where `masked`, for
     every class of the mask that is stored with it.
+
+    Entries lie in the order they came, so that votes cost what is held and not what there is room for. Row 0 is no
+    entry: empty slots point there.
 
     >>> cache = VotingCache(Home.of(np.eye(2)), classes=2, capacity=1, width=2, beta=5.0)
     >>> x = np.array([[0.8, 0.6], [0.6, 0.8]])
@@ -38,55 +42,103 @@ class VotingCache:
         dtype: Any = None,
     ) -> None:
         self._home, self._beta = home, beta
-        self.memory = LowEntropyMemory(home, classes, capacity, width, dtype=dtype)
-        self.masks = home.zeros((classes * capacity, classes), dtype) if masked else None
+        self.memory = LowEntropyMemory(home, classes, capacity, 0)  # who is held; the features are here
+        self.entries = home.zeros((1 + classes * capacity, width), dtype)
+        self.masks = home.zeros((1 + classes * capacity, classes), dtype) if masked else None
+        self._ones = home.zeros((capacity,), dtype) + 1.0
+        self._set_rows(np.zeros(classes * capacity, dtype=np.int64))
+
+    def _set_rows(self, rows: np.ndarray) -> None:
+        """The row of each slot, on the host and at home, and how many rows are in use."""
+        self._rows, self._rows_at_home = rows, self._home.index(rows)
+        self._used = 1 + int(rows.max(initial=0))
 
     def votes(self, features: Array) -> Array:
         """Votes (n, K) of the entries held."""
-        return self._old_votes(features, np.isfinite(self.memory.entropies).reshape(1, -1))
+        weights = self._weights(features, self.entries[: self._used])
+        weights[:, 0] = 0.0
+        return self._votes(weights)
+
+    def offer(self, k: int, entropy: float, feature: Array, mask: Array | None = None) -> None:
+        """Store one sample (d,), with its mask (K,), if it is sure enough to enter."""
+        entry = self.memory.entry(k, entropy)
+        if entry is None:
+            return
+        slot = k * self.memory.capacity + entry.slot
+        rows = self._rows_with([slot])
+        row = int(rows[slot])
+        self.entries[row] = feature
+        if self.masks is not None:
+            self.masks[row] = mask
+        self.memory.entropies[k, entry.slot] = entry.entropy
+        self._set_rows(rows)
 
     def votes_during(self, plan: Plan, features: Array, masks: Array | None = None) -> Array:
         """Votes (n, K) of the entries held at each sample's turn; `masks` (n, K) belong to the planned samples."""
-        old = self._old_votes(features, plan.old_alive())
+        leaves = np.zeros(self._used, dtype=np.int64)
+        leaves[self._rows] = plan.old_leaves
+        alive = self._home.index(leaves > np.arange(plan.n_rows)[:, None])
+        old = self._votes(self._weights(features, self.entries[: self._used]) * alive)
         if not len(plan.rows):
             return old
         rows = self._home.index(plan.rows)
-        weights = self._weights(features, features[rows], plan.new_alive())
+        weights = self._weights(features, features[rows]) * self._home.index(plan.new_alive())
         if masks is not None:
             return old + weights @ masks[rows]
         own = np.zeros((len(plan.rows), old.shape[1]))
         own[np.arange(len(own)), plan.slots // self.memory.capacity] = 1.0
         return old + weights @ self._home.bring(own, weights.dtype)
 
-    def _old_votes(self, features: Array, alive: np.ndarray) -> Array:
-        memory = self.memory.features
-        classes, capacity, width = memory.shape
-        weights = self._weights(features, memory.reshape(classes * capacity, width), alive)
-        if self.masks is not None:
-            return weights @ self.masks
-        # A product with ones: a sum over so short an axis takes several times as long.
-        ones = self._home.zeros((capacity,), weights.dtype) + 1.0
-        return weights.reshape(features.shape[0], classes, capacity) @ ones
+    def _weights(self, features: Array, entries: Array) -> Array:
+        return exponential_kernel(inner_products(features, entries), self._beta)
 
-    def _weights(self, features: Array, entries: Array, alive: np.ndarray) -> Array:
-        return exponential_kernel(features @ entries.T, self._beta) * self._home.index(alive)
+    def _votes(self, weights: Array) -> Array:
+        """What weights (n, rows in use) of the entries come to, (n, K)."""
+        if self.masks is not None:
+            return weights @ self.masks[: self._used]
+        by_slot = self._home.xp.take(weights, self._rows_at_home, axis=1)
+        # A product with ones: a sum over so short an axis takes several times as long.
+        return by_slot.reshape(weights.shape[0], *self.memory.entropies.shape) @ self._ones
+
+    def _rows_with(self, slots: list[int]) -> np.ndarray:
+        """The rows of slots once these are in use: the next free ones for those that were not."""
+        rows, free = self._rows.copy(), self._used
+        for slot in slots:
+            if not rows[slot]:
+                rows[slot], free = free, free + 1
+        return rows
 
     def keep(self, plan: Plan, features: Array, masks: Array | None = None) -> None:
         """Store those of the planned samples that stay."""
         staying = plan.staying()
-        if self.masks is not None and masks is not None and len(staying):
-            self.masks[self._home.index(plan.slots[staying])] = masks[self._home.index(plan.rows[staying])]
-        self.memory.keep(plan, features)
+        if len(staying):
+            slots = plan.slots[staying]
+            rows = self._rows_with(slots.tolist())
+            to, source = self._home.index(rows[slots]), self._home.index(plan.rows[staying])
+            self.entries[to] = features[source]
+            if self.masks is not None and masks is not None:
+                self.masks[to] = masks[source]
+            self._set_rows(rows)
+        self.memory.entropies = plan.entropies
 
     def arrays(self) -> dict[str, Array]:
         """What to save."""
         masks = {} if self.masks is None else {"masks": self.masks}
-        return {**self.memory.arrays(), **masks}
+        entropies = self.memory.arrays()["entropies"]
+        return {"entries": self.entries, "entropies": entropies, "rows": self._rows_at_home, **masks}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up what `arrays` gave."""
-        if self.masks is not None:
-            if tuple(arrays["masks"].shape) != tuple(self.masks.shape):
-                raise ValueError(f"masks of shape {tuple(arrays['masks'].shape)}, not {tuple(self.masks.shape)}")
-            self.masks = arrays["masks"]
-        self.memory.restore(arrays)
+        for name in ("entries",) if self.masks is None else ("entries", "masks"):
+            saved, own = tuple(arrays[name].shape), tuple(getattr(self, name).shape)
+            if saved != own:
+                raise ValueError(f"{name} of shape {saved}, not {own}, were saved")
+        rows = to_numpy(arrays["rows"]).astype(np.int64)
+        held = np.sort(rows[rows != 0])
+        if rows.shape != self._rows.shape or not np.array_equal(held, 1 + np.arange(len(held))):
+            raise ValueError("the rows of the entries are not numbered 1, 2, ...")
+        self.memory.restore({"features": self.memory.features, "entropies": arrays["entropies"]})
+        if not np.array_equal(np.isfinite(self.memory.entropies).reshape(-1), rows != 0):
+            raise ValueError("there are entries without an entropy, or entropies without an entry")
+        self.entries, self.masks = arrays["entries"], arrays.get("masks")
+        self._set_rows(rows)

@@ -49,17 +49,29 @@ class KernelBank:
         self.entries[0] = prototypes
         self.grams = home.zeros((classes, 1 + capacity, 1 + capacity), prototypes.dtype)
         self.grams[:, 0, 0] = home.xp.sum(prototypes * prototypes, axis=1)
+        self._used = 1
 
     def read(self, features: Array) -> Array:
         """Cosines (n, K) of features with the class vectors they read."""
-        used = self._used(self.memory.entropies)
-        cosines = self._entry_cosines(features, used)
+        cosines = self._entry_cosines(features, self._used)
         weights = exponential_kernel(cosines, self._beta)
-        return self._class_cosines(cosines, weights, self._squares(weights, used))
+        return self._class_cosines(cosines, weights, self._squares(weights, self._used))
+
+    def offer(self, k: int, entropy: float, feature: Array) -> None:
+        """Store one sample (d,) if it is sure enough to enter."""
+        entry = self.memory.entry(k, entropy)
+        if entry is None:
+            return
+        slot = 1 + entry.slot
+        used = max(self._used, 1 + slot)
+        self.entries[slot, k] = feature
+        self.grams[k, slot, :used] = self.grams[k, :used, slot] = self.entries[:used, k] @ feature
+        self.memory.entropies[k, entry.slot] = entry.entropy
+        self._used = used
 
     def follow(self, plan: Plan, features: Array) -> Reading:
         """The same while the bank changes as planned; nothing is stored yet."""
-        used = self._used(plan.entropies)
+        used = _used(plan.entropies)
         cosines = self._entry_cosines(features, used)
         places = [(slot // self.memory.capacity, 1 + slot % self.memory.capacity) for slot in plan.slots.tolist()]
         entering = list(zip(plan.rows.tolist(), places, strict=True))
@@ -88,26 +100,23 @@ class KernelBank:
         for k, gram in reading.grams.items():
             self.grams[k, : gram.shape[0], : gram.shape[0]] = gram
         self.memory.entropies = plan.entropies
-
-    def _used(self, entropies: np.ndarray) -> int:
-        """Slots any class uses; they are filled in order."""
-        return 1 + int(np.isfinite(entropies).any(axis=0).sum())
+        self._used = _used(plan.entropies)
 
     def _entry_cosines(self, features: Array, used: int) -> Array:
         """(used, K, n)."""
         _, classes, width = self.entries.shape
         held = self.entries[:used].reshape(used * classes, width)
-        return (held @ features.T).reshape(used, classes, features.shape[0])
+        n = features.shape[0]
+        # For one sample with a vector: on a GPU several times as fast.
+        return (held @ features.T if n > 1 else held @ features[0]).reshape(used, classes, n)
 
     def _squares(self, weights: Array, used: int) -> Array:
         """Squared lengths (K, n) of the weighted sums."""
         by_class = self._home.xp.permute_dims(weights, (1, 0, 2))
-        return self._home.xp.sum(by_class * (self.grams[:, :used, :used] @ by_class), axis=1)
+        return (by_class * (self.grams[:, :used, :used] @ by_class)).sum(axis=1)
 
     def _class_cosines(self, cosines: Array, weights: Array, squares: Array) -> Array:
-        xp = self._home.xp
-        lengths = xp.sqrt(xp.where(squares > TINY, squares, TINY))
-        return (xp.sum(weights * cosines, axis=0) / lengths).T
+        return ((weights * cosines).sum(axis=0) / squares.clip(TINY) ** 0.5).T
 
     def arrays(self) -> dict[str, Array]:
         """What to save."""
@@ -122,3 +131,9 @@ class KernelBank:
                 raise ValueError(f"{name} of shape {saved}, not {own}, were saved")
         self.memory.restore({"features": self.memory.features, "entropies": to_numpy(arrays["entropies"])})
         self.entries, self.grams = arrays["entries"], arrays["grams"]
+        self._used = _used(self.memory.entropies)
+
+
+def _used(entropies: np.ndarray) -> int:
+    """Slots in use by any class, the prototypes' included; they are filled in order."""
+    return 1 + int(np.isfinite(entropies).any(axis=0).sum())

@@ -15,7 +15,15 @@ import numpy as np
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.zero_shot import graded
 
-__all__ = ["LowEntropyMemory", "Plan"]
+__all__ = ["Entry", "LowEntropyMemory", "Plan"]
+
+
+class Entry(NamedTuple):
+    """Where one sample enters a memory."""
+
+    k: int
+    slot: int
+    entropy: float
 
 
 class Plan(NamedTuple):
@@ -83,7 +91,7 @@ class LowEntropyMemory:
     def plan(self, classes: np.ndarray, entropies: np.ndarray) -> Plan:
         """What happens when samples of these pseudo-classes and entropies (n,) come in order; nothing is stored yet."""
         n = len(classes)
-        values = np.maximum(graded(np.asarray(entropies, dtype=np.float64)), 0.0)  # rounding may leave a certain one -0
+        values = _compared(entropies)
         held = self.entropies.copy()
         old_leaves = np.where(np.isfinite(held).reshape(-1), n, 0)
         entered: dict[int, int] = {}
@@ -93,9 +101,7 @@ class LowEntropyMemory:
         offered = zip(classes.tolist(), values.tolist(), strict=True) if self.capacity else ()
         for row, (k, value) in enumerate(offered):
             own = held[k]
-            slot = int(own.argmax())
-            if own[slot] < np.inf:
-                slot = len(own) - 1 - int(own[::-1].argmax())
+            slot = _least_sure(own)
             if not (value < own[slot] and value < self._limit):
                 continue
             place = k * self.capacity + slot
@@ -120,6 +126,19 @@ class LowEntropyMemory:
             flat[self._home.index(plan.slots[staying])] = features[self._home.index(plan.rows[staying])]
         self.entropies = plan.entropies
 
+    def entry(self, k: int, entropy: float) -> Entry | None:
+        """What `plan` says of one sample, at a fraction of its price: where it enters, if it does."""
+        if not self.capacity:
+            return None
+        value, own = float(_compared(entropy)), self.entropies[k]
+        slot = _least_sure(own)
+        return Entry(k, slot, value) if value < own[slot] and value < self._limit else None
+
+    def enter(self, entry: Entry, feature: Array) -> None:
+        """Store one sample (width,)."""
+        self.features[entry.k, entry.slot] = feature
+        self.entropies[entry.k, entry.slot] = entry.entropy
+
     def arrays(self) -> dict[str, Array]:
         """What to save; an empty slot's entropy as -1, since files hold finite numbers only."""
         entropies = np.where(np.isfinite(self.entropies), self.entropies, -1.0)
@@ -134,3 +153,13 @@ class LowEntropyMemory:
             )
         self.features = arrays["features"]
         self.entropies = np.where(entropies < 0, np.inf, entropies)
+
+
+def _compared(entropies: np.ndarray | float) -> np.ndarray:
+    return np.maximum(graded(np.asarray(entropies, dtype=np.float64)), 0.0)  # rounding may leave a certain one -0
+
+
+def _least_sure(own: np.ndarray) -> int:
+    """The slot of a class's entropies (M,) that goes next: the first empty one, else the last of the highest."""
+    slot = int(own.argmax())
+    return slot if own[slot] == np.inf else len(own) - 1 - int(own[::-1].argmax())

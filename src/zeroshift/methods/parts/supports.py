@@ -12,6 +12,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home
 from zeroshift.methods.parts.memory import LowEntropyMemory
+from zeroshift.methods.parts.rows import unit_rows
 
 __all__ = ["AllSupports", "Changes", "Offered", "SurestSupports"]
 
@@ -67,6 +68,14 @@ class SurestSupports:
         held = self._as_numbers(old)[:, None, :] @ memory.features[self._home.index(classes)]
         sums = held[:, 0, :] + self._as_numbers(new) @ features[self._home.index(plan.rows)]
         return Changes(starts, classes, sums, lambda: memory.keep(plan, features))
+
+    def offer(self, k: int, entropy: float, features: Array) -> Array | None:
+        """Store one sample (1, d) if it is sure enough: the new sum (1, d) of its class, None where it stays out."""
+        entry = self._memory.entry(k, entropy)
+        if entry is None:
+            return None
+        self._memory.enter(entry, unit_rows(features)[0])
+        return self._home.xp.sum(self._memory.features[k], axis=0, keepdims=True)
 
     def _as_numbers(self, mask: np.ndarray) -> Array:
         return self._home.bring(mask.astype(np.float64), self._memory.features.dtype)
