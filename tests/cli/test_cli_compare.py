@@ -9,7 +9,6 @@ from evaluate import standins
 from zeroshift import FeatureSet, methods
 from zeroshift.evaluate import crew as crew_module
 
-
 CHOSEN = "zero_shot,adapt_online,adapt_transductive,adapt_online+support"
 
 

@@ -1,6 +1,6 @@
 """Writes the saved states that future versions must still read: one per method, with the answers to expect.
 
-`python tests/states/make_states.py` writes those of methods that have none yet; a state once released is never rewritten.
+`python tests/states/make_states.py` writes those of methods that have none; a state once released is never rewritten.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sparse matrices times dense ones: SciPy on the CPU, for tensors too, and torch on a GPU."""
+"""Sparse matrices times dense ones: SciPy on the CPU, for tensors too, and our own entries on a GPU."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 
 from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.methods.parts.entries import Entries
 
 __all__ = ["SparseMatrix"]
-
-WORK_NUMBERS = 1 << 26
-"""Numbers worked on at once on a GPU: 512 MB in float64."""
 
 
 class SparseMatrix:
@@ -32,9 +30,7 @@ class SparseMatrix:
         self.home = Home.of(values)
         self._matrix: Any
         if self.home.on_gpu:
-            xp, device = self.home.xp, self.home.device
-            places = xp.stack([xp.asarray(rows, device=device), xp.asarray(columns, device=device)])
-            self._matrix = xp.sparse_coo_tensor(places, values, shape, check_invariants=False).coalesce()
+            self._matrix = Entries.of(rows, columns, values, shape)
         else:
             from scipy.sparse import csr_array
 
@@ -70,8 +66,7 @@ class SparseMatrix:
 
     @property
     def T(self) -> SparseMatrix:  # noqa: N802 (as arrays call it)
-        turned = self._matrix.t().coalesce() if self.home.on_gpu else self._matrix.T.tocsr()
-        return self._around(self.home, turned)
+        return self._around(self.home, self._matrix.T if self.home.on_gpu else self._matrix.T.tocsr())
 
     def plus_transpose(self) -> SparseMatrix:
         """The matrix plus its transpose: links in one direction become links in both.
@@ -82,7 +77,7 @@ class SparseMatrix:
                [1., 4.]])
         """
         if self.home.on_gpu:
-            return self._around(self.home, (self._matrix + self._matrix.t()).coalesce())
+            return self._around(self.home, self._matrix.plus_transpose())
         return self._around(self.home, (self._matrix + self._matrix.T).tocsr())
 
     def row_sums(self) -> Array:
@@ -99,11 +94,7 @@ class SparseMatrix:
                [ 0.,  0.]])
         """
         if self.home.on_gpu:
-            places = self._matrix.indices()
-            values = self._matrix.values() * left[places[0]] * right[places[1]]
-            options = {"is_coalesced": True, "check_invariants": False}
-            scaled = self.home.xp.sparse_coo_tensor(places, values, self.shape, **options)
-            return self._around(self.home, scaled)
+            return self._around(self.home, self._matrix.scaled(left, right))
         from scipy.sparse import csr_array
 
         matrix = self._matrix
@@ -113,34 +104,20 @@ class SparseMatrix:
 
     @property
     def _dtype(self) -> Any:
-        return self._matrix.dtype if self.home.on_gpu else getattr(self.home.xp, self._matrix.dtype.name)
+        return self._matrix.values.dtype if self.home.on_gpu else getattr(self.home.xp, self._matrix.dtype.name)
 
     def dense(self) -> Array:
         """All entries, as an array."""
-        return self._matrix.to_dense() if self.home.on_gpu else self._at_home(self._matrix.toarray())
+        return self._matrix.dense() if self.home.on_gpu else self._at_home(self._matrix.toarray())
 
     def __matmul__(self, other: Array | SparseMatrix) -> Array:
         """Times a dense matrix, or a sparse one; the product is dense."""
         if self.home.on_gpu:
-            return self._summed(other.dense() if isinstance(other, SparseMatrix) else other)
+            return self._matrix.times(other.dense() if isinstance(other, SparseMatrix) else other)
         if isinstance(other, SparseMatrix):
             return self._at_home((self._matrix @ other._matrix).toarray())
         # SciPy's product is several times as fast as torch's on a CPU, and a tensor there is an array at no cost.
         return self._at_home(self._matrix @ to_numpy(other))
-
-    def _summed(self, dense: Array) -> Array:
-        """The product on a GPU. torch's own adds in whatever order the threads come, and not twice the same; a sum
-        over each row's entries, one after the other, always gives the same bits."""
-        xp = self.home.xp
-        rows, columns = self._matrix.indices()
-        values = self._matrix.values()[:, None]
-        lengths = xp.bincount(rows, minlength=self.shape[0])
-        answer = self.home.zeros((self.shape[0], dense.shape[1]), dense.dtype)
-        size = max(1, WORK_NUMBERS // max(1, values.shape[0]))
-        for start in range(0, dense.shape[1], size):
-            told = values * dense[:, start : start + size][columns]
-            answer[:, start : start + size] = xp.segment_reduce(told, "sum", lengths=lengths, axis=0)
-        return answer
 
     def _at_home(self, array: np.ndarray) -> Array:
         return array if self.home.library == "numpy" else self.home.xp.asarray(array)
