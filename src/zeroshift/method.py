@@ -58,6 +58,8 @@ class Method(ABC):
     """What a sample, or a set, costs, in the same letters."""
     reconstructed: ClassVar[str | None] = None
     """Why the method is a reconstruction; None where it was written from its authors' code or equations."""
+    from_features: ClassVar[str | None] = None
+    """What is missing where the method is given features alone; None where it is whole."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """The authors' own parameters for single data sets. Never picked silently: see `preset`."""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from zeroshift.evaluate.contest import Outcome, Plan
 from zeroshift.evaluate.contestant import Contestant
+from zeroshift.evaluate.trial import Trial
 
 __all__ = ["Spread", "Standing", "Standings", "gather"]
 
@@ -77,9 +78,10 @@ class Standings:
 
 def gather(plan: Plan, outcomes: Sequence[Outcome]) -> Standings:
     """Sum up what `contest` yielded, in the order of the plan whatever order the runs ended in."""
-    found = {(outcome.trial.features, outcome.trial.key): outcome for outcome in outcomes}
-    keys = [(trial.features, trial.key) for trial in plan.trials]
-    kept = [found[key] for key in keys if key in found]
+    # By label: two contestants may come down to the same run, and each has its own row.
+    found = {_place(outcome.trial): outcome for outcome in outcomes}
+    places = map(_place, plan.trials)
+    kept = [found[place] for place in places if place in found]
     by_set: dict[str, list[Standing]] = {}
     for entry in plan.entries:
         by_set[entry.name] = []
@@ -99,6 +101,10 @@ def gather(plan: Plan, outcomes: Sequence[Outcome]) -> Standings:
         failed=[outcome for outcome in kept if outcome.error is not None],
         records=[outcome.record for outcome in kept if outcome.record is not None],
     )
+
+
+def _place(trial: Trial) -> tuple[str, str, int | None]:
+    return trial.features, trial.contestant.label, trial.seed
 
 
 def _records(outcomes: Sequence[Outcome], entry: str, contestant: Contestant) -> list[Record]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zeroshift._version import __version__
+from zeroshift.evaluate.code import code_digest
 from zeroshift.evaluate.trial import Trial
 from zeroshift.files import FileFormatError, atomic_path
 
@@ -61,7 +62,8 @@ class Ledger:
 
     def write(self, trial: Trial, found: Mapping[str, Any]) -> dict[str, Any]:
         """Keep what a run found; returns the whole record."""
-        record = {"kind": KIND, "schema": SCHEMA, "key": trial.key, "zeroshift": __version__, **_what(trial), **found}
+        made_by = {"zeroshift": __version__, "code": code_digest()}
+        record = {"kind": KIND, "schema": SCHEMA, "key": trial.key, **made_by, **_what(trial), **found}
         self.folder.mkdir(parents=True, exist_ok=True)
         with atomic_path(self.path(trial)) as temporary:
             text = json.dumps(record, indent=1, allow_nan=False, default=repr)

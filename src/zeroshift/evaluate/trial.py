@@ -18,6 +18,7 @@ from zeroshift.evaluate.follow import EVERY, follow
 from zeroshift.evaluate.gauge import HostGauge, settle
 from zeroshift.evaluate.metrics import accuracy, expected_calibration_error
 from zeroshift.evaluate.split import Split, split
+from zeroshift.evaluate.threads import one_blas_thread
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
@@ -64,7 +65,8 @@ class Trial:
 
 
 def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
-    """Do it: the record holds numbers and words only. Times are those of one row after the other, set-up apart.
+    """Do it: the record holds numbers and words only. Times are of one thread, set-up apart; an online method is given
+    a few rows at a time, as `follow` feeds it.
 
     >>> pets = FeatureSet(np.eye(2)[[0, 1, 1]], prototypes=np.eye(2), labels=[0, 1, 0])
     >>> record = run_trial(Trial("pets", "", "default", Contestant("adapt_online"), seed=0, shots=None), pets)
@@ -85,7 +87,8 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
     arguments = {**_filled(features, contestant, parts), **contestant.parameters}
     prototypes = features.prototypes_for(trial.prompt)
     stream, labels = np.asarray(features.features[parts.scored]), features.labels[parts.scored]
-    measured = _measured(lambda: methods.create(contestant.method, prototypes, **arguments), stream)
+    with one_blas_thread():
+        measured = _measured(lambda: methods.create(contestant.method, prototypes, **arguments), stream)
     probabilities = measured.pop("probabilities")
     zero_shot = ZeroShot(prototypes, logit_scale=features.logit_scale).predict(stream)
     settings = {name: arguments.get(name, value) for name, value in contestant.settings.items()}

@@ -145,8 +145,9 @@ class BCA(ViewMethod):
         """The posterior (K,) of a sample with these logits; then learn from it: mu_k = kept mu_k + added x."""
         xp = namespace(x)
         p = softmax(scores) @ self._prior
-        highest = xp.max(p)
-        k, sureness = int(xp.argmax((p >= highest * (1 - TIE)).view(xp.int8))), float(highest)
+        known = to_numpy(p)  # a GPU is asked once, for both
+        sureness = float(known.max())
+        k = int((known >= sureness * (1 - TIE)).argmax())
         moved = prior = mean = None
         if sureness > self.likelihood_threshold:
             count = self.likelihood_count + float(self._moves[k])

@@ -22,6 +22,7 @@ from zeroshift.methods.parts.prompt_distribution import (
 )
 from zeroshift.methods.parts.prompts import checked_prompts
 from zeroshift.methods.parts.proxies import label_sums, refine_proxies
+from zeroshift.methods.parts.rows import unit_rows
 from zeroshift.methods.parts.sinkhorn import balance, class_shares
 from zeroshift.parameters import Choice, Constraint, Number, Optional
 from zeroshift.zero_shot import softmax
@@ -193,12 +194,12 @@ class Frolic(LinearTransductive):
     @property
     def _mean_prompts(self) -> Array:
         home = Home.of(self.prototypes)
-        return mean_prompts(home.bring(self.prompts, home.xp.float64))
+        return mean_prompts(unit_rows(home.bring(self.prompts, home.xp.float64)))
 
     def _released_head(self, features: Array) -> LinearHead:
         home = Home.of(features)
         means = self._mean_prompts
-        precision = shrunken_precision(pooled_variance(features, self.prompts), self.shrinkage)
+        precision = shrunken_precision(pooled_variance(features, unit_rows(self.prompts)), self.shrinkage)
         ways: tuple[Callable[[Array], Array], ...] = (
             lambda x: x @ means.T,
             lambda x: prompt_logits(x, means, precision),

@@ -90,8 +90,12 @@ class HistoTransCLIP(TransCLIP):
     def _validate(self) -> None:
         self.prompts = checked_prompts(self.prompts, self.prototypes)
 
-    @property
-    def _text(self) -> Array:
+    def _begin(self) -> None:
         # Prompts pass as unit vectors when nearly so; the authors scale each before they average.
         means = namespace(self.prompts).mean(unit_rows(self.prompts), axis=1)
-        return unit_rows(means) if self.renormalise else means
+        self._mean_prompts = unit_rows(means) if self.renormalise else means
+        super()._begin()
+
+    @property
+    def _text(self) -> Array:
+        return self._mean_prompts

@@ -9,6 +9,7 @@ from zeroshift.arrays import Array
 from zeroshift.labelled import Labelled
 from zeroshift.methods.parts.guided import GuidedMethod
 from zeroshift.methods.parts.mutual_guidance import guided_text, matching_scores
+from zeroshift.methods.parts.rows import unit_rows
 from zeroshift.parameters import Constraint, Number, Optional
 
 __all__ = ["TIMO"]
@@ -105,7 +106,7 @@ class TIMO(GuidedMethod):
         return {"alpha": self._alpha}
 
     def _fit(self) -> None:
-        prompts = self._wide(self.prompts)
+        prompts = unit_rows(self._wide(self.prompts))
         matching = matching_scores(prompts, self.support)
         text = guided_text(prompts, matching, self.gamma)
         gaussians = self._gaussians(prompts, matching, self.transferred or prompts.shape[1])

@@ -13,6 +13,7 @@ from zeroshift.methods.parts.examples import example_support
 from zeroshift.methods.parts.few_shot import accuracy_of, first_best
 from zeroshift.methods.parts.guided import GuidedMethod
 from zeroshift.methods.parts.mutual_guidance import guided_text, matching_scores
+from zeroshift.methods.parts.rows import unit_rows
 from zeroshift.parameters import Constraint, Number
 
 __all__ = ["TIMOS"]
@@ -93,7 +94,7 @@ class TIMOS(GuidedMethod):
         return {"gamma": self._gamma, "transferred": self._transferred, "alpha": self._alpha}
 
     def _fit(self) -> None:
-        prompts = self._wide(self.prompts)
+        prompts = unit_rows(self._wide(self.prompts))
         matching = matching_scores(prompts, self.support)
         features, labels = self.validation
         wide = self._wide(features)

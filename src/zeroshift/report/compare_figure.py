@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zeroshift.evaluate import Standing
-from zeroshift.report.compare_tables import by_protocol
+from zeroshift.report.compare_tables import by_protocol, marked
 from zeroshift.report.palette import INK, METHOD_COLOURS, OTHER_COLOURS
 from zeroshift.report.words import points
 
@@ -45,7 +45,7 @@ def gain_bars(standings: Sequence[Standing]) -> Figure:
             va="center_baseline", fontsize=8, color=INK,
         )  # fmt: skip
     axes.axvline(0, color=INK, linewidth=0.7, alpha=0.5)
-    axes.set_yticks(range(len(rows)), [standing.contestant.label for standing in rows], parse_math=False)
+    axes.set_yticks(range(len(rows)), [marked(standing) for standing in rows], parse_math=False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.margins(x=0.08)
     axes.set_facecolor("none")

@@ -10,7 +10,7 @@ from pathlib import Path
 from zeroshift._version import __version__
 from zeroshift.evaluate import Spread, Standing, Standings
 from zeroshift.files import atomic_path
-from zeroshift.report.compare_tables import by_protocol, megabytes, remarks, sig, span
+from zeroshift.report.compare_tables import by_protocol, marked, megabytes, remarks, sig, span
 from zeroshift.report.words import percent, points
 
 __all__ = ["check_markdown", "compare_markdown", "write_markdown"]
@@ -43,7 +43,7 @@ def _means(standings: Standings) -> str:
     head = ["method", "protocol", "sets", "accuracy", "gain", "min to max", "ECE", "µs a sample", "set-up, ms", "MB"]
     rows = [
         [
-            f"`{standing.contestant.label}`",
+            f"`{marked(standing)}`",
             protocol,
             f"{len(standing.sets)}" if len(standing.sets) == of else f"{len(standing.sets)} of {of}",
             percent(standing.accuracy.mean),
@@ -66,7 +66,7 @@ def _matrix(standings: Standings, write: Callable[[Standing], str]) -> str:
     for _, group in by_protocol(standings.overall):
         for mean in group:
             cells = (standings.on(entry, mean.contestant) for entry in entries)
-            rows.append([f"`{mean.contestant.label}`", *("" if cell is None else write(cell) for cell in cells)])
+            rows.append([f"`{marked(mean)}`", *("" if cell is None else write(cell) for cell in cells)])
     return _table(["method", *map(_plain, entries)], rows)
 
 

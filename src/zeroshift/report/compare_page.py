@@ -11,7 +11,7 @@ from zeroshift import __version__
 from zeroshift.evaluate import Standing, Standings
 from zeroshift.files import atomic_path
 from zeroshift.report.compare_figure import COLOURS, gain_bars
-from zeroshift.report.compare_tables import by_protocol, megabytes, remarks, sig, span
+from zeroshift.report.compare_tables import by_protocol, marked, megabytes, remarks, sig, span
 from zeroshift.report.html import is_report, template_environment
 from zeroshift.report.svg import inline_svg
 from zeroshift.report.words import counted, percent, points
@@ -76,7 +76,7 @@ def _page(standings: Standings) -> dict[str, Any]:
 def _row(standing: Standing, of: int) -> dict[str, str]:
     sets = len(standing.sets)
     return {
-        "label": standing.contestant.label,
+        "label": marked(standing),
         "detail": "" if sets == of else f"{sets} of {of} sets",
         "accuracy": percent(standing.accuracy.mean),
         "gain": points(standing.gain.mean),
@@ -95,7 +95,7 @@ def _matrix(standings: Standings) -> list[dict[str, Any]]:
         for mean in group:
             found = [standings.on(entry.name, mean.contestant) for entry in standings.plan.entries]
             cells = [None if s is None else _row(s, 1) for s in found]
-            rows.append({"label": mean.contestant.label, "protocol": protocol, "cells": cells})
+            rows.append({"label": marked(mean), "protocol": protocol, "cells": cells})
     return rows
 
 

@@ -10,16 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from zeroshift.evaluate import Spread, Standing, Standings
-from zeroshift.report.words import percent, points
+from zeroshift.evaluate.code import code_digest
+from zeroshift.report.words import counted, percent, points
 
-__all__ = ["LEGEND", "by_protocol", "compare_table", "megabytes", "remarks", "set_tables", "sig", "span"]
+__all__ = ["LEGEND", "by_protocol", "compare_table", "marked", "megabytes", "remarks", "set_tables", "sig", "span"]
 
 PROTOCOLS = ("online", "transductive", "few-shot")
 
 LEGEND = (
     "Means over the sets, each counting the same. Accuracy and calibration error (ECE) in percent; gain over zero-shot "
-    "on the same rows in points, with the least and the greatest of the orders; microseconds a sample, one thread; "
-    "peak memory in MB beyond what was there before, of the largest set."
+    "on the same rows in points, with the least and the greatest of the orders; microseconds a sample on one thread, "
+    "online methods given 64 samples at a time; peak memory in MB beyond what was there before, of the largest set."
 )
 
 
@@ -61,7 +62,13 @@ def _table(rows: Sequence[Standing], *, of: int) -> Table:
 def _label(standing: Standing, of: int) -> str:
     """A mean that leaves out sets says so beside its name."""
     lacks = len(standing.sets) < of
-    return f"{standing.contestant.label} ({len(standing.sets)} of {of} sets)" if lacks else standing.contestant.label
+    return f"{marked(standing)} ({len(standing.sets)} of {of} sets)" if lacks else marked(standing)
+
+
+def marked(standing: Standing) -> str:
+    """A contestant's label, with a star where `remarks` says what it is not."""
+    cls = standing.contestant.info.cls
+    return standing.contestant.label + ("*" if cls.reconstructed or cls.from_features else "")
 
 
 def by_protocol(standings: Sequence[Standing]) -> Iterator[tuple[str, list[Standing]]]:
@@ -107,6 +114,13 @@ def remarks(standings: Standings) -> list[str]:
         lines.append(f"Few-shot: {plan.shots} labelled samples of a class (at most half of it), not scored.")
     if any("unlabelled" in contestant.given for contestant in plan.contestants):
         lines.append("Methods that learn from unlabelled samples first: a random half, the other half scored.")
+    for method in dict.fromkeys(contestant.info.cls for contestant in plan.contestants):
+        if method.from_features:
+            lines.append(f"* {method.name}: {method.from_features}.")
+        elif method.reconstructed:
+            lines.append(f"* {method.name}: reconstructed, not the authors' code.")
+    if others := sum(record.get("code") != code_digest() for record in standings.records):
+        lines.append(f"{counted(others, 'run')} made by another state of the code: --again repeats them.")
     if standings.partial:
         lines.append("Means over fewer sets than the others' are not comparable with them.")
     busy = sorted({int(record.get("jobs", 1)) for record in standings.records} - {0, 1})

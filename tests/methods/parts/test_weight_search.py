@@ -31,6 +31,16 @@ def test_like_trying_each(seed, convert):
     np.testing.assert_array_equal(transposed, expected)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_of_tied_classes_the_first_is_predicted(seed):
+    """Whole numbers, so that ties are common, at the weights' own bounds too."""
+    rng = np.random.default_rng(seed)
+    base, term = rng.integers(-2, 3, size=(2, 300, 4)).astype(float)
+    labels, weights = rng.integers(4, size=300), np.array([0.0, 0.5, 1.0, 2.0, 4.0])
+    expected = [((base + weight * term).argmax(axis=1) == labels).sum() for weight in weights]
+    np.testing.assert_array_equal(rows_right(base, term, labels, weights), expected)
+
+
 def test_a_term_that_tells_no_classes_apart_changes_nothing():
     rng = np.random.default_rng(0)
     base, labels = rng.normal(size=(50, 4)), rng.integers(4, size=50)

@@ -19,7 +19,7 @@ def rows_right(base: Array, term: Array, labels: Array, weights: Array) -> Array
     """For each weight w (m,), how many rows of base + w term, both (n, K), are largest at their label (n,).
 
     A row's lead over every other class is linear in w, so that it is right from one weight to another: two bounds a
-    row say it for every w. A tie counts as right.
+    row say it for every w. Of classes that tie the first is the predicted one, as everywhere.
 
     >>> base, term = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     >>> rows_right(base, term, np.array([1]), np.array([0.5, 1.5]))
@@ -31,10 +31,15 @@ def rows_right(base: Array, term: Array, labels: Array, weights: Array) -> Array
     gain = term - xp.take_along_axis(term, own, axis=1)
     still = gain == 0
     bound = behind / xp.where(still, 1.0, gain)
-    highest = xp.min(xp.where(gain > 0, bound, xp.inf), axis=1)
-    lowest = xp.max(xp.where(gain < 0, bound, -xp.inf), axis=1)
-    never = xp.any(still & (behind < 0), axis=1)
-    right = (lowest[:, None] <= weights) & (weights <= highest[:, None]) & ~never[:, None]
+    # A class before the label must be beaten, one after it may tie.
+    before = xp.arange(base.shape[1], device=Home.of(base).device)[None, :] < own
+    never = xp.any(still & ((behind < 0) | (before & (behind == 0))), axis=1)
+    right = ~never[:, None]
+    for those, beaten in ((before, True), (~before, False)):
+        highest = xp.min(xp.where(those & (gain > 0), bound, xp.inf), axis=1)[:, None]
+        lowest = xp.max(xp.where(those & (gain < 0), bound, -xp.inf), axis=1)[:, None]
+        within = (lowest < weights) & (weights < highest) if beaten else (lowest <= weights) & (weights <= highest)
+        right = right & within
     return xp.sum(xp.astype(right, xp.int64), axis=0)
 
 

@@ -1,0 +1,142 @@
+"""The authors' parameters for each data set, every table whole, copied from their configurations a second time."""
+
+from __future__ import annotations
+
+import pytest
+
+from zeroshift.methods import DOTA, TCA, TDA, TIMO, TipAdapter
+from zeroshift.methods.registry import BUILT_IN
+
+# One row a data set, in the order of the names above it.
+TABLES = {
+    TDA: (
+        ("positive_alpha", "positive_beta"),
+        {
+            "imagenet": (2, 5),
+            "imagenet_a": (2, 5),
+            "imagenetv2": (1, 8),
+            "imagenet_r": (1, 8),
+            "imagenet_sketch": (2.363, 7.45),
+            "caltech101": (5, 5),
+            "dtd": (2, 3),
+            "ucf101": (3, 8),
+            "eurosat": (4, 8),
+            "fgvc_aircraft": (2, 2),
+            "food101": (1, 1),
+            "oxford_flowers": (1, 5),
+            "oxford_pets": (2, 7),
+            "stanford_cars": (1, 7),
+            "sun397": (2, 3),
+        },
+    ),
+    DOTA: (
+        ("epsilon", "eta", "rho"),
+        {
+            "imagenet": (1e-4, 0.2, 0.005),
+            "imagenet_a": (1e-4, 0.5, 0.02),
+            "imagenetv2": (1e-4, 0.1, 0.01),
+            "imagenet_r": (1e-4, 0.3, 0.0025),
+            "imagenet_sketch": (1e-4, 0.8, 0.03),
+            "caltech101": (2e-3, 0.3, 0.02),
+            "dtd": (1e-4, 0.3, 0.02),
+            "ucf101": (1e-4, 0.4, 0.02),
+            "eurosat": (1e-4, 3, 0.05),
+            "fgvc_aircraft": (1e-4, 0.2, 0.01),
+            "food101": (4e-5, 0.1, 0.01),
+            "oxford_flowers": (1e-4, 0.2, 0.02),
+            "oxford_pets": (1e-4, 0.3, 0.02),
+            "stanford_cars": (1e-4, 0.3, 0.01),
+            "sun397": (1e-4, 0.2, 0.01),
+        },
+    ),
+    TCA: (
+        ("reservoir_size", "layer_scale", "weight", "beta"),
+        {
+            "imagenet": (3, 0.1, 3, 5),
+            "imagenet_a": (3, 0.01, 3, 5),
+            "imagenetv2": (3, 0.1, 4, 9),
+            "imagenet_r": (3, 0.1, 3, 8),
+            "imagenet_sketch": (3, 0.1, 4, 8),
+            "caltech101": (3, 1, 7, 6),
+            "dtd": (3, 1, 2, 6),
+            "ucf101": (3, 0.01, 6, 8),
+            "eurosat": (2, 5, 8, 7),
+            "fgvc_aircraft": (3, 0.02, 2, 2),
+            "food101": (3, 0.01, 2, 5),
+            "oxford_flowers": (3, 0.01, 7, 7),
+            "oxford_pets": (3, 5.5, 2, 6),
+            "stanford_cars": (3, 0.1, 1.5, 8),
+            "sun397": (3, 0.01, 4, 3),
+        },
+    ),
+    TipAdapter: (
+        ("beta", "alpha", "search_scale"),
+        {
+            "imagenet": (1, 1.17, (7, 3)),
+            "caltech101": (1, 3, (12, 5)),
+            "dtd": (1, 2, (13, 13)),
+            "ucf101": (1, 3, (7, 3)),
+            "eurosat": (1, 2, (12, 10)),
+            "fgvc_aircraft": (1, 5, (30, 30)),
+            "food101": (1, 1.17, (10, 10)),
+            "oxford_flowers": (1, 10, (50, 50)),
+            "oxford_pets": (1, 1.17, (7, 3)),
+            "stanford_cars": (1, 3, (20, 10)),
+            "sun397": (1, 1.17, (12, 10)),
+        },
+    ),
+    TIMO: (("gamma",), {"imagenet": (1,), "oxford_flowers": (100,)}),
+}
+
+by_name = {"ids": lambda cls: cls.name}
+
+
+@pytest.mark.parametrize("cls", TABLES, **by_name)
+def test_the_whole_table(cls):
+    names, rows = TABLES[cls]
+    expected = {dataset: dict(zip(names, row, strict=True)) for dataset, row in rows.items()}
+    assert dict(cls.presets) == expected
+    assert {dataset: cls.preset(dataset) for dataset in rows} == expected
+
+
+@pytest.mark.parametrize("cls", [cls for cls in BUILT_IN if cls.presets], **by_name)
+def test_presets_are_allowed_parameters_and_copies(cls):
+    for dataset in cls.presets:
+        given = cls.preset(dataset)
+        for name, value in given.items():
+            assert cls.constraints[name].check(name, value) == value
+            given[name] = None
+        assert None not in cls.preset(dataset).values()
+
+
+def test_no_other_method_has_any():
+    # The released ADAPT variants have their own, see tests/adapt/test_released.py.
+    with_presets = {cls for cls in BUILT_IN if cls.presets}
+    assert {cls.name for cls in with_presets - set(TABLES)} == {"adapt_released_online", "adapt_released_transductive"}
+
+
+@pytest.mark.parametrize("cls", [cls for cls in BUILT_IN if not cls.presets], **by_name)
+def test_a_method_without_presets_refuses(cls):
+    with pytest.raises(ValueError, match=f"^{cls.__name__} has no presets: its authors use one setting"):
+        cls.preset("imagenet")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("flowers", "oxford_flowers"),
+        ("imagenet-a", "imagenet_a"),
+        ("imagenet_v2", "imagenetv2"),
+        ("cars", "stanford_cars"),
+    ],
+)
+def test_a_near_miss_is_answered(given, meant):
+    with pytest.raises(ValueError, match=rf"dataset must be one of caltech101, dtd, .*got '{given}'.*mean '{meant}'"):
+        TDA.preset(given)
+
+
+@pytest.mark.parametrize("cls", TABLES, **by_name)
+def test_what_is_near_to_nothing_gets_the_list_alone(cls):
+    with pytest.raises(ValueError, match=r"dataset must be one of .*; got 'qqq'\.$") as refused:
+        cls.preset("qqq")
+    assert all(dataset in str(refused.value) for dataset in cls.presets)
