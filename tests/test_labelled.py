@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from zeroshift import FeatureSet
 from zeroshift.labelled import checked_labelled
 
 PROTOTYPES = np.eye(3, 4)
@@ -15,7 +16,9 @@ LABELS = np.array([0, 1, 2, 2, 0])
 
 @pytest.mark.parametrize("pair", [None, FEATURES, (FEATURES,), {"features": FEATURES, "labels": LABELS}, "ab"])
 def test_what_is_no_pair(pair):
-    with pytest.raises(TypeError, match=rf"shots must be a pair \(features, labels\); got {type(pair).__name__}\."):
+    with pytest.raises(
+        TypeError, match=rf"shots must be a pair \(features, labels\); got .*{type(pair).__name__}.*Fix: shots=\("
+    ):
         checked_labelled("shots", pair, PROTOTYPES)
 
 
@@ -61,3 +64,21 @@ def test_features_come_to_the_prototypes_in_their_own_precision():
     own, _ = checked_labelled("shots", (torch.tensor(FEATURES), LABELS), PROTOTYPES)
     assert type(own) is np.ndarray
     assert own.dtype == np.float64
+
+
+def test_a_feature_set_is_told_how():
+    pets = FeatureSet(FEATURES, prototypes=PROTOTYPES, labels=LABELS)
+    with pytest.raises(TypeError, match=r"got FeatureSet\. Fix: shots=\(shots\.features, shots\.labels\)"):
+        checked_labelled("shots", pets, PROTOTYPES)
+
+
+def test_masked_labels_are_refused():
+    masked = np.ma.masked_array(LABELS, mask=LABELS == 1)
+    with pytest.raises(TypeError, match=r"shots labels must be a plain vector.*Fix: drop the rows"):
+        checked_labelled("shots", (FEATURES, masked), PROTOTYPES)
+
+
+@pytest.mark.parametrize(("labels", "fix"), [(LABELS * 1.0, r"astype\(int\)"), (LABELS + 0.7, "not class indices")])
+def test_only_whole_numbers_are_offered_a_conversion(labels, fix):
+    with pytest.raises(TypeError, match=f"must hold integers.*float64.*{fix}"):
+        checked_labelled("shots", (FEATURES, labels), PROTOTYPES)

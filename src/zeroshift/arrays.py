@@ -149,25 +149,29 @@ _NUMPY_HOME = Home(array_api_compat.numpy, "cpu")
 
 
 def _check_floating(name: str, array: object) -> None:
+    variable = name.split()[-1]
     if not is_array(array):
-        raise TypeError(
-            f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}. "
-            f"Fix: numpy.asarray({name}, dtype='float32')."
+        whole = {"features": ".features", "prototypes": ".prototypes_for()"}.get(variable, "")
+        fix = (
+            f"{variable}{whole}"
+            if whole and hasattr(array, "prototypes_for")
+            else f"numpy.asarray({variable}, dtype='float32')"
         )
+        raise TypeError(f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}. Fix: {fix}.")
     if isinstance(array, np.ma.MaskedArray | np.matrix):
         raise TypeError(
             f"{name} must be a plain array; got a {type(array).__name__}, which computes differently. "
-            f"Fix: drop the masked rows, or numpy.asarray({name})."
+            f"Fix: drop the masked rows, or numpy.asarray({variable})."
         )
     xp = namespace(array)
     dtype = array.dtype  # type: ignore[attr-defined]
     if not xp.isdtype(dtype, "real floating"):
         raise TypeError(
             f"{name} must hold floating-point numbers (float16, bfloat16, float32 or float64); got {dtype}. "
-            f"Fix: convert it, for example {name}.astype('float32') in NumPy or {name}.float() in torch."
+            f"Fix: convert it, for example {variable}.astype('float32') in NumPy or {variable}.float() in torch."
         )
     if "mps" in str(getattr(array, "device", "")):
-        raise TypeError(f"{name} is on an MPS device, which has no float64; statistics need it. Fix: {name}.cpu().")
+        raise TypeError(f"{name} is on an MPS device, which has no float64; statistics need it. Fix: {variable}.cpu().")
 
 
 def check_matrix(name: str, array: object, *, columns: int | None = None, unit: bool = True) -> None:
@@ -213,7 +217,7 @@ def _check_rows(name: str, block: Array, start: int, unit: bool) -> None:
         raise ValueError(f"{name} row {start + row} is the zero vector, which has no direction. Fix: drop the row.")
     raise UnitLengthError(
         f"{name} row {start + row} has length {norms[row]:.4g}; every row must have unit length "
-        f"(within {UNIT_NORM_TOLERANCE:g}). Fix: zeroshift.normalize({name})."
+        f"(within {UNIT_NORM_TOLERANCE:g}). Fix: zeroshift.normalize({name.split()[-1]})."
     )
 
 
@@ -221,13 +225,23 @@ def check_labels(name: str, labels: object, *, rows: int, classes: int) -> np.nd
     """Class indices as a NumPy int64 vector; refuses a wrong length, non-integers and indices outside [0, classes)."""
     if not is_array(labels) and not isinstance(labels, (list, tuple)):
         raise TypeError(f"{name} must be a vector of class indices; got {type(labels).__name__}.")
+    if isinstance(labels, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} must be a plain vector; got a masked one. Fix: drop the rows whose label is not known."
+        )
     values = to_numpy(labels) if is_array(labels) else np.asarray(labels)
     if values.shape != (rows,):
         raise ValueError(f"{name} must have one entry a row, shape ({rows},); got shape {values.shape}.")
     if values.dtype.kind not in "iu":
+        variable = name.split()[-1]
+        fix = f"[class_names.index(name) for name in {variable}]"
+        if values.dtype.kind == "f":
+            whole = bool((values == np.floor(values)).all())
+            fix = (
+                f"numpy.asarray({variable}).astype(int)" if whole else "they are not class indices; check what they are"
+            )
         raise TypeError(
-            f"{name} must hold integers (class indices 0 to {classes - 1}); got {values.dtype}. "
-            f"Fix: numpy.asarray({name}).astype(int), or for names [class_names.index(name) for name in {name}]."
+            f"{name} must hold integers (class indices 0 to {classes - 1}); got {values.dtype}. Fix: {fix}."
         )
     outside = (values < 0) | (values >= classes)
     if outside.any():

@@ -7,11 +7,14 @@ conversion between libraries and devices, normalisation, cloning, printing and f
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
+
+import numpy as np
 
 from zeroshift import method_file
 from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array, is_double
@@ -33,12 +36,12 @@ class Method(ABC):
     name: ClassVar[str]
     """Name in the registry."""
     protocol: ClassVar[str]
-    """`"online"` (learns from a sample, then predicts it), `"transductive"` (the whole set at once) or `"few-shot"`."""
+    """`"online"` (sample by sample, see `scored`), `"transductive"` (the whole set at once) or `"few-shot"`."""
     needs: ClassVar[tuple[str, ...]] = ("prototypes",)
     """What the method takes beside features."""
     takes: ClassVar[tuple[str, ...]] = ()
     """What it can be given through calls of its own and does without, such as `"views"` of an image."""
-    constraints: ClassVar[Mapping[str, Constraint]]
+    constraints: ClassVar[Mapping[str, Constraint]] = {}
     """What each parameter may be; see `zeroshift.parameters`."""
     array_parameters: ClassVar[tuple[str, ...]] = ("prototypes",)
     """Parameters that hold arrays."""
@@ -72,11 +75,12 @@ class Method(ABC):
         with home.computing():
             # A copy: a caller who goes on using the array must not change the classifier.
             self.prototypes = home.copy(home.bring(prototypes))
-        if home.library == "numpy":
-            self.prototypes.flags.writeable = False
         for name, value in parameters.items():
             setattr(self, name, self.constraints[name].check(name, value) if name in self.constraints else value)
         self._validate()
+        if home.library == "numpy":
+            for name in self.array_parameters:
+                _locked(getattr(self, name, None))
         self._fixed = self.parameter_names()
         self.reset()
 
@@ -116,7 +120,7 @@ class Method(ABC):
         return softmax(scores)
 
     def adapt(self, features: Array) -> Array:
-        """Learn from `features`, then predict them: probabilities (N, K) for (N, d), (K,) for (d,)."""
+        """Learn from `features` and predict them, in the order `scored` says: (N, K) for (N, d), (K,) for (d,)."""
         return self._answer(features, learn=True, probabilities=True)
 
     def adapt_scores(self, features: Array) -> Array:
@@ -140,6 +144,10 @@ class Method(ABC):
     def clone(self: M) -> M:
         """A new method with the same parameters that has learned nothing (`copy.deepcopy` keeps what was learned)."""
         return type(self)(**self.get_params())
+
+    def __copy__(self: M) -> M:
+        # A shallow copy would share what is learned in place, and the two would spoil each other.
+        return copy.deepcopy(self)
 
     def get_params(self) -> dict[str, Any]:
         """The constructor's arguments; arrays as copies."""
@@ -225,6 +233,13 @@ class Method(ABC):
     def _predict_rows(self) -> int:
         """Rows scored together; a method whose scores need more work space than themselves takes fewer."""
         return PREDICT_ROWS
+
+
+def _locked(value: Any) -> None:
+    """What was learned was learned with these numbers: NumPy arrays (also inside a pair) cannot be written to."""
+    for array in value if isinstance(value, tuple) else (value,):
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
 
 
 def _copied(value: Any) -> Any:

@@ -16,6 +16,16 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
 
     >>> did_you_mean("adapt_onlin", ["zero_shot", "adapt_online"])
     "Did you mean 'adapt_online'? "
+    >>> did_you_mean("TDA", ["tca", "tda"])
+    "Did you mean 'tda'? "
     """
-    near = difflib.get_close_matches(str(given), list(known), n=1, cutoff=CUTOFF)
-    return f"Did you mean {near[0]!r}? " if near else ""
+    if not isinstance(given, str):
+        return ""
+    by_letters = {_letters(name): name for name in known}
+    near = difflib.get_close_matches(_letters(given), list(by_letters), n=1, cutoff=CUTOFF)
+    return f"Did you mean {by_letters[near[0]]!r}? " if near else ""
+
+
+def _letters(name: str) -> str:
+    """As it is compared: capitals and the kind of dash are not what a name is mistaken for."""
+    return name.lower().replace("-", "_")

@@ -38,6 +38,8 @@ class Contestant:
 
         >>> Contestant.named("adapt_transductive+support").also
         ('support',)
+        >>> Contestant.named("gda_clip+support").label
+        'gda_clip'
         """
         name, *also = text.split("+")
         known = _array_parameters(methods.get(name))
@@ -45,7 +47,9 @@ class Contestant:
             if extra not in known:
                 offer = f"It can be given {', '.join(known)}." if known else "It can be given nothing more."
                 raise ValueError(f"{name} cannot be given {extra!r}. {did_you_mean(extra, known)}{offer}")
-        return cls(name, dict(parameters or {}), tuple(extra for extra in known if extra in also))
+        # One name for one thing: what it is given anyway is not said, and validation is a part of the support.
+        wanted = {*also, *(["support"] if "validation" in also else [])} - set(cls(name).given)
+        return cls(name, dict(parameters or {}), tuple(extra for extra in known if extra in wanted))
 
     @property
     def info(self) -> MethodInfo:

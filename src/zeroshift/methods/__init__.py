@@ -1,4 +1,4 @@
-"""Every method under one roof: the registry, and the base class to write one's own."""
+"""Every method under one roof: the registry, and the base classes to write one's own."""
 
 from zeroshift.method import Method
 from zeroshift.methods.bca import BCA
@@ -10,6 +10,8 @@ from zeroshift.methods.gda_clip import GDACLIP
 from zeroshift.methods.gda_pseudo import GDAPseudo
 from zeroshift.methods.histo_transclip import HistoTransCLIP
 from zeroshift.methods.oga import OGA
+from zeroshift.methods.parts.few_shot import FewShotMethod
+from zeroshift.methods.parts.views import ViewMethod
 from zeroshift.methods.registry import MethodInfo, ParameterInfo, create, get, list_methods, load
 from zeroshift.methods.stata import StatA
 from zeroshift.methods.t3a import T3A
@@ -35,6 +37,7 @@ __all__ = [
     "TDA",
     "TIMO",
     "TIMOS",
+    "FewShotMethod",
     "Frolic",
     "GDAPseudo",
     "HistoTransCLIP",
@@ -44,6 +47,7 @@ __all__ = [
     "StatA",
     "TipAdapter",
     "TransCLIP",
+    "ViewMethod",
     "ZLaP",
     "ZLaPInductive",
     "ZeroShot",

@@ -60,9 +60,10 @@ class GDAPseudo(LinearTransductive):
     Notes
     -----
     Wang et al., *A Hard-to-Beat Baseline for Training-free CLIP-based Adaptation*, ICLR 2024, whose section on
-    unsupervised learning has no released code. Taken from it: responsibilities start as zero-shot posteriors; class
-    means and one covariance are estimated from them; the prior is uniform. The precision is that of the few-shot
-    method, `d ((n - 1) M + tr(M) I)^-1` with M the soft covariance about the means, n the size of the set.
+    unsupervised learning has no released code and was known at second hand only. After that: responsibilities start as
+    zero-shot posteriors; class means and one covariance are estimated from them; the prior is uniform. The precision is
+    that of the few-shot method, `d ((n - 1) M + tr(M) I)^-1` with M the soft covariance about the means, n the size of
+    the set.
 
     Ours: `alpha` and `iterations`; and later responsibilities are the posteriors of the sum, not of the Gaussians
     alone. The ridge precision is the inverse covariance only up to a factor of about d / n, which `alpha` absorbs;

@@ -52,8 +52,8 @@ class T3A(Method):
     Iwasawa and Matsuo, *Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization*, NeurIPS 2021.
     The authors adjust the last linear layer of a trained network; that the prototypes times `logit_scale` take its
     place, without a bias, is ours. So are the probabilities, the softmax of `logit_scale` times the scores: the
-    authors' code predicts by the scores alone, cosines with the new class vectors. The authors choose `filter_size` by
-    held-out data of the training domains, and use batches of 32.
+    authors' code predicts by the scores alone, cosines with the new class vectors. The authors try
+    `filter_size` 1, 5, 20, 50, 100 and all, and use batches of 32.
 
     A prototype is a support like any other, with the entropy of the classifier's answer to it: next to none at a scale
     of 100, so that it stays, but at a scale of 1 samples may displace it. Computed in float64, the supports kept in the

@@ -60,6 +60,7 @@ class TCA(Method):
     name = "tca"
     protocol = "online"
     takes = ("tokens",)
+    from_features = "its reservoir on features alone, without the token condensation that needs images"
     state_size = "K M L w; K M d from features alone"
     complexity = "O(K M L w) a sample"
     constraints: ClassVar[Mapping[str, Constraint]] = {

@@ -64,7 +64,7 @@ class TipAdapter(FewShotMethod):
     Notes
     -----
     Zhang et al., *Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification*, ECCV 2022. The defaults are
-    those of the authors' ImageNet configuration; the paper's text has alpha = 1 and beta = 5.5. Their code searches
+    those of the authors' ImageNet configuration. Their code searches
     every data set, ImageNet on the test set itself, with the ranges in `presets`. A class without support samples gets
     no vote. Departures: the authors average ten augmentations of an image into one support sample, here samples are
     taken as they come; where no pair gets a single validation sample right, the first is taken, not (0, 0).

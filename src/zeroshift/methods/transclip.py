@@ -59,7 +59,7 @@ class TransCLIP(GaussianMethod):
         Labelled samples, unit features (S, d) and class indices (S,).
     gamma : float
         Weight of the labelled samples: all of them together count as much as `gamma` times `temperature` sets. The
-        default, 1/50, gives them the weight of the whole set.
+        default, 1/50, gives them the weight of the whole set; it is ours, the authors always search.
     validation : (features, labels), optional
         Labelled samples to choose gamma with, of 0.002, 0.01, 0.02 and 0.2 the first that none beats. Each is predicted
         as the sample of the set nearest to it. `gamma` is not used then.

@@ -24,7 +24,9 @@ def build(name, value):
 class TestRefusals:
     @pytest.mark.parametrize("pair", [FEATURES, (FEATURES,), (FEATURES, LABELS, LABELS), "both", 3, {}])
     def test_no_pair(self, name, pair):
-        with pytest.raises(TypeError, match=rf"{name} must be a pair \(features, labels\); got {type(pair).__name__}"):
+        with pytest.raises(
+            TypeError, match=rf"{name} must be a pair \(features, labels\); got .*{type(pair).__name__}"
+        ):
             build(name, pair)
 
     def test_labels_that_are_too_few(self, name):

@@ -11,7 +11,8 @@ from zeroshift.methods import TIMO
 from zeroshift.methods.parts.prompts import checked_prompts
 
 PROTOTYPES = np.eye(3, 4)
-PROMPTS = normalize(np.random.default_rng(0).normal(size=(6, 4))).reshape(3, 2, 4)
+NOISE = 0.3 * np.random.default_rng(0).normal(size=(6, 4))
+PROMPTS = normalize(np.repeat(PROTOTYPES, 2, axis=0) + NOISE).reshape(3, 2, 4)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_no_array(prompts):
 def test_bad_rows_are_named():
     long = PROMPTS.copy()
     long[1, 1] *= 2
-    with pytest.raises(UnitLengthError, match=r"prompts\[1\] row 1 has length 2"):
+    with pytest.raises(UnitLengthError, match=r"prompts\[1\] row 1 has length 2.*Fix: prompts /= numpy"):
         checked_prompts(long, PROTOTYPES)
     missing = PROMPTS.copy()
     missing[2, 0, 3] = np.nan
@@ -66,3 +67,8 @@ def test_copied_to_where_the_prototypes_are():
 def test_a_method_refuses_them_at_once():
     with pytest.raises(ValueError, match="prompts must have the shape"):
         TIMO(PROTOTYPES, prompts=PROMPTS[:2], support=(PROTOTYPES, np.arange(3)))
+
+
+def test_prompts_in_another_order_are_noticed():
+    with pytest.warns(UserWarning, match=r"prompts of 100% of the classes are nearer to another class's prototype"):
+        checked_prompts(np.roll(PROMPTS, 1, axis=0), PROTOTYPES)

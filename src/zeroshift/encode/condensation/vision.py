@@ -41,8 +41,8 @@ class CondensedVision:
     Notes
     -----
     The authors start the greedy choice of merging centres at a random token; here it starts at the one most attended
-    to, so that a picture always gives the same feature. Their paper ranks tokens head by head; their code, and this,
-    takes the mean attention over heads.
+    to, so that a picture always gives the same feature. Their code ranks tokens head by head, does not use the ranks,
+    and takes the mean attention over heads, as this does.
     """
 
     def __init__(self, encoder: Encoder, *, layers: Sequence[int] = LAYERS, drop: float = DROP) -> None:

@@ -35,7 +35,7 @@ class FewShotMethod(Method):
 
     def _validate(self) -> None:
         self.support = checked_labelled("support", self.support, self.prototypes)
-        if self.validation is not None:
+        if getattr(self, "validation", None) is not None:
             self.validation = checked_labelled("validation", self.validation, self.prototypes)
 
     @abstractmethod

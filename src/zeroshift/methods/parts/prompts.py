@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
-from zeroshift.arrays import Array, Home, check_matrix, is_array
+from zeroshift.arrays import Array, Home, UnitLengthError, check_matrix, is_array, namespace, to_numpy
 
 __all__ = ["checked_prompts"]
+
+FEW = 0.3
+"""Where so few classes' prompts lie nearest to their own prototype, they are in another order."""
+
+TIE = 1e-6
 
 
 def checked_prompts(prompts: Any, prototypes: Array) -> Array:
@@ -21,6 +27,29 @@ def checked_prompts(prompts: Any, prototypes: Array) -> Array:
             f"{tuple(prompts.shape)}. Fix: prototypes[:, None, :] for one prompt a class."
         )
     for k in range(classes):
-        check_matrix(f"prompts[{k}]", prompts[k])
+        try:
+            check_matrix(f"prompts[{k}]", prompts[k])
+        except UnitLengthError as error:
+            said = str(error).partition(" Fix:")[0]
+            raise UnitLengthError(
+                f"{said} Fix: prompts /= numpy.linalg.norm(prompts, axis=-1, keepdims=True)."
+            ) from None
     home = Home.of(prototypes)
-    return home.copy(home.bring(prompts))
+    with home.computing():
+        brought = home.copy(home.bring(prompts))
+        _warn_of_other_classes(brought, prototypes)
+    return brought
+
+
+def _warn_of_other_classes(prompts: Array, prototypes: Array) -> None:
+    """Prompts in another order than the prototypes fit every check of shapes, and ruin every answer."""
+    xp = namespace(prompts)
+    cosines = to_numpy(xp.mean(prompts, axis=1) @ Home.of(prompts).bring(prototypes, prompts.dtype).T)
+    own = (cosines.diagonal() >= cosines.max(axis=1) - TIE).mean()
+    if own < FEW:
+        warnings.warn(
+            f"the prompts of {1 - own:.0%} of the classes are nearer to another class's prototype than to their own. "
+            "Fix: check that prompts is (K, P, d), with the classes in the order of the prototypes.",
+            UserWarning,
+            stacklevel=5,
+        )

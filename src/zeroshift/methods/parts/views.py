@@ -25,7 +25,7 @@ class ViewMethod(Method):
         """Learn from the views (V, d) of one image; scores (K,)."""
 
     def adapt_views(self, views: Array) -> Array:
-        """Learn from each image's surest views, then predict it: (N, K) for (N, V, d), (K,) for (V, d)."""
+        """Learn from each image's surest views and predict it: (N, K) for (N, V, d), (K,) for (V, d) of one image."""
         return self._answer_views(views, probabilities=True)
 
     def adapt_views_scores(self, views: Array) -> Array:
