@@ -19,11 +19,15 @@ ACCURACIES = {
 }
 
 
+ZERO_SHOT = {"a": [0.40, 0.45], "b": [0.70, 0.40]}
+"""Of the same rows as the accuracies: orders that score other rows have another zero-shot accuracy."""
+
+
 def outcome(trial, *, error=None):
     place = trial.seed or 0
     record = {
         "accuracy": ACCURACIES[trial.features, trial.contestant.method][place],
-        "zero_shot_accuracy": 0.4 if trial.features == "a" else 0.7,
+        "zero_shot_accuracy": ZERO_SHOT[trial.features][place],
         "calibration_error": 0.1 + 0.1 * place,
         "scored": 100,
         "seconds": 1.0 + place,
@@ -38,8 +42,11 @@ def test_one_set(planned):
     online, transductive = standings.by_set["a"]
     assert online.accuracy.mean == pytest.approx(0.55)
     assert (online.accuracy.low, online.accuracy.high) == (0.5, 0.6)
-    assert online.gain.mean == pytest.approx(15)
-    assert (online.gain.low, online.gain.high) == (pytest.approx(10), pytest.approx(20))
+    # Each against the zero-shot accuracy of its own run: 50 - 40 and 60 - 45.
+    assert online.gain.values == (pytest.approx(10), pytest.approx(15))
+    assert online.gain.mean == pytest.approx(12.5)
+    assert (online.gain.low, online.gain.high) == (pytest.approx(10), pytest.approx(15))
+    assert transductive.gain.values == (pytest.approx(40),)
     assert online.calibration_error == pytest.approx(0.15)
     assert online.microseconds == pytest.approx(1e4)
     assert online.peak_bytes == 1500
@@ -54,7 +61,8 @@ def test_the_mean_over_sets_spreads_over_orders_and_not_over_sets(planned):
     assert online.accuracy.mean == pytest.approx((0.55 + 0.8) / 2)
     # Order 0: (0.5 + 0.9) / 2; order 1: (0.6 + 0.7) / 2.
     assert online.accuracy.values == (pytest.approx(0.7), pytest.approx(0.65))
-    assert online.gain.values == (pytest.approx(15), pytest.approx(10))
+    # Order 0: (10 + 20) / 2; order 1: (15 + 30) / 2.
+    assert online.gain.values == (pytest.approx(15), pytest.approx(22.5))
     assert transductive.gain.mean == pytest.approx((40 - 10) / 2)
     assert transductive.gain.values == (pytest.approx(15),)
     assert online.runs == 4
@@ -62,7 +70,9 @@ def test_the_mean_over_sets_spreads_over_orders_and_not_over_sets(planned):
 
 def test_the_order_the_runs_end_in_does_not_matter(planned):
     outcomes = [outcome(trial) for trial in planned.trials]
-    assert gather(planned, outcomes[::-1]).overall == gather(planned, outcomes).overall
+    forwards, backwards = gather(planned, outcomes), gather(planned, outcomes[::-1])
+    assert backwards.overall == forwards.overall
+    assert backwards.by_set == forwards.by_set
 
 
 def test_a_failed_order_leaves_the_others_of_its_set_to_count(planned):
@@ -70,6 +80,7 @@ def test_a_failed_order_leaves_the_others_of_its_set_to_count(planned):
     standings = gather(planned, outcomes)
     online = standings.overall[0]
     assert online.accuracy.values == (pytest.approx(0.7), pytest.approx(0.75))
+    assert online.gain.values == (pytest.approx(15), pytest.approx(17.5))
     assert standings.partial == []
     assert [failed.error for failed in standings.failed] == ["a bug"]
     assert len(standings.records) == 5

@@ -1,5 +1,7 @@
 """BCA against a reconstruction (no official code was seen), a plain version of it, and its own rules."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -82,6 +84,24 @@ def test_thresholds_no_posterior_exceeds_leave_zero_shot():
     expected = posterior(given["features"], given["prototypes"], 100.0)
     np.testing.assert_allclose(method.adapt(given["features"]), expected, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(method.means, given["prototypes"])
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize(("threshold", "still"), [("likelihood_threshold", "means"), ("prior_threshold", "prior")])
+def test_a_posterior_must_be_above_the_threshold_not_at_it(threshold, still, rows):
+    x = np.array([[0.8, 0.6, 0.0], [0.6, 0.5, math.sqrt(0.39)]])[:rows]  # the second is less sure
+    setting = {"logit_scale": 5.0, "likelihood_threshold": 1.0, "likelihood_count": 2, "prior_threshold": 1.0}
+    fixed = BCA(np.eye(3), **setting)
+    sureness = float(fixed.adapt_scores(x)[0].max())
+    np.testing.assert_array_equal(getattr(fixed, still), np.eye(3))
+
+    at = BCA(np.eye(3), **{**setting, threshold: sureness})
+    at.adapt(x)
+    np.testing.assert_array_equal(getattr(at, still), np.eye(3))
+    below = BCA(np.eye(3), **{**setting, threshold: math.nextafter(sureness, 0.0)})
+    below.adapt(x)
+    assert np.abs(getattr(below, still)[0] - np.eye(3)[0]).max() > 0.05
+    np.testing.assert_array_equal(getattr(below, still)[1:], np.eye(3)[1:])
 
 
 @pytest.mark.parametrize(("parameter", "still"), [("likelihood_count", "means"), ("prior_count", "prior")])

@@ -34,6 +34,8 @@ def test_golden(kind, dtype, library):
     scores, expected = golden("ecalp")[f"{kind}scores"], golden("ecalp")[f"{kind}probs"]
     actual = np.asarray(golden_method(kind, dtype, library).adapt_scores(features))
     np.testing.assert_array_equal(actual.argmax(axis=1), scores.argmax(axis=1))
+    right = np.mean(actual.argmax(axis=1) == problem()["labels"])
+    assert round(100 * right, 2) == (77.33 if kind else 78.33)
     assert np.mean(np.abs(actual - scores).max(axis=1) < 2e-6) > 0.95
     sharp = softmax(10_000.0 * actual.astype("float64"))
     assert np.mean(np.abs(sharp - expected).max(axis=1) < 1e-3) > 0.99
@@ -54,6 +56,7 @@ def test_probabilities_are_the_sharpened_softmax():
         ({"image_neighbours": 3, "text_neighbours": 1}, {"n_neighbors": 3, "n_text_neighbors": 1}),
         ({"image_neighbours": 1}, {"n_neighbors": 1}),
         ({"alpha": 0.7, "rounds": 5, "gamma": 4.0}, {"alpha": 0.7, "rounds": 5, "gamma": 4.0}),
+        ({"support_neighbours": 2}, {"n_support_neighbors": 2}),
         ({"rounds": 1, "image_neighbours": 500}, {"rounds": 1, "n_neighbors": 500}),
     ],
     ids=str,

@@ -145,6 +145,40 @@ def test_the_scatter_made_anew_changes_nothing(monkeypatch):
         np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-11)
 
 
+def sorted_problem():
+    """Every sample surer than those before, so that each one enters, and changes the scatter."""
+    given = problem("float64")
+    y = posterior(given["features"], given["prototypes"], 100.0)
+    entropies = -(y * np.log(y)).sum(axis=1)
+    return given["features"][np.argsort(-entropies, kind="stable")], given["prototypes"]
+
+
+@pytest.mark.parametrize("every", [1, 7, None, 10**9])
+def test_a_scatter_followed_for_long_is_as_the_plain_version_makes_it(every, monkeypatch):
+    features, prototypes = sorted_problem()
+    if every is not None:
+        monkeypatch.setitem(OGA._refreshed.__globals__, "RENEWAL", every)
+    method = OGA(prototypes)
+    expected = plain.scores(torch.tensor(features), torch.tensor(prototypes)).numpy()
+    np.testing.assert_allclose(method.adapt_scores(features), expected, rtol=0, atol=1e-9)
+
+
+def test_an_error_in_the_scatter_does_not_outlive_its_renewal():
+    """Rounding adds up in a sum that is followed, so it is made anew after a few hundred samples: shown with a larger
+    error, put in by hand."""
+    features, prototypes = sorted_problem()
+    method = OGA(prototypes)
+    method.adapt(features[:200])
+    gaussians = method._gaussians
+    spoilt = gaussians.pooled._replace(scatter=1.5 * gaussians.pooled.scatter)
+    method._gaussians = gaussians._replace(pooled=spoilt)
+    answers = method.adapt_scores(features[200:])
+    expected = OGA(prototypes).adapt_scores(features)[200:]
+    errors = np.abs(answers - expected).max(axis=1)
+    assert errors[:20].max() > 1e-3
+    assert errors[300:].max() < 1e-9
+
+
 def test_inner_products_of_samples_change_nothing(monkeypatch):
     given = problem("float64")
     expected = OGA(given["prototypes"]).adapt_scores(given["features"])

@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import pytest
 
+from zeroshift.adapt import ReleasedOnlineADAPT, ReleasedTransductiveADAPT
 from zeroshift.methods import DOTA, TCA, TDA, TIMO, TipAdapter
 from zeroshift.methods.registry import BUILT_IN
 
+SCALES = {
+    "imagenet": (20,),
+    "imagenet_sketch": (20,),
+    "imagenetv2": (30,),
+    "imagenet_a": (40,),
+    "imagenet_r": (100,),
+    "imagenet_c": (10,),
+    "oxford_pets": (100,),
+    "eurosat": (100,),
+    "fgvc_aircraft": (100,),
+    "food101": (100,),
+    "caltech101": (100,),
+    "oxford_flowers": (60,),
+    "stanford_cars": (60,),
+    "dtd": (60,),
+    "sun397": (60,),
+    "ucf101": (70,),
+}
+
 # One row a data set, in the order of the names above it.
 TABLES = {
+    ReleasedOnlineADAPT: (("scale",), SCALES),
+    ReleasedTransductiveADAPT: (("scale",), SCALES),
     TDA: (
         ("positive_alpha", "positive_beta"),
         {
@@ -99,7 +121,7 @@ def test_the_whole_table(cls):
     assert {dataset: cls.preset(dataset) for dataset in rows} == expected
 
 
-@pytest.mark.parametrize("cls", [cls for cls in BUILT_IN if cls.presets], **by_name)
+@pytest.mark.parametrize("cls", TABLES, **by_name)
 def test_presets_are_allowed_parameters_and_copies(cls):
     for dataset in cls.presets:
         given = cls.preset(dataset)
@@ -110,9 +132,7 @@ def test_presets_are_allowed_parameters_and_copies(cls):
 
 
 def test_no_other_method_has_any():
-    # The released ADAPT variants have their own, see tests/adapt/test_released.py.
-    with_presets = {cls for cls in BUILT_IN if cls.presets}
-    assert {cls.name for cls in with_presets - set(TABLES)} == {"adapt_released_online", "adapt_released_transductive"}
+    assert {cls for cls in BUILT_IN if cls.presets} == set(TABLES)
 
 
 @pytest.mark.parametrize("cls", [cls for cls in BUILT_IN if not cls.presets], **by_name)

@@ -132,6 +132,39 @@ def test_predict_weighs_text_and_likelihood():
     np.testing.assert_allclose(method.predict(others), expected, rtol=0, atol=1e-12)
 
 
+@both_libraries
+@both_precisions
+def test_variances_have_a_floor(dtype, library):
+    """Each sample is its prototype, so that neither they nor their anchor have any spread."""
+    prototypes = np.eye(3, 8)
+    classes = [0, 1, 1, 0, 0, 1]
+    method = StatA(library(prototypes.astype(dtype)))
+    features = library(prototypes[classes].astype(dtype))
+    answers = [np.asarray(ask(features)) for ask in (method.adapt, method.predict)]
+    np.testing.assert_allclose(np.asarray(method.variances), np.full((3, 8), 1e-6 / 8), rtol=1e-12)
+    for answer in answers:
+        np.testing.assert_allclose(answer, np.eye(3)[classes], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("anchor", [0.0, 1.0])
+def test_only_variances_below_the_floor_are_raised(anchor):
+    """Samples of two classes differ from their prototypes in the fourth dimension alone."""
+    prototypes = np.eye(3, 8)
+    features = np.concatenate([0.8 * prototypes[:2] + [[0, 0, 0, way, 0, 0, 0, 0]] for way in (-0.6, 0.6)])
+    method = StatA(prototypes, anchor=anchor)
+    method.adapt(features)
+    np.testing.assert_allclose(method.variances[:, 4:], 1e-6 / 8, rtol=1e-12)
+    assert (method.variances[:2, 3] > 0.1).all()
+
+
+def test_the_authors_first_variance_has_the_floor_too(monkeypatch):
+    monkeypatch.setattr(stata, "RELEASED_CHUNK_ROWS", 4)
+    prototypes = np.eye(3, 8)
+    method = StatA(prototypes, released=True, iterations=0)
+    np.testing.assert_allclose(method.adapt(prototypes[[0, 1, 2] * 3]), np.eye(3)[[0, 1, 2] * 3], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(method.variances, np.full((3, 8), 1e-6 / 8), rtol=1e-12)
+
+
 @pytest.mark.parametrize("anchor", [0.0, 1.0])
 @pytest.mark.parametrize("soft_counts", [False, True])
 @both_precisions

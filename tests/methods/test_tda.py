@@ -98,6 +98,28 @@ def test_the_negative_cache_pushes_down_plausible_classes_only():
     np.testing.assert_allclose(scores, 10 * x @ prototypes.T - 0.117 * np.array([[1, 1, 0]]), atol=1e-12)
 
 
+@pytest.mark.parametrize("feeding", ["one by one", "together"])
+def test_the_negative_cache_spares_classes_above_the_window_too(feeding):
+    """Probabilities of 0.88, 0.12 and 0.0003: of a window from 0.03 to 0.5 only the second is inside."""
+    x = np.array([[0.8, 0.6, 0.0]])
+    method = TDA(np.eye(3), logit_scale=10.0, positive_capacity=0, probability_window=(0.03, 0.5))
+    rows = np.concatenate([x, x])
+    scores = method.adapt_scores(rows)[-1:] if feeding == "together" else [method.adapt_scores(row) for row in rows][1:]
+    assert method.negative_counts.tolist() == [2, 0, 0]
+    np.testing.assert_allclose(scores, 10 * x - 2 * 0.117 * np.array([[0, 1, 0]]), atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [(0.1, 0.6), (0.3, 1.0), (0.0, 0.2)])
+def test_windows_of_probability_as_in_the_plain_version(window):
+    given = make_problem(classes=9, dimension=24, samples=300, seed=4)
+    setting = {"logit_scale": 20.0, "negative_alpha": 1.0, "entropy_window": (0.1, 0.9), "probability_window": window}
+    expected = plain.scores(torch.tensor(given.features), torch.tensor(given.prototypes), **setting).numpy()
+    together = TDA(given.prototypes, **setting).adapt_scores(given.features)
+    np.testing.assert_allclose(together, expected, rtol=0, atol=1e-10)
+    method = TDA(given.prototypes, **setting)
+    np.testing.assert_allclose([method.adapt_scores(x) for x in given.features], expected, rtol=0, atol=1e-10)
+
+
 def test_without_caches_the_logits_are_zero_shot_bit_for_bit():
     given = make_problem()
     method = TDA(given.prototypes, positive_capacity=0, negative_capacity=0)

@@ -159,6 +159,31 @@ def test_predict_weighs_text_and_likelihood():
 
 @both_libraries
 @both_precisions
+def test_variances_have_a_floor(dtype, library):
+    """Classes that differ in three of eight dimensions, samples in the fourth: the rest do not vary at all."""
+    prototypes = np.eye(3, 8)
+    features = np.concatenate([0.8 * prototypes + [[0, 0, 0, way, 0, 0, 0, 0]] for way in (-0.6, 0.6)])
+    method = TransCLIP(library(prototypes.astype(dtype)))
+    answers = [np.asarray(ask(library(features.astype(dtype)))) for ask in (method.adapt, method.predict)]
+    np.testing.assert_allclose(np.asarray(method.variances)[4:], 1e-6 / 8, rtol=1e-12)
+    assert np.asarray(method.variances)[3] > 0.1
+    for answer in answers:
+        np.testing.assert_array_equal(answer.argmax(axis=1), [0, 1, 2, 0, 1, 2])
+        np.testing.assert_allclose(answer.sum(axis=1), 1.0, rtol=0, atol=1e-6)
+
+
+def test_samples_without_any_spread():
+    """Each one its prototype: every variance is the floor, and the samples stay where they are."""
+    prototypes = np.eye(3, 8)
+    features = prototypes[[0, 1, 2, 1, 0, 2]]
+    for initial_means in ("confident", "text"):
+        method = TransCLIP(prototypes, initial_means=initial_means, confident=2)
+        np.testing.assert_allclose(method.adapt(features), np.eye(3)[[0, 1, 2, 1, 0, 2]], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(method.variances, np.full(8, 1e-6 / 8), rtol=1e-12)
+
+
+@both_libraries
+@both_precisions
 def test_a_class_whose_posterior_underflows(dtype, library):
     features, prototypes, _ = other_problem()
     prototypes = prototypes.copy()

@@ -54,6 +54,20 @@ def test_plain(theirs, ours, sparse):
     np.testing.assert_allclose(method.adapt_scores(features), expected.numpy(), rtol=0, atol=1e-8)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_similarities_below_zero_count_as_zero_before_they_are_scaled(sparse):
+    """Where the graph has similarities below zero, zero itself has a weight; a sample's never weigh less."""
+    prototypes, unlabelled, features = np.split(normalize(np.random.default_rng(3).normal(size=(65, 8))), [5, 45])
+    setting = {"scale_similarities": True, "gamma": 2.0}
+    method = ZLaPInductive(prototypes, unlabelled=unlabelled, sparse=sparse, n_neighbors=40, **setting)
+    assert method._graph.limits[0] < -0.5
+    assert (features @ prototypes.T).min() < -0.5
+    ask = plain.sparse_inductive_scores if sparse else plain.inductive_scores
+    tensors = torch.tensor(features), torch.tensor(prototypes)
+    expected = ask(*tensors, unlabelled=torch.tensor(unlabelled), exact=True, neighbours=40, **setting)
+    np.testing.assert_allclose(method.adapt_scores(features), expected.numpy(), rtol=0, atol=1e-8)
+
+
 def test_samples_leave_no_trace():
     given = make_problem(samples=90, seed=13)
     method = ZLaPInductive(given.prototypes, unlabelled=given.features[:60])

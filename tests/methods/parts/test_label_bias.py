@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zeroshift.methods.parts.label_bias import corrected, stationary_vector, transition_matrix
-from zeroshift.zero_shot import softmax
+from zeroshift.zero_shot import log_softmax, softmax
 
 EXAMPLE = np.array([[0.8, 0.1], [0.2, 0.9]])
 LOGITS = 3 * np.random.default_rng(1).normal(size=(200, 6))
@@ -53,6 +53,21 @@ def by_class(logits, margin):
 @pytest.mark.parametrize("margin", [0.0, 1 / 6, 3.0])
 def test_columns_are_mean_posteriors_of_clear_samples(margin):
     np.testing.assert_allclose(transition_matrix([LOGITS], margin), by_class(LOGITS, margin), atol=1e-13)
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+def test_a_sample_exactly_at_the_margin_is_left_out(library):
+    logits = library(LOGITS)
+    log_p = log_softmax(logits)
+    best = np.sort(np.asarray(log_p), axis=1)
+    margins = best[:, -1] - best[:, -2]
+    row = int(np.argsort(margins)[60])
+    others = [number for number in range(200) if number != row]
+    at, just_below = (np.asarray(transition_matrix([logits], m)) for m in (margins[row], np.nextafter(margins[row], 0)))
+    np.testing.assert_allclose(at, transition_matrix([LOGITS[others]], margins[row]), atol=1e-13)
+    assert np.abs(at - just_below).max() > 1e-4
+    tied = library(np.array([[0.0, 0.0], [2.0, 0.0]]))
+    np.testing.assert_allclose(np.asarray(transition_matrix([tied], 0.0))[:, 0], softmax(np.array([2.0, 0.0])))
 
 
 def test_blocks_do_not_show():
