@@ -177,4 +177,8 @@ def test_presets_are_taken_by_name_only(call, small_file, tmp_path):
     refused = call("adapt", small_file, "-m", "tca", "--preset", "eurosatt", "-o", out, "--force")
     assert (refused.exit_code, "Did you mean 'eurosat'?" in refused.stderr) == (2, True)
     refused = call("adapt", small_file, "--preset", "dtd", "-o", out, "--force")
-    assert "OnlineADAPT has no presets" in refused.stderr
+    assert "--preset dtd: adapt_online has no presets" in refused.stderr
+    assert "Fix: leave out --preset." in refused.stderr
+    refused = call("adapt", small_file, "-m", "tca", "--preset", "nope", "-o", out, "--force")
+    assert "--preset must be one of caltech101, " in refused.stderr
+    assert json.loads(done.stdout)["preset"] == "eurosat"

@@ -7,6 +7,8 @@ import pytest
 
 from evaluate import standins
 from zeroshift import FeatureSet, methods
+from zeroshift.cli import compare_runs
+from zeroshift.evaluate import contest
 from zeroshift.evaluate import crew as crew_module
 
 CHOSEN = "zero_shot,adapt_online,adapt_transductive,adapt_online+support"
@@ -27,11 +29,12 @@ def two(small, tmp_path):
 
 
 @pytest.fixture
-def compare(call, tmp_path):
+def compare(call, tmp_path, monkeypatch):
     """In this process, so that what a test puts in place is seen."""
+    monkeypatch.setattr(compare_runs, "contest", lambda *given, jobs, **more: contest(*given, jobs=0, **more))
 
-    def compare(*arguments):
-        return call("compare", *arguments, "--jobs", "0", "--out", tmp_path / "out")
+    def compare(*arguments, env=None):
+        return call("compare", *arguments, "--out", tmp_path / "out", env=env)
 
     return compare
 
@@ -79,6 +82,20 @@ def test_going_on_runs_only_what_is_missing(compare, small_file, monkeypatch):
     monkeypatch.setattr(crew_module, "run_trial", lambda *_: pytest.fail("run again"))
     second = compare(small_file, "--methods", "zero_shot", "--json")
     assert json.loads(second.stdout) == json.loads(first.stdout)
+    assert second.stderr == "3 of 3 runs read from records\n"
+
+
+def test_a_log_file_gets_a_line_for_each_run_that_is_done(compare, small, small_file):
+    compare(small_file, "--methods", "zero_shot", "--orders", "1", "--quiet")
+    done = compare(small_file, "--methods", "zero_shot", "--orders", "2")
+    found = f"{100 * small.zero_shot_accuracy():.1f}%"
+    assert done.stderr.splitlines() == [
+        "1 of 2 runs read from records",
+        f"run 2 of 2: zero_shot on small, seed 1, {found}",
+    ]
+    assert compare(small_file, "--methods", "zero_shot", "--again", "--quiet").stderr == ""
+    terminal = compare(small_file, "--methods", "zero_shot", "--again", env={"FORCE_COLOR": "1"})
+    assert "run 1 of" not in terminal.stderr
 
 
 def test_again_runs_everything(compare, small_file, monkeypatch):
@@ -153,3 +170,38 @@ def test_another_prompt(compare, small, small_file):
     record = json.loads(done.stdout)
     assert record["mean"][0]["accuracy"]["mean"] == pytest.approx(small.zero_shot_accuracy("vanilla"))
     assert record["sets"][0]["prompt"] == "vanilla"
+
+
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_numbers(compare, two):
+    command = [two, "--orders", "2", "--methods", f"{CHOSEN},adapt_transductive+support"]
+    record = json.loads(compare(*command, "--json").stdout)
+    for width, shown in [(66, "min to max ECE us"), (50, "ECE"), (44, ""), (38, "")]:
+        lines = compare(*command, env={"COLUMNS": str(width)}).stdout.splitlines()
+        assert "…" not in "".join(lines)
+        assert max(len(line) for line in lines if not line.startswith("written: ")) <= width
+        assert lines[1].split() == ["method", "acc", "gain", *shown.split()]
+        for mean in record["mean"]:
+            numbers = f"{100 * mean['accuracy']['mean']:.1f}", f"{mean['gain']['mean']:+.1f}".replace("+0.0", "0.0")
+            row = next(line.split() for line in lines if line.startswith(f" {mean['method'][: width - 14]} "))
+            assert row[1:3] == list(numbers)
+
+
+def test_what_few_shot_methods_were_given_is_said_rightly(compare, small_file):
+    def said(*options):
+        return " ".join(json.loads(compare(small_file, *options, "--orders", "1", "--json").stdout)["remarks"])
+
+    assert "Few-shot: 1 labelled sample of a class" in said("-m", "tip_adapter", "--shots", "1")
+    assert "Few-shot: 4 labelled samples of a class" in said("-m", "tip_adapter")
+    many = said("-m", "tip_adapter,timo_s", "--shots", "100")
+    assert "Few-shot: up to 100 labelled samples of a class" in many
+    assert "need validation take every other labelled sample for it" in many
+    assert "validation" not in said("-m", "tip_adapter")
+
+
+def test_sets_with_one_prompt_are_named_to_methods_that_weigh_several(compare, small, small_file, tmp_path):
+    prototypes = {"vanilla": small.prototypes_for("vanilla")}
+    FeatureSet(small.features, prototypes=prototypes, labels=small.labels).save(tmp_path / "single.safetensors")
+    command = [small_file, tmp_path / "single.safetensors", "--orders", "1", "-m"]
+    done = compare(*command, "zero_shot,histo_transclip")
+    assert "One prompt a class only, in single: less than histo_transclip can use." in " ".join(done.stdout.split())
+    assert "One prompt" not in compare(*command, "zero_shot").stdout

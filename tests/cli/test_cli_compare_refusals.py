@@ -26,7 +26,16 @@ def test_without_a_choice_it_takes_every_pack_of_plain_features():
         (["--methods", "adapt_onlin"], "no method is called 'adapt_onlin'. Did you mean 'adapt_online'?"),
         (["--methods", "transductiv"], "Did you mean 'transductive'?"),
         (["--methods", " ,"], "--methods names no method; got ' ,'. Fix: all, online"),
-        (["--methods", "zero_shot+support"], "zero_shot cannot be given 'support'"),
+        (
+            ["--methods", "zero_shot+support"],
+            "--methods zero_shot+support: zero_shot cannot be given 'support'. It can be given nothing more. "
+            "Fix: --methods zero_shot.",
+        ),
+        (["--set", "ecalp+support.gamma=3"], "whatever it is given. Fix: --set ecalp.gamma=3."),
+        (["--set", "ecalp.support=x"], "--set support: this parameter holds arrays. Fix: --methods NAME+support."),
+        (["--set", "timo.prompts=x"], "holds arrays. Fix: leave it out; a comparison takes it from the sets."),
+        (["--packs", "cifar10", "fmnist"], "no file at fmnist; a bundled pack is called so. Fix: pack:fmnist, or"),
+        (["--packs", "cifar10", "fmnist"], "or --packs cifar10,fmnist."),
         (
             ["--methods", "adapt_released_online"],
             "needs scale (a number greater than 0), which has no default. Fix: --set",
@@ -41,14 +50,14 @@ def test_without_a_choice_it_takes_every_pack_of_plain_features():
         (["--prompt", "ensmble"], "small: prompt must be one of the set's prompt modes"),
         (["--orders", "0"], "--orders must be an integer of at least 1; got 0"),
         (["--shots", "0"], "--shots must be an integer of at least 1; got 0"),
-        (["--jobs", "-1"], "--jobs must be an integer of at least 0; got -1"),
+        (["--jobs", "0"], "--jobs must be an integer of at least 1; got 0"),
         (["nowhere.npz"], "no file at nowhere.npz"),
         (["--markdown", "no/such.md"], "the folder no does not exist"),
     ],
 )
 def test_refusals(call, small_file, tmp_path, monkeypatch, options, message):
     monkeypatch.setattr(crew_module, "run_trial", lambda *_: pytest.fail("run"))
-    done = call("compare", small_file, "--jobs", "0", "--out", tmp_path / "out", *options)
+    done = call("compare", small_file, "--out", tmp_path / "out", *options)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr.splitlines()[-1]
     assert not (tmp_path / "out" / "runs").exists() or not list((tmp_path / "out" / "runs").iterdir())

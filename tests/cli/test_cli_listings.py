@@ -10,6 +10,7 @@ import zeroshift
 from zeroshift import methods
 from zeroshift.cli.console import print_json
 from zeroshift.data import packs
+from zeroshift.report.words import needs
 
 
 def test_version(call):
@@ -35,6 +36,19 @@ def test_names_and_numbers_are_never_cut_in_a_terminal_of_80_columns(call):
         assert all(f" {parameter.name} " in one for parameter in method.parameters)
         assert "…" not in one
     assert "…" not in listed + shown
+
+
+def test_methods_wrap_at_words_and_drop_columns_where_there_is_no_room(call):
+    for width, columns in [(80, ["needs", "state", "cost"]), (62, ["needs", "state"]), (50, ["needs"])]:
+        lines = call("methods", env={"COLUMNS": str(width)}).stdout.splitlines()
+        assert lines[1].split() == ["name", *columns]
+        assert max(map(len, lines)) <= width
+        shown = set(" ".join(lines).split())
+        for method in methods.list_methods():
+            words = [*needs(method).split()]
+            words += method.state_size.split() if "state" in columns else []
+            words += method.complexity.split() if "cost" in columns else []
+            assert shown.issuperset(words), method.name
 
 
 def test_names_stay_whole_in_a_narrow_terminal(call):

@@ -74,8 +74,10 @@ def adapt(
 
     For example: zeroshift adapt pack:cifar10 --set bank_size=8 --out predictions.csv
     """
-    from zeroshift.cli.adapting import run_and_write
-    from zeroshift.cli.beside import Beside
+    from time import perf_counter
+
+    from zeroshift.cli.adapting import Summary, run_and_write
+    from zeroshift.cli.beside import ELSEWHERE, Beside
     from zeroshift.cli.sources import is_pack, load_features
     from zeroshift.cli.starting import Start
     from zeroshift.cli.targets import check_targets
@@ -87,15 +89,20 @@ def adapt(
     # The state may be saved over the one it came from: that is how a stream goes on day after day.
     check_targets([out, *([save_state] if save_state else [])], inputs=inputs, force=force)
     check_targets([out], inputs=[state_in] if state_in else [], force=force)
-    start = Start.checked(method, settings or [], state_in, logit_scale, preset)
+    start = Start.checked(method, settings or [], state_in, logit_scale, preset, ELSEWHERE)
     samples = Beside.checked(start.info, support=support, validation=validation, unlabelled=unlabelled, state=state_in)
     beside = {"prototypes": prototypes, "labels": labels, "class_names": class_names, "logit_scale": logit_scale}
     loaded = load_features(features, normalize=normalize, beside=beside)
-    chosen = start.method(loaded, prompt, samples.arrays(loaded, normalize=normalize))
+    arrays = samples.arrays(loaded, normalize=normalize)
+    began = perf_counter()
+    made = start.method(loaded, prompt, arrays)
+    setup = perf_counter() - began
     # The labels of bundled packs were checked when they were made; a hint that they may be wrong would mislead.
     for hint in [] if is_pack(features) else loaded.hints(prompt):
         print_warning(f"{features}: {hint}")
-    summary = run_and_write(loaded, chosen, name=features, out=out, save_state=save_state, quiet=quiet)
+    comparison = run_and_write(loaded, made, name=features, out=out, save_state=save_state, quiet=quiet)
+    given_with = {"support": support, "validation": validation, "unlabelled": unlabelled, "preset": preset}
+    summary = Summary(comparison, made, given_with, setup, out, save_state)
     if json:
         print_json(summary.record())
     elif not quiet:

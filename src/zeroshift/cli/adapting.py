@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,15 @@ from zeroshift.evaluate import Comparison, Step, compare, zero_shot_beside
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.report.predictions import write_predictions
-from zeroshift.report.words import percent, points
+from zeroshift.report.words import counted, percent, points, setting
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = ["Summary", "run_and_write"]
+
+SHOWN_SETUP = 0.01
+"""Seconds of set-up worth a line: what a few-shot method needs to fit and to search."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,18 @@ class Summary:
     """What `zeroshift adapt` says at the end."""
 
     comparison: Comparison
+    method: Method
+    given: Mapping[str, Path | str | None]
+    """The files it was given beside the features, and the preset; None where there was none."""
+    setup_seconds: float
     out: Path
     saved_state: Path | None
+
+    @property
+    def chosen(self) -> dict[str, Any] | None:
+        """Parameters the method found itself; None for one that does not say."""
+        found = getattr(self.method, "chosen", None)
+        return found if isinstance(found, dict) else None
 
     def record(self) -> dict[str, Any]:
         from zeroshift.report.records import comparison_record
@@ -36,6 +50,9 @@ class Summary:
             "features": record.pop("name"),
             **record,
             **adapted,
+            "setup_seconds": self.setup_seconds,
+            "chosen": self.chosen,
+            **{name: None if value is None else str(value) for name, value in self.given.items()},
             "zero_shot_accuracy": zero_shot["accuracy"],
             "out": str(self.out),
             "saved_state": None if self.saved_state is None else str(self.saved_state),
@@ -46,10 +63,10 @@ class Summary:
 
         result = self.comparison.results[-1]
         n_samples = self.comparison.features.n_samples
-        entries = {
-            "features": f"{self.comparison.name}: {n_samples} samples, {self.comparison.features.n_classes} classes",
-            "method": result.method,
-        }
+        sizes = f"{counted(n_samples, 'sample')}, {counted(self.comparison.features.n_classes, 'class', 'classes')}"
+        entries = {"features": f"{self.comparison.name}: {sizes}", "method": result.method}
+        if self.chosen:
+            entries["chosen"] = ", ".join(f"{name}={setting(value)}" for name, value in self.chosen.items())
         if result.accuracy is not None:
             entries["accuracy"] = f"{percent(result.accuracy)}%"
             entries["zero-shot"] = f"{percent(self.comparison.baseline.accuracy)}%"
@@ -57,6 +74,8 @@ class Summary:
         changed = self.comparison.changed(result)
         entries["changed"] = f"{changed} of {n_samples} predictions differ from zero-shot"
         entries["seconds"] = f"{result.run.seconds:.2f} ({n_samples / max(result.run.seconds, 1e-9):,.0f} samples/s)"
+        if self.setup_seconds > SHOWN_SETUP:
+            entries["set-up"] = f"{self.setup_seconds:.2f} seconds before"
         entries["predictions"] = str(self.out)
         if self.saved_state is not None:
             entries["state"] = str(self.saved_state)
@@ -65,7 +84,7 @@ class Summary:
 
 def run_and_write(
     features: FeatureSet, method: Method, *, name: str, out: Path, save_state: Path | None, quiet: bool
-) -> Summary:
+) -> Comparison:
     """Run zero-shot and `method`, then write, where wanted, the state and last the predictions."""
     counted = method.protocol != "transductive"
     with progress_bar(method.name, features.n_samples, quiet=quiet, counted=counted) as advance:
@@ -79,4 +98,4 @@ def run_and_write(
     if save_state is not None:
         method.save(save_state)
     write_predictions(out, comparison)
-    return Summary(comparison, out, save_state)
+    return comparison

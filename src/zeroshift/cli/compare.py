@@ -54,7 +54,8 @@ def compare(
         int, typer.Option(help="Random orders of the stream, or draws of samples.", rich_help_panel=WHAT_PANEL)
     ] = 3,
     shots: Annotated[
-        int, typer.Option(help="Labelled samples of a class for few-shot methods.", rich_help_panel=WHAT_PANEL)
+        int,
+        typer.Option(help="Labelled samples of a class for few-shot methods.", rich_help_panel=WHAT_PANEL),
     ] = 4,
     prompt: Annotated[
         str | None,
@@ -102,7 +103,7 @@ def compare(
     from zeroshift.report.compare_records import compare_record
     from zeroshift.report.compare_tables import LEGEND, compare_table, remarks, set_tables
 
-    for name, value, least in (("--orders", orders, 1), ("--shots", shots, 1), ("--jobs", jobs, 0)):
+    for name, value, least in (("--orders", orders, 1), ("--shots", shots, 1), ("--jobs", jobs, 1)):
         Number(least, integer=True).check(name, value)
     contestants = chosen_contestants(methods, settings or [])
     entries = chosen_entries(features or [], packs, prompt=prompt, normalize=normalize)
@@ -126,15 +127,16 @@ def compare(
         write_page(out / PAGE, standings)
         if markdown is not None:
             write_markdown(markdown, standings)
+    said = remarks(standings)
     if json:
-        print_json({**compare_record(standings), "out": str(out), "page": str(out / PAGE)})
+        print_json({**compare_record(standings), "remarks": said, "out": str(out), "page": str(out / PAGE)})
     elif not quiet and standings.overall:
         screen = console()
-        screen.print(compare_table(standings))
-        for title, table in set_tables(standings) if by_set else ():
+        screen.print(compare_table(standings, screen.width))
+        for title, table in set_tables(standings, screen.width) if by_set else ():
             screen.print(title, style="bold")
             screen.print(table)
-        screen.print(" ".join([LEGEND, *remarks(standings)]), style="dim")
+        screen.print(" ".join([LEGEND, *said]), style="dim")
         for path in (out / PAGE, *([markdown] if markdown else [])):
             screen.print(f"written: {path}", soft_wrap=True)
     if standings.failed:

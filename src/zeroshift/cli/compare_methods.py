@@ -14,6 +14,12 @@ __all__ = ["chosen_contestants"]
 
 GROUPS = ("online", "transductive", "few-shot")
 
+ELSEWHERE = {
+    "support": "Fix: --methods NAME+support.",
+    **dict.fromkeys(("prompts", "validation", "unlabelled"), "Fix: leave it out; a comparison takes it from the sets."),
+}
+"""How a comparison gives a method what holds arrays."""
+
 
 def chosen_contestants(wanted: str, settings: Sequence[str]) -> list[Contestant]:
     """The contestants `wanted` names, each once; those named one by one must be possible, those of a group need not.
@@ -38,7 +44,10 @@ def chosen_contestants(wanted: str, settings: Sequence[str]) -> list[Contestant]
         )
     parameters = _by_method(settings, chosen.values())
     changed = {
-        label: replace(contestant, parameters=parse_settings(contestant.info, parameters.get(contestant.method, [])))
+        label: replace(
+            contestant,
+            parameters=parse_settings(contestant.info, parameters.get(contestant.method, []), ELSEWHERE),
+        )
         for label, contestant in chosen.items()
     }
     for label in sorted(single):
@@ -55,7 +64,10 @@ def _named(name: str) -> Contestant:
         raise ValueError(
             f"--methods: no method is called {method!r}. {guess}Known: {', '.join(known)}; all, {', '.join(GROUPS)}."
         )
-    return Contestant.named(name)
+    try:
+        return Contestant.named(name)
+    except ValueError as error:
+        raise ValueError(f"--methods {name}: {error} Fix: --methods {method}.") from None
 
 
 def _by_method(settings: Sequence[str], chosen: Iterable[Contestant]) -> dict[str, list[str]]:
@@ -67,6 +79,11 @@ def _by_method(settings: Sequence[str], chosen: Iterable[Contestant]) -> dict[st
         if not point or "=" in method:
             raise ValueError(
                 f"--set takes METHOD.NAME=VALUE, for example --set adapt_online.bank_size=8; got {item!r}."
+            )
+        if "+" in method:
+            plain = method.split("+")[0]
+            raise ValueError(
+                f"--set {item}: parameters are the method's, whatever it is given. Fix: --set {plain}.{setting}."
             )
         if method not in compared:
             methods.get(method)  # a name that is none is answered by the registry

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from zeroshift.cli.console import print_warning
-from zeroshift.cli.sources import PACK_PREFIX, is_pack, load_features
+from zeroshift.cli.sources import PACK_PREFIX, holds_features_alone, is_pack, load_features
 from zeroshift.data import packs as bundled
 from zeroshift.evaluate import Entry
 from zeroshift.features import FeatureSet
@@ -20,6 +20,7 @@ SUFFIXES = (".npz", ".safetensors")
 
 def chosen_entries(sources: Sequence[str], packs: str | None, *, prompt: str | None, normalize: bool) -> list[Entry]:
     """The sets, each once whatever it is called; of a folder those that can be compared on, the others named."""
+    _check_no_pack(sources, packs)
     named = [*_pack_sources(packs, default=not sources), *sources]
     entries: list[Entry] = []
     for source, name, must in _places(named):
@@ -38,6 +39,15 @@ def chosen_entries(sources: Sequence[str], packs: str | None, *, prompt: str | N
     if not entries:
         raise ValueError("nothing to compare on: no set is left. Fix: name feature files that hold labels.")
     return entries
+
+
+def _check_no_pack(sources: Sequence[str], packs: str | None) -> None:
+    """A bare name beside `--packs a` reads as a second pack, and is taken for a file."""
+    known = {info.name for info in bundled.list()}
+    for source in sources:
+        if source in known and not Path(source).exists():
+            listed = "" if packs is None else f", or --packs {packs},{source}"
+            raise ValueError(f"no file at {source}; a bundled pack is called so. Fix: pack:{source}{listed}.")
 
 
 def _pack_sources(packs: str | None, *, default: bool) -> list[str]:
@@ -89,7 +99,7 @@ def _long(source: str) -> str:
 
 def _loaded(source: str, load: Callable[[], FeatureSet], *, must: bool) -> FeatureSet | None:
     """The set; None, and a word why, for one that only lies in a folder and cannot be compared on."""
-    if Path(source).suffix == ".npy" and not is_pack(source):
+    if holds_features_alone(source):
         raise ValueError(
             f"{source} holds features alone; to compare, labels and prototypes are needed too. "
             "Fix: FeatureSet(features, prototypes=..., labels=...).save('features.safetensors')."

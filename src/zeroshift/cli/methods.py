@@ -45,7 +45,7 @@ def methods(
 
     out = console()
     if name is None:
-        out.print(methods_table(chosen))
+        out.print(methods_table(chosen, out.width))
         out.print(LEGEND, style="dim")
         return
     method = chosen[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zeroshift.methods import MethodInfo
@@ -11,8 +11,10 @@ from zeroshift.suggest import did_you_mean
 __all__ = ["parse_settings"]
 
 
-def parse_settings(method: MethodInfo, settings: Sequence[str]) -> dict[str, Any]:
-    """The parameters written as `settings`, read and checked.
+def parse_settings(
+    method: MethodInfo, settings: Sequence[str], elsewhere: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The parameters written as `settings`, read and checked; `elsewhere` says how those that hold arrays are given.
 
     >>> from zeroshift import methods
     >>> parse_settings(methods.get("adapt_online"), ["bank_size=8", "beta=none", "prune=100,0.2"])
@@ -25,18 +27,19 @@ def parse_settings(method: MethodInfo, settings: Sequence[str]) -> dict[str, Any
             raise ValueError(f"--set takes name=value, for example --set bank_size=8; got {item!r}.")
         if name in parameters:
             raise ValueError(f"--set {name} is given twice. Fix: keep one.")
-        parameters[name] = _parse(method, name, text)
+        parameters[name] = _parse(method, name, text, elsewhere or {})
     return parameters
 
 
-def _parse(method: MethodInfo, name: str, text: str) -> Any:
+def _parse(method: MethodInfo, name: str, text: str, elsewhere: Mapping[str, str]) -> Any:
     known = [parameter.name for parameter in method.parameters]
     if name not in known:
         hint = did_you_mean(name, known)
         raise ValueError(f"--set: {method.name} has no parameter {name!r}. {hint}It takes: {', '.join(known)}.")
     constraint = method.cls.constraints.get(name)
     if constraint is None:
-        raise ValueError(f"--set {name}: this parameter holds arrays; it can be given in Python only.")
+        instead = elsewhere.get(name, "It can be given in Python only.")
+        raise ValueError(f"--set {name}: this parameter holds arrays. {instead}")
     try:
         value = constraint.parse(text)
     except ValueError:

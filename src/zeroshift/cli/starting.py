@@ -17,8 +17,9 @@ from zeroshift.files import FileFormatError
 from zeroshift.method import Method
 from zeroshift.methods import MethodInfo
 from zeroshift.parameters import Number
+from zeroshift.suggest import did_you_mean
 
-__all__ = ["Start"]
+__all__ = ["Start", "same_prototypes"]
 
 DEFAULT_METHOD = "adapt_online"
 
@@ -42,14 +43,16 @@ class Start:
         state: Path | None,
         logit_scale: float | None = None,
         preset: str | None = None,
+        elsewhere: Mapping[str, str] | None = None,
     ) -> Start:
+        """`elsewhere` says how parameters that hold arrays are given; see `parse_settings`."""
         if logit_scale is not None:
             Number(0, above=True).check("--logit-scale", logit_scale)
         if state is None:
             info = methods.get(name or DEFAULT_METHOD)
-            hand_set = {} if preset is None else info.cls.preset(preset)
+            hand_set = {} if preset is None else _preset(info, preset)
             # What is said outright counts more than what a preset brings along.
-            return cls(info, {**hand_set, **_parameters(info, settings, logit_scale)}, None)
+            return cls(info, {**hand_set, **_parameters(info, settings, logit_scale, elsewhere)}, None)
         if preset is not None:
             raise ValueError(
                 f"--preset {preset} cannot be taken with --state-in: {state} was learned with parameters of its own. "
@@ -69,7 +72,7 @@ class Start:
             raise ValueError(
                 f"{info.name} learns from each set afresh; there is no state to go on from. Fix: leave out --state-in."
             )
-        parameters = _parameters(info, settings, logit_scale)
+        parameters = _parameters(info, settings, logit_scale, elsewhere)
         # Taken for the features alone, it would change the zero-shot column and leave the method as it was.
         learned_with = (header.get("parameters") or {}).get("logit_scale")
         if logit_scale is not None and learned_with is not None and logit_scale != learned_with:
@@ -97,7 +100,7 @@ class Start:
                 f"{features.n_classes} classes in d = {features.dimension}. Fix: keep to its encoder and classes."
             )
         modes = features.prompts if prompt is None else (prompt,)
-        if any(_same(method.prototypes, features.prototypes_for(mode)) for mode in modes):
+        if any(same_prototypes(method.prototypes, features.prototypes_for(mode)) for mode in modes):
             return method
         if prompt is not None:
             raise ValueError(f"{state} was learned with other prototypes than {prompt!r}. Fix: leave out --prompt.")
@@ -108,8 +111,23 @@ class Start:
         return method
 
 
-def _parameters(info: MethodInfo, settings: Sequence[str], logit_scale: float | None) -> dict[str, Any]:
-    parameters = parse_settings(info, settings)
+def _preset(info: MethodInfo, name: str) -> dict[str, Any]:
+    if not info.presets:
+        raise ValueError(
+            f"--preset {name}: {info.name} has no presets, its authors use one setting for all data. "
+            "Fix: leave out --preset."
+        )
+    if name not in info.presets:
+        known = ", ".join(sorted(info.presets))
+        guess = did_you_mean(name, info.presets)
+        raise ValueError(f"--preset must be one of {known}; got {name!r}. {guess}".rstrip())
+    return info.cls.preset(name)
+
+
+def _parameters(
+    info: MethodInfo, settings: Sequence[str], logit_scale: float | None, elsewhere: Mapping[str, str] | None
+) -> dict[str, Any]:
+    parameters = parse_settings(info, settings, elsewhere)
     if logit_scale is not None and "logit_scale" in parameters:
         raise ValueError(
             f"--logit-scale {logit_scale:g} and --set logit_scale={parameters['logit_scale']:g} say the same thing "
@@ -118,5 +136,6 @@ def _parameters(info: MethodInfo, settings: Sequence[str], logit_scale: float | 
     return parameters
 
 
-def _same(first: np.ndarray, second: np.ndarray) -> bool:
-    return bool(np.abs(first - second).max() <= SAME_PROTOTYPES)
+def same_prototypes(first: np.ndarray, second: np.ndarray) -> bool:
+    """Of the same shape, and nowhere further apart than rounding."""
+    return first.shape == second.shape and bool(np.abs(first - second).max() <= SAME_PROTOTYPES)

@@ -27,6 +27,8 @@ class Entry:
     n_samples: int
     n_classes: int
     dimension: int
+    n_prompts: int
+    """Prompt modes: as many prompts of each class can be given to methods that weigh several."""
     spare: int
     """Samples the largest class can give away and keep as many: 0 where no class has two."""
     title: str
@@ -62,6 +64,7 @@ class Entry:
             n_samples=features.n_samples,
             n_classes=features.n_classes,
             dimension=features.dimension,
+            n_prompts=len(features.prompts),
             spare=int(np.bincount(features.labels).max()) // 2,
             title=str(features.provenance.get("title", name)),
             encoder=_statement(features.provenance.get("encoder")),

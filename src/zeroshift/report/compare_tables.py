@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -13,9 +14,25 @@ from zeroshift.evaluate import Spread, Standing, Standings
 from zeroshift.evaluate.code import code_digest
 from zeroshift.report.words import counted, percent, points
 
-__all__ = ["LEGEND", "by_protocol", "compare_table", "marked", "megabytes", "remarks", "set_tables", "sig", "span"]
+__all__ = [
+    "LEGEND",
+    "by_protocol",
+    "compare_table",
+    "marked",
+    "megabytes",
+    "remarks",
+    "set_tables",
+    "sig",
+    "span",
+]
 
 PROTOCOLS = ("online", "transductive", "few-shot")
+
+COLUMNS = ("acc", "gain", "min to max", "ECE", "us", "MB")
+DISPENSABLE = ("MB", "min to max", "us", "ECE")
+"""What goes first where the terminal is too narrow: half a number says less than none."""
+
+WIDEST = 1000
 
 LEGEND = (
     "Means over the sets, each counting the same. Accuracy and calibration error (ECE) in percent; gain over zero-shot "
@@ -24,37 +41,44 @@ LEGEND = (
 )
 
 
-def compare_table(standings: Standings) -> Table:
-    """Means over all sets."""
-    return _table(standings.overall, of=len(standings.plan.entries))
+def compare_table(standings: Standings, width: int = WIDEST) -> Table:
+    """Means over all sets, with the columns that `width` holds."""
+    return _fitting(standings.overall, width, of=len(standings.plan.entries))
 
 
-def set_tables(standings: Standings) -> Iterator[tuple[str, Table]]:
+def set_tables(standings: Standings, width: int = WIDEST) -> Iterator[tuple[str, Table]]:
     """(title, table) of each set."""
     for entry in standings.plan.entries:
-        title = f"{entry.name}: {entry.n_samples} samples, {entry.n_classes} classes, prompts {entry.prompt}"
-        yield title, _table(standings.by_set[entry.name], of=1)
+        sizes = f"{counted(entry.n_samples, 'sample')}, {counted(entry.n_classes, 'class', 'classes')}"
+        yield f"{entry.name}: {sizes}, prompts {entry.prompt}", _fitting(standings.by_set[entry.name], width, of=1)
 
 
-def _table(rows: Sequence[Standing], *, of: int) -> Table:
-    labels = [_label(standing, of) for standing in rows]
+def _fitting(rows: Sequence[Standing], width: int, *, of: int) -> Table:
+    for dropped in range(len(DISPENSABLE) + 1):
+        table = _table(rows, [name for name in COLUMNS if name not in DISPENSABLE[:dropped]], of=of)
+        if Console(width=WIDEST).measure(table).maximum <= width:
+            break
+    return table
+
+
+def _table(rows: Sequence[Standing], columns: Sequence[str], *, of: int) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim", collapse_padding=True)
-    table.add_column("method", no_wrap=True, min_width=max(map(cell_len, (*PROTOCOLS, *labels)), default=0))
-    for name in ("acc", "gain", "min to max", "ECE", "us", "MB"):
+    table.add_column("method", overflow="fold")
+    for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for protocol, group in by_protocol(rows):
         table.add_row(Text(protocol, style="dim italic"))
         for standing in group:
             gain = points(standing.gain.mean)
-            table.add_row(
-                Text(_label(standing, of)),
-                percent(standing.accuracy.mean),
-                Text(gain, style={"+": "green", "-": "red"}.get(gain[:1], "")),
-                span(standing.gain),
-                percent(standing.calibration_error),
-                sig(standing.microseconds),
-                megabytes(standing.peak_bytes),
-            )
+            cells: dict[str, Text | str] = {
+                "acc": percent(standing.accuracy.mean),
+                "gain": Text(gain, style={"+": "green", "-": "red"}.get(gain[:1], "")),
+                "min to max": span(standing.gain),
+                "ECE": percent(standing.calibration_error),
+                "us": sig(standing.microseconds),
+                "MB": megabytes(standing.peak_bytes),
+            }
+            table.add_row(Text(_label(standing, of)), *(cells[name] for name in columns))
         table.add_section()
     return table
 
@@ -111,7 +135,11 @@ def remarks(standings: Standings) -> list[str]:
         seeds = "" if plan.orders == 1 else f" (seeds 0 to {plan.orders - 1})"
         lines.append(f"Online and few-shot methods: {many}{seeds}.")
     if any("support" in contestant.given for contestant in plan.contestants):
-        lines.append(f"Few-shot: {plan.shots} labelled samples of a class (at most half of it), not scored.")
+        up_to = "up to " if any(_short_of(record) for record in standings.records) else ""
+        samples = counted(plan.shots, "labelled sample")
+        lines.append(f"Few-shot: {up_to}{samples} of a class (at most half of it), not scored.")
+    if any("validation" in contestant.given for contestant in plan.contestants):
+        lines.append("Methods that need validation take every other labelled sample for it.")
     if any("unlabelled" in contestant.given for contestant in plan.contestants):
         lines.append("Methods that learn from unlabelled samples first: a random half, the other half scored.")
     for method in dict.fromkeys(contestant.info.cls for contestant in plan.contestants):
@@ -119,6 +147,10 @@ def remarks(standings: Standings) -> list[str]:
             lines.append(f"* {method.name}: {method.from_features}.")
         elif method.reconstructed:
             lines.append(f"* {method.name}: reconstructed, not the authors' code.")
+    weighing = [contestant.label for contestant in plan.contestants if "prompts" in contestant.given]
+    single = [entry.name for entry in plan.entries if entry.n_prompts == 1]
+    if weighing and single:
+        lines.append(f"One prompt a class only, in {', '.join(single)}: less than {', '.join(weighing)} can use.")
     if others := sum(record.get("code") != code_digest() for record in standings.records):
         lines.append(f"{counted(others, 'run')} made by another state of the code: --again repeats them.")
     if standings.partial:
@@ -127,3 +159,9 @@ def remarks(standings: Standings) -> list[str]:
     if busy:
         lines.append(f"Some runs were made {' or '.join(map(str, busy))} at a time: do not compare their times.")
     return lines
+
+
+def _short_of(record: Mapping[str, Any]) -> bool:
+    """Whether a class of the set had fewer samples to give than were asked for."""
+    given = record.get("support", 0) + record.get("validation", 0)
+    return bool(given < (record.get("shots") or 0) * record.get("n_classes", 0))

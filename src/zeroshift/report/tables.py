@@ -27,6 +27,10 @@ __all__ = [
 ]
 
 
+EDGES, GAP = 2, 3
+"""Columns of the terminal a table takes at its sides, and between two of its own."""
+
+
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     """A row for each set with every method's accuracy and gain, and a row of means where there is more than one set."""
     table = _table("features", names=[*(comparison.name for comparison in comparisons), "mean"])
@@ -61,19 +65,43 @@ def summary_table(entries: Mapping[str, str]) -> Table:
     return table
 
 
-def methods_table(methods: Sequence[MethodInfo]) -> Table:
-    """A row for each method, those of one protocol together."""
-    table = _table("name", names=[method.name for method in methods])
-    table.add_column("protocol", no_wrap=True)
-    for name in ("needs", "state", "cost"):
-        table.add_column(name, overflow="fold")
+def methods_table(methods: Sequence[MethodInfo], width: int) -> Table:
+    """A row for each method, those of one protocol together; without cost, then state, where `width` is too little."""
+    names = [method.name for method in methods]
+    table = _table("name", names=names)
+    columns = {
+        "needs": [needs(method) for method in methods],
+        "state": [method.state_size for method in methods],
+        "cost": [method.complexity for method in methods],
+    }
+    room = width - max(map(cell_len, names), default=0) - EDGES
+    while len(columns) > 1 and sum(_least(*column) + GAP for column in columns.items()) > room:
+        columns.popitem()
+    for name, share in zip(columns, _shares(columns, room), strict=True):
+        table.add_column(name, width=share)
     for protocol in dict.fromkeys(method.protocol for method in methods):
         table.add_section()
-        for method in methods:
+        table.add_row(Text(protocol, style="dim italic"))
+        for row, method in enumerate(methods):
             if method.protocol == protocol:
-                cells = (needs(method), method.state_size, method.complexity)
-                table.add_row(Text(method.name, style="bold"), protocol, *map(Text, cells))
+                cells = (Text(column[row]) for column in columns.values())
+                table.add_row(Text(method.name, style="bold"), *cells)
     return table
+
+
+def _least(name: str, cells: Sequence[str]) -> int:
+    """The longest word: a column that is narrower would break it."""
+    return max(cell_len(word) for cell in (name, *cells) for word in cell.split())
+
+
+def _shares(columns: Mapping[str, Sequence[str]], room: int) -> list[int]:
+    """How wide each column is: its longest word, and of what is left the more the longer its cells are."""
+    least = [_least(*column) for column in columns.items()]
+    most = [max(map(cell_len, (name, *cells))) for name, cells in columns.items()]
+    wished = [high - low for high, low in zip(most, least, strict=True)]
+    spare = max(0, room - sum(low + GAP for low in least))
+    shared = [min(wish, spare * wish // max(1, sum(wished))) for wish in wished]
+    return [low + more for low, more in zip(least, shared, strict=True)]
 
 
 def parameters_table(method: MethodInfo) -> Table:

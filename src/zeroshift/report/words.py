@@ -88,9 +88,9 @@ def verdict(comparisons: Sequence[Comparison]) -> str:
     return f"{sets} Class by class, {fewer} of {total} results are below zero-shot's."
 
 
-def counted(count: int, what: str) -> str:
+def counted(count: int, what: str, many: str | None = None) -> str:
     """
-    >>> counted(1, "image"), counted(1200, "image")
-    ('1 image', '1,200 images')
+    >>> counted(1, "image"), counted(1200, "image"), counted(2, "class", "classes")
+    ('1 image', '1,200 images', '2 classes')
     """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {what if count == 1 else many or what + 's'}"
