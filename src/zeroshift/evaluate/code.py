@@ -1,46 +1,84 @@
-"""Which code made a result, as one short text: changes whenever what computes changes, whatever the version says."""
+"""Which code makes a result, as one short text: changes whenever what computes changes, whatever the version says."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import importlib.util
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-import zeroshift
+from zeroshift.method import Method
 
 __all__ = ["code_digest"]
 
 BYTES = 8
 
-ROOMS = ("adapt", "methods", "arrays.py", "labelled.py", "low_entropy.py", "method.py", "ridge.py", "zero_shot.py")
-MEASURING = ("evaluate/follow.py", "evaluate/metrics.py", "evaluate/split.py", "evaluate/trial.py")
+PACKAGE = "zeroshift"
+
+MEASURING = tuple(f"{PACKAGE}.evaluate.{name}" for name in ("follow", "metrics", "split", "trial"))
+"""What feeds and scores a method."""
+
+
+class Source(NamedTuple):
+    """A module: what it means, and the modules of ours it imports."""
+
+    meaning: str
+    imports: tuple[str, ...]
 
 
 @cache
-def code_digest() -> str:
-    """Hexadecimal digits of the numeric rooms and of what feeds and scores them; comments and docstrings do not count.
+def code_digest(method: type[Method]) -> str:
+    """Hexadecimal digits of the code of a method, of all of ours it imports, and of what measures it; comments and
+    docstrings do not count.
 
-    >>> len(code_digest())
-    16
+    >>> from zeroshift import OnlineADAPT, ZeroShot
+    >>> len(code_digest(ZeroShot)), code_digest(ZeroShot) == code_digest(OnlineADAPT)
+    (16, False)
     """
-    top = Path(zeroshift.__file__).parent
+    reached, waiting = dict.fromkeys(MEASURING), [cls.__module__ for cls in method.__mro__[:-1]]
+    while waiting:
+        module = waiting.pop()
+        if module not in reached:
+            reached[module] = None
+            waiting += _source(module).imports
     found = hashlib.blake2b(digest_size=BYTES)
-    for name in (*ROOMS, *MEASURING):
-        for path in sorted((top / name).rglob("*.py")) if (top / name).is_dir() else [top / name]:
-            found.update(f"{path.relative_to(top).as_posix()}\n{_meaning(path)}\n".encode())
+    for module in sorted(reached):
+        found.update(f"{module}\n{_source(module).meaning}\n".encode())
     return found.hexdigest()
 
 
-def _meaning(path: Path) -> str:
+@cache
+def _source(module: str) -> Source:
+    path = _file(module)
+    if path is None:
+        return Source("", ())  # typed in, or built into Python: nothing to read
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    imports = set()
     for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
+            # `from zeroshift import ridge` names a module, `from zeroshift.ridge import ZERO_TRACE` is of one.
+            named = {f"{node.module}.{alias.name}" for alias in node.names}
+            imports |= {name for name in (node.module, *named) if _file(name) is not None}
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            # Texts that stand alone: docstrings, of attributes too.
             node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
-    return ast.dump(tree)
+    return Source(ast.unparse(tree), tuple(sorted(imports)))
+
+
+@cache
+def _file(module: str) -> Path | None:
+    """Where a module is written down. Of packages only what they hold counts, not the list of it."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    if spec is None or spec.origin is None or spec.submodule_search_locations or not spec.origin.endswith(".py"):
+        return None
+    return Path(spec.origin)
 
 
 def _is_text(line: ast.stmt) -> bool:
+    """A text that stands alone: a docstring, of an attribute too."""
     return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)

@@ -62,7 +62,7 @@ class Ledger:
 
     def write(self, trial: Trial, found: Mapping[str, Any]) -> dict[str, Any]:
         """Keep what a run found; returns the whole record."""
-        made_by = {"zeroshift": __version__, "code": code_digest()}
+        made_by = {"zeroshift": __version__, "code": code_digest(trial.contestant.info.cls)}
         record = {"kind": KIND, "schema": SCHEMA, "key": trial.key, **made_by, **_what(trial), **found}
         self.folder.mkdir(parents=True, exist_ok=True)
         with atomic_path(self.path(trial)) as temporary:

@@ -13,6 +13,7 @@ import numpy as np
 
 from zeroshift import methods
 from zeroshift._version import __version__
+from zeroshift.evaluate.code import code_digest
 from zeroshift.evaluate.contestant import Contestant
 from zeroshift.evaluate.follow import EVERY, follow
 from zeroshift.evaluate.gauge import HostGauge, settle
@@ -45,9 +46,10 @@ class Trial:
 
     @property
     def key(self) -> str:
-        """The same for the same run, on every machine; another version of zeroshift has other keys."""
+        """The same for the same run, on every machine; other code has other keys."""
         content = {
             "zeroshift": __version__,
+            "code": code_digest(self.contestant.info.cls),
             "features": self.digest,
             "prompt": self.prompt,
             "method": self.contestant.method,

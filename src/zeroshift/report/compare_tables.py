@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from zeroshift.evaluate import Spread, Standing, Standings
-from zeroshift.evaluate.code import code_digest
 from zeroshift.report.words import counted, percent, points
 
 __all__ = [
@@ -151,8 +150,6 @@ def remarks(standings: Standings) -> list[str]:
     single = [entry.name for entry in plan.entries if entry.n_prompts == 1]
     if weighing and single:
         lines.append(f"One prompt a class only, in {', '.join(single)}: less than {', '.join(weighing)} can use.")
-    if others := sum(record.get("code") != code_digest() for record in standings.records):
-        lines.append(f"{counted(others, 'run')} made by another state of the code: --again repeats them.")
     if standings.partial:
         lines.append("Means over fewer sets than the others' are not comparable with them.")
     busy = sorted({int(record.get("jobs", 1)) for record in standings.records} - {0, 1})

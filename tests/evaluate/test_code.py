@@ -1,0 +1,58 @@
+"""Which code made a result: what computes counts, words do not, and other methods' code does not."""
+
+import importlib
+import sys
+import textwrap
+
+import pytest
+
+from zeroshift.evaluate.code import _file, _source, code_digest
+from zeroshift.methods import TDA, TransCLIP, ZeroShot
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """`written(body)`: the class of a method in a module of its own, as a plug-in has it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def written(body: str):
+        for cached in (code_digest, _source, _file):
+            cached.cache_clear()
+        sys.modules.pop("plug_in", None)
+        importlib.invalidate_caches()
+        (tmp_path / "plug_in.py").write_text(
+            f"from zeroshift.methods import ZeroShot\n\n\nclass Mine(ZeroShot):\n{textwrap.indent(body, '    ')}\n"
+        )
+        return importlib.import_module("plug_in").Mine
+
+    yield written
+    sys.modules.pop("plug_in", None)
+
+
+def test_what_computes_counts_and_words_do_not(written):
+    first = code_digest(written('"""One."""\nfactor = 1  # why'))
+    assert code_digest(written('"""Another."""\n\nfactor = 1\n"""Said of it."""')) == first
+    assert code_digest(written("factor = 2")) != first
+
+
+def test_a_method_is_all_it_imports_and_nothing_else(monkeypatch):
+    def with_other(module: str, cls) -> str:
+        for cached in (code_digest, _source):
+            cached.cache_clear()
+        real = _source.__wrapped__
+        other = lambda name: real(name)._replace(meaning="changed") if name == module else real(name)  # noqa: E731
+        monkeypatch.setattr("zeroshift.evaluate.code._source", other)
+        found = code_digest(cls)
+        monkeypatch.undo()
+        return found
+
+    for module, changed in [
+        ("zeroshift.methods.parts.memory", (TDA,)),
+        ("zeroshift.methods.parts.affinity", (TransCLIP,)),
+        ("zeroshift.zero_shot", (TDA, TransCLIP, ZeroShot)),
+        ("zeroshift.evaluate.metrics", (TDA, TransCLIP, ZeroShot)),
+        ("zeroshift.report.words", ()),
+    ]:
+        for cls in (TDA, TransCLIP, ZeroShot):
+            code_digest.cache_clear()
+            assert (with_other(module, cls) != with_other("none", cls)) == (cls in changed), (module, cls)
