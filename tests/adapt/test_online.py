@@ -215,7 +215,7 @@ class TestRefusals:
             ({"prune": 10}, "prune must be None or a pair"),
             ({"covariance": "per_class", "bank_size": 0}, "bank_size=0 leaves none"),
             ({"prune": (10, 0.5), "bank_size": 0}, "prune drops bank entries"),
-            ({"support": 3}, "support must be None or a pair"),
+            ({"support": 3}, "support must be a pair"),
             ({"support": (np.eye(2, 8), [0, 3])}, "support labels row 1 is 3"),
             ({"support": (np.eye(2, 8), [0.0, 1.0])}, "support labels must hold integers"),
             ({"support": (np.eye(2, 7), [0, 1])}, "support features has d = 7"),

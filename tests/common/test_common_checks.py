@@ -197,6 +197,20 @@ class OrderMatters(TransductiveADAPT):
             yield block, scores * (1 + 0.01 * np.arange(len(scores))[:, None])
 
 
+class CountsAfterLearning(Sound):
+    def _begin(self):
+        self.sharper = 1.0
+
+    def _adapt_scores(self, rows):
+        for block, x in rows.blocks(1):
+            self.sharper += 0.01
+            self.n_seen += 1
+            yield block, self._predict_scores(x)
+
+    def _predict_scores(self, features):
+        return self.sharper * super()._predict_scores(features)
+
+
 @pytest.mark.parametrize(
     ("broken", "caught_by"),
     [
@@ -217,6 +231,7 @@ class OrderMatters(TransductiveADAPT):
         (AcceptsAnyScale, "constructor_refuses_bad_parameters"),
         (OrderMatters, "sample_order_does_not_matter_for_a_set"),
         (OrderMatters, "chunks_do_not_show"),
+        (CountsAfterLearning, "interrupted_adapt_learns_whole_samples"),
     ],
 )
 def test_broken_methods_are_caught(broken, caught_by):

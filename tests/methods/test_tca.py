@@ -5,6 +5,8 @@ import pytest
 
 from zeroshift.methods import TCA
 from zeroshift.testing import make_problem
+from zeroshift.testing.case import fingerprint
+from zeroshift.zero_shot import posterior
 
 SCALE = 20.0
 
@@ -135,7 +137,17 @@ def test_features_and_tokens_are_not_mixed(stream):
     method = TCA(problem.prototypes, logit_scale=SCALE)
     method.adapt_tokens(problem.features[:5], tokens[:5])
     for call in (method.adapt, method.predict):
-        with pytest.raises(
-            ValueError, match=r"those learned from have \(5, 7\)\. Fix: keep to adapt or to adapt_tokens"
-        ):
+        with pytest.raises(ValueError, match=r"those learned from have \(5, 7\)\. Fix: keep to adapt and predict, or"):
             call(problem.features[5:])
+
+
+def test_predict_tokens_learns_nothing(stream):
+    problem, tokens = stream
+    method = TCA(problem.prototypes, logit_scale=SCALE)
+    zero_shot = posterior(problem.features, problem.prototypes, SCALE)
+    np.testing.assert_allclose(method.predict_tokens(problem.features, tokens), zero_shot, atol=1e-12)
+    method.adapt_tokens(problem.features[:30], tokens[:30])
+    before = fingerprint(method)
+    answer = method.predict_tokens(problem.features[30:], tokens[30:])
+    assert fingerprint(method) == before
+    assert np.abs(answer - zero_shot[30:]).max() > 1e-3

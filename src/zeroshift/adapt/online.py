@@ -154,6 +154,8 @@ class OnlineADAPT(ADAPT):
         # Whole batches in every block, so that blocks do not show in the answer.
         block_rows = max(1, self._engine.block_rows // self.batch_size) * self.batch_size
         self._prune_if_due()
+        self._evidence.forget_undo()
+        counted = self.n_seen
         try:
             for block, features in rows.blocks(block_rows):
                 start = 0
@@ -163,7 +165,17 @@ class OnlineADAPT(ADAPT):
                         done = slice(block.start + start, block.start + start + scores.shape[0])
                         start += scores.shape[0]
                         self._count(scores.shape[0])
+                        self._evidence.forget_undo()
+                        counted = self.n_seen
                         yield done, scores
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if self.n_seen == counted:
+                # Interrupted between learning and counting: as if the samples had never come.
+                self._engine.mark_stale()
+                self._evidence.undo()
+            raise
         finally:
             self._engine.finish()
 

@@ -139,20 +139,16 @@ class TransductiveADAPT(ADAPT):
         try:
             log_normalisers = self._look_at(rows)
             self._estimate()
+            scores = self._iterate(rows, log_normalisers) if self.iterations > 1 else None
         except BaseException:
             # Interrupted, or out of memory: half a set teaches nothing.
             self.reset()
             raise
         self.n_seen = len(rows)
-        if self.iterations == 1:
+        if scores is None:
             yield from self._scores(rows, log_normalisers)
-            return
-        try:
-            scores = self._iterate(rows, log_normalisers)
-        except BaseException:
-            self.reset()
-            raise
-        yield slice(0, len(rows)), scores
+        else:
+            yield slice(0, len(rows)), scores
 
     def _look_at(self, rows: Rows) -> Array | None:
         """First pass: what the means and the covariance are estimated from. Answers the rows' zero-shot

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.low_entropy import RATIO, select_lowest_entropy
 from zeroshift.methods.parts.rows import normalize_rows
-from zeroshift.methods.parts.views import ViewMethod
+from zeroshift.methods.parts.whole_steps import WholeViews
 from zeroshift.parameters import Constraint, Number
 from zeroshift.zero_shot import logits, softmax
 
@@ -23,7 +24,7 @@ TIE = 1e-9
 """Probabilities this close, relative to the largest, are tied: products of another shape round differently."""
 
 
-class BCA(ViewMethod):
+class BCA(WholeViews):
     """Moves the embedding of the predicted class towards the sample, and that class's prior over labels towards the
     posterior, whenever the posterior is high enough. A sample is predicted before it is learned from.
 
@@ -107,11 +108,13 @@ class BCA(ViewMethod):
     @property
     def means(self) -> Array:
         """Class embeddings (K, d) of unit length, float64."""
+        self._finish()
         return Home.of(self.prototypes).copy(self._means)
 
     @property
     def prior(self) -> Array:
         """P(label | embedding) (K, K), float64; every row sums to 1."""
+        self._finish()
         return Home.of(self.prototypes).copy(self._prior)
 
     def _begin(self) -> None:
@@ -128,21 +131,25 @@ class BCA(ViewMethod):
             cosines = self.logit_scale * (x @ x.T) if x.shape[0] > 1 else None
             answers = namespace(x).empty_like(scores)
             for row in range(x.shape[0]):
-                answers[row], moved = self._step(scores[row], x[row])
-                self.n_seen += 1
+                answers[row], moved, learn = self._step(scores[row], x[row])
+                self._commit(learn)
                 if moved is not None and cosines is not None:
                     k, kept, added = moved
                     scores[row + 1 :, k] = kept * scores[row + 1 :, k] + added * cosines[row + 1 :, row]
             yield block, answers
 
     def _adapt_view(self, views: Array) -> Array:
+        self._finish()
         xp = namespace(views)
         scores = logits(views, self._means, self.logit_scale)
         kept = select_lowest_entropy(scores, self.view_ratio)
-        return self._step(xp.mean(scores[kept], axis=0), xp.mean(views[kept], axis=0))[0]
+        answer, _, learn = self._step(xp.mean(scores[kept], axis=0), xp.mean(views[kept], axis=0))
+        self._decide(learn)
+        return answer
 
-    def _step(self, scores: Array, x: Array) -> tuple[Array, tuple[int, float, float] | None]:
-        """The posterior (K,) of a sample with these logits; then learn from it: mu_k = kept mu_k + added x."""
+    def _step(self, scores: Array, x: Array) -> tuple[Array, tuple[int, float, float] | None, partial[None]]:
+        """The posterior (K,) of a sample with these logits; k, kept and added where mu_k = kept mu_k + added x is to be
+        learned from it; and how to."""
         xp = namespace(x)
         p = softmax(scores) @ self._prior
         known = to_numpy(p)  # a GPU is asked once, for both
@@ -159,13 +166,14 @@ class BCA(ViewMethod):
         if sureness > self.prior_threshold:
             count = self.prior_count + float(self._prior_moves[k])
             prior = (count * self._prior[k] + p) / (count + 1)
-        if moved is not None:
-            self._means[k] = mean
-            self._moves[k] += 1
+        moves = (int(self._moves[k]) + 1, int(self._prior_moves[k]) + 1)
+        return p, moved, partial(self._learn, k, mean if moved is not None else None, prior, moves)
+
+    def _learn(self, k: int, mean: Array | None, prior: Array | None, moves: tuple[int, int]) -> None:
+        if mean is not None:
+            self._means[k], self._moves[k] = mean, moves[0]
         if prior is not None:
-            self._prior[k] = prior
-            self._prior_moves[k] += 1
-        return p, moved
+            self._prior[k], self._prior_moves[k] = prior, moves[1]
 
     def _predict_scores(self, features: Array) -> Array:
         return softmax(logits(features, self._means, self.logit_scale)) @ self._prior

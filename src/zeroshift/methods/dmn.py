@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from zeroshift.arrays import Array, Home, Rows, to_numpy
 from zeroshift.low_entropy import average_views
 from zeroshift.methods.parts.kernel_bank import KernelBank
 from zeroshift.methods.parts.single import look_at_one
-from zeroshift.methods.parts.views import ViewMethod
+from zeroshift.methods.parts.whole_steps import WholeViews
 from zeroshift.parameters import Constraint, Number
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class, softmax
 
@@ -23,7 +24,7 @@ WORK_NUMBERS = 4_000_000
 """Cosines with all entries held at once."""
 
 
-class DMN(ViewMethod):
+class DMN(WholeViews):
     """Each class remembers its surest samples beside its prototype, and answers a sample with their mean, weighed by
     how near they are to it. The posterior of these class vectors is averaged with the zero-shot posterior.
 
@@ -116,6 +117,7 @@ class DMN(ViewMethod):
     @property
     def bank_counts(self) -> Array:
         """Samples remembered a class, (K,)."""
+        self._finish()
         home = Home.of(self.prototypes)
         return home.xp.asarray(self._bank.memory.counts, device=home.device)
 
@@ -126,31 +128,43 @@ class DMN(ViewMethod):
                 continue
             log_y = log_softmax(logits(features, self._text, self.logit_scale))
             classes, entropies = to_numpy(pseudo_class(log_y)), -to_numpy(confidence(log_y))
-            answer = self._learn(features, Home.of(log_y).xp.exp(log_y), classes, entropies)
-            self.n_seen += features.shape[0]
+            answer, keep = self._learned(features, Home.of(log_y).xp.exp(log_y), classes, entropies)
+            self._commit(keep, features.shape[0])
             yield block, answer
 
     def _adapt_one(self, features: Array) -> Array:
         """One sample enters before it is predicted, so there is nothing to plan: learn, then predict."""
         one = look_at_one(features, self._text, self.logit_scale)
-        keys = Home.of(self.prototypes).bring(features, self.prototypes.dtype)
-        self._bank.offer(one.k, one.entropy, keys[0])
-        self.n_seen += 1
+        keys = self._own(features)
+        entry = self._bank.memory.entry(one.k, one.entropy)
+        if entry is None:
+            self.n_seen += 1
+        else:
+            self._commit(partial(self._bank.enter, entry, keys[0]))
         return self._fused(softmax(one.logits), self._bank.read(keys))
 
     def _adapt_view(self, views: Array) -> Array:
+        self._finish()
         surest = average_views(views[None, ...], self._text, self.logit_scale, ratio=self.view_ratio)
         classes, entropies = to_numpy(pseudo_class(surest.probabilities)), to_numpy(surest.entropy)
         image = views[:1, :]
-        return self._learn(image, softmax(logits(image, self._text, self.logit_scale)), classes, entropies)[0]
+        text = softmax(logits(image, self._text, self.logit_scale))
+        answer, keep = self._learned(image, text, classes, entropies)
+        self._decide(keep)
+        return answer[0]
 
-    def _learn(self, features: Array, text: Array, classes: np.ndarray, entropies: np.ndarray) -> Array:
-        keys = Home.of(self.prototypes).bring(features, self.prototypes.dtype)
+    def _learned(
+        self, features: Array, text: Array, classes: np.ndarray, entropies: np.ndarray
+    ) -> tuple[Array, partial[None]]:
+        """Scores (n, K), and how to keep what was learned on the way."""
+        keys = self._own(features)
         plan = self._bank.memory.plan(classes, entropies)
         reading = self._bank.follow(plan, keys)
-        answer = self._fused(text, reading.cosines)
-        self._bank.keep(plan, keys, reading)
-        return answer
+        return self._fused(text, reading.cosines), partial(self._bank.keep, plan, keys, reading)
+
+    def _own(self, features: Array) -> Array:
+        """A copy in the precision of the bank: a step keeps it until it is written."""
+        return Home.of(self.prototypes).xp.astype(features, self.prototypes.dtype, copy=True)
 
     def _predict_scores(self, features: Array) -> Array:
         keys = Home.of(self.prototypes).bring(features, self.prototypes.dtype)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from zeroshift.adapt.statistics import discriminant, linear_head
 from zeroshift.arrays import Array, Home, Rows, is_double
 from zeroshift.low_entropy import RATIO, select_lowest_entropy
 from zeroshift.methods.parts.positive import add_to_diagonal, invert_positive
-from zeroshift.methods.parts.soft_gaussians import SoftGaussians
+from zeroshift.methods.parts.soft_gaussians import Learned, Lesson, SoftGaussians
 from zeroshift.methods.parts.soft_stream import SoftStream
-from zeroshift.methods.parts.views import ViewMethod
+from zeroshift.methods.parts.whole_steps import WholeViews
 from zeroshift.parameters import Choice, Constraint, Number
 from zeroshift.zero_shot import logits, softmax
 
@@ -39,7 +40,7 @@ PRESETS: Mapping[str, tuple[float, float, float]] = {
 """The authors' epsilon, eta and rho for each of their data sets."""
 
 
-class DOTA(ViewMethod):
+class DOTA(WholeViews):
     """Estimates a Gaussian a class from zero-shot soft labels, with the mean of their covariances for all, and adds the
     discriminant to the logits, the more the more samples were seen. A sample is predicted before it is learned from.
 
@@ -146,21 +147,25 @@ class DOTA(ViewMethod):
     @property
     def means(self) -> Array:
         """Class means (K, d), float64."""
+        self._finish()
         return Home.of(self.prototypes).copy(self._gaussians.means)
 
     @property
     def counts(self) -> Array:
         """Soft counts (K,), float64: one, and the soft labels of every sample seen."""
+        self._finish()
         return Home.of(self.prototypes).copy(self._gaussians.counts)
 
     @property
     def covariance(self) -> Array:
         """The mean (d, d) of all classes' covariances, float64."""
+        self._finish()
         return Home.of(self.prototypes).copy(self._gaussians.shared)
 
     @property
     def precision(self) -> Array:
         """Inverse (d, d) of the covariance with its share of the identity, float64."""
+        self._finish()
         return self._precision_of(self._gaussians.shared) if self.n_seen else self._first_precision()
 
     def _begin(self) -> None:
@@ -186,39 +191,34 @@ class DOTA(ViewMethod):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for block, x in rows.blocks(BLOCK_ROWS):
-            xp = Home.of(x).xp
+            home, xp = Home.of(x), Home.of(x).xp
             scores = logits(x, self._wide_prototypes, self.logit_scale)
-            stream = SoftStream(self._gaussians, x, softmax(scores))
+            stream = SoftStream(self._gaussians, home.copy(x), softmax(scores))
             weights = xp.mean(stream.counts, axis=1).tolist()
             scores[0] += self._weight(weights[0]) * discriminant(x[:1], *self._head)[0]
             for row, (means, covariance) in enumerate(stream.moments(), start=1):
                 head = linear_head(means, self._precision_of(covariance))
                 scores[row] += self._weight(weights[row]) * discriminant(x[row : row + 1], *head)[0]
-            lesson = stream.lesson()
-            try:
-                self._gaussians.learn(lesson)
-            finally:
-                self._settle(x.shape[0])
+            self._commit(partial(self._learn, stream.lesson()), x.shape[0])
             yield block, scores
 
     def _adapt_view(self, views: Array) -> Array:
+        self._finish()
         xp = Home.of(views).xp
         scores = logits(views, self._wide_prototypes, self.logit_scale)
         kept = select_lowest_entropy(scores, self.view_ratio)
         views, scores = views[kept], scores[kept]
         weight = self._weight(float(xp.mean(self._gaussians.counts)), views.shape[0])
         answer = xp.mean(scores, axis=0) + weight * discriminant(xp.mean(views, axis=0)[None, :], *self._head)[0]
-        lesson = self._gaussians.together(views, softmax(scores))
-        try:
-            self._gaussians.learn(lesson)
-        finally:
-            self._settle(0)  # adapt_views counts images itself
+        self._decide(partial(self._learn, self._gaussians.together(views, softmax(scores))))
         return answer
 
-    def _settle(self, samples: int) -> None:
-        """What follows from Gaussians that have learned."""
-        self._head = linear_head(self._gaussians.means, self._precision_of(self._gaussians.shared))
-        self.n_seen += samples
+    def _learn(self, lesson: Lesson) -> None:
+        self._gaussians.learn(lesson)
+        self._head = self._present_head()
+
+    def _present_head(self) -> tuple[Array, Array]:
+        return linear_head(self._gaussians.means, self._precision_of(self._gaussians.shared))
 
     def _predict_scores(self, features: Array) -> Array:
         scores = logits(features, self._wide_prototypes, self.logit_scale)
@@ -236,7 +236,6 @@ class DOTA(ViewMethod):
         for name, array in self._state()[0].items():
             if tuple(arrays[name].shape) != tuple(array.shape):
                 raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(array.shape)}")
-        own.means, own.counts = arrays["means"], arrays["counts"]
-        own.sums, own.shared = arrays["sums"], arrays["shared"]
+        own.sums, own.learned = arrays["sums"], Learned(arrays["means"], arrays["counts"], arrays["shared"])
         if self.n_seen:
-            self._settle(0)
+            self._head = self._present_head()

@@ -11,13 +11,13 @@ import numpy as np
 
 from zeroshift.adapt.statistics import discriminant
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
-from zeroshift.method import Method
 from zeroshift.methods.parts.memory import LowEntropyMemory, Plan
 from zeroshift.methods.parts.pooled_residuals import PooledResiduals
 from zeroshift.methods.parts.rows import normalize_rows, unit_rows
 from zeroshift.methods.parts.shared_gaussians import SharedGaussians, fit, isotropic, precision_of
+from zeroshift.methods.parts.whole_steps import WholeSteps
 from zeroshift.parameters import Choice, Constraint, Flag, Number
-from zeroshift.zero_shot import log_posterior, look, softmax
+from zeroshift.zero_shot import graded, log_posterior, look, softmax
 
 __all__ = ["OGA"]
 
@@ -26,7 +26,7 @@ RENEWAL = 256
 """Refreshes after which the scatter is made anew: what rounding left of entries long gone goes with it."""
 
 
-class OGA(Method):
+class OGA(WholeSteps):
     """Keeps each class's surest samples, fits Gaussians with one covariance to them, and multiplies the zero-shot
     posterior by their tempered likelihood. Only zero-shot entropies decide what is kept, so errors do not feed back.
 
@@ -120,11 +120,13 @@ class OGA(Method):
     @property
     def means(self) -> Array:
         """Class means (K, d), float64; the prototype until a class holds two samples."""
+        self._finish()
         return Home.of(self.prototypes).copy(self._gaussians.means)
 
     @property
     def precision(self) -> Array:
         """Precision matrix of all classes (d, d), float64; d I until a class has three samples."""
+        self._finish()
         if not self._estimable(self._memory.entropies):
             home = Home.of(self.prototypes)
             return self.dimension * home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device)
@@ -133,6 +135,7 @@ class OGA(Method):
     @property
     def residual_covariance(self) -> Array:
         """Unbiased covariance M (d, d) of what is kept about the class means; I / d until a class has three samples."""
+        self._finish()
         if not self._estimable(self._memory.entropies):
             home = Home.of(self.prototypes)
             return home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device) / self.dimension
@@ -146,36 +149,47 @@ class OGA(Method):
     @property
     def bank_counts(self) -> Array:
         """Samples kept a class (K,)."""
+        self._finish()
         home = Home.of(self.prototypes)
         return home.xp.asarray(self._memory.counts, device=home.device)
 
     def _begin(self) -> None:
         home = Home.of(self.prototypes)
         self._wide_prototypes = home.bring(self.prototypes, home.xp.float64)
-        limit = math.log(self.n_classes)  # a sample that is a guess never enters
-        self._memory = LowEntropyMemory(home, self.n_classes, self.capacity, self.dimension, limit=limit)
+        sizes = (self.n_classes, self.capacity, self.dimension)
+        self._memory = LowEntropyMemory(home, *sizes, of_equals="first slot")
         self._gaussians = isotropic(self._wide_prototypes)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for block, x in rows.blocks(max(1, BLOCK_ROWS // self.batch_size) * self.batch_size):
             seen = look(x, self._wide_prototypes, self.logit_scale)
-            classes, entropies = to_numpy(seen.classes), -to_numpy(seen.confidences)
+            classes, entropies = to_numpy(seen.classes), self._offered(-to_numpy(seen.confidences))
             entering = self._memory.plan(classes, entropies).rows // self.batch_size * self.batch_size
             # Everything up to the next batch that enters is predicted with the same Gaussians.
             starts = np.unique(np.concatenate([[0], entering])).tolist()
             changing = set(entering.tolist())
             for start, stop in zip(starts, [*starts[1:], x.shape[0]], strict=True):
-                gaussians, plan = self._gaussians, None
+                gaussians, keep = self._gaussians, None
                 if start in changing:
                     batch = slice(start, min(start + self.batch_size, stop))
                     plan = self._memory.plan(classes[batch], entropies[batch])
                     gaussians = self._refreshed(plan, x[batch])
+                    keep = partial(self._keep, plan, Home.of(x).copy(x[batch]), gaussians)
                 scores = self._posterior(x[start:stop], seen.log_y[start:stop], gaussians)
-                if plan is not None:
-                    self._memory.keep(plan, x[batch])
-                self._gaussians = gaussians
-                self.n_seen += stop - start
+                if keep is None:
+                    self.n_seen += stop - start
+                else:
+                    self._commit(keep, stop - start)
                 yield slice(block.start + start, block.start + stop), scores
+
+    def _keep(self, plan: Plan, features: Array, gaussians: SharedGaussians) -> None:
+        self._memory.keep(plan, features)
+        self._gaussians = gaussians
+
+    def _offered(self, entropies: np.ndarray) -> np.ndarray:
+        """A sample that is a guess never enters: its entropy as infinity."""
+        largest = graded(np.array([math.log(self.n_classes)]))
+        return np.where(graded(entropies) < largest, entropies, np.inf)
 
     def _posterior(self, features: Array, log_y: Array, gaussians: SharedGaussians) -> Array:
         return softmax(log_y + self.tau * discriminant(features, *gaussians.head))

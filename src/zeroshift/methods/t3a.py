@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
-from zeroshift.method import Method
 from zeroshift.methods.parts.dropped_supports import DroppedSupports
+from zeroshift.methods.parts.memory import Entry
 from zeroshift.methods.parts.rows import unit_rows
 from zeroshift.methods.parts.single import inner_products, look_at_one
 from zeroshift.methods.parts.supports import AllSupports, Changes, Offered, SurestSupports
+from zeroshift.methods.parts.whole_steps import WholeSteps
 from zeroshift.parameters import Constraint, Flag, Number, Optional
 from zeroshift.zero_shot import look, softmax
 
@@ -21,7 +23,7 @@ __all__ = ["T3A"]
 BLOCK_ROWS = 256
 
 
-class T3A(Method):
+class T3A(WholeSteps):
     """Replaces each prototype by the mean direction of its class's supports: the prototype itself and the samples
     given to the class by the zero-shot classifier, of which those of lowest entropy are kept.
 
@@ -109,6 +111,7 @@ class T3A(Method):
     @property
     def means(self) -> Array:
         """The class vectors (K, d), of unit length; zero for a class without any support."""
+        self._finish()
         return Home.of(self.prototypes).copy(self._vectors)
 
     def _offered(self, features: Array, scale: float) -> Offered:
@@ -128,24 +131,32 @@ class T3A(Method):
                 continue
             changes = self._supports.changes(self._offered(features, self.logit_scale), self.batch_size)
             scores = self._predict_scores(features)
-            if len(changes.classes):
+            if not len(changes.classes):
+                self.n_seen += features.shape[0]
+            else:
                 vectors = self._unit(changes.sums)
                 scores = _over_time(scores, features @ vectors.T, changes)
                 final = {k: change for change, k in enumerate(changes.classes.tolist())}
                 places, chosen = (home.index(np.array(list(part))) for part in (final, final.values()))
-                changes.keep()
-                self._vectors[places] = vectors[chosen]
-            self.n_seen += features.shape[0]
+                self._commit(partial(self._keep, changes.keep, places, vectors[chosen]), features.shape[0])
             yield block, scores
+
+    def _keep(self, supports: partial[None], classes: Array, vectors: Array) -> None:
+        supports()
+        self._vectors[classes] = vectors
 
     def _adapt_one(self, features: Array, supports: SurestSupports) -> Array:
         """One sample joins before it is predicted, so there is no story to tell: learn, then predict."""
         one = look_at_one(features, self._text, self.logit_scale)
-        total = supports.offer(one.k, one.entropy, features)
-        if total is not None:
-            self._vectors[one.k] = self._unit(total)[0]
-        self.n_seen += 1
+        entry = supports.entry(one.k, one.entropy)
+        if entry is None:
+            self.n_seen += 1
+        else:
+            self._commit(partial(self._enter, supports, entry, unit_rows(features)[0]))
         return self._predict_scores(features)
+
+    def _enter(self, supports: SurestSupports, entry: Entry, feature: Array) -> None:
+        self._vectors[entry.k] = self._unit(supports.enter(entry, feature))[0]
 
     def _predict_scores(self, features: Array) -> Array:
         return inner_products(features, self._vectors)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array, is_double, namespace
-from zeroshift.method import Method
 from zeroshift.methods.parts.kernel import exponential_kernel
-from zeroshift.methods.parts.reservoir import TokenReservoir
+from zeroshift.methods.parts.reservoir import ClassTokens, TokenReservoir
 from zeroshift.methods.parts.rows import unit_rows
+from zeroshift.methods.parts.whole_steps import WholeSteps
 from zeroshift.parameters import Constraint, Number
 from zeroshift.zero_shot import look
 
@@ -18,7 +19,15 @@ __all__ = ["TCA"]
 BLOCK_ROWS = 256
 
 
-class TCA(Method):
+class Bank(NamedTuple):
+    """The reservoir, and what votes need of it: keys (K, M, L w), and 1.0 for every place (K, M) in use."""
+
+    reservoir: TokenReservoir
+    keys: Array
+    held: Array
+
+
+class TCA(WholeSteps):
     """Keeps a few sure but different samples a class, as the class tokens of every layer of the vision transformer, and
     adds to the zero-shot logits how much a sample's tokens resemble them. The full method also condenses the
     transformer's tokens on the way, guided by the reservoir; features alone give its reservoir only.
@@ -118,40 +127,43 @@ class TCA(Method):
 
     def adapt_tokens(self, features: Array, tokens: Array) -> Array:
         """`adapt` for features (N, d) with the class token of every layer, `tokens` (N, L, w)."""
-        return self._answer_tokens(features, tokens, probabilities=True)
+        return self._answer_tokens(features, tokens, learn=True, probabilities=True)
 
     def adapt_tokens_scores(self, features: Array, tokens: Array) -> Array:
         """As `adapt_tokens`, but the raw scores."""
-        return self._answer_tokens(features, tokens, probabilities=False)
+        return self._answer_tokens(features, tokens, learn=True, probabilities=False)
+
+    def predict_tokens(self, features: Array, tokens: Array) -> Array:
+        """`predict` for features with tokens: nothing is learned and no state changes."""
+        return self._answer_tokens(features, tokens, learn=False, probabilities=True)
 
     @property
     def anchors(self) -> Array | None:
         """What condensation is guided by: each class's mean tokens (K, L, w), once all classes have two samples."""
-        return self._reservoir.anchors()
+        self._finish()
+        return self._bank.reservoir.anchors()
 
     @property
     def bank_counts(self) -> Array:
         """Samples held a class, (K,)."""
+        self._finish()
         home = Home.of(self.prototypes)
-        return home.xp.asarray(self._reservoir.counts, device=home.device)
+        return home.xp.asarray(self._bank.reservoir.counts, device=home.device)
 
     def _begin(self) -> None:
         home = Home.of(self.prototypes)
         self._wide_prototypes = home.bring(self.prototypes, home.xp.float64)
-        self._make_reservoir(1, self.dimension)
+        self._bank = self._bank_of(self._empty(1, self.dimension))
 
-    def _make_reservoir(self, layers: int, width: int) -> None:
-        home = Home.of(self.prototypes)
-        self._reservoir = TokenReservoir(home, self.n_classes, self.reservoir_size, layers, width)
-        self._refresh()
+    def _empty(self, layers: int, width: int) -> TokenReservoir:
+        return TokenReservoir(Home.of(self.prototypes), self.n_classes, self.reservoir_size, layers, width)
 
-    def _refresh(self) -> None:
-        """Everything the votes need of the reservoir, from its tokens."""
-        self._keys = self._key(self._reservoir.tokens)
+    def _bank_of(self, reservoir: TokenReservoir) -> Bank:
         home = Home.of(self.prototypes)
         columns = home.xp.arange(self.reservoir_size, device=home.device)
-        counts = home.xp.asarray(self._reservoir.counts, device=home.device)
-        self._held = home.xp.astype(columns[None, :] < counts[:, None], home.xp.float64)
+        counts = home.xp.asarray(reservoir.counts, device=home.device)
+        held = home.xp.astype(columns[None, :] < counts[:, None], home.xp.float64)
+        return Bank(reservoir, self._key(reservoir.tokens), held)
 
     def _key(self, tokens: Array) -> Array:
         """(..., L w) from (..., L, w), such that products are the layers' cosines, weighed and summed."""
@@ -176,58 +188,69 @@ class TCA(Method):
         keys = self._key(tokens)
         for i in range(features.shape[0]):
             k = int(seen.classes[i])
-            self._reservoir.add(tokens[i], k, abs(float(seen.confidences[i])))
-            self._keys[k] = self._key(self._reservoir.tokens[k])
-            self._held[k, : int(self._reservoir.counts[k])] = 1.0
-            self.n_seen += 1
+            held = self._bank.reservoir.with_sample(tokens[i], k, abs(float(seen.confidences[i])))
+            self._commit(partial(self._take, held, self._key(held.tokens)))
             scores[i] = logits[i] + self._votes(keys[i : i + 1])[0]
         return scores
+
+    def _take(self, held: ClassTokens, keys: Array) -> None:
+        n = len(held.entropies)
+        self._bank.reservoir.take(held)
+        self._bank.keys[held.k, :n] = keys
+        self._bank.held[held.k, :n] = 1.0
 
     def _votes(self, keys: Array) -> Array:
         """The reservoir's vote for every class, (n, K)."""
         xp = namespace(keys)
-        classes, size, width = self._keys.shape
-        likeness = (keys @ self._keys.reshape(classes * size, width).T).reshape(-1, classes, size)
-        return self.weight * xp.sum(exponential_kernel(likeness, self.beta) * self._held, axis=2)
+        bank = self._bank
+        classes, size, width = bank.keys.shape
+        likeness = (keys @ bank.keys.reshape(classes * size, width).T).reshape(-1, classes, size)
+        return self.weight * xp.sum(exponential_kernel(likeness, self.beta) * bank.held, axis=2)
 
     def _predict_scores(self, features: Array) -> Array:
+        return self._asked(features, features[:, None, :])
+
+    def _asked(self, features: Array, tokens: Array) -> Array:
+        """Scores (n, K) with what was learned."""
         logits = self.logit_scale * (features @ self._wide_prototypes.T)
         if self.n_seen == 0:
             return logits
-        self._check_layers(1, self.dimension)
-        return logits + self._votes(self._key(features[:, None, :]))
+        self._check_layers(*tokens.shape[1:])
+        return logits + self._votes(self._key(tokens))
 
     def _check_layers(self, layers: int, width: int) -> None:
         """A reservoir holds one kind of token; an empty one takes any."""
-        if tuple(self._reservoir.tokens.shape[2:]) == (layers, width):
+        held = tuple(self._bank.reservoir.tokens.shape[2:])
+        if held == (layers, width):
             return
         if self.n_seen:
-            held = tuple(self._reservoir.tokens.shape[2:])
             raise ValueError(
                 f"tokens have the shape (layers, width) = ({layers}, {width}), but those learned from have {held}. "
-                "Fix: keep to adapt or to adapt_tokens with one model, or reset() first."
+                "Fix: keep to adapt and predict, or to adapt_tokens and predict_tokens with one model; or reset()."
             )
-        self._make_reservoir(layers, width)
+        self._bank = self._bank_of(self._empty(layers, width))
 
-    def _answer_tokens(self, features: Array, tokens: Array, *, probabilities: bool) -> Array:
+    def _answer_tokens(self, features: Array, tokens: Array, *, learn: bool, probabilities: bool) -> Array:
         check_matrix("features", features, columns=self.dimension)
         if not is_array(tokens) or len(tokens.shape) != 3 or tokens.shape[0] != features.shape[0] or 0 in tokens.shape:
-            given = tuple(tokens.shape) if is_array(tokens) else type(tokens).__name__
-            raise ValueError(f"tokens must have the shape (N, L, w) with N = {features.shape[0]}; got {given}.")
+            shape = tuple(tokens.shape) if is_array(tokens) else type(tokens).__name__
+            raise ValueError(f"tokens must have the shape (N, L, w) with N = {features.shape[0]}; got {shape}.")
         for layer in range(tokens.shape[1]):
             check_matrix(f"tokens[:, {layer}]", tokens[:, layer, :], unit=False)
         home, caller = Home.of(self.prototypes), Home.of(features)
         precision = "float64" if is_double(features) else "float32"
+        self._finish()
         with home.computing():
-            self._check_layers(tokens.shape[1], tokens.shape[2])
-            wide = home.xp.float64
-            scores = self._learn(home.bring(features, wide), home.bring(tokens, wide))
+            given = (home.bring(features, home.xp.float64), home.bring(tokens, home.xp.float64))
+            if learn:
+                self._check_layers(tokens.shape[1], tokens.shape[2])
+            scores = self._learn(*given) if learn else self._asked(*given)
             return caller.bring(self._probabilities(scores) if probabilities else scores, getattr(caller.xp, precision))
 
     def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return self._reservoir.arrays(), {}
+        return self._bank.reservoir.arrays(), {}
 
     def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        self._make_reservoir(*arrays["tokens"].shape[2:])
-        self._reservoir.restore(arrays)
-        self._refresh()
+        reservoir = self._empty(*arrays["tokens"].shape[2:])
+        reservoir.restore(arrays)
+        self._bank = self._bank_of(reservoir)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy as np
 from zeroshift.arrays import Array, Home, Rows, to_numpy
 from zeroshift.low_entropy import average_views
 from zeroshift.methods.parts.cache import VotingCache
+from zeroshift.methods.parts.memory import Entry, Plan
 from zeroshift.methods.parts.single import look_at_one
-from zeroshift.methods.parts.views import ViewMethod
+from zeroshift.methods.parts.whole_steps import WholeViews
 from zeroshift.parameters import Constraint, Flag, Number, Pair
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class
 
@@ -32,7 +34,7 @@ class Seen(NamedTuple):
     entropies: np.ndarray
 
 
-class TDA(ViewMethod):
+class TDA(WholeViews):
     """A positive cache holds each class's surest samples and votes for that class, a negative cache holds samples of
     middling entropy and votes against the classes they were torn between. Votes are added to the zero-shot logits,
     weighed by an exponential kernel of the cosine.
@@ -188,6 +190,7 @@ class TDA(ViewMethod):
         return self._counts(self._negative)
 
     def _counts(self, cache: VotingCache) -> Array:
+        self._finish()
         home = Home.of(self.prototypes)
         return home.xp.asarray(cache.memory.counts, device=home.device)
 
@@ -199,27 +202,36 @@ class TDA(ViewMethod):
             scores = logits(features, self._text, self.logit_scale)
             log_y = log_softmax(scores)
             probabilities = Home.of(scores).xp.exp(log_y)
-            answer = self._learn(Seen(features, scores, probabilities, -to_numpy(confidence(log_y))))
-            self.n_seen += features.shape[0]
+            answer, keep = self._learned(Seen(features, scores, probabilities, -to_numpy(confidence(log_y))))
+            self._commit(keep, features.shape[0])
             yield block, answer
 
     def _adapt_one(self, features: Array) -> Array:
         """One sample enters before it is predicted, so there is nothing to plan: learn, then predict."""
         one = look_at_one(features, self._text, self.logit_scale)
-        keys = Home.of(self.prototypes).bring(features, self.prototypes.dtype)
-        self._positive.offer(one.k, one.entropy, keys[0])
-        if self._unsure(one.entropy):
-            self._negative.offer(one.k, one.entropy, keys[0], self._mask(one.probabilities))
-        self.n_seen += 1
+        keys = self._own(features)
+        positive = self._positive.memory.entry(one.k, one.entropy)
+        negative = self._negative.memory.entry(one.k, one.entropy) if self._unsure(one.entropy) else None
+        mask = None if negative is None else self._mask(one.probabilities)
+        self._commit(partial(self._enter, keys[0], positive, negative, mask))
         return self._voted(one.logits, keys)
 
-    def _adapt_view(self, views: Array) -> Array:
-        one = average_views(views[None, ...], self._text, self.logit_scale, ratio=self.view_ratio)
-        return self._learn(Seen(one.features, one.logits, one.probabilities, to_numpy(one.entropy)))[0]
+    def _enter(self, key: Array, positive: Entry | None, negative: Entry | None, mask: Array | None) -> None:
+        if positive is not None:
+            self._positive.enter(positive, key)
+        if negative is not None:
+            self._negative.enter(negative, key, mask)
 
-    def _learn(self, seen: Seen) -> Array:
-        home = Home.of(self.prototypes)
-        keys = home.bring(seen.features, self.prototypes.dtype)
+    def _adapt_view(self, views: Array) -> Array:
+        self._finish()
+        one = average_views(views[None, ...], self._text, self.logit_scale, ratio=self.view_ratio)
+        answer, keep = self._learned(Seen(one.features, one.logits, one.probabilities, to_numpy(one.entropy)))
+        self._decide(keep)
+        return answer[0]
+
+    def _learned(self, seen: Seen) -> tuple[Array, partial[None]]:
+        """Scores (n, K), and how to keep what was learned on the way."""
+        keys = self._own(seen.features)
         classes = to_numpy(pseudo_class(seen.logits))
         masks = self._mask(seen.probabilities)
         positive = self._positive.memory.plan(classes, seen.entropies)
@@ -230,9 +242,15 @@ class TDA(ViewMethod):
             + self.positive_alpha * self._positive.votes_during(positive, keys)
             - self.negative_alpha * self._negative.votes_during(negative, keys, masks)
         )
+        return answer, partial(self._keep, keys, masks, positive, negative)
+
+    def _keep(self, keys: Array, masks: Array, positive: Plan, negative: Plan) -> None:
         self._positive.keep(positive, keys)
         self._negative.keep(negative, keys, masks)
-        return answer
+
+    def _own(self, features: Array) -> Array:
+        """A copy in the precision of the caches: a step keeps it until it is written."""
+        return Home.of(self.prototypes).xp.astype(features, self.prototypes.dtype, copy=True)
 
     def _unsure(self, entropies: Any) -> Any:
         low, high = self.entropy_window

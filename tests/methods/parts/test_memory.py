@@ -36,19 +36,20 @@ def feed(memory, classes, entropies, pieces=1):
             memory.keep(plan, numbered(len(rows), rows[0]))
 
 
-def written_with_lists(classes, entropies, capacity, limit=np.inf):
+def written_with_lists(classes, entropies, capacity, of_equals="newest"):
     """Slots [class][slot] = (entropy, sample) after every sample, by the rule in words."""
     slots = [[] for _ in range(K)]
     story = []
     for row, (k, entropy) in enumerate(zip(classes.tolist(), entropies.tolist(), strict=True)):
         own = slots[k]
-        if entropy < limit and len(own) < capacity:
+        if entropy < np.inf and len(own) < capacity:
             own.append((entropy, row))
-        elif own and entropy < limit:
+        elif own:
             worst = max(held for held, _ in own)
             if entropy < worst:
-                last = max(slot for slot, (held, _) in enumerate(own) if held == worst)
-                own[last] = (entropy, row)
+                equals = [slot for slot, (held, _) in enumerate(own) if held == worst]
+                gone = max(equals, key=lambda slot: own[slot][1]) if of_equals == "newest" else equals[0]
+                own[gone] = (entropy, row)
         story.append([list(own) for own in slots])
     return story
 
@@ -73,11 +74,33 @@ def as_held(memory):
 
 
 @settings(deadline=None, max_examples=60)
-@given(streams(), st.integers(0, 4), st.sampled_from([np.inf, 0.625]), st.sampled_from([feed, feed_one_by_one]))
-def test_it_keeps_what_the_rule_keeps(stream, capacity, limit, feed):
-    memory = memory_of(capacity, limit=limit)
-    feed(memory, *stream)
-    assert as_held(memory) == written_with_lists(*stream, capacity, limit)[-1]
+@given(
+    streams(),
+    st.integers(0, 4),
+    st.sampled_from(["newest", "first slot"]),
+    st.sampled_from([feed, feed_one_by_one]),
+    st.sampled_from([np.inf, 0.625]),
+)
+def test_it_keeps_what_the_rule_keeps(stream, capacity, of_equals, feed, limit):
+    classes, entropies = stream[0], np.where(stream[1] < limit, stream[1], np.inf)
+    memory = memory_of(capacity, of_equals=of_equals)
+    feed(memory, classes, entropies)
+    assert as_held(memory) == written_with_lists(classes, entropies, capacity, of_equals)[-1]
+
+
+@pytest.mark.parametrize("feed", [feed, feed_one_by_one])
+@pytest.mark.parametrize(
+    ("of_equals", "entropies", "left"),
+    [
+        ("newest", [0.75, 0.5, 0.5, 0.25], [3, 1]),  # sample 2 took the slot of 0: the newest is in the first slot
+        ("newest", [0.5, 0.5, 0.75, 0.25], [0, 3]),
+        ("first slot", [0.5, 0.5, 0.75, 0.25], [3, 1]),
+    ],
+)
+def test_of_equals_the_newest_or_the_first_slot_goes(feed, of_equals, entropies, left):
+    memory = memory_of(2, of_equals=of_equals)
+    feed(memory, np.zeros(4, dtype=int), np.array(entropies))
+    assert [sample for _, sample in as_held(memory)[0]] == left
 
 
 @settings(deadline=None, max_examples=60)
@@ -147,7 +170,17 @@ def test_saved_and_restored_it_goes_on(stream, capacity):
     assert all(np.isfinite(array).all() for array in arrays.values())
     again.restore(arrays)
     assert as_held(again) == as_held(memory)
+    for each in (memory, again):
+        feed(each, stream[0], stream[1] - 0.125)
+    assert as_held(again) == as_held(memory)
     np.testing.assert_array_equal(again.entropies, memory.entropies)
+
+
+def test_arrival_numbers_that_do_not_fit_are_refused():
+    memory = memory_of(2)
+    feed(memory, np.array([0, 1]), np.array([0.5, 0.4]))
+    with pytest.raises(ValueError, match="without an arrival number"):
+        memory_of(2).restore({**memory.arrays(), "arrivals": np.zeros((K, 2), dtype=np.int64)})
 
 
 def test_a_memory_of_another_shape_is_refused():
@@ -161,4 +194,4 @@ def test_torch_holds_the_same():
     classes, entropies = np.array([0, 0, 0, 1]), np.array([0.5, 0.3, 0.4, 0.9])
     memory.keep(memory.plan(classes, entropies), torch.tensor(numbered(4), dtype=torch.float32))
     assert memory.features[:, :, 0].tolist() == [[3, 2], [4, 0], [0, 0]]
-    assert {array.dtype for array in memory.arrays().values()} == {torch.float32, torch.float64}
+    assert [array.dtype for array in memory.arrays().values()] == [torch.float32, torch.float64, torch.int64]

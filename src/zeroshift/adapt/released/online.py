@@ -59,15 +59,18 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
             at = slice(row, row + 1)
             features = rows[at]
             before = (self._means, self._precision, self._head, self._last_similarity)
+            counted = self.n_seen
+            self._bank.forget_undo()
             try:
                 self._learn(features)
                 scores = self._fused(features, self._last_similarity)
+                self.n_seen += 1
             except BaseException:
-                # Interrupted, or out of memory: as if the sample had never come.
-                self._bank.undo()
-                self._means, self._precision, self._head, self._last_similarity = before
+                if self.n_seen == counted:
+                    # Interrupted, or out of memory: as if the sample had never come.
+                    self._bank.undo()
+                    self._means, self._precision, self._head, self._last_similarity = before
                 raise
-            self.n_seen += 1
             yield at, scores
 
     def _learn(self, features: Array) -> None:

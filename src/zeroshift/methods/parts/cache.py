@@ -9,7 +9,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.methods.parts.kernel import exponential_kernel
-from zeroshift.methods.parts.memory import LowEntropyMemory, Plan
+from zeroshift.methods.parts.memory import Entry, LowEntropyMemory, Plan
 from zeroshift.methods.parts.single import inner_products
 
 __all__ = ["VotingCache"]
@@ -59,18 +59,15 @@ class VotingCache:
         weights[:, 0] = 0.0
         return self._votes(weights)
 
-    def offer(self, k: int, entropy: float, feature: Array, mask: Array | None = None) -> None:
-        """Store one sample (d,), with its mask (K,), if it is sure enough to enter."""
-        entry = self.memory.entry(k, entropy)
-        if entry is None:
-            return
-        slot = k * self.memory.capacity + entry.slot
+    def enter(self, entry: Entry, feature: Array, mask: Array | None = None) -> None:
+        """Store one sample (d,), with its mask (K,), where `memory.entry` says. Doing it again changes nothing."""
+        slot = entry.k * self.memory.capacity + entry.slot
         rows = self._rows_with([slot])
         row = int(rows[slot])
         self.entries[row] = feature
         if self.masks is not None:
             self.masks[row] = mask
-        self.memory.entropies[k, entry.slot] = entry.entropy
+        self.memory.note(entry)
         self._set_rows(rows)
 
     def votes_during(self, plan: Plan, features: Array, masks: Array | None = None) -> Array:
@@ -109,7 +106,7 @@ class VotingCache:
         return rows
 
     def keep(self, plan: Plan, features: Array, masks: Array | None = None) -> None:
-        """Store those of the planned samples that stay."""
+        """Store those of the planned samples that stay. Doing it again changes nothing."""
         staying = plan.staying()
         if len(staying):
             slots = plan.slots[staying]
@@ -119,13 +116,13 @@ class VotingCache:
             if self.masks is not None and masks is not None:
                 self.masks[to] = masks[source]
             self._set_rows(rows)
-        self.memory.entropies = plan.entropies
+        self.memory.note_all(plan)
 
     def arrays(self) -> dict[str, Array]:
         """What to save."""
         masks = {} if self.masks is None else {"masks": self.masks}
-        entropies = self.memory.arrays()["entropies"]
-        return {"entries": self.entries, "entropies": entropies, "rows": self._rows_at_home, **masks}
+        held = {name: array for name, array in self.memory.arrays().items() if name != "features"}
+        return {"entries": self.entries, "rows": self._rows_at_home, **held, **masks}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up what `arrays` gave."""
@@ -137,7 +134,7 @@ class VotingCache:
         held = np.sort(rows[rows != 0])
         if rows.shape != self._rows.shape or not np.array_equal(held, 1 + np.arange(len(held))):
             raise ValueError("the rows of the entries are not numbered 1, 2, ...")
-        self.memory.restore({"features": self.memory.features, "entropies": arrays["entropies"]})
+        self.memory.restore({**arrays, "features": self.memory.features})
         if not np.array_equal(np.isfinite(self.memory.entropies).reshape(-1), rows != 0):
             raise ValueError("there are entries without an entropy, or entropies without an entry")
         self.entries, self.masks = arrays["entries"], arrays.get("masks")

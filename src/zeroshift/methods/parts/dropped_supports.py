@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -39,12 +40,13 @@ class DroppedSupports:
                     changed.append(k)
                     sums.append(home.xp.sum(features[home.index(members), :], axis=0))
             held = Offered(features[home.index(kept), :], classes[kept], entropies[kept])
-
-        def keep() -> None:
-            self._held = held
-
         together = home.xp.stack(sums) if sums else held.features[:0, :]
-        return Changes(np.array(starts, dtype=np.int64), np.array(changed, dtype=np.int64), together, keep)
+        return Changes(
+            np.array(starts, dtype=np.int64), np.array(changed, dtype=np.int64), together, partial(self._keep, held)
+        )
+
+    def _keep(self, held: Offered) -> None:
+        self._held = held
 
     def arrays(self) -> dict[str, Array]:
         """What to save."""

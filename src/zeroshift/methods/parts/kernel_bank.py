@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Home
 from zeroshift.methods.parts.kernel import exponential_kernel
-from zeroshift.methods.parts.memory import LowEntropyMemory, Plan
+from zeroshift.methods.parts.memory import Entry, LowEntropyMemory, Plan
 
 __all__ = ["KernelBank", "Reading"]
 
@@ -57,16 +57,13 @@ class KernelBank:
         weights = exponential_kernel(cosines, self._beta)
         return self._class_cosines(cosines, weights, self._squares(weights, self._used))
 
-    def offer(self, k: int, entropy: float, feature: Array) -> None:
-        """Store one sample (d,) if it is sure enough to enter."""
-        entry = self.memory.entry(k, entropy)
-        if entry is None:
-            return
-        slot = 1 + entry.slot
+    def enter(self, entry: Entry, feature: Array) -> None:
+        """Store one sample (d,) where `memory.entry` says. Doing it again changes nothing."""
+        k, slot = entry.k, 1 + entry.slot
         used = max(self._used, 1 + slot)
         self.entries[slot, k] = feature
         self.grams[k, slot, :used] = self.grams[k, :used, slot] = self.entries[:used, k] @ feature
-        self.memory.entropies[k, entry.slot] = entry.entropy
+        self.memory.note(entry)
         self._used = used
 
     def follow(self, plan: Plan, features: Array) -> Reading:
@@ -91,7 +88,7 @@ class KernelBank:
         return Reading(self._class_cosines(cosines, weights, squares), grams)
 
     def keep(self, plan: Plan, features: Array, reading: Reading) -> None:
-        """Carry out a plan that was followed."""
+        """Carry out a plan that was followed. Doing it again changes nothing."""
         staying = plan.staying()
         if len(staying):
             classes, slots = np.divmod(plan.slots[staying], self.memory.capacity)
@@ -99,7 +96,7 @@ class KernelBank:
             self.entries[self._home.index(1 + slots), self._home.index(classes)] = features[rows]
         for k, gram in reading.grams.items():
             self.grams[k, : gram.shape[0], : gram.shape[0]] = gram
-        self.memory.entropies = plan.entropies
+        self.memory.note_all(plan)
         self._used = _used(plan.entropies)
 
     def _entry_cosines(self, features: Array, used: int) -> Array:
@@ -120,8 +117,8 @@ class KernelBank:
 
     def arrays(self) -> dict[str, Array]:
         """What to save."""
-        entropies = self.memory.arrays()["entropies"]
-        return {"entries": self.entries, "grams": self.grams, "entropies": entropies}
+        held = {name: array for name, array in self.memory.arrays().items() if name != "features"}
+        return {"entries": self.entries, "grams": self.grams, **held}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up what `arrays` gave."""
@@ -129,7 +126,7 @@ class KernelBank:
             saved, own = tuple(arrays[name].shape), tuple(getattr(self, name).shape)
             if saved != own:
                 raise ValueError(f"{name} of shape {saved}, not {own}, were saved")
-        self.memory.restore({"features": self.memory.features, "entropies": to_numpy(arrays["entropies"])})
+        self.memory.restore({**arrays, "features": self.memory.features})
         self.entries, self.grams = arrays["entries"], arrays["grams"]
         self._used = _used(self.memory.entropies)
 

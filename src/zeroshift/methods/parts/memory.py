@@ -6,7 +6,6 @@ is predicted: `plan` tells it, and prediction becomes a few matrix products over
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ class Entry(NamedTuple):
     k: int
     slot: int
     entropy: float
+    arrival: int
 
 
 class Plan(NamedTuple):
@@ -39,6 +39,8 @@ class Plan(NamedTuple):
     """The same for what is in the slots already, (K M,); 0 for an empty slot."""
     entropies: np.ndarray
     """Entropies (K, M) afterwards, infinity in empty slots."""
+    arrivals: np.ndarray
+    """Arrival numbers (K, M) afterwards, 0 in empty slots."""
     n_rows: int
 
     def old_alive(self) -> np.ndarray:
@@ -57,10 +59,10 @@ class Plan(NamedTuple):
 
 class LowEntropyMemory:
     """At most `capacity` samples a class, those of the lowest entropy. A newcomer must be strictly surer than the least
-    sure entry to replace it; of equally unsure entries the one in the last slot goes.
+    sure entry to replace it. A sample of infinite entropy never enters.
 
-    `capacity`: 0 keeps nothing. `limit`: a sample whose entropy is not below it never enters. `dtype`: of the features,
-    float64 unless given.
+    `capacity`: 0 keeps nothing. `of_equals`: which of equally unsure entries goes, the "newest" or the one in the
+    "first slot". `dtype`: of the features, float64 unless given.
 
     >>> memory = LowEntropyMemory(Home.of(np.eye(2)), classes=2, capacity=1, width=2)
     >>> plan = memory.plan(np.array([0, 0, 1]), np.array([0.5, 0.4, 0.6]))
@@ -73,11 +75,13 @@ class LowEntropyMemory:
     """
 
     def __init__(
-        self, home: Home, classes: int, capacity: int, width: int, *, limit: float = math.inf, dtype: Any = None
+        self, home: Home, classes: int, capacity: int, width: int, *, of_equals: str = "newest", dtype: Any = None
     ) -> None:
-        self._home, self._limit = home, float(graded(np.array([limit]))[0])
+        self._home, self._newest = home, {"newest": True, "first slot": False}[of_equals]
         self.features = home.zeros((classes, capacity, width), dtype)
         self.entropies = np.full((classes, capacity), np.inf)
+        self.arrivals = np.zeros((classes, capacity), dtype=np.int64)
+        """Numbers that rise as entries of a class come; between classes they say nothing."""
 
     @property
     def capacity(self) -> int:
@@ -92,7 +96,8 @@ class LowEntropyMemory:
         """What happens when samples of these pseudo-classes and entropies (n,) come in order; nothing is stored yet."""
         n = len(classes)
         values = _compared(entropies)
-        held = self.entropies.copy()
+        held, arrivals = self.entropies.copy(), self.arrivals.copy()
+        newest = int(arrivals.max(initial=0))
         old_leaves = np.where(np.isfinite(held).reshape(-1), n, 0)
         entered: dict[int, int] = {}
         rows: list[int] = []
@@ -101,48 +106,71 @@ class LowEntropyMemory:
         offered = zip(classes.tolist(), values.tolist(), strict=True) if self.capacity else ()
         for row, (k, value) in enumerate(offered):
             own = held[k]
-            slot = _least_sure(own)
-            if not (value < own[slot] and value < self._limit):
+            slot = self._least_sure(own, arrivals[k])
+            if not value < own[slot]:
                 continue
             place = k * self.capacity + slot
             if place in entered:
                 leaves[entered[place]] = row
             elif own[slot] < np.inf:
                 old_leaves[place] = row
-            own[slot] = value
+            newest += 1
+            own[slot], arrivals[k, slot] = value, newest
             entered[place] = len(rows)
             rows.append(row)
             slots.append(place)
             leaves.append(n)
         whole = np.int64
-        return Plan(np.array(rows, whole), np.array(slots, whole), np.array(leaves, whole), old_leaves, held, n)
+        entering = (np.array(rows, whole), np.array(slots, whole), np.array(leaves, whole))
+        return Plan(*entering, old_leaves, held, arrivals, n)
 
     def keep(self, plan: Plan, features: Array) -> None:
-        """Store those of the planned samples (n, width) that stay."""
+        """Store those of the planned samples (n, width) that stay. Doing it again changes nothing."""
         staying = plan.staying()
         if len(staying):
             # In place: a memory of a thousand classes must not be copied for one sample.
             flat = self.features.reshape(-1, self.features.shape[2])
             flat[self._home.index(plan.slots[staying])] = features[self._home.index(plan.rows[staying])]
-        self.entropies = plan.entropies
+        self.note_all(plan)
+
+    def note_all(self, plan: Plan) -> None:
+        """Only who is held, for a memory whose features are elsewhere."""
+        self.entropies, self.arrivals = plan.entropies, plan.arrivals
 
     def entry(self, k: int, entropy: float) -> Entry | None:
         """What `plan` says of one sample, at a fraction of its price: where it enters, if it does."""
         if not self.capacity:
             return None
-        value, own = float(_compared(entropy)), self.entropies[k]
-        slot = _least_sure(own)
-        return Entry(k, slot, value) if value < own[slot] and value < self._limit else None
+        value, own, arrived = float(_compared(entropy)), self.entropies[k], self.arrivals[k]
+        slot = self._least_sure(own, arrived)
+        return Entry(k, slot, value, 1 + int(arrived.max())) if value < own[slot] else None
 
     def enter(self, entry: Entry, feature: Array) -> None:
-        """Store one sample (width,)."""
+        """Store one sample (width,). Doing it again changes nothing."""
         self.features[entry.k, entry.slot] = feature
+        self.note(entry)
+
+    def note(self, entry: Entry) -> None:
+        """Only who is held, for a memory whose features are elsewhere."""
         self.entropies[entry.k, entry.slot] = entry.entropy
+        self.arrivals[entry.k, entry.slot] = entry.arrival
+
+    def _least_sure(self, own: np.ndarray, arrived: np.ndarray) -> int:
+        """The slot of a class's entropies (M,) that goes next: the first empty one, else one of the highest."""
+        first = int(own.argmax())
+        if own[first] == np.inf or not self._newest:
+            return first
+        last = len(own) - 1 - int(own[::-1].argmax())
+        return first if first == last else int(np.where(own == own[first], arrived, -1).argmax())
 
     def arrays(self) -> dict[str, Array]:
         """What to save; an empty slot's entropy as -1, since files hold finite numbers only."""
         entropies = np.where(np.isfinite(self.entropies), self.entropies, -1.0)
-        return {"features": self.features, "entropies": self._home.bring(entropies, self._home.xp.float64)}
+        return {
+            "features": self.features,
+            "entropies": self._home.bring(entropies, self._home.xp.float64),
+            "arrivals": self._home.xp.asarray(self.arrivals, device=self._home.device, copy=True),
+        }
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take up what `arrays` gave."""
@@ -151,15 +179,12 @@ class LowEntropyMemory:
             raise ValueError(
                 f"a memory of shape {tuple(arrays['features'].shape)}, not {tuple(self.features.shape)}, was saved"
             )
+        arrivals = to_numpy(arrays["arrivals"]).astype(np.int64)
+        if arrivals.shape != entropies.shape or not np.array_equal(arrivals > 0, entropies >= 0):
+            raise ValueError("there are entries without an arrival number, or arrival numbers without an entry")
         self.features = arrays["features"]
-        self.entropies = np.where(entropies < 0, np.inf, entropies)
+        self.entropies, self.arrivals = np.where(entropies < 0, np.inf, entropies), arrivals
 
 
 def _compared(entropies: np.ndarray | float) -> np.ndarray:
     return np.maximum(graded(np.asarray(entropies, dtype=np.float64)), 0.0)  # rounding may leave a certain one -0
-
-
-def _least_sure(own: np.ndarray) -> int:
-    """The slot of a class's entropies (M,) that goes next: the first empty one, else the last of the highest."""
-    slot = int(own.argmax())
-    return slot if own[slot] == np.inf else len(own) - 1 - int(own[::-1].argmax())

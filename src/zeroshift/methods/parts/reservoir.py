@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.methods.parts.rows import unit_rows
 
-__all__ = ["TokenReservoir"]
+__all__ = ["ClassTokens", "TokenReservoir"]
+
+
+class ClassTokens(NamedTuple):
+    """What a class holds once a sample was offered: tokens (m, layers, width) and entropies (m,), surest first."""
+
+    k: int
+    tokens: Array
+    entropies: np.ndarray
 
 
 class TokenReservoir:
@@ -18,7 +27,7 @@ class TokenReservoir:
 
     >>> reservoir = TokenReservoir(Home.of(np.eye(2)), classes=1, capacity=2, layers=1, width=2)
     >>> for token, entropy in (([1.0, 0.0], 0.1), ([0.0, 1.0], 0.3), ([0.8, 0.6], 0.2)):
-    ...     reservoir.add(np.array([token]), 0, entropy)
+    ...     reservoir.take(reservoir.with_sample(np.array([token]), 0, entropy))
     >>> reservoir.tokens[0, :, 0]  # the last is between the two others, and less sure than the first
     array([[1., 0.],
            [0., 1.]])
@@ -34,8 +43,8 @@ class TokenReservoir:
         """Samples a class, (K,)."""
         return np.isfinite(self.entropies).sum(axis=1)
 
-    def add(self, tokens: Array, k: int, entropy: float) -> None:
-        """Offer a sample's tokens (layers, width) to class k. A class's samples lie surest first."""
+    def with_sample(self, tokens: Array, k: int, entropy: float) -> ClassTokens:
+        """What class k will hold once it is offered a sample's tokens (layers, width); nothing is stored yet."""
         xp = self._home.xp
         held = int(np.isfinite(self.entropies[k]).sum())
         candidates = xp.concat([self.tokens[k, :held], tokens[None, ...]], axis=0)
@@ -46,8 +55,12 @@ class TokenReservoir:
         else:
             staying = np.arange(held + 1)
         order = staying[np.argsort(entropies[staying], kind="stable")]
-        self.tokens[k, : len(order)] = candidates[self._home.index(order)]
-        self.entropies[k, : len(order)] = entropies[order]
+        return ClassTokens(k, candidates[self._home.index(order)], entropies[order])
+
+    def take(self, held: ClassTokens) -> None:
+        """Store that. Doing it again changes nothing."""
+        self.tokens[held.k, : len(held.entropies)] = held.tokens
+        self.entropies[held.k, : len(held.entropies)] = held.entropies
 
     def _likeness(self, candidates: Array) -> np.ndarray:
         """Each candidate's mean cosine to the others, of the means of their layers."""

@@ -34,6 +34,24 @@ class Lesson(NamedTuple):
     """Counts (K,) afterwards."""
 
 
+class Part(NamedTuple):
+    """How far a lesson has come: the sums of the classes before `stop` are changed, but for those of `part`, which are
+    to become `sums`, unless that is None. `total` is the sum of all their S_k / c_k."""
+
+    part: slice
+    sums: Array | None
+    total: Array
+
+
+class Learned(NamedTuple):
+    """Means (K, d), counts (K,) and the shared covariance (d, d) before the lesson under way, if there is one."""
+
+    means: Array
+    counts: Array
+    shared: Array
+    under_way: Part | None = None
+
+
 class SoftGaussians:
     """Means (K, d), counts (K,), the sums S_k (K, d, d) in `dtype` and the shared covariance (d, d).
 
@@ -51,11 +69,23 @@ class SoftGaussians:
     def __init__(self, means: Array, sigma: float, dtype: Any) -> None:
         home = Home.of(means)
         classes, d = means.shape
-        self.means, self.sigma = means, sigma
-        self.counts = home.zeros((classes,)) + 1.0
+        self.sigma = sigma
         # Without the sigma I every class starts from: zeros take no memory until they are written to.
         self.sums = home.zeros((classes, d, d), dtype)
-        self.shared = self.averaged(home.zeros((d, d)), self.counts)
+        counts = home.zeros((classes,)) + 1.0
+        self.learned = Learned(means, counts, self.averaged(home.zeros((d, d)), counts))
+
+    @property
+    def means(self) -> Array:
+        return self.learned.means
+
+    @property
+    def counts(self) -> Array:
+        return self.learned.counts
+
+    @property
+    def shared(self) -> Array:
+        return self.learned.shared
 
     def averaged(self, total: Array, counts: Array) -> Array:
         """The shared covariance, `total` being the sum over classes of S_k / c_k, which becomes it."""
@@ -70,32 +100,32 @@ class SoftGaussians:
         return Lesson(x, y, xp.ones_like(y), None, means, counts)
 
     def learn(self, lesson: Lesson) -> None:
-        """Take the samples in. Once begun it is brought to its end, also where it is interrupted."""
-        home, (classes, d) = Home.of(self.means), self.means.shape
+        """Take the samples in. Where that was interrupted, the same lesson again goes on from there, and must, before
+        anything else is done. Once it is learned, the same again changes nothing."""
+        before = self.learned
+        if before.counts is lesson.counts:
+            return
+        home, (classes, d) = Home.of(self.sums), before.means.shape
         size = max(1, (GPU_WORK_NUMBERS if home.on_gpu else WORK_NUMBERS) // (d * d))
-        left = [slice(start, start + size) for start in range(0, classes, size)]
-        total = home.zeros((d, d))
-        try:
-            self._add(lesson, left, total)
-        except BaseException:
-            self._add(lesson, left, total)
-            raise
-        finally:
-            self.means, self.counts, self.shared = lesson.means, lesson.counts, self.averaged(total, lesson.counts)
-
-    def _add(self, lesson: Lesson, left: list[slice], total: Array) -> None:
-        """Change the sums of the classes left, and add their S_k / c_k to `total`."""
-        home, d = Home.of(self.means), self.means.shape[1]
         weights = home.bring(1 / lesson.counts, self.sums.dtype)
-        while left:
-            part = left[-1]
+        done = before.under_way or Part(slice(0, 0), None, home.zeros((d, d)))
+        while True:
+            if done.sums is not None:
+                self.sums[done.part] = done.sums
+                done = done._replace(sums=None)  # written: the memory is needed for the next
+                self.learned = before._replace(under_way=done)
+            if done.part.stop >= classes:
+                break
+            part = slice(done.part.stop, done.part.stop + size)
             sums = self._squares(lesson, part)
             sums += self.sums[part]
             share = home.xp.reshape(weights[part] @ home.xp.reshape(sums, (-1, d * d)), (d, d))
-            # No call from here on: an interrupt finds all three done, or none.
-            self.sums[part] = sums
-            total += share
-            del left[-1]
+            # From here on the part is to be written, however often it takes.
+            done = Part(part, sums, done.total + share)
+            self.learned = before._replace(under_way=done)
+            del sums
+        shared = self.averaged(home.copy(done.total), lesson.counts)
+        self.learned = Learned(lesson.means, lesson.counts, shared)
 
     def _squares(self, lesson: Lesson, part: slice) -> Array:
         """sum_i y_ik (x_i - mu_k)(x_i - mu_k)^T of some classes (k, d, d), each sample with its own means."""

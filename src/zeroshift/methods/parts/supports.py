@@ -5,14 +5,14 @@ Which stay depends on zero-shot entropies alone, so all changes in a run of batc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from zeroshift.arrays import Array, Home
-from zeroshift.methods.parts.memory import LowEntropyMemory
-from zeroshift.methods.parts.rows import unit_rows
+from zeroshift.methods.parts.memory import Entry, LowEntropyMemory
 
 __all__ = ["AllSupports", "Changes", "Offered", "SurestSupports"]
 
@@ -33,8 +33,8 @@ class Changes(NamedTuple):
     classes: np.ndarray
     sums: Array
     """(c, d)."""
-    keep: Callable[[], None]
-    """Store what stays. Until then nothing is changed."""
+    keep: partial[None]
+    """Store what stays; until then nothing is changed, and doing it again changes nothing more."""
 
 
 def _entered(rows: np.ndarray, classes: np.ndarray, n: int, batch_size: int) -> tuple[np.ndarray, ...]:
@@ -58,7 +58,7 @@ class SurestSupports:
         features = self._home.bring(offered.features, memory.features.dtype)
         plan = memory.plan(offered.classes, offered.entropies)
         if not len(plan.rows):
-            return Changes(plan.rows, plan.rows, features[:0, :], lambda: None)
+            return Changes(plan.rows, plan.rows, features[:0, :], partial(memory.note_all, plan))
         joined = plan.slots // memory.capacity
         starts, last, classes = _entered(plan.rows, joined, plan.n_rows, batch_size)
         when = last[:, None]
@@ -67,15 +67,16 @@ class SurestSupports:
         # From the entries each time, so that nothing drifts.
         held = self._as_numbers(old)[:, None, :] @ memory.features[self._home.index(classes)]
         sums = held[:, 0, :] + self._as_numbers(new) @ features[self._home.index(plan.rows)]
-        return Changes(starts, classes, sums, lambda: memory.keep(plan, features))
+        return Changes(starts, classes, sums, partial(memory.keep, plan, features))
 
-    def offer(self, k: int, entropy: float, features: Array) -> Array | None:
-        """Store one sample (1, d) if it is sure enough: the new sum (1, d) of its class, None where it stays out."""
-        entry = self._memory.entry(k, entropy)
-        if entry is None:
-            return None
-        self._memory.enter(entry, unit_rows(features)[0])
-        return self._home.xp.sum(self._memory.features[k], axis=0, keepdims=True)
+    def entry(self, k: int, entropy: float) -> Entry | None:
+        """Where one sample enters, None where it is not sure enough."""
+        return self._memory.entry(k, entropy)
+
+    def enter(self, entry: Entry, feature: Array) -> Array:
+        """Store one unit feature (d,): the new sum (1, d) of its class. Doing it again changes nothing."""
+        self._memory.enter(entry, feature)
+        return self._home.xp.sum(self._memory.features[entry.k], axis=0, keepdims=True)
 
     def _as_numbers(self, mask: np.ndarray) -> Array:
         return self._home.bring(mask.astype(np.float64), self._memory.features.dtype)
@@ -101,11 +102,11 @@ class AllSupports:
         added = self._home.bring(there.astype(np.float64)) @ offered.features
         sums = self._sums[self._home.index(classes)] + added
         final = {k: change for change, k in enumerate(classes.tolist())}
+        places, chosen = (self._home.index(np.array(list(part))) for part in (final, final.values()))
+        return Changes(starts, classes, sums, partial(self._keep, places, sums[chosen]))
 
-        def keep() -> None:
-            self._sums[self._home.index(np.array(list(final)))] = sums[self._home.index(np.array(list(final.values())))]
-
-        return Changes(starts, classes, sums, keep)
+    def _keep(self, classes: Array, sums: Array) -> None:
+        self._sums[classes] = sums
 
     def arrays(self) -> dict[str, Array]:
         return {"sums": self._sums}
