@@ -98,10 +98,12 @@ class Frolic(LinearTransductive):
     the bias, measured on every sample, is taken off once.
 
     A class nothing is predicted as has no column in the bias matrix; where no sample has the margin, the bias stays
-    uniform. Soft labels and their sums are computed in float64, the steps in the features' precision.
+    uniform. Everything is computed in float64.
     """
 
     name = "frolic"
+    # In float32 the rounding of two thousand steps can decide a round of the bias correction, and with it many labels.
+    computes_in = "float64"
     needs = ("prototypes", "prompts")
     array_parameters = ("prototypes", "prompts")
     example_parameters: ClassVar[Mapping[str, Any]] = {"prompts": example_prompts}
