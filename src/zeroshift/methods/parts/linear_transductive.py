@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from zeroshift.arrays import Array, Home, Rows
 from zeroshift.method import Method
@@ -23,7 +23,7 @@ class LinearTransductive(Method):
     """
 
     protocol = "transductive"
-    computes_in = None
+    computes_in: ClassVar[str | None] = None
 
     logit_scale: float
 
