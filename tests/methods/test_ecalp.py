@@ -81,7 +81,11 @@ def test_the_first_answer_is_zero_shot():
         method.reset()
 
 
-@pytest.mark.parametrize("parameters", [{}, {"alpha": 0.6, "rounds": 2}, {"support": example_support}], ids=str)
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"alpha": 0.6, "rounds": 2}, {"support": example_support}],
+    ids=lambda given: "+".join(given) or "defaults",
+)
 @both_libraries
 def test_predict_is_what_adapt_would_answer(parameters, library):
     given = make_problem(samples=50, seed=22)
