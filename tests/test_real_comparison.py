@@ -1,0 +1,72 @@
+"""The comparison in benchmarks/RESULTS.md is what its records say, and what every method computes on a bundled pack."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zeroshift.data import packs
+from zeroshift.evaluate.contestant import contestants
+from zeroshift.evaluate.trial import Trial, run_trial
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+RECORDS = json.loads((BENCHMARKS / "compare.json").read_text())
+
+PACK = "cifar10c_jpeg_compression_5"
+SHOTS = 4
+SLOW = {"ecalp", "ecalp+support", "dota", "frolic"}
+"""Several seconds each."""
+
+THREE_SAMPLES = 0.25
+"""Percent: what another BLAS may change in 1500 samples by breaking near-ties the other way."""
+
+COMPARED = [contestant for contestant in contestants() if contestant.obstacle is None]
+
+
+def test_every_method_that_can_be_compared_was():
+    assert {contestant.label for contestant in COMPARED} == set(RECORDS[PACK])
+    assert all(set(methods) == set(RECORDS[PACK]) for methods in RECORDS.values())
+    assert len(RECORDS) == 14
+
+
+@pytest.mark.parametrize(
+    "contestant",
+    [
+        pytest.param(contestant, id=contestant.label, marks=[pytest.mark.slow] if contestant.label in SLOW else [])
+        for contestant in COMPARED
+    ],
+)
+def test_the_first_run_is_as_recorded(contestant):
+    once = not (contestant.streamed or contestant.drawn)
+    shots = SHOTS if "support" in contestant.given else None
+    trial = Trial(PACK, "", "ensemble", contestant, None if once else 0, shots)
+    found = 100 * run_trial(trial, packs.load(PACK))["accuracy"]
+    recorded = RECORDS[PACK][contestant.label]["stored" if once else "seed 0"]
+    assert found == pytest.approx(recorded, abs=THREE_SAMPLES)
+
+
+def test_the_means_in_the_results_are_those_of_the_records():
+    section = re.search(r"<!-- compare -->(.*?)<!-- /compare -->", (BENCHMARKS / "RESULTS.md").read_text(), re.DOTALL)
+    rows = dict(
+        re.findall(r"^\| `([^`]+)` \| (?:online|transductive|few-shot) \| 14 \| ([\d.]+) ", section[1], re.MULTILINE)
+    )
+    assert len(rows) == len(COMPARED)
+    for label, written in rows.items():
+        runs = [list(methods[label.rstrip("*")].values()) for methods in RECORDS.values()]
+        assert float(written) == pytest.approx(np.mean([np.mean(values) for values in runs]), abs=0.051), label
+
+
+def test_the_readme_says_the_same():
+    rows = re.findall(
+        r"^  \| (\w+) \| ([\d.]+) \| ([\d.]+) \|$", (BENCHMARKS.parent / "README.md").read_text(), re.MULTILINE
+    )
+    assert len(rows) > 10
+    for label, over_all, over_clip in rows:
+        means = {name: np.mean(list(methods[label].values())) for name, methods in RECORDS.items()}
+        assert float(over_all) == pytest.approx(np.mean(list(means.values())), abs=0.051), label
+        of_clip = [mean for name, mean in means.items() if "_clip_" in name]
+        assert float(over_clip) == pytest.approx(np.mean(of_clip), abs=0.051), label
