@@ -90,7 +90,7 @@ def _interrupted(method: Method, rows: np.ndarray) -> Iterator[tuple[str, Method
 
 def _adapt_until(method: Method, rows: np.ndarray, stop: int | None) -> tuple[int, str]:
     """Adapt, interrupted before line number `stop` of those the method runs: how many were begun, and the last."""
-    files = {inspect.getfile(cls) for cls in type(method).__mro__ if issubclass(cls, Method) and cls is not Method}
+    files = _files(type(method))
     begun, place = 0, ""
 
     def follow(frame: FrameType, event: str, argument: Any) -> Any:
@@ -114,6 +114,13 @@ def _adapt_until(method: Method, rows: np.ndarray, stop: int | None) -> tuple[in
     finally:
         sys.settrace(None)
     return begun, place
+
+
+def _files(cls: type[Method]) -> set[str]:
+    """Where the method's own functions are written, a notebook's cell too."""
+    classes = [base for base in cls.__mro__ if issubclass(base, Method) and base is not Method]
+    functions = [value for base in classes for value in vars(base).values() if inspect.isfunction(value)]
+    return {function.__code__.co_filename for function in functions}
 
 
 CHECKS = (interrupted_adapt_learns_whole_samples,)
