@@ -64,7 +64,7 @@ class T3A(WholeSteps):
 
     name = "t3a"
     protocol = "online"
-    state_size = "K M d; K d where all are kept"
+    state_size = "K M d; K d where all are kept (released: N d, it grows)"
     complexity = "O(K d + M d) a sample"
     constraints: ClassVar[Mapping[str, Constraint]] = {
         "logit_scale": Number(low=0, above=True),
