@@ -163,3 +163,8 @@ def test_missing_and_foreign_files(tmp_path):
     packs.load("cifar10").save(features)
     with pytest.raises(FileFormatError, match="is a features file of zeroshift; a state file is needed"):
         ZeroShot.load(features)
+
+
+def test_the_base_class_says_who_loads(saved):
+    with pytest.raises(TypeError, match=r"Method is no method of its own\. Fix: zeroshift\.methods\.load\(path\)"):
+        methods.Method.load(saved[0])

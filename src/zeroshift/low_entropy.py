@@ -14,7 +14,15 @@ from zeroshift.feature_checks import blocks
 from zeroshift.parameters import Choice, Number
 from zeroshift.zero_shot import confidence, log_softmax
 
-__all__ = ["AveragedViews", "average_views", "entropy", "marginal_entropy", "select_lowest_entropy"]
+__all__ = [
+    "AveragedViews",
+    "as_images",
+    "average_views",
+    "check_unit_views",
+    "entropy",
+    "marginal_entropy",
+    "select_lowest_entropy",
+]
 
 RATIO = 0.1
 """The share of views kept, as in TPT and in the released code of ADAPT: 6 of 64."""
@@ -123,22 +131,15 @@ def average_views(
     ratio, mode = _check_ratio(ratio), MODES.check("mode", mode)
     logit_scale = Number(0, above=True).check("logit_scale", logit_scale)
     check_matrix("prototypes", prototypes)
-    _check_shape("views", views, "d")
-    single = len(views.shape) == 2
-    many = views[None, ...] if single else views
+    many, single = as_images(views, prototypes.shape[1])
     n_images, n_views, dimension = many.shape
-    if dimension != prototypes.shape[1]:
-        raise ValueError(
-            f"views has d = {dimension}, but the prototypes have d = {prototypes.shape[1]}. "
-            "Fix: take views and prototypes from the same encoder."
-        )
     home = Home.of(views)
     parts = []
     with home.computing():
         prototypes = home.bring(prototypes)
         for images in blocks(n_images, n_views * max(dimension, prototypes.shape[0])):
             block = many[images]
-            _check_unit(block, images.start)
+            check_unit_views(block, images.start)
             parts.append(_averaged(home.bring(block), prototypes, logit_scale, ratio, mode))
         features, *others = (home.xp.concat(arrays) for arrays in zip(*parts, strict=True))
     if normalize:
@@ -197,8 +198,20 @@ def _check_shape(name: str, array: Array, last: str) -> None:
         )
 
 
-def _check_unit(views: Array, start: int) -> None:
-    """All rows at once; one image at a time where that finds a fault, to say in which image it is."""
+def as_images(views: Array, dimension: int) -> tuple[Array, bool]:
+    """Views as (N, V, d), and whether one image came without its axis; refused where d is not `dimension`."""
+    _check_shape("views", views, "d")
+    if views.shape[-1] != dimension:
+        raise ValueError(
+            f"views has d = {views.shape[-1]}, but the prototypes have d = {dimension}. "
+            "Fix: take views and prototypes from the same encoder."
+        )
+    single = len(views.shape) == 2
+    return (views[None, ...] if single else views), single
+
+
+def check_unit_views(views: Array, start: int) -> None:
+    """All rows at once; one image at a time where that finds a fault, to say in which image, from `start` on, it is."""
     try:
         check_matrix("views", views.reshape(-1, views.shape[-1]))
     except ValueError:

@@ -72,6 +72,8 @@ def load(
     device: str | None,
     changes: Mapping[str, Any],
 ) -> M:
+    if not hasattr(cls, "name"):
+        raise TypeError(f"{cls.__name__} is no method of its own. Fix: zeroshift.methods.load(path) picks the class.")
     tensors, header = read_tensors(path, kind=KIND, schema=STATE_SCHEMA)
     if header.get("method") != cls.name:
         raise FileFormatError(

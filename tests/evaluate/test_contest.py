@@ -157,3 +157,11 @@ def test_a_set_that_changes_under_way_is_refused(clusters, ledger):
     entry = Entry.of("clusters", clusters, load=lambda: clusters.subset(slice(0, 100)))
     outcomes = list(contest(of(entry, "zero_shot", orders=1), ledger))
     assert "clusters has changed since the comparison began" in outcomes[0].error
+
+
+def test_jobs_and_the_folder_of_records_are_checked(entry, ledger, tmp_path):
+    with pytest.raises(ValueError, match="jobs must be an integer of at least 0; got -1"):
+        next(contest(plan([entry], [Contestant("zero_shot")]), ledger, jobs=-1))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match=r"file is a file; records are kept in a folder\. Fix"):
+        Ledger(tmp_path / "file")

@@ -106,6 +106,7 @@ def contest(
     with 0 to this one; several at once disturb each other's times. `notes` are kept with every new record. Stopping
     half way loses only the runs that are being done; a run that fails is not recorded, and is tried again next time.
     """
+    jobs = int(Number(0, integer=True).check("jobs", jobs))
     missing: list[Trial] = []
     for trial in planned.trials:
         record = None if again else ledger.read(trial)

@@ -35,6 +35,8 @@ class Ledger:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise NotADirectoryError(f"{self.folder} is a file; records are kept in a folder. Fix: name a folder.")
         self.damaged: list[Path] = []
         """Files that should hold a record and do not; their runs count as not done."""
 

@@ -135,8 +135,8 @@ def test_a_plan_knows_who_is_there_at_each_turn(stream, capacity, cut):
     feed(memory, classes[:cut], entropies[:cut])
     old = memory.features.reshape(-1)
     plan = memory.plan(classes[cut:], entropies[cut:])
-    old_alive, new_alive = plan.old_alive(), plan.new_alive()
-    assert old_alive.shape == (len(classes) - cut, K * capacity)
+    old_alive, new_alive = plan.old_leaves > np.arange(len(classes) - cut)[:, None], plan.new_alive()
+    assert plan.old_leaves.shape == (K * capacity,)
     for turn in range(len(classes) - cut):
         there = {(slot, int(old[slot]) - 1) for slot in np.flatnonzero(old_alive[turn])}
         entered = np.flatnonzero(new_alive[turn])

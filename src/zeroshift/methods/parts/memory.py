@@ -43,10 +43,6 @@ class Plan(NamedTuple):
     """Arrival numbers (K, M) afterwards, 0 in empty slots."""
     n_rows: int
 
-    def old_alive(self) -> np.ndarray:
-        """Which old entries are there at each sample's turn, (n, K M)."""
-        return self.old_leaves[None, :] > np.arange(self.n_rows)[:, None]
-
     def new_alive(self) -> np.ndarray:
         """Which of the entering samples are there at each sample's turn, its own included, (n, e)."""
         turn = np.arange(self.n_rows)[:, None]

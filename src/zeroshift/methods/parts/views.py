@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from zeroshift.arrays import Array, Home, check_matrix, is_array, is_double
+from zeroshift.arrays import Array, Home, is_double
+from zeroshift.feature_checks import blocks
+from zeroshift.low_entropy import as_images, check_unit_views
 from zeroshift.method import Method
 
 __all__ = ["ViewMethod"]
@@ -33,17 +35,10 @@ class ViewMethod(Method):
         return self._answer_views(views, probabilities=False)
 
     def _answer_views(self, views: Array, *, probabilities: bool) -> Array:
-        if not is_array(views):
-            raise TypeError(f"views must be a NumPy array or a torch tensor; got {type(views).__name__}.")
-        single = len(views.shape) == 2
-        images = views[None, ...] if single else views
-        if len(images.shape) != 3 or 0 in images.shape:
-            raise ValueError(
-                f"views must have the shape (N, V, d), or (V, d) for one image; got {tuple(views.shape)}. "
-                "Fix: adapt(features) takes single features."
-            )
-        for image in range(images.shape[0]):
-            check_matrix(f"views[{image}]", images[image], columns=self.dimension)
+        images, single = as_images(views, self.dimension)
+        # All of them before anything is learned: a bad view leaves the state as it was.
+        for some in blocks(images.shape[0], images.shape[1] * images.shape[2]):
+            check_unit_views(images[some], some.start)
         home, caller = Home.of(self.prototypes), Home.of(images)
         precision = "float64" if is_double(images) else "float32"
         wanted = getattr(home.xp, self.computes_in or precision)

@@ -1,0 +1,75 @@
+"""Which bank terms need no look at the bank: cones that promise it keep the promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zeroshift.adapt import cone
+from zeroshift.adapt.excess import add_excess
+from zeroshift.adapt.statistics import bank_term
+
+
+class TestCones:
+    def banks(self, seed, spread):
+        rng = np.random.default_rng(seed)
+        features = rng.normal(size=(6, 5, 4)) * spread + rng.normal(size=4)
+        features /= np.linalg.norm(features, axis=-1, keepdims=True)
+        occupied = (np.arange(5) < rng.integers(0, 6, size=6)[:, None]).astype(float)
+        features *= occupied[..., None]
+        weights = rng.uniform(0.2, 1.0, size=(6, 5)) * occupied
+        x = rng.normal(size=(40, 4)) * spread + features.sum(axis=(0, 1)) / 10
+        x /= np.linalg.norm(x, axis=1, keepdims=True)
+        return features, occupied, weights, x, rng
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.integers(0, 10_000), st.sampled_from([0.1, 0.4, 1.0, 5.0]), st.booleans())
+    def test_what_is_certified_is_so(self, seed, spread, any_direction):
+        """Whatever the direction: a good one only certifies more."""
+        features, occupied, weights, x, rng = self.banks(seed, spread)
+        sums, totals = np.einsum("kmd,km->kd", features, weights), weights.sum(axis=1)
+        m = cone.shared_direction(sums)
+        if any_direction:
+            m = rng.normal(size=4)
+            m /= np.linalg.norm(m)
+        held = cone.cones(features, occupied, sums, totals, m)
+        term, exact = x @ sums.T, bank_term(x, features, weights)
+        doubt = cone.doubtful(term, x, m, held, totals)
+        np.testing.assert_allclose(term[~doubt], exact[~doubt], atol=1e-12)
+        add_excess(term, x, features, weights, doubt)
+        np.testing.assert_allclose(term, exact, atol=1e-12)
+
+    def test_a_narrow_cone_is_certified(self):
+        features, occupied, weights, _, _ = self.banks(3, 0.1)
+        sums, totals = np.einsum("kmd,km->kd", features, weights), weights.sum(axis=1)
+        m = cone.shared_direction(sums)
+        x = features[occupied > 0]
+        doubt = cone.doubtful(x @ sums.T, x, m, cone.cones(features, occupied, sums, totals, m), totals)
+        assert not doubt.any()
+
+    @pytest.mark.parametrize("doubted", [0, 1, 3, 200])
+    @pytest.mark.parametrize("rows", [1, 40])
+    @pytest.mark.parametrize("library", ["numpy", "torch"])
+    def test_exact_sums_however_few_or_many_are_in_doubt(self, doubted, rows, library):
+        features, _, weights, x, rng = self.banks(4, 1.0)
+        x = x[:rows]
+        doubt = np.zeros((rows, 6), dtype=bool)
+        doubt.flat[rng.permutation(doubt.size)[:doubted]] = True
+        plain = x @ np.einsum("kmd,km->kd", features, weights).T
+        arguments = [plain.copy(), x, features, weights, doubt]
+        if library == "torch":
+            torch = pytest.importorskip("torch", reason="torch is not installed")
+            arguments = [torch.tensor(argument) for argument in arguments]
+        add_excess(*arguments)
+        exact = bank_term(x, features, weights)
+        np.testing.assert_allclose(np.asarray(arguments[0])[doubt], exact[doubt], atol=1e-12)
+
+    def test_empty_banks_have_no_direction_and_no_doubt(self):
+        nothing = np.zeros((3, 2, 4))
+        m = cone.shared_direction(nothing[:, 0])
+        held = cone.cones(nothing, nothing[..., 0], nothing[:, 0], np.zeros(3), m)
+        x = np.eye(2, 4)
+        assert not cone.doubtful(np.zeros((2, 3)), x, m, held, np.zeros(3)).any()
+        assert np.isfinite(held.across).all()

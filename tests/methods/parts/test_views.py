@@ -1,0 +1,42 @@
+"""Methods that take views: what is refused, by name and with the fix, before anything is learned."""
+
+import numpy as np
+import pytest
+
+from zeroshift.methods import BCA, DMN, DOTA, TDA
+from zeroshift.testing import make_problem
+from zeroshift.testing.case import fingerprint
+
+FEATURES, PROTOTYPES, _ = make_problem()
+VIEWS = np.stack([FEATURES[:6], FEATURES[6:12]], axis=1)
+
+
+def spoilt(value):
+    views = VIEWS.copy()
+    views[4, 1] = value
+    return views
+
+
+@pytest.mark.parametrize("cls", [TDA, DMN, DOTA, BCA], ids=lambda cls: cls.name)
+@pytest.mark.parametrize(
+    ("views", "message"),
+    [
+        (spoilt(np.nan), r"views\[4\] row 1 holds NaN\. Fix"),
+        (spoilt(0.0), r"views\[4\] row 1 is the zero vector.*Fix"),
+        (VIEWS * 3, r"views\[0\] row 0 has length 3.*Fix"),
+        (VIEWS[:, :, :5], r"views has d = 5, but the prototypes have d = 16\. Fix"),
+        (VIEWS[:0], r"views must have the shape \(N, V, d\).*got \(0, 2, 16\)\. Fix"),
+        (VIEWS[None], r"views must have the shape.*got \(1, 6, 2, 16\)\. Fix"),
+        (FEATURES[0], r"views must have the shape.*got \(16,\)\. Fix"),
+        (VIEWS.tolist(), r"views must be a NumPy array or a torch tensor; got list\. Fix"),
+        (None, "views must be .*got NoneType"),
+        (np.ones((2, 3, 16), int), "views.* must hold floating-point numbers"),
+    ],
+)
+def test_what_is_refused(cls, views, message):
+    method = cls(PROTOTYPES, logit_scale=20.0)
+    method.adapt_views(VIEWS[:2])
+    before = fingerprint(method)
+    with pytest.raises((TypeError, ValueError), match=message):
+        method.adapt_views(views)
+    assert fingerprint(method) == before
