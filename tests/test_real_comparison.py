@@ -70,3 +70,23 @@ def test_the_readme_says_the_same():
         assert float(over_all) == pytest.approx(np.mean(list(means.values())), abs=0.051), label
         of_clip = [mean for name, mean in means.items() if "_clip_" in name]
         assert float(over_clip) == pytest.approx(np.mean(of_clip), abs=0.051), label
+
+
+def test_what_the_readme_concludes_is_so():
+    """Who is ahead where, and whose calibration is worst: it could stop being true."""
+
+    def mean(label, which=""):
+        return np.mean([np.mean(list(methods[label].values())) for name, methods in RECORDS.items() if which in name])
+
+    plain = [contestant for contestant in COMPARED if contestant.protocol != "few-shot"]
+    online = {c.label: mean(c.label) for c in plain if c.protocol == "online"}
+    transductive = {c.label: mean(c.label) for c in plain if c.protocol == "transductive"}
+    assert set(sorted(online, key=online.get)[-2:]) == {"adapt_online", "t3a"}
+    assert max(transductive, key=transductive.get) == "adapt_transductive"
+    assert mean("oga", "_clip_") > mean("adapt_online", "_clip_")
+    for label in ("transclip", "stata", "gda_pseudo"):
+        assert mean(label, "_clip_") > mean("adapt_transductive", "_clip_")
+    results = (BENCHMARKS / "RESULTS.md").read_text()
+    errors = re.findall(r"^\| `([^`]+)` \| [\w-]+ \| 14 \|(?:[^|]*\|){3} ([\d.]+) \|", results, re.MULTILINE)
+    assert len(errors) == len(COMPARED)
+    assert max(errors, key=lambda row: float(row[1]))[0] == "adapt_online"
