@@ -172,9 +172,13 @@ def test_another_prompt(compare, small, small_file):
     assert record["sets"][0]["prompt"] == "vanilla"
 
 
-def test_a_narrow_terminal_gets_fewer_columns_and_whole_numbers(compare, two):
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_numbers(compare, two, tmp_path):
     command = [two, "--orders", "2", "--methods", f"{CHOSEN},adapt_transductive+support"]
     record = json.loads(compare(*command, "--json").stdout)
+    # What fits depends on how wide the times are, and those on what else the machine does.
+    for path in (tmp_path / "out" / "runs").glob("*.json"):
+        run = json.loads(path.read_text())
+        path.write_text(json.dumps({**run, "seconds": 123e-6 * run["scored"], "peak_bytes": 1_200_000}))
     for width, shown in [(66, "min to max ECE us"), (50, "ECE"), (44, ""), (38, "")]:
         lines = compare(*command, env={"COLUMNS": str(width)}).stdout.splitlines()
         assert "…" not in "".join(lines)
