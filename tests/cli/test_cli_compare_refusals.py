@@ -56,7 +56,7 @@ def test_without_a_choice_it_takes_every_pack_of_plain_features():
     ],
 )
 def test_refusals(call, small_file, tmp_path, monkeypatch, options, message):
-    monkeypatch.setattr(crew_module, "run_trial", lambda *_: pytest.fail("run"))
+    monkeypatch.setattr(crew_module, "run_job", lambda *_: pytest.fail("run"))
     done = call("compare", small_file, "--out", tmp_path / "out", *options)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr.splitlines()[-1]

@@ -71,7 +71,7 @@ def test_what_is_recorded_is_not_run_again(entry, ledger, monkeypatch):
     first = list(contest(planned, ledger, notes={"machine": "abacus"}))
     assert [outcome.recorded for outcome in first] == [False] * 4
     assert all(outcome.record["machine"] == "abacus" for outcome in first)
-    monkeypatch.setattr(crew_module, "run_trial", never)
+    monkeypatch.setattr(crew_module, "run_job", never)
     second = list(contest(planned, ledger))
     assert [outcome.recorded for outcome in second] == [True] * 4
     assert [outcome.record for outcome in second] == [outcome.record for outcome in first]
@@ -82,7 +82,7 @@ def test_what_is_recorded_is_not_run_again(entry, ledger, monkeypatch):
 def test_more_orders_or_methods_keep_the_runs_there_are(entry, ledger):
     list(contest(of(entry, "zero_shot", orders=1), ledger))
     outcomes = list(contest(of(entry, "zero_shot", "adapt_transductive", orders=2), ledger))
-    assert sorted((o.trial.contestant.label, o.trial.seed or 0, o.recorded) for o in outcomes) == [
+    assert sorted((o.job.contestant.label, o.job.seed or 0, o.recorded) for o in outcomes) == [
         ("adapt_transductive", 0, False),
         ("zero_shot", 0, True),
         ("zero_shot", 1, False),
@@ -156,7 +156,7 @@ def test_a_method_that_fails_does_not_stop_the_others_and_is_not_recorded(entry,
 def test_a_set_that_changes_under_way_is_refused(clusters, ledger):
     entry = Entry.of("clusters", clusters, load=lambda: clusters.subset(slice(0, 100)))
     outcomes = list(contest(of(entry, "zero_shot", orders=1), ledger))
-    assert "clusters has changed since the comparison began" in outcomes[0].error
+    assert "clusters has changed since this began" in outcomes[0].error
 
 
 def test_jobs_and_the_folder_of_records_are_checked(entry, ledger, tmp_path):

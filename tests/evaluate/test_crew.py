@@ -30,7 +30,7 @@ def runner_with_stand_ins(trial):
     """Runs in a process whose registry knows the stand-ins."""
     with pytest.MonkeyPatch.context() as patch:
         standins.register(patch)
-        return crew_module.run_trial(trial, smallest_pack())
+        return crew_module.run_job(trial, smallest_pack())
 
 
 def smallest_pack():
@@ -42,8 +42,8 @@ def smallest_pack():
 def test_other_processes_give_the_same_answers(clusters, tmp_path):
     contestants = [Contestant("adapt_online"), Contestant.named("adapt_transductive+support")]
     planned = plan([Entry.of("a", clusters), Entry.of("b", clusters.subset(slice(0, 90)))], contestants, orders=2)
-    here = {o.trial.key: o.record for o in contest(planned, Ledger(tmp_path / "here"))}
-    there = {o.trial.key: o.record for o in contest(planned, Ledger(tmp_path / "there"), jobs=2)}
+    here = {o.job.key: o.record for o in contest(planned, Ledger(tmp_path / "here"))}
+    there = {o.job.key: o.record for o in contest(planned, Ledger(tmp_path / "there"), jobs=2)}
     assert len(here) == 8
     assert {key: [r[name] for name in SURE] for key, r in here.items()} == {
         key: [r[name] for name in SURE] for key, r in there.items()
@@ -66,7 +66,7 @@ def test_a_process_that_dies_takes_only_its_own_run_with_it(tmp_path, monkeypatc
     contestants = [Contestant("stream"), Contestant("dies"), Contestant("pool")]
     planned = plan([entry], contestants, orders=1)
     monkeypatch.setattr(crew_module, "_Runner", lambda loaders: runner_with_stand_ins)
-    outcomes = {o.trial.contestant.label: o for o in contest(planned, Ledger(tmp_path), jobs=1)}
+    outcomes = {o.job.contestant.label: o for o in contest(planned, Ledger(tmp_path), jobs=1)}
     assert outcomes["stream"].error is None
     assert outcomes["pool"].error is None
     assert "exit code -9" in outcomes["dies"].error

@@ -122,7 +122,7 @@ def compare(
 
     standings = run_plan(planned, Ledger(out / RUNS), jobs=jobs, again=again, quiet=quiet)
     for failed in standings.failed:
-        print_warning(f"failed: {failed.trial}: {failed.error}")
+        print_warning(f"failed: {failed.job}: {failed.error}")
     if standings.overall:
         write_page(out / PAGE, standings)
         if markdown is not None:

@@ -9,7 +9,7 @@ import typer
 from zeroshift.benchmarks.machine import machine
 from zeroshift.cli.console import console, harmless, print_warning
 from zeroshift.cli.progress import progress_bar
-from zeroshift.evaluate import Ledger, Outcome, Plan, Standings, contest, gather
+from zeroshift.evaluate import Ledger, Outcome, Plan, Standings, Trial, contest, gather
 from zeroshift.report.words import counted, percent
 
 __all__ = ["run_plan"]
@@ -29,7 +29,7 @@ def run_plan(planned: Plan, ledger: Ledger, *, jobs: int, again: bool, quiet: bo
                 outcomes.append(outcome)
                 log.add(outcome)
                 done = f"{len(outcomes)} of {len(planned.trials)} runs"
-                advance(sizes[outcome.trial.features], f"{done}: {outcome.trial.contestant.label}")
+                advance(sizes[outcome.job.features], f"{done}: {outcome.job.contestant.label}")
     log.end()
     for path in ledger.damaged:
         print_warning(f"{path} held no record that can be read; its run was done again")
@@ -43,7 +43,7 @@ class _Log:
         self._total, self._silent = total, silent
         self._read = self._done = 0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome[Trial]) -> None:
         if outcome.recorded:
             self._read += 1
             return
@@ -51,7 +51,7 @@ class _Log:
             self._say_read()
         self._done += 1
         found = "failed" if outcome.record is None else f"{percent(outcome.record['accuracy'])}%"
-        self._say(f"run {self._read + self._done} of {self._total}: {outcome.trial}, {found}")
+        self._say(f"run {self._read + self._done} of {self._total}: {outcome.job}, {found}")
 
     def end(self) -> None:
         if self._done == 0:

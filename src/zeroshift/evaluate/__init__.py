@@ -1,19 +1,26 @@
 """How well a method does: feeding it in order, metrics, methods side by side, and many runs that can be resumed."""
 
+from zeroshift.evaluate.analysis import Analysis
 from zeroshift.evaluate.comparison import Comparison, Result, compare, mean_accuracy, zero_shot_beside
-from zeroshift.evaluate.contest import LeftOut, Outcome, Plan, contest, plan
+from zeroshift.evaluate.contest import LeftOut, Plan, contest, plan
 from zeroshift.evaluate.contestant import Contestant, contestants
 from zeroshift.evaluate.entry import Entry
 from zeroshift.evaluate.follow import Run, Step, follow, run
 from zeroshift.evaluate.gather import Spread, Standing, Standings, gather
+from zeroshift.evaluate.job import Job
 from zeroshift.evaluate.ledger import Ledger
 from zeroshift.evaluate.metrics import accuracy, class_accuracy, expected_calibration_error, running_accuracy
+from zeroshift.evaluate.runner import Outcome, run_jobs
+from zeroshift.evaluate.streams import Arrangement, Stream
 from zeroshift.evaluate.trial import Trial
 
 __all__ = [
+    "Analysis",
+    "Arrangement",
     "Comparison",
     "Contestant",
     "Entry",
+    "Job",
     "Ledger",
     "LeftOut",
     "Outcome",
@@ -24,6 +31,7 @@ __all__ = [
     "Standing",
     "Standings",
     "Step",
+    "Stream",
     "Trial",
     "accuracy",
     "class_accuracy",
@@ -36,6 +44,7 @@ __all__ = [
     "mean_accuracy",
     "plan",
     "run",
+    "run_jobs",
     "running_accuracy",
     "zero_shot_beside",
 ]

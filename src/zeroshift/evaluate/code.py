@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import pkgutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
-
-from zeroshift.method import Method
+from typing import Any, NamedTuple
 
 __all__ = ["code_digest"]
 
@@ -17,8 +17,8 @@ BYTES = 8
 
 PACKAGE = "zeroshift"
 
-MEASURING = tuple(f"{PACKAGE}.evaluate.{name}" for name in ("follow", "metrics", "split", "trial"))
-"""What feeds and scores a method."""
+MEASURING = ("follow", "metrics", "split", "streams", "tallies", "trial")
+"""What arranges, feeds and scores, in `evaluate`: modules, and packages with all they hold."""
 
 
 class Source(NamedTuple):
@@ -29,15 +29,16 @@ class Source(NamedTuple):
 
 
 @cache
-def code_digest(method: type[Method]) -> str:
-    """Hexadecimal digits of the code of a method, of all of ours it imports, and of what measures it; comments and
-    docstrings do not count.
+def code_digest(worker: type | Callable[..., Any]) -> str:
+    """Hexadecimal digits of the code of a method or a function, of all of ours it imports, and of what measures it;
+    comments and docstrings do not count.
 
     >>> from zeroshift import OnlineADAPT, ZeroShot
     >>> len(code_digest(ZeroShot)), code_digest(ZeroShot) == code_digest(OnlineADAPT)
     (16, False)
     """
-    reached, waiting = dict.fromkeys(MEASURING), [cls.__module__ for cls in method.__mro__[:-1]]
+    written = [cls.__module__ for cls in worker.__mro__[:-1]] if isinstance(worker, type) else [worker.__module__]
+    reached, waiting = dict.fromkeys(_measuring()), written
     while waiting:
         module = waiting.pop()
         if module not in reached:
@@ -47,6 +48,15 @@ def code_digest(method: type[Method]) -> str:
     for module in sorted(reached):
         found.update(f"{module}\n{_source(module).meaning}\n".encode())
     return found.hexdigest()
+
+
+def _measuring() -> list[str]:
+    names = []
+    for name in (f"{PACKAGE}.evaluate.{name}" for name in MEASURING):
+        spec = importlib.util.find_spec(name)
+        inside = None if spec is None else spec.submodule_search_locations
+        names += [name] if inside is None else [found.name for found in pkgutil.walk_packages(inside, f"{name}.")]
+    return names
 
 
 @cache

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from zeroshift.evaluate.contestant import Contestant
-from zeroshift.evaluate.crew import run_all
 from zeroshift.evaluate.entry import Entry
 from zeroshift.evaluate.ledger import Ledger
+from zeroshift.evaluate.runner import Outcome, run_jobs
 from zeroshift.evaluate.trial import Trial
 from zeroshift.parameters import Number
 
-__all__ = ["LeftOut", "Outcome", "Plan", "contest", "plan"]
+__all__ = ["LeftOut", "Plan", "contest", "plan"]
 
 
 @dataclass(frozen=True)
@@ -41,19 +40,6 @@ class Plan:
     left_out: tuple[LeftOut, ...]
     orders: int
     shots: int
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One run is over."""
-
-    trial: Trial
-    record: dict[str, Any] | None
-    """See `zeroshift.evaluate.trial.run_trial`; None where the run failed."""
-    error: str | None
-    """Why it failed."""
-    recorded: bool
-    """Whether it was done before, and is only read."""
 
 
 def plan(entries: Sequence[Entry], contestants: Sequence[Contestant], *, orders: int = 3, shots: int = 4) -> Plan:
@@ -99,23 +85,8 @@ def _lacks(entry: Entry, contestant: Contestant, shots: int) -> str | None:
 
 def contest(
     planned: Plan, ledger: Ledger, *, jobs: int = 0, again: bool = False, notes: Mapping[str, Any] | None = None
-) -> Generator[Outcome, None, None]:
-    """Do the runs that `ledger` has no record of (all of them with `again`), recording each as it is done.
-
-    Outcomes come as they are there: first those read from the ledger, then the others. Runs go to `jobs` processes, or
-    with 0 to this one; several at once disturb each other's times. `notes` are kept with every new record. Stopping
-    half way loses only the runs that are being done; a run that fails is not recorded, and is tried again next time.
-    """
-    jobs = int(Number(0, integer=True).check("jobs", jobs))
-    missing: list[Trial] = []
-    for trial in planned.trials:
-        record = None if again else ledger.read(trial)
-        if record is None:
-            missing.append(trial)
-        else:
-            yield Outcome(trial, record, None, recorded=True)
+) -> Generator[Outcome[Trial], None, None]:
+    """Do the runs that `ledger` has no record of (all of them with `again`), recording each as it is done: see
+    `zeroshift.evaluate.runner.run_jobs`."""
     loaders = {entry.digest: entry.load for entry in planned.entries}
-    with closing(run_all(missing, loaders, jobs=jobs)) as answers:
-        for trial, found, error in answers:
-            record = None if found is None else ledger.write(trial, {**found, "jobs": jobs, **(notes or {})})
-            yield Outcome(trial, record, error, recorded=False)
+    return run_jobs(planned.trials, loaders, ledger, processes=jobs, again=again, notes=notes)

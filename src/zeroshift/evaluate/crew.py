@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zeroshift.evaluate.digest import digest
-from zeroshift.evaluate.trial import Trial, run_trial
+from zeroshift.evaluate.job import AnyJob, Job, run_job
 from zeroshift.features import FeatureSet
 from zeroshift.workers import Workers
 
 __all__ = ["Answer", "run_all"]
 
-Answer = tuple[Trial, dict[str, Any] | None, str | None]
-"""A run, and what it found or else why it failed."""
+Answer = tuple[AnyJob, dict[str, Any] | None, str | None]
+"""A piece of work, and what it found or else why it failed."""
 
 DOING = "runs a method"
 
@@ -29,36 +29,36 @@ class _Runner:
     loaders: Mapping[str, Callable[[], FeatureSet]]
     _kept: tuple[str, FeatureSet] | None = field(default=None, repr=False)
 
-    def __call__(self, trial: Trial) -> dict[str, Any] | str:
+    def __call__(self, job: Job) -> dict[str, Any] | str:
         # A method that fails is an answer too: the others go on.
         try:
-            return run_trial(trial, self._loaded(trial))
+            return run_job(job, self._loaded(job))
         except Exception as error:
             return f"{type(error).__name__}: {error}"
 
-    def _loaded(self, trial: Trial) -> FeatureSet:
-        if self._kept is None or self._kept[0] != trial.digest:
+    def _loaded(self, job: Job) -> FeatureSet:
+        if self._kept is None or self._kept[0] != job.digest:
             self._kept = None  # before the next is loaded, so that there are never two
-            features = self.loaders[trial.digest]()
-            if digest(features) != trial.digest:
-                raise ValueError(f"{trial.features} has changed since the comparison began. Fix: start again.")
-            self._kept = (trial.digest, features)
+            features = self.loaders[job.digest]()
+            if digest(features) != job.digest:
+                raise ValueError(f"{job.features} has changed since this began. Fix: start again.")
+            self._kept = (job.digest, features)
         return self._kept[1]
 
 
 def run_all(
-    trials: Sequence[Trial], loaders: Mapping[str, Callable[[], FeatureSet]], *, jobs: int
-) -> Generator[Answer, None, None]:
-    """Run `trials` in `jobs` processes, answers in the order they come; 0 runs them here, one after the other."""
-    if not jobs:
+    work: Sequence[AnyJob], loaders: Mapping[str, Callable[[], FeatureSet]], *, processes: int
+) -> Generator[Answer[AnyJob], None, None]:
+    """Do `work` in so many processes, answers in the order they come; 0 does it here, one after the other."""
+    if not processes:
         runner = _Runner(loaders)
-        for trial in trials:
-            yield _answer(trial, runner(trial))
+        for job in work:
+            yield _answer(job, runner(job))
         return
     crew = _Crew(_Runner(loaders))
-    pool = ThreadPoolExecutor(jobs, thread_name_prefix="zeroshift-run")
+    pool = ThreadPoolExecutor(processes, thread_name_prefix="zeroshift-run")
     try:
-        waiting: dict[Future[Answer], None] = {pool.submit(crew.run, trial): None for trial in trials}
+        waiting: dict[Future[Answer[AnyJob]], None] = {pool.submit(crew.run, job): None for job in work}
         for done in as_completed(waiting):
             yield done.result()
     finally:
@@ -79,31 +79,31 @@ class _Crew:
         self._all = ExitStack()
         self._stopped = False
 
-    def run(self, trial: Trial) -> Answer:
+    def run(self, job: AnyJob) -> Answer[AnyJob]:
         try:
-            (found,) = self._workers().map([trial])
+            (found,) = self._workers().map([job])
         except OSError as error:  # the process is gone; the next run gets another
             self._own.workers = None
             said = str(error).split(" Fix:")[0]
-            return trial, None, f"{said} Fix: fewer runs at once (--jobs), or a machine with more memory."
+            return job, None, f"{said} Fix: fewer runs at once (--jobs), or a machine with more memory."
         except Exception as error:
-            return trial, None, f"{type(error).__name__}: {error}"
-        return _answer(trial, found)
+            return job, None, f"{type(error).__name__}: {error}"
+        return _answer(job, found)
 
     def stop(self) -> None:
         with self._lock:
             self._stopped = True
             self._all.close()
 
-    def _workers(self) -> Workers[Trial, dict[str, Any] | str]:
+    def _workers(self) -> Workers[Job, dict[str, Any] | str]:
         if getattr(self._own, "workers", None) is None:
             with self._lock:
                 if self._stopped:
                     raise RuntimeError("stopped")
                 self._own.workers = self._all.enter_context(Workers(self._runner, 1, doing=DOING))
-        workers: Workers[Trial, dict[str, Any] | str] = self._own.workers
+        workers: Workers[Job, dict[str, Any] | str] = self._own.workers
         return workers
 
 
-def _answer(trial: Trial, found: dict[str, Any] | str) -> Answer:
-    return (trial, None, found) if isinstance(found, str) else (trial, found, None)
+def _answer(job: AnyJob, found: dict[str, Any] | str) -> Answer[AnyJob]:
+    return (job, None, found) if isinstance(found, str) else (job, found, None)

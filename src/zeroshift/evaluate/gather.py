@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate.contest import Outcome, Plan
+from zeroshift.evaluate.contest import Plan
 from zeroshift.evaluate.contestant import Contestant
+from zeroshift.evaluate.runner import Outcome
 from zeroshift.evaluate.trial import Trial
 
 __all__ = ["Spread", "Standing", "Standings", "gather"]
@@ -64,7 +65,7 @@ class Standings:
     by_set: dict[str, list[Standing]]
     """Set by set, those contestants that have a result there."""
     overall: list[Standing]
-    failed: list[Outcome]
+    failed: list[Outcome[Trial]]
     records: list[dict[str, Any]]
 
     @property
@@ -76,10 +77,10 @@ class Standings:
         return next((s for s in self.by_set[entry] if s.contestant == contestant), None)
 
 
-def gather(plan: Plan, outcomes: Sequence[Outcome]) -> Standings:
+def gather(plan: Plan, outcomes: Sequence[Outcome[Trial]]) -> Standings:
     """Sum up what `contest` yielded, in the order of the plan whatever order the runs ended in."""
     # By label: two contestants may come down to the same run, and each has its own row.
-    found = {_place(outcome.trial): outcome for outcome in outcomes}
+    found = {_place(outcome.job): outcome for outcome in outcomes}
     places = map(_place, plan.trials)
     kept = [found[place] for place in places if place in found]
     by_set: dict[str, list[Standing]] = {}
@@ -107,11 +108,11 @@ def _place(trial: Trial) -> tuple[str, str, int | None]:
     return trial.features, trial.contestant.label, trial.seed
 
 
-def _records(outcomes: Sequence[Outcome], entry: str, contestant: Contestant) -> list[Record]:
+def _records(outcomes: Sequence[Outcome[Trial]], entry: str, contestant: Contestant) -> list[Record]:
     return [
         outcome.record
         for outcome in outcomes
-        if outcome.record is not None and outcome.trial.features == entry and outcome.trial.contestant == contestant
+        if outcome.record is not None and outcome.job.features == entry and outcome.job.contestant == contestant
     ]
 
 

@@ -34,6 +34,7 @@ def split(
     shots: int | None = None,
     validated: bool = False,
     halved: bool = False,
+    order: np.ndarray | None = None,
 ) -> Split:
     """Draw from the rows with `seed`; without one, all rows in their stored order.
 
@@ -45,16 +46,18 @@ def split(
     shots : labelled rows of each class to be given beforehand, never more than half of a class.
     validated : whether every other labelled row of a class is for validation: the same number of labels in all.
     halved : whether a random half of the remaining rows is given beforehand without labels.
+    order : the rows that come, in this order, in place of all of them; what is given beforehand is left out of it.
 
     >>> parts = split(np.array([0, 0, 0, 1, 1, 1, 1, 1]), seed=0, shuffled=False, shots=2)
     >>> parts.support.tolist(), parts.scored.tolist()
     ([1, 3, 7], [0, 2, 4, 5, 6])
     """
     if seed is None:
-        return Split(np.arange(len(labels)))
+        return Split(np.arange(len(labels)) if order is None else order)
     draw = np.random.default_rng([seed, DRAWING])
     # The whole set is put in order and what was drawn is left out: without a draw it is the plain random order.
-    order = np.random.default_rng(seed).permutation(len(labels)) if shuffled else np.arange(len(labels))
+    if order is None:
+        order = np.random.default_rng(seed).permutation(len(labels)) if shuffled else np.arange(len(labels))
     free = np.ones(len(labels), bool)
     support = validation = unlabelled = None
     if shots is not None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +15,10 @@ from zeroshift.evaluate.code import code_digest
 from zeroshift.evaluate.contestant import Contestant
 from zeroshift.evaluate.follow import EVERY, follow
 from zeroshift.evaluate.gauge import HostGauge, settle
+from zeroshift.evaluate.job import keyed
 from zeroshift.evaluate.metrics import accuracy, expected_calibration_error
 from zeroshift.evaluate.split import Split, split
+from zeroshift.evaluate.streams import Arrangement
 from zeroshift.evaluate.threads import one_blas_thread
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
@@ -26,7 +26,16 @@ from zeroshift.methods import ZeroShot
 
 __all__ = ["Trial", "run_trial"]
 
-KEY_LETTERS = 20
+NUMBERS = (
+    "scored",
+    "accuracy",
+    "zero_shot_accuracy",
+    "calibration_error",
+    "zero_shot_calibration_error",
+    "seconds",
+    "setup_seconds",
+)
+"""What every record holds, as a number."""
 
 
 @dataclass(frozen=True)
@@ -43,27 +52,69 @@ class Trial:
     """Of the order and of the drawn rows; None is the stored order, nothing drawn."""
     shots: int | None
     """Labelled samples of a class; None where none are given."""
+    arrangement: Arrangement | None = None
+    """Which rows come, in which order, where that is not simply a random or the stored order."""
+    timed: bool = False
+    """Whether its time is what it is for: it is then done alone."""
+
+    @property
+    def slug(self) -> str:
+        return self.contestant.method
+
+    @property
+    def code(self) -> str:
+        return code_digest(self.contestant.info.cls)
 
     @property
     def key(self) -> str:
-        """The same for the same run, on every machine; other code has other keys."""
-        content = {
-            "zeroshift": __version__,
-            "code": code_digest(self.contestant.info.cls),
-            "features": self.digest,
+        return keyed(
+            {
+                "zeroshift": __version__,
+                "code": self.code,
+                "features": self.digest,
+                "prompt": self.prompt,
+                "method": self.contestant.method,
+                "given": self.contestant.given,
+                "settings": self.contestant.settings,
+                "seed": self.seed,
+                "shots": self.shots,
+                "stream": self.stream,
+                "timed": self.timed,
+            }
+        )
+
+    @property
+    def stream(self) -> dict[str, Any]:
+        """Which rows come, in which order, as JSON holds it."""
+        if self.arrangement is not None:
+            return self.arrangement.describe()
+        return {"kind": "stored" if self.seed is None or not self.contestant.streamed else "random"}
+
+    def what(self) -> dict[str, Any]:
+        return {
+            "features": self.features,
+            "digest": self.digest,
             "prompt": self.prompt,
+            "contestant": self.contestant.label,
             "method": self.contestant.method,
-            "given": self.contestant.given,
-            "settings": self.contestant.settings,
+            "given": list(self.contestant.given),
+            "protocol": self.contestant.protocol,
             "seed": self.seed,
             "shots": self.shots,
+            "stream": self.stream,
         }
-        text = json.dumps(content, sort_keys=True, default=repr)
-        return hashlib.sha256(text.encode()).hexdigest()[:KEY_LETTERS]
+
+    def sound(self, record: Mapping[str, Any]) -> bool:
+        peak = record.get("peak_bytes")
+        return (peak is None or _number(peak)) and all(_number(record.get(name)) for name in NUMBERS)
+
+    def do(self, features: FeatureSet) -> dict[str, Any]:
+        return run_trial(self, features)
 
     def __str__(self) -> str:
         order = "stored order" if self.seed is None else f"seed {self.seed}"
-        return f"{self.contestant.label} on {self.features}, {order}"
+        kind = "" if self.arrangement is None else f" ({self.arrangement.kind})"
+        return f"{self.contestant.label} on {self.features}{kind}, {order}"
 
 
 def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
@@ -78,6 +129,9 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
     if features.labels is None:
         raise ValueError(f"{trial.features} has no labels; there is nothing to compare by.")
     contestant = trial.contestant
+    arranged = None
+    if trial.arrangement is not None:
+        arranged = trial.arrangement.stream(features, seed=trial.seed or 0, prompt=trial.prompt)
     parts = split(
         features.labels,
         seed=trial.seed,
@@ -85,6 +139,7 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         shots=trial.shots,
         validated="validation" in contestant.given,
         halved="unlabelled" in contestant.given,
+        order=None if arranged is None else arranged.rows,
     )
     arguments = {**_filled(features, contestant, parts), **contestant.parameters}
     prototypes = features.prototypes_for(trial.prompt)
@@ -109,6 +164,10 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         "zero_shot_calibration_error": expected_calibration_error(zero_shot, labels),
         **measured,
     }
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _filled(features: FeatureSet, contestant: Contestant, parts: Split) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def compare_markdown(standings: Standings) -> str:
             _matrix(standings, lambda s: points(s.gain.mean)),
         ]
     parts += [f"Left out: {'; '.join(map(_plain, standings.plan.left_out))}."] if standings.plan.left_out else []
-    parts += [f"Failed: {'; '.join(_plain(o.trial) for o in standings.failed)}."] if standings.failed else []
+    parts += [f"Failed: {'; '.join(_plain(o.job) for o in standings.failed)}."] if standings.failed else []
     return "\n\n".join(parts)
 
 

@@ -68,7 +68,7 @@ def _page(standings: Standings) -> dict[str, Any]:
         ],
         "matrix": _matrix(standings),
         "left_out": [str(left) for left in plan.left_out],
-        "failed": [f"{outcome.trial}: {outcome.error}" for outcome in standings.failed],
+        "failed": [f"{outcome.job}: {outcome.error}" for outcome in standings.failed],
         "machines": sorted({str(record["machine"]) for record in standings.records if "machine" in record}),
     }
 

@@ -38,7 +38,7 @@ def compare_record(standings: Standings) -> dict[str, Any]:
             }
             for left in plan.left_out
         ],
-        "failed": [{"run": str(outcome.trial), "error": outcome.error} for outcome in standings.failed],
+        "failed": [{"run": str(outcome.job), "error": outcome.error} for outcome in standings.failed],
         "runs": standings.records,
     }
 
