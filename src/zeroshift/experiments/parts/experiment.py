@@ -1,0 +1,74 @@
+"""The one shape of an experiment: which work it needs, and what it finds in the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from zeroshift.evaluate import Job, Outcome
+from zeroshift.experiments.parts.findings import Finding
+from zeroshift.experiments.parts.suite import Suite
+
+__all__ = ["Answers", "Chapter", "Experiment", "Options"]
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose, the same for every experiment."""
+
+    orders: int = 3
+    """Random orders of the stream, or draws of samples. Work that takes long is done in one order all the same."""
+
+
+class Answers:
+    """Records of the work that is done, found by the work itself."""
+
+    def __init__(self, outcomes: Sequence[Outcome[Any]]) -> None:
+        self._records = {o.job.key: o.record for o in outcomes if o.record is not None}
+        self.failed = [outcome for outcome in outcomes if outcome.error is not None]
+
+    def of(self, job: Job) -> Record | None:
+        """None where it failed."""
+        return self._records.get(job.key)
+
+    def all_of(self, jobs: Sequence[Job]) -> list[Record]:
+        """Those that did not fail."""
+        found = (self.of(job) for job in jobs)
+        return [record for record in found if record is not None]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A named question about methods or features.
+
+    `plan` says what work is needed; it may be empty where the sets do not allow the question. `find` makes findings of
+    the answers; it is called even then, and says why. Both are pure: no file is read, nothing is printed.
+    """
+
+    name: str
+    """What the command line takes: lower-case words with hyphens."""
+    title: str
+    question: str
+    """What is asked, in a sentence or two."""
+    plan: Callable[[Suite, Options], Sequence[Job]]
+    find: Callable[[Suite, Options, Answers], Sequence[Finding]]
+    where: str = ""
+    """Where in the paper: "Table 5", "Figure 3"; empty for what the paper does not have."""
+    tables: tuple[str, ...] = ()
+    """Ids of the paper's tables that belong to it."""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What one experiment found."""
+
+    experiment: Experiment
+    findings: tuple[Finding, ...]
+    jobs: tuple[Job, ...] = ()
+    failed: tuple[str, ...] = field(default=())
+    """Work that failed, and why."""
+    seconds: float = 0.0
+    """Time its runs took, those read from records included."""
