@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from zeroshift.evaluate.streams.clues import Clues
-from zeroshift.evaluate.streams.orders import random_order
+from zeroshift.evaluate.streams.kinds import KINDS
 from zeroshift.evaluate.streams.stream import Stream
 from zeroshift.features import FeatureSet
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["KINDS", "Arrangement"]
-
-Maker = Callable[..., Stream]
-"""`maker(clues, seed, **parameters)`."""
-
-
-def _random(clues: Clues, seed: int) -> Stream:
-    return random_order(clues.n_rows, seed)
-
-
-KINDS: dict[str, Maker] = {"random": _random}
-"""Every kind of stream, by name."""
+__all__ = ["Arrangement"]
 
 
 @dataclass(frozen=True)
@@ -44,13 +33,16 @@ class Arrangement:
         if self.kind not in KINDS:
             guess = did_you_mean(self.kind, KINDS)
             raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {self.kind!r}. {guess}".rstrip())
-        known = list(inspect.signature(KINDS[self.kind]).parameters)[2:]
+        known = dict(list(inspect.signature(KINDS[self.kind]).parameters.items())[2:])
         for name in self.parameters:
             if name not in known:
                 offer = f"It takes {', '.join(known)}." if known else "It takes none."
                 raise ValueError(
                     f"the stream {self.kind} has no parameter {name!r}. {did_you_mean(name, known)}{offer}"
                 )
+        for name, parameter in known.items():
+            if parameter.default is inspect.Parameter.empty and name not in self.parameters:
+                raise ValueError(f"the stream {self.kind} needs the parameter {name!r}, and it is not given.")
 
     def describe(self) -> dict[str, Any]:
         """What it is, as JSON holds it."""

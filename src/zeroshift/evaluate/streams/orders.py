@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from zeroshift.evaluate.streams.stream import Stream
+from zeroshift.zero_shot import graded
 
-__all__ = ["random_order"]
+__all__ = ["class_sorted", "easy_to_hard", "hard_to_easy", "random_order"]
 
 
 def random_order(n_rows: int, seed: int) -> Stream:
@@ -16,3 +17,40 @@ def random_order(n_rows: int, seed: int) -> Stream:
     [2, 0, 1, 3]
     """
     return Stream(np.random.default_rng(seed).permutation(n_rows))
+
+
+def easy_to_hard(confidences: np.ndarray, seed: int) -> Stream:
+    """The surest rows first; equally sure ones in an order `seed` draws.
+
+    >>> easy_to_hard(np.array([-0.7, -0.1, -0.4]), seed=0).rows.tolist()
+    [1, 2, 0]
+    """
+    return _sorted(-graded(confidences), seed)
+
+
+def hard_to_easy(confidences: np.ndarray, seed: int) -> Stream:
+    """The least sure rows first; equally sure ones in an order `seed` draws.
+
+    >>> hard_to_easy(np.array([-0.7, -0.1, -0.4]), seed=0).rows.tolist()
+    [0, 2, 1]
+    """
+    return _sorted(graded(confidences), seed)
+
+
+def class_sorted(labels: np.ndarray, seed: int) -> Stream:
+    """One class after the other; `seed` draws the order of the classes, and of the rows inside each.
+
+    >>> labels = np.array([0, 1, 0, 1, 2])
+    >>> labels[class_sorted(labels, seed=1).rows].tolist()
+    [0, 0, 1, 1, 2]
+    """
+    draw = np.random.default_rng(seed)
+    classes, members = np.unique(labels, return_inverse=True)
+    places = draw.permutation(len(classes))
+    mixed = draw.permutation(len(labels))
+    return Stream(mixed[np.argsort(places[members[mixed]], kind="stable")])
+
+
+def _sorted(keys: np.ndarray, seed: int) -> Stream:
+    mixed = np.random.default_rng(seed).permutation(len(keys))
+    return Stream(mixed[np.argsort(keys[mixed], kind="stable")])

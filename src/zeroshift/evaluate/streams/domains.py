@@ -1,0 +1,86 @@
+"""Streams over a set that is several domains, one stacked on the other: one after another, blending, or all mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from zeroshift.evaluate.streams.stream import Stream
+from zeroshift.parameters import Number
+
+__all__ = ["continual", "gradual", "mixed"]
+
+
+def continual(domains: Sequence[int], seed: int, *, names: Sequence[str] | None = None) -> Stream:
+    """One domain after the other, in the order stacked; random inside each.
+
+    Parameters
+    ----------
+    domains : how many rows each domain has, in the order they are stacked.
+    seed : of the order.
+    names : what the domains are called; by default "domain 0", "domain 1", ...
+
+    >>> stream = continual([2, 3], seed=0, names=["clean", "fog"])
+    >>> stream.groups.tolist(), stream.group_names
+    ([0, 0, 1, 1, 1], ('clean', 'fog'))
+    """
+    return gradual(domains, seed, overlap=0.0, names=names)
+
+
+def gradual(domains: Sequence[int], seed: int, *, overlap: float = 0.5, names: Sequence[str] | None = None) -> Stream:
+    """As `continual`, but around each border the next domain comes ever more often and the last ever more seldom.
+
+    `overlap` is how long that lasts, as a fraction of the smaller of the two domains: from 0 (at once, at the border)
+    to 1 (from the middle of the one to the middle of the other). Over that time the chance of a row of the next domain
+    rises from 0 to 1 in a straight line.
+
+    >>> gradual([6, 6], seed=0, overlap=1.0).groups.tolist()
+    [0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 1, 1]
+    """
+    sizes, group_names = _checked(domains, names)
+    overlap = float(Number(0, 1).check("overlap", overlap))
+    draw = np.random.default_rng(seed)
+    # Half the time two neighbours overlap; the first domain has none before it, the last none after.
+    halves = [0.0, *(overlap * min(pair) / 2 for pair in pairwise(sizes)), 0.0]
+    times, start = [], 0
+    for place, size in enumerate(sizes):
+        # One random moment in each of `size` equal stretches: rows keep their distance, so the blend is even.
+        spread = draw.permutation(size) + draw.random(size)
+        times.append(start + _blended(spread, size, halves[place], halves[place + 1]))
+        start += size
+    rows = np.argsort(np.concatenate(times), kind="stable")
+    return Stream(rows, np.repeat(np.arange(len(sizes)), sizes)[rows], group_names)
+
+
+def mixed(domains: Sequence[int], seed: int, *, names: Sequence[str] | None = None) -> Stream:
+    """All domains shuffled together.
+
+    >>> mixed([2, 3], seed=0).groups.tolist()
+    [1, 1, 1, 0, 0]
+    """
+    sizes, group_names = _checked(domains, names)
+    rows = np.random.default_rng(seed).permutation(sum(sizes))
+    return Stream(rows, np.repeat(np.arange(len(sizes)), sizes)[rows], group_names)
+
+
+def _blended(times: np.ndarray, size: int, before: float, after: float) -> np.ndarray:
+    """Times, even over [0, size), moved so that their density ramps linearly over [-before, before] and around the end.
+
+    Two neighbours' ramps add up to one: the stream is as dense everywhere.
+    """
+    ahead = 2 * np.sqrt(before * times) - before
+    behind = size + after - 2 * np.sqrt(after * (size - times))
+    return np.where(times < before, ahead, np.where(size - times < after, behind, times))
+
+
+def _checked(domains: Sequence[int], names: Sequence[str] | None) -> tuple[list[int], tuple[str, ...]]:
+    if isinstance(domains, (str, bytes)) or not isinstance(domains, Sequence) or len(domains) == 0:
+        raise TypeError(f"domains must be a list of sizes, one a domain; got {domains!r}. Fix: domains=[500, 500].")
+    sizes = [int(Number(1, integer=True).check(f"domains[{i}]", size)) for i, size in enumerate(domains)]
+    if names is None:
+        return sizes, tuple(f"domain {i}" for i in range(len(sizes)))
+    if isinstance(names, (str, bytes)) or len(names) != len(sizes) or len(set(names)) != len(names):
+        raise ValueError(f"names must be {len(sizes)} different names, one a domain; got {names!r}. Fix: names=None.")
+    return sizes, tuple(map(str, names))

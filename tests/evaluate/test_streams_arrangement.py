@@ -1,0 +1,87 @@
+"""Streams by name: each kind makes the stream its function makes, and what cannot be is refused at once."""
+
+import json
+
+import numpy as np
+import pytest
+
+from zeroshift import FeatureSet
+from zeroshift.evaluate import Contestant, Trial
+from zeroshift.evaluate import streams as ours
+from zeroshift.evaluate.streams import KINDS, Arrangement, Clues
+
+NEEDS = {kind: {"domains": [100, 50]} for kind in ("continual", "gradual", "mixed")}
+
+
+def test_every_kind_makes_what_its_function_makes(clusters):
+    labels, clues = clusters.labels, Clues(clusters)
+    sure, classes = clues.confidences, clues.pseudo_classes
+    expected = {
+        "random": ours.random_order(150, 3),
+        "easy_to_hard": ours.easy_to_hard(sure, 3),
+        "hard_to_easy": ours.hard_to_easy(sure, 3),
+        "class_sorted": ours.class_sorted(labels, 3),
+        "dirichlet": ours.dirichlet(labels, 3),
+        "few_classes": ours.few_classes(labels, 3),
+        "continual": ours.continual([100, 50], 3),
+        "gradual": ours.gradual([100, 50], 3),
+        "mixed": ours.mixed([100, 50], 3),
+        "long_tail": ours.long_tail(labels, 3),
+        "few_confident": ours.few_confident(sure, classes, 3),
+    }
+    assert set(expected) == set(KINDS)
+    for kind, stream in expected.items():
+        found = Arrangement(kind, NEEDS.get(kind, {})).stream(clusters, seed=3)
+        np.testing.assert_array_equal(found.rows, stream.rows)
+        np.testing.assert_array_equal(found.groups, stream.groups)
+        assert found.group_names == stream.group_names
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_scores_just_the_rows_that_come(clusters, kind):
+    arrangement = Arrangement(kind, NEEDS.get(kind, {}))
+    trial = Trial("clusters", "", "default", Contestant("zero_shot"), 0, None, arrangement)
+    record = trial.do(clusters)
+    rows = arrangement.stream(clusters, seed=0).rows
+    assert record["scored"] == len(rows)
+    assert record["accuracy"] == pytest.approx(clusters.subset(rows).zero_shot_accuracy())
+    assert json.loads(json.dumps(trial.what()))["stream"]["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "words"),
+    [
+        ("dirichlett", {}, "Did you mean 'dirichlet'"),
+        ("random", {"seed": 1}, "has no parameter 'seed'. It takes none"),
+        ("dirichlet", {"consentration": 1}, "Did you mean 'concentration'"),
+        ("gradual", {}, "the stream gradual needs the parameter 'domains'"),
+    ],
+    ids=["kind", "none", "parameter", "missing"],
+)
+def test_what_cannot_be_is_refused_before_there_is_a_set(kind, parameters, words):
+    with pytest.raises(ValueError, match=words):
+        Arrangement(kind, parameters)
+
+
+def test_domains_must_add_up_to_the_set(clusters):
+    with pytest.raises(ValueError, match="domains add up to 120 rows, but the set has 150"):
+        Arrangement("mixed", {"domains": [60, 60]}).stream(clusters, seed=0)
+
+
+def test_streams_by_label_need_labels(clusters):
+    unlabelled = FeatureSet(clusters.features, prototypes=clusters.prototypes)
+    with pytest.raises(ValueError, match="goes by labels, and the set has none"):
+        Arrangement("class_sorted").stream(unlabelled, seed=0)
+    assert len(Arrangement("easy_to_hard").stream(unlabelled, seed=0)) == 150
+
+
+def test_the_prompt_decides_who_is_sure(clusters):
+    both = FeatureSet(
+        clusters.features,
+        prototypes={"right": clusters.prototypes_for(), "turned": np.roll(clusters.prototypes_for(), 1, axis=1)},
+        labels=clusters.labels,
+        logit_scale=20.0,
+    )
+    arrangement = Arrangement("easy_to_hard")
+    right, turned = (arrangement.stream(both, seed=0, prompt=prompt).rows for prompt in ("right", "turned"))
+    assert (right != turned).any()
