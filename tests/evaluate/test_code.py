@@ -56,3 +56,22 @@ def test_a_method_is_all_it_imports_and_nothing_else(monkeypatch):
         for cls in (TDA, TransCLIP, ZeroShot):
             code_digest.cache_clear()
             assert (with_other(module, cls) != with_other("none", cls)) == (cls in changed), (module, cls)
+
+
+def test_names_a_package_passes_on_are_followed_home(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "looks.py").write_text(
+        "from zeroshift import OnlineADAPT\n\n\ndef look(features, *, prompt):\n    return {'name': OnlineADAPT.name}\n"
+    )
+    importlib.invalidate_caches()
+    look = importlib.import_module("looks").look
+    for cached in (code_digest, _source, _file):
+        cached.cache_clear()
+    before = code_digest(look)
+    real = _source.__wrapped__
+    other = lambda name: real(name)._replace(meaning="changed") if name == "zeroshift.adapt.bank" else real(name)  # noqa: E731
+    monkeypatch.setattr("zeroshift.evaluate.code._source", other)
+    code_digest.cache_clear()
+    assert code_digest(look) != before
+    code_digest.cache_clear()
+    sys.modules.pop("looks")

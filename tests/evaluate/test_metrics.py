@@ -6,7 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from zeroshift.evaluate import accuracy, class_accuracy, expected_calibration_error, running_accuracy
+from zeroshift.evaluate import (
+    accuracy,
+    brier_score,
+    class_accuracy,
+    expected_calibration_error,
+    negative_log_likelihood,
+    running_accuracy,
+    top_k_accuracy,
+)
+
+OF_PROBABILITIES = [expected_calibration_error, negative_log_likelihood, brier_score]
 
 
 @st.composite
@@ -96,7 +106,24 @@ def test_certain_and_right_is_perfect():
     assert expected_calibration_error(np.eye(3), [1, 2, 0]) == 1.0
 
 
-@pytest.mark.parametrize("metric", [accuracy, class_accuracy, expected_calibration_error])
+@given(predictions())
+def test_top_k_grows_with_k_from_accuracy_to_all(case):
+    probabilities, labels = case
+    classes = probabilities.shape[1]
+    shares = [top_k_accuracy(probabilities, labels, k) for k in range(1, classes + 3)]
+    assert shares[0] == accuracy(probabilities, labels)
+    assert shares == sorted(shares)
+    assert shares[classes - 1 :] == [1.0] * 3
+
+
+def test_log_likelihood_and_brier_score_by_hand():
+    probabilities = np.array([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]])
+    assert negative_log_likelihood(probabilities, [1, 1]) == pytest.approx(np.log(4) / 2)
+    assert brier_score(probabilities, [0, 1]) == pytest.approx((0.25 + 2 * 0.0625) / 2)
+    assert brier_score(probabilities[1:], [0]) == 2.0  # certain and wrong: the worst there is
+
+
+@pytest.mark.parametrize("metric", [accuracy, class_accuracy, top_k_accuracy, *OF_PROBABILITIES])
 @pytest.mark.parametrize(
     ("probabilities", "labels", "message"),
     [
@@ -113,9 +140,10 @@ def test_bad_predictions_are_refused(metric, probabilities, labels, message):
         metric(probabilities, labels)
 
 
-def test_scores_have_no_calibration_error():
+@pytest.mark.parametrize("metric", OF_PROBABILITIES)
+def test_scores_are_no_probabilities(metric):
     with pytest.raises(ValueError, match="row 0 sums to 5"):
-        expected_calibration_error(np.array([[2.0, 3.0]]), [0])
+        metric(np.array([[2.0, 3.0]]), [0])
 
 
 @pytest.mark.parametrize("correct", [np.array([]), np.array([0, 1]), np.array([[True]])])
@@ -124,7 +152,9 @@ def test_running_accuracy_wants_a_vector_of_booleans(correct):
         running_accuracy(correct)
 
 
-def test_window_and_bins_are_at_least_one():
+def test_window_bins_and_k_are_at_least_one():
+    with pytest.raises(ValueError, match="top must be an integer of at least 1"):
+        top_k_accuracy(np.eye(2), [0, 1], k=0)
     with pytest.raises(ValueError, match="window must be an integer of at least 1"):
         running_accuracy(np.array([True]), window=0)
     with pytest.raises(ValueError, match="bins must be an integer of at least 1"):

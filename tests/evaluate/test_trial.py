@@ -1,5 +1,6 @@
 """One run: what a method is given, what is scored, and what makes two runs the same."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -7,8 +8,22 @@ import pytest
 
 from evaluate import standins
 from zeroshift import FeatureSet, OnlineADAPT, ZeroShot
-from zeroshift.evaluate import Contestant, Entry, Trial, accuracy, contestants, expected_calibration_error
-from zeroshift.evaluate.trial import run_trial
+from zeroshift.evaluate import (
+    Arrangement,
+    Contestant,
+    Entry,
+    Stream,
+    Trial,
+    accuracy,
+    brier_score,
+    class_accuracy,
+    contestants,
+    expected_calibration_error,
+    negative_log_likelihood,
+)
+from zeroshift.evaluate.gauge import HostGauge
+from zeroshift.evaluate.streams import KINDS
+from zeroshift.evaluate.trial import NUMBERS, run_trial
 
 
 def trial(name: str, *, seed=0, shots=None, **parameters) -> Trial:
@@ -28,6 +43,74 @@ def test_an_online_run_is_what_the_library_s_own_calls_give(clusters):
     assert (record["scored"], record["support"], record["unlabelled"]) == (150, 0, 0)
     assert record["seconds"] > 0
     assert record["setup_seconds"] > 0
+
+
+def test_the_record_holds_every_score_of_the_method_and_of_zero_shot(clusters):
+    order = np.random.default_rng(1).permutation(150)
+    record = run_trial(trial("adapt_online", seed=1), clusters)
+    labels = clusters.labels[order]
+    adapted = OnlineADAPT(clusters.prototypes_for(), logit_scale=20.0).adapt(clusters.features[order])
+    plain = ZeroShot(clusters.prototypes_for(), logit_scale=20.0).predict(clusters.features[order])
+    for prefix, answers in (("", adapted), ("zero_shot_", plain)):
+        assert record[f"{prefix}nll"] == pytest.approx(negative_log_likelihood(answers, labels))
+        assert record[f"{prefix}brier"] == pytest.approx(brier_score(answers, labels))
+        assert record[f"{prefix}class_mean_accuracy"] == pytest.approx(np.mean(class_accuracy(answers, labels)))
+        assert record[f"{prefix}top5_accuracy"] == 1.0  # of four classes
+        assert 0.5 < record[f"{prefix}error_auroc"] <= 1
+        assert 0 <= record[f"{prefix}error_fpr95"] <= 1
+        confusion = np.array(record["detail"][f"{prefix}confusion"])
+        assert confusion.sum(axis=1).tolist() == np.bincount(labels).tolist()
+        assert np.trace(confusion) == pytest.approx(150 * accuracy(answers, labels))
+        assert sum(record["detail"][f"{prefix}reliability"]["count"]) == 150
+    assert record["detail"]["curve"]["accuracy"][-1] == record["accuracy"]
+    assert record["detail"]["curve"]["zero_shot"][-1] == record["zero_shot_accuracy"]
+    assert sum(record["paired"]) == 150
+    assert record["paired"][1] - record["paired"][2] == pytest.approx(
+        150 * (record["accuracy"] - record["zero_shot_accuracy"])
+    )
+    assert record["groups"] == {}
+    assert "probabilities" not in record
+    json.dumps(record, allow_nan=False)
+
+
+def test_a_record_without_one_of_its_numbers_is_not_sound(clusters):
+    run = trial("zero_shot")
+    record = run_trial(run, clusters)
+    assert run.sound(record)
+    assert run.sound({**record, "error_auroc": None})  # all right, or all wrong
+    for name in NUMBERS:
+        assert not run.sound({**record, name: None})
+
+
+def test_groups_follow_the_stream_with_the_support_taken_out(clusters, monkeypatch):
+    """Two halves of the set as domains, the second first: each row keeps its domain when others are drawn out."""
+    standins.register(monkeypatch)
+    rows = np.concatenate([np.arange(75, 150), np.arange(75)])
+    halves = Stream(rows, groups=np.repeat([1, 0], 75), group_names=("first", "second"))
+    monkeypatch.setitem(KINDS, "halves", lambda clues, seed: halves)
+    record = run_trial(replace(trial("shots", seed=1, shots=3), arrangement=Arrangement("halves")), clusters)
+    method = standins.SEEN[-1]
+    scored = [int(np.flatnonzero((clusters.features == row).all(axis=1))[0]) for row in method.rows]
+    assert len(scored) == record["scored"] == 138
+    assert list(record["groups"]) == ["first", "second"]
+    zero_shot = ZeroShot(clusters.prototypes_for(), logit_scale=20.0).predict(clusters.features)
+    for name, members in (("first", range(75)), ("second", range(75, 150))):
+        here = [row for row in scored if row in members]
+        found = record["groups"][name]
+        assert found["scored"] == len(here)
+        assert found["zero_shot_accuracy"] == pytest.approx(accuracy(zero_shot[here], clusters.labels[here]))
+    shares = [found["scored"] * found["accuracy"] for found in record["groups"].values()]
+    assert sum(shares) == pytest.approx(138 * record["accuracy"])
+
+
+def test_scoring_is_neither_timed_nor_weighed(clusters, monkeypatch):
+    """Memory is read, and with it the time over, before anything is scored."""
+    seen = []
+    monkeypatch.setattr("zeroshift.evaluate.trial.score_sheet", lambda *_: seen.append("scored") or {})
+    peak = HostGauge.peak
+    monkeypatch.setattr(HostGauge, "peak", lambda self: seen.append("weighed") or peak(self))
+    run_trial(trial("zero_shot"), clusters)
+    assert seen == ["weighed", "weighed", "scored"]  # after set-up, after the stream
 
 
 def test_support_is_labelled_rightly_and_not_scored(clusters, monkeypatch):

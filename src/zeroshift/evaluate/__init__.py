@@ -1,6 +1,7 @@
 """How well a method does: feeding it in order, metrics, methods side by side, and many runs that can be resumed."""
 
 from zeroshift.evaluate.analysis import Analysis
+from zeroshift.evaluate.bootstrap import gain_interval
 from zeroshift.evaluate.comparison import Comparison, Result, compare, mean_accuracy, zero_shot_beside
 from zeroshift.evaluate.contest import LeftOut, Plan, contest, plan
 from zeroshift.evaluate.contestant import Contestant, contestants
@@ -9,9 +10,20 @@ from zeroshift.evaluate.follow import Run, Step, follow, run
 from zeroshift.evaluate.gather import Spread, Standing, Standings, gather
 from zeroshift.evaluate.job import Job
 from zeroshift.evaluate.ledger import Ledger
-from zeroshift.evaluate.metrics import accuracy, class_accuracy, expected_calibration_error, running_accuracy
+from zeroshift.evaluate.metrics import (
+    accuracy,
+    auroc,
+    brier_score,
+    class_accuracy,
+    expected_calibration_error,
+    false_positive_rate,
+    negative_log_likelihood,
+    running_accuracy,
+    top_k_accuracy,
+)
 from zeroshift.evaluate.runner import Outcome, run_jobs
 from zeroshift.evaluate.streams import Arrangement, Stream
+from zeroshift.evaluate.tallies import Scorecard, worst_share
 from zeroshift.evaluate.trial import Trial
 
 __all__ = [
@@ -27,6 +39,7 @@ __all__ = [
     "Plan",
     "Result",
     "Run",
+    "Scorecard",
     "Spread",
     "Standing",
     "Standings",
@@ -34,17 +47,24 @@ __all__ = [
     "Stream",
     "Trial",
     "accuracy",
+    "auroc",
+    "brier_score",
     "class_accuracy",
     "compare",
     "contest",
     "contestants",
     "expected_calibration_error",
+    "false_positive_rate",
     "follow",
+    "gain_interval",
     "gather",
     "mean_accuracy",
+    "negative_log_likelihood",
     "plan",
     "run",
     "run_jobs",
     "running_accuracy",
+    "top_k_accuracy",
+    "worst_share",
     "zero_shot_beside",
 ]

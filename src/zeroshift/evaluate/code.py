@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
 import importlib.util
 import pkgutil
 from collections.abc import Callable
@@ -38,6 +39,7 @@ def code_digest(worker: type | Callable[..., Any]) -> str:
     (16, False)
     """
     written = [cls.__module__ for cls in worker.__mro__[:-1]] if isinstance(worker, type) else [worker.__module__]
+    # What those that measure import is not followed: through the registry that would be every method there is.
     reached, waiting = dict.fromkeys(_measuring()), written
     while waiting:
         module = waiting.pop()
@@ -71,10 +73,19 @@ def _source(module: str) -> Source:
             # `from zeroshift import ridge` names a module, `from zeroshift.ridge import ZERO_TRACE` is of one.
             named = {f"{node.module}.{alias.name}" for alias in node.names}
             imports |= {name for name in (node.module, *named) if _file(name) is not None}
+            imports |= {home for alias in node.names if (home := _home(node.module, alias.name)) is not None}
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
     return Source(ast.unparse(tree), tuple(sorted(imports)))
+
+
+def _home(package: str, name: str) -> str | None:
+    """The module a name is written in that a package only passes on: `from zeroshift import OnlineADAPT`."""
+    if _file(package) is not None:
+        return None
+    home = getattr(getattr(importlib.import_module(package), name, None), "__module__", None)
+    return home if isinstance(home, str) and home.split(".")[0] == PACKAGE and _file(home) is not None else None
 
 
 @cache

@@ -16,9 +16,9 @@ from zeroshift.evaluate.contestant import Contestant
 from zeroshift.evaluate.follow import EVERY, follow
 from zeroshift.evaluate.gauge import HostGauge, settle
 from zeroshift.evaluate.job import keyed
-from zeroshift.evaluate.metrics import accuracy, expected_calibration_error
 from zeroshift.evaluate.split import Split, split
-from zeroshift.evaluate.streams import Arrangement
+from zeroshift.evaluate.streams import Arrangement, Stream
+from zeroshift.evaluate.tallies import score_sheet
 from zeroshift.evaluate.threads import one_blas_thread
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
@@ -30,8 +30,16 @@ NUMBERS = (
     "scored",
     "accuracy",
     "zero_shot_accuracy",
+    "top5_accuracy",
+    "zero_shot_top5_accuracy",
+    "class_mean_accuracy",
+    "zero_shot_class_mean_accuracy",
     "calibration_error",
     "zero_shot_calibration_error",
+    "nll",
+    "zero_shot_nll",
+    "brier",
+    "zero_shot_brier",
     "seconds",
     "setup_seconds",
 )
@@ -56,6 +64,8 @@ class Trial:
     """Which rows come, in which order, where that is not simply a random or the stored order."""
     timed: bool = False
     """Whether its time is what it is for: it is then done alone."""
+    every: int = EVERY
+    """Rows an online method is given at a time; more are quicker, and change its answers by rounding at most."""
 
     @property
     def slug(self) -> str:
@@ -80,6 +90,7 @@ class Trial:
                 "shots": self.shots,
                 "stream": self.stream,
                 "timed": self.timed,
+                "every": self.every,
             }
         )
 
@@ -119,7 +130,8 @@ class Trial:
 
 def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
     """Do it: the record holds numbers and words only. Times are of one thread, set-up apart; an online method is given
-    a few rows at a time, as `follow` feeds it.
+    a few rows at a time, as `follow` feeds it. What is scored, and how, is in `zeroshift.evaluate.tallies`: after the
+    run, outside its time and its memory.
 
     >>> pets = FeatureSet(np.eye(2)[[0, 1, 1]], prototypes=np.eye(2), labels=[0, 1, 0])
     >>> record = run_trial(Trial("pets", "", "default", Contestant("adapt_online"), seed=0, shots=None), pets)
@@ -145,9 +157,12 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
     prototypes = features.prototypes_for(trial.prompt)
     stream, labels = np.asarray(features.features[parts.scored]), features.labels[parts.scored]
     with one_blas_thread():
-        measured = _measured(lambda: methods.create(contestant.method, prototypes, **arguments), stream)
+        measured = _measured(
+            lambda: methods.create(contestant.method, prototypes, **arguments), stream, every=trial.every
+        )
     probabilities = measured.pop("probabilities")
     zero_shot = ZeroShot(prototypes, logit_scale=features.logit_scale).predict(stream)
+    groups, names = (None, ()) if arranged is None else _grouped(arranged, parts.scored, features.n_samples)
     settings = {name: arguments.get(name, value) for name, value in contestant.settings.items()}
     return {
         "settings": settings,
@@ -158,12 +173,18 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         "support": 0 if parts.support is None else len(parts.support),
         "validation": 0 if parts.validation is None else len(parts.validation),
         "unlabelled": 0 if parts.unlabelled is None else len(parts.unlabelled),
-        "accuracy": accuracy(probabilities, labels),
-        "zero_shot_accuracy": accuracy(zero_shot, labels),
-        "calibration_error": expected_calibration_error(probabilities, labels),
-        "zero_shot_calibration_error": expected_calibration_error(zero_shot, labels),
         **measured,
+        **score_sheet(probabilities, zero_shot, labels, groups, names),
     }
+
+
+def _grouped(stream: Stream, scored: np.ndarray, n_samples: int) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """The group of every scored row: what is given beforehand is no longer in the stream."""
+    if stream.groups is None:
+        return None, ()
+    of_row = np.full(n_samples, -1)
+    of_row[stream.rows] = stream.groups
+    return of_row[scored], stream.group_names
 
 
 def _number(value: Any) -> bool:
@@ -185,7 +206,7 @@ def _filled(features: FeatureSet, contestant: Contestant, parts: Split) -> dict[
     return found
 
 
-def _measured(make: Callable[[], Method], stream: np.ndarray) -> dict[str, Any]:
+def _measured(make: Callable[[], Method], stream: np.ndarray, *, every: int) -> dict[str, Any]:
     """Let a new method adapt to the stream: its answers, its time and its memory, set-up apart."""
     # What is imported or allocated once a process is there before anything is counted.
     make().adapt(stream[:EVERY])
@@ -197,7 +218,8 @@ def _measured(make: Callable[[], Method], stream: np.ndarray) -> dict[str, Any]:
     method = make()
     setup = time.perf_counter() - began
     peak = gauge.peak()
-    steps = follow(method, stream)  # looks at the whole stream, which a method that learns row by row does not
+    # Looks at the whole stream, which a method that learns row by row does not.
+    steps = follow(method, stream, every=every)
     settle()
     gauge.reset()
     answers = [(step.probabilities, step.seconds) for step in steps]

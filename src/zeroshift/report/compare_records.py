@@ -39,8 +39,13 @@ def compare_record(standings: Standings) -> dict[str, Any]:
             for left in plan.left_out
         ],
         "failed": [{"run": str(outcome.job), "error": outcome.error} for outcome in standings.failed],
-        "runs": standings.records,
+        "runs": [_short(record) for record in standings.records],
     }
+
+
+def _short(record: dict[str, Any]) -> dict[str, Any]:
+    """Without what figures are drawn from, which is most of it; the ledger's files have it."""
+    return {name: value for name, value in record.items() if name != "detail"}
 
 
 def _standing(standing: Standing) -> dict[str, Any]:
