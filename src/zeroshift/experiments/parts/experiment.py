@@ -8,7 +8,7 @@ from typing import Any
 
 from zeroshift.evaluate import Job, Outcome
 from zeroshift.experiments.parts.findings import Finding
-from zeroshift.experiments.parts.suite import Suite
+from zeroshift.experiments.parts.suite import Member, Suite
 
 __all__ = ["Answers", "Chapter", "Experiment", "Options"]
 
@@ -59,6 +59,9 @@ class Experiment:
     """Where in the paper: "Table 5", "Figure 3"; empty for what the paper does not have."""
     tables: tuple[str, ...] = ()
     """Ids of the paper's tables that belong to it."""
+    sets: Callable[[Suite], Sequence[Member]] | None = None
+    """Further sets it makes of the suite's own, such as several stacked into one: `plan` and `find` then see a suite
+    that ends with them. It may load sets, and is asked once."""
 
 
 @dataclass(frozen=True)

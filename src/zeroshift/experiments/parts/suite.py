@@ -4,87 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from zeroshift.data import catalogue
+from zeroshift.data.corruptions import KINDS
 from zeroshift.evaluate import Entry
+from zeroshift.experiments.parts.provenance import BACKBONES, corruption_of, data_set_of, encoder_of, is_papers
+from zeroshift.experiments.parts.tasks import PAPER_COLUMNS, TASKS, Task, task_of
 from zeroshift.features import FeatureSet
 
-__all__ = ["BACKBONES", "TASKS", "Member", "Suite", "Task", "together"]
+__all__ = ["BACKBONES", "PAPERS_SEVERITY", "TASKS", "Member", "Suite", "Task", "together"]
 
-
-@dataclass(frozen=True)
-class Task:
-    """One of the paper's three, or whatever is none of them."""
-
-    id: str
-    paper: str
-    """What the paper's tables call it."""
-    title: str
-    tables: Mapping[str, str]
-    """Id of the paper's main table, by backbone."""
-    papers_sets: tuple[str, ...]
-    """Ids, in the catalogue, of the sets the paper measured it on; of ImageNet-C, every kind at severity 5."""
-
-
-TASKS = (
-    Task(
-        "natural",
-        "Task 1",
-        "natural shift",
-        {"CLIP ViT-B/16": "natural_shift_vitb16", "CLIP RN50": "natural_shift_rn50"},
-        ("imagenet", "imagenet_a", "imagenetv2", "imagenet_r", "imagenet_sketch"),
-    ),
-    Task(
-        "corruption",
-        "Task 2",
-        "corruption",
-        {"CLIP ViT-B/16": "corruption_vitb16", "CLIP RN50": "corruption_rn50"},
-        ("imagenet_c",),
-    ),
-    Task(
-        "fine_grained",
-        "Task 3",
-        "fine-grained",
-        {"CLIP ViT-B/16": "fine_grained_vitb16", "CLIP RN50": "fine_grained_rn50"},
-        (
-            "fgvc_aircraft", "caltech101", "stanford_cars", "dtd", "eurosat", "oxford_flowers", "food101",
-            "oxford_pets", "sun397", "ucf101",
-        ),
-    ),
-    Task("other", "", "other sets", {}, ()),
-)  # fmt: skip
-
-PAPER_COLUMNS = {
-    "imagenet": "ImageNet",
-    "imagenet_a": "ImageNet-A",
-    "imagenetv2": "ImageNet-V",
-    "imagenet_r": "ImageNet-R",
-    "imagenet_sketch": "ImageNet-Sketch",
-    "fgvc_aircraft": "Aircraft",
-    "caltech101": "Caltech101",
-    "stanford_cars": "Cars",
-    "dtd": "DTD",
-    "eurosat": "EuroSAT",
-    "oxford_flowers": "Flower102",
-    "food101": "Food101",
-    "oxford_pets": "Pets",
-    "sun397": "SUN397",
-    "ucf101": "UCF101",
-}
-"""What the paper's columns call the sets of the catalogue."""
-
-STAND_INS = {"cifar-10": "natural", "fashion-mnist": "fine_grained", "pacs": "natural"}
-"""Sets that are not the paper's, and the task they stand in for: photographs of common things, pictures of one kind of
-thing, one kind of thing drawn in several ways."""
-
-BACKBONES = {
-    "openai/clip-vit-base-patch16": "CLIP ViT-B/16",
-    "openai/clip-vit-base-patch32": "CLIP ViT-B/32",
-    "openai/clip-vit-large-patch14": "CLIP ViT-L/14",
-    "rn50": "CLIP RN50",
-}
-"""What the paper, or the field, calls a model, by the name it is loaded under."""
+PAPERS_SEVERITY = 5
+"""Of ImageNet-C, in all tables of the paper but the one of severities."""
 
 
 @dataclass(frozen=True)
@@ -113,13 +43,27 @@ class Member:
         return self.entry.title
 
     @property
+    def kind(self) -> str:
+        """The kind of corruption in words, as the paper's columns have it; empty where there is none.
+
+        >>> from zeroshift.data import packs
+        >>> Member.of("jpeg", packs.load("cifar10c_jpeg_compression_5")).kind
+        'JPEG compression'
+        """
+        return (self.corruption or "").replace("_", " ").capitalize().replace("Jpeg", "JPEG")
+
+    @property
+    def subject(self) -> tuple[str, str | None, int | None]:
+        """What was looked at, whichever encoder did: data set, kind and severity of corruption."""
+        return (self.data_set, self.corruption, self.severity)
+
+    @property
     def paper_column(self) -> str | None:
         """What the column of this set is called in the paper's tables; None where the paper has none for it."""
         if not self.papers:
             return None
         if self.data_set == "imagenet_c":
-            kind = str(self.corruption).replace("_", " ").capitalize().replace("Jpeg", "JPEG")
-            return kind if self.severity == 5 else None
+            return self.kind if self.severity == PAPERS_SEVERITY else None
         return PAPER_COLUMNS[self.data_set]
 
     @classmethod
@@ -134,19 +78,17 @@ class Member:
         ('corruption', 'fog', 5, 'composed', False)
         """
         said = features.provenance
-        images = said.get("images", {})
-        data_set = _data_set(images, said, name)
-        corruption, severity = _corruption(images, said)
-        encoder = _encoder(said.get("encoder"))
+        data_set = data_set_of(said, name)
+        corruption, severity = corruption_of(said)
         return cls(
             entry=Entry.of(name, features, prompt, load),
-            task=_task(data_set, corruption),
+            task=task_of(data_set, corruption),
             data_set=data_set,
-            encoder=encoder,
+            encoder=encoder_of(said),
             corruption=corruption,
             severity=severity,
             prompts=features.prompts,
-            papers=_is_papers(images, encoder, features.n_samples),
+            papers=is_papers(said, features.n_samples),
         )
 
 
@@ -182,6 +124,11 @@ class Suite:
     def of_encoder(self, encoder: str) -> Suite:
         return Suite(tuple(member for member in self.members if member.encoder == encoder))
 
+    @property
+    def by_encoder(self) -> list[Suite]:
+        """The sets of each encoder apart: their means do not mix."""
+        return [self.of_encoder(encoder) for encoder in self.encoders]
+
     def papers(self, task: Task) -> str | None:
         """The backbone, where the sets of a task are just the paper's: only then do their means compare with its."""
         members = self.of_task(task.id)
@@ -189,61 +136,35 @@ class Suite:
         if len(backbones) != 1 or not all(member.papers for member in members):
             return None
         (backbone,) = backbones
-        have = sorted(f"{member.data_set} {member.corruption or ''}{member.severity or ''}" for member in members)
         if task.id == "corruption":
-            kinds = {member.corruption for member in members if member.severity == 5}
-            return backbone if len(kinds) == len(have) == 15 else None
-        return backbone if [text.strip() for text in have] == sorted(task.papers_sets) else None
+            kinds = {member.corruption for member in members if member.severity == PAPERS_SEVERITY}
+            return backbone if len(kinds) == len(members) == len(KINDS) else None
+        return backbone if sorted(member.data_set for member in members) == sorted(task.papers_sets) else None
 
     def __len__(self) -> int:
         return len(self.members)
 
 
-def _data_set(images: Mapping[str, Any], said: Mapping[str, Any], name: str) -> str:
-    if "data_set" in images:
-        return str(images["data_set"])
-    made_from = said.get("data_set", said.get("dataset", name))
-    return str(made_from["name"] if isinstance(made_from, Mapping) else made_from)
-
-
-def _corruption(images: Mapping[str, Any], said: Mapping[str, Any]) -> tuple[str | None, int | None]:
-    # A catalogue set is corrupted on the disk; any other may have been as it was encoded.
-    told = said.get("corruption") or images.get("corruption")
-    severity = said.get("severity") or images.get("severity")
-    if isinstance(told, Mapping):
-        told, severity = told["kind"], told["severity"]
-    if not told:
-        return None, None
-    return str(told).lower().replace(" ", "_"), None if severity is None else int(severity)
-
-
-def _encoder(said: Any) -> str:
-    if isinstance(said, Mapping):
-        if str(said.get("statement", "")).startswith("a composed") or said.get("family") == "composed":
-            return "composed"
-        source = str(said.get("source", "unknown encoder"))
-        return BACKBONES.get(source.lower(), source)
-    text = str(said or "unknown encoder")
-    return "composed" if text.startswith("EfficientNet-Lite2") else text
-
-
-def _task(data_set: str, corruption: str | None) -> str:
-    if corruption:
-        return "corruption"
-    named = data_set.lower()
-    for task in TASKS:
-        if named in task.papers_sets:
-            return task.id
-    return next((task for word, task in STAND_INS.items() if named.replace("_", "-").startswith(word)), "other")
-
-
-def _is_papers(images: Mapping[str, Any], encoder: str, n_samples: int) -> bool:
-    if images.get("source") != "catalogue" or images.get("split") != "test":
-        return False
-    whole = catalogue.get(str(images["data_set"])).counts["test"] == n_samples
-    return whole and encoder in TASKS[0].tables
-
-
 def together(members: Sequence[Member]) -> str:
-    """Names in a sentence."""
-    return ", ".join(member.title for member in members)
+    """Sets in a sentence: corrupted ones by what they are made from.
+
+    >>> from zeroshift.data import packs
+    >>> names = ("cifar10", "cifar10c_fog_5", "cifar10c_gaussian_noise_3")
+    >>> together(Suite.of({name: packs.load(name) for name in names}).members)
+    'CIFAR-10; CIFAR-10 under fog of severity 5; CIFAR-10 under Gaussian noise of severity 3'
+    """
+    plain = dict.fromkeys(member.title for member in members if not member.corruption)
+    kinds: dict[tuple[str, int | None], dict[str, None]] = {}
+    for member in members:
+        if member.corruption:
+            words = member.kind if member.kind.startswith(("Gaussian", "JPEG")) else member.kind.lower()
+            kinds.setdefault((member.data_set, member.severity), {})[words] = None
+    texts = [", ".join(plain)] if plain else []
+    for (data_set, severity), found in kinds.items():
+        ending = f" of severity {severity}" if severity else ""
+        texts.append(f"{data_set} under {_listed(list(found))}{ending}")
+    return "; ".join(texts)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

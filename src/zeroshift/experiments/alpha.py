@@ -1,0 +1,81 @@
+"""The right half of the hyper-parameter figure: how much the bank's mean counts against the text prototype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zeroshift.evaluate import Job
+from zeroshift.experiments.parts.claims import paper_beside, verdict
+from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
+from zeroshift.experiments.parts.findings import Finding
+from zeroshift.experiments.parts.paper import paper_table
+from zeroshift.experiments.parts.suite import Suite
+from zeroshift.experiments.parts.sweep import ORDER_NOTE, Sweep, curves, rising, sweep_lines
+from zeroshift.experiments.parts.task_table import jobs_of, task_table
+
+__all__ = ["EXPERIMENT"]
+
+ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+DEFAULT = 0.9
+"""The paper's (Section 4.1)."""
+
+TOLERANCE = 0.5
+"""Points that accuracy may fall below what a smaller alpha reached and still count as rising steadily."""
+
+
+def _sweep(method: str, protocol: str) -> Sweep:
+    # The figure prints no numbers; at its default it is the main result.
+    closed = paper_table("closed_vs_iterative").row(protocol=protocol, label="Closed")
+    main = {} if closed is None else {task: closed.number(task) for task in ("Task 1", "Task 2", "Task 3")}
+    return Sweep(method, "alpha", ALPHAS, DEFAULT, protocol, {DEFAULT: main})
+
+
+SWEEPS = (_sweep("adapt_online", "online"), _sweep("adapt_transductive", "transductive"))
+
+
+def _plan(suite: Suite, options: Options) -> Sequence[Job]:
+    return jobs_of([variant for sweep in SWEEPS for variant in sweep.variants()], suite)
+
+
+def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+    figures = [
+        sweep_lines(
+            f"alpha-{sweep.protocol}",
+            f"Accuracy by alpha, {sweep.protocol}",
+            sweep,
+            suite,
+            answers,
+            x_label="alpha (0: the prototype alone, 1: the samples alone)",
+            caption=f"The line marks the paper's default, {DEFAULT:g}.",
+        )
+        for sweep in SWEEPS
+    ]
+    table = task_table(
+        "alpha",
+        "Accuracy by alpha",
+        [variant for sweep in SWEEPS for variant in sweep.variants()],
+        suite,
+        answers,
+        label="alpha",
+        notes=(ORDER_NOTE,),
+        best_by_group=True,
+    )
+    said = (
+        verdict(
+            f"{sweep.protocol} accuracy rises steadily with alpha (read as: it falls by at most {TOLERANCE:g} points "
+            "on the way)",
+            rising(curves(sweep, suite, answers), TOLERANCE),
+        )
+        for sweep in SWEEPS
+    )
+    return [*figures, table, *(remark for remark in said if remark is not None), *paper_beside(suite)]
+
+
+EXPERIMENT = Experiment(
+    name="alpha",
+    title="Weight of the samples against the prototypes",
+    question="How far should a class mean move from its text prototype towards the samples of the bank?",
+    plan=_plan,
+    find=_find,
+    where="Figure of hyper-parameters, right",
+)

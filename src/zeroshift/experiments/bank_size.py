@@ -1,0 +1,97 @@
+"""The left half of the hyper-parameter figure: how many samples a class the knowledge bank holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zeroshift.evaluate import Job
+from zeroshift.experiments.parts.claims import paper_beside, verdict
+from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
+from zeroshift.experiments.parts.findings import Finding
+from zeroshift.experiments.parts.paper import paper_table
+from zeroshift.experiments.parts.suite import Suite
+from zeroshift.experiments.parts.sweep import ORDER_NOTE, Sweep, curves, flat, sweep_lines
+from zeroshift.experiments.parts.task_table import jobs_of, task_table
+
+__all__ = ["EXPERIMENT", "ONLINE", "TRANSDUCTIVE"]
+
+SIZES = (1, 2, 4, 6, 8, 12, 16, 24, 32)
+DEFAULTS = {"online": 16, "transductive": 6}
+"""The paper's L (Section 4.1)."""
+
+STABLE_FROM = 8
+"""From this L on, the paper says, online accuracy is stable."""
+
+TOLERANCE = 1.0
+"""Points of accuracy that still count as the same. The paper gives none; its own numbers for L = 8 and L = 16 differ by
+0.4 to 0.9 (Tables 21 and 8)."""
+
+TASK_NAMES = ("Task 1", "Task 2", "Task 3")
+
+
+def _printed(protocol: str) -> dict[float, dict[str, float | None]]:
+    """The figure prints no numbers; Tables 21 and 8 hold some of its points."""
+    few, closed = paper_table("few_high_confidence"), paper_table("closed_vs_iterative")
+    printed: dict[float, dict[str, float | None]] = {
+        size: {task: few.number_at(f"N={size}", protocol=protocol, task=task) for task in TASK_NAMES} for size in SIZES
+    }
+    main = {task: closed.number_at(task, protocol=protocol, label="Closed") for task in TASK_NAMES}
+    return {**printed, DEFAULTS[protocol]: main}
+
+
+ONLINE = Sweep("adapt_online", "bank_size", SIZES, DEFAULTS["online"], "online", _printed("online"))
+TRANSDUCTIVE = Sweep(
+    "adapt_transductive", "bank_size", SIZES, DEFAULTS["transductive"], "transductive", _printed("transductive")
+)
+
+
+def _plan(suite: Suite, options: Options) -> Sequence[Job]:
+    return jobs_of([*ONLINE.variants(), *TRANSDUCTIVE.variants()], suite)
+
+
+def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+    figures = [
+        sweep_lines(
+            f"bank-size-{sweep.protocol}",
+            f"Accuracy by bank size, {sweep.protocol}",
+            sweep,
+            suite,
+            answers,
+            x_label="samples a class (L)",
+            caption=f"The line marks the paper's default, {sweep.default}.",
+            log_x=True,
+        )
+        for sweep in (ONLINE, TRANSDUCTIVE)
+    ]
+    table = task_table(
+        "bank-size",
+        "Accuracy by bank size",
+        [*ONLINE.variants(), *TRANSDUCTIVE.variants()],
+        suite,
+        answers,
+        label="L",
+        notes=(ORDER_NOTE,),
+        best_by_group=True,
+    )
+    said = (
+        verdict(
+            f"online accuracy is stable once L is at least {STABLE_FROM} (read as: it moves by at most {TOLERANCE:g} "
+            "point)",
+            flat(curves(ONLINE, suite, answers), TOLERANCE, STABLE_FROM),
+        ),
+        verdict(
+            f"transductive accuracy hardly depends on L (read as: it moves by at most {TOLERANCE:g} point)",
+            flat(curves(TRANSDUCTIVE, suite, answers), TOLERANCE),
+        ),
+    )
+    return [*figures, table, *(remark for remark in said if remark is not None), *paper_beside(suite)]
+
+
+EXPERIMENT = Experiment(
+    name="bank-size",
+    title="Size of the knowledge bank",
+    question="How many samples a class should the bank hold, and how much hangs on it?",
+    plan=_plan,
+    find=_find,
+    where="Figure of hyper-parameters, left",
+)

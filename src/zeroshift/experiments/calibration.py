@@ -1,0 +1,154 @@
+"""Whether probabilities mean what they say: calibration error, log loss and Brier score before and after adapting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from zeroshift.evaluate import Job, Trial
+from zeroshift.evaluate.tallies.calibration import BINS
+from zeroshift.evaluate.tallies.log_loss import LEAST_PROBABILITY
+from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
+from zeroshift.experiments.parts.findings import (
+    Column,
+    Finding,
+    Reliability,
+    ReliabilityPanel,
+    Remark,
+    Row,
+    Table,
+    Value,
+)
+from zeroshift.experiments.parts.suite import Member, Suite, together
+from zeroshift.experiments.parts.trials import mean_of_sets, runs
+
+__all__ = ["EXPERIMENT"]
+
+METHODS = {
+    "zero_shot": "zero-shot",
+    "adapt_online": "ADAPT (online)",
+    "tda": "TDA",
+    "adapt_transductive": "ADAPT (transductive)",
+    "transclip": "TransCLIP",
+}
+
+MEASURES = {"calibration_error": "calibration error", "nll": "log loss", "brier": "Brier score"}
+"""Of a record; the lower the better."""
+
+Record = Mapping[str, Any]
+
+
+def _trials(member: Member, method: str) -> list[Trial]:
+    return runs(member, method)  # one order: the spread over orders is far below what sets the methods apart
+
+
+def _plan(suite: Suite, options: Options) -> Sequence[Job]:
+    return [trial for member in suite.members for method in METHODS for trial in _trials(member, method)]
+
+
+def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+    by_method = {method: [_trials(member, method) for member in suite.members] for method in METHODS}
+    means = {
+        method: {field: mean_of_sets(answers, by_set, field) for field in ("accuracy", *MEASURES)}
+        for method, by_set in by_method.items()
+    }
+    panels = [
+        _panel(method, records)
+        for method, by_set in by_method.items()
+        if (records := [record for trials in by_set for record in answers.all_of(trials)])
+    ]
+    if not panels:
+        return [Remark("No run gave an answer, so nothing can be said about calibration.", kind="warning")]
+    figure = Reliability(
+        "reliability",
+        "Accuracy against confidence",
+        tuple(panels),
+        f"{BINS} bins of confidence, the samples of all sets together ({together(suite.members)}). Bars below the "
+        "diagonal are over-confident, above it under-confident.",
+    )
+    return [_table(suite, means), figure, _worse(means)]
+
+
+def _table(suite: Suite, means: Mapping[str, Mapping[str, Value | None]]) -> Table:
+    columns = (
+        Column("method", "text"),
+        Column("accuracy"),
+        Column("calibration error", "percent", f"ECE, {BINS} bins"),
+        Column("log loss", "number", "nats"),
+        Column("Brier score", "number", "0 to 2"),
+    )
+    rows = []
+    for method, label in METHODS.items():
+        cells = [_marked(means, method, field) for field in ("accuracy", *MEASURES)]
+        rows.append(Row((label, *cells), strong=method == "adapt_online"))
+    notes = (
+        f"Means over the sets, each counting the same: {together(suite.members)}. One random order.",
+        "The logit scale is the set's own for every method; nothing is tuned for calibration.",
+        f"In the log loss a probability below {LEAST_PROBABILITY:g} counts as that: "
+        f"{-np.log(LEAST_PROBABILITY):.1f} nats for a sample the method was certain about, and wrong.",
+    )
+    return Table("calibration", "How far probabilities can be trusted", columns, tuple(rows), notes)
+
+
+def _marked(means: Mapping[str, Mapping[str, Value | None]], method: str, field: str) -> Value | None:
+    """The cell, marked where it is the best of its column: the highest accuracy, the lowest of all else."""
+    cell = means[method][field]
+    if cell is None:
+        return None
+    others = [other.value for row in means.values() if (other := row[field]) is not None]
+    best = max(others) if field == "accuracy" else min(others)
+    return replace(cell, best=len(others) > 1 and cell.value == best)
+
+
+def _panel(method: str, records: Sequence[Record]) -> ReliabilityPanel:
+    """The bins of all sets put together: samples counted, not sets."""
+    counts, right, confidence = np.zeros(BINS), np.zeros(BINS), np.zeros(BINS)
+    for record in records:
+        bins = record["detail"]["reliability"]
+        count, mean = np.asarray(bins["count"], float), np.asarray(bins["confidence"])
+        # A bin's mean confidence lies in the bin, closed above; a rounding past its end must not move it.
+        place = np.clip(np.ceil(mean * BINS - 1e-9).astype(int) - 1, 0, BINS - 1)
+        np.add.at(counts, place, count)
+        np.add.at(confidence, place, count * mean)
+        np.add.at(right, place, count * np.asarray(bins["accuracy"]))
+    held = counts > 0
+    return ReliabilityPanel(
+        METHODS[method],
+        tuple((confidence[held] / counts[held]).tolist()),
+        tuple((right[held] / counts[held]).tolist()),
+        tuple((counts[held] / counts.sum()).tolist()),
+        float(np.abs(right - confidence).sum() / counts.sum()),
+        method,
+    )
+
+
+def _worse(means: Mapping[str, Mapping[str, Value | None]]) -> Remark:
+    """Which methods pay for accuracy with calibration."""
+    said = []
+    for method, label in METHODS.items():
+        worse = []
+        for field, words in MEASURES.items():
+            ours, before = means[method][field], means["zero_shot"][field]
+            if ours is not None and before is not None and ours.value > before.value:
+                worse.append(f"{words} {_told(field, ours)} against {_told(field, before)}")
+        if worse:
+            said.append(f"{label} ({', '.join(worse)})")
+    if not said:
+        return Remark("No method's probabilities are worse calibrated than zero-shot's, by any of the three measures.")
+    return Remark(f"Calibrated worse than zero-shot on the mean of the sets: {'; '.join(said)}.", kind="warning")
+
+
+def _told(field: str, value: Value) -> str:
+    return f"{100 * value.value:.1f} %" if field == "calibration_error" else f"{value.value:.3f}"
+
+
+EXPERIMENT = Experiment(
+    name="calibration",
+    title="Calibration",
+    question="Do probabilities still mean what they say once a method has adapted?",
+    plan=_plan,
+    find=_find,
+)

@@ -1,0 +1,81 @@
+"""Table 3 (Table 15 with RN50): the fifteen kinds of corruption, at severity 5."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zeroshift.evaluate import Job
+from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
+from zeroshift.experiments.parts.findings import Finding
+from zeroshift.experiments.parts.main_table import AVERAGE, Place, main_findings, main_jobs
+from zeroshift.experiments.parts.set_columns import mean_place, unlike
+from zeroshift.experiments.parts.suite import PAPERS_SEVERITY, Member, Suite
+from zeroshift.experiments.parts.tasks import get_task
+
+__all__ = ["EXPERIMENT", "GROUPS"]
+
+TASK = "corruption"
+
+GROUPS = {
+    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    "weather": ("snow", "frost", "fog", "brightness"),
+    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
+}
+"""The kinds in the order of the paper's columns, under its headings."""
+
+
+def _places(suite: Suite) -> list[Place]:
+    order = [kind for kinds in GROUPS.values() for kind in kinds]
+    members = sorted(_hardest(suite.of_task(TASK)), key=lambda m: _place(order, m.corruption))
+    if not members:
+        return []
+    titles = unlike([_title(member, members) for member in members], members)
+    places = [Place(title, (m,), m.paper_column, _detail(m)) for title, m in zip(titles, members, strict=True)]
+    whole = Suite(tuple(members)).papers(get_task(TASK)) is not None
+    return [*places, mean_place(AVERAGE, members, whole)]
+
+
+def _hardest(members: Sequence[Member]) -> list[Member]:
+    """Of each data set and kind, the sets at severity 5 or, where there is none, at the greatest there is."""
+    greatest: dict[tuple[str, str | None], int] = {}
+    for member in members:
+        key = (member.data_set, member.corruption)
+        greatest[key] = max(greatest.get(key, 0), member.severity or 0)
+    return [m for m in members if (m.severity or 0) == greatest[m.data_set, m.corruption]]
+
+
+def _place(order: Sequence[str], kind: str | None) -> int:
+    return order.index(kind) if kind in order else len(order)
+
+
+def _title(member: Member, members: Sequence[Member]) -> str:
+    several = len({other.data_set for other in members}) > 1
+    title = f"{member.kind}, {member.data_set}" if several else member.kind
+    if member.severity == PAPERS_SEVERITY:
+        return title
+    return f"{title} ({f'severity {member.severity}' if member.severity else 'severity unknown'})"
+
+
+def _detail(member: Member) -> str:
+    return next((group for group, kinds in GROUPS.items() if member.corruption in kinds), "")
+
+
+def _plan(suite: Suite, options: Options) -> Sequence[Job]:
+    return main_jobs(_places, suite, options)
+
+
+def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+    heading = f"Accuracy under corruption, severity {PAPERS_SEVERITY} where a column says nothing else"
+    return main_findings(TASK, _places, suite, options, answers, heading=heading)
+
+
+EXPERIMENT = Experiment(
+    name="corruption",
+    title="Corruption",
+    question="How accurate is each method on images that are blurred, noisy, under weather or badly stored?",
+    plan=_plan,
+    find=_find,
+    where="Tables 3 and 15",
+    tables=("corruption_vitb16", "corruption_rn50"),
+)

@@ -1,0 +1,174 @@
+"""Encoders side by side on the sets that all of them have seen (the paper's figure of different VLMs, Tables 14-16)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zeroshift.evaluate import Job, Trial
+from zeroshift.experiments.parts.contenders import label_of, printed_number
+from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
+from zeroshift.experiments.parts.findings import Bar, Bars, Cell, Column, Finding, Remark, Row, Table, Value
+from zeroshift.experiments.parts.main_table import AVERAGE
+from zeroshift.experiments.parts.marks import ROUNDING, with_best
+from zeroshift.experiments.parts.paper import paper_table
+from zeroshift.experiments.parts.suite import TASKS, Member, Suite, Task, together
+from zeroshift.experiments.parts.task_table import data_remark
+from zeroshift.experiments.parts.trials import mean_of_sets, runs
+
+__all__ = ["EXPERIMENT"]
+
+METHODS = ("zero_shot", "adapt_online", "adapt_transductive")
+ALL = "all sets"
+
+ONE_ENCODER = (
+    "All sets come from one encoder, {encoder}; there is nothing to set beside it. Fix: --data ROOT with several "
+    "--encoder NAME, or feature files of the same data from several encoders."
+)
+NOTHING_SHARED = Remark(
+    "No set is there from every encoder: sets are matched by the data set, kind of corruption and severity that their "
+    "provenance names. Fix: make the feature files of all encoders with `zeroshift extract` from the same data."
+)
+
+
+def _shared(suite: Suite) -> Suite:
+    """The sets whose subject every encoder of the suite has seen, each once for an encoder."""
+    seen = [{member.subject for member in part.members} for part in suite.by_encoder]
+    common = set.intersection(*seen) if seen else set()
+    unique: dict[tuple[object, ...], Member] = {}
+    for member in suite.members:
+        if member.subject in common:
+            unique.setdefault((member.encoder, *member.subject), member)
+    return Suite(tuple(unique.values()))
+
+
+def _trials(method: str, member: Member, options: Options) -> list[Trial]:
+    return runs(member, method, options.orders if method == "adapt_online" else 1)
+
+
+def _plan(suite: Suite, options: Options) -> Sequence[Job]:
+    shared = _shared(suite).members
+    return [trial for member in shared for method in METHODS for trial in _trials(method, member, options)]
+
+
+def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+    shared = _shared(suite)
+    if not shared.members:
+        return [NOTHING_SHARED, _papers_means()]
+    table = _table(shared, options, answers)
+    findings: list[Finding] = [table, _bars(table)]
+    if len(suite.encoders) == 1:
+        findings.append(Remark(ONE_ENCODER.format(encoder=suite.encoders[0])))
+    elif worse := _worse(table):
+        findings.append(
+            Remark(f"Below zero-shot: {'; '.join(worse)}. In the paper ADAPT gains with every encoder.", "warning")
+        )
+    remark = data_remark(shared)
+    return [*findings, *([] if remark is None else [remark]), _papers_means()]
+
+
+def _table(shared: Suite, options: Options, answers: Answers) -> Table:
+    rows = [
+        Row((part.encoders[0], *_cells(part, task, options, answers)), task.title)
+        for task in shared.tasks
+        for part in shared.by_encoder
+    ]
+    if len(shared.tasks) > 1:
+        rows += [Row((part.encoders[0], *_cells(part, None, options, answers)), ALL) for part in shared.by_encoder]
+    columns = (
+        Column("encoder", "text"),
+        *(Column(_head(method), "percent") for method in METHODS),
+        Column("online gain", "points"),
+        Column("transductive gain", "points"),
+    )
+    first = shared.by_encoder[0]
+    notes = (
+        f"The mean over sets: {together(first.members)}.",
+        "Gains are over the zero-shot classifier of the same encoder, in percentage points.",
+    )
+    return Table("encoders", "ADAPT with each encoder", columns, with_best(rows, by_group=True), notes)
+
+
+def _cells(part: Suite, task: Task | None, options: Options, answers: Answers) -> list[Cell]:
+    members = part.members if task is None else part.of_task(task.id)
+    # The paper's mean is there for its own sets alone, and for two encoders.
+    backbone = None if task is None else part.papers(task)
+    printed = paper_table(task.tables[backbone]) if task is not None and backbone is not None else None
+    values = [
+        mean_of_sets(
+            answers,
+            [_trials(method, member, options) for member in members],
+            paper=printed_number(printed, AVERAGE, method),
+        )
+        for method in METHODS
+    ]
+    base = values[0]
+    return [*values, *(_gain(base, value) for value in values[1:])]
+
+
+def _gain(base: Value | None, value: Value | None) -> Value | None:
+    if base is None or value is None:
+        return None
+    paper = None if base.paper is None or value.paper is None else 100 * (value.paper - base.paper)
+    ends = [None if end is None else 100 * (end - base.value) for end in (value.low, value.high)]
+    return Value(100 * (value.value - base.value), ends[0], ends[1], paper)
+
+
+def _papers_means() -> Table:
+    """The means of the paper's six main tables, an encoder a row."""
+    rows = [
+        Row((encoder, *(_printed(name, method) for method in METHODS)), task.title)
+        for task in TASKS
+        for encoder, name in task.tables.items()
+    ]
+    columns = (Column("encoder", "text"), *(Column(_head(method), "percent") for method in METHODS))
+    title = "Means of Tables 2 to 4 and 14 to 16 of the paper"
+    notes = ("As printed in the paper, which shows BLIP and ALBEF in a figure without numbers.",)
+    return Table("paper-encoders", title, columns, tuple(rows), notes, reference=True)
+
+
+def _printed(table: str, method: str) -> Value | None:
+    number = printed_number(paper_table(table), AVERAGE, method)
+    return None if number is None else Value(number)
+
+
+def _head(method: str) -> str:
+    return "zero-shot" if method == "zero_shot" else label_of(method)
+
+
+def _bars(table: Table) -> Bars:
+    whole = [row for row in table.rows if row.group == table.rows[-1].group]
+    bars = [
+        Bar(
+            _head(method),
+            100 * cell.value,
+            None if cell.low is None else 100 * cell.low,
+            None if cell.high is None else 100 * cell.high,
+            group=str(row.cells[0]),
+            method=method,
+        )
+        for row in whole
+        for method, cell in zip(METHODS, row.cells[1:], strict=False)
+        if isinstance(cell, Value)
+    ]
+    return Bars("encoder-bars", f"Mean accuracy with each encoder, {whole[0].group}", "accuracy (%)", tuple(bars))
+
+
+def _worse(table: Table) -> list[str]:
+    places = {"online": len(METHODS) + 1, "transductive": len(METHODS) + 2}
+    return [
+        f"{row.cells[0]}, {row.group}, {protocol} ({cell.value:+.2f} points)"
+        for row in table.rows
+        for protocol, place in places.items()
+        if isinstance(cell := row.cells[place], Value) and cell.value < -ROUNDING
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="encoders",
+    title="Encoders side by side",
+    question="Does ADAPT gain with one encoder as with another?",
+    plan=_plan,
+    find=_find,
+    where="Tables 14, 15 and 16, Figure of different VLMs",
+    tables=("natural_shift_rn50", "corruption_rn50", "fine_grained_rn50"),
+)

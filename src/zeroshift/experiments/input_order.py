@@ -1,0 +1,94 @@
+"""Table 9: the surest samples first, last, or at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from zeroshift.evaluate import Arrangement, Job, Trial
+from zeroshift.experiments.parts.claims import Evidence, paper_beside, verdict
+from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
+from zeroshift.experiments.parts.findings import Finding, Table, Value
+from zeroshift.experiments.parts.paper import paper_table
+from zeroshift.experiments.parts.suite import Member, Suite
+from zeroshift.experiments.parts.task_table import Variant, jobs_of, task_table
+from zeroshift.experiments.parts.trials import runs
+
+__all__ = ["EXPERIMENT"]
+
+HARD, EASY, RANDOM = "hard to easy", "easy to hard", "random (default)"
+
+ORDERS = {
+    HARD: ("Hard-to-Easy", "hard_to_easy"),
+    EASY: ("Easy-to-Hard", "easy_to_hard"),
+    RANDOM: ("Random (Ours)", None),
+}
+"""What the paper's rows are called, and the kind of stream."""
+
+
+def _trials(member: Member, kind: str | None, orders: int) -> list[Trial]:
+    if kind is None:
+        return runs(member, "adapt_online", orders)
+    # Only samples that are equally sure could change places: one run says it all.
+    return runs(member, "adapt_online", 1, arrangement=Arrangement(kind))
+
+
+def _variants(options: Options) -> list[Variant]:
+    printed = paper_table("input_order")
+    variants = []
+    for label, (papers, kind) in ORDERS.items():
+        row = printed.row(label=papers)
+        variants.append(
+            Variant(
+                label=label,
+                trials=partial(_trials, kind=kind, orders=options.orders),
+                paper={} if row is None else {task: row.number(task) for task in ("Task 1", "Task 2", "Task 3")},
+                strong=kind is None,
+            )
+        )
+    return variants
+
+
+def _plan(suite: Suite, options: Options) -> Sequence[Job]:
+    return jobs_of(_variants(options), suite)
+
+
+def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+    table = task_table(
+        "input-order",
+        "Accuracy of online ADAPT by the order of its input",
+        _variants(options),
+        suite,
+        answers,
+        label="order",
+        notes=(
+            "Easy is what the zero-shot classifier is sure of (Eq. 2). Sorting needs the whole stream beforehand: it "
+            "is a question about the method, not a way to use it.",
+            f"Random orders: {options.orders}; their mean. Equally sure samples come in a random order.",
+        ),
+    )
+    claims = (
+        verdict("easy to hard is better than hard to easy", _above(table, suite, EASY, HARD)),
+        verdict("easy to hard is better than a random order", _above(table, suite, EASY, RANDOM)),
+    )
+    return [table, *(claim for claim in claims if claim is not None), *paper_beside(suite, "input_order")]
+
+
+def _above(table: Table, suite: Suite, better: str, worse: str) -> list[Evidence]:
+    rows = {row.cells[0]: row.cells[1:] for row in table.rows}
+    return [
+        Evidence(task.title, a.value >= b.value, f"{100 * a.value:.1f} against {100 * b.value:.1f}")
+        for task, a, b in zip(suite.tasks, rows[better], rows[worse], strict=True)
+        if isinstance(a, Value) and isinstance(b, Value)
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="input-order",
+    title="Order of the input",
+    question="Does it help online ADAPT to see the samples first that the zero-shot classifier is sure of?",
+    plan=_plan,
+    find=_find,
+    where="Table 9",
+    tables=("input_order",),
+)

@@ -1,0 +1,100 @@
+"""Table 7: the text that the class means start from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from zeroshift.evaluate import Job, Trial
+from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
+from zeroshift.experiments.parts.findings import Finding, Remark, Table, Value
+from zeroshift.experiments.parts.paper import paper_table
+from zeroshift.experiments.parts.prompt_modes import mode_title, modes_of, modes_remark
+from zeroshift.experiments.parts.reference import reference
+from zeroshift.experiments.parts.slug import slug
+from zeroshift.experiments.parts.suite import TASKS, Member, Suite
+from zeroshift.experiments.parts.task_table import Variant, data_remark, jobs_of, task_table
+from zeroshift.experiments.parts.trials import runs
+
+__all__ = ["EXPERIMENT"]
+
+METHODS = {"zero_shot": "zero-shot", "adapt_online": "ADAPT online", "adapt_transductive": "ADAPT transductive"}
+
+
+def _trials(member: Member, method: str, mode: str) -> list[Trial]:
+    return runs(member, method, prompt=mode) if mode in member.prompts else []
+
+
+def _variants(suite: Suite) -> list[Variant]:
+    return [
+        Variant(
+            label=mode_title(mode),
+            trials=partial(_trials, method=method, mode=mode),
+            group=group,
+            paper=_printed(method, mode),
+        )
+        for method, group in METHODS.items()
+        for mode in modes_of(suite)
+    ]
+
+
+def _printed(method: str, mode: str) -> dict[str, float | None]:
+    """By task. Table 7 is of the online method; what the transductive reaches with each mode is in Table 18."""
+    tasks = [task.paper for task in TASKS if task.paper]
+    if method == "adapt_online":
+        return {task: paper_table("mean_init").number_at(task, label=mode_title(mode)) for task in tasks}
+    if method == "adapt_transductive":
+        table = paper_table("tda_prompts")
+        return {task: table.number_at(mode_title(mode), protocol="transductive", task=task) for task in tasks}
+    return {}
+
+
+def _plan(suite: Suite, options: Options) -> Sequence[Job]:
+    return [job for part in suite.by_encoder for job in jobs_of(_variants(part), part)]
+
+
+def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+    findings: list[Finding] = []
+    for part in suite.by_encoder:
+        several = len(suite.encoders) > 1
+        table = task_table(
+            f"mean-init-{slug(part.encoders[0])}" if several else "mean-init",
+            f"Prompts that the means start from{', ' + part.encoders[0] if several else ''}",
+            _variants(part),
+            part,
+            answers,
+            label="prompts",
+            notes=("One random order. Empty where some of the sets of a task have no such prompts.",),
+            best_by_group=True,
+        )
+        findings += [table, *_spread(table)]
+    remarks = (modes_remark(suite), data_remark(suite))
+    return [*findings, *(remark for remark in remarks if remark is not None), reference("mean_init")]
+
+
+def _spread(table: Table) -> list[Remark]:
+    """How much the prompts decide, before adaptation and after."""
+    said = []
+    for group in METHODS.values():
+        rows = [row for row in table.rows if row.group == group]
+        ranges = []
+        for place in range(1, len(table.columns)):
+            values = [cell.value for row in rows if isinstance(cell := row.cells[place], Value)]
+            if len(values) > 1:
+                ranges.append(100 * (max(values) - min(values)))
+        if ranges:
+            said.append(f"{group} {max(ranges):.1f}")
+    if not said:
+        return []
+    return [Remark(f"Between the best and the worst prompts of a task lie at most so many points: {', '.join(said)}.")]
+
+
+EXPERIMENT = Experiment(
+    name="mean-init",
+    title="Mean initialisation",
+    question="How much does it matter from which prompts the class means start?",
+    plan=_plan,
+    find=_find,
+    where="Table 7",
+    tables=("mean_init",),
+)

@@ -1,0 +1,143 @@
+"""Samples of none of the classes: how well they can be told from the others, before and after adapting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from zeroshift.evaluate import Analysis, Job
+from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
+from zeroshift.experiments.parts.findings import Bar, Bars, Column, Finding, Remark, Row, Table, Value
+from zeroshift.experiments.parts.set_columns import unlike
+from zeroshift.experiments.parts.suite import Member, Suite, together
+from zeroshift.experiments.parts.unknown_classes import HELD_OUT, MIN_CLASSES, unknown_classes
+
+__all__ = ["EXPERIMENT"]
+
+SCORES = {
+    "cosine": "one less the largest cosine",
+    "zero_shot": "one less the largest probability, zero-shot",
+    "adapt_online": "one less the largest probability, ADAPT (online)",
+}
+
+CHANCE = 0.5
+
+
+def _jobs(member: Member, options: Options) -> list[Analysis]:
+    entry = member.entry
+    return [
+        Analysis(entry.name, entry.digest, entry.prompt, unknown_classes, {"seed": seed, "held_out": HELD_OUT})
+        for seed in range(options.orders)
+    ]
+
+
+def _taken(suite: Suite) -> list[Member]:
+    return [member for member in suite.members if member.entry.n_classes >= MIN_CLASSES]
+
+
+def _plan(suite: Suite, options: Options) -> Sequence[Job]:
+    return [job for member in _taken(suite) for job in _jobs(member, options)]
+
+
+def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+    members = _taken(suite)
+    left_out = [member for member in suite.members if member not in members]
+    found: list[Finding] = []
+    by_set = {member.name: _drawn(member, options, answers) for member in members}
+    told = [member for member in members if by_set[member.name]]
+    if told:
+        titles = unlike([member.title for member in told], told)
+        records = [by_set[member.name] for member in told]
+        found += [_table(titles, records), _bars(titles, records), _adapting(titles, records)]
+    mute = [member for member in members if member not in told]
+    if mute:
+        found.append(Remark(f"No draw had samples both known and unknown: {together(mute)}.", kind="warning"))
+    if left_out:
+        few = f"fewer than {MIN_CLASSES} classes"
+        found.append(Remark(f"Left out, because no third can be held out of {few}: {together(left_out)}."))
+    return found
+
+
+def _drawn(member: Member, options: Options, answers: Answers) -> list[Mapping[str, Any]]:
+    """The draws in which there was something to tell apart."""
+    return [record for record in answers.all_of(_jobs(member, options)) if record["scores"]]
+
+
+def _value(records: Sequence[Mapping[str, Any]], score: str, measure: str) -> Value:
+    values = [float(record["scores"][score][measure]) for record in records]
+    one = len(values) == 1
+    return Value(float(np.mean(values)), None if one else min(values), None if one else max(values))
+
+
+def _table(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]]) -> Table:
+    rows = [
+        Row((SCORES[score], _value(records, score, "auroc"), _value(records, score, "fpr95")), title)
+        for title, records in zip(titles, by_set, strict=True)
+        for score in SCORES
+    ]
+    if len(titles) > 1:
+        for score in SCORES:
+            means = [
+                float(np.mean([_value(records, score, measure).value for records in by_set]))
+                for measure in ("auroc", "fpr95")
+            ]
+            rows.append(Row((SCORES[score], *map(Value, means)), "Mean of the sets"))
+    return Table(
+        "unknown-classes",
+        "Telling samples of unknown classes from the others",
+        (
+            Column("score", "text"),
+            Column("AUROC", detail="50 is chance"),
+            Column("FPR95", detail="the lower the better"),
+        ),
+        tuple(rows),
+        (
+            "A third of the classes, drawn at random, have no prototype; all samples come, in a random order. Mean, "
+            "least and greatest of the draws.",
+            "FPR95: share of samples of known classes that is rejected where 95 % of the unknown are.",
+            "The cosine knows nothing of what a method has learned, and hence is the same for all.",
+        ),
+    )
+
+
+def _bars(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]]) -> Bars:
+    bars = []
+    for title, records in zip(titles, by_set, strict=True):
+        for score in SCORES:
+            value = _value(records, score, "auroc")
+            low, high = (None if end is None else 100 * (end - CHANCE) for end in (value.low, value.high))
+            method = score if score != "cosine" else ""
+            bars.append(Bar(SCORES[score], 100 * (value.value - CHANCE), low, high, title, method))
+    return Bars(
+        "auroc",
+        "How far above chance unknown classes are recognised",
+        "AUROC above chance (points)",
+        tuple(bars),
+        "Whiskers go from the least to the greatest of the draws.",
+    )
+
+
+def _adapting(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]]) -> Remark:
+    """Whether adapting to a stream with strangers in it costs the means to recognise them."""
+    changes = {
+        title: 100 * (_value(records, "adapt_online", "auroc").value - _value(records, "zero_shot", "auroc").value)
+        for title, records in zip(titles, by_set, strict=True)
+    }
+    worse = [f"{title} ({change:+.1f} points)" for title, change in changes.items() if change < 0]
+    if not worse:
+        return Remark("ADAPT's probabilities tell unknown classes at least as well as zero-shot's on every set.")
+    return Remark(
+        f"ADAPT's probabilities tell unknown classes less well than zero-shot's (AUROC): {', '.join(worse)}.",
+        kind="warning",
+    )
+
+
+EXPERIMENT = Experiment(
+    name="open-set",
+    title="Samples of no class",
+    question="Can samples that belong to none of the classes be recognised, and does adapting make that harder?",
+    plan=_plan,
+    find=_find,
+)

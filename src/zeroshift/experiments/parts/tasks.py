@@ -1,0 +1,94 @@
+"""The paper's three tasks, the sets it measured them on, and which task any other set stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["PAPER_COLUMNS", "TASKS", "Task", "get_task", "task_of"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of the paper's three, or whatever is none of them."""
+
+    id: str
+    paper: str
+    """What the paper's tables call it."""
+    title: str
+    tables: Mapping[str, str]
+    """Id of the paper's main table, by backbone."""
+    papers_sets: tuple[str, ...]
+    """Ids, in the catalogue, of the sets the paper measured it on; of ImageNet-C, every kind at severity 5."""
+
+
+TASKS = (
+    Task(
+        "natural",
+        "Task 1",
+        "natural shift",
+        {"CLIP ViT-B/16": "natural_shift_vitb16", "CLIP RN50": "natural_shift_rn50"},
+        ("imagenet", "imagenet_a", "imagenetv2", "imagenet_r", "imagenet_sketch"),
+    ),
+    Task(
+        "corruption",
+        "Task 2",
+        "corruption",
+        {"CLIP ViT-B/16": "corruption_vitb16", "CLIP RN50": "corruption_rn50"},
+        ("imagenet_c",),
+    ),
+    Task(
+        "fine_grained",
+        "Task 3",
+        "fine-grained",
+        {"CLIP ViT-B/16": "fine_grained_vitb16", "CLIP RN50": "fine_grained_rn50"},
+        (
+            "fgvc_aircraft", "caltech101", "stanford_cars", "dtd", "eurosat", "oxford_flowers", "food101",
+            "oxford_pets", "sun397", "ucf101",
+        ),
+    ),
+    Task("other", "", "other sets", {}, ()),
+)  # fmt: skip
+
+PAPER_COLUMNS = {
+    "imagenet": "ImageNet",
+    "imagenet_a": "ImageNet-A",
+    "imagenetv2": "ImageNet-V",
+    "imagenet_r": "ImageNet-R",
+    "imagenet_sketch": "ImageNet-Sketch",
+    "fgvc_aircraft": "Aircraft",
+    "caltech101": "Caltech101",
+    "stanford_cars": "Cars",
+    "dtd": "DTD",
+    "eurosat": "EuroSAT",
+    "oxford_flowers": "Flower102",
+    "food101": "Food101",
+    "oxford_pets": "Pets",
+    "sun397": "SUN397",
+    "ucf101": "UCF101",
+}
+"""What the paper's columns call the sets of the catalogue."""
+
+STAND_INS = {"cifar-10": "natural", "fashion-mnist": "fine_grained", "pacs": "natural"}
+"""Sets that are not the paper's, and the task they stand in for: photographs of common things, pictures of one kind of
+thing, one kind of thing drawn in several ways."""
+
+
+def get_task(name: str) -> Task:
+    """The task with this id."""
+    return next(task for task in TASKS if task.id == name)
+
+
+def task_of(data_set: str, corruption: str | None) -> str:
+    """Id of the task a set belongs to.
+
+    >>> task_of("imagenet_a", None), task_of("CIFAR-10", "fog"), task_of("Fashion-MNIST", None), task_of("mine", None)
+    ('natural', 'corruption', 'fine_grained', 'other')
+    """
+    if corruption:
+        return "corruption"
+    named = data_set.lower()
+    for task in TASKS:
+        if named in task.papers_sets:
+            return task.id
+    return next((task for word, task in STAND_INS.items() if named.replace("_", "-").startswith(word)), "other")

@@ -1,0 +1,68 @@
+"""A look at a set some of whose classes the classifier does not know: can their samples be told from the others?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+# By module: the key of the work follows these, so that other code is other work.
+from zeroshift.adapt.online import OnlineADAPT
+from zeroshift.evaluate.reject import reject_scores
+from zeroshift.evaluate.tallies.doubt import doubt
+from zeroshift.evaluate.tallies.reject_curve import RejectCurve
+from zeroshift.evaluate.threads import one_blas_thread
+from zeroshift.features import FeatureSet
+from zeroshift.methods.zero_shot import ZeroShot
+
+__all__ = ["HELD_OUT", "MIN_CLASSES", "unknown_classes"]
+
+HELD_OUT = 1 / 3
+"""Share of the classes that the classifier does not know."""
+
+MIN_CLASSES = 3
+"""With fewer no third can be held out and two be kept."""
+
+
+def unknown_classes(features: FeatureSet, *, prompt: str, seed: int, held_out: float = HELD_OUT) -> dict[str, Any]:
+    """Hide the prototypes of some classes, drawn with `seed`; all samples still come, in an order drawn with it.
+
+    For every score: `auroc`, and `fpr95`, the share of samples of known classes rejected at the threshold that rejects
+    95 % of the unknown ones. `accuracy` is that on the samples of known classes alone.
+    """
+    labels = features.labels
+    if labels is None or features.n_classes < MIN_CLASSES:
+        raise ValueError(f"features must be labelled and have at least {MIN_CLASSES} classes; got {features!r}.")
+    draw = np.random.default_rng(seed)
+    hidden = draw.permutation(features.n_classes)[: max(1, round(held_out * features.n_classes))]
+    order = draw.permutation(features.n_samples)
+    known = np.setdiff1d(np.arange(features.n_classes), hidden)
+    unknown = np.isin(labels[order], hidden)
+    if unknown.all() or not unknown.any():
+        return {"unknown": int(unknown.sum()), "scored": len(order), "scores": {}}
+    seen = FeatureSet(
+        np.asarray(features.features[order]),
+        prototypes=features.prototypes_for(prompt)[known],
+        logit_scale=features.logit_scale,
+    )
+    prototypes = seen.prototypes_for()
+    with one_blas_thread():
+        answers = {
+            "zero_shot": ZeroShot(prototypes, logit_scale=seen.logit_scale).predict(seen.features),
+            "adapt_online": OnlineADAPT(prototypes, logit_scale=seen.logit_scale).adapt(seen.features),
+        }
+    scores = {name: doubt(given) for name, given in answers.items()}
+    right = {name: known[np.argmax(given, axis=1)] == labels[order] for name, given in answers.items()}
+    return {
+        "unknown": int(unknown.sum()),
+        "scored": len(order),
+        "hidden": [features.class_names[k] for k in sorted(hidden.tolist())],
+        "scores": {name: _told(given, unknown) for name, given in {"cosine": reject_scores(seen), **scores}.items()},
+        "accuracy": {name: float(hits[~unknown].mean()) for name, hits in right.items()},
+    }
+
+
+def _told(scores: np.ndarray, unknown: np.ndarray) -> dict[str, float | None]:
+    curve = RejectCurve()
+    curve.update(scores, unknown)
+    return {"auroc": curve.auroc, "fpr95": curve.false_positive_rate()}

@@ -1,0 +1,65 @@
+"""Table 3: a column a kind, in the paper's order, at severity 5 where there is one."""
+
+import pytest
+
+from experiments.stand_ins import first_rows, imagenet_c, made_up, papers_set, pretend, shrink_catalogue
+from experiments.tables import column, found
+from zeroshift.data import packs
+from zeroshift.data.corruptions import KINDS
+from zeroshift.experiments import Suite
+from zeroshift.experiments.corruption import EXPERIMENT, GROUPS
+from zeroshift.experiments.parts.paper import paper_table
+
+
+def half(job) -> float:
+    return 0.5
+
+
+def test_transductive_adapt_gains_under_fog(investigated):
+    chapter = investigated(EXPERIMENT, first_rows(("cifar10", "cifar10c_fog_5"), 120), orders=1)
+    cells = column(found(chapter, "accuracy"), "Fog")
+    assert cells["ADAPT (transductive)"].value > cells["CLIP (zero-shot)"].value
+    assert {job.features for job in chapter.jobs} == {"cifar10c_fog_5"}
+
+
+def test_all_fifteen_kinds_stand_as_in_the_paper(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    table = found(pretend(EXPERIMENT, Suite.of(imagenet_c()), half), "accuracy")
+    assert [col.title for col in table.columns[1:]] == list(paper_table("corruption_vitb16").columns)
+    assert [col.detail for col in table.columns[1:5]] == ["blur"] * 4
+    assert column(table, "Fog")["ADAPT (online)"].paper is not None
+    assert column(table, "Avg.")["ADAPT (online)"].paper == pytest.approx(0.2856)
+
+
+def test_every_kind_is_in_one_group():
+    assert sorted(kind for kinds in GROUPS.values() for kind in kinds) == sorted(KINDS)
+
+
+def test_a_lighter_severity_is_named_and_gets_no_number_of_the_paper(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    sets = {**imagenet_c(kinds=("fog",)), **imagenet_c((3,), kinds=("snow",))}
+    table = found(pretend(EXPERIMENT, Suite.of(sets), half), "accuracy")
+    assert [col.title for col in table.columns[1:]] == ["Snow (severity 3)", "Fog", "Avg."]
+    assert column(table, "Snow")["ADAPT (online)"].paper is None
+    assert column(table, "Fog")["ADAPT (online)"].paper is not None
+
+
+def test_of_several_severities_the_greatest_stands_and_the_others_are_not_run(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    chapter = pretend(EXPERIMENT, Suite.of(imagenet_c((1, 5, 3), kinds=("fog", "snow"))), half)
+    assert {job.features for job in chapter.jobs} == {"fog_5", "snow_5"}
+
+
+def test_the_same_kind_of_two_data_sets_stays_apart(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    ours = packs.load("cifar10c_fog_5").subset(slice(0, 50))
+    said = {"encoder": ours.provenance["encoder"], "corruption": "fog", "severity": 5}
+    suite = Suite.of({"cifar": ours, "elsewhere": made_up(said)})
+    titles = [col.title for col in found(pretend(EXPERIMENT, suite, half), "accuracy").columns]
+    assert titles == ["method", "Fog, CIFAR-10", "Fog, elsewhere", "Avg."]
+
+
+def test_a_set_that_is_not_the_whole_kind_has_no_number(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    suite = Suite.of({"fog": papers_set("imagenet_c", rows=12, corruption="fog", severity=5)})
+    assert column(found(pretend(EXPERIMENT, suite, half), "accuracy"), "Fog")["ADAPT (online)"].paper is None

@@ -1,0 +1,39 @@
+"""Table 11: classes with a covariance of their own."""
+
+import pytest
+
+from experiments.tables import found, remarks
+from zeroshift.data import packs
+from zeroshift.experiments import Suite
+from zeroshift.experiments.covariances import EXPERIMENT
+from zeroshift.experiments.parts.paper import paper_table
+
+
+@pytest.fixture(scope="module")
+def chapter(investigated):
+    return investigated(EXPERIMENT, Suite.of({"fog": packs.load("cifar10c_fog_5").subset(slice(0, 120))}))
+
+
+def test_a_covariance_a_class_does_harm_on_corrupted_images(chapter):
+    table = found(chapter, "by-task")
+    accuracy = {(row.group, row.cells[0]): row.cells[1].value for row in table.rows}
+    for protocol in ("online", "transductive"):
+        assert accuracy[protocol, "one a class"] < accuracy[protocol, "one for all classes"]
+    assert any("lowers accuracy. So it is here" in text for text in remarks(chapter, "note"))
+
+
+def test_gain_is_over_the_zero_shot_row(chapter):
+    table = found(chapter, "separate-covariances")
+    zero_shot, *others = table.rows
+    assert zero_shot.cells[2].value == 0
+    assert zero_shot.cells[4].value == 1
+    for row in others:
+        assert row.cells[2].value == pytest.approx(100 * (row.cells[1].value - zero_shot.cells[1].value))
+
+
+def test_the_papers_rows_are_found():
+    from zeroshift.experiments.covariances import KINDS, METHODS
+
+    printed = paper_table("separate_covariance")
+    accuracies = [printed.number_at("Acc (%)", method=row, protocol=p) for p in METHODS for row in KINDS.values()]
+    assert accuracies == [70.91, 53.8, 71.56, 66.16]

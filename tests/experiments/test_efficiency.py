@@ -1,0 +1,43 @@
+"""Table 6: alone, on one set, and gains that are gains."""
+
+from dataclasses import replace
+
+import pytest
+
+from experiments.tables import found
+from zeroshift.experiments import Suite
+from zeroshift.experiments.efficiency import EXPERIMENT, METHODS
+from zeroshift.experiments.parts.paper import paper_table
+
+
+def test_all_is_timed_alone_on_one_set(investigated):
+    chapter = investigated(EXPERIMENT)
+    assert all(job.timed for job in chapter.jobs)
+    assert len({job.digest for job in chapter.jobs}) == 1
+    assert [job.contestant.method for job in chapter.jobs] == [method for method, *_ in METHODS]
+
+
+def test_gains_and_ratios_are_to_zero_shot(investigated):
+    table = found(investigated(EXPERIMENT), "efficiency")
+    zero_shot, *others = table.rows
+    assert zero_shot.cells[2].value == 0
+    assert zero_shot.cells[4].value == 1
+    for row in others:
+        assert row.cells[2].value == pytest.approx(100 * (row.cells[1].value - zero_shot.cells[1].value))
+        assert row.cells[4].value == pytest.approx(row.cells[3].value / zero_shot.cells[3].value)
+    assert [row.group for row in table.rows if row.strong] == ["online", "transductive"]
+
+
+def test_the_paper_prints_a_row_for_every_method_but_frolic():
+    printed = paper_table("efficiency_imagenet")
+    missing = [label for _, label, name, protocol in METHODS if printed.row(method=name, protocol=protocol) is None]
+    assert missing == ["Frolic"]
+    assert printed.number_at("Gain (%)", method="ADAPT", protocol="transductive") == 4.82
+
+
+def test_the_papers_accuracies_stand_beside_ours_on_its_own_set(investigated, small_suite):
+    papers = replace(small_suite.members[0], papers=True, data_set="imagenet", encoder="CLIP ViT-B/16")
+    table = found(investigated(EXPERIMENT, Suite((papers,))), "efficiency")
+    adapt = [row.cells for row in table.rows if row.strong]
+    assert [(cells[1].paper, cells[2].paper) for cells in adapt] == [(0.7091, 4.17), (0.7156, 4.82)]
+    assert all(cell.paper is None for cells in adapt for cell in cells[3:] if cell is not None)

@@ -1,0 +1,52 @@
+"""Table 9: the streams are in the order said, and the table says where the paper's finding does not hold."""
+
+import numpy as np
+import pytest
+
+from experiments.tables import column, found, remarks
+from zeroshift.data import packs
+from zeroshift.evaluate.streams import Clues
+from zeroshift.experiments import Options, Suite
+from zeroshift.experiments.input_order import EXPERIMENT
+from zeroshift.experiments.parts.paper import paper_table
+
+PACKS = ("cifar10", "cifar10c_fog_5", "fmnist")
+
+
+@pytest.fixture(scope="module")
+def suite() -> Suite:
+    return Suite.of({name: packs.load(name).subset(slice(0, 120)) for name in PACKS})
+
+
+def test_the_streams_are_sorted_by_confidence(suite):
+    some = packs.load("cifar10").subset(slice(0, 120))
+    jobs = EXPERIMENT.plan(suite, Options(orders=2))
+    by_kind = {job.stream["kind"]: job for job in jobs if job.features == "cifar10"}
+    assert set(by_kind) == {"hard_to_easy", "easy_to_hard", "random"}
+    rows = by_kind["easy_to_hard"].arrangement.stream(some, seed=0).rows
+    assert (np.diff(Clues(some).confidences[rows]) <= 1e-9).all()
+
+
+def test_easy_to_hard_is_not_worse_or_the_report_says_so(investigated, suite):
+    chapter = investigated(EXPERIMENT, suite, orders=2)
+    table = found(chapter, "input-order")
+    warned = " ".join(text for text in remarks(chapter, "warning") if "hard to easy" in text)
+    for title, words in (("Task 1", "natural shift"), ("Task 2", "corruption"), ("Task 3", "fine-grained")):
+        cells = column(table, title)
+        worse = cells["easy to hard"].value < cells["hard to easy"].value
+        assert worse == (words in warned.split("so it is for")[0])
+
+
+def test_the_order_matters_and_random_is_run_in_several(investigated, suite):
+    table = found(investigated(EXPERIMENT, suite, orders=2), "input-order")
+    values = [cell.value for title in ("Task 1", "Task 2", "Task 3") for cell in column(table, title).values()]
+    assert len(set(values)) > 3
+    random = column(table, "Task 2")["random (default)"]
+    assert random.low <= random.value <= random.high
+    assert random.low < random.high
+    assert column(table, "Task 2")["easy to hard"].low is None
+
+
+def test_the_papers_rows_are_found():
+    assert paper_table("input_order").row(label="Easy-to-Hard").number("Task 2") == 29.09
+    assert paper_table("input_order").row(label="Random (Ours)").number("Task 1") == 66.53

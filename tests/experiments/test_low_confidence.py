@@ -1,0 +1,46 @@
+"""Table 21, by the paper's reading and by ours."""
+
+import pytest
+
+from experiments.tables import found, remarks
+from zeroshift.data import packs
+from zeroshift.experiments import Options, Suite, bank_size
+from zeroshift.experiments.low_confidence import COUNTS, EXPERIMENT
+from zeroshift.experiments.parts.paper import paper_table
+
+
+@pytest.fixture(scope="module")
+def suite():
+    """One corrupted set, large enough that some banks fill."""
+    return Suite.of({"fog": packs.load("cifar10c_fog_5").subset(slice(0, 500))})
+
+
+@pytest.fixture(scope="module")
+def chapter(investigated, suite):
+    return investigated(EXPERIMENT, suite)
+
+
+def test_two_samples_a_class_are_too_few_online_on_corrupted_images(chapter):
+    table = found(chapter, "small-banks")
+    (row,) = [row for row in table.rows if row.group == "online" and row.cells[0] == "corruption"]
+    values = [cell.value for cell in row.cells[1:]]
+    assert values[0] < max(values)
+
+
+def test_n_is_the_size_of_the_bank(suite):
+    """In the paper to the last digit; here the same runs."""
+    printed, main = paper_table("few_high_confidence"), paper_table("closed_vs_iterative")
+    for task in ("Task 1", "Task 2", "Task 3"):
+        closed = main.number_at(task, protocol="transductive", label="Closed")
+        assert printed.number_at("N=6", protocol="transductive", task=task) == closed
+    keys = {job.key for job in EXPERIMENT.plan(suite, Options())}
+    (same,) = bank_size.ONLINE.trials(suite.members[0], 4)
+    assert same.key in keys
+
+
+def test_few_confident_samples_come_and_zero_shot_is_of_the_same_rows(chapter, suite):
+    table = found(chapter, "few-confident")
+    plain = suite.members[0].entry.load().zero_shot_accuracy()
+    zero_shot = [cell.value for row in table.rows if row.group == "corruption" for cell in row.cells[1:]][: len(COUNTS)]
+    assert zero_shot[0] < plain
+    assert any("gain over zero-shot" in text for text in remarks(chapter))

@@ -1,0 +1,146 @@
+"""What the three main tables share: who stands in them, where the paper's number stands, what is remarked."""
+
+import pytest
+
+from experiments.stand_ins import RN50, made_up, papers_set, pretend, shrink_catalogue
+from experiments.tables import column, found, remarks
+from zeroshift import methods
+from zeroshift.experiments import Suite
+from zeroshift.experiments.fine_grained import EXPERIMENT
+from zeroshift.experiments.parts.contenders import OURS, PAPER_ROWS, contenders, left_out, trials_of
+from zeroshift.experiments.parts.paper import paper_table
+from zeroshift.experiments.parts.tasks import TASKS
+
+TEN = next(task for task in TASKS if task.id == "fine_grained").papers_sets
+
+
+def half(job) -> float:
+    return 0.5
+
+
+def test_zero_shot_comes_first_and_adapt_last():
+    online = [contestant.method for contestant in contenders("online")]
+    assert online[0] == "zero_shot"
+    assert [online[-1], contenders("transductive")[-1].method] == list(OURS.values())
+
+
+def test_nobody_in_the_tables_sees_labels_and_everybody_else_is_accounted_for():
+    shown = [contestant for protocol in OURS for contestant in contenders(protocol)]
+    assert not any("support" in contestant.given for contestant in shown)
+    named = {contestant.method for contestant in (*shown, *left_out())}
+    assert named == {info.name for info in methods.list_methods() if info.protocol != "few-shot"}
+
+
+def test_every_name_of_the_paper_is_that_of_a_row_of_its_tables():
+    printed = {
+        (row.method, row.protocol)
+        for task in TASKS
+        for table in task.tables.values()
+        for row in paper_table(table).rows
+    }
+    unknown = {name for name, row in PAPER_ROWS.items() if (row.method, row.protocol) not in printed}
+    assert unknown == {"t3a", "ecalp", "histo_transclip"}
+    assert set(PAPER_ROWS) <= {info.name for info in methods.list_methods()}
+
+
+def test_only_adapt_runs_in_several_orders(small_suite):
+    member = small_suite.members[0]
+    counts = {c.method: len(trials_of(c, member, 3)) for c in contenders("online")}
+    assert counts.pop("adapt_online") == 3
+    assert set(counts.values()) == {1}
+
+
+def test_the_papers_numbers_stand_beside_its_own_sets(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    suite = Suite.of({"textures": papers_set("dtd"), "some textures": papers_set("dtd", rows=20)})
+    table = found(pretend(EXPERIMENT, suite, half), "accuracy")
+    whole, part = column(table, "DTD"), column(table, "dtd")
+    assert whole["ADAPT (online)"].paper == pytest.approx(0.5520)
+    assert whole["ADAPT (transductive)"].paper == pytest.approx(0.5686)
+    assert whole["CLIP (zero-shot)"].paper is not None
+    assert whole["T3A"].paper is None, "the paper has no row for it"
+    assert all(cell.paper is None for cell in part.values())
+    assert all(cell.paper is None for cell in column(table, "Avg.").values()), "the mean is of other sets"
+
+
+def test_the_papers_mean_stands_beside_the_mean_of_all_its_sets(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    chapter = pretend(EXPERIMENT, Suite.of({name: papers_set(name) for name in TEN}), half)
+    assert column(found(chapter, "accuracy"), "Avg.")["ADAPT (online)"].paper == pytest.approx(0.7076)
+    assert not remarks(chapter, "data"), "data and prompts are the paper's"
+
+
+def test_sets_in_the_order_of_the_paper(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    suite = Suite.of({name: papers_set(name) for name in ("ucf101", "dtd", "fgvc_aircraft")})
+    titles = [col.title for col in found(pretend(EXPERIMENT, suite, half), "accuracy").columns]
+    assert titles == ["method", "Aircraft", "DTD", "UCF101", "Avg."]
+
+
+def test_each_encoder_has_a_table_and_the_numbers_of_its_own(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    suite = Suite.of({"a": papers_set("dtd"), "b": papers_set("dtd", encoder=RN50)})
+    chapter = pretend(EXPERIMENT, suite, half)
+    numbers = [
+        column(found(chapter, name), "DTD")["ADAPT (online)"].paper
+        for name in ("accuracy-clip-vit-b-16", "accuracy-clip-rn50")
+    ]
+    printed = [
+        paper_table(f"fine_grained_{name}").number_at("DTD", method="ADAPT", protocol="online")
+        for name in ("vitb16", "rn50")
+    ]
+    assert numbers == pytest.approx([number / 100 for number in printed])
+    assert found(chapter, "paper-fine-grained-rn50").reference
+    assert found(chapter, "paper-fine-grained-vitb16").reference
+
+
+def test_other_prompts_than_the_papers_are_said(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    chapter = pretend(EXPERIMENT, Suite.of({"dtd": papers_set("dtd", prompts=("vanilla",))}), half)
+    assert any("prompts are not" in text for text in remarks(chapter, "data"))
+
+
+@pytest.mark.parametrize(
+    ("adapt", "tda", "kind", "said"),
+    [
+        (0.7, 0.6, "note", "ADAPT is the best of the online methods"),
+        (0.6, 0.7, "note", "the best online method is TDA"),
+        (0.4, 0.7, "warning", "below the zero-shot classifier"),
+    ],
+)
+def test_it_says_who_leads_and_warns_only_below_zero_shot(small_suite, adapt, tda, kind, said):
+    scores = {"adapt_online": adapt, "tda": tda}
+    chapter = pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.contestant.method, 0.5))
+    assert any(said in text for text in remarks(chapter, kind))
+    assert len(remarks(chapter, "warning")) == (kind == "warning")
+
+
+def test_a_method_scored_on_other_samples_is_not_compared(small_suite):
+    chapter = pretend(EXPERIMENT, small_suite, lambda job: 0.9 if job.contestant.method == "zlap_inductive" else 0.5)
+    assert not any("ZLaP" in text for text in remarks(chapter))
+    assert not column(found(chapter, "accuracy"), "Avg.")["ZLaP (inductive)"].best
+
+
+def test_without_sets_of_its_task_it_says_what_to_give():
+    chapter = pretend(EXPERIMENT, Suite.of({"mine": made_up()}), half)
+    assert not chapter.jobs
+    assert any("--data ROOT" in text for text in remarks(chapter))
+    assert found(chapter, "paper-fine-grained-vitb16").reference
+
+
+def test_a_run_that_failed_leaves_its_cell_empty(small_suite):
+    from zeroshift.evaluate import Outcome
+    from zeroshift.experiments import Investigation, Options
+
+    investigation = Investigation.of([EXPERIMENT], small_suite, Options(orders=1))
+    outcomes = [
+        Outcome(job, None, "out of memory", False)
+        if job.contestant.method == "stata"
+        else Outcome(job, {"accuracy": 0.5}, None, False)
+        for job in investigation.jobs
+    ]
+    (chapter,) = investigation.chapters(outcomes)
+    cells = column(found(chapter, "accuracy"), "Avg.")
+    assert cells["StatA"] is None
+    assert cells["ZLaP"].value == 0.5
+    assert len(chapter.failed) == 1

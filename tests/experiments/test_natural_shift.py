@@ -1,0 +1,44 @@
+"""Table 2: transductive ADAPT gains on photographs; the mean without ImageNet is the mean without ImageNet."""
+
+import pytest
+
+from experiments.stand_ins import first_rows, made_up, papers_set, pretend, shrink_catalogue
+from experiments.tables import column, found, remarks
+from zeroshift.experiments import Suite
+from zeroshift.experiments.natural_shift import EXPERIMENT
+from zeroshift.experiments.parts.tasks import get_task
+
+FIVE = get_task("natural").papers_sets
+
+
+def test_transductive_adapt_gains_and_all_others_ran(investigated):
+    chapter = investigated(EXPERIMENT, first_rows(("cifar10", "fmnist"), 120), orders=1)
+    cells = column(found(chapter, "accuracy"), "CIFAR-10")
+    assert cells["ADAPT (transductive)"].value > cells["CLIP (zero-shot)"].value
+    assert all(cell is not None for cell in cells.values())
+    assert {job.features for job in chapter.jobs} == {"cifar10"}
+    assert any("other data than the paper's" in text for text in remarks(chapter, "data"))
+
+
+def test_the_mean_of_shifted_sets_leaves_imagenet_out(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    suite = Suite.of({name: papers_set(name) for name in FIVE})
+    table = found(pretend(EXPERIMENT, suite, lambda job: 0.9 if job.features == "imagenet" else 0.5), "accuracy")
+    assert [col.title for col in table.columns][-2:] == ["OOD Avg.", "Avg."]
+    ood, mean = column(table, "OOD Avg.")["ADAPT (online)"], column(table, "Avg.")["ADAPT (online)"]
+    assert (ood.value, mean.value) == pytest.approx((0.5, 0.58))
+    assert (ood.paper, mean.paper) == pytest.approx((0.6544, 0.6653))
+
+
+def test_without_imagenet_there_is_one_mean(small_suite):
+    table = found(pretend(EXPERIMENT, small_suite, lambda job: 0.5), "accuracy")
+    assert [col.title for col in table.columns] == ["method", "CIFAR-10", "Avg."]
+
+
+def test_a_users_own_set_stands_beside_them_and_has_no_paper_mean(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    suite = Suite.of({**{name: papers_set(name) for name in FIVE}, "birds": made_up({"encoder": "CLIP ViT-B/16"})})
+    table = found(pretend(EXPERIMENT, suite, lambda job: 0.5), "accuracy")
+    assert "birds" in [col.title for col in table.columns]
+    assert column(table, "Avg.")["ADAPT (online)"].paper is None
+    assert column(table, "ImageNet-A")["ADAPT (online)"].paper == pytest.approx(0.6332)

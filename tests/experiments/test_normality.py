@@ -1,0 +1,99 @@
+"""Table 10: normal classes are not rejected, skewed ones are, and a high mean p is not sold as evidence."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments.tables import found, remarks
+from zeroshift import FeatureSet
+from zeroshift.evaluate import Analysis, Ledger
+from zeroshift.experiments import Suite
+from zeroshift.experiments.normality import EXPERIMENT
+from zeroshift.experiments.parts.normality_tests import normality_of_classes
+from zeroshift.experiments.parts.projections import projected
+
+
+def made_up(draw, sizes, dimension=20):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    rows = draw((len(labels), dimension)) * 0.02
+    rows[:, 0] = 1.0  # one long coordinate, so that unit length hardly bends the others
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return FeatureSet(rows, prototypes=np.eye(len(sizes), dimension), labels=labels)
+
+
+def rows_of(record, test):
+    return {row["dimension"]: row for row in record["tests"] if row["test"] == test}
+
+
+def test_skewed_classes_are_rejected_far_more_often_than_normal_ones():
+    draws = np.random.default_rng(0)
+    settings = {"prompt": "default", "kind": "directions", "dimensions": (2, 4), "repeats": 30}
+    normal = normality_of_classes(made_up(draws.standard_normal, [80, 80]), **settings)
+    skewed = normality_of_classes(made_up(lambda shape: draws.exponential(size=shape) ** 2, [80, 80]), **settings)
+    for test in ("Henze-Zirkler", "Shapiro-Wilk"):
+        assert rows_of(normal, test)[4]["rejected"] < 0.25
+        assert rows_of(skewed, test)[4]["rejected"] > 0.8
+        assert rows_of(skewed, test)[4]["mean_p"] < rows_of(normal, test)[4]["mean_p"]
+
+
+def test_classes_too_small_for_the_dimension_are_left_out_and_counted():
+    draws = np.random.default_rng(1)
+    features = made_up(draws.standard_normal, [30, 14, 11, 1])
+    record = normality_of_classes(features, prompt="default", kind="directions", dimensions=(2, 13), repeats=3)
+    assert [(row["classes"], row["left_out"]) for row in rows_of(record, "Henze-Zirkler").values()] == [(2, 2), (1, 3)]
+    again = normality_of_classes(features, prompt="default", kind="directions", dimensions=(2, 13), repeats=3)
+    assert record == again
+
+
+def test_coordinates_are_columns_and_directions_keep_lengths():
+    x = np.random.default_rng(2).normal(size=(9, 6))
+    rng = np.random.default_rng(0)
+    for view in projected(x, "coordinates", 3, 5, rng):
+        places = [np.flatnonzero((x == column[:, None]).all(axis=0)).item() for column in view.T]
+        assert len(set(places)) == 3
+    whole = projected(x, "directions", 6, 2, rng)
+    np.testing.assert_allclose(np.linalg.norm(whole, axis=2), np.broadcast_to(np.linalg.norm(x, axis=1), (2, 9)))
+    with pytest.raises(ValueError, match="must be one of"):
+        projected(x, "axes", 2, 1, rng)
+
+
+def test_the_table_states_dimensions_rejections_and_what_a_mean_p_does_not_show(investigated, small_suite):
+    fog = Suite(small_suite.members[1:2])
+    chapter = investigated(EXPERIMENT, fog)
+    for kind in ("coordinates", "directions"):
+        table = found(chapter, kind)
+        assert [(row.group, row.cells[0]) for row in table.rows[::5]] == [
+            ("Henze-Zirkler", "d = 2"),
+            ("Shapiro-Wilk", "d = 2"),
+        ]
+        for row in table.rows:
+            above, _, yardstick_p, rejected, yardstick = row.cells[1:]
+            assert 0 <= above.value <= 1
+            assert above.paper is None
+            # Some 30 samples a class: the tests hold their level at least roughly.
+            assert 0.25 < yardstick_p.value < 0.6
+            assert yardstick.value < 0.12
+            assert rejected.value >= 0
+    assert any("no evidence of normality" in text for text in remarks(chapter))
+    paper = found(chapter, "paper-normality-tests")
+    assert paper.reference
+    assert paper.rows[4].cells[2].value == pytest.approx(0.929)
+
+
+def test_the_papers_numbers_stand_beside_ours_on_its_own_data_alone(investigated, small_suite):
+    imagenet = replace(small_suite.members[1], data_set="imagenet", encoder="CLIP ViT-B/16", papers=True)
+    chapter = investigated(EXPERIMENT, Suite((imagenet,)))
+    last = found(chapter, "coordinates").rows[-1]
+    assert (last.group, last.cells[0]) == ("Shapiro-Wilk", "d = 10")
+    assert last.cells[1].paper == pytest.approx(0.922)
+    assert last.cells[2].paper == pytest.approx(0.11)
+    assert not any(getattr(finding, "reference", False) for finding in chapter.findings)
+
+
+def test_what_was_found_is_kept_and_read_back(tmp_path):
+    features = made_up(np.random.default_rng(5).standard_normal, [20, 20])
+    settings = {"kind": "coordinates", "dimensions": [2], "repeats": 2}
+    job = Analysis("made up", "digest", "default", normality_of_classes, settings)
+    written = Ledger(tmp_path).write(job, job.do(features))
+    assert Ledger(tmp_path).read(job) == written

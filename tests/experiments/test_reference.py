@@ -1,0 +1,58 @@
+"""The paper's own tables as findings: nothing left out, nothing changed."""
+
+import pytest
+
+from zeroshift.experiments.parts.findings import Value
+from zeroshift.experiments.parts.paper import paper_table, paper_tables
+from zeroshift.experiments.parts.reference import reference
+
+NAMES = sorted(paper_tables())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_printed_row_and_column_is_there(name):
+    printed, table = paper_table(name), reference(name)
+    assert table.reference
+    assert [column.title for column in table.columns[1:]] == list(printed.columns)
+    assert len(table.rows) == len(printed.rows)
+    for row, source in zip(table.rows, printed.rows, strict=True):
+        for cell, column in zip(row.cells[1:], table.columns[1:], strict=True):
+            given = source.values.get(column.title)
+            if isinstance(cell, Value):
+                assert cell.value == pytest.approx(given / (100 if column.unit == "percent" else 1))
+            else:
+                assert cell == given
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_two_rows_have_the_same_name(name):
+    rows = [(row.group, row.cells[0]) for row in reference(name).rows]
+    assert len(rows) == len(set(rows))
+
+
+def test_names_and_titles_differ():
+    tables = [reference(name) for name in NAMES]
+    assert len({table.name for table in tables}) == len({table.title for table in tables}) == len(NAMES)
+
+
+def test_the_best_of_each_protocol_is_marked():
+    rows = reference("natural_shift_vitb16").rows
+    best = [(row.group, row.cells[0]) for row in rows if row.cells[-1].best]
+    assert best == [("online", "ADAPT"), ("transductive", "ADAPT")]
+
+
+def test_a_row_alone_in_its_group_is_the_best_of_nothing():
+    (oracle,) = [row for row in reference("fine_grained_vitb16").rows if row.cells[0] == "Oracle ADAPT"]
+    assert not any(cell.best for cell in oracle.cells[1:])
+
+
+def test_standard_deviations_are_ranges():
+    cell = reference("stability_task1").rows[0].cells[1]
+    assert (cell.low, cell.value, cell.high) == pytest.approx((0.7062, 0.7072, 0.7082))
+
+
+def test_units_are_those_of_the_columns():
+    units = {column.title: column.unit for column in reference("efficiency_imagenet").columns}
+    assert units["Acc (%)"] == "percent"
+    assert units["Gain (%)"] == "points"
+    assert units["Time"] == "text"

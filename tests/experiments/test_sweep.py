@@ -1,0 +1,81 @@
+"""What sweeps share: which runs they are, and when a curve is flat or rises."""
+
+import pytest
+
+from zeroshift.experiments import Answers, Options, Suite
+from zeroshift.experiments.bank_size import EXPERIMENT, ONLINE
+from zeroshift.experiments.parts.choice import main_set, one_a_task, one_a_task_note
+from zeroshift.experiments.parts.claims import Evidence, verdict
+from zeroshift.experiments.parts.findings import Value
+from zeroshift.experiments.parts.suite import TASKS
+from zeroshift.experiments.parts.sweep import flat, rising
+from zeroshift.experiments.parts.trials import runs
+
+
+def curve(*accuracies):
+    return [(TASKS[1], {float(at): Value(accuracy) for at, accuracy in enumerate(accuracies)})]
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "start", "holds"),
+    [
+        ((0.50, 0.505, 0.502), 0, True),
+        ((0.50, 0.53, 0.53), 0, False),
+        ((0.50, 0.53, 0.53), 1, True),
+    ],
+    ids=["little", "much", "much-before-the-start"],
+)
+def test_flat_is_within_the_tolerance_from_the_start_on(accuracies, start, holds):
+    (evidence,) = flat(curve(*accuracies), 1.0, start)
+    assert evidence.holds is holds
+    assert evidence.where == "corruption"
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "holds"),
+    [
+        ((0.50, 0.52, 0.54), True),
+        ((0.50, 0.54, 0.538), True),
+        ((0.50, 0.56, 0.54), False),
+        ((0.50, 0.51, 0.50), False),
+        # Many small falls are one large one.
+        ((0.50, 0.56, 0.557, 0.554, 0.551), False),
+    ],
+    ids=["steady", "small-fall", "large-fall", "ends-where-it-began", "many-small-falls"],
+)
+def test_rising_allows_small_falls_only(accuracies, holds):
+    (evidence,) = rising(curve(*accuracies), 0.5)
+    assert evidence.holds is holds
+
+
+def test_at_its_default_a_sweep_is_the_method_as_it_is(small_suite):
+    member = small_suite.members[0]
+    (swept,) = ONLINE.trials(member, ONLINE.default)
+    (plain,) = runs(member, "adapt_online", 1)
+    assert swept.key == plain.key
+    assert len({trial.key for value in ONLINE.values for trial in ONLINE.trials(member, value)}) == len(ONLINE.values)
+    assert [variant.label for variant in ONLINE.variants() if variant.strong] == ["16 (default)"]
+
+
+def test_work_that_failed_leaves_gaps_and_no_claim(small_suite):
+    findings = EXPERIMENT.find(small_suite, Options(), Answers([]))
+    assert all(cell is None for row in findings[2].rows for cell in row.cells[1:])
+    assert not any("The paper finds" in getattr(finding, "text", "") for finding in findings)
+
+
+def test_a_claim_that_fails_anywhere_is_a_warning():
+    held, failed = Evidence("online", True, "+1"), Evidence("transductive", False, "-1")
+    assert verdict("a does b", []) is None
+    assert verdict("a does b", [held]).kind == "note"
+    assert verdict("a does b", [held, failed]).kind == verdict("a does b", [failed]).kind == "warning"
+    assert "Not so here for transductive (-1)" in verdict("a does b", [held, failed]).text
+
+
+def test_one_set_a_task_is_said_where_others_are_left_out(small_suite):
+    pack = small_suite.members[1].entry.load()
+    suite = Suite.of({"few": pack.subset(slice(0, 50)), "many": pack, "other": small_suite.members[0].entry.load()})
+    kept = one_a_task(suite)
+    assert [member.name for member in kept.members] == ["many", "other"]
+    assert "one set a task" in one_a_task_note(suite)
+    assert "one set a task" not in one_a_task_note(kept)
+    assert main_set(suite).name == "many"
