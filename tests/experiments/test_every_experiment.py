@@ -16,8 +16,8 @@ NAMES = [experiment.name for experiment in list_experiments()]
 
 ASKED_FOR = {
     "natural-shift", "corruption", "severity", "fine-grained", "ablation", "bank-size", "alpha", "efficiency",
-    "mean-init", "closed-form", "input-order", "stability", "encoders", "few-shot", "tda-prompts", "low-confidence", "pruning",
-    "long-tail", "covariances", "normality", "homogeneity", "decision-regions", "oracle",
+    "mean-init", "closed-form", "input-order", "stability", "encoders", "few-shot", "tda-prompts", "low-confidence",
+    "pruning", "long-tail", "covariances", "normality", "homogeneity", "decision-regions", "oracle",
 }  # fmt: skip
 """Every experiment of the paper."""
 

@@ -17,10 +17,12 @@ from zeroshift.cli.data_list import list_data_sets
 from zeroshift.cli.demo import demo
 from zeroshift.cli.encoders import encoders
 from zeroshift.cli.errors import ErrorHandlingGroup
+from zeroshift.cli.experiment import experiment
 from zeroshift.cli.extract import extract
 from zeroshift.cli.methods import methods
 from zeroshift.cli.packs import packs
 from zeroshift.cli.prompts import prompts
+from zeroshift.cli.results import results
 
 __all__ = ["app", "main"]
 
@@ -50,7 +52,9 @@ def _common(
     pass
 
 
-for command in (demo, classify, extract, adapt, compare, methods, encoders, prompts, packs, bench):
+for command in (
+    demo, classify, extract, adapt, compare, experiment, results, methods, encoders, prompts, packs, bench
+):  # fmt: skip
     app.command()(command)
 
 data = typer.Typer(help="Data sets: what there is, what lies on the disk, corrupted copies.", no_args_is_help=True)

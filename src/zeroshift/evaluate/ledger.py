@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,13 @@ from zeroshift._version import __version__
 from zeroshift.evaluate.job import Job
 from zeroshift.files import FileFormatError, atomic_path
 
-__all__ = ["Ledger"]
+__all__ = ["KIND", "SCHEMA", "Ledger", "UnrecordableError", "is_newer"]
 
 KIND = "zeroshift run"
 SCHEMA = 1
+
+ABANDONED_SECONDS = 3600.0
+"""How old a file that was being written must be before it is taken for one that a killed process left behind."""
 
 
 class Ledger:
@@ -40,7 +45,7 @@ class Ledger:
             return None
         except (UnicodeDecodeError, json.JSONDecodeError):
             record = None
-        if isinstance(record, dict) and record.get("kind") == KIND and _newer(record.get("schema")):
+        if is_newer(record):
             raise FileFormatError(
                 f"{path} has schema version {record['schema']}; this zeroshift reads up to {SCHEMA}. "
                 "Fix: upgrade zeroshift, or take another folder."
@@ -51,18 +56,42 @@ class Ledger:
         return {**record, "features": job.features}  # the same set may have had another name then
 
     def write(self, job: Job, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep what a run found; returns the whole record."""
+        """Keep what a run found; returns the whole record, just as it will be read."""
         made_by = {"zeroshift": __version__, "code": job.code}
         record = {"kind": KIND, "schema": SCHEMA, "key": job.key, **made_by, **job.what(), **found}
+        try:
+            text = json.dumps(record, indent=1, allow_nan=False, default=_plain)
+        except ValueError as error:
+            raise UnrecordableError(f"what it found cannot be kept as JSON ({error})") from error
         self.folder.mkdir(parents=True, exist_ok=True)
         with atomic_path(self.path(job)) as temporary:
-            text = json.dumps(record, indent=1, allow_nan=False, default=repr)
             temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
-        return record
+        kept: dict[str, Any] = json.loads(text)
+        return kept
+
+    def tidy(self) -> None:
+        """Delete what processes that were killed in the middle of writing left behind; nothing reads it."""
+        for path in self.folder.glob(".*.json.*.tmp"):
+            with suppress(OSError):  # another process may have been quicker
+                if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                    path.unlink()
 
 
-def _newer(schema: Any) -> bool:
+class UnrecordableError(ValueError):
+    """An answer that JSON cannot hold: a number that is none."""
+
+
+def is_newer(record: Any) -> bool:
+    """Whether it is a record of a zeroshift newer than this one."""
+    if not isinstance(record, dict) or record.get("kind") != KIND:
+        return False
+    schema = record.get("schema")
     return isinstance(schema, int) and schema > SCHEMA
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as Python's; what else JSON does not know, as words."""
+    return value.tolist() if hasattr(value, "tolist") else repr(value)
 
 
 def _sound(record: Any, job: Job) -> bool:

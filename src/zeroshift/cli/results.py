@@ -1,0 +1,102 @@
+"""`zeroshift results`: the records of any number of folders as one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zeroshift.cli.console import console, print_json, print_warning
+
+__all__ = ["results"]
+
+WHICH_PANEL = "Which runs"
+SHOWN_PANEL = "What is shown"
+
+
+def results(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER...", help="Folders that compare or experiment wrote to, or copies of their runs."
+        ),
+    ],
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            "-w",
+            metavar="NAME=VALUE",
+            help="Only runs of which this holds; also !=, and in quotes < > <= >=. As often as needed.",
+            rich_help_panel=WHICH_PANEL,
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...", help="A row for all runs that agree in these fields.", rich_help_panel=SHOWN_PANEL
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Fields to show of each run.", rich_help_panel=SHOWN_PANEL)
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="By this column; -NAME for the greatest first.", rich_help_panel=SHOWN_PANEL),
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
+) -> None:
+    """Merge the records of runs, choose among them and sum them up.
+
+    A run that lies in several folders counts once, the newest. Fields go by their names in the records, settings too:
+    settings.alpha. Accuracies are fractions of one there, gains are points.
+
+    For example: zeroshift results zeroshift-experiments --where contestant=tda --by features
+    """
+    from zeroshift.cli.results_rows import grouped_rows, run_rows
+    from zeroshift.cli.results_table import LEGEND, results_table, write_csv, write_markdown
+    from zeroshift.cli.targets import check_targets
+    from zeroshift.evaluate.results import collect
+    from zeroshift.evaluate.results_where import Condition
+    from zeroshift.report.words import counted
+
+    conditions = [Condition.parse(text) for text in where or []]
+    check_targets([path for path in (csv, markdown) if path is not None], inputs=[], force=force)
+    if by is not None and columns is not None:
+        raise ValueError("--by has columns of its own; got --columns too. Fix: leave out one of them.")
+    found = collect(folders)
+    for paths, why in ((found.damaged, "holds no record that can be read"), (found.newer, "needs a newer zeroshift")):
+        for path in paths:
+            print_warning(f"left out: {path} {why}")
+    if not found.records:
+        named = ", ".join(map(str, folders))
+        raise ValueError(f"no records of runs in {named}. Fix: a folder that compare or experiment wrote to.")
+    for condition in conditions:
+        condition.check(found.records)
+    chosen = list(found.records)
+    for condition in conditions:
+        left = [record for record in chosen if condition.holds(record)]
+        if chosen and not left:
+            print_warning(condition.why_none(chosen))
+        chosen = left
+    make = run_rows if by is None else grouped_rows
+    rows = make(chosen, columns if by is None else by, sort, of=found.records)
+    writers = {csv: write_csv, markdown: write_markdown}
+    written = [target for target in (csv, markdown) if target is not None]
+    for target in written:
+        writers[target](target, rows)
+    if json:
+        print_json(rows.records())
+        return
+    screen = console()
+    if rows.rows:
+        screen.print(results_table(rows, screen.width))
+        screen.print(LEGEND, style="dim")
+    total = counted(len(found.records), "record")
+    screen.print(total if len(chosen) == len(found.records) else f"{len(chosen):,} of {total}", style="dim")
+    for target in written:
+        screen.print(f"written: {target}", soft_wrap=True)

@@ -1,0 +1,213 @@
+"""Records of any number of folders as one: read, each run once; looked into by the names of their fields; grouped."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zeroshift.evaluate.gather import Spread
+from zeroshift.evaluate.job import KEY_LETTERS
+from zeroshift.evaluate.ledger import KIND, is_newer
+from zeroshift.suggest import did_you_mean
+
+__all__ = ["Collection", "Group", "check_fields", "collect", "field_names", "group", "ordered", "value_of", "worst"]
+
+Record = dict[str, Any]
+
+RUNS = "runs"
+"""The folder, in that of `zeroshift compare` or `zeroshift experiment`, where records lie."""
+
+RECORD_NAME = re.compile(rf".+-[0-9a-f]{{{KEY_LETTERS}}}\.json")
+"""What the file of a record is called; others are none of ours."""
+
+HIDDEN = ("detail", "kind", "schema")
+"""Fields no table shows: curves and matrices, and what every record has the same."""
+
+COMPUTED = ("job", "gain")
+"""Fields that no record holds, worked out from it: its contestant or else its analysis, and the gain in points."""
+
+WORST_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What lies in some folders."""
+
+    records: tuple[Record, ...]
+    """Each run once, the newest of several records; by set, contestant or analysis, seed and key."""
+    damaged: tuple[Path, ...]
+    """Files that should hold a record and do not."""
+    newer: tuple[Path, ...]
+    """Records of a later zeroshift, which this one cannot read."""
+    repeated: int
+    """Records left out because another folder has a newer one of the same run."""
+
+
+def collect(folders: Iterable[str | os.PathLike[str]]) -> Collection:
+    """Every record in `folders`, or in their sub-folders called runs. Of equally old records the later folder's counts.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     collect([folder]).records
+    ()
+    """
+    newest: dict[str, tuple[int, Record]] = {}
+    damaged: list[Path] = []
+    newer: list[Path] = []
+    repeated = 0
+    for path in dict.fromkeys(path for folder in folders for path in _files(Path(folder))):
+        try:
+            age = path.stat().st_mtime_ns
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+            record = None
+        if is_newer(record):
+            newer.append(path)
+        elif not _sound(record, path):
+            damaged.append(path)
+        else:
+            before = newest.get(record["key"])
+            repeated += before is not None
+            if before is None or age >= before[0]:
+                newest[record["key"]] = (age, record)
+    records = sorted((record for _, record in newest.values()), key=_place)
+    return Collection(tuple(records), tuple(damaged), tuple(newer), repeated)
+
+
+def value_of(record: Mapping[str, Any], name: str) -> Any:
+    """A field by its name, with dots into nested ones; None where the record has none.
+
+    >>> record = {"accuracy": 0.75, "zero_shot_accuracy": 0.5, "settings": {"alpha": 0.9}, "contestant": "tda"}
+    >>> value_of(record, "settings.alpha"), value_of(record, "gain"), value_of(record, "job"), value_of(record, "seed")
+    (0.9, 25.0, 'tda', None)
+    """
+    if name == "gain":
+        found, baseline = record.get("accuracy"), record.get("zero_shot_accuracy")
+        return None if found is None or baseline is None else 100 * (found - baseline)
+    if name == "job":
+        return record.get("contestant") or record.get("analysis")
+    value: Any = record
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def field_names(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Every field that holds a number, a word or words in some record.
+
+    >>> field_names([{"accuracy": 0.5, "settings": {"alpha": 0.9}, "detail": {"curve": []}}])
+    ['job', 'gain', 'accuracy', 'settings.alpha']
+    """
+    return list(dict.fromkeys([*COMPUTED, *(name for record in records for name in _leaves(record) if name)]))
+
+
+def check_fields(option: str, names: Iterable[str], records: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a field that no record has."""
+    known = field_names(records)
+    for name in names:
+        if name not in known:
+            listed = ", ".join(known)
+            raise ValueError(f"{option}: no record has {name!r}. {did_you_mean(name, known)}Fix: one of {listed}.")
+
+
+def ordered(records: Iterable[Record], name: str, *, descending: bool = False) -> list[Record]:
+    """By a field: numbers before words, records without it last."""
+    known: list[Record] = []
+    unknown: list[Record] = []
+    for record in records:
+        (unknown if value_of(record, name) is None else known).append(record)
+    return sorted(known, key=lambda record: _rank(value_of(record, name)), reverse=descending) + unknown
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that agree in some fields."""
+
+    of: tuple[Any, ...]
+    """The values of these fields."""
+    runs: int
+    accuracy: Spread
+    worst: float
+    """Mean accuracy of the worst tenth of the runs."""
+    zero_shot: float
+    """Mean over the same runs."""
+    gain: Spread
+    calibration_error: float | None
+
+
+def group(records: Iterable[Mapping[str, Any]], by: Sequence[str]) -> list[Group]:
+    """Runs with an accuracy, put together by the values of `by`, in the order they come; each run counts the same."""
+    heaps: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        if record.get("accuracy") is not None:
+            heaps.setdefault(json.dumps([value_of(record, name) for name in by]), []).append(record)
+    groups = []
+    for heap in heaps.values():
+        accuracies = [float(record["accuracy"]) for record in heap]
+        errors = [float(e) for record in heap if (e := record.get("calibration_error")) is not None]
+        groups.append(
+            Group(
+                of=tuple(value_of(heap[0], name) for name in by),
+                runs=len(heap),
+                accuracy=Spread.of(accuracies),
+                worst=worst(accuracies),
+                zero_shot=float(np.mean([float(record["zero_shot_accuracy"]) for record in heap])),
+                gain=Spread.of([float(value_of(record, "gain")) for record in heap]),
+                calibration_error=float(np.mean(errors)) if errors else None,
+            )
+        )
+    return groups
+
+
+def worst(values: Sequence[float], share: float = WORST_SHARE) -> float:
+    """The mean of the worst `share` of them, at least one.
+
+    >>> worst([0.9, 0.5, 0.7]), round(worst([i / 20 for i in range(20)]), 3)
+    (0.5, 0.025)
+    """
+    return float(np.mean(sorted(values)[: max(1, math.ceil(share * len(values)))]))
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        what = "is a file; records lie in folders" if folder.exists() else "is not there"
+        raise FileNotFoundError(f"{folder} {what}. Fix: name a folder that compare or experiment wrote to.")
+    places = [place for place in (folder, folder / RUNS) if place.is_dir()]
+    return sorted(path for place in places for path in place.iterdir() if RECORD_NAME.fullmatch(path.name))
+
+
+def _sound(record: Any, path: Path) -> bool:
+    if not isinstance(record, dict) or record.get("kind") != KIND:
+        return False
+    named = isinstance(record.get("features"), str) and path.stem.endswith(f"-{record.get('key')}")
+    numbers = (record.get("accuracy"), record.get("zero_shot_accuracy"))
+    sure = all(n is None or (isinstance(n, (int, float)) and not isinstance(n, bool)) for n in numbers)
+    # A run without its baseline could not be read rightly; an analysis has no accuracy of its own.
+    return named and sure and (numbers[0] is None or numbers[1] is not None)
+
+
+def _place(record: Record) -> tuple[Any, ...]:
+    seed = record.get("seed")
+    return record["features"], str(value_of(record, "job")), -1 if seed is None else int(seed), record["key"]
+
+
+def _leaves(record: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    for name, value in record.items():
+        if before or name not in HIDDEN:
+            if isinstance(value, Mapping):
+                yield from _leaves(value, f"{before}{name}.")
+            elif not isinstance(value, list) or all(isinstance(one, str) for one in value):
+                yield f"{before}{name}"
+
+
+def _rank(value: Any) -> tuple[bool, Any]:
+    number = isinstance(value, (int, float))
+    return not number, value if number else str(value)

@@ -1,0 +1,162 @@
+"""`zeroshift experiment`: what is done, written and shown; going on; and what fails without stopping the rest."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from zeroshift.cli import experiment_names, experiment_runs
+from zeroshift.evaluate import Analysis
+from zeroshift.evaluate import crew as crew_module
+from zeroshift.experiments import get, list_experiments
+
+NAME = "input-order"
+
+
+@pytest.fixture
+def experiment(call, tmp_path, monkeypatch):
+    """In this process, so that what a test puts in place is seen."""
+    monkeypatch.setattr(experiment_runs, "processes", lambda jobs: 0)
+
+    def experiment(*arguments, env=None):
+        return call("experiment", *arguments, "--out", tmp_path / "out", env=env)
+
+    return experiment
+
+
+def broken(features, *, prompt):
+    raise ZeroDivisionError("a bug")
+
+
+def offered(monkeypatch, *experiments):
+    """Only these are known."""
+    monkeypatch.setattr(experiment_names, "list_experiments", lambda: list(experiments))
+    monkeypatch.setattr(experiment_names, "get", {one.name: one for one in experiments}.__getitem__)
+
+
+def test_everything_is_written(experiment, small_file, tmp_path):
+    files = [
+        "--figures",
+        tmp_path / "f",
+        "--markdown",
+        tmp_path / "r.md",
+        "--latex",
+        tmp_path / "t",
+        "--csv",
+        tmp_path / "c",
+    ]
+    done = experiment(f"gains,{NAME}", small_file, "--orders", "1", "--json", *files)
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert [one["name"] for one in record["experiments"]] == ["gains", NAME]
+    assert [one["name"] for one in record["sets"]] == ["small"]
+    assert record["command"] == f"zeroshift experiment gains,{NAME} {small_file} --orders 1"
+    assert (tmp_path / "out" / "report.html").read_text().startswith("<!doctype html>")
+    assert all(path in record["written"] for path in map(str, [tmp_path / "r.md", tmp_path / "out" / "report.html"]))
+    assert {path.suffix for path in (tmp_path / "f").iterdir()} == {".svg", ".png"}
+    assert {path.suffix for path in (tmp_path / "t").iterdir()} == {".tex"}
+    assert {path.suffix for path in (tmp_path / "c").iterdir()} == {".csv"}
+    picture = next((tmp_path / "f").glob("*.svg")).name
+    assert f"f/{picture}" in (tmp_path / "r.md").read_text()
+    runs = sum(one["runs"] for one in record["experiments"])
+    assert 0 < len(list((tmp_path / "out" / "runs").iterdir())) <= runs
+
+
+def test_the_terminal_gets_the_tables_and_where_files_are(experiment, small_file, tmp_path):
+    done = experiment(NAME, small_file, "--orders", "1", "--csv", tmp_path / "c")
+    assert done.exit_code == 0, done.stderr
+    assert get(NAME).title in done.stdout
+    assert f"report: {tmp_path / 'out' / 'report.html'}" in done.stdout.splitlines()
+    assert "files in" in done.stdout
+    assert max(map(len, (line for line in done.stdout.splitlines() if str(tmp_path) not in line))) <= 80
+    quiet = experiment(NAME, small_file, "--orders", "1", "--quiet")
+    assert (quiet.stdout, quiet.stderr) == (f"report: {tmp_path / 'out' / 'report.html'}\n", "")
+
+
+def test_the_same_command_again_runs_nothing(experiment, small_file, monkeypatch, tmp_path):
+    first = experiment(NAME, small_file, "--orders", "1", "--json", "--markdown", tmp_path / "r.md")
+    assert "run 1 of" in first.stderr
+    monkeypatch.setattr(crew_module, "run_job", lambda *_: pytest.fail("run again"))
+    second = experiment(NAME, small_file, "--orders", "1", "--json", "--markdown", tmp_path / "r.md")
+    assert json.loads(second.stdout) == json.loads(first.stdout)
+    assert "read from records" in second.stderr
+
+
+def test_what_fails_is_named_and_the_rest_is_reported(experiment, small_file, monkeypatch, tmp_path):
+    def plan(suite, options):
+        entry = suite.members[0].entry
+        return [Analysis(entry.name, entry.digest, entry.prompt, broken)]
+
+    def fails(suite, options, *answers):
+        raise KeyError("no answer")
+
+    good = get(NAME)
+    bad_run = replace(good, name="bad-run", plan=plan, find=lambda *_: [])
+    bad_find = replace(good, name="bad-find", find=fails)
+    bad_plan = replace(good, name="bad-plan", plan=fails)
+    offered(monkeypatch, bad_run, bad_find, bad_plan, good)
+    done = experiment("all", small_file, "--orders", "1", "--json")
+    assert done.exit_code == 1
+    assert "failed: broken on small: ZeroDivisionError: a bug" in done.stderr
+    assert "failed: bad-find could not be summed up: KeyError: 'no answer'" in done.stderr
+    assert "failed: bad-plan could not be planned: KeyError: 'no answer'" in done.stderr
+    chapters = {one["name"]: one for one in json.loads(done.stdout)["experiments"]}
+    assert list(chapters) == ["bad-run", "bad-find", NAME]
+    assert chapters["bad-run"]["failed"] == ["broken on small: ZeroDivisionError: a bug"]
+    assert chapters[NAME]["findings"]
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_ctrl_c_keeps_what_is_done(experiment, small_file, monkeypatch, tmp_path):
+    real, done = crew_module.run_job, []
+
+    def interrupted(job, features):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(job)
+        return real(job, features)
+
+    monkeypatch.setattr(crew_module, "run_job", interrupted)
+    stopped = experiment(NAME, small_file, "--orders", "1")
+    assert stopped.exit_code == 130
+    assert "2 of " in stopped.stderr
+    assert "the same command goes on" in stopped.stderr
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 2
+    assert not (tmp_path / "out" / "report.html").exists()
+    monkeypatch.setattr(crew_module, "run_job", real)
+    rest = experiment(NAME, small_file, "--orders", "1")
+    assert rest.exit_code == 0
+    assert "2 of " in rest.stderr.splitlines()[0]
+
+
+def test_a_damaged_record_is_named_and_done_again(experiment, small_file, tmp_path):
+    experiment(NAME, small_file, "--orders", "1", "--quiet")
+    path = next((tmp_path / "out" / "runs").iterdir())
+    path.write_text("{")
+    done = experiment(NAME, small_file, "--orders", "1")
+    assert done.exit_code == 0
+    assert f"{path} held no record that can be read; its run was done again" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["--list"]])
+def test_the_list(call, arguments):
+    listed = json.loads(call("experiment", *arguments, "--json").stdout)
+    assert [one["name"] for one in listed] == [one.name for one in list_experiments()]
+    assert all(one["question"].endswith("?") for one in listed)
+    shown = call("experiment", *arguments).stdout
+    assert all(one["name"] in shown for one in listed)
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_all_and_a_name_twice_are_each_experiment_once():
+    known = [one.name for one in list_experiments()]
+    assert [one.name for one in experiment_names.chosen_experiments("all", [])] == known
+    assert [one.name for one in experiment_names.chosen_experiments(f"{NAME}, {NAME}", [])] == [NAME]
+    assert len(experiment_names.chosen_experiments(f"{NAME},all", [])) == len(known)
+
+
+def test_processes_are_the_cores_and_no_more_than_four(monkeypatch):
+    for cores, expected in ((1, 1), (2, 2), (64, 4), (None, 1)):
+        monkeypatch.setattr(experiment_runs.os, "cpu_count", lambda cores=cores: cores)
+        assert experiment_runs.processes(None) == expected
+    assert experiment_runs.processes(9) == 9

@@ -1,0 +1,116 @@
+"""`zeroshift experiment --data`: data sets found on the disk, encoded once, kept as feature files."""
+
+import json
+import shutil
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from data import trees
+from encode import plain
+from extracting import load
+from zeroshift.cli import experiment_runs
+from zeroshift.cli.experiment_data import DataSets
+from zeroshift.cli.experiment_encoding import slugs
+
+# Parts of data sets and a model that reads few words: both are warned of, as they should be.
+pytestmark = pytest.mark.filterwarnings("default")
+
+NAME = "input-order"
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two fine-grained sets."""
+    for id in ("eurosat", "dtd"):
+        trees.build(tmp_path / "root", id)
+    for path in (tmp_path / "root").rglob("*.jpg"):
+        plain.age(path)
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def experiment(call, tmp_path, model, monkeypatch):
+    monkeypatch.setattr(experiment_runs, "processes", lambda jobs: 0)
+
+    def experiment(*arguments):
+        given = ["--orders", "1", "--workers", "0", "--device", "cpu", "--json", "--out", tmp_path / "out"]
+        return call("experiment", NAME, *arguments, "--encoder", model, *given)
+
+    return experiment
+
+
+def places(root, **asked):
+    given = {"data_sets": None, "severities": None, "encoders": ["composed"], "prompts": None, "descriptions": None}
+    return [tuple(place.asked.values()) or place.info.id for place in DataSets.asked(root, **{**given, **asked}).places]
+
+
+def test_every_data_set_is_encoded_and_kept(experiment, root, tmp_path, model):
+    done = experiment("--data", root, "--prompts", "vanilla")
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert [one["name"] for one in record["sets"]] == ["dtd", "eurosat"]
+    assert {one["task"] for one in record["sets"]} == {"fine_grained"}
+    assert f"--data {root}" in record["command"]
+    kept = tmp_path / "out" / "features" / f"eurosat-{model.name}.safetensors"
+    features = load(kept)
+    assert features.labels.tolist() == trees.labels_of("eurosat")
+    assert (features.prompts, features.provenance["images"]["data_set"]) == (("vanilla",), "eurosat")
+    assert "features 1 of 2: dtd" in done.stderr
+    # Again: all of it is known.
+    again = experiment("--data", root, "--prompts", "vanilla", "--data-sets", "eurosat")
+    assert [one["name"] for one in json.loads(again.stdout)["sets"]] == ["eurosat"]
+    assert ", 0 encoded now" in again.stderr
+    assert "read from records" in again.stderr
+
+
+def test_a_data_set_that_cannot_be_read_is_left_out_unless_it_was_named(experiment, root):
+    next((root / "fine-grained" / "dtd").rglob("banded_0000.jpg")).unlink()
+    done = experiment("--data", root, "--prompts", "vanilla")
+    assert done.exit_code == 0, done.stderr
+    assert [one["name"] for one in json.loads(done.stdout)["sets"]] == ["eurosat"]
+    assert "left out: dtd: 1 of the 3 test images of dtd are not in" in done.stderr
+    named = experiment("--data", root, "--prompts", "vanilla", "--data-sets", "dtd")
+    assert named.exit_code == 2
+    assert "1 of the 3 test images of dtd are not in" in named.stderr
+
+
+def test_descriptions_of_another_set_are_done_without(experiment, root, tmp_path):
+    from zeroshift.data.catalogue import get
+    from zeroshift.data.catalogue.class_lists import class_list
+
+    names = class_list(get("eurosat").class_lists["adapt"]).names
+    (tmp_path / "said.json").write_text(json.dumps({name: [f"{name} from above"] for name in names}))
+    done = experiment("--data", root, "--descriptions", tmp_path / "said.json")
+    assert done.exit_code == 0, done.stderr
+    prompts = {one["name"]: one["prompts"] for one in json.loads(done.stdout)["sets"]}
+    assert sorted(prompts["dtd"]) == ["clip_template", "ensemble", "vanilla"]
+    assert "descriptions_ensemble" in prompts["eurosat"]
+    assert "dtd: without descriptions: " in done.stderr
+    assert json.loads(done.stdout)["sets"][0]["prompt"] == "ensemble"
+
+
+def test_corruptions_and_severities_that_lie_there(tmp_path):
+    trees.build(tmp_path, "imagenet_c")
+    folder = tmp_path / "corruption" / "imagenet-c"
+    shutil.copytree(folder / "fog" / "5", folder / "snow" / "2")
+    trees.build(tmp_path, "dtd")
+    assert places(tmp_path) == [("snow", 2), ("fog", 5), "dtd"]
+    assert places(tmp_path, severities="5") == [("fog", 5), "dtd"]
+    assert places(tmp_path, severities="1, 2", data_sets="ImageNet-C") == [("snow", 2)]
+    with pytest.raises(FileNotFoundError, match="imagenet_c is not below"):
+        places(tmp_path, severities="1", data_sets="imagenet_c")
+
+
+def test_the_root_may_come_from_the_environment(tmp_path, monkeypatch):
+    trees.build(tmp_path, "dtd")
+    monkeypatch.setenv("ZEROSHIFT_DATA", str(tmp_path))
+    assert places(None, data_sets="dtd") == ["dtd"]
+
+
+def test_encoders_get_words_of_their_own():
+    assert slugs(["/models/a b/", "x/y"]) == ["a-b", "y"]
+    assert slugs(["a/b", "a-b"]) == ["b", "a-b"]
+    assert slugs(["a/b", "c/b"]) == ["a-b", "c-b"]
+    assert slugs(["a!/b", "a?/b"]) == ["a-b-1", "a-b-2"]

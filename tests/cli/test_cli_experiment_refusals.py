@@ -1,0 +1,99 @@
+"""What `zeroshift experiment` refuses, before anything is run."""
+
+import numpy as np
+import pytest
+
+from zeroshift import FeatureSet
+from zeroshift.evaluate import crew as crew_module
+
+
+@pytest.fixture
+def refused(call, tmp_path, monkeypatch):
+    """The line of a refusal, after which nothing was run."""
+    monkeypatch.setattr(crew_module, "run_job", lambda *_: pytest.fail("run"))
+    monkeypatch.chdir(tmp_path)
+
+    def refused(*arguments):
+        done = call("experiment", *arguments, "--out", tmp_path / "out")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert not list((tmp_path / "out" / "runs").glob("*"))
+        return done.stderr.splitlines()[-1]
+
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "no experiment is named. Fix: zeroshift experiment all"),
+        ([" ,"], "no experiment is named. Fix"),
+        (["ablatoin"], "no experiment is called 'ablatoin'. Did you mean 'ablation'?"),
+        (["bank_size"], "Did you mean 'bank-size'?"),
+        (["ablation,alfa"], "Did you mean 'alpha'?"),
+        (
+            ["ablation", "alpha"],
+            "no file at alpha; an experiment is called so. Fix: a list with commas, ablation,alpha.",
+        ),
+        (["pack:cifar10"], "pack:cifar10 is no experiment but a pack; the experiment comes first. Fix: zeroshift"),
+        (["small.safetensors"], "is no experiment but a file or folder"),
+        (["ablation", "cifar10"], "no file at cifar10; a bundled pack is called so. Fix: pack:cifar10"),
+        (["ablation", "--packs", "cifar11"], "Did you mean 'cifar10'?"),
+        (["ablation", "--packs", ","], "--packs names no pack"),
+        (["ablation", "nowhere.npz"], "no file at nowhere.npz"),
+        (["ablation", "empty"], "holds no feature files"),
+        (["ablation", "--orders", "0"], "--orders must be an integer of at least 1; got 0"),
+        (["ablation", "--jobs", "0"], "--jobs must be an integer of at least 1; got 0"),
+        (["ablation", "--markdown", "no/such.md"], "the folder no does not exist"),
+        (["ablation", "--markdown", "mine.md"], "exists and was not written by `zeroshift experiment`"),
+        (["ablation", "--markdown", "empty"], "is a folder; the name of a file is needed"),
+        (["ablation", "--figures", "mine.md"], "mine.md is a file, not a folder"),
+        (["ablation", "--latex", "mine.md"], "mine.md is a file, not a folder"),
+        (["ablation", "--csv", "mine.md/deep"], "cannot be made"),
+        (["ablation", "--encoder", "composed"], "--encoder is for data sets on the disk, and none are asked for"),
+        (["ablation", "--data-sets", "dtd"], "--data-sets is for data sets on the disk"),
+        (["ablation", "--severities", "5"], "--severities is for data sets on the disk"),
+        (["ablation", "--prompts", "vanilla"], "--prompts is for data sets on the disk"),
+        (["ablation", "--descriptions", "mine.md"], "--descriptions is for data sets on the disk"),
+        (["ablation", "--data", "nowhere"], "--data: no folder at nowhere"),
+        (["ablation", "--data", "empty"], "none of the catalogue's data sets lies below empty"),
+        (["ablation", "--data", "empty", "--data-sets", "dtt"], "Did you mean 'dtd'?"),
+        (["ablation", "--data", "empty", "--data-sets", "dtd"], "--data-sets: dtd is not below empty"),
+        (["ablation", "--data", "empty", "--data-sets", ","], "--data-sets names no data set"),
+        (["ablation", "--data", "empty", "--severities", "6"], "--severities must be of 1 to 5"),
+        (["ablation", "--data", "empty", "--severities", "1-5"], "--severities must be of 1 to 5"),
+        (["ablation", "--data", "empty", "--descriptions", "none.json"], "--descriptions: nothing at none.json"),
+    ],
+)
+def test_refusals(refused, small_file, tmp_path, options, message):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "mine.md").write_text("mine")
+    assert message in refused(*options)
+    assert (tmp_path / "mine.md").read_text() == "mine"
+
+
+def test_files_of_others_are_left_alone(refused, small_file, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "report.html").write_text("mine")
+    assert "is not a report of zeroshift. Fix: --out another folder" in refused("ablation", small_file)
+    assert (tmp_path / "out" / "report.html").read_text() == "mine"
+
+
+def test_an_out_that_is_a_file(call, small_file):
+    done = call("experiment", "ablation", small_file, "--out", small_file)
+    assert done.exit_code == 2
+    assert "is a file, not a folder" in done.stderr
+
+
+def test_records_where_a_file_lies(refused, small_file, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "runs").write_text("mine")
+    assert "runs is a file, not a folder" in refused("ablation", small_file)
+
+
+def test_sets_that_cannot_be_used(refused, small, tmp_path):
+    FeatureSet(small.features, prototypes=small.prototypes).save(tmp_path / "bare.safetensors")
+    assert "bare has no labels" in refused("ablation", tmp_path / "bare.safetensors")
+    np.save(tmp_path / "rows.npy", small.features)
+    assert "rows.npy holds features alone" in refused("ablation", tmp_path / "rows.npy")
+    (tmp_path / "torn.safetensors").write_bytes(b"torn")
+    assert "torn.safetensors is not a readable safetensors file" in refused("ablation", tmp_path / "torn.safetensors")

@@ -1,0 +1,97 @@
+"""The grid of runs that is killed, and the process that does it: a module, because other processes import it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zeroshift import FeatureSet, normalize
+from zeroshift.evaluate import Analysis, Contestant, Entry, Ledger, Trial, plan, run_jobs
+
+SETS, ORDERS = 3, 3
+METHODS = ("zero_shot", "adapt_online", "tda", "tip_adapter")
+
+
+def spread(features: FeatureSet, *, prompt: str, power: int) -> dict[str, Any]:
+    """An analysis: how far features are from their mean."""
+    away = np.abs(features.features - features.features.mean(axis=0)) ** power
+    return {"spread": float(away.mean()), "of_rows": {str(k): float(row.mean()) for k, row in enumerate(away[:3])}}
+
+
+def write_sets(folder: Path) -> None:
+    folder.mkdir()
+    for seed in range(SETS):
+        rng = np.random.default_rng(seed)
+        centres = normalize(rng.normal(size=(4, 8)))
+        labels = rng.integers(0, 4, size=60)
+        features = normalize(centres[labels] + 0.3 * rng.normal(size=(60, 8)))
+        prototypes = normalize(centres + 0.35 * rng.normal(size=(4, 8)))
+        made = FeatureSet(features, prototypes=prototypes, labels=labels, logit_scale=20.0)
+        made.save(folder / f"set{seed}.safetensors")
+
+
+def load(path: Path) -> FeatureSet:
+    return FeatureSet.load(path, check=False)
+
+
+def entries(sets: Path) -> list[Entry]:
+    return [Entry.of(path.stem, load(path), load=partial(load, path)) for path in sorted(sets.iterdir())]
+
+
+def loaders(sets: Path) -> dict[str, Any]:
+    return {entry.digest: entry.load for entry in entries(sets)}
+
+
+def planned(sets: Path) -> list[Any]:
+    """Runs, looks at the features, and runs that must be alone."""
+    known = entries(sets)
+    trials = plan(known, [Contestant.named(name) for name in METHODS], orders=ORDERS, shots=2).trials
+    looks = [Analysis(e.name, e.digest, e.prompt, spread, {"power": p}) for e in known for p in (1, 2)]
+    alone = [Trial(e.name, e.digest, e.prompt, Contestant("adapt_online"), 0, None, timed=True) for e in known]
+    return [*alone, *looks, *trials]
+
+
+def serve(sets: Path, runs: Path) -> None:
+    """For every line "PROCESSES LIMIT" that comes, fork a runner, in a group of its own, and say its number.
+
+    Forked, because to import everything takes longer than the runs do. After LIMIT records a runner stays where it
+    is, in the middle of writing the next: so it is killed before it is done, however slow whoever kills it is.
+    """
+    jobs, known = planned(sets), loaders(sets)
+    assert len({job.key for job in jobs}) == len(jobs)  # worked out once, before the forks
+    for line in sys.stdin:
+        processes, limit = map(int, line.split())
+        child = os.fork()
+        os.setpgid(child, child or os.getpid())  # by both, so that it is done whichever is first
+        if child == 0:
+            _stay_after(limit)
+            outcomes = list(run_jobs(jobs, known, Ledger(runs), processes=processes))
+            os._exit(any(outcome.error is not None for outcome in outcomes))
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def _stay_after(limit: int) -> None:
+    sync, written = os.fsync, []
+
+    def slowly(handle: int) -> None:
+        sync(handle)
+        time.sleep(0.01)
+        written.append(handle)
+        if len(written) == limit + 1:
+            time.sleep(3600)
+
+    os.fsync = slowly
+
+
+if __name__ == "__main__":
+    # By its own name, under which workers can import what is sent to them.
+    from evaluate import killing
+
+    killing.serve(*map(Path, sys.argv[1:]))

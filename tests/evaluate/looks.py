@@ -1,0 +1,23 @@
+"""Analyses for tests: functions of a module, as processes need them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def counts(features, *, prompt, times=1):
+    """NumPy's numbers, tuples and whole numbers as keys: none of which JSON has."""
+    return {
+        "rows": np.int64(features.n_samples * times),
+        "mean": np.float32(0.5),
+        "pair": (1, 2),
+        "of": {3: np.arange(2)},
+    }
+
+
+def nothing(features, *, prompt):
+    return {"mean": float("nan")}
+
+
+def breaks(features, *, prompt):
+    raise ZeroDivisionError("a bug")

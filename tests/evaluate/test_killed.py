@@ -1,0 +1,148 @@
+"""A runner that is killed twenty times, whenever it may be, and goes on: nothing is lost but the runs in work."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zeroshift
+from evaluate import killing
+from zeroshift.evaluate import Ledger, run_jobs
+from zeroshift.evaluate.results import collect
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes by Linux's /proc")
+
+TESTS = Path(__file__).parents[1]
+
+KILLS = ["starting"] * 4 + ["working"] * 8 + ["writing"] * 8
+TIMES = ("seconds", "setup_seconds", "peak_bytes", "jobs")
+MARK = "ZEROSHIFT_TEST_KILLED"
+
+PATIENCE = 120.0
+"""Seconds after which something that must happen is taken never to happen: no measure of speed."""
+
+
+@pytest.fixture
+def runner(tmp_path):
+    """`runner(processes, limit)` starts a runner and says its number; `runner.ended()` how it ended."""
+    source = str(Path(zeroshift.__file__).parents[1])
+    paths = os.pathsep.join([source, str(TESTS)])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", MARK: str(tmp_path)}
+    command = [sys.executable, str(TESTS / "evaluate" / "killing.py"), tmp_path / "sets", tmp_path / "runs"]
+    killing.write_sets(tmp_path / "sets")
+    server = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    class Runner:
+        def __call__(self, processes: int, limit: int) -> int:
+            server.stdin.write(f"{processes} {limit}\n")
+            server.stdin.flush()
+            return int(server.stdout.readline())
+
+        def ended(self) -> int:
+            return int(server.stdout.readline())
+
+    with server:
+        yield Runner()
+
+
+def until(happened) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def records(runs: Path) -> dict[Path, tuple[int, bytes]]:
+    """What lies there, and when it was written."""
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in runs.glob("*.json")}
+
+
+def temporaries(runs: Path) -> set[str]:
+    return {path.name for path in runs.glob(".*.tmp")}
+
+
+def moment_to_kill(runs: Path, kind: str, limit: int):
+    """At once; when a record is new; or when `limit` are and the next is being written."""
+    had, begun = len(records(runs)), temporaries(runs)
+    return {
+        "starting": lambda: True,
+        "working": lambda: len(records(runs)) > had,
+        "writing": lambda: len(records(runs)) == had + limit and temporaries(runs) - begun,
+    }[kind]
+
+
+def table(runs: Path) -> list[dict[str, Any]]:
+    return [{name: r[name] for name in sorted(r) if name not in TIMES} for r in collect([runs]).records]
+
+
+def left_running(tmp_path: Path) -> list[str]:
+    """Workers that runners of this test started."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            mine = f"{MARK}={tmp_path}".encode() in (place / "environ").read_bytes().split(b"\0")
+            if mine and b"worker_program" in (place / "cmdline").read_bytes():
+                found.append(place.name)
+        except OSError:
+            continue
+    return found
+
+
+def test_killed_twenty_times_nothing_is_lost(runner, tmp_path):
+    runs, whole = tmp_path / "runs", tmp_path / "whole"
+    jobs = killing.planned(tmp_path / "sets")
+    assert len(jobs) == killing.SETS * (len(killing.METHODS) * killing.ORDERS + 3)
+    assert all(o.error is None for o in run_jobs(jobs, killing.loaders(tmp_path / "sets"), Ledger(whole)))
+
+    rng = random.Random(6)
+    kept: dict[Path, tuple[int, bytes]] = {}
+    for turn, kind in enumerate(rng.sample(KILLS, len(KILLS))):
+        limit = {"starting": 2, "working": rng.randint(1, 2), "writing": rng.randint(0, 2)}[kind]
+        moment = moment_to_kill(runs, kind, limit)
+        number = runner(2 if turn % 2 else 0, limit)
+        until(moment)
+        time.sleep(rng.choice([0.0, 0.01, 0.1, 0.3]) * rng.random())
+        os.killpg(number, signal.SIGKILL)
+        assert runner.ended() == -signal.SIGKILL
+        now = records(runs)
+        assert kept.items() <= now.items()  # none lost, none touched
+        assert len(now) < len(jobs)
+        ledger = Ledger(runs)
+        assert {ledger.path(job) for job in jobs if ledger.read(job) is not None} == set(now)
+        assert ledger.damaged == []
+        assert set(os.listdir(runs) if now else ()) <= {path.name for path in now} | temporaries(runs)
+        kept = now
+    assert len(kept) >= KILLS.count("working")
+    assert temporaries(runs)  # some were hit while they wrote
+
+    runner(2, len(jobs))
+    assert runner.ended() == 0
+    assert kept.items() <= records(runs).items()
+    found = collect([runs])
+    assert (found.damaged, found.newer, len(found.records)) == ((), (), len(jobs))
+    assert table(runs) == table(whole)
+    until(lambda: not left_running(tmp_path))  # those in the middle of a run end when there is nobody to answer
+
+    for path in runs.glob(".*.tmp"):
+        os.utime(path, (0, 0))
+    Ledger(runs).tidy()
+    assert {path.name for path in runs.iterdir()} == {path.name for path in records(runs)}
+
+
+def test_what_another_process_is_writing_is_not_tidied_away(tmp_path):
+    young, old, mine = tmp_path / ".tda-1.json.ab.tmp", tmp_path / ".tda-2.json.cd.tmp", tmp_path / ".mine.tmp"
+    for path in (young, old, mine):
+        path.write_text(json.dumps({}))
+    for path in (old, mine):
+        os.utime(path, (0, 0))
+    Ledger(tmp_path).tidy()
+    assert {path.name for path in tmp_path.iterdir()} == {young.name, mine.name}
