@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from zeroshift.evaluate.results import check_fields, collect, field_names, group, ordered, value_of, worst
+from zeroshift.evaluate.results import check_fields, collect, field_names, group, ordered, value_of
 from zeroshift.evaluate.results_where import Condition
 
 
@@ -147,14 +147,6 @@ def test_groups_sum_up_runs_and_leave_out_what_has_no_accuracy():
     assert one.zero_shot == 0.5
     assert value_of(look, "gain") is None
     assert value_of(look, "job") == "spread"
-
-
-def test_worst_is_at_least_one_run_and_never_above_the_mean():
-    rng = np.random.default_rng(0)
-    for count in range(1, 40):
-        values = rng.random(count).tolist()
-        assert min(values) <= worst(values) <= np.mean(values) + 1e-12
-        assert worst(values) == pytest.approx(np.mean(sorted(values)[: -(-count // 10)]))
 
 
 def test_sorting_puts_what_has_no_value_last():

@@ -121,10 +121,10 @@ def experiment(
     from zeroshift.cli.experiment_data import DataSets
     from zeroshift.cli.experiment_names import chosen_experiments, retyped
     from zeroshift.cli.experiment_outputs import Outputs
-    from zeroshift.cli.experiment_runs import RUNS, chapters_of, plan_of, processes, run_investigation
+    from zeroshift.cli.experiment_runs import RUNS, processes, run_investigation
     from zeroshift.cli.experiment_sets import chosen_suite
     from zeroshift.evaluate import Ledger
-    from zeroshift.experiments import Options
+    from zeroshift.experiments import Investigation, Options
     from zeroshift.parameters import Number
 
     sources = features or []
@@ -139,10 +139,11 @@ def experiment(
     )  # fmt: skip
     outputs.check()
     suite = chosen_suite(sources, packs, on_disk, out=out, normalize=normalize, quiet=quiet)
-    investigation, unplanned = plan_of(chosen, suite, Options(orders=orders))
+    investigation = Investigation.of(chosen, suite, Options(orders=orders))
     outcomes = run_investigation(investigation, Ledger(out / RUNS), jobs=count, again=again, quiet=quiet)
-    chapters, failed = chapters_of(investigation, outcomes)
-    for line in (*unplanned, *failed):
+    chapters = investigation.chapters(outcomes)
+    failed = list(dict.fromkeys(line for chapter in chapters for line in chapter.failed))
+    for line in failed:
         print_warning(f"failed: {line}")
     command = retyped(
         {
@@ -160,5 +161,5 @@ def experiment(
         console().print(f"report: {outputs.report}", soft_wrap=True)
     if open_report:
         typer.launch(outputs.report.resolve().as_uri())
-    if failed or unplanned:
+    if failed:
         raise typer.Exit(1)

@@ -58,7 +58,10 @@ class Ledger:
     def write(self, job: Job, found: Mapping[str, Any]) -> dict[str, Any]:
         """Keep what a run found; returns the whole record, just as it will be read."""
         made_by = {"zeroshift": __version__, "code": job.code}
-        record = {"kind": KIND, "schema": SCHEMA, "key": job.key, **made_by, **job.what(), **found}
+        identity = {"kind": KIND, "schema": SCHEMA, "key": job.key, **made_by, **job.what()}
+        if taken := sorted(identity.keys() & found.keys()):
+            raise UnrecordableError(f"what it found goes by names of the record's own: {', '.join(taken)}")
+        record = {**identity, **found}
         try:
             text = json.dumps(record, indent=1, allow_nan=False, default=_plain)
         except ValueError as error:
@@ -78,7 +81,7 @@ class Ledger:
 
 
 class UnrecordableError(ValueError):
-    """An answer that JSON cannot hold: a number that is none."""
+    """An answer that cannot be kept: a number that is none, or a name that is taken."""
 
 
 def is_newer(record: Any) -> bool:

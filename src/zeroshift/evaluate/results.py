@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,9 +15,10 @@ import numpy as np
 from zeroshift.evaluate.gather import Spread
 from zeroshift.evaluate.job import KEY_LETTERS
 from zeroshift.evaluate.ledger import KIND, is_newer
+from zeroshift.evaluate.tallies import worst_share
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["Collection", "Group", "check_fields", "collect", "field_names", "group", "ordered", "value_of", "worst"]
+__all__ = ["Collection", "Group", "check_fields", "collect", "field_names", "group", "ordered", "value_of"]
 
 Record = dict[str, Any]
 
@@ -33,8 +33,6 @@ HIDDEN = ("detail", "kind", "schema")
 
 COMPUTED = ("job", "gain")
 """Fields that no record holds, worked out from it: its contestant or else its analysis, and the gain in points."""
-
-WORST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -158,22 +156,13 @@ def group(records: Iterable[Mapping[str, Any]], by: Sequence[str]) -> list[Group
                 of=tuple(value_of(heap[0], name) for name in by),
                 runs=len(heap),
                 accuracy=Spread.of(accuracies),
-                worst=worst(accuracies),
+                worst=worst_share(accuracies),
                 zero_shot=float(np.mean([float(record["zero_shot_accuracy"]) for record in heap])),
                 gain=Spread.of([float(value_of(record, "gain")) for record in heap]),
                 calibration_error=float(np.mean(errors)) if errors else None,
             )
         )
     return groups
-
-
-def worst(values: Sequence[float], share: float = WORST_SHARE) -> float:
-    """The mean of the worst `share` of them, at least one.
-
-    >>> worst([0.9, 0.5, 0.7]), round(worst([i / 20 for i in range(20)]), 3)
-    (0.5, 0.025)
-    """
-    return float(np.mean(sorted(values)[: max(1, math.ceil(share * len(values)))]))
 
 
 def _files(folder: Path) -> list[Path]:

@@ -8,39 +8,66 @@ from typing import Any
 
 from zeroshift.evaluate import Entry, Job, Ledger, Outcome, run_jobs
 from zeroshift.experiments.parts.experiment import Answers, Chapter, Experiment, Options
+from zeroshift.experiments.parts.findings import Remark
 from zeroshift.experiments.parts.suite import Suite
 
-__all__ = ["Investigation"]
+__all__ = ["Investigation", "Planned"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An experiment, the sets it knows, and the work it needs."""
+
+    experiment: Experiment
+    suite: Suite
+    """The sets of the investigation, and what the experiment makes of them."""
+    jobs: tuple[Job, ...]
+    error: str | None = None
+    """Why it could not say what it needs: the others are done all the same."""
+
+    @classmethod
+    def of(cls, experiment: Experiment, suite: Suite, options: Options) -> Planned:
+        try:
+            if experiment.sets is not None:
+                suite = Suite((*suite.members, *experiment.sets(suite)))
+            return cls(experiment, suite, tuple(experiment.plan(suite, options)))
+        except Exception as error:
+            return cls(experiment, suite, (), f"could not be planned: {type(error).__name__}: {error}")
+
+    def chapter(self, options: Options, answers: Answers) -> Chapter:
+        """What it finds; where it cannot sum its runs up, that, and why."""
+        keys = {job.key for job in self.jobs}
+        failed = [f"{o.job}: {o.error}" for o in answers.failed if o.job.key in keys]
+        seconds = sum(float(record.get("seconds") or 0.0) for record in answers.all_of(self.jobs))
+        why = self.error
+        if why is None:
+            try:
+                found = tuple(self.experiment.find(self.suite, options, answers))
+                return Chapter(self.experiment, found, self.jobs, tuple(failed), seconds)
+            except Exception as error:
+                why = f"could not be summed up: {type(error).__name__}: {error}"
+        remark = Remark(f"This experiment {why.rstrip('.')}.", kind="warning")
+        return Chapter(self.experiment, (remark,), self.jobs, (*failed, f"{self.experiment.name} {why}"), seconds)
 
 
 @dataclass(frozen=True)
 class Investigation:
     """Experiments on a suite of sets."""
 
-    experiments: tuple[Experiment, ...]
     suite: Suite
     options: Options
-    seen: tuple[Suite, ...]
-    """The sets each experiment knows: the suite's, and what it makes of them."""
-    planned: tuple[tuple[Job, ...], ...]
-    """The work of each experiment."""
+    planned: tuple[Planned, ...]
 
     @classmethod
     def of(cls, experiments: Sequence[Experiment], suite: Suite, options: Options | None = None) -> Investigation:
+        """What is to be done; nothing is done yet."""
         options = options or Options()
-        seen = tuple(
-            suite if experiment.sets is None else Suite((*suite.members, *experiment.sets(suite)))
-            for experiment in experiments
-        )
-        planned = tuple(
-            tuple(experiment.plan(known, options)) for experiment, known in zip(experiments, seen, strict=True)
-        )
-        return cls(tuple(experiments), suite, options, seen, planned)
+        return cls(suite, options, tuple(Planned.of(experiment, suite, options) for experiment in experiments))
 
     @property
     def jobs(self) -> list[Job]:
         """All work, each piece once, set by set so that a process loads a set but once."""
-        unique = {job.key: job for jobs in self.planned for job in jobs}
+        unique = {job.key: job for planned in self.planned for job in planned.jobs}
         places = {digest: place for place, digest in enumerate(self._entries)}
         return sorted(unique.values(), key=lambda job: places[job.digest])
 
@@ -51,28 +78,16 @@ class Investigation:
         loaders = {digest: entry.load for digest, entry in self._entries.items()}
         return run_jobs(self.jobs, loaders, ledger, processes=processes, again=again, notes=notes)
 
+    def chapters(self, outcomes: Sequence[Outcome[Job]]) -> list[Chapter]:
+        """What each experiment finds in what `run` yielded."""
+        answers = Answers(outcomes)
+        return [planned.chapter(self.options, answers) for planned in self.planned]
+
     @property
     def _entries(self) -> dict[str, Entry]:
         """Every set any experiment knows, by what it holds."""
         entries: dict[str, Entry] = {}
-        for known in (self.suite, *self.seen):
+        for known in (self.suite, *(planned.suite for planned in self.planned)):
             for member in known.members:
                 entries.setdefault(member.entry.digest, member.entry)
         return entries
-
-    def chapters(self, outcomes: Sequence[Outcome[Job]]) -> list[Chapter]:
-        """What each experiment finds in what `run` yielded."""
-        answers = Answers(outcomes)
-        chapters = []
-        for experiment, known, jobs in zip(self.experiments, self.seen, self.planned, strict=True):
-            keys = {job.key for job in jobs}
-            chapters.append(
-                Chapter(
-                    experiment,
-                    tuple(experiment.find(known, self.options, answers)),
-                    jobs,
-                    tuple(f"{o.job}: {o.error}" for o in answers.failed if o.job.key in keys),
-                    sum(float(record.get("seconds", 0.0)) for record in answers.all_of(jobs)),
-                )
-            )
-        return chapters

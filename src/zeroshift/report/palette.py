@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["INK", "METHOD_COLOURS", "OTHER_COLOURS", "PAGE_COLOURS", "method_colour"]
+__all__ = [
+    "CLASS_COLOURS",
+    "EXPERIMENT_COLOURS",
+    "INK",
+    "METHOD_COLOURS",
+    "OTHER_COLOURS",
+    "PAGE_COLOURS",
+    "SERIES_COLOURS",
+    "method_colour",
+]
 
 INK = "#1c2128"
 """Text and axes; `currentColor` on the page, so that figures follow light and dark with everything else."""
@@ -16,11 +25,23 @@ METHOD_COLOURS = {
 OTHER_COLOURS = ("#1a7f37", "#8250df", "#bf3989", "#0a7d91")
 """For methods without a colour of their own, in the order they come."""
 
+SERIES_COLOURS = (*OTHER_COLOURS, "#9a6700", "#c4432b", "#4453c4", "#5f7a1f")
+"""For lines that are no methods: sets, classes, settings. None is a method's own, so that blue always means it."""
+
+CLASS_COLOURS = (
+    "#5890d0", "#f1be1d", "#276b52", "#d78c9e", "#6056d9", "#50e586", "#76541f", "#2adff3", "#8a3c81", "#808f13",
+)  # fmt: skip
+"""For classes in decision regions: as far apart for those who see no red or no green as ten can be, and of middling
+lightness, because an image has the same colours on light and dark."""
+
 PAGE_COLOURS = {
     INK: "currentColor",
     **{colour: f"var(--{name.replace('_', '-')})" for name, colour in METHOD_COLOURS.items()},
 }
 """What each colour of a figure becomes inside the page, whose style sheet has one set for light and one for dark."""
+
+EXPERIMENT_COLOURS = {colour: f"var(--series-{place + 1})" for place, colour in enumerate(SERIES_COLOURS)}
+"""The same for the report of experiments, whose style sheet has these, too."""
 
 
 def method_colour(name: str, position: int = 0) -> str:

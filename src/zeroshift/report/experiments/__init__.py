@@ -1,0 +1,1 @@
+"""What experiments found, for people and programs: terminal, Markdown, LaTeX, CSV, JSON."""

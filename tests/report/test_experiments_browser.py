@@ -1,0 +1,142 @@
+"""The page of experiments as Chromium shows it, at the width of a desk and of a phone, light and dark."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from report.chapters import example_chapters, example_suite
+from zeroshift.report.experiments.page import write_page
+
+pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+
+WIDTHS = (1280, 360)
+SCHEMES = {"dark": 0, "light": 1}
+"""What Chromium calls them in its settings."""
+
+SMALLEST_TEXT = 7.0
+"""Pixels of the page."""
+
+# In frames, because a headless window does not get narrower than 500 pixels.
+FRAMES = """<!doctype html><body>{frames}<pre id="seen"></pre><script>
+const errors = [];
+function look(frame) {{
+    const view = frame.contentWindow, page = frame.contentDocument, root = page.documentElement;
+    for (const folded of page.querySelectorAll("details")) folded.open = true;
+    const box = element => element.getBoundingClientRect();
+    const drawn = [...page.querySelectorAll("figure svg[role=img]")];
+    const letters = drawn.flatMap(svg => [...svg.querySelectorAll("text")].map(text => {{
+        const scale = box(svg).width / svg.viewBox.baseVal.width, at = box(text), of = box(svg);
+        const out = Math.max(of.left - at.left, at.right - of.right, of.top - at.top, at.bottom - of.bottom);
+        return {{text: text.textContent, size: scale * parseFloat(view.getComputedStyle(text).fontSize), out}};
+    }}));
+    return {{
+        client: root.clientWidth, scroll: root.scrollWidth,
+        background: view.getComputedStyle(page.body).backgroundColor,
+        figures: [...page.querySelectorAll("figure")].map(
+            figure => ({{id: figure.id, ...box(figure).toJSON()}})),
+        panels: drawn.map(svg => ({{width: box(svg).width, height: box(svg).height,
+            parts: svg.querySelectorAll("path, use, image, text").length}})),
+        images: [...page.querySelectorAll("svg image")].map(image => box(image).width * box(image).height),
+        marks: [...page.querySelectorAll(".keys svg")].map(mark => box(mark).width * box(mark).height),
+        tables: [...page.querySelectorAll("table")].map(table => ({{
+            width: box(table).width, height: box(table).height, room: box(table.parentElement).width,
+            scrolls: view.getComputedStyle(table.parentElement).overflowX}})),
+        contents: [...page.querySelectorAll("nav")].filter(nav => box(nav).height > 0).length,
+        letters,
+    }};
+}}
+addEventListener("load", () => {{
+    const seen = [...document.querySelectorAll("iframe")].map(frame => {{
+        frame.contentWindow.addEventListener("error", event => errors.push(String(event.message)));
+        return look(frame);
+    }});
+    document.getElementById("seen").textContent = JSON.stringify({{pages: seen, errors}});
+}});
+</script></body>"""
+
+
+@pytest.fixture(scope="module", params=SCHEMES)
+def shown(request, tmp_path_factory):
+    """(scheme, {width: what was seen}, console) of one Chromium that shows the page at every width."""
+    folder = tmp_path_factory.mktemp("browser")
+    write_page(
+        folder / "page.html", example_chapters(), example_suite(), command="zeroshift experiment all", machine="m"
+    )
+    frames = "".join(
+        f'<iframe src="page.html" style="border: 0; width: {width}px; height: 900px"></iframe>' for width in WIDTHS
+    )
+    (folder / "frames.html").write_text(FRAMES.format(frames=frames), encoding="utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files"]
+    flags += [f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--enable-logging=stderr"]
+    flags += [f"--blink-settings=preferredColorScheme={SCHEMES[request.param]}", "--dump-dom"]
+    done = subprocess.run(
+        ["chromium", *flags, (folder / "frames.html").as_uri()], capture_output=True, text=True, timeout=180, check=True
+    )
+    told = json.loads(html.unescape(re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return request.param, dict(zip(WIDTHS, told["pages"], strict=True)), [*told["errors"], *console]
+
+
+@pytest.fixture(params=WIDTHS)
+def seen(request, shown):
+    return shown[1][request.param]
+
+
+def test_nothing_is_complained_about(shown):
+    assert shown[2] == []
+
+
+def test_light_is_light_and_dark_is_dark(shown):
+    scheme, pages, _ = shown
+    for page in pages.values():
+        bright = sum(map(int, re.findall(r"\d+", page["background"])[:3])) / 3
+        assert bright > 200 if scheme == "light" else bright < 60
+
+
+def test_the_page_is_as_wide_as_the_window(shown):
+    for width, page in shown[1].items():
+        assert page["client"] == width
+        assert page["scroll"] <= width
+
+
+def test_every_figure_is_there_and_inside_the_window(seen):
+    assert len(seen["figures"]) == 6
+    assert len(seen["panels"]) == 13
+    for figure in seen["figures"]:
+        assert figure["width"] > 200, figure
+        assert figure["height"] > 100, figure
+        assert figure["right"] <= seen["client"], figure
+    for panel in seen["panels"]:
+        assert panel["width"] > 150, panel
+        assert panel["height"] > 20, panel
+        assert panel["parts"] > 3, panel
+    assert len(seen["images"]) == 2 + 3 + 2 + 2  # maps, confusions, regions and two scales
+    assert min(seen["images"]) > 1000
+    assert min(seen["marks"]) > 10
+
+
+def test_figures_are_read_without_a_magnifying_glass(seen):
+    assert len(seen["letters"]) > 100
+    least = min(seen["letters"], key=lambda letter: letter["size"])
+    assert least["size"] >= SMALLEST_TEXT, least
+
+
+def test_no_letter_of_a_figure_is_cut_off(seen):
+    farthest = max(seen["letters"], key=lambda letter: letter["out"])
+    assert farthest["out"] <= 1.5, farthest
+
+
+def test_every_table_is_seen_and_a_wide_one_scrolls_in_its_own_box(seen):
+    assert len(seen["tables"]) == 3
+    for table in seen["tables"]:
+        assert min(table["width"], table["height"]) > 40, table
+        assert table["room"] <= seen["client"], table
+        assert table["width"] <= table["room"] + 1 or table["scrolls"] == "auto", table
+
+
+def test_contents_are_shown_once(seen):
+    assert seen["contents"] == 1

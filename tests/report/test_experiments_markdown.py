@@ -1,0 +1,168 @@
+"""The document read as a Markdown reader reads it: names are letters, tables keep their columns."""
+
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from report.chapters import GAINS, INTERVALS, ODD, PRINTED, example_chapters, example_suite
+from zeroshift.experiments import Chapter
+from zeroshift.experiments.parts.findings import Column, Remark, Row, Table
+from zeroshift.report.experiments.grid import grid, harmless
+from zeroshift.report.experiments.markdown import MARK, chapters_markdown, check_markdown, write_markdown
+from zeroshift.report.experiments.spoken import spoken
+
+COMMAND = "zeroshift experiment all"
+
+
+class Reader(HTMLParser):
+    """Tables as lists of lists, other text in pieces, and which tags there were."""
+
+    def __init__(self):
+        super().__init__()
+        self.tables, self.pieces, self.tags, self.inside = [], [], [], False
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+            self.inside = True
+        elif tag in ("p", "li", "h1", "h2", "summary"):
+            self.pieces.append("")
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag not in ("td", "th")
+
+    def handle_data(self, data):
+        if self.inside:
+            self.tables[-1][-1][-1] += data
+        elif self.pieces:
+            self.pieces[-1] += data
+
+
+def read(text):
+    reader = Reader()
+    reader.feed(MarkdownIt("commonmark").enable("table").enable("strikethrough").render(text))
+    reader.pieces = [piece.strip() for piece in reader.pieces]
+    return reader
+
+
+def document(**options):
+    return chapters_markdown(example_chapters(), example_suite(), command=COMMAND, **options)
+
+
+def expected(table):
+    made = grid(table)
+    yield [column.title for column in made.columns]
+    for row in made.rows:
+        if row.begins:
+            yield [row.group] + [""] * (len(row.cells) - 1)
+        yield [str(cell) for cell in row.cells]
+
+
+def test_tables_are_read_back_whole():
+    sets, gains, printed = read(document()).tables
+    assert gains == list(expected(GAINS))
+    assert printed == list(expected(PRINTED))
+    assert sets[2][:4] == [ODD, f"Six of {ODD}", "other sets", "composed"]
+
+
+def test_what_stands_around_the_tables():
+    reader = read(document())
+    assert reader.pieces[0] == "Experiments"
+    for piece in (
+        f"Every kind of finding: {ODD}",
+        "What is to be known of every-kind? Table 5 of the paper.",
+        f"A note on {ODD}.",
+        "Data. Ours ran on other data than the paper's.",
+        "Warning. Online ADAPT lost on one set.",
+        f"accuracy (two sets, 12 samples). Three random orders. On {ODD}.",
+        f"Figure. {spoken(INTERVALS)}",
+        INTERVALS.caption,
+        "Its runs took 75.0 s together.",
+        "Table 5 of the paper",
+    ):
+        assert piece in reader.pieces, piece
+    assert any(piece.startswith(f"tda on {ODD}: ValueError: <no>") for piece in reader.pieces)
+    assert COMMAND in document()
+
+
+def test_the_contents_lead_to_the_chapters():
+    tags = read(document()).tags
+    targets = [attributes["href"] for tag, attributes in tags if tag == "a" and "href" in attributes]
+    assert targets == ["#the-sets", "#every-kind", "#short"]
+    assert [attributes["id"] for tag, attributes in tags if tag == "a" and "id" in attributes] == [
+        "every-kind",
+        "short",
+    ]
+
+
+def test_numbers_on_the_right_the_best_in_bold_the_papers_table_folded():
+    text = document()
+    assert "| :--- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | :--- |" in text
+    assert "**78.51** (77.93 to 79.05)" in text
+    assert "| **online ADAPT** |" in text
+    folded = text.split("<details>")[1].split("</details>")[0]
+    assert "65.04" in folded
+    assert "78.51" not in folded
+
+
+def test_pictures_by_their_paths_with_words_for_who_cannot_see_them():
+    reader = read(document(figures={"every-kind-intervals": "my figures/a(1).svg", "intervals": "wrong.svg"}))
+    (attributes,) = [attributes for tag, attributes in reader.tags if tag == "img"]
+    assert attributes["src"] == "my%20figures/a%281%29.svg"
+    assert unescape(attributes["alt"]) == spoken(INTERVALS)
+    assert f"Figure. {spoken(INTERVALS)}" not in reader.pieces
+
+
+@pytest.mark.parametrize(
+    "name", ["&lt;b&gt; &copy;", "~~gone~~", "<!-- gone -->", "![x](y.png)", "<https://a.b>", "\\*x*"]
+)
+def test_names_that_look_like_markup_are_letters(name):
+    table = Table("t", name, (Column("x", "text"),), (Row((name,)),))
+    chapter = Chapter(example_chapters()[1].experiment, (table, Remark(name)))
+    reader = read(chapters_markdown([chapter], example_suite(), command=COMMAND))
+    assert reader.tables[1] == [["x"], [name]]
+    assert reader.pieces.count(name) == 2
+    assert "img" not in [tag for tag, _ in reader.tags]
+
+
+@given(name=st.text(st.characters(), max_size=30))
+def test_any_name_is_read_as_its_letters(name):
+    experiment = example_chapters()[1].experiment
+    table = Table("t", "T", (Column("x", "text"), Column("y", "text")), (Row((f"a{name}a", f"b{name}b")),))
+    chapter = Chapter(experiment, (table, Remark(f"a{name}a")), failed=(f"z{name}z",))
+    reader = read(chapters_markdown([chapter], example_suite(), command=COMMAND))
+    assert reader.tables[1] == [["x", "y"], [harmless(f"a{name}a"), harmless(f"b{name}b")]]
+    assert harmless(f"a{name}a") in reader.pieces
+    assert harmless(f"z{name}z") in reader.pieces
+
+
+@pytest.mark.parametrize("text", ["- no list", "1. no list", "12) no list", "+ no list", "# no heading", "=== no rule"])
+def test_a_remark_does_not_begin_a_list_or_a_heading(text):
+    chapter = Chapter(example_chapters()[1].experiment, (Remark(text),))
+    assert text in read(chapters_markdown([chapter], example_suite(), command=COMMAND)).pieces
+
+
+def test_files_of_ours_are_replaced_and_others_are_not(tmp_path):
+    path = tmp_path / "experiments.md"
+    write_markdown(path, example_chapters(), example_suite(), command=COMMAND)
+    assert path.read_text(encoding="utf-8").splitlines()[0] == MARK
+    write_markdown(path, example_chapters()[1:], example_suite(), command=COMMAND)
+    assert "Every kind" not in path.read_text(encoding="utf-8")
+    path.write_text("my notes\n", encoding="utf-8")
+    with pytest.raises(FileExistsError, match="Fix"):
+        write_markdown(path, example_chapters(), example_suite(), command=COMMAND)
+    assert path.read_text(encoding="utf-8") == "my notes\n"
+    with pytest.raises(IsADirectoryError, match="Fix"):
+        check_markdown(tmp_path)
+    with pytest.raises(FileNotFoundError, match="Fix"):
+        check_markdown(tmp_path / "no" / "experiments.md")
+    assert [file.name for file in tmp_path.iterdir()] == ["experiments.md"]

@@ -1,0 +1,173 @@
+"""The page of experiments holds every number, says what came out badly first, and needs nothing from outside."""
+
+import dataclasses
+import re
+
+import pytest
+
+from report.chapters import GAINS, ODD, PRINTED, REMARKS, example_chapters, example_suite
+from report.test_html import Outline
+from zeroshift.experiments.parts.findings import Table
+from zeroshift.report.experiments.contents import contents
+from zeroshift.report.experiments.grid import grid
+from zeroshift.report.experiments.page import render_page, write_page
+from zeroshift.report.html import is_report
+from zeroshift.report.palette import EXPERIMENT_COLOURS
+
+HOW = {"command": "zeroshift experiment all --packs <x>", "machine": "two cores", "versions": {"NumPy": "9.8.7"}}
+
+
+@pytest.fixture(scope="module")
+def page():
+    return render_page(example_chapters(), example_suite(), **HOW)
+
+
+@pytest.fixture(scope="module")
+def outline(page):
+    return Outline(page)
+
+
+@pytest.fixture(scope="module")
+def words(outline):
+    return " ".join(" ".join(outline.words).split())
+
+
+def short(*findings, **changes):
+    """A page with one chapter of findings that are quickly drawn."""
+    chapter = dataclasses.replace(example_chapters()[1], findings=findings, **changes)
+    return contents([chapter], example_suite(), command="c")
+
+
+def test_it_is_well_formed(outline):
+    assert outline.open == []
+    identities = [value for name, value in outline.attributes if name == "id"]
+    assert len(identities) == len(set(identities))
+
+
+def test_links_lead_somewhere(outline):
+    identities = {value for name, value in outline.attributes if name == "id"}
+    links = {value[1:] for name, value in outline.attributes if name in ("href", "xlink:href") and value[0] == "#"}
+    assert {"sets", "every-kind", "short", "again", "top"} <= links <= identities
+
+
+def test_it_holds_every_number_of_every_table(words):
+    for table in (GAINS, PRINTED):
+        made = grid(table)
+        for row in made.rows:
+            for cell in row.cells:
+                assert (cell.text.replace("-", "\N{MINUS SIGN}") if cell.number else cell.text) in words
+                assert cell.spread.replace("-", "\N{MINUS SIGN}") in words
+        assert all(column.title in words for column in made.columns)
+
+
+def test_the_papers_numbers_are_marked_and_its_own_table_is_folded_away(page):
+    assert re.search(r'<td class="right paper"[^>]*>70\.91', page)
+    assert re.search(r'<td class="right best"[^>]*>78\.51', page)
+    folded = re.search(r'<details class="reference" id="every-kind-printed">.*?</details>', page, re.DOTALL)[0]
+    assert "65.04" in folded
+    assert "65.04" not in page.replace(folded, "")
+
+
+def test_warnings_come_before_everything_else_and_lead_to_their_chapter(page):
+    (warning,) = [remark.text for remark in REMARKS if remark.kind == "warning"]
+    first = page.index(warning)
+    assert first < page.index('<section id="sets">') < page.index(warning, first + 1)
+    assert page.rindex('href="#every-kind"', 0, first) > page.index("What came out badly")
+
+
+def test_where_nothing_came_out_badly_nothing_is_said():
+    assert short(REMARKS[0])["warnings"] == []
+
+
+def test_every_kind_of_remark_is_there(words):
+    for remark in REMARKS:
+        assert remark.text in words
+    assert "Other data." in words
+    assert "Warning." in words
+
+
+def test_runs_that_failed_are_named(words):
+    assert "A run failed" in words
+    assert f"tda on {ODD}: ValueError: <no>" in words
+
+
+def test_every_figure_is_there_with_its_caption_and_in_words(outline, words):
+    assert outline.tags.count("figure") == 6
+    panels = 1 + 1 + 2 + 2 + 3 + 2
+    scales = 2
+    labels = [value for name, value in outline.attributes if name == "aria-label"]
+    assert outline.attributes.count(("role", "img")) == panels + scales
+    assert all(labels)
+    assert any("online ADAPT: 70.5 at 1" in label for label in labels)
+    assert "The bank need not be large." in words
+
+
+def test_the_sets_are_there_with_what_they_begin_from():
+    rows = contents([], example_suite(), command="c", zero_shot={"cifar10": 0.5})["sets"]["grid"].rows
+    assert [row.cells[-1].text for row in rows] == ["50.0", ""]
+    assert rows[1].cells[0].text == ODD
+    assert {cell.text for cell in rows[0].cells} >= {"6", "3", "composed", "Task 1: natural shift", "no"}
+
+
+def test_ours_against_the_papers_is_said_as_it_is():
+    assert "No set here is the paper's own data" in short(REMARKS[0])["beside"]
+    # 50 against 68.73 and 78.512 against 70.91.
+    assert "2 numbers of ours stand beside" in short(GAINS)["beside"]
+    assert "within 13.2 points of it, 1 above it" in short(GAINS)["beside"]
+    assert "No set here" in short(PRINTED)["beside"]
+    held = dataclasses.replace(example_suite().members[0], papers=True)
+    suite = dataclasses.replace(example_suite(), members=(held,))
+    assert "1 set is the paper's own data, but" in contents([], suite, command="c")["beside"]
+
+
+def test_nothing_comes_from_outside(outline):
+    for name, value in outline.attributes:
+        if name in ("src", "href", "xlink:href", "srcset", "data", "action"):
+            assert value.startswith(("#", "data:image/png;base64,")), f"{name}={value[:40]!r}"
+    assert not {"link", "script", "iframe", "object", "img"} & set(outline.tags)
+    assert "url(" not in outline.style
+    assert "@import" not in outline.style
+
+
+def test_names_are_text_not_markup(page, words):
+    assert "<d>" not in page
+    assert ODD in words
+    assert "zeroshift experiment all --packs <x>" in words
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+
+
+def test_it_names_machine_and_versions(words):
+    assert "Measured on two cores." in words
+    assert "NumPy 9.8.7" in words
+
+
+def test_every_colour_has_a_light_and_a_dark_value(page, outline):
+    for variable in {*EXPERIMENT_COLOURS.values(), *re.findall(r"var\(--[\w-]+\)", page)}:
+        name = variable[4:-1]
+        if name in ("--colour", "--least"):
+            continue
+        assert outline.style.count(f"{name}:") >= 2, name
+    assert not set(EXPERIMENT_COLOURS) & set(re.findall(r"#[0-9a-f]{6}", page.split("</style>", 1)[1]))
+
+
+def test_the_same_chapters_give_the_same_bytes(page):
+    assert render_page(example_chapters(), example_suite(), **HOW) == page
+
+
+def test_the_page_is_known_as_ours_and_written_whole(tmp_path):
+    write_page(tmp_path / "page.html", example_chapters()[1:], example_suite(), command="c")
+    assert is_report(tmp_path / "page.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_two_findings_of_one_name_are_refused():
+    twice = dataclasses.replace(GAINS, title="Another")
+    with pytest.raises(ValueError, match="short-gains"):
+        short(GAINS, twice)
+
+
+def test_an_empty_table_is_shown_as_one():
+    empty = Table("empty", "Nothing", GAINS.columns, ())
+    (block,) = short(empty)["chapters"][0]["blocks"]
+    assert block["grid"].rows == ()
