@@ -47,11 +47,14 @@ def _job(member: Member) -> Analysis:
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return [_job(member) for member in suite.members]
+    # One sample has no covariance.
+    return [_job(member) for member in suite.members if member.entry.spare]
 
 
 def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
     found = [(member, record) for member in suite.members if (record := answers.of(_job(member))) is not None]
+    if not found:
+        return [Remark("No set has a class of two samples, without which there is no covariance.", kind="warning")]
     findings: list[Finding | None] = [_table(found)]
     names = {member.name for member in clean_and_corrupted(suite)}
     shown = [(member, record) for member, record in found if member.name in names]

@@ -43,7 +43,7 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
     columns = (
         Column("set", "text"),
         Column("Mean", "percent", f"{permutations} orders, least and greatest"),
-        Column("Standard deviation", "points", f"of {permutations} orders"),
+        Column("Standard deviation", "number", f"of {permutations} orders, in points"),
         Column("Worst tenth", "percent", "of the orders"),
         Column("Zero-shot", "percent"),
     )

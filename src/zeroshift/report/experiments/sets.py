@@ -15,8 +15,7 @@ def sets_table(suite: Suite) -> Table:
         Column("set", "text"),
         Column("what it is", "text"),
         Column("task", "text"),
-        Column("encoder", "text"),
-        Column("prompts", "text"),
+        Column("encoder, prompts", "text"),
         Column("samples", "count"),
         Column("classes", "count"),
         Column("the paper's data", "text"),
@@ -28,7 +27,7 @@ def _cells(member: Member) -> tuple[Cell, ...]:
     entry = member.entry
     sizes = Value(entry.n_samples), Value(entry.n_classes)
     papers = "yes" if member.papers else "no"
-    return (entry.name, entry.title, task_name(member), member.encoder, entry.prompt, *sizes, papers)
+    return (entry.name, entry.title, task_name(member), f"{member.encoder}, {entry.prompt}", *sizes, papers)
 
 
 def task_name(member: Member) -> str:
