@@ -1,11 +1,14 @@
 """Which code made a result: what computes counts, words do not, and other methods' code does not."""
 
+import ast
 import importlib
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
+import zeroshift
 from zeroshift.evaluate.code import _file, _source, code_digest
 from zeroshift.methods import TDA, TransCLIP, ZeroShot
 
@@ -75,3 +78,36 @@ def test_names_a_package_passes_on_are_followed_home(tmp_path, monkeypatch):
     assert code_digest(look) != before
     code_digest.cache_clear()
     sys.modules.pop("looks")
+
+
+def test_every_engine_is_part_of_online_adapt():
+    from zeroshift import OnlineADAPT
+    from zeroshift.adapt import engines
+
+    folder = Path(engines.__file__).parent
+    names = {f"zeroshift.adapt.engines.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__"}
+    assert len(names) > 15
+    assert names <= reached(OnlineADAPT)
+
+
+def test_the_baseline_is_part_of_every_run():
+    assert {"zeroshift.methods.zero_shot", "zeroshift.zero_shot", "zeroshift.features"} <= reached(TDA)
+
+
+def test_packages_hold_no_code_of_their_own():
+    """What a package itself computes would be in no key: only modules are read."""
+    for path in Path(zeroshift.__file__).parent.rglob("__init__.py"):
+        tree = ast.parse(path.read_text())
+        assert not [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))], path
+
+
+def reached(cls) -> set[str]:
+    """Every module whose code counts."""
+    found = set()
+    real = _source.__wrapped__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zeroshift.evaluate.code._source", lambda name: found.add(name) or real(name))
+        code_digest.cache_clear()
+        code_digest(cls)
+    code_digest.cache_clear()
+    return found

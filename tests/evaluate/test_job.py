@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,3 +30,18 @@ def test_another_process_has_the_same_keys():
     code = "from zeroshift.evaluate.job import keyed; print(keyed({'seed': 0, 'given': ['a'], 'alpha': 0.9}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == keyed({"alpha": 0.9, "given": ["a"], "seed": 0})
+
+
+def test_arrays_count_whole_and_numbers_of_numpy_are_numbers():
+    """A long array's repr leaves out its middle."""
+    first, second = np.zeros((100, 20)), np.zeros((100, 20))
+    second[50, 10] = 1.0
+    assert keyed({"support": (first, [0])}) != keyed({"support": (second, [0])})
+    assert keyed({"support": first}) == keyed({"support": np.zeros((100, 20))})
+    assert keyed({"support": first}) != keyed({"support": first.astype(np.float32)})
+    assert keyed({"alpha": np.float64(0.5), "seed": np.int64(3)}) == keyed({"alpha": 0.5, "seed": 3})
+
+
+def test_what_has_no_words_is_refused():
+    with pytest.raises(TypeError, match=r"a object cannot be part of a key; .* Fix: numbers"):
+        keyed({"given": object()})

@@ -71,7 +71,7 @@ def test_tables_are_read_back_whole():
     sets, gains, printed = read(document()).tables
     assert gains == list(expected(GAINS))
     assert printed == list(expected(PRINTED))
-    assert sets[2][:4] == [ODD, f"Six of {ODD}", "other sets", "composed"]
+    assert sets[2][:4] == [ODD, f"Six of {ODD}", "other sets", "composed, default"]
 
 
 def test_what_stands_around_the_tables():

@@ -7,7 +7,7 @@ import pytest
 
 from report.chapters import GAINS, ODD, PRINTED, REMARKS, example_chapters, example_suite
 from report.test_html import Outline
-from zeroshift.experiments.parts.findings import Table
+from zeroshift.experiments.parts.findings import Remark, Table
 from zeroshift.report.experiments.contents import contents
 from zeroshift.report.experiments.grid import grid
 from zeroshift.report.experiments.page import render_page, write_page
@@ -106,7 +106,7 @@ def test_the_sets_are_there_with_what_they_begin_from():
     rows = contents([], example_suite(), command="c", zero_shot={"cifar10": 0.5})["sets"]["grid"].rows
     assert [row.cells[-1].text for row in rows] == ["50.0", ""]
     assert rows[1].cells[0].text == ODD
-    assert {cell.text for cell in rows[0].cells} >= {"6", "3", "composed", "Task 1: natural shift", "no"}
+    assert {cell.text for cell in rows[0].cells} >= {"6", "3", "composed, default", "Task 1: natural shift", "no"}
 
 
 def test_ours_against_the_papers_is_said_as_it_is():
@@ -171,3 +171,12 @@ def test_an_empty_table_is_shown_as_one():
     empty = Table("empty", "Nothing", GAINS.columns, ())
     (block,) = short(empty)["chapters"][0]["blocks"]
     assert block["grid"].rows == ()
+
+
+@pytest.mark.parametrize(("count", "open_"), [(3, True), (8, False)])
+def test_many_warnings_are_folded_away_and_few_are_not(count, open_):
+    findings = tuple(Remark(f"Something {number}.", kind="warning") for number in range(count))
+    chapter = dataclasses.replace(example_chapters()[1], findings=findings)
+    text = render_page([chapter], example_suite(), **HOW)
+    (attributes,) = re.findall(r'<details class="first" id="first"([^>]*)>', text)
+    assert ("open" in attributes) is open_

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import importlib
 import importlib.util
 import pkgutil
 from collections.abc import Callable
@@ -18,8 +17,22 @@ BYTES = 8
 
 PACKAGE = "zeroshift"
 
-MEASURING = ("follow", "metrics", "split", "streams", "tallies", "trial")
-"""What arranges, feeds and scores, in `evaluate`: modules, and packages with all they hold."""
+MEASURING = (
+    "evaluate.analysis",
+    "evaluate.contestant",
+    "evaluate.follow",
+    "evaluate.gauge",
+    "evaluate.metrics",
+    "evaluate.split",
+    "evaluate.streams",
+    "evaluate.tallies",
+    "evaluate.threads",
+    "evaluate.trial",
+    "features",
+    "methods.zero_shot",
+    "zero_shot",
+)
+"""What arranges, feeds and scores, and the baseline beside every score: modules, and packages with all they hold."""
 
 
 class Source(NamedTuple):
@@ -54,7 +67,7 @@ def code_digest(worker: type | Callable[..., Any]) -> str:
 
 def _measuring() -> list[str]:
     names = []
-    for name in (f"{PACKAGE}.evaluate.{name}" for name in MEASURING):
+    for name in (f"{PACKAGE}.{name}" for name in MEASURING):
         spec = importlib.util.find_spec(name)
         inside = None if spec is None else spec.submodule_search_locations
         names += [name] if inside is None else [found.name for found in pkgutil.walk_packages(inside, f"{name}.")]
@@ -80,12 +93,19 @@ def _source(module: str) -> Source:
     return Source(ast.unparse(tree), tuple(sorted(imports)))
 
 
+@cache
 def _home(package: str, name: str) -> str | None:
     """The module a name is written in that a package only passes on: `from zeroshift import OnlineADAPT`."""
-    if _file(package) is not None:
+    spec = None if _file(package) is not None else importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
         return None
-    home = getattr(getattr(importlib.import_module(package), name, None), "__module__", None)
-    return home if isinstance(home, str) and home.split(".")[0] == PACKAGE and _file(home) is not None else None
+    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
+            for alias in node.names:
+                # `from zeroshift import data` in zeroshift itself names a package, which has no home.
+                if (alias.asname or alias.name) == name and node.module != package:
+                    return node.module if _file(node.module) is not None else _home(node.module, alias.name)
+    return None
 
 
 @cache

@@ -7,6 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
+from zeroshift.arrays import to_numpy
 from zeroshift.features import FeatureSet
 
 __all__ = ["AnyJob", "Job", "keyed", "run_job"]
@@ -66,5 +69,18 @@ def keyed(content: Mapping[str, Any]) -> str:
     >>> keyed({"seed": 0}) == keyed({"seed": 1})
     False
     """
-    text = json.dumps(content, sort_keys=True, default=repr)
+    text = json.dumps(content, sort_keys=True, default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_LETTERS]
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know, whole: the repr of an array would leave out its middle."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) or hasattr(value, "detach"):
+        array = to_numpy(value)
+        return [str(array.dtype), list(array.shape), hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()]
+    raise TypeError(
+        f"a {type(value).__name__} cannot be part of a key; got {value!r}. "
+        "Fix: numbers, words, arrays, or lists of them."
+    )

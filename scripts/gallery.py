@@ -1,0 +1,78 @@
+"""Draw docs/gallery.md and its pictures from the bundled packs: `python scripts/gallery.py [FOLDER OF RUNS]`.
+
+Runs that lie in the folder (by default zeroshift-experiments/runs, where `zeroshift experiment all` leaves them) are
+read; what is missing is run.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from zeroshift.data import packs
+from zeroshift.evaluate import Ledger
+from zeroshift.experiments import Chapter, Investigation, Suite, get
+from zeroshift.experiments.parts.findings import Remark, Table
+from zeroshift.files import atomic_path
+from zeroshift.report.experiments.figure_files import write_figures
+
+DOCS = Path(__file__).parents[1] / "docs"
+PICTURES = DOCS / "images" / "gallery"
+
+SHOWN = {
+    "gains": ("gains", "running-cifar10c-jpeg-compression-5", "confusion"),
+    "calibration": ("reliability",),
+    "bank-size": ("bank-size-online",),
+    "alpha": ("alpha-transductive",),
+    "few-shot": ("few-shot-transductive",),
+    "streams": ("gains-by-stream",),
+    "decision-regions": ("regions-2",),
+    "homogeneity": ("covariances-1",),
+    "normality": ("rejected",),
+    "oracle": ("closed",),
+}
+"""The pictures, by experiment and name of the finding."""
+
+TOP = """# Gallery
+
+What `zeroshift experiment all` draws, on the bundled packs: real features of a composed dual encoder, not CLIP, so the
+numbers are not CLIP's. Each picture is one of a chapter's; the chapter has its tables, and says what came out otherwise
+than in the paper. All of it is one file, [`report.html`](experiments.md), that follows light and dark and fits a phone.
+Made by `scripts/gallery.py`.
+"""
+
+
+def main(folder: Path) -> None:
+    suite = Suite.of({pack.name: packs.load(pack.name) for pack in packs.list() if pack.n_views == 0})
+    investigation = Investigation.of([get(name) for name in SHOWN], suite)
+    outcomes = list(investigation.run(Ledger(folder), processes=2))
+    parts = [TOP]
+    for chapter in investigation.chapters(outcomes):
+        chosen = shown(chapter)
+        for path in write_figures(PICTURES, [chosen]):
+            if path.suffix != ".png":
+                path.unlink()  # one of the two is enough for a page
+        parts.append(section(chosen))
+    with atomic_path(DOCS / "gallery.md") as temporary:
+        temporary.write_text("\n".join(parts), encoding="utf-8", newline="\n")
+
+
+def shown(chapter: Chapter) -> Chapter:
+    """The chapter with the pictures of the gallery alone."""
+    wanted = SHOWN[chapter.experiment.name]
+    kept = {f.name: f for f in chapter.findings if not isinstance(f, (Remark, Table)) and f.name in wanted}
+    return Chapter(chapter.experiment, tuple(kept[name] for name in wanted))
+
+
+def section(chapter: Chapter) -> str:
+    experiment = chapter.experiment
+    lines = [f"## {experiment.title}", "", experiment.question, ""]
+    for finding in chapter.findings:
+        assert not isinstance(finding, (Remark, Table))
+        lines += [f"![{finding.title}](images/gallery/{experiment.name}-{finding.name}.png)", ""]
+        lines += [finding.caption, ""] if finding.caption else []
+    return "\n".join([*lines, "```text", f"zeroshift experiment {experiment.name}", "```", ""])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("zeroshift-experiments") / "runs")
