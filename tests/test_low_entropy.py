@@ -149,8 +149,8 @@ def test_logits_of_a_wrong_shape_are_refused(function):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"ratio": 0}, r"ratio must be a number from 0 to 1; got 0\."),
-        ({"ratio": 1.5}, r"ratio must be a number from 0 to 1; got 1\.5\."),
+        ({"ratio": 0}, r"ratio must be a number greater than 0 and at most 1; got 0\."),
+        ({"ratio": 1.5}, r"ratio must be a number greater than 0 and at most 1; got 1\.5\."),
         ({"mode": "offline"}, r"mode must be one of 'online', 'transductive'; got 'offline'\."),
         ({"logit_scale": -1}, r"logit_scale must be a number greater than 0; got -1\."),
         ({"views": np.ones(3)}, r"views must have the shape \(N, V, d\).*got \(3,\)\. Fix: "),

@@ -76,3 +76,8 @@ def test_command_line_text(constraint, text, value):
 def test_unreadable_text(constraint, text):
     with pytest.raises(ValueError):
         constraint.parse(text)
+
+
+def test_an_end_that_is_excluded_is_said_to_be():
+    with pytest.raises(ValueError, match=r"share must be a number greater than 0 and at most 1; got 0\."):
+        Number(0, 1, above=True).check("share", 0)

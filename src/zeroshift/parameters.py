@@ -46,6 +46,8 @@ class Number(Constraint):
     def describe(self) -> str:
         what = "an integer" if self.integer else "a number"
         if self.high < math.inf:
+            if self.above:
+                return f"{what} greater than {self.low:g} and at most {self.high:g}"
             return f"{what} from {self.low:g} to {self.high:g}"
         return f"{what} {'greater than' if self.above else 'of at least'} {self.low:g}"
 

@@ -2,7 +2,19 @@
 
 from zeroshift.experiments.investigate import Investigation
 from zeroshift.experiments.parts.experiment import Answers, Chapter, Experiment, Options
+from zeroshift.experiments.parts.paper import paper_table
 from zeroshift.experiments.parts.suite import Member, Suite
 from zeroshift.experiments.registry import get, list_experiments
 
-__all__ = ["Answers", "Chapter", "Experiment", "Investigation", "Member", "Options", "Suite", "get", "list_experiments"]
+__all__ = [
+    "Answers",
+    "Chapter",
+    "Experiment",
+    "Investigation",
+    "Member",
+    "Options",
+    "Suite",
+    "get",
+    "list_experiments",
+    "paper_table",
+]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zeroshift.evaluate import Entry, Job, Ledger, Outcome, run_jobs
 from zeroshift.experiments.parts.experiment import Answers, Chapter, Experiment, Options
-from zeroshift.experiments.parts.findings import Remark
+from zeroshift.experiments.parts.findings import Finding, Remark
+from zeroshift.experiments.parts.slug import slug
 from zeroshift.experiments.parts.suite import Suite
 
 __all__ = ["Investigation", "Planned"]
@@ -19,20 +20,22 @@ class Planned:
     """An experiment, the sets it knows, and the work it needs."""
 
     experiment: Experiment
-    suite: Suite
-    """The sets of the investigation, and what the experiment makes of them."""
+    suites: tuple[Suite, ...]
+    """The sets it is asked about, with what it makes of them: those of each encoder apart, unless it mixes them."""
     jobs: tuple[Job, ...]
     error: str | None = None
     """Why it could not say what it needs: the others are done all the same."""
 
     @classmethod
     def of(cls, experiment: Experiment, suite: Suite, options: Options) -> Planned:
+        apart = (suite,) if experiment.mixes_encoders else tuple(suite.by_encoder)
         try:
             if experiment.sets is not None:
-                suite = Suite((*suite.members, *experiment.sets(suite)))
-            return cls(experiment, suite, tuple(experiment.plan(suite, options)))
+                apart = tuple(Suite((*part.members, *experiment.sets(part))) for part in apart)
+            jobs = tuple(job for part in apart for job in experiment.plan(part, options))
+            return cls(experiment, apart, jobs)
         except Exception as error:
-            return cls(experiment, suite, (), f"could not be planned: {type(error).__name__}: {error}")
+            return cls(experiment, apart, (), f"could not be planned: {type(error).__name__}: {error}")
 
     def chapter(self, options: Options, answers: Answers) -> Chapter:
         """What it finds; where it cannot sum its runs up, that, and why."""
@@ -42,12 +45,25 @@ class Planned:
         why = self.error
         if why is None:
             try:
-                found = tuple(self.experiment.find(self.suite, options, answers))
-                return Chapter(self.experiment, found, self.jobs, tuple(failed), seconds)
+                return Chapter(self.experiment, self._found(options, answers), self.jobs, tuple(failed), seconds)
             except Exception as error:
                 why = f"could not be summed up: {type(error).__name__}: {error}"
         remark = Remark(f"This experiment {why.rstrip('.')}.", kind="warning")
         return Chapter(self.experiment, (remark,), self.jobs, (*failed, f"{self.experiment.name} {why}"), seconds)
+
+    def _found(self, options: Options, answers: Answers) -> tuple[Finding, ...]:
+        found = [tuple(self.experiment.find(part, options, answers)) for part in self.suites]
+        if len(found) == 1:
+            return found[0]
+        named = zip(self.suites, found, strict=True)
+        return tuple(_of_encoder(finding, part.encoders[0]) for part, findings in named for finding in findings)
+
+
+def _of_encoder(finding: Finding, encoder: str) -> Finding:
+    """The same, said to be of one encoder."""
+    if isinstance(finding, Remark):
+        return replace(finding, text=f"{encoder}: {finding.text}")
+    return replace(finding, name=f"{finding.name}-{slug(encoder)}", title=f"{encoder}: {finding.title}")
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,15 @@ class Investigation:
     @classmethod
     def of(cls, experiments: Sequence[Experiment], suite: Suite, options: Options | None = None) -> Investigation:
         """What is to be done; nothing is done yet."""
+        if isinstance(experiments, (str, Experiment)) or not all(isinstance(e, Experiment) for e in experiments):
+            raise TypeError(
+                f"experiments must be a list of experiments; got {experiments!r}. "
+                "Fix: [get('ablation')], with zeroshift.experiments.get."
+            )
+        if not isinstance(suite, Suite):
+            raise TypeError(f"suite must be a Suite; got {type(suite).__name__}. Fix: Suite.of({{name: features}}).")
+        if not suite.members:
+            raise ValueError("suite holds no set; there is nothing to ask. Fix: Suite.of({name: features}).")
         options = options or Options()
         return cls(suite, options, tuple(Planned.of(experiment, suite, options) for experiment in experiments))
 
@@ -87,7 +112,7 @@ class Investigation:
     def _entries(self) -> dict[str, Entry]:
         """Every set any experiment knows, by what it holds."""
         entries: dict[str, Entry] = {}
-        for known in (self.suite, *(planned.suite for planned in self.planned)):
+        for known in (self.suite, *(suite for planned in self.planned for suite in planned.suites)):
             for member in known.members:
                 entries.setdefault(member.entry.digest, member.entry)
         return entries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,10 +10,16 @@ from typing import Any
 from zeroshift.evaluate import Job, Outcome
 from zeroshift.experiments.parts.findings import Finding
 from zeroshift.experiments.parts.suite import Member, Suite
+from zeroshift.parameters import Number
 
 __all__ = ["Answers", "Chapter", "Experiment", "Options"]
 
 Record = Mapping[str, Any]
+
+MOST_ORDERS = 1000
+"""More would be planned for longer than they are worth: the standard error of a mean falls with their square root."""
+
+NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,9 @@ class Options:
 
     orders: int = 3
     """Random orders of the stream, or draws of samples. Work that takes long is done in one order all the same."""
+
+    def __post_init__(self) -> None:
+        Number(1, MOST_ORDERS, integer=True).check("orders", self.orders)
 
 
 class Answers:
@@ -59,9 +69,22 @@ class Experiment:
     """Where in the paper: "Table 5", "Figure 3"; empty for what the paper does not have."""
     tables: tuple[str, ...] = ()
     """Ids of the paper's tables that belong to it."""
+    mixes_encoders: bool = False
+    """Whether it wants the sets of all encoders at once. Others are asked once for each encoder: means over several
+    mean nothing."""
     sets: Callable[[Suite], Sequence[Member]] | None = None
     """Further sets it makes of the suite's own, such as several stacked into one: `plan` and `find` then see a suite
     that ends with them. It may load sets, and is asked once."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
+            raise ValueError(
+                f"name must be lower-case words joined by hyphens, as a command line takes them; got {self.name!r}. "
+                "Fix: for example name='bank-size'."
+            )
+        for what in ("plan", "find"):
+            if not callable(getattr(self, what)):
+                raise TypeError(f"{what} must be a function; got {getattr(self, what)!r}. Fix: {what}={what}.")
 
 
 @dataclass(frozen=True)
