@@ -8,7 +8,7 @@ import pytest
 from zeroshift.cli import experiment_names, experiment_runs
 from zeroshift.evaluate import Analysis
 from zeroshift.evaluate import crew as crew_module
-from zeroshift.experiments import get, list_experiments
+from zeroshift.experiments import Member, Suite, get, list_experiments
 
 NAME = "input-order"
 
@@ -146,6 +146,13 @@ def test_the_list(call, arguments):
     shown = call("experiment", *arguments).stdout
     assert all(one["name"] in shown for one in listed)
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_sets_of_one_name_are_refused(small):
+    first = Member.of("pets", small)
+    with pytest.raises(ValueError, match=r"every set needs a name of its own; 2 are called 'pets'. Fix: give each"):
+        Suite((first, Member.of("pets", small.subset(slice(0, 50)))))
+    assert len(Suite((first, Member.of("more pets", small.subset(slice(0, 50)))))) == 2
 
 
 def test_all_and_a_name_twice_are_each_experiment_once():

@@ -53,6 +53,7 @@ def test_every_data_set_is_encoded_and_kept(experiment, root, tmp_path, model):
     assert [one["name"] for one in record["sets"]] == ["dtd", "eurosat"]
     assert {one["task"] for one in record["sets"]} == {"fine_grained"}
     assert f"--data {root}" in record["command"]
+    assert record["command"].endswith("--device cpu --orders 1")
     kept = tmp_path / "out" / "features" / f"eurosat-{model.name}.safetensors"
     features = load(kept)
     assert features.labels.tolist() == trees.labels_of("eurosat")
@@ -63,6 +64,27 @@ def test_every_data_set_is_encoded_and_kept(experiment, root, tmp_path, model):
     assert [one["name"] for one in json.loads(again.stdout)["sets"]] == ["eurosat"]
     assert ", 0 encoded now" in again.stderr
     assert "read from records" in again.stderr
+
+
+def test_a_file_and_a_data_set_of_one_name_are_told_apart(experiment, root, tmp_path, small):
+    for folder in ("mine", "yours"):
+        (tmp_path / folder / "sets").mkdir(parents=True)
+    small.save(tmp_path / "mine" / "sets" / "dtd.safetensors")
+    small.subset(slice(0, 60)).save(tmp_path / "yours" / "sets" / "dtd.safetensors")
+    done = experiment(
+        tmp_path / "mine" / "sets", tmp_path / "yours" / "sets", "--data", root, "--data-sets", "dtd",
+        "--prompts", "vanilla",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    assert [one["name"] for one in json.loads(done.stdout)["sets"]] == [
+        str(tmp_path / "mine" / "sets" / "dtd.safetensors"),
+        str(tmp_path / "yours" / "sets" / "dtd.safetensors"),
+        "dtd",
+    ]
+    one = experiment(tmp_path / "mine" / "sets", "--data", root, "--data-sets", "dtd", "--prompts", "vanilla")
+    names = [one["name"] for one in json.loads(one.stdout)["sets"]]
+    assert names[0] == "sets/dtd.safetensors"
+    assert names[1].startswith("features/dtd-")
 
 
 def test_a_data_set_that_cannot_be_read_is_left_out_unless_it_was_named(experiment, root):
@@ -101,6 +123,9 @@ def test_corruptions_and_severities_that_lie_there(tmp_path):
     assert places(tmp_path, severities="1, 2", data_sets="ImageNet-C") == [("snow", 2)]
     with pytest.raises(FileNotFoundError, match="imagenet_c is not below"):
         places(tmp_path, severities="1", data_sets="imagenet_c")
+    for asked in ({"severities": "1"}, {"severities": "5", "data_sets": "dtd"}):
+        with pytest.raises(FileNotFoundError, match=r"--severities .: no imagenet_c of that severity is asked for"):
+            places(tmp_path, **asked)
 
 
 def test_the_root_may_come_from_the_environment(tmp_path, monkeypatch):

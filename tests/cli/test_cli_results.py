@@ -56,7 +56,7 @@ def test_folders_are_merged_and_every_row_has_the_baseline(call, runs, whole):
         if row["features"] == "whole":
             assert row["zero_shot_accuracy"] == pytest.approx(whole.zero_shot_accuracy())
     narrow = rows(call("results", *runs, "--json", "--columns", "seed"))
-    assert list(narrow[0]) == ["seed", "zero_shot_accuracy"]
+    assert list(narrow[0]) == ["seed"]
 
 
 def test_choosing_sorting_and_grouping(call, runs):
@@ -98,6 +98,57 @@ def test_files(call, runs, tmp_path):
     assert again.exit_code == 2
     assert "exists. Fix: pass --force" in again.stderr
     assert call("results", *runs, "--csv", tmp_path / "t.csv", "--force").exit_code == 0
+
+
+def change(path, **more):
+    """A copy of a record of other work, or of other code; its number is the place of a later file."""
+    record = {**json.loads(path.read_text()), **more}
+    path.with_name(f"{path.name.split('-')[0]}-{record['key']}.json").write_text(json.dumps(record))
+
+
+def test_what_else_runs_differ_in_has_a_column(call, runs):
+    path = next((runs[0] / "runs").glob("adapt_online-*"))
+    change(path, key="0" * 20, timed=True, stream={"kind": "dirichlet", "concentration": 1.0})
+    found = rows(call("results", runs[0], "--json"))
+    assert list(found[0])[:5] == ["features", "job", "timed", "stream.kind", "seed"]
+    assert sorted((row["timed"], row["stream.kind"]) for row in found)[-1] == (True, "dirichlet")
+    assert "stream.kind" not in rows(call("results", runs[0], "--json", "--columns", "seed"))[0]
+    wide = call("results", runs[0], env={"COLUMNS": "120"}).stdout
+    assert "dirichlet" in wide
+    assert "No room" not in wide
+    narrow = call("results", runs[0], env={"COLUMNS": "60"}).stdout
+    assert "No room for timed, stream.kind, in which runs differ too" in " ".join(narrow.split())
+    assert max(map(len, narrow.splitlines())) <= 60
+
+
+def test_groups_that_mix_runs_say_in_what(call, runs):
+    by = ["--by", "features,contestant"]
+    assert "rows mix" not in call("results", *runs, *by).stderr
+    path = next((runs[0] / "runs").glob("adapt_online-*"))
+    change(path, key="0" * 20, prompt="other", shots=4)
+    done = call("results", *runs, *by)
+    assert "rows mix runs that differ in prompt, shots; add it to --by" in " ".join(done.stderr.split())
+    assert "rows mix" not in call("results", *runs, "--by", "features,contestant,prompt").stderr
+    assert "differ in contestant, prompt, shots" in " ".join(call("results", *runs, "--by", "features").stderr.split())
+    assert "rows mix" not in call("results", *runs, "--where", "method=zero_shot", "--by", "contestant").stderr
+
+
+def test_records_of_older_code_are_counted_and_left_out(call, runs):
+    path = next((runs[0] / "runs").glob("adapt_online-*"))
+    change(path, key="0" * 20, code="another", accuracy=0.125)
+    done = call("results", *runs, "--json")
+    assert len(rows(done)) == 6
+    assert "left out: 1 record of other code that did the same work before" in " ".join(done.stderr.split())
+    assert 0.125 in [row["accuracy"] for row in rows(done)]  # it is the newer file
+
+
+def test_an_analysis_with_words_for_an_accuracy_stops_nothing(call, runs):
+    path = next((runs[0] / "runs").glob("adapt_online-*"))
+    change(path, key="0" * 20, accuracy={"head": 0.5}, contestant=None, analysis="tails", seed="drawn")
+    for options in ([], ["--by", "features"], ["--sort", "-accuracy"], ["--where", "accuracy>0.1"]):
+        done = call("results", *runs, *options)
+        assert done.exit_code == 0, done.stderr
+        assert "holds no record" not in done.stderr
 
 
 def test_damaged_files_are_named_and_the_rest_shown(call, runs):
@@ -149,3 +200,107 @@ def test_folders_without_records(call, tmp_path, small_file):
     assert done.exit_code == 2
     assert "no records of runs in" in done.stderr
     assert "is a file; records lie in folders" in call("results", small_file).stderr
+
+
+def said(done) -> str:
+    return " ".join(done.stderr.split())
+
+
+def test_groups_over_different_sets_or_streams_are_warned_of(call, runs):
+    done = call("results", *runs, "--by", "contestant")
+    assert "rows cover different sets, so their means do not compare: zero_shot has runs on part" in said(done)
+    assert "that adapt_online alpha=0.5 lacks; choose with --where" in said(done)
+    assert "rows cover" not in call("results", *runs, "--by", "contestant", "-w", "features=whole").stderr
+    assert "rows cover" not in call("results", *runs, "--by", "features,contestant").stderr
+    path = next((runs[0] / "runs").glob("adapt_online-*"))
+    change(path, key="0" * 20, stream={"kind": "dirichlet", "concentration": 1.0})
+    done = call("results", *runs, "--by", "contestant", "-w", "features=whole")
+    assert "rows cover different streams" in said(done)
+    assert "adapt_online alpha=0.5 has runs on dirichlet that zero_shot lacks" in said(done)
+    assert "cover different streams" not in said(call("results", *runs, "--by", "contestant,stream.kind"))
+
+
+@pytest.mark.parametrize("width", range(24, 130, 3))
+def test_what_is_dropped_is_said_and_no_half_is_left(call, runs, width):
+    shown = call("results", *runs, "--by", "features,contestant", env={"COLUMNS": str(width)}).stdout
+    if "contestant: " in shown:  # stacked: nothing is dropped, and no word broken
+        assert "gain max: " in shown
+        assert "contestant: adapt_online" in shown
+        return
+    header, caption = shown.splitlines()[1], " ".join(shown.split("No room for")[1:])
+    assert (" min " in header) == (" max " in header)
+    assert ("gain min" in header) == ("gain max" in header)
+    for title in ("worst 10%", "ECE", "gain min", "gain max", "runs"):
+        assert (title in header) != (title in " ".join(caption.split("Accuracies")[0].split()))
+    assert "adapt_online" in shown
+
+
+def test_narrow_terminals_get_a_line_a_value(call, runs):
+    shown = call("results", *runs, env={"COLUMNS": "30"}).stdout
+    assert "set: whole\nwhat: adapt_online alpha=0.5\n" in shown
+    assert max(map(len, shown.splitlines())) <= 30
+
+
+def test_the_legend_is_of_the_columns_shown(call, runs):
+    assert "percent" not in call("results", *runs, "--columns", "features,seed").stdout
+    shown = call("results", *runs, "--columns", "features,gain").stdout
+    assert "Gain over zero-shot on the same rows in points." in shown
+    assert "percent" not in shown
+    assert "ECE" not in call("results", *runs, "--columns", "accuracy").stdout
+
+
+def test_a_group_without_a_name_is_called_none(call, runs):
+    path = next((runs[0] / "runs").glob("adapt_online-*"))
+    change(path, key="0" * 20, shots=4)
+    shown = call("results", runs[0], "--by", "shots").stdout
+    assert any(line.split()[:1] == ["none"] for line in shown.splitlines())
+
+
+def test_what_is_not_summed_up_is_not_counted(call, runs):
+    path = next((runs[0] / "runs").glob("adapt_online-*"))
+    change(path, key="0" * 20, accuracy=None, contestant=None, analysis="tails")
+    assert call("results", runs[0], "--by", "features").stdout.splitlines()[-1] == "4 of 5 records"
+    assert call("results", runs[0]).stdout.splitlines()[-1] == "5 records"
+
+
+def test_unknown_fields_name_a_dozen_and_how_to_see_all(call, runs):
+    line = call("results", *runs, "--columns", "colour").stderr.splitlines()[-1]
+    assert "Did you mean" not in line
+    names = line.split("Fix: one of ")[1].split(";")[0].split(", ")
+    assert len(names) == 12
+    assert line.endswith(" with --fields.")
+    listed = call("results", *runs, "--fields").stdout.splitlines()
+    assert set(names) < set(listed)
+    assert f"; all {len(listed)} with --fields" in line
+    assert rows(call("results", *runs, "--fields", "--json")) == listed
+
+
+def test_a_few_counts_are_a_column(call, runs):
+    for row in rows(call("results", *runs, "--columns", "paired", "--json")):
+        assert len(row["paired"]) == 4
+    assert call("results", *runs, "--columns", "paired,features").exit_code == 0
+
+
+def test_nothing_left_writes_nothing_and_claims_nothing_false(call, runs, tmp_path):
+    files = ["--csv", tmp_path / "t.csv", "--markdown", tmp_path / "t.md"]
+    done = call("results", *runs, "-w", "seed=0", "-w", "seed=1", *files)
+    assert done.exit_code == 0
+    assert "none of the records with seed=0 has seed=1. There seed is 0." in done.stderr
+    assert "no run is left, so no file is written" in done.stderr
+    assert "written" not in done.stdout
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("t.")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-w", "contestant>0.5"], "> compares numbers, and contestant holds none; it is zero_shot"),
+        (["--markdown", "."], "is a folder; the name of a file is needed. Fix: results.md"),
+        (["--csv", "."], "is a folder; the name of a file is needed. Fix: results.csv"),
+    ],
+)
+def test_more_refusals(call, runs, options, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call("results", *runs, *options)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr.splitlines()[-1]

@@ -232,7 +232,7 @@ def test_describe_is_json_and_says_what_matters():
         ({"n_views": 2.5}, ValueError, r"n_views must be an integer of at least 1; got 2\.5\."),
         ({"augmix": "yes"}, TypeError, r"augmix must be True or False; got 'yes'\."),
         ({"seed": -1}, ValueError, r"seed must be an integer of at least 0; got -1\."),
-        ({"scale": (0, 1)}, ValueError, r"scale must be a pair \(lowest: a number from 0 to 1, .*; got \(0, 1\)\."),
+        ({"scale": (0, 1)}, ValueError, r"scale must be a pair \(lowest: a number greater than 0 .*; got \(0, 1\)\."),
         ({"scale": (0.5, 1.5)}, ValueError, r"scale must be a pair .*; got \(0\.5, 1\.5\)\."),
         ({"scale": (0.9, 0.1)}, ValueError, r"scale must have its lower end first.* Fix: scale=\(0\.1, 0\.9\)\."),
         ({"ratio": (2, 1)}, ValueError, r"ratio must have its lower end first.* Fix: ratio=\(1\.0, 2\.0\)\."),

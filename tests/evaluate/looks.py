@@ -19,5 +19,20 @@ def nothing(features, *, prompt):
     return {"mean": float("nan")}
 
 
+def unnamed(features, *, prompt):
+    return {"of": {(0, 1): 1.0}}
+
+
+def endless(features, *, prompt):
+    inner: list = []
+    for _ in range(100_000):
+        inner = [inner]
+    return {"deep": inner}
+
+
+def says(features, *, prompt, name):
+    return {name: 1.0}
+
+
 def breaks(features, *, prompt):
     raise ZeroDivisionError("a bug")

@@ -1,6 +1,9 @@
 """A look at features: what its key hangs on, and what its record says."""
 
+import sys
+import types
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -28,6 +31,12 @@ def test_the_key_hangs_on_what_the_answer_does(look):
     assert replace(look, features="another name").key == look.key
 
 
+def test_what_it_says_of_itself_tells_it_apart(look):
+    assert look.what()["function"] == f"{looks.__name__}.counts"
+    assert (look.what()["timed"], replace(look, timed=True).what()["timed"]) == (False, True)
+    assert replace(look, parameters={"times": 2.0}).key == look.key
+
+
 def test_the_record_holds_the_baseline_of_the_same_features(look, clusters):
     found = look.do(clusters)
     assert found["zero_shot_accuracy"] == clusters.zero_shot_accuracy()
@@ -44,3 +53,59 @@ def test_a_record_of_another_analysis_is_damaged(look, clusters, tmp_path):
     path.write_text(path.read_text().replace('"analysis": "counts"', '"analysis": "another"'))
     assert ledger.read(look) is None
     assert ledger.damaged == [path]
+
+
+def within(times):
+    def closure(features, *, prompt):
+        return {"times": times}
+
+    return closure
+
+
+class Looker:
+    def look(self, features, *, prompt):
+        return {}
+
+    def __call__(self, features, *, prompt):
+        return {}
+
+
+IMPORTED = "function must be a function that can be imported by its name; got "
+
+WRONG = {
+    "lambda": (
+        {"function": lambda features, *, prompt: {}},
+        IMPORTED + "<lambda> of .*a lambda.*Fix: write it with def",
+    ),
+    "closure": ({"function": within(2)}, IMPORTED + "within.<locals>.closure of .*Fix: .*goes into parameters"),
+    "partial": ({"function": partial(looks.counts, times=2)}, IMPORTED + "a functools.partial.*Fix: .*into parameters"),
+    "object": ({"function": Looker()}, IMPORTED + "a Looker, which has none. Fix: write it with def"),
+    "method": ({"function": Looker().look}, IMPORTED + "Looker.look of .*Fix: write it with def"),
+    "None": ({"function": None}, "function must be a function .*; got None. Fix: function=f"),
+    "a name": ({"function": "looks.counts"}, "function must be a function .*; got 'looks.counts'. Fix: function=f"),
+    "no parameters": ({"parameters": None}, "parameters must be a mapping .*; got None. Fix: parameters={}"),
+    "parameters by place": ({"parameters": {0: 2}}, "parameters must be a mapping .*; got {0: 2}. Fix"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
+def test_what_has_no_name_of_its_own_is_refused_when_the_job_is_made(look, change, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        replace(look, **change)
+
+
+def test_functions_of_the_script_that_is_run_are_refused(look, monkeypatch):
+    # All scripts are called __main__, workers cannot import it, and its code is in no key.
+    script = types.ModuleType("__main__")
+    exec("def counts(features, *, prompt):\n    return {}", script.__dict__)
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    with pytest.raises(ValueError, match=IMPORTED + "counts of the script or notebook .*Fix: .*module of its own"):
+        replace(look, function=script.counts)
+
+
+def test_functions_of_a_module_made_up_while_running_are_refused(look, monkeypatch):
+    made_up = types.ModuleType("made_up")
+    exec("def counts(features, *, prompt):\n    return {}", made_up.__dict__)
+    monkeypatch.setitem(sys.modules, "made_up", made_up)
+    with pytest.raises(ValueError, match=IMPORTED + "counts of made_up"):
+        replace(look, function=made_up.counts)

@@ -3,6 +3,7 @@
 import pytest
 
 from zeroshift.evaluate import Contestant, Entry, Outcome, gather, plan
+from zeroshift.evaluate.gather import Spread
 
 
 @pytest.fixture
@@ -104,3 +105,24 @@ def test_memory_that_is_not_known_stays_so(planned):
     for each in outcomes:
         each.record["peak_bytes"] = None
     assert {standing.peak_bytes for standing in gather(planned, outcomes).overall} == {None}
+
+
+WRONG_VALUES = {
+    "none": ([], "values must hold the number of at least one order; got none. Fix"),
+    "one": (0.5, r"values must be a list of finite numbers, one for each order; got 0.5. Fix: values=\[0.5\]"),
+    "NaN": ([0.5, float("nan")], "values must be .*; got nan at place 1. Fix: leave it out"),
+    "no number": ([None], "values must be a list of finite numbers.*; got shape .* of object. Fix"),
+}
+
+
+@pytest.mark.parametrize(("values", "message"), WRONG_VALUES.values(), ids=WRONG_VALUES)
+def test_no_spread_of_what_are_no_numbers(values, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        Spread.of(values)
+
+
+def test_a_set_that_was_not_compared_is_named(planned):
+    with pytest.raises(
+        ValueError, match=r"entry is 'A', a set that was not compared. Did you mean 'a'.*Fix: one of 'a', 'b'"
+    ):
+        gather(planned, []).on("A", Contestant("adapt_online"))

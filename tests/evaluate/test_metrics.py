@@ -8,9 +8,11 @@ from hypothesis.extra import numpy as hnp
 
 from zeroshift.evaluate import (
     accuracy,
+    auroc,
     brier_score,
     class_accuracy,
     expected_calibration_error,
+    false_positive_rate,
     negative_log_likelihood,
     running_accuracy,
     top_k_accuracy,
@@ -153,9 +155,69 @@ def test_running_accuracy_wants_a_vector_of_booleans(correct):
 
 
 def test_window_bins_and_k_are_at_least_one():
-    with pytest.raises(ValueError, match="top must be an integer of at least 1"):
+    with pytest.raises(ValueError, match=r"k must be an integer of at least 1; got 0. Fix: k=5"):
         top_k_accuracy(np.eye(2), [0, 1], k=0)
     with pytest.raises(ValueError, match="window must be an integer of at least 1"):
         running_accuracy(np.array([True]), window=0)
     with pytest.raises(ValueError, match="bins must be an integer of at least 1"):
         expected_calibration_error(np.eye(2), [0, 1], bins=0)
+
+
+P, LABELS = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]]), np.array([0, 1])
+
+WRONG = {
+    "labels beyond the columns": (lambda: accuracy(P, LABELS + 5), "labels row 0 is 5; .* 0 to 2, as probabilities"),
+    "labels below 0": (lambda: brier_score(P, LABELS - 1), "labels row 0 is -1; .*Fix: number the classes"),
+    "too few labels": (lambda: accuracy(P, LABELS[:1]), r"labels .* row of probabilities, shape \(2,\); got .*Fix"),
+    "one label": (lambda: accuracy(P, 1), r"labels must be a vector of class indices.*; got 1\. Fix"),
+    "ragged labels": (lambda: accuracy(P, [[0], [0, 1]]), r"labels must be a vector.*; got \[\[0\], \[0, 1\]\].*Fix"),
+    "ragged rows": (lambda: accuracy([[0.5, 0.5], [1.0]], [0, 1]), "probabilities must be .*; got .*no array. Fix"),
+    "one row": (
+        lambda: accuracy(P[0], [0]),
+        r"probabilities must be .*got shape \(3,\).*Fix: probabilities\[None, :\]",
+    ),
+    "whole numbers": (lambda: accuracy(np.eye(2, dtype=int), [0, 1]), "got shape .* of int.*Fix: numpy.asarray"),
+    "negative": (lambda: negative_log_likelihood(-P, LABELS), "row 0 sums to -1 .*none below 0 and sums to 1.*Fix"),
+    "half a k": (lambda: top_k_accuracy(P, LABELS, k=1.5), "k must be an integer of at least 1; got 1.5. Fix: k=5"),
+    "k is no number": (lambda: top_k_accuracy(P, LABELS, k="5"), "k must be an integer .*; got '5'. Fix: k=5"),
+    "bins": (
+        lambda: expected_calibration_error(P, LABELS, bins=10**11),
+        "bins must be at most 100,000; got 100000000000: finer bins would hold a sample or none. Fix: bins=15",
+    ),
+    "no score": (lambda: auroc([], []), "scores must hold .*; got none. Fix: scores of"),
+    "no score of flags": (lambda: auroc([], np.array([], bool)), "scores must hold .*; got none. Fix: scores of"),
+    "one kind": (lambda: auroc([0.5, 0.4], [True, True]), "positive must hold both .*; got only True.*Fix: add"),
+    "one score": (lambda: auroc(0.5, [True]), r"scores must be a list of .*; got 0.5. Fix: scores=\[0.5\]"),
+    "lengths": (lambda: auroc([0.5, 0.4], [True]), "positive .* each of scores, 2 of them; got 1. Fix: scores and"),
+    "zeros and ones": (lambda: auroc([0.5, 0.4], [1, 0]), "positive must be .*True and False.*of int.*Fix: .* == 1"),
+    "other numbers": (lambda: auroc([0.5, 0.4], [1, 7]), "positive must be .*True and False.*Fix: predicted == labels"),
+    "tpr": (
+        lambda: false_positive_rate([0.5, 0.4], [True, False], tpr=0),
+        "tpr must be a number above 0, and 1 at most; got 0. Fix: tpr=0.95",
+    ),
+    "window": (lambda: running_accuracy([True], window=0), "window must be .*; got 0. Fix: window=100, or None"),
+    "no sample": (lambda: running_accuracy([]), "correct must be .* at least one sample; got none. Fix: correct ="),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_calls_are_answered_with_the_argument_and_a_fix(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
+
+
+def test_no_answer_blames_what_was_not_given():
+    with pytest.raises(ValueError, match="labels") as caught:
+        accuracy(P, LABELS + 5)
+    assert "prototypes" not in str(caught.value)
+    with pytest.raises(ValueError, match="probabilities") as caught:
+        negative_log_likelihood(-P, LABELS)
+    assert "calibration" not in str(caught.value)
+
+
+def test_whole_numbers_as_floats_count_as_they_do_for_methods():
+    assert top_k_accuracy(P, LABELS, k=2.0) == top_k_accuracy(P, LABELS, k=2)
+
+
+def test_a_window_longer_than_the_stream_is_the_stream():
+    assert running_accuracy([True, False], window=10**30).tolist() == [1.0, 0.5]

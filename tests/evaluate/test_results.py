@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from zeroshift.evaluate.results import check_fields, collect, field_names, group, ordered, value_of
+from zeroshift.evaluate.results_identity import told_apart
 from zeroshift.evaluate.results_where import Condition
 
 
@@ -45,7 +46,6 @@ def test_the_newest_of_several_records_of_a_run_counts(tmp_path):
         lambda text: "[]",
         lambda text: json.dumps({**json.loads(text), "kind": "other"}),
         lambda text: json.dumps({**json.loads(text), "key": "f" * 20}),
-        lambda text: json.dumps({**json.loads(text), "accuracy": "high"}),
         lambda text: json.dumps({**json.loads(text), "zero_shot_accuracy": None}),
         lambda text: json.dumps({**json.loads(text), "features": None}),
         lambda text: "[" * 100_000,
@@ -60,6 +60,94 @@ def test_damaged_files_are_named_and_others_ignored(tmp_path, spoil):
     found = collect([tmp_path])
     assert found.damaged == (path,)
     assert [one["key"] for one in found.records] == ["2" * 20]
+
+
+@pytest.mark.parametrize("value", ["high", [0.5], {"head": 0.5}, True, None], ids=str)
+def test_an_accuracy_that_is_no_number_counts_as_none(tmp_path, value):
+    look = record("2" * 20, contestant=None, analysis="tails", accuracy=value, calibration_error="low")
+    put(tmp_path, look)
+    put(tmp_path, record(calibration_error="low"))
+    found = collect([tmp_path])
+    assert (len(found.records), found.damaged) == (2, ())
+    assert value_of(look, "gain") is None
+    assert value_of(look, "accuracy") is None
+    (one,) = group(found.records, ["features"])
+    assert (one.runs, one.accuracy.mean, one.calibration_error) == (1, 0.5, None)
+
+
+def test_seeds_may_be_anything(tmp_path):
+    seeds = [None, 2, 0, 1.5, "first", [1]]
+    for place, seed in enumerate(seeds):
+        put(tmp_path, record(f"{place:020x}", seed=seed))
+    assert [one["seed"] for one in collect([tmp_path]).records] == [None, 0, 1.5, 2, [1], "first"]
+
+
+def work(key, **more):
+    """A record that says what it is of."""
+    what = {"digest": "d", "prompt": "vanilla", "shots": None, "stream": {"kind": "random"}}
+    return record(key, **{**what, "timed": False, "every": 64, "code": "c", **more})
+
+
+def test_of_the_same_work_by_several_codes_the_newest_counts(tmp_path):
+    put(tmp_path, work("1" * 20, code="old", zeroshift="1", accuracy=0.1), age=1000)
+    put(tmp_path, work("2" * 20, code="new", zeroshift="2", accuracy=0.2), age=3000)
+    put(tmp_path, work("3" * 20, code="mid", zeroshift="2", accuracy=0.3), age=2000)
+    found = collect([tmp_path])
+    assert [one["accuracy"] for one in found.records] == [0.2]
+    assert (found.outdated, found.repeated) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"seed": 1},
+        {"prompt": "ensemble"},
+        {"shots": 4},
+        {"timed": True},
+        {"every": 256},
+        {"stream": {"kind": "random", "slots": 2}},
+        {"contestant": "tda alpha=2"},
+        {"contestant": None, "analysis": "spread"},
+        {"digest": "e"},
+    ],
+    ids=lambda other: "-".join(other),
+)
+def test_other_work_is_not_outdated(tmp_path, other):
+    put(tmp_path, work("1" * 20))
+    put(tmp_path, work("2" * 20, **other))
+    found = collect([tmp_path])
+    assert (len(found.records), found.outdated) == (2, 0)
+
+
+def test_work_on_a_renamed_set_or_stream_is_the_same(tmp_path):
+    called = [{"kind": "mixed", "domains": [1, 2], "names": names} for names in (["a", "b"], None)]
+    put(tmp_path, work("1" * 20, stream=called[0]), age=1)
+    put(tmp_path, work("2" * 20, stream=called[1], features="renamed"), age=2)
+    found = collect([tmp_path])
+    assert ([one["features"] for one in found.records], found.outdated) == (["renamed"], 1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ({}, {}, []),
+        ({"seed": 0}, {"seed": 1}, []),
+        ({"prompt": "a"}, {"prompt": "b"}, ["prompt"]),
+        ({"shots": None}, {"shots": 4}, ["shots"]),
+        ({"timed": True}, {"every": 256}, ["timed", "every"]),
+        ({"stream": {"kind": "random"}}, {"stream": {"kind": "dirichlet", "concentration": 1.0}}, ["stream.kind"]),
+        ({"stream": {"kind": "mixed", "domains": [1, 2]}}, {"stream": {"kind": "mixed", "domains": [2, 1]}},
+         ["stream.domains"]),
+        ({"stream": {"kind": "mixed", "names": ["a"]}}, {"stream": {"kind": "mixed", "names": ["b"]}}, []),
+        ({"parameters": {"held": 1}}, {"parameters": {"held": 1.0}}, []),
+        ({"parameters": {"held": 1}}, {"parameters": {}}, ["parameters.held"]),
+        ({"digest": "d"}, {"digest": "e"}, ["digest"]),
+        ({"digest": "d"}, {"digest": "e", "features": "birds"}, []),
+    ],
+    ids=range(12),
+)  # fmt: skip
+def test_fields_that_tell_work_apart(one, other, expected):
+    assert told_apart([work("1" * 20, **one), work("2" * 20, **other)]) == expected
 
 
 def test_records_of_a_newer_zeroshift_are_apart(tmp_path):
@@ -132,7 +220,26 @@ def test_fields_leave_out_curves_and_matrices():
     found = field_names([record(detail={"curve": [1]}, paired=[1, 2], groups={"head": {"accuracy": 0.5}}, given=[])])
     assert "groups.head.accuracy" in found
     assert "given" in found
-    assert not [name for name in found if name.startswith(("detail", "paired", "kind"))]
+    assert "paired" in found
+    assert "curve" not in field_names([record(curve=list(range(9)), matrix=[[1, 2]])])
+    assert not [name for name in found if name.startswith(("detail", "kind"))]
+
+
+def test_names_with_dots_and_spaces():
+    groups = {"fog 5": {"accuracy": 0.4}, "cifar10.1": {"accuracy": 0.3}, "cifar10": {"1": {"accuracy": 0.2}, "2": 7}}
+    found = record(groups=groups)
+    assert value_of(found, "groups.fog 5.accuracy") == 0.4
+    assert value_of(found, "groups.cifar10.1.accuracy") == 0.3  # the longest name that is there
+    assert value_of(found, "groups.cifar10.2") == 7
+    assert value_of(record(groups={"a.b": {"c": 1}, "a": {"b": {"d": 2}}}), "groups.a.b.d") == 2
+    for name in ("groups.cifar10.1.nothing", "groups.cifar10.1.accuracy.more", "groups.cifar", "."):
+        assert value_of(found, name) is None
+    assert {"groups.fog 5.accuracy", "groups.cifar10.1.accuracy"} < set(field_names([found]))
+    for text, holds in (("groups.fog 5.accuracy>0.3", True), ("groups.fog 5.accuracy = 0.5", False)):
+        condition = Condition.parse(text)
+        condition.check([found])
+        assert condition.name == "groups.fog 5.accuracy"
+        assert condition.holds(found) is holds
 
 
 def test_groups_sum_up_runs_and_leave_out_what_has_no_accuracy():

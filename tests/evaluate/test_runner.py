@@ -5,8 +5,9 @@ import json
 import pytest
 
 from evaluate import looks
-from zeroshift.evaluate import Analysis, Contestant, Entry, Ledger, Trial, run_jobs
+from zeroshift.evaluate import Analysis, Arrangement, Contestant, Entry, Ledger, Trial, run_jobs
 from zeroshift.evaluate import runner as runner_module
+from zeroshift.evaluate.results import collect
 
 
 @pytest.fixture
@@ -73,6 +74,72 @@ def test_an_answer_that_cannot_be_kept_fails_alone(entry, tmp_path):
     assert outcomes[1].error == "ZeroDivisionError: a bug"
     assert outcomes[2].error is None
     assert [path.name.split("-")[0] for path in tmp_path.iterdir()] == ["counts"]
+
+
+@pytest.mark.parametrize("function", [looks.unnamed, looks.endless], ids=["keys", "depth"])
+def test_whatever_json_cannot_hold_fails_alone(entry, tmp_path, function):
+    outcomes = done([look(entry, function), look(entry)], entry, tmp_path)
+    assert "what it found cannot be kept as JSON" in outcomes[0].error
+    assert outcomes[1].error is None
+
+
+@pytest.mark.parametrize("name", ["jobs", "machine", "digest", "key"])
+def test_an_answer_may_not_go_by_a_name_of_the_record(entry, tmp_path, name):
+    outcomes = done([look(entry, looks.says, name=name), look(entry)], entry, tmp_path, notes={"machine": "mine"})
+    assert outcomes[0].error == f"what it found goes by names of the record's own: {name}"
+    assert (outcomes[1].record["machine"], outcomes[1].record["jobs"]) == ("mine", 0)
+
+
+def test_notes_may_not_either(entry, tmp_path):
+    with pytest.raises(ValueError, match="notes must not hold 'jobs', which every record has"):
+        done([look(entry)], entry, tmp_path, notes={"jobs": 2})
+    with pytest.raises(ValueError, match="notes must not hold 'digest', which every record has"):
+        done([look(entry)], entry, tmp_path, notes={"digest": "mine"})
+    with pytest.raises(ValueError, match=r"notes must not hold 'accuracy', which every record has. Fix: another"):
+        done([trial(entry)], entry, tmp_path, notes={"accuracy": 1.0})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, float("nan"), b"x"], ids=["object", "set", "nan", "bytes"])
+def test_notes_are_json(entry, tmp_path, value):
+    with pytest.raises((TypeError, ValueError), match=r"notes must hold numbers, words.* for 'mine'. Fix: str"):
+        done([look(entry)], entry, tmp_path, notes={"mine": value})
+    with pytest.raises(TypeError, match=r"notes must go by names; got 3. Fix"):
+        done([look(entry)], entry, tmp_path, notes={3: "mine"})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_record_with_a_number_that_is_none_is_damaged_and_done_again(entry, tmp_path, number):
+    job = trial(entry)
+    done([job], entry, tmp_path)
+    ledger = Ledger(tmp_path)
+    record = {**json.loads(ledger.path(job).read_text()), "nll": "here"}
+    ledger.path(job).write_text(json.dumps(record).replace('"here"', number))
+    assert collect([tmp_path]).damaged == (ledger.path(job),)
+    assert collect([tmp_path]).records == ()
+    (outcome,) = run_jobs([job], {entry.digest: entry.load}, ledger)
+    assert (outcome.recorded, ledger.damaged) == (False, [ledger.path(job)])
+    assert collect([tmp_path]).damaged == ()
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["at once", "read"])
+def test_a_record_speaks_of_the_job_it_is_read_for(entry, tmp_path, together):
+    """Equal work under other names: a number typed otherwise, domains called otherwise."""
+    first, second = (
+        Trial(name, entry.digest, entry.prompt, Contestant("zero_shot", {"logit_scale": scale}), 0, None, arrangement)
+        for name, scale, arrangement in (
+            ("clusters", 20, Arrangement("mixed", {"domains": [100, 50], "names": ("a", "b")})),
+            ("again", 20.0, Arrangement("mixed", {"domains": [100, 50], "names": ("c", "d")})),
+        )
+    )
+    assert first.key == second.key
+    batches = [[first, second]] if together else [[first], [second]]
+    records = [outcome.record for batch in batches for outcome in done(batch, entry, tmp_path)]
+    assert [record["features"] for record in records] == ["clusters", "again"]
+    assert [record["contestant"] for record in records] == ["zero_shot logit_scale=20", "zero_shot logit_scale=20.0"]
+    assert [record["stream"]["names"] for record in records] == [["a", "b"], ["c", "d"]]
+    assert [list(record["groups"]) for record in records] == [["a", "b"], ["c", "d"]]
 
 
 def test_again_replaces_the_record(entry, tmp_path):

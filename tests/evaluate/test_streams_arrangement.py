@@ -63,6 +63,55 @@ def test_what_cannot_be_is_refused_before_there_is_a_set(kind, parameters, words
         Arrangement(kind, parameters)
 
 
+@pytest.mark.parametrize(
+    ("kind", "parameters", "words"),
+    [
+        ("dirichlet", {"concentration": -1}, "concentration must be a number greater than 0; got -1"),
+        ("dirichlet", {"slots": 1.5}, "slots must be None or an integer"),
+        ("few_classes", {"batch_size": 0}, "batch_size must be an integer of at least 1; got 0"),
+        ("few_classes", {"classes_per_batch": "2"}, "classes_per_batch must be an integer"),
+        ("mixed", {"domains": "abc"}, "domains must be a list of sizes"),
+        ("mixed", {"domains": [3, 0]}, r"domains\[1\] must be an integer of at least 1; got 0"),
+        ("continual", {"domains": [3, 4], "names": ["one"]}, "names must be 2 different names"),
+        ("gradual", {"domains": [3], "overlap": 2}, "overlap must be a number from 0 to 1"),
+        ("long_tail", {"imbalance": 0.5}, "imbalance must be a number of at least 1"),
+        ("few_confident", {"per_class": -1}, "per_class must be an integer of at least 0"),
+        ("few_confident", {"share": 2}, "share must be a number from 0 to 1"),
+    ],
+    ids=range(11),
+)
+def test_values_are_checked_before_there_is_a_set(kind, parameters, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        Arrangement(kind, parameters)
+
+
+def run(arrangement, seed=0, **parameters):
+    return Trial("pets", "", "default", Contestant("adapt_online", parameters), seed, None, arrangement)
+
+
+def test_the_same_stream_has_the_same_key_however_it_was_typed():
+    typed = [{}, {"imbalance": 50}, {"imbalance": 50.0}, {"imbalance": np.float64(50)}, {"most": None}]
+    arrangements = [Arrangement("long_tail", parameters) for parameters in typed]
+    said = {json.dumps(arrangement.describe()) for arrangement in arrangements}
+    assert said == {'{"kind": "long_tail", "imbalance": 50.0, "most": null}'}
+    assert len({run(arrangement).key for arrangement in arrangements}) == 1
+    assert run(Arrangement("long_tail", {"imbalance": 20})).key != run(arrangements[0]).key
+    sizes = [Arrangement("mixed", {"domains": list(map(kind, (100, 50)))}) for kind in (int, float, np.int32)]
+    assert len({run(arrangement).key for arrangement in sizes}) == 1
+    assert json.loads(json.dumps(sizes[-1].describe()))["domains"] == [100, 50]
+
+
+def test_names_of_domains_are_in_the_record_and_not_in_the_key():
+    called = [Arrangement("mixed", {"domains": [100, 50], "names": names}) for names in (None, ["a", "b"], ("c", "d"))]
+    assert len({run(arrangement).key for arrangement in called}) == 1
+    assert [run(arrangement).what()["stream"]["names"] for arrangement in called] == [None, ["a", "b"], ["c", "d"]]
+
+
+def test_an_arranged_run_needs_a_seed():
+    with pytest.raises(ValueError, match=r"a run on the stream random needs a seed, which draws it; got None. Fix"):
+        run(Arrangement("random"), seed=None)
+
+
 def test_domains_must_add_up_to_the_set(clusters):
     with pytest.raises(ValueError, match="domains add up to 120 rows, but the set has 150"):
         Arrangement("mixed", {"domains": [60, 60]}).stream(clusters, seed=0)

@@ -96,6 +96,47 @@ def test_every_other_class_is_as_likely():
     np.testing.assert_allclose(counts[[0, 1, 3]] / 8000, 1 / 3, atol=0.02)
 
 
+@given(log_y=streams(), seed=st.integers(0, 50), share=st.floats(0, 1))
+def test_with_labels_no_noisy_row_becomes_right(log_y, seed, share):
+    confidences, classes = read(log_y)
+    n, n_classes = log_y.shape
+    if n_classes == 2:
+        return
+    labels = np.random.default_rng(seed).integers(0, n_classes, size=n)
+    chosen = {"phase": 0.8, "share": share, "confident": 0.9}
+    noise = early_noise(confidences, classes, n_classes, seed, labels=labels, **chosen)
+    assert len(noise) == round(share * confident_positions(confidences, 0.9)[: round(0.8 * n)].sum())
+    assert (noise.wrong_classes != classes[noise.positions]).all()
+    assert (noise.wrong_classes != labels[noise.positions]).all()
+    assert ((noise.wrong_classes >= 0) & (noise.wrong_classes < n_classes)).all()
+
+
+@pytest.mark.parametrize(("said", "true"), [(2, 0), (0, 2), (3, 4), (1, 1)])
+def test_every_wrong_class_is_as_likely(said, true):
+    whole = {"phase": 1, "share": 1, "confident": 1}
+    labels = np.full(8000, true)
+    noise = early_noise(np.zeros(8000), np.full(8000, said), 5, seed=0, labels=labels, **whole)
+    counts = np.bincount(noise.wrong_classes, minlength=5)
+    left = sorted(set(range(5)) - {said, true})
+    assert counts.sum() == counts[left].sum()
+    np.testing.assert_allclose(counts[left] / 8000, 1 / len(left), atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("labels", "n_classes", "words"),
+    [
+        ([0, 1, 1], 2, r"n_classes must be at least 3 where labels are given; got 2.*Fix: labels=None"),
+        ([0, 1], 3, r"labels must be a vector of class indices, 3 of them.*got 2. Fix: .*labels\[stream.rows\]"),
+        ([0, 1, 3], 3, "labels must hold class indices, 0 to 2; got 3 in row 2"),
+        ([0.0, 1.0, 2.0], 3, "labels must hold class indices, 0 to 2; got float64"),
+    ],
+    ids=["two classes", "too few", "no class", "no indices"],
+)
+def test_labels_for_the_noise_are_checked(labels, n_classes, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        early_noise(np.zeros(3), np.zeros(3, int), n_classes, 0, labels=np.array(labels))
+
+
 def test_the_papers_noise_is_a_share_of_a_share():
     noise = early_noise(-np.random.default_rng(0).random(10_000), np.zeros(10_000, int), 10, seed=0)
     assert len(noise) == pytest.approx(0.3 * 0.3 * 0.9 * 10_000, rel=0.03)

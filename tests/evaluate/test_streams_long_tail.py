@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeroshift.evaluate.streams import long_tail, long_tail_counts
+from zeroshift.evaluate.streams import Arrangement, long_tail, long_tail_counts
 
 
 def test_the_papers_counts_come_out_exactly():
@@ -21,7 +21,7 @@ def test_the_papers_counts_come_out_exactly():
     assert stream.group_names == ("head", "medium", "tail")
 
 
-@given(n_classes=st.integers(1, 40), most=st.integers(1, 300), imbalance=st.floats(1, 200))
+@given(n_classes=st.integers(1, 40), most=st.integers(2, 300), imbalance=st.floats(1, 200))
 def test_sizes_fall_from_the_greatest_to_the_smallest(n_classes, most, imbalance):
     counts = long_tail_counts(n_classes, most, imbalance)
     assert counts[0] == most
@@ -32,7 +32,7 @@ def test_sizes_fall_from_the_greatest_to_the_smallest(n_classes, most, imbalance
 
 
 @given(
-    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=8),
+    sizes=st.lists(st.integers(2, 30), min_size=1, max_size=8),
     imbalance=st.floats(1, 50),
     seed=st.integers(0, 100),
 )
@@ -68,4 +68,22 @@ def test_more_than_the_smallest_class_has_is_refused():
     with pytest.raises(ValueError, match=r"most must be at most 4, the size of the smallest class; got 5. Fix: most=4"):
         long_tail(np.array([0] * 4 + [1] * 9), 0, most=5)
     with pytest.raises(ValueError, match=r"imbalance must be a number of at least 1; got 0\.5"):
-        long_tail(np.array([0, 1]), 0, imbalance=0.5)
+        long_tail(np.repeat([0, 1], 3), 0, imbalance=0.5)
+
+
+def test_where_the_greatest_is_small_it_is_the_ratio():
+    assert long_tail_counts(8, most=6, imbalance=50)[[0, -1]].tolist() == [6, 1]
+
+
+@pytest.mark.parametrize("most", [1, 0], ids=["one", "none"])
+def test_less_than_two_rows_make_no_tail(most):
+    words = rf"most must be None or an integer of at least 2; got {most}.*Fix: most=None"
+    for make in (
+        lambda: long_tail(np.repeat([0, 1], 3), 0, most=most),
+        lambda: long_tail_counts(3, most),
+        lambda: Arrangement("long_tail", {"most": most}),
+    ):
+        with pytest.raises(ValueError, match=words):
+            make()
+    with pytest.raises(ValueError, match=r"the smallest class has 1 row; .* at least 2. Fix: leave out the classes"):
+        long_tail(np.array([0, 0, 0, 1]), 0)

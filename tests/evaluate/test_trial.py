@@ -204,6 +204,26 @@ def test_the_key_changes_with_all_that_changes_the_result_and_with_nothing_else(
     assert base.key != before
 
 
+def test_a_number_has_one_key_however_it_was_typed():
+    keys = {trial("adapt_online", alpha=alpha).key for alpha in (1, 1.0, np.float64(1), np.int64(1), np.float32(1))}
+    assert len(keys) == 1
+    assert trial("adapt_online", alpha=0.5).key not in keys
+    assert len({trial("adapt_online", prune=prune).key for prune in ((4, 0.5), [4.0, 0.5])}) == 1
+    assert trial("adapt_online", seed=np.int64(3)).key == trial("adapt_online", seed=3).key
+
+
+def test_a_run_says_whether_it_was_timed_and_how_many_rows_came_at_a_time():
+    run = replace(trial("adapt_online"), timed=True, every=7)
+    assert (run.what()["timed"], run.what()["every"]) == (True, 7)
+
+
+def test_an_entry_says_what_the_classes_are_called(clusters):
+    named = FeatureSet(
+        clusters.features, prototypes=clusters.prototypes, labels=clusters.labels, class_names=list("abcd")
+    )
+    assert Entry.of("pets", named).class_names == ("a", "b", "c", "d")
+
+
 def test_a_set_without_labels_is_refused(clusters):
     bare = FeatureSet(clusters.features, prototypes=clusters.prototypes)
     with pytest.raises(ValueError, match="pets has no labels: there is nothing to compare methods by"):

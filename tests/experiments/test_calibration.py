@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from experiments.odd_suites import chapter_with, nothing
 from experiments.tables import column, found, remarks
 from zeroshift import ZeroShot
 from zeroshift.data import packs
 from zeroshift.evaluate import expected_calibration_error
 from zeroshift.experiments import Suite
-from zeroshift.experiments.calibration import EXPERIMENT
+from zeroshift.experiments.calibration import EXPERIMENT, MEASURES
 
 
 def test_adapting_makes_probabilities_over_confident_and_the_report_says_so(investigated):
@@ -51,3 +52,49 @@ def test_of_one_set_the_figure_and_the_table_agree(investigated):
     errors = column(found(chapter, "calibration"), "calibration error")
     for panel in found(chapter, "reliability").panels:
         assert panel.error == pytest.approx(errors[panel.label].value)
+
+
+def made_up(errors, *, without=()):
+    """Records with these calibration errors, by method; the other measures are level."""
+    bins = {"count": [10], "confidence": [0.9], "accuracy": [0.8]}
+
+    def record(job):
+        method = job.contestant.method
+        if (method, job.features) in without:
+            return None
+        level = dict.fromkeys(MEASURES, 0.5)
+        error = errors.get(method, 0.083)
+        return {"accuracy": 0.8, **level, "calibration_error": error, "detail": {"reliability": bins}}
+
+    return record
+
+
+def test_what_the_table_shows_as_the_same_is_not_called_worse(small_suite):
+    chapter = chapter_with(EXPERIMENT, small_suite, made_up({"adapt_online": 0.0834, "tda": 0.06}))
+    assert remarks(chapter, "warning") == []
+    (said,) = remarks(chapter)
+    assert said.startswith("On the mean of the sets none of the three measures is worse")
+    worse = chapter_with(EXPERIMENT, small_suite, made_up({"adapt_online": 0.0841}))
+    assert "ADAPT (online) (calibration error 8.4% against 8.3%)" in remarks(worse, "warning")[0]
+
+
+def test_a_method_that_failed_on_a_set_is_not_compared(small_suite):
+    lost = (("tda", "fmnist"), ("transclip", "cifar10"))
+    chapter = chapter_with(EXPERIMENT, small_suite, made_up({"adapt_online": 0.2}, without=lost))
+    table = found(chapter, "calibration")
+    assert column(table, "calibration error")["TDA"] is None
+    assert not [
+        cell for title in ("accuracy", "calibration") for cell in column(table, title).values() if cell and cell.best
+    ]
+    assert [panel.label for panel in found(chapter, "reliability").panels] == [
+        "zero-shot", "ADAPT (online)", "ADAPT (transductive)"
+    ]  # fmt: skip
+    assert "No answer on some set, and hence no mean: TDA, TransCLIP." in remarks(chapter, "warning")
+    assert not any("TDA (" in text for text in remarks(chapter))
+
+
+def test_without_zero_shot_nothing_is_compared_and_without_answers_nothing_said(small_suite):
+    without = [("zero_shot", member.name) for member in small_suite.members]
+    chapter = chapter_with(EXPERIMENT, small_suite, made_up({}, without=without))
+    assert remarks(chapter) == ["No answer on some set, and hence no mean: zero-shot."]
+    assert len(chapter_with(EXPERIMENT, small_suite, nothing).findings) == 1

@@ -63,3 +63,12 @@ def test_a_set_that_is_not_the_whole_kind_has_no_number(monkeypatch):
     shrink_catalogue(monkeypatch)
     suite = Suite.of({"fog": papers_set("imagenet_c", rows=12, corruption="fog", severity=5)})
     assert column(found(pretend(EXPERIMENT, suite, half), "accuracy"), "Fog")["ADAPT (online)"].paper is None
+
+
+def test_a_printed_mean_that_is_not_the_mean_is_said_where_it_stands(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    chapter = pretend(EXPERIMENT, Suite.of(imagenet_c()), half)
+    for table in (found(chapter, "accuracy"), found(chapter, "paper-corruption-vitb16")):
+        assert any("30.29" in note and "30.43" in note for note in table.notes)
+    two = pretend(EXPERIMENT, Suite.of(imagenet_c(kinds=("fog", "snow"))), half)
+    assert not any("30.29" in note for note in found(two, "accuracy").notes), "the mean is not shown"

@@ -2,6 +2,8 @@
 
 import pytest
 
+from experiments.answered import answered, record
+from experiments.stand_ins import papers_set, shrink_catalogue
 from experiments.tables import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
@@ -19,7 +21,27 @@ def test_a_covariance_a_class_does_harm_on_corrupted_images(chapter):
     accuracy = {(row.group, row.cells[0]): row.cells[1].value for row in table.rows}
     for protocol in ("online", "transductive"):
         assert accuracy[protocol, "one a class"] < accuracy[protocol, "one for all classes"]
-    assert any("lowers accuracy. So it is here" in text for text in remarks(chapter, "note"))
+
+
+@pytest.mark.parametrize(
+    ("separate", "said"),
+    [(0.40, "So it is here"), (0.60, "Too close to say here"), (0.70, "Not so here")],
+    ids=["lower", "equal", "higher"],
+)
+def test_the_verdict_on_separate_covariances_knows_ties(small_suite, separate, said):
+    accuracies = {"shared": 0.60, "per_class": separate}
+    chapter = answered(
+        EXPERIMENT,
+        small_suite,
+        lambda job: record(accuracies.get(job.contestant.parameters.get("covariance"), 0.5)),
+    )
+    assert any(f"for every class lowers accuracy. {said}: online, Task 1" in text for text in remarks(chapter))
+
+
+def test_the_papers_set_is_enough_for_its_table(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    suite = Suite.of({name: papers_set(name) for name in ("imagenet", "dtd")})
+    assert remarks(answered(EXPERIMENT, suite, lambda job: record(0.5)), "data") == []
 
 
 def test_gain_is_over_the_zero_shot_row(chapter):

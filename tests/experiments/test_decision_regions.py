@@ -5,6 +5,8 @@ import pytest
 
 from experiments.tables import column, found, remarks
 from zeroshift.data import packs
+from zeroshift.evaluate import Outcome
+from zeroshift.experiments import Investigation, Suite
 from zeroshift.experiments.decision_regions import EXPERIMENT
 from zeroshift.experiments.parts.plane import HALF_SIDE, Plane, lifted
 from zeroshift.experiments.parts.plane_regions import boundary, plane_regions
@@ -60,7 +62,8 @@ def test_zero_shot_accuracy_is_that_of_the_points_nearest_prototypes(small):
 
 
 def test_what_is_drawn_is_seeded_and_limited(small, record):
-    assert len(record["class_names"]) == 4
+    assert len(record["classes"]) == 4
+    assert "class_names" not in record, "a set's digest does not know them"
     assert len(record["points"]) == len(record["labels"]) == 50
     assert set(record["labels"]) <= {0, 1, 2, 3}
     assert plane_regions(small, prompt="ensemble", classes=4, points=50, grid=30) == record
@@ -74,7 +77,7 @@ def test_boundaries_are_counted():
     assert boundary(np.zeros((5, 5), dtype=int)) == 0
 
 
-def test_one_clean_and_one_corrupted_set_are_pictured_and_the_limits_are_told(investigated):
+def test_one_clean_and_one_corrupted_set_are_pictured_and_the_limits_are_told(investigated, small_suite):
     chapter = investigated(EXPERIMENT)
     assert [job.features for job in chapter.jobs] == ["cifar10", "cifar10c_fog_5"]
     for name in ("regions-1", "regions-2"):
@@ -89,6 +92,64 @@ def test_one_clean_and_one_corrupted_set_are_pictured_and_the_limits_are_told(in
     # What the caption warns of: the plane loses much of what tells classes apart.
     assert all(row.cells[1].value < row.cells[2].value for row in zero_shot)
     assert any("An illustration" in text for text in remarks(chapter))
+    (told,) = remarks(chapter, "data")
+    assert "ImageNet-A" in told
+    assert "TPT is missing" in told
+    assert "CIFAR-10; CIFAR-10 under fog" in told
+    entry = small_suite.members[0].entry
+    drawn = chapter.jobs[0].do(entry.load())["classes"]
+    assert found(chapter, "regions-1").class_names == tuple(entry.class_names[k] for k in drawn)
     assert "variance" in found(chapter, "regions-1").caption
     held = column(table, "classes with a region")
     assert 1 <= held["TDA"].value <= 6
+
+
+def test_the_baseline_is_of_the_rows_and_classes_drawn(small, record):
+    rows = np.isin(small.labels, record["classes"])
+    cosines = np.asarray(small.features[rows], dtype=np.float64) @ small.prototypes_for("ensemble")[record["classes"]].T
+    right = np.array(record["classes"])[cosines.argmax(axis=1)] == small.labels[rows]
+    assert record["zero_shot_accuracy"] == pytest.approx(right.mean())
+    assert record["zero_shot_accuracy"] != small.zero_shot_accuracy("ensemble")
+
+
+def test_the_plane_is_the_same_side_up_even_where_cubes_cancel():
+    """The first direction here is (1, -1) / sqrt(2), whose cubes add up to nothing; its points must not."""
+    rows = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [0.8, 0.6]])
+    plane = Plane.of(rows, np.eye(2), 10.0)
+    assert np.linalg.matrix_rank(plane.points) == 2
+    assert np.isfinite(plane.logit_scale)
+
+
+def test_rows_or_prototypes_that_do_not_differ_are_refused():
+    same = np.tile([0.6, 0.8, 0.0], (5, 1))
+    with pytest.raises(ValueError, match="all the same"):
+        Plane.of(same, np.eye(3)[:2], 10.0)
+    spread = np.vstack([np.eye(3), -np.eye(3)])
+    with pytest.raises(ValueError, match="one point of the plane"):
+        Plane.of(spread, np.tile([0.0, 0.0, 1.0], (2, 1)), 10.0)
+
+
+def test_where_every_run_failed_nothing_is_claimed(small_suite):
+    investigation = Investigation.of([EXPERIMENT], small_suite)
+    outcomes = [Outcome(job, None, "out of memory", False) for job in investigation.jobs]
+    (finding,) = investigation.chapters(outcomes)[0].findings
+    assert "every run failed" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("ours", "held", "said"),
+    [(0.05, 4, "So it is here"), (0.096, 4, "Too close to say"), (0.2, 4, "Not so here"), (0.05, 3, None)],
+)
+def test_a_short_boundary_is_smooth_only_where_no_class_lost_its_region(small_suite, record, ours, held, said):
+    """TDA's is 10% of all pairs of neighbours."""
+    suite = Suite(small_suite.members[:1])
+    regions = {
+        name: {**region, "boundary": 0.1, "classes_with_a_region": 4} for name, region in record["regions"].items()
+    }
+    regions["adapt_online"] |= {"boundary": ours, "classes_with_a_region": held}
+    investigation = Investigation.of([EXPERIMENT], suite)
+    outcomes = [Outcome(job, {**record, "regions": regions}, None, False) for job in investigation.jobs]
+    chapter = investigation.chapters(outcomes)[0]
+    judged = [text for text in remarks(chapter) if "smoother than TDA's" in text]
+    assert [said in text for text in judged] == ([] if said is None else [True])
+    assert any("without any region left" in text for text in remarks(chapter, "warning")) == (held < 4)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.tables import found
+from experiments.answered import answered, record
+from experiments.tables import found, remarks
 from zeroshift.experiments import Suite
 from zeroshift.experiments.efficiency import EXPERIMENT, METHODS
 from zeroshift.experiments.parts.paper import paper_table
@@ -41,3 +42,29 @@ def test_the_papers_accuracies_stand_beside_ours_on_its_own_set(investigated, sm
     adapt = [row.cells for row in table.rows if row.strong]
     assert [(cells[1].paper, cells[2].paper) for cells in adapt] == [(0.7091, 4.17), (0.7156, 4.82)]
     assert all(cell.paper is None for cells in adapt for cell in cells[3:] if cell is not None)
+
+
+@pytest.mark.parametrize(
+    ("tda", "said", "kind"),
+    [(0.50, "So it is here", "note"), (0.70, "Too close to say here", "note"), (0.90, "Not so here", "warning")],
+    ids=["lower", "equal", "higher"],
+)
+def test_the_most_accurate_is_said_of_the_methods_named(small_suite, tda, said, kind):
+    accuracies = {"adapt_online": 0.70, "tda": tda}
+    chapter = answered(EXPERIMENT, small_suite, lambda job: record(accuracies.get(job.contestant.method, 0.5)))
+    (online, _) = [f for f in chapter.findings if "most accurate" in getattr(f, "text", "")]
+    assert f"methods it is timed with (here zero-shot, TDA). {said}: " in online.text
+    assert online.kind == kind
+
+
+def test_where_a_rival_failed_nothing_is_called_the_most_accurate(small_suite):
+    chapter = answered(EXPERIMENT, small_suite, lambda job: None if job.contestant.method == "tda" else record(0.5))
+    assert "Which online method is the most accurate is not said: TDA failed." in remarks(chapter, "warning")
+    assert not any("the online methods" in text for text in remarks(chapter))
+
+
+def test_what_the_papers_times_hold_is_left_open(small_suite):
+    notes = " ".join(found(answered(EXPERIMENT, small_suite, lambda job: record(0.5)), "efficiency").notes)
+    assert "does not say whether" in notes
+    assert "CLIP alone takes 8m" in notes
+    assert "ADAPT takes 0.73m" in notes

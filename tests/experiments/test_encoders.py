@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.stand_ins import RN50, first_rows, made_up, papers_set, pretend, shrink_catalogue
+from experiments.stand_ins import RN50, ROWS, first_rows, made_up, papers_set, pretend, shrink_catalogue
 from experiments.tables import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.experiments import Suite
@@ -15,8 +15,8 @@ from zeroshift.experiments.parts.tasks import get_task
 CLIP = Path("/work/shared/packs/clip")
 
 
-def seen(data_set: str, encoder: str, seed: int) -> FeatureSet:
-    return made_up({"data_set": data_set, "encoder": encoder}, seed=seed)
+def seen(data_set: str, encoder: str, seed: int, rows: int = ROWS) -> FeatureSet:
+    return made_up({"data_set": data_set, "encoder": encoder}, rows=rows, seed=seed)
 
 
 def test_only_shared_sets_count(investigated):
@@ -47,14 +47,27 @@ def test_encoders_without_a_common_set_are_told_so():
 
 
 def test_gains_are_over_the_same_encoder_and_a_loss_is_a_warning():
-    suite = Suite.of({"a": seen("birds", "A", 1), "b": seen("birds", "B", 2)})
+    suite = Suite.of({"a": seen("birds", "A", 1, 400), "b": seen("birds", "B", 2, 400)})
     scores = {("a", "zero_shot"): 0.5, ("b", "zero_shot"): 0.8, ("a", "adapt_online"): 0.6}
     chapter = pretend(EXPERIMENT, suite, lambda job: scores.get((job.features, job.contestant.method), 0.7))
     gains = column(found(chapter, "encoders"), "online gain")
     assert (gains["A"].value, gains["B"].value) == pytest.approx((10, -10))
     (warning,) = remarks(chapter, "warning")
-    assert "B, " in warning
-    assert "A, " not in warning
+    against, holds = warning.split("; so it is for ")
+    assert "B, other sets, ADAPT (online) (-10.0 points)" in against
+    assert "A, other sets, ADAPT (online) (+10.0 points)" in holds
+
+
+@pytest.mark.parametrize(("adapt", "kind"), [(0.3, "warning"), (0.7, "note"), (0.51, "note")])
+def test_a_loss_with_one_encoder_is_said_too(adapt, kind):
+    suite = Suite.of({"a": seen("birds", "A", 1, 400)})
+    chapter = pretend(EXPERIMENT, suite, lambda job: 0.5 if job.contestant.method == "zero_shot" else adapt)
+    (said,) = [text for text in remarks(chapter, kind) if "gains over zero-shot with every encoder" in text]
+    assert ("Too close to say" in said) == (adapt == 0.51)
+
+
+def test_all_encoders_are_asked_about_at_once():
+    assert EXPERIMENT.mixes_encoders
 
 
 def test_the_papers_means_stand_beside_its_sets(monkeypatch):

@@ -3,19 +3,22 @@
 import numpy as np
 import pytest
 
+from experiments.answered import answered, record
+from experiments.stand_ins import made_up
 from experiments.tables import found, remarks
 from zeroshift import OnlineADAPT
 from zeroshift.data import packs
 from zeroshift.evaluate import accuracy
 from zeroshift.evaluate.split import split
-from zeroshift.experiments.few_shot import EXPERIMENT, SHOTS
+from zeroshift.experiments import Options, Suite
+from zeroshift.experiments.few_shot import EXPERIMENT, PEERS, SHOTS
 from zeroshift.experiments.parts.shots import few_shot
 
 
 def test_labelled_samples_raise_accuracy_over_none(investigated):
     table = found(investigated(EXPERIMENT, orders=1), "few-shot")
     for protocol in ("online", "transductive"):
-        rows = {row.cells[0]: row.cells[1:] for row in table.rows if row.group == protocol}
+        rows = {row.cells[0]: row.cells[1:] for row in table.rows if row.group == f"ADAPT, {protocol}"}
         assert list(rows) == [str(shots) for shots in SHOTS]
         assert np.mean([c.value for c in rows["16"]]) > np.mean([c.value for c in rows["0"]])
 
@@ -49,4 +52,64 @@ def test_claims_are_answered(investigated):
     chapter = investigated(EXPERIMENT, orders=1)
     claims = [text for text in remarks(chapter) if text.startswith("The paper finds")]
     assert len(claims) == 3
-    assert len(chapter.jobs) == 3 * 2 * len(SHOTS)
+    assert len(chapter.jobs) == 3 * (2 * len(SHOTS) + len(PEERS) * (len(SHOTS) - 1))
+
+
+@pytest.mark.parametrize("method", PEERS)
+def test_peers_are_scored_on_the_same_rows_and_need_labels(method, small_suite):
+    pack = small_suite.members[1].entry.load()
+    told = {m: few_shot(pack, prompt="ensemble", method=m, shots=4, most=8, seed=3) for m in (method, "adapt_online")}
+    assert told[method]["scored"] == told["adapt_online"]["scored"]
+    assert told[method]["zero_shot_accuracy"] == told["adapt_online"]["zero_shot_accuracy"]
+    assert told[method]["support"] == 40
+    with pytest.raises(ValueError, match="needs labelled samples"):
+        few_shot(pack, prompt="ensemble", method=method, shots=0, most=8, seed=3)
+
+
+def test_timo_is_left_out_where_there_is_one_prompt_a_class(small_suite):
+    methods = {job.parameters["method"] for job in EXPERIMENT.plan(Suite.of({"mine": made_up()}), Options(orders=1))}
+    assert methods == {"adapt_online", "adapt_transductive", "tip_adapter", "gda_clip"}
+
+
+def test_a_set_that_can_give_no_sample_away_is_left_out():
+    single = made_up().subset(slice(0, 4))
+    assert EXPERIMENT.plan(Suite.of({"single": single}), Options()) == []
+    chapter = answered(EXPERIMENT, Suite.of({"single": single}), lambda job: record(0.5))
+    (said,) = remarks(chapter)
+    assert "has two samples" in said
+    both = Suite.of({"single": single, "whole": made_up()})
+    chapter = answered(EXPERIMENT, both, lambda job: record(0.5, support=0))
+    assert {job.features for job in chapter.jobs} == {"whole"}
+    assert "Left out, because no class has two samples: single." in remarks(chapter)
+
+
+def test_tasks_are_joined_by_what_they_are(small_suite):
+    """Online failed on the first task: what is left must not be held against another task's numbers."""
+    accuracies = {"cifar10": 0.10, "cifar10c_fog_5": 0.50, "fmnist": 0.50}
+
+    def answer(job):
+        online = job.parameters["method"] == "adapt_online"
+        if online and job.features == "cifar10":
+            return None
+        return record(accuracies[job.features] - 0.2 * online, support=0)
+
+    (said,) = [text for text in remarks(answered(EXPERIMENT, small_suite, answer, orders=1)) if "does better" in text]
+    assert "So it is here: corruption (above at 6, below at 0 of 6 numbers of samples); fine-grained" in said
+    assert "natural shift" not in said
+
+
+def test_ties_and_what_failed_are_no_evidence(small_suite):
+    tied = remarks(answered(EXPERIMENT, small_suite, lambda job: record(0.5, support=0), orders=1))
+    assert sum("Too close to say here" in text for text in tied) == 3
+    assert not any("So it is" in text for text in tied)
+    nothing = remarks(answered(EXPERIMENT, small_suite, lambda job: None, orders=1))
+    assert not any("The paper finds" in text for text in nothing)
+
+
+def test_how_many_were_really_given_is_told(investigated, small_suite):
+    table = found(investigated(EXPERIMENT, orders=1), "few-shot")
+    fog = small_suite.members[1]
+    given = few_shot(fog.entry.load(), prompt=fog.entry.prompt, method="adapt_online", shots=16, most=16, seed=0)
+    assert given["support"] < 160
+    assert f"{fog.title} at 16 a class, {given['support']} of 160" in " ".join(table.notes)
+    assert "drawn from the test set itself and never scored" in table.notes[0]

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from experiments.odd_suites import chapter_with, in_two_encoders
 from experiments.tables import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
-from zeroshift.experiments.gains import EXPERIMENT, Gain, _losses
+from zeroshift.experiments.gains import EXPERIMENT, METHODS, Gain, _losses
+from zeroshift.experiments.parts.before_after import SETTLED, running
 
 ONLINE, WHOLE = "ADAPT (online)", "ADAPT (transductive)"
 
@@ -79,6 +81,9 @@ def test_at_most_six_sets_are_drawn_and_each_has_its_own_figure(investigated):
     chapter = investigated(EXPERIMENT, suite, orders=1)
     names = [finding.name for finding in chapter.findings if getattr(finding, "name", "").startswith("running-")]
     assert names == [*(f"running-part-{i}" for i in range(5)), "running-a"]
+    alike = investigated(EXPERIMENT, Suite.of({"a b": rows, "a_b": rows.subset(slice(0, 50))}), orders=1)
+    names = [finding.name for finding in alike.findings if getattr(finding, "name", "").startswith("running-")]
+    assert names == ["running-a-b-1", "running-a-b-2"]
 
 
 @pytest.mark.parametrize(
@@ -91,9 +96,49 @@ def test_at_most_six_sets_are_drawn_and_each_has_its_own_figure(investigated):
     ids=["lost", "open", "gained"],
 )
 def test_what_is_said_where_it_does_not_help(gain, kind, words):
-    remark = _losses(["fog"], {(0, "adapt_online"): gain})
+    remark = _losses(["fog"], {(0, "adapt_online"): gain, (0, "adapt_transductive"): Gain(4.0, 2.0, 6.0)})
     assert remark.kind == kind
     assert words in remark.text
+
+
+def test_runs_that_failed_are_no_gains():
+    remark = _losses(["fog"], {(0, "adapt_online"): Gain(4.0, 2.0, 6.0)})
+    assert remark.kind == "warning"
+    assert "No run gave an answer: ADAPT (transductive) on fog." in remark.text
+    assert "Every" not in remark.text
+
+
+def test_of_several_encoders_each_has_its_own_mean():
+    """One gain for each: a mean over both would be in between."""
+    paired = {"clean a": [10, 0, 0, 10], "clean b": [10, 2, 0, 8], "fog b": [10, 4, 0, 6]}
+    curve = {"rows": [10, 20], "accuracy": [0.5, 0.5], "zero_shot": [0.5, 0.5]}
+    matrix = np.eye(4).tolist()
+
+    def record(job):
+        counts = paired[job.features]
+        return {
+            "accuracy": sum(counts[:2]) / 20, "class_mean_accuracy": 0.5, "top5_accuracy": 1.0, "paired": counts,
+            "scored": 20, "detail": {"curve": curve, "confusion": matrix, "zero_shot_confusion": matrix},
+        }  # fmt: skip
+
+    chapter = chapter_with(EXPERIMENT, Suite.of(in_two_encoders()), record, orders=1)
+    table = found(chapter, "at-a-glance")
+    groups = list(dict.fromkeys(row.group for row in table.rows))
+    assert groups[:3] == ["clean a, CLIP RN50", "clean b, CLIP ViT-B/16", "fog b, CLIP ViT-B/16"]
+    assert groups[3:] == ["Mean of the sets, CLIP ViT-B/16"]
+    assert rows_of(table, groups[3])[ONLINE][2].value == pytest.approx(15.0)
+
+
+def test_running_accuracy_begins_where_it_has_settled():
+    rows = list(range(10, 1010, 10))
+    curve = {"rows": rows, "accuracy": [row / 1000 for row in rows], "zero_shot": [0.5] * 100}
+    lines = running("running-x", "x", {"detail": {"curve": curve}}, None, METHODS)
+    assert [series.x[0] for series in lines.series] == [SETTLED, SETTLED]
+    assert lines.series[1].y[0] == pytest.approx(100 * SETTLED / 1000)
+    short = {key: values[:4] for key, values in curve.items()}
+    lines = running("running-x", "x", {"detail": {"curve": short}}, None, METHODS)
+    assert lines.series[0].x == (10.0, 20.0, 30.0, 40.0)
+    assert "as a level" not in lines.caption
 
 
 def test_something_is_said_about_every_set_together(chapter):

@@ -5,6 +5,9 @@ import pytest
 
 from experiments.tables import column, found, remarks
 from zeroshift import FeatureSet
+from zeroshift.data import packs
+from zeroshift.evaluate import Outcome
+from zeroshift.experiments import Investigation, Suite
 from zeroshift.experiments.homogeneity import EXPERIMENT
 from zeroshift.experiments.parts.covariance_spread import covariance_spread
 
@@ -45,6 +48,7 @@ def test_classes_without_two_samples_are_left_out_and_counted():
     record = covariance_spread(made_up([1.0] * 4, [10, 1, 9, 0]), prompt="default")
     assert record["classes"] == [0, 2]
     assert record["left_out"] == 2
+    assert record["paired"] == record["pictured"] == [0, 2], "indices of the set's classes, not of those kept"
     with pytest.raises(ValueError, match="no class has two samples"):
         covariance_spread(made_up([1.0, 1.0], [1, 1]), prompt="default")
 
@@ -52,7 +56,7 @@ def test_classes_without_two_samples_are_left_out_and_counted():
 def test_the_bundled_features_differ_in_covariance_and_the_report_says_so(investigated, small_suite):
     chapter = investigated(EXPERIMENT)
     table = found(chapter, "distances")
-    ours, yardstick = column(table, "relative distance"), column(table, "relative, by sampling")
+    ours, yardstick = column(table, "relative distance"), column(table, "by sampling alone")
     for member in small_suite.members:
         assert ours[member.name].value > yardstick[member.name].value > 0
     beyond = [cell.value for cell in column(table, "classes beyond sampling").values()]
@@ -61,3 +65,53 @@ def test_the_bundled_features_differ_in_covariance_and_the_report_says_so(invest
     maps = found(chapter, "covariances-1")
     assert maps.maps[0].values.shape == (32, 32)
     assert np.trace(found(chapter, "dissimilarity-1").maps[0].values) == 0
+
+
+def test_the_baseline_is_of_the_samples_looked_at():
+    features = made_up([1.0] * 3, [6, 1, 5])
+    kept = features.subset(features.labels != 1)
+    assert kept.zero_shot_accuracy() != features.zero_shot_accuracy()
+    record = covariance_spread(features, prompt=features.default_prompt)
+    assert record["zero_shot_accuracy"] == kept.zero_shot_accuracy()
+
+
+def test_records_hold_indices_and_names_come_from_the_set(investigated, small_suite):
+    """The digest of a set does not know what its classes are called: another name must not find an old answer."""
+    cifar = packs.load("cifar10").subset(slice(0, 300))
+    renamed = FeatureSet(
+        cifar.features,
+        prototypes=cifar.prototypes_for(),
+        labels=cifar.labels,
+        class_names=[f"number {k}" for k in range(10)],
+    )
+    plain = FeatureSet(cifar.features, prototypes=cifar.prototypes_for(), labels=cifar.labels)
+    for features, name in ((plain, plain.class_names[0]), (renamed, "number 0")):
+        chapter = investigated(EXPERIMENT, Suite.of({"mine": features}))
+        assert found(chapter, "traces-1").bars[0].label == name
+    assert "class_names" not in covariance_spread(cifar, prompt="ensemble")
+
+
+def test_two_antipodal_points_have_a_trace_above_one():
+    pair = np.eye(4)[[0, 0, 1, 1]] * np.array([1, -1, 1, -1])[:, None]
+    features = FeatureSet(pair, prototypes=np.eye(2, 4), labels=[0, 0, 1, 1])
+    record = covariance_spread(features, prompt=features.default_prompt)
+    assert record["traces"] == pytest.approx([2.0, 2.0]), "n / (n - 1)"
+
+
+def test_shares_are_said_to_be_of_sets_that_count_the_same(investigated, small_suite):
+    texts = remarks(investigated(EXPERIMENT))
+    assert any("a trace of at most n / (n - 1)" in text for text in texts)
+    assert any("in the mean over 3 sets, each counting the same" in text for text in texts)
+    alone = remarks(investigated(EXPERIMENT, Suite(small_suite.members[:1])))
+    assert not any("each counting the same" in text for text in alone)
+
+
+def test_failed_runs_are_not_taken_for_classes_of_one_sample(small_suite):
+    def said(suite):
+        investigation = Investigation.of([EXPERIMENT], suite)
+        outcomes = [Outcome(job, None, "out of memory", False) for job in investigation.jobs]
+        return remarks(investigation.chapters(outcomes)[0], "warning")
+
+    assert said(small_suite) == ["No set could be looked at: every run failed."]
+    single = Suite.of({"single": made_up([1.0, 1.0], [1, 1])})
+    assert said(single) == ["No set has a class of two samples, without which there is no covariance."]

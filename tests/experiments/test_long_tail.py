@@ -1,13 +1,18 @@
 """Table 23: without noise it is online ADAPT on the long-tailed stream; with noise just what was said is turned."""
 
+import re
+
 import pytest
 
+from experiments.odd_suites import chapter_with, nothing, scattered
 from experiments.tables import column, found, remarks
+from zeroshift import FeatureSet
 from zeroshift.data import packs
-from zeroshift.evaluate import Arrangement
+from zeroshift.evaluate import Analysis, Arrangement
 from zeroshift.evaluate.streams import long_tail_counts
 from zeroshift.experiments import Suite
-from zeroshift.experiments.long_tail import EXPERIMENT, long_tail_with_noise
+from zeroshift.experiments.long_tail import EXPERIMENT
+from zeroshift.experiments.parts.noisy_tail import long_tail_with_noise
 from zeroshift.experiments.parts.paper import paper_table
 from zeroshift.experiments.parts.trials import runs
 
@@ -65,6 +70,66 @@ def test_groups_are_those_of_the_sizes(suite):
         "all": 10,
     }
     assert 0 < record["turned"] <= round(0.3 * round(0.3 * record["scored"]))
+
+
+def test_noise_never_corrects_and_its_share_is_told(chapter):
+    """A classifier that is always wrong stays so, whatever is turned."""
+    some = scattered(4, 30, prompts=("plain",))
+    nearest = (some.features @ some.prototypes_for().T).argmax(axis=1)
+    wrong = FeatureSet(some.features, prototypes=some.prototypes, labels=(nearest + 1) % 4)
+    for seed in range(5):
+        record = long_tail_with_noise(wrong, prompt=wrong.default_prompt, seed=seed, noisy=True)
+        assert record["turned"] > 0
+        assert record["zero_shot"]["all"] == record["zero_shot_accuracy"] == 0
+    (note,) = [note for note in found(chapter, "long-tail").notes if note.startswith("Noise")]
+    assert re.search(r"here \d\.\d%( to \d\.\d%)? of all samples", note)
+
+
+def test_the_zero_shot_accuracy_is_that_of_the_rows_that_came_without_noise():
+    some = packs.load("cifar10").subset(slice(0, ROWS))
+    record = long_tail_with_noise(some, prompt=some.default_prompt, seed=0, noisy=True)
+    plain = long_tail_with_noise(some, prompt=some.default_prompt, seed=0, noisy=False)
+    assert record["zero_shot_accuracy"] == plain["zero_shot_accuracy"] == plain["zero_shot"]["all"]
+    assert record["zero_shot"]["all"] < record["zero_shot_accuracy"]
+    assert Analysis("x", "", some.default_prompt, long_tail_with_noise, {"seed": 0, "noisy": True}).do(some) == record
+
+
+def made_up(zero_shot: float, adapt: float):
+    groups = ("head", "medium", "tail", "all")
+    return {
+        "scored": 100, "turned": 8, "imbalance": 12.0, "samples": dict.fromkeys(groups, 100),
+        "classes": dict.fromkeys(groups, 3), "zero_shot": dict.fromkeys(groups, zero_shot),
+        "adapt_online": dict.fromkeys(groups, adapt),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("adapt", "words"),
+    [(0.7, "Too close to say here"), (0.72, "Too close to say here"), (0.95, "So it is here"), (0.4, "Not so here")],
+    ids=["tie", "close", "better", "worse"],
+)
+def test_a_tie_is_no_gain(suite, adapt, words):
+    said = [t for t in remarks(chapter_with(EXPERIMENT, suite, lambda job: made_up(0.7, adapt))) if "The paper" in t]
+    assert len(said) == 2
+    assert all(words in text for text in said)
+
+
+def test_the_ratio_is_said_to_be_what_it_was(suite):
+    table = found(chapter_with(EXPERIMENT, suite, lambda job: made_up(0.7, 0.7)), "long-tail")
+    assert "up to 50:1" in table.notes[0]
+    assert "here 12:1." in table.notes[0]
+
+
+def test_sets_that_allow_no_tail_or_failed_are_left_out_and_said_to_be(suite, investigated):
+    odd = Suite.of({"pair": scattered(2, 6), "ones": scattered(6, 1), "mine": scattered(4, 8)})
+    chapter = investigated(EXPERIMENT, odd, orders=1)
+    assert {job.features for job in chapter.jobs} == {"ones", "mine"}
+    said = remarks(chapter, "note")
+    assert "Left out, because of fewer than 3 classes: pair." in said
+    assert "Left out, because of fewer than 2 samples of some class: ones." in said
+    assert any("draws from mine;" in text for text in remarks(chapter, "data"))
+    (failed,) = remarks(chapter_with(EXPERIMENT, suite, nothing))
+    assert failed.startswith("Left out, because runs failed: ")
 
 
 def test_other_data_few_classes_and_the_papers_table_are_told(chapter):

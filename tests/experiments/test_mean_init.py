@@ -2,12 +2,14 @@
 
 import pytest
 
-from experiments.stand_ins import first_rows, made_up, papers_set, pretend, shrink_catalogue
+from experiments.stand_ins import RN50, first_rows, made_up, papers_set, pretend, shrink_catalogue
 from experiments.tables import found, remarks
 from zeroshift.experiments import Suite
 from zeroshift.experiments.mean_init import EXPERIMENT
 from zeroshift.experiments.parts.prompt_modes import PAPERS_MODES, mode_title
 from zeroshift.experiments.parts.tasks import get_task
+
+ENCODERS = ("clip-vit-b-16", "clip-rn50")
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +67,11 @@ def test_the_papers_numbers_stand_beside_the_same_mode(monkeypatch):
     assert online["GPT & CLIP Template"][0].paper == pytest.approx(0.6658)
     assert whole["Vanilla"][0].paper == pytest.approx(0.6553)
     assert not any("no prototypes" in text for text in remarks(chapter))
+
+
+def test_each_encoder_has_a_table(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    sets = {"a": papers_set("dtd"), "b": papers_set("dtd", encoder=RN50, prompts=("vanilla",))}
+    chapter = pretend(EXPERIMENT, Suite.of(sets), lambda job: 0.5)
+    titles = {name: [row.cells[0] for row in found(chapter, f"mean-init-{name}").rows[:1]] for name in ENCODERS}
+    assert titles == {"clip-vit-b-16": ["GPT"], "clip-rn50": ["Vanilla"]}

@@ -7,10 +7,10 @@ import pytest
 
 from experiments.tables import found, remarks
 from zeroshift import FeatureSet
-from zeroshift.evaluate import Analysis, Ledger
-from zeroshift.experiments import Suite
+from zeroshift.evaluate import Analysis, Ledger, Outcome
+from zeroshift.experiments import Investigation, Suite
 from zeroshift.experiments.normality import EXPERIMENT
-from zeroshift.experiments.parts.normality_tests import normality_of_classes
+from zeroshift.experiments.parts.normality_tests import DIMENSIONS, TESTS, normality_of_classes
 from zeroshift.experiments.parts.projections import projected
 
 
@@ -75,7 +75,10 @@ def test_the_table_states_dimensions_rejections_and_what_a_mean_p_does_not_show(
             assert 0.25 < yardstick_p.value < 0.6
             assert yardstick.value < 0.12
             assert rejected.value >= 0
-    assert any("no evidence of normality" in text for text in remarks(chapter))
+    (told,) = [text for text in remarks(chapter) if "no evidence of normality" in text]
+    assert "a mean of 0.2 would go with" in told
+    for text in remarks(chapter, "warning"):
+        assert "how large the departure is, these tests do not say" in text
     paper = found(chapter, "paper-normality-tests")
     assert paper.reference
     assert paper.rows[4].cells[2].value == pytest.approx(0.929)
@@ -89,6 +92,58 @@ def test_the_papers_numbers_stand_beside_ours_on_its_own_data_alone(investigated
     assert last.cells[1].paper == pytest.approx(0.922)
     assert last.cells[2].paper == pytest.approx(0.11)
     assert not any(getattr(finding, "reference", False) for finding in chapter.findings)
+
+
+def test_imagenet_among_other_sets_keeps_its_own_rows(investigated, small_suite, monkeypatch):
+    imagenet = replace(small_suite.members[1], data_set="imagenet", encoder="composed", papers=True)
+    others = [small_suite.members[0], small_suite.members[2]]
+    with_imagenet = Suite((others[0], imagenet, others[1]))
+    monkeypatch.setattr("zeroshift.experiments.normality.PAPERS_BACKBONE", "composed")
+    table = found(investigated(EXPERIMENT, with_imagenet), "coordinates")
+    groups = list(dict.fromkeys(row.group for row in table.rows))
+    assert groups == [
+        f"{test}, {name}"
+        for name in ("cifar10c_fog_5", "2 other sets pooled")
+        for test in ("Henze-Zirkler", "Shapiro-Wilk")
+    ]
+    own, pool = table.rows[9], table.rows[19]
+    assert own.cells[1].paper == pytest.approx(0.922)
+    assert own.cells[1].low is None, "one set has no range"
+    assert pool.cells[1].paper is None
+    alone = found(investigated(EXPERIMENT, Suite((small_suite.members[1],))), "coordinates").rows[9]
+    assert own.cells[1].value == alone.cells[1].value
+
+
+def test_several_sets_are_said_to_be_pooled(investigated, small_suite):
+    table = found(investigated(EXPERIMENT), "coordinates")
+    assert table.rows[0].group == "Henze-Zirkler, 3 sets pooled"
+
+
+def test_it_is_the_yardstick_that_rejections_are_held_against(small_suite):
+    """Twice the rejections of normal samples are remarked upon, whatever 5% would be."""
+    suite = Suite(small_suite.members[:1])
+
+    def warned(ours, yardstick):
+        investigation = Investigation.of([EXPERIMENT], suite)
+        outcomes = []
+        for job in investigation.jobs:
+            rejected = yardstick if job.parameters["kind"] == "normal" else ours
+            numbers = {"classes": 10, "left_out": 0, "above": 1.0, "mean_p": 0.5, "rejected": rejected}
+            tests = [{"test": t, "dimension": d, **numbers} for t in TESTS for d in DIMENSIONS]
+            outcomes.append(Outcome(job, {"tests": tests}, None, False))
+        return remarks(investigation.chapters(outcomes)[0], "warning")
+
+    assert not warned(ours=0.30, yardstick=0.20)
+    (text,) = warned(ours=0.30, yardstick=0.10)
+    assert "30.0% against 10.0%" in text
+
+
+def test_the_baseline_is_of_the_samples_tested():
+    features = made_up(np.random.default_rng(3).standard_normal, [20, 20, 5])
+    record = normality_of_classes(features, prompt="default", kind="coordinates", dimensions=[2, 4], repeats=2)
+    tested = features.subset(features.labels != 2)
+    assert tested.zero_shot_accuracy() != features.zero_shot_accuracy()
+    assert record["zero_shot_accuracy"] == tested.zero_shot_accuracy()
 
 
 def test_what_was_found_is_kept_and_read_back(tmp_path):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments.odd_suites import chapter_with, nothing
 from experiments.tables import found, remarks
 from zeroshift import FeatureSet, normalize
 from zeroshift.experiments import Suite
@@ -27,7 +28,18 @@ def test_strangers_that_are_like_no_prototype_are_found_by_every_score():
     assert told["scored"] == 25 * CLASSES
     assert told["scores"]["cosine"] == {"auroc": 1.0, "fpr95": 0.0}
     assert told["scores"]["zero_shot"]["auroc"] > 0.99
-    assert told["accuracy"] == {"zero_shot": 1.0, "adapt_online": 1.0}
+    assert told["known_accuracy"] == told["zero_shot_accuracy"] == 1.0
+    assert "accuracy" not in told
+
+
+def test_the_zero_shot_accuracy_is_that_of_the_known_classes_among_themselves():
+    features = clusters(noise=0.8)
+    told = unknown_classes(features, prompt="default", seed=1)
+    known = np.setdiff1d(np.arange(CLASSES), told["hidden"])
+    rows = np.flatnonzero(np.isin(features.labels, known))
+    nearest = known[(features.features[rows] @ features.prototypes_for()[known].T).argmax(axis=1)]
+    assert told["zero_shot_accuracy"] == pytest.approx(np.mean(nearest == features.labels[rows]))
+    assert told["zero_shot_accuracy"] > features.zero_shot_accuracy()
 
 
 def test_nobody_is_found_who_looks_like_the_known():
@@ -44,9 +56,16 @@ def test_draws_differ_by_seed_and_repeat():
 
 def test_where_no_sample_is_unknown_nothing_is_claimed():
     features = clusters()
-    known = unknown_classes(features, prompt="default", seed=1)["hidden"]
-    rows = [row for row, k in enumerate(features.labels) if features.class_names[k] not in known]
-    assert unknown_classes(features.subset(rows), prompt="default", seed=1)["scores"] == {}
+    hidden = unknown_classes(features, prompt="default", seed=1)["hidden"]
+    rows = np.flatnonzero(~np.isin(features.labels, hidden))
+    told = unknown_classes(features.subset(rows), prompt="default", seed=1)
+    assert told["scores"] == {}
+    assert told["zero_shot_accuracy"] == 1.0
+    strangers = unknown_classes(
+        features.subset(np.flatnonzero(np.isin(features.labels, hidden))), prompt="default", seed=1
+    )
+    assert strangers["scores"] == {}
+    assert strangers["zero_shot_accuracy"] is None
 
 
 def test_sets_of_two_classes_are_left_out_and_said_to_be(investigated):
@@ -71,11 +90,27 @@ def test_on_real_features_the_cosine_beats_the_softmax(investigated, small_suite
     bars = found(chapter, "auroc").bars
     assert len(bars) == 3 * len(small_suite)
     assert bars[0].value == pytest.approx(100 * (cosine[0].value - 0.5))
-    worse = [
-        member.title
-        for member, group in zip(small_suite.members, (bars[i : i + 3] for i in range(0, len(bars), 3)), strict=True)
-        if group[2].value < group[1].value
-    ]
-    said = " ".join(remarks(chapter, "warning"))
-    assert all(title in said for title in worse)
-    assert bool(worse) == bool(said)
+    (said,) = [text for text in remarks(chapter) if text.startswith("How well ADAPT's probabilities")]
+    for member, first in zip(small_suite.members, range(0, len(bars), 3), strict=True):
+        assert f"{member.title} ({bars[first + 2].value - bars[first + 1].value:+.1f} points)" in said
+
+
+@pytest.mark.parametrize(
+    ("after", "kind", "words"),
+    [(0.70, "note", "too close to say on mine (+0.0 points)"), (0.72, "note", "too close to say on mine (+2.0 points)"),
+     (0.9, "note", "better on mine (+20.0 points)"), (0.5, "warning", "worse on mine (-20.0 points)")],
+    ids=["tie", "close", "better", "worse"],
+)  # fmt: skip
+def test_areas_within_a_standard_error_are_too_close_to_say(after, kind, words):
+    areas = {"cosine": 0.8, "zero_shot": 0.7, "adapt_online": after}
+    scores = {name: {"auroc": area, "fpr95": 0.5} for name, area in areas.items()}
+    record = {"unknown": 50, "scored": 150, "scores": scores}
+    chapter = chapter_with(EXPERIMENT, Suite.of({"mine": clusters()}), lambda job: record)
+    assert any(words in text for text in remarks(chapter, kind))
+
+
+def test_draws_that_failed_are_not_said_to_have_had_one_kind_of_sample():
+    suite = Suite.of({"mine": clusters()})
+    assert remarks(chapter_with(EXPERIMENT, suite, nothing)) == ["No draw gave an answer: mine."]
+    mute = chapter_with(EXPERIMENT, suite, lambda job: {"unknown": 0, "scored": 150, "scores": {}})
+    assert remarks(mute) == ["No draw had samples both known and unknown: mine."]

@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from experiments.answered import answered, record
+from experiments.stand_ins import papers_set, shrink_catalogue
 from experiments.tables import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
@@ -24,7 +27,7 @@ def chapter(investigated, suite):
 def test_sets_too_small_for_the_papers_interval_are_said_to_be(chapter):
     table = found(chapter, f"pruned-every-{EVERY}")
     assert len({cell.value for cell in column(table, "Task 2").values()}) == 1
-    assert "nothing was ever dropped" in table.notes[0]
+    assert "no prediction saw a pruned bank" in table.notes[0]
     assert not any(f"({EVERY:,} samples" in text for text in remarks(chapter))
 
 
@@ -33,20 +36,45 @@ def test_pruning_often_changes_what_is_predicted_and_the_verdict_tells_which_way
     corrupted = column(table, "Task 2")
     assert len(corrupted) == 1 + len(RATIOS)
     assert corrupted["0.7 dropped"].value != corrupted["no pruning"].value
-    assert "pruned 3 times" in table.notes[0]
+    assert "pruned 2 times (corruption)" in table.notes[0]
     (said,) = [text for text in remarks(chapter) if text.startswith("The paper finds")]
-    columns = range(1, len(table.columns))
-    harmful = all(row.cells[at].value < table.rows[0].cells[at].value for row in table.rows[1:] for at in columns)
-    assert (said in remarks(chapter, "note")) is harmful
+    assert "Task 2: corruption (" in said
 
 
-@pytest.mark.parametrize(("rows", "words"), [(1000, "once"), (300, "0 to 1 times")], ids=["all", "some"])
-def test_how_often_is_counted(rows, words):
-    from zeroshift.experiments.pruning import _how_often
+@pytest.mark.parametrize(
+    ("pruned", "said"),
+    [(0.30, "So it is here"), (0.60, "Too close to say here"), (0.90, "Not so here")],
+    ids=["lower", "equal", "higher"],
+)
+def test_the_verdict_on_pruning_knows_ties(suite, pruned, said):
+    def answer(job):
+        return record(pruned if "prune" in job.contestant.parameters else 0.60)
 
-    fog = packs.load("cifar10c_fog_5")
-    suite = Suite.of({"one": fog.subset(slice(0, 1000)), "two": packs.load("cifar10").subset(slice(0, rows))})
-    assert words in _how_often(suite, EVERY)
+    assert any(f"between prunings). {said}: " in text for text in remarks(answered(EXPERIMENT, suite, answer)))
+
+
+def long_sets(*, fog: int, plain: int) -> Suite:
+    """Sets of so many samples, of two tasks."""
+    rows = {"cifar10c_fog_5": fog, "cifar10": plain}
+    return Suite.of({name: packs.load(name).subset(np.arange(n) % 300) for name, n in rows.items()})
+
+
+def test_each_task_is_judged_by_its_own_sets():
+    """The bank is pruned as the sample after so many comes: in a set of just so many, never."""
+    chapter = answered(EXPERIMENT, long_sets(fog=EVERY + 1, plain=EVERY), lambda job: record(0.5))
+    table = found(chapter, f"pruned-every-{EVERY}")
+    assert "pruned never (natural shift), once (corruption)." in table.notes[0]
+    (said,) = [text for text in remarks(chapter) if f"({EVERY:,} samples" in text]
+    assert "corruption" in said
+    assert "natural shift" not in said
+
+
+def test_the_two_sets_of_the_papers_table_are_enough_for_it(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    both = Suite.of({name: papers_set(name) for name in ("imagenet", "imagenet_a")})
+    assert remarks(answered(EXPERIMENT, both, lambda job: record(0.5)), "data") == []
+    (said,) = remarks(answered(EXPERIMENT, Suite(both.members[:1]), lambda job: record(0.5)), "data")
+    assert "not here: imagenet_a" in said
 
 
 def test_the_papers_numbers_stand_beside_ours_on_its_own_sets(investigated, suite, chapter):

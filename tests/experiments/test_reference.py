@@ -56,3 +56,14 @@ def test_units_are_those_of_the_columns():
     assert units["Acc (%)"] == "percent"
     assert units["Gain (%)"] == "points"
     assert units["Time"] == "text"
+
+
+@pytest.mark.parametrize("name", ["corruption_vitb16", "corruption_severity", "tda_prompts"])
+def test_a_printed_mean_that_is_not_one_is_said(name):
+    assert any("30.29" in note and "30.43" in note for note in reference(name).notes)
+
+
+@pytest.mark.parametrize("name", ["natural_shift_rn50", "natural_shift_vitb16", "mean_init"])
+def test_of_other_numbers_nothing_is_said(name):
+    """The first holds the same number by chance, of a single set."""
+    assert not any("30.43" in note for note in reference(name).notes)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.stand_ins import first_rows, imagenet_c, made_up, pretend, shrink_catalogue
+from experiments.stand_ins import ROWS, first_rows, imagenet_c, made_up, pretend, shrink_catalogue
 from experiments.tables import column, found, remarks
 from zeroshift.experiments import Suite
 from zeroshift.experiments.parts.findings import Lines
@@ -44,7 +44,31 @@ def test_imagenet_c_gets_the_papers_numbers_and_a_line(monkeypatch):
     assert column(table, "Severity 1")["TDA"].paper == pytest.approx(0.6042)
     assert column(table, "Severity 3")["ADAPT (transductive)"].paper == pytest.approx(0.4968)
     assert found(chapter, "severity-curve").series[0].x == (1.0, 3.0)
-    assert not remarks(chapter)
+    gain = column(found(chapter, "severity-gain"), "Severity 1")["ADAPT (transductive)"]
+    assert (gain.value, gain.paper) == pytest.approx((0.0, 62.04 - 59.68))
+    assert not remarks(chapter, "data")
+    assert not remarks(chapter, "warning"), "a tie is not a loss"
+
+
+def test_the_question_is_answered_severity_by_severity(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    sets = imagenet_c((1, 5), kinds=("fog", "snow", "frost"), rows=ROWS)
+    scores = {("adapt_online", 5): 0.2, ("adapt_transductive", 1): 0.8, ("adapt_transductive", 5): 0.8}
+    scores |= {("tda", 1): 0.2, ("tda", 5): None}
+
+    def accuracy(job):
+        return scores.get((job.contestant.method, int(job.features[-1])), 0.5)
+
+    chapter = pretend(EXPERIMENT, Suite.of(sets), accuracy)
+    gains = found(chapter, "severity-gain")
+    assert column(gains, "Severity 5")["ADAPT (online)"].value == pytest.approx(-30)
+    (zero_shot,) = [text for text in remarks(chapter, "warning") if "above zero-shot at every severity" in text]
+    assert "Not so here for online, severity 5 (-30.0 points)" in zero_shot
+    assert "transductive, severity 1 (+30.0 points); transductive, severity 5" in zero_shot
+    assert "too close to say for online, severity 1" in zero_shot
+    (tda,) = [text for text in remarks(chapter) if "outperforms TDA at all severities" in text]
+    assert "severity 1 (+30.0 points)" in tda
+    assert "severity 5" not in tda, "TDA failed there"
 
 
 def test_some_kinds_are_not_the_papers_mean(monkeypatch):

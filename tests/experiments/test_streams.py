@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 
+from experiments.odd_suites import chapter_with, in_two_encoders, nothing, scattered
 from experiments.tables import column, found, remarks
 from zeroshift.data import packs
-from zeroshift.evaluate.streams import class_sorted
-from zeroshift.experiments import Investigation, Suite
+from zeroshift.evaluate import Trial
+from zeroshift.evaluate.streams import class_sorted, few_classes
+from zeroshift.experiments import Investigation, Options, Suite
 from zeroshift.experiments.parts.domain_sets import StackedMember, stacked_members
 from zeroshift.experiments.parts.findings import HeatMaps
-from zeroshift.experiments.streams import EXPERIMENT, METHODS, STREAMS
+from zeroshift.experiments.parts.harm import Harm, harm_remark
+from zeroshift.experiments.parts.neighbours import neighbours
+from zeroshift.experiments.parts.stream_kinds import STREAMS, STREAMS_TOLD
+from zeroshift.experiments.streams import EXPERIMENT, METHODS
 from zeroshift.methods import create
 
 PACKS = ("cifar10", "cifar10c_fog_5")
@@ -35,6 +40,7 @@ def test_every_stream_has_a_row_and_the_domains_are_those_with_the_same_prototyp
     assert {job.features for job in chapter.jobs} == {*PACKS, "CIFAR-10 and its shifts"}
     assert any("cifar10, cifar10c_fog_5;" in note for note in table.notes)
     across = [job for job in chapter.jobs if job.features not in PACKS]
+    across = [job for job in across if isinstance(job, Trial)]
     assert {job.arrangement.kind for job in across} == {"continual", "gradual", "mixed"}
     assert all(job.stream["domains"] == [80, 80] for job in across)
 
@@ -61,25 +67,108 @@ def test_the_worst_stream_is_named_and_the_map_holds_the_table(chapter):
         assert told.startswith(f"{worst} (")
 
 
+def test_what_streams_are_like_is_measured(chapter):
+    classes = column(found(chapter, "streams"), "Classes")
+    assert classes["class-sorted"].value < classes["random"].value == 10
+    some = load("cifar10")
+    near = [
+        neighbours(some, prompt=some.default_prompt, seed=0, kind=kind, parameters={}, window=16)["classes_in_a_row"]
+        for kind in ("class_sorted", "dirichlet", "random")
+    ]
+    assert near[0] < near[1] < near[2]
+    told = neighbours(some, prompt=some.default_prompt, seed=0, kind="few_classes", parameters={})
+    first = some.labels[few_classes(some.labels, 0).rows][:64]
+    assert told["classes_in_a_row"] == len(set(first.tolist()))  # 80 rows are one window and a rest
+    tail = neighbours(some, prompt=some.default_prompt, seed=0, kind="long_tail", parameters={"imbalance": 50.0})
+    smallest = np.bincount(some.labels).min()
+    assert tail["imbalance"] == smallest < 50
+    assert tail["scored"] < 80
+    assert tail["zero_shot_accuracy"] != some.zero_shot_accuracy()
+    (note,) = [note for note in found(chapter, "streams").notes if "long tail" in note]
+    assert "up to 50 times" in note
+    assert f"Long tails here: {smallest}:1" in note
+
+
+@pytest.mark.parametrize(("orders", "words"), [(1, "All runs are in one order."), (3, "ADAPT in 3 orders")])
+def test_the_note_says_how_many_orders_there_were(suite, orders, words):
+    record = {"accuracy": 0.6, "zero_shot_accuracy": 0.5, "scored": 80, "classes_in_a_row": 2.0, "imbalance": 4.0}
+    table = found(chapter_with(EXPERIMENT, suite, lambda job: record, orders=orders), "streams")
+    assert words in table.notes[0]
+
+
+def test_the_concentration_of_a_correlated_stream_is_that_in_all():
+    (correlated,) = [kind for kind in STREAMS if kind.label == "correlated"]
+    assert correlated.parameters == {"concentration": 1.0}
+    assert "of concentration 1 in all" in STREAMS_TOLD
+
+
 def test_methods_that_do_harm_are_told(chapter):
     table = found(chapter, "streams")
     harm = [
-        f"{title} on {label}"
+        f"{title} on {label} ({cell.value:+.1f})"
         for title in METHODS.values()
         for label, cell in column(table, title).items()
-        if label != "worst stream" and cell.value < 0
+        if label != "worst stream" and cell.value <= -0.1
     ]
-    warned = " ".join(remarks(chapter, "warning"))
-    assert all(words in warned for words in harm)
-    assert bool(harm) == bool(warned)
+    told = " ".join(remarks(chapter))
+    assert harm
+    assert all(words in told for words in harm)
+
+
+@pytest.mark.parametrize(
+    ("gain", "kind", "words"),
+    [
+        (-20.0, "warning", "Below zero-shot, in points: TDA on random (-20.0)."),
+        (-2.0, "note", "too close to say: TDA on random (-2.0)."),
+        (0.0, "note", "Of 1 gains none is below zero; 0 are above it"),
+        (20.0, "note", "Of 1 gains none is below zero; 1 are above it"),
+    ],
+    ids=["lost", "close", "tie", "gained"],
+)
+def test_harm_is_harm_only_where_it_is_more_than_chance(gain, kind, words):
+    remark = harm_remark([Harm("TDA on random", gain, 0.5, [100])])
+    assert remark.kind == kind
+    assert words in remark.text
+
+
+def test_streams_that_failed_are_neither_the_worst_nor_harmless(suite):
+    def record(job):
+        if isinstance(job, Trial) and (job.slug, job.stream["kind"]) == ("tda", "class_sorted"):
+            return None
+        return {"accuracy": 0.9, "zero_shot_accuracy": 0.5, "scored": 80, "classes_in_a_row": 2.0, "imbalance": 4.0}
+
+    chapter = chapter_with(EXPERIMENT, suite, record, orders=1)
+    cells = column(found(chapter, "streams"), "TDA")
+    assert cells["class-sorted"] is None
+    assert cells["worst stream"] is None
+    assert "Some run failed, and hence no gain: TDA on class-sorted." in remarks(chapter, "warning")
+    assert remarks(chapter_with(EXPERIMENT, suite, nothing)) == [
+        "Some run of each method failed on each stream: there is no gain to tell of."
+    ]
+
+
+def test_every_encoder_has_a_table_of_its_own_and_stacks_are_made_within_it():
+    investigation = Investigation.of([EXPERIMENT], Suite.of(in_two_encoders()), Options(orders=1))
+    (planned,) = investigation.planned
+    made = [[m for m in part.members if isinstance(m, StackedMember)] for part in planned.suites]
+    assert [[m.domain_names for m in those] for those in made] == [[], [("clean b", "fog b")]]
+    assert made[1][0].encoder == "CLIP ViT-B/16"
+
+
+def test_a_stack_is_of_the_encoder_of_its_domains_whatever_else_they_say():
+    encoder = {"source": "openai/clip-vit-base-patch16"}
+    sets = {"clean": scattered(4, 8, encoder=encoder), "fog": scattered(4, 9, encoder={**encoder, "device": "cuda"})}
+    (made,) = stacked_members(Suite.of(sets))
+    assert made.encoder == "CLIP ViT-B/16"
 
 
 def test_without_two_sets_of_the_same_classes_there_are_no_domains():
     alone = Suite.of({name: load(name) for name in ("cifar10", "fmnist")})
     assert stacked_members(alone) == []
     planned = Investigation.of([EXPERIMENT], alone).jobs
-    assert planned
-    assert not {job.arrangement.kind for job in planned} & {"continual", "gradual", "mixed"}
+    kinds = {job.arrangement.kind for job in planned if isinstance(job, Trial)}
+    assert "class_sorted" in kinds
+    assert not kinds & {"continual", "gradual", "mixed"}
 
 
 def test_the_same_data_seen_twice_is_one_domain():

@@ -49,13 +49,26 @@ def test_transductive_adapt_is_ahead_under_fog(investigated, two_sets):
         assert cell(lead, "Task 2", "ADAPT (transductive) - TDA", title).value > 0
 
 
-@pytest.mark.parametrize(("tda", "kind"), [(0.4, "note"), (0.6, "warning")])
+@pytest.mark.parametrize(("tda", "kind"), [(0.4, "note"), (0.6, "warning"), (0.51, "note")])
 def test_where_tda_is_ahead_it_is_a_warning(small_suite, tda, kind):
     chapter = pretend(EXPERIMENT, small_suite, lambda job: tda if job.contestant.method == "tda" else 0.5)
     assert cell(found(chapter, "lead"), "Task 1", "ADAPT (online) - TDA", "Vanilla").value == pytest.approx(
         100 * (0.5 - tda)
     )
     assert bool(remarks(chapter, "warning")) == (kind == "warning")
+    (said,) = [text for text in remarks(chapter, kind) if "ahead of TDA under each of its 6 prompt modes" in text]
+    assert said.endswith("Of these 6 modes 3 could be compared here.")
+    assert ("Too close to say here" in said) == (tda == 0.51)
+    assert said.count("ADAPT (online), natural shift (in points") == 1
+    assert f"{100 * (0.5 - tda):+.1f} with Vanilla, {100 * (0.5 - tda):+.1f} with Ensemble" in said
+
+
+def test_modes_in_which_runs_failed_are_not_counted(small_suite):
+    failed = ("vanilla", "ensemble")
+    chapter = pretend(EXPERIMENT, small_suite, lambda job: None if job.prompt in failed else 0.5)
+    assert any("Of these 6 modes 1 could be compared here." in text for text in remarks(chapter))
+    nothing = pretend(EXPERIMENT, small_suite, lambda job: None)
+    assert not any("ahead of TDA" in text for text in remarks(nothing))
 
 
 def test_the_papers_differences_stand_beside_ours(monkeypatch):
@@ -64,3 +77,4 @@ def test_the_papers_differences_stand_beside_ours(monkeypatch):
     chapter = pretend(EXPERIMENT, Suite.of({n: papers_set(n, prompts=PAPERS_MODES) for n in names}), lambda job: 0.5)
     assert cell(found(chapter, "same-prompts"), "Task 1", "TDA", "Vanilla").paper == pytest.approx(0.6392)
     assert cell(found(chapter, "lead"), "Task 1", "ADAPT (online) - TDA", "Vanilla").paper == pytest.approx(0.78)
+    assert not any("could be compared here" in text for text in remarks(chapter)), "all six are"

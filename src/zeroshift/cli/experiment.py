@@ -118,7 +118,7 @@ def experiment(
     if list_them or names == LIST:
         print_experiments(as_json=json)
         return
-    from zeroshift.cli.experiment_data import DataSets
+    from zeroshift.cli.experiment_data import AUTO, DataSets
     from zeroshift.cli.experiment_names import chosen_experiments, retyped
     from zeroshift.cli.experiment_outputs import Outputs
     from zeroshift.cli.experiment_runs import RUNS, processes, run_investigation
@@ -149,7 +149,8 @@ def experiment(
         {
             None: [names or "all", *sources], "--packs": packs, "--normalize": normalize, "--data": data,
             "--data-sets": data_sets, "--severities": severities, "--encoder": encoder or [], "--prompts": prompts,
-            "--descriptions": descriptions, "--orders": orders if orders != Options().orders else None,
+            "--descriptions": descriptions, "--device": device if device != AUTO else None,
+            "--dtype": dtype if dtype != AUTO else None, "--orders": orders if orders != Options().orders else None,
         }
     )  # fmt: skip
     written = outputs.write(chapters, suite, command=command, quiet=quiet)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ __all__ = ["DataSets"]
 MODES = "ensemble,vanilla,clip_template"
 DESCRIBED_MODES = "descriptions,descriptions_ensemble,descriptions_clip_template"
 CORRUPTED = "imagenet_c"
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class DataSets:
         """Checked; None where nothing of the kind is asked for."""
         needing = {
             "--data-sets": data_sets, "--severities": severities, "--encoder": encoders or None, "--prompts": prompts,
-            "--descriptions": descriptions,
+            "--descriptions": descriptions, **_changed(encoding),
         }  # fmt: skip
         given = [option for option, value in needing.items() if value is not None]
         if root is None and data_sets is not None and os.environ.get(DATA_VARIABLE):
@@ -91,6 +92,7 @@ class DataSets:
             raise FileNotFoundError(
                 f"--descriptions: nothing at {descriptions}. Fix: a JSON file, or a folder of them."
             )
+        _check_prompts(prompts, descriptions)
         from zeroshift.cli.experiment_encoding import Encoding
 
         wanted = None if data_sets is None else _infos(data_sets)
@@ -100,12 +102,16 @@ class DataSets:
                 f"none of {'the catalogue' if wanted is None else data_sets}'s data sets lies below {root}. "
                 f"Fix: `zeroshift data check {root}` says where each is looked for."
             )
+        if severities is not None and not any(place.info.id == CORRUPTED for place in places):
+            raise FileNotFoundError(
+                f"--severities {severities}: no {CORRUPTED} of that severity is asked for and lies below {root}. "
+                f"Fix: leave it out, or see `zeroshift data check {root}`."
+            )
         return cls(root, places, wanted is not None, prompts, descriptions, Encoding.of(encoders, **encoding))
 
     def members(self, out: Path, *, quiet: bool) -> Iterator[Member]:
         """Encode what is not in the cache, save each set and say what it is."""
         folder = out / FEATURES
-        check_folder(folder)
         total = len(self.places) * len(self.encoding.names)
         said = 0
         for slug, encoder in self.encoding.encoders():
@@ -116,6 +122,7 @@ class DataSets:
                     continue
                 path = folder / f"{images.name}-{slug}.safetensors"
                 done = self.encoding.extract(images, encoder, self._prompts(images), quiet=quiet)
+                check_folder(folder)
                 done.features.save(path)
                 if not quiet and not console(stderr=True).is_terminal:
                     what = f"{images.name} by {slug}, {done.features.n_samples:,} images, {done.computed:,} encoded now"
@@ -146,6 +153,34 @@ class DataSets:
         except (OSError, ValueError) as error:  # the file is another set's
             print_warning(f"{images.name}: without descriptions: {error}")
             return chosen_prompts(MODES, images)
+
+
+def _check_prompts(prompts: str | None, descriptions: Path | None) -> None:
+    """What can be known of them before there is a data set."""
+    if prompts is None:
+        return
+    from zeroshift.cli.prompting import asked_mode
+
+    modes = [mode.strip() for mode in prompts.split(",")]
+    try:
+        needs = {need for mode in modes for need in asked_mode(mode).needs}
+    except ValueError as error:
+        raise ValueError(f"--prompts {prompts}: {error}") from None
+    if len(set(modes)) < len(modes):
+        raise ValueError(f"--prompts has a mode twice; got {prompts}. Fix: keep one of each.")
+    if "descriptions" in needs and descriptions is None:
+        raise ValueError(f"--prompts {prompts} needs --descriptions. Fix: give the JSON file, or a folder of them.")
+    if descriptions is not None and "descriptions" not in needs:
+        raise ValueError(f"--descriptions is not used by --prompts {prompts}. Fix: leave one of them out.")
+
+
+def _changed(encoding: Mapping[str, Any]) -> dict[str, Any]:
+    """How images are to be encoded, by option, where it is not as it is anyway."""
+    return {
+        f"--{name.replace('_', '-')}": value
+        for name, value in encoding.items()
+        if value not in (None, AUTO) and value is not False
+    }
 
 
 def _infos(listed: str) -> list[DataSetInfo]:

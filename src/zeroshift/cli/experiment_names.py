@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from zeroshift.cli.console import print_warning
 from zeroshift.cli.sources import is_pack
 from zeroshift.experiments import Experiment, get, list_experiments
 
@@ -33,6 +35,11 @@ def chosen_experiments(names: str | None, sources: Sequence[str]) -> list[Experi
             f"{first} is no experiment but {'a pack' if is_pack(first) else 'a file or folder'}; the experiment comes "
             f"first. Fix: zeroshift experiment all {shlex.quote(first)}."
         )
+    for name, count in Counter(wanted).items():
+        if count > 1:
+            print_warning(f"{name} is named {count} times; it counts once")
+    if ALL in wanted and (beside := [name for name in dict.fromkeys(wanted) if name in known]):
+        print_warning(f"{ALL} holds {', '.join(beside)} too; it counts once")
     chosen: list[Experiment] = []
     for name in wanted:
         chosen += list_experiments() if name == ALL else [get(name)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zeroshift.cli.console import console
+import typer
+
+from zeroshift.cli.console import console, print_warning
 from zeroshift.cli.targets import check_folder, check_writable
 from zeroshift.experiments import Chapter, Suite
 
@@ -31,7 +34,7 @@ class Outputs:
         return self.out / REPORT
 
     def check(self) -> None:
-        """Refuse what could not be written, and files of others."""
+        """Refuse what could not be written, and files of others. Nothing is left behind."""
         from zeroshift.report.experiments.markdown import check_markdown
         from zeroshift.report.html import is_report
 
@@ -41,13 +44,13 @@ class Outputs:
         if self.markdown is not None:
             check_markdown(self.markdown)
             check_writable(self.markdown)
-        check_folder(self.out, [self.report])
+        _try_folder(self.out, [self.report])
         for inside in ("runs", FEATURES):
             if os.path.exists(self.out / inside):
                 check_folder(self.out / inside, [self.out / inside / "any.json"])
         for folder in (self.figures, self.latex, self.csv):
             if folder is not None:
-                check_folder(folder, [folder / "any.csv"])
+                _try_folder(folder, [folder / "any.csv"])
 
     def write(self, chapters: Sequence[Chapter], suite: Suite, *, command: str, quiet: bool) -> list[Path]:
         """Everything that was asked for, the report in any case."""
@@ -62,9 +65,12 @@ class Outputs:
         screen.quiet = quiet
         written: list[Path] = []
         pictures: dict[str, Path] = {}
+        self.out.mkdir(parents=True, exist_ok=True)
+        if not quiet and not screen.is_terminal:
+            typer.echo("drawing the report", err=True)
         with screen.status("drawing the report"):
             if self.figures is not None:
-                drawn = write_figures(self.figures, chapters)
+                drawn = _unless_none("figures", self.figures, write_figures, chapters)
                 pictures = {path.stem: path for path in drawn if path.suffix == ".svg"}
                 written += drawn
             zero_shot = {member.name: member.entry.load().zero_shot_accuracy() for member in suite.members}
@@ -73,8 +79,10 @@ class Outputs:
                 seen = {name: _seen_from(self.markdown, path) for name, path in pictures.items()}
                 write_markdown(self.markdown, chapters, suite, command=command, figures=seen or None)
                 written.append(self.markdown)
-            written += [] if self.latex is None else write_latex(self.latex, chapters)
-            written += [] if self.csv is None else write_csv(self.csv, chapters)
+            if self.latex is not None:
+                written += _unless_none("tables", self.latex, write_latex, chapters)
+            if self.csv is not None:
+                written += _unless_none("findings with numbers", self.csv, write_csv, chapters)
         return [*written, self.report]
 
     def record(self, chapters: Sequence[Chapter], suite: Suite) -> dict[str, Any]:
@@ -90,12 +98,37 @@ class Outputs:
         screen = console()
         print_chapters(screen, chapters, width=screen.width, paper=paper)
         for folder in (self.figures, self.latex, self.csv):
-            if folder is not None:
-                count = sum(path.parent == folder for path in written)
+            count = sum(path.parent == folder for path in written)
+            if folder is not None and count:
                 screen.print(f"written: {counted(count, 'file')} in {folder}", soft_wrap=True)
         if self.markdown is not None:
             screen.print(f"written: {self.markdown}", soft_wrap=True)
         screen.print(f"report: {self.report}", soft_wrap=True)
+
+
+def _try_folder(folder: Path, files: Sequence[Path]) -> None:
+    """As `check_folder`; what it had to make is removed again."""
+    missing = [place for place in (folder, *folder.parents) if not os.path.exists(place)]
+    try:
+        check_folder(folder, files)
+    finally:
+        _remove_empty(missing)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # not made, or no longer empty
+            folder.rmdir()
+
+
+def _unless_none(what: str, folder: Path, write: Callable[..., list[Path]], chapters: Sequence[Chapter]) -> list[Path]:
+    """Files in a folder; where there is nothing to write, no empty one is left, and a line says so."""
+    missing = [place for place in (folder, *folder.parents) if not os.path.exists(place)]
+    written = write(folder, chapters)
+    if not written:
+        _remove_empty(missing)
+        print_warning(f"there are no {what}, so nothing is written to {folder}")
+    return written
 
 
 def _seen_from(document: Path, picture: Path) -> Path:

@@ -8,7 +8,7 @@ from contextlib import closing
 from zeroshift.benchmarks.machine import machine
 from zeroshift.cli.console import print_warning
 from zeroshift.cli.progress import progress_bar
-from zeroshift.cli.run_log import RunLog
+from zeroshift.cli.run_log import RunLog, told_apart
 from zeroshift.evaluate import Job, Ledger, Outcome
 from zeroshift.experiments import Investigation
 from zeroshift.parameters import Number
@@ -36,7 +36,8 @@ def run_investigation(
     """Do what is missing."""
     outcomes: list[Outcome[Job]] = []
     total = len(investigation.jobs)
-    log = RunLog(total, quiet=quiet)
+    names = told_apart(investigation.jobs)
+    log = RunLog(total, quiet=quiet, names=names)
     try:
         with progress_bar("experiments", total, quiet=quiet, unit="runs") as advance:
             runs = investigation.run(ledger, processes=jobs, again=again, notes={"machine": machine()})
@@ -45,10 +46,11 @@ def run_investigation(
                 for outcome in runs:
                     outcomes.append(outcome)
                     log.add(outcome)
-                    advance(1, str(outcome.job))
+                    advance(1, names[outcome.job.key])
     except KeyboardInterrupt:
         kept = sum(outcome.record is not None for outcome in outcomes)
-        print_warning(f"{kept} of {counted(total, 'run')} are recorded in {ledger.folder}; the same command goes on")
+        where = f"{kept} of {counted(total, 'run')} are recorded in {ledger.folder}; the same command goes on"
+        print_warning(where if kept else f"none of {counted(total, 'run')} is recorded yet")
         raise
     log.end()
     for path in ledger.damaged:

@@ -49,22 +49,27 @@ def results(
     markdown: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
+    fields: Annotated[bool, typer.Option("--fields", help="List the fields of the records and stop.")] = False,
 ) -> None:
     """Merge the records of runs, choose among them and sum them up.
 
-    A run that lies in several folders counts once, the newest. Fields go by their names in the records, settings too:
-    settings.alpha. Accuracies are fractions of one there, gains are points.
+    A run that lies in several folders counts once, the newest; so does one that older code did too. Fields go by their
+    names in the records, settings too: settings.alpha. Accuracies are fractions of one there, gains are points.
 
     For example: zeroshift results zeroshift-experiments --where contestant=tda --by features
     """
     from zeroshift.cli.results_rows import grouped_rows, run_rows
-    from zeroshift.cli.results_table import LEGEND, results_table, write_csv, write_markdown
+    from zeroshift.cli.results_table import results_table, write_csv, write_markdown
     from zeroshift.cli.targets import check_targets
-    from zeroshift.evaluate.results import collect
+    from zeroshift.evaluate.results import collect, field_names
     from zeroshift.evaluate.results_where import Condition
     from zeroshift.report.words import counted
 
     conditions = [Condition.parse(text) for text in where or []]
+    for option, target in (("csv", csv), ("md", markdown)):
+        if target is not None and target.is_dir():
+            fix = target / f"results.{option}"
+            raise ValueError(f"{target} is a folder; the name of a file is needed. Fix: {fix}.")
     check_targets([path for path in (csv, markdown) if path is not None], inputs=[], force=force)
     if by is not None and columns is not None:
         raise ValueError("--by has columns of its own; got --columns too. Fix: leave out one of them.")
@@ -72,21 +77,29 @@ def results(
     for paths, why in ((found.damaged, "holds no record that can be read"), (found.newer, "needs a newer zeroshift")):
         for path in paths:
             print_warning(f"left out: {path} {why}")
+    if found.outdated:
+        print_warning(f"left out: {counted(found.outdated, 'record')} of other code that did the same work before")
     if not found.records:
         named = ", ".join(map(str, folders))
         raise ValueError(f"no records of runs in {named}. Fix: a folder that compare or experiment wrote to.")
+    if fields:
+        names = field_names(found.records)
+        print_json(names) if json else console().print("\n".join(names), soft_wrap=True)
+        return
     for condition in conditions:
         condition.check(found.records)
     chosen = list(found.records)
-    for condition in conditions:
+    for place, condition in enumerate(conditions):
         left = [record for record in chosen if condition.holds(record)]
         if chosen and not left:
-            print_warning(condition.why_none(chosen))
+            print_warning(condition.why_none(chosen, conditions[:place]))
         chosen = left
     make = run_rows if by is None else grouped_rows
     rows = make(chosen, columns if by is None else by, sort, of=found.records)
     writers = {csv: write_csv, markdown: write_markdown}
-    written = [target for target in (csv, markdown) if target is not None]
+    written = [target for target in (csv, markdown) if target is not None and rows.rows]
+    if not rows.rows and (csv or markdown):
+        print_warning("no run is left, so no file is written")
     for target in written:
         writers[target](target, rows)
     if json:
@@ -95,8 +108,7 @@ def results(
     screen = console()
     if rows.rows:
         screen.print(results_table(rows, screen.width))
-        screen.print(LEGEND, style="dim")
-    total = counted(len(found.records), "record")
-    screen.print(total if len(chosen) == len(found.records) else f"{len(chosen):,} of {total}", style="dim")
+    total, shown = counted(len(found.records), "record"), len(chosen) if rows.summed is None else rows.summed
+    screen.print(total if shown == len(found.records) else f"{shown:,} of {total}", style="dim")
     for target in written:
         screen.print(f"written: {target}", soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ from zeroshift.files import atomic_path
 from zeroshift.report.words import percent, points
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
-__all__ = ["LEGEND", "results_table", "write_csv", "write_markdown"]
+__all__ = ["legend", "results_table", "write_csv", "write_markdown"]
 
 TITLES = {
     "accuracy": "acc",
@@ -30,31 +33,79 @@ TITLES = {
 }
 
 DISPENSABLE = (
-    "gain_low", "gain_high", "calibration_error", "accuracy_low", "accuracy_high", "accuracy_worst", "seed", "runs"
+    ("gain_low", "gain_high"), ("calibration_error",), ("accuracy_low", "accuracy_high"), ("accuracy_worst",),
+    ("seed",), ("runs",),
 )  # fmt: skip
-"""What goes first where the terminal is too narrow: half a number says less than none."""
+"""What goes first where the terminal is too narrow, together where one says little without the other: half a number
+says less than none."""
 
 FRACTIONS = ("accuracy", "accuracy_low", "accuracy_high", "accuracy_worst", "calibration_error")
 """How the names of columns end that are shown in percent."""
 
 WIDEST = 1000
 
+NAMELESS = "none"
+
 WORDS_WIDTH = 20
 """Room that a column of words is left, whatever it holds: longer ones are broken over lines before a number goes."""
 
-LEGEND = "Accuracies and calibration error (ECE) in percent, gain over zero-shot on the same rows in points."
+MEANINGS = {
+    "accuracy_low": "min and max are the lowest and the highest run",
+    "accuracy_worst": "worst 10% is the mean of the worst tenth of the runs",
+}
 
 
-def results_table(rows: Rows, width: int) -> Table:
-    """With the columns that `width` holds."""
-    from rich.console import Console
+def legend(names: Sequence[str]) -> str:
+    """What the numbers of these columns mean; empty where they need no word.
 
-    spare = [name for name in DISPENSABLE if name in rows.names and name not in rows.asked]
-    for dropped in range(len(spare) + 1):
-        names = [name for name in rows.names if name not in spare[:dropped]]
-        if Console(width=WIDEST).measure(_table(rows, names, words=WORDS_WIDTH)).maximum <= width:
+    >>> legend(["features", "accuracy", "gain"])
+    'Accuracies in percent, gain over zero-shot on the same rows in points.'
+    """
+    percents = ["accuracies"] if any(name.endswith(FRACTIONS[:-1]) for name in names) else []
+    percents += ["calibration error (ECE)"] if any(name.endswith(FRACTIONS[-1]) for name in names) else []
+    said = [f"{' and '.join(percents)} in percent"] if percents else []
+    said += ["gain over zero-shot on the same rows in points"] if any(n.startswith("gain") for n in names) else []
+    said += [meaning for name, meaning in MEANINGS.items() if name in names]
+    text = ", ".join(said)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def results_table(rows: Rows, width: int) -> Group:
+    """With the columns that `width` holds, what it does not hold named below; stacked where words would be broken."""
+    from rich.console import Console, Group
+    from rich.text import Text
+
+    wide = Console(width=WIDEST)
+    groups = [group for group in (*DISPENSABLE, *((name,) for name in reversed(rows.told_apart)))
+              if set(group) & set(rows.names) and not set(group) & set(rows.asked)]  # fmt: skip
+    for dropping in range(len(groups) + 1):
+        gone = {name for group in groups[:dropping] for name in group}
+        names = [name for name in rows.names if name not in gone]
+        roomy = wide.measure(_table(rows, names, words=WORDS_WIDTH)).maximum <= width
+        # With nothing left to drop words may stand below each other, but are not broken.
+        if (roomy or dropping == len(groups)) and wide.measure(_table(rows, names)).minimum <= width:
             break
-    return _table(rows, names)
+    else:
+        return Group(*_stacked(rows), Text(legend(rows.names), style="dim"))
+    below = []
+    dropped = [TITLES.get(name, name) for name in rows.names if name not in (*names, *rows.told_apart)]
+    hidden = [name for name in rows.told_apart if name not in names]
+    if hidden:
+        below.append(f"No room for {', '.join(hidden)}, in which runs differ too: widen the terminal.")
+    if dropped:
+        below.append(f"No room for {', '.join(dropped)}{'' if hidden else ': widen the terminal'}.")
+    texts = [Text(text, style="dim") for text in (*below, legend(names)) if text]
+    return Group(_table(rows, names), *texts)
+
+
+def _stacked(rows: Rows) -> Iterator[Text]:
+    """A line a value, an empty one between rows."""
+    from rich.text import Text
+
+    for row in rows.rows:
+        for name, value in zip(rows.names, row, strict=True):
+            yield Text(f"{TITLES.get(name, name)}: {_shown(rows, name, value)}")
+        yield Text("")
 
 
 def _table(rows: Rows, names: list[str], *, words: int | None = None) -> Table:
@@ -71,15 +122,20 @@ def _table(rows: Rows, names: list[str], *, words: int | None = None) -> Table:
         else:
             table.add_column(Text(TITLES.get(name, name)), overflow="fold", max_width=words)
     for row in rows.rows:
-        table.add_row(*(_cell(name, row[place]) for name, place in zip(names, places, strict=True)))
+        table.add_row(*(_cell(rows, name, row[place]) for name, place in zip(names, places, strict=True)))
     return table
 
 
-def _cell(name: str, value: Any) -> Any:
+def _cell(rows: Rows, name: str, value: Any) -> Any:
     from rich.text import Text
 
-    text = _written(name, value)
+    text = _shown(rows, name, value)
     return Text(text, style={"+": "green", "-": "red"}.get(text[:1], "") if name == "gain" else "")
+
+
+def _shown(rows: Rows, name: str, value: Any) -> str:
+    """As `_written`; a group without a value is called none, as --where has it."""
+    return NAMELESS if value is None and rows.summed is not None and name in rows.asked else _written(name, value)
 
 
 def _written(name: str, value: Any) -> str:
@@ -105,10 +161,12 @@ def write_markdown(path: Path, rows: Rows) -> None:
     """A table, and what its numbers mean."""
     lines = [f"| {' | '.join(TITLES.get(name, name) for name in rows.names)} |", f"|{'---|' * len(rows.names)}"]
     for row in rows.rows:
-        cells = (_plain(_written(name, value)) for name, value in zip(rows.names, row, strict=True))
+        cells = (_plain(_shown(rows, name, value)) for name, value in zip(rows.names, row, strict=True))
         lines.append(f"| {' | '.join(cells)} |")
     with atomic_path(path) as temporary:
-        temporary.write_text("\n".join([*lines, "", LEGEND, ""]), encoding="utf-8", newline="\n")
+        temporary.write_text(
+            "\n".join([*lines, "", legend(rows.names), ""]).rstrip("\n") + "\n", encoding="utf-8", newline="\n"
+        )
 
 
 def _plain(text: str) -> str:

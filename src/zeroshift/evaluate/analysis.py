@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from zeroshift._version import __version__
 from zeroshift.evaluate.code import code_digest
 from zeroshift.evaluate.job import keyed
+from zeroshift.evaluate.one_form import one_form
 from zeroshift.features import FeatureSet
 
 __all__ = ["Analysis"]
@@ -21,7 +24,8 @@ class Analysis:
     Parameters
     ----------
     features, digest, prompt : the set, as `Entry` has it; `prompt` is the mode of the prototypes.
-    function : of a module, so that other processes can import it.
+    function : at the top level of a module, not of the script or notebook that is run: other processes import it by
+        its name, and the code it is written in is part of the key.
     parameters : numbers and words; a seed among them where it draws at random.
     """
 
@@ -32,6 +36,14 @@ class Analysis:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     timed: bool = False
 
+    def __post_init__(self) -> None:
+        _check_importable(self.function)
+        if not isinstance(self.parameters, Mapping) or not all(isinstance(name, str) for name in self.parameters):
+            raise TypeError(
+                f"parameters must be a mapping from names to numbers and words; got {self.parameters!r}. "
+                "Fix: parameters={} for none."
+            )
+
     @property
     def slug(self) -> str:
         return self.function.__name__
@@ -41,6 +53,11 @@ class Analysis:
         return code_digest(self.function)
 
     @property
+    def place(self) -> str:
+        """Where the function is: others may be called the same."""
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    @property
     def key(self) -> str:
         return keyed(
             {
@@ -48,8 +65,8 @@ class Analysis:
                 "code": self.code,
                 "features": self.digest,
                 "prompt": self.prompt,
-                "analysis": f"{self.function.__module__}.{self.function.__qualname__}",
-                "parameters": dict(self.parameters),
+                "analysis": self.place,
+                "parameters": one_form(self.parameters),
                 "timed": self.timed,
             }
         )
@@ -60,7 +77,9 @@ class Analysis:
             "digest": self.digest,
             "prompt": self.prompt,
             "analysis": self.slug,
+            "function": self.place,
             "parameters": dict(self.parameters),
+            "timed": self.timed,
         }
 
     def sound(self, record: Mapping[str, Any]) -> bool:
@@ -74,3 +93,37 @@ class Analysis:
     def __str__(self) -> str:
         changed = "".join(f" {name}={value}" for name, value in self.parameters.items())
         return f"{self.slug}{changed} on {self.features}"
+
+
+def _check_importable(function: Any) -> None:
+    """Refuse what has no name of its own. Two lambdas are both called <lambda> and would share a record; so would the
+    functions of two scripts, which are both called __main__, and whose code is in no key."""
+    if not callable(function):
+        raise TypeError(
+            f"function must be a function f(features, *, prompt, **parameters) of a module; got {function!r}. "
+            "Fix: function=f, with f written at the top level of a module."
+        )
+    fix = "Fix: write it with def at the top level of a module of its own, and import it from there"
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str):
+        what = "a functools.partial" if isinstance(function, partial) else f"a {type(function).__name__}"
+        raise ValueError(
+            f"function must be a function that can be imported by its name; got {what}, which has none. {fix}; "
+            "what it is to be called with goes into parameters."
+        )
+    if module == "__main__":
+        raise ValueError(
+            f"function must be a function that can be imported by its name; got {name} of the script or notebook that "
+            f"is run, which other processes cannot import, and whose changes no record would show. {fix}."
+        )
+    found: Any = sys.modules.get(module)
+    if getattr(found, "__spec__", None) is None:
+        found = None  # made up while running: there is no file to import
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not function:
+        raise ValueError(
+            f"function must be a function that can be imported by its name; got {name} of {module}, which cannot "
+            f"(a lambda, a function within another, or a method of an object). {fix}; "
+            "what it takes from around it goes into parameters."
+        )

@@ -13,6 +13,9 @@ __all__ = ["DRAWS", "LEVEL", "gain_interval"]
 LEVEL = 0.95
 DRAWS = 2000
 
+MOST_DRAWS = 1_000_000
+"""An interval's ends are steady long before; each draw is four numbers in memory."""
+
 
 def gain_interval(
     paired: Sequence[int], *, samples: int | None = None, level: float = LEVEL, draws: int = DRAWS, seed: int = 0
@@ -26,8 +29,8 @@ def gain_interval(
     of the stream, nor what the method would have learned from other samples.
 
     Counts of the same samples in several orders of the stream may be added up; `samples` then says how many samples
-    there really are, and that many are drawn. That is the interval of one run in an order drawn at random, and so no
-    narrower than that of the mean of the orders.
+    there really are, never more than were counted, and that many are drawn. That is the interval of one run in an order
+    drawn at random, and so no narrower than that of the mean of the orders.
 
     >>> low, high = gain_interval([70, 12, 2, 16])
     >>> bool(0 < low < 10 < high < 20)
@@ -42,8 +45,14 @@ def gain_interval(
             f"got {paired!r}."
         )
     level = float(Number(0, 1, above=True).check("level", level))
-    draws = int(Number(1, integer=True).check("draws", draws))
+    draws = int(Number(1, MOST_DRAWS, integer=True).check("draws", draws))
+    seed = int(Number(0, integer=True).check("seed", seed))
     total = int(counts.sum()) if samples is None else int(Number(1, integer=True).check("samples", samples))
+    if total > counts.sum():
+        raise ValueError(
+            f"samples must be at most {counts.sum()}, as many as paired counts; got {samples}. "
+            "Fix: samples=None, or how many different samples the counts are of."
+        )
     drawn = np.random.default_rng(seed).multinomial(total, counts / counts.sum(), size=draws)
     gains = 100 * (drawn[:, 1] - drawn[:, 2]) / total
     low, high = np.quantile(gains, [(1 - level) / 2, (1 + level) / 2])

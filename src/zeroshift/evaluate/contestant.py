@@ -22,7 +22,8 @@ HELD = ("features", "prototypes")
 
 @dataclass(frozen=True)
 class Contestant:
-    """A method by name, its parameters, and what it is given of what it could do without.
+    """A method by name, its parameters, and what it is given of what it could do without; all of them checked against
+    what the method takes.
 
     >>> Contestant("adapt_online", {"bank_size": 4}, also=("support",)).label
     'adapt_online+support bank_size=4'
@@ -31,6 +32,15 @@ class Contestant:
     method: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     also: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, str):
+            raise TypeError(f"method must be the name of a method; got {self.method!r}. Fix: method='zero_shot'.")
+        _check_parameters(self.info, self.parameters)
+        object.__setattr__(
+            self, "parameters", dict(self.parameters)
+        )  # what was checked, whatever becomes of the caller's
+        object.__setattr__(self, "also", self._told_once(self.also))
 
     @classmethod
     def named(cls, text: str, parameters: Mapping[str, Any] | None = None) -> Contestant:
@@ -41,15 +51,28 @@ class Contestant:
         >>> Contestant.named("gda_clip+support").label
         'gda_clip'
         """
+        if not isinstance(text, str):
+            raise TypeError(
+                f"text must be the name of a method; got {text!r}. Fix: 'adapt_online', or with '+support'."
+            )
         name, *also = text.split("+")
         known = _array_parameters(methods.get(name))
         for extra in also:
             if extra not in known:
-                offer = f"It can be given {', '.join(known)}." if known else "It can be given nothing more."
-                raise ValueError(f"{name} cannot be given {extra!r}. {did_you_mean(extra, known)}{offer}")
-        # One name for one thing: what it is given anyway is not said, and validation is a part of the support.
-        wanted = {*also, *(["support"] if "validation" in also else [])} - set(cls(name).given)
-        return cls(name, dict(parameters or {}), tuple(extra for extra in known if extra in wanted))
+                raise ValueError(_cannot_be_given(name, extra, known))
+        return cls(name, {} if parameters is None else parameters, tuple(also))
+
+    def _told_once(self, also: Any) -> tuple[str, ...]:
+        """One name for one thing: what it is given anyway is not said, and validation is a part of the support."""
+        known = _array_parameters(self.info)
+        if not isinstance(also, (tuple, list)):
+            fix = f"also=({also!r},)" if also in known else f"also={known!r}"
+            raise TypeError(f"also must be a tuple of what {self.method} is given as well; got {also!r}. Fix: {fix}.")
+        for extra in also:
+            if extra not in known:
+                raise ValueError(f"also: {_cannot_be_given(self.method, extra, known)} Fix: also={known!r}.")
+        wanted = {*also, *(["support"] if "validation" in also else [])} - _needed(self.info)
+        return tuple(extra for extra in known if extra in wanted)
 
     @property
     def info(self) -> MethodInfo:
@@ -64,8 +87,7 @@ class Contestant:
     @property
     def given(self) -> tuple[str, ...]:
         """What it is given beside the prototypes."""
-        required = {parameter.name for parameter in self.info.parameters if parameter.required}
-        wanted = required.union(self.info.needs, self.also) - set(self.parameters)
+        wanted = _needed(self.info).union(self.also) - set(self.parameters)
         if "validation" in wanted:
             wanted.add("support")  # of which it is a part
         return tuple(name for name in _array_parameters(self.info) if name in wanted)
@@ -120,6 +142,36 @@ def contestants(protocol: str | None = None) -> list[Contestant]:
     if protocol is not None:
         methods.list_methods(protocol)  # refuses a protocol there is none of
     return [contestant for contestant in found if protocol in (None, contestant.protocol)]
+
+
+def _check_parameters(info: MethodInfo, parameters: Any) -> None:
+    """As the method itself would, but when the run is planned, and not when it is its turn."""
+    if not isinstance(parameters, Mapping):
+        raise TypeError(
+            f"parameters must be a mapping from names to values; got {parameters!r}. Fix: parameters={{}} for none."
+        )
+    known = [parameter.name for parameter in info.parameters]
+    for name, value in parameters.items():
+        if name not in known:
+            takes = f"It takes: {', '.join(known)}." if known else "It takes none."
+            raise TypeError(f"{info.name} has no parameter {name!r}. {did_you_mean(name, known)}{takes}")
+        if name in info.cls.constraints:
+            try:
+                info.cls.constraints[name].check(f"{name} of {info.name}", value)
+            except (TypeError, ValueError) as error:
+                known_as = next(parameter for parameter in info.parameters if parameter.name == name)
+                fix = "" if known_as.required else f" Fix: leave it out for {known_as.default!r}."
+                raise type(error)(f"{error}{fix}") from None
+
+
+def _cannot_be_given(method: str, extra: object, known: tuple[str, ...]) -> str:
+    offer = f"It can be given {', '.join(known)}." if known else "It can be given nothing more."
+    return f"{method} cannot be given {extra!r}. {did_you_mean(extra, known)}{offer}"
+
+
+def _needed(info: MethodInfo) -> set[str]:
+    """What it cannot do without."""
+    return {parameter.name for parameter in info.parameters if parameter.required}.union(info.needs)
 
 
 def _array_parameters(info: MethodInfo) -> tuple[str, ...]:

@@ -31,11 +31,15 @@ class Entry:
     """Prompt modes: as many prompts of each class can be given to methods that weigh several."""
     spare: int
     """Samples the largest class can give away and keep as many: 0 where no class has two."""
+    fewest: int
+    """Samples of the smallest class, of those that have any."""
     title: str
     encoder: str
     """What the set says about the encoder it comes from; empty where it says nothing."""
     hints: tuple[str, ...]
     """See `FeatureSet.hints`."""
+    class_names: tuple[str, ...]
+    """By class index: records hold indices alone."""
 
     @classmethod
     def of(
@@ -56,6 +60,7 @@ class Entry:
             features.prototypes_for(prompt)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
+        counts = np.bincount(features.labels)
         return cls(
             name=name,
             digest=digest(features),
@@ -65,10 +70,12 @@ class Entry:
             n_classes=features.n_classes,
             dimension=features.dimension,
             n_prompts=len(features.prompts),
-            spare=int(np.bincount(features.labels).max()) // 2,
+            spare=int(counts.max()) // 2,
+            fewest=int(counts[counts > 0].min()),
             title=str(features.provenance.get("title", name)),
             encoder=_statement(features.provenance.get("encoder")),
             hints=tuple(features.hints(prompt)),
+            class_names=tuple(features.class_names),
         )
 
 

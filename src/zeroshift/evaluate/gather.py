@@ -11,7 +11,9 @@ import numpy as np
 from zeroshift.evaluate.contest import Plan
 from zeroshift.evaluate.contestant import Contestant
 from zeroshift.evaluate.runner import Outcome
+from zeroshift.evaluate.tallies.checks import number_list
 from zeroshift.evaluate.trial import Trial
+from zeroshift.suggest import did_you_mean
 
 __all__ = ["Spread", "Standing", "Standings", "gather"]
 
@@ -33,7 +35,10 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        found = tuple(float(value) for value in values)
+        """Of at least one order."""
+        found = tuple(number_list("values", values, each="order").tolist())
+        if not found:
+            raise ValueError("values must hold the number of at least one order; got none. Fix: values=[0.75].")
         return cls(float(np.mean(found)), min(found), max(found), found)
 
 
@@ -74,6 +79,13 @@ class Standings:
         return [standing for standing in self.overall if len(standing.sets) < len(self.plan.entries)]
 
     def on(self, entry: str, contestant: Contestant) -> Standing | None:
+        """Its standing on a set; None where it has no result there."""
+        if entry not in self.by_set:
+            known = ", ".join(map(repr, self.by_set))
+            raise ValueError(
+                f"entry is {entry!r}, a set that was not compared. {did_you_mean(entry, self.by_set)}"
+                f"Fix: one of {known}."
+            )
         return next((s for s in self.by_set[entry] if s.contestant == contestant), None)
 
 

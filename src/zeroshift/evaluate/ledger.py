@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -12,9 +13,10 @@ from typing import Any
 
 from zeroshift._version import __version__
 from zeroshift.evaluate.job import Job
+from zeroshift.evaluate.streams.domains import domain_names
 from zeroshift.files import FileFormatError, atomic_path
 
-__all__ = ["KIND", "SCHEMA", "Ledger", "UnrecordableError", "is_newer"]
+__all__ = ["KIND", "SCHEMA", "Ledger", "UnrecordableError", "as_answer_to", "is_newer", "read_record"]
 
 KIND = "zeroshift run"
 SCHEMA = 1
@@ -40,11 +42,9 @@ class Ledger:
         """The record of a run that is done; None for one that is not, or whose file is damaged."""
         path = self.path(job)
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            record = read_record(path)
         except FileNotFoundError:
             return None
-        except (UnicodeDecodeError, json.JSONDecodeError):
-            record = None
         if is_newer(record):
             raise FileFormatError(
                 f"{path} has schema version {record['schema']}; this zeroshift reads up to {SCHEMA}. "
@@ -53,18 +53,20 @@ class Ledger:
         if not _sound(record, job):
             self.damaged.append(path)
             return None
-        return {**record, "features": job.features}  # the same set may have had another name then
+        return as_answer_to(job, record)
 
-    def write(self, job: Job, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep what a run found; returns the whole record, just as it will be read."""
+    def write(self, job: Job, found: Mapping[str, Any], notes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Keep what a run found, and `notes` of how it was done; returns the whole record, just as it will be read."""
+        notes = notes or {}
         made_by = {"zeroshift": __version__, "code": job.code}
         identity = {"kind": KIND, "schema": SCHEMA, "key": job.key, **made_by, **job.what()}
-        if taken := sorted(identity.keys() & found.keys()):
+        if taken := sorted(identity.keys() & notes.keys()):
+            raise UnrecordableError(f"notes go by names of the record's own: {', '.join(taken)}")
+        if taken := sorted((identity.keys() | notes.keys()) & found.keys()):
             raise UnrecordableError(f"what it found goes by names of the record's own: {', '.join(taken)}")
-        record = {**identity, **found}
         try:
-            text = json.dumps(record, indent=1, allow_nan=False, default=_plain)
-        except ValueError as error:
+            text = json.dumps({**identity, **found, **notes}, indent=1, allow_nan=False, default=_plain)
+        except (ValueError, TypeError, RecursionError) as error:
             raise UnrecordableError(f"what it found cannot be kept as JSON ({error})") from error
         self.folder.mkdir(parents=True, exist_ok=True)
         with atomic_path(self.path(job)) as temporary:
@@ -82,6 +84,32 @@ class Ledger:
 
 class UnrecordableError(ValueError):
     """An answer that cannot be kept: a number that is none, or a name that is taken."""
+
+
+def as_answer_to(job: Job, record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record of equal work, under this job's own names: the set, a parameter or a domain may have had others then."""
+    what: dict[str, Any] = json.loads(json.dumps(job.what(), default=_plain))
+    answer = {**record, **what}
+    before, now = (stream if isinstance(stream, dict) else {} for stream in (record.get("stream"), what.get("stream")))
+    if isinstance(record.get("groups"), dict) and now.get("domains"):
+        called = dict(zip(domain_names(before), domain_names(now), strict=False))
+        answer["groups"] = {called.get(name, name): value for name, value in record["groups"].items()}
+    return answer
+
+
+def read_record(path: Path) -> Any:
+    """What a file holds as JSON, of which NaN and infinities are no part; None where it holds none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_finite, parse_float=_finite)
+    except (ValueError, RecursionError):  # not UTF-8, not JSON, or a number that is none
+        return None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def is_newer(record: Any) -> bool:

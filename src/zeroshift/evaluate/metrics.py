@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeroshift.arrays import Array
+from zeroshift.arrays import Array, to_numpy
 from zeroshift.evaluate.tallies.accuracy import Accuracy
 from zeroshift.evaluate.tallies.brier import Brier
 from zeroshift.evaluate.tallies.calibration import BINS, Calibration
+from zeroshift.evaluate.tallies.checks import number_list, whole
 from zeroshift.evaluate.tallies.class_accuracy import ClassAccuracy
 from zeroshift.evaluate.tallies.log_loss import LogLoss
 from zeroshift.evaluate.tallies.predictions import Predictions
@@ -44,7 +45,7 @@ def top_k_accuracy(probabilities: Array, labels: Array, k: int = 5) -> float:
     >>> top_k_accuracy(np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]]), np.array([1, 2]), k=2)
     0.5
     """
-    tally = Accuracy(k)
+    tally = Accuracy(whole("k", k, fix="k=5"))
     tally.update(probabilities, labels)
     return tally.value
 
@@ -102,7 +103,7 @@ def auroc(scores: Array, positive: Array) -> float:
     >>> auroc(np.array([0.9, 0.4, 0.4, 0.1]), np.array([True, True, False, False]))
     0.875
     """
-    return _of_both_kinds(_ranked(scores, positive).auroc)
+    return _of_both_kinds(_ranked(scores, positive).auroc, positive)
 
 
 def false_positive_rate(scores: Array, positive: Array, tpr: float = TRUE_POSITIVE_RATE) -> float:
@@ -112,16 +113,26 @@ def false_positive_rate(scores: Array, positive: Array, tpr: float = TRUE_POSITI
     >>> false_positive_rate(np.array([0.9, 0.4, 0.4, 0.1]), np.array([True, True, False, False]))
     0.5
     """
-    return _of_both_kinds(_ranked(scores, positive).false_positive_rate(tpr))
+    return _of_both_kinds(_ranked(scores, positive).false_positive_rate(tpr), positive)
 
 
 def _ranked(scores: Array, positive: Array) -> RejectCurve:
+    found = number_list("scores", scores, each="sample")
+    if len(found) == 0:
+        raise ValueError(
+            "scores must hold a number for each sample, and at least two samples; got none. "
+            "Fix: scores of samples that are positive, and of some that are not."
+        )
     tally = RejectCurve()
-    tally.update(scores, positive)
+    tally.update(found, positive)
     return tally
 
 
-def _of_both_kinds(value: float | None) -> float:
+def _of_both_kinds(value: float | None, positive: Array) -> float:
     if value is None:
-        raise ValueError("positive must hold both True and False: there is nothing to tell apart.")
+        only = bool(to_numpy(positive)[0])
+        raise ValueError(
+            f"positive must hold both True and False; got only {only}: there is nothing to tell apart. "
+            f"Fix: add samples that are {not only}."
+        )
     return value

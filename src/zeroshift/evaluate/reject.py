@@ -20,6 +20,11 @@ def reject_scores(features: FeatureSet, prompt: str | None = None) -> np.ndarray
     >>> reject_scores(pets).tolist()
     [0.0, 0.4]
     """
+    if not isinstance(features, FeatureSet):
+        raise TypeError(
+            f"features must be a FeatureSet; got {type(features).__name__}. "
+            "Fix: zeroshift.FeatureSet(features, prototypes=prototypes)."
+        )
     prototypes = features.prototypes_for(prompt).astype(np.float32)
     scores = np.empty(features.n_samples, np.float32)
     for rows in blocks(features.n_samples, max(features.n_classes, features.dimension)):

@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zeroshift.evaluate.results import check_fields, value_of
-from zeroshift.suggest import did_you_mean
+from zeroshift.evaluate.results import check_fields, offer, value_of
 
 __all__ = ["Condition"]
 
-FORM = re.compile(r"\s*([^\s=!<>]+)\s*(!=|>=|<=|==|=|>|<)\s*(.*?)\s*", re.DOTALL)
+FORM = re.compile(r"\s*([^\s=!<>][^=!<>]*?)\s*(!=|>=|<=|==|=|>|<)\s*(.*?)\s*", re.DOTALL)
 
 ORDERS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -72,16 +71,28 @@ class Condition:
         return self._equals(value) == (self.sign == "=")
 
     def check(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Refuse a field that no record has."""
+        """Refuse a field that no record has, and to put words in the order of numbers."""
         check_fields(f"--where {self}", [self.name], records)
+        values = [value for record in records if (value := value_of(record, self.name)) is not None]
+        if self.sign in ORDERS and not any(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):
+            some = _written(values[0]) if values else "none"
+            raise ValueError(
+                f"--where {self}: {self.sign} compares numbers, and {self.name} holds none; it is {some} in the first "
+                f"record. Fix: {self.name}={some}, or {self.name}!={some}."
+            )
 
-    def why_none(self, records: Sequence[Mapping[str, Any]]) -> str:
-        """What the field holds instead, in a sentence; for a condition that holds for no record."""
+    def why_none(self, records: Sequence[Mapping[str, Any]], after: Sequence[Condition] = ()) -> str:
+        """What the field holds instead, in a sentence; for a condition that holds for none of the records that are left
+        `after` others."""
         values = [value_of(record, self.name) for record in records]
         known = list(dict.fromkeys(_written(value) for value in values))
-        near = did_you_mean(self.value, known) if self.sign == "=" and _number(self.value) is None else ""
+        near = offer(self.value, known) if self.sign == "=" and _number(self.value) is None else ""
         more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
-        return f"no record has {self}. {near}{self.name} is {', '.join(known[:SHOWN])}{more}."
+        there = f"{self.name} is {', '.join(known[:SHOWN])}{more}"
+        if not after:
+            return f"no record has {self}. {near}{there}."
+        before = " and ".join(map(str, after))
+        return f"none of the records with {before} has {self}. {near}There {there}."
 
     def _equals(self, value: Any) -> bool:
         number = _number(self.value)

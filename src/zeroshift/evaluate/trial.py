@@ -16,6 +16,7 @@ from zeroshift.evaluate.contestant import Contestant
 from zeroshift.evaluate.follow import EVERY, follow
 from zeroshift.evaluate.gauge import HostGauge, settle
 from zeroshift.evaluate.job import keyed
+from zeroshift.evaluate.one_form import one_form
 from zeroshift.evaluate.split import Split, split
 from zeroshift.evaluate.streams import Arrangement, Stream
 from zeroshift.evaluate.tallies import score_sheet
@@ -67,6 +68,12 @@ class Trial:
     every: int = EVERY
     """Rows an online method is given at a time; more are quicker, and change its answers by rounding at most."""
 
+    def __post_init__(self) -> None:
+        if self.arrangement is not None and self.seed is None:
+            raise ValueError(
+                f"a run on the stream {self.arrangement.kind} needs a seed, which draws it; got None. Fix: seed=0."
+            )
+
     @property
     def slug(self) -> str:
         return self.contestant.method
@@ -77,22 +84,21 @@ class Trial:
 
     @property
     def key(self) -> str:
-        return keyed(
-            {
-                "zeroshift": __version__,
-                "code": self.code,
-                "features": self.digest,
-                "prompt": self.prompt,
-                "method": self.contestant.method,
-                "given": self.contestant.given,
-                "settings": self.contestant.settings,
-                "seed": self.seed,
-                "shots": self.shots,
-                "stream": self.stream,
-                "timed": self.timed,
-                "every": self.every,
-            }
-        )
+        content = {
+            "zeroshift": __version__,
+            "code": self.code,
+            "features": self.digest,
+            "prompt": self.prompt,
+            "method": self.contestant.method,
+            "given": self.contestant.given,
+            "settings": self.contestant.settings,
+            "seed": self.seed,
+            "shots": self.shots,
+            "stream": self.stream if self.arrangement is None else self.arrangement.identity,
+            "timed": self.timed,
+            "every": self.every,
+        }
+        return keyed(one_form(content))
 
     @property
     def stream(self) -> dict[str, Any]:
@@ -113,6 +119,8 @@ class Trial:
             "seed": self.seed,
             "shots": self.shots,
             "stream": self.stream,
+            "timed": self.timed,
+            "every": self.every,
         }
 
     def sound(self, record: Mapping[str, Any]) -> bool:
@@ -124,8 +132,19 @@ class Trial:
 
     def __str__(self) -> str:
         order = "stored order" if self.seed is None else f"seed {self.seed}"
-        kind = "" if self.arrangement is None else f" ({self.arrangement.kind})"
-        return f"{self.contestant.label} on {self.features}{kind}, {order}"
+        more = "" if self.shots is None else f", {self.shots} shots"
+        more += ", timed" if self.timed else ""
+        more += "" if self.every == EVERY else f", {self.every} rows at a time"
+        kind = ""
+        if self.arrangement is not None:
+            usual = {} if self.arrangement.parameters.get("domains") else Arrangement(self.arrangement.kind).describe()
+            changed = [
+                f" {name}={value}"
+                for name, value in self.arrangement.describe().items()
+                if usual.get(name, value) != value or name == "overlap"
+            ]
+            kind = f" ({self.arrangement.kind}{''.join(changed)})"
+        return f"{self.contestant.label} on {self.features}{kind}, {order}{more}"
 
 
 def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
@@ -142,8 +161,8 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         raise ValueError(f"{trial.features} has no labels; there is nothing to compare by.")
     contestant = trial.contestant
     arranged = None
-    if trial.arrangement is not None:
-        arranged = trial.arrangement.stream(features, seed=trial.seed or 0, prompt=trial.prompt)
+    if trial.arrangement is not None and trial.seed is not None:
+        arranged = trial.arrangement.stream(features, seed=trial.seed, prompt=trial.prompt)
     parts = split(
         features.labels,
         seed=trial.seed,

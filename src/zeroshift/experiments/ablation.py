@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
 from zeroshift.evaluate import Job, Trial
 from zeroshift.experiments.parts.choice import one_a_task, one_a_task_note
-from zeroshift.experiments.parts.claims import Evidence, paper_beside, verdict
+from zeroshift.experiments.parts.claims import Evidence, above_zero_shot, higher, paper_beside, samples_behind, verdict
 from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Finding, Remark, Table, Value
+from zeroshift.experiments.parts.findings import Finding, Remark, Table
 from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.suite import Member, Suite
-from zeroshift.experiments.parts.sweep import points
-from zeroshift.experiments.parts.task_table import Variant, jobs_of, task_table
-from zeroshift.experiments.parts.trials import runs
+from zeroshift.experiments.parts.suite import Member, Suite, Task
+from zeroshift.experiments.parts.task_table import (
+    Variant,
+    accuracies,
+    jobs_of,
+    printed_by_task,
+    task_table,
+    task_title,
+)
+from zeroshift.experiments.parts.trials import points, runs
 
 __all__ = ["EXPERIMENT"]
 
@@ -42,7 +49,7 @@ def _variants() -> list[Variant]:
                 label=_label(bank, mean, covariance),
                 trials=partial(_trials, bank=bank, mean=mean, covariance=covariance),
                 group="with the bank" if bank else "without the bank",
-                paper={} if row is None else {task: row.number(task) for task in ("Task 1", "Task 2", "Task 3")},
+                paper=printed_by_task(row),
                 strong=bank and mean and covariance,
             )
         )
@@ -69,61 +76,82 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         label="what moves",
         notes=(
             one_a_task_note(suite),
-            "Off means: no bank and no bank term; means fixed at the prototypes; the identity.",
+            "Off means: no bank and no bank term; the means fixed at the prototypes; the covariance the identity.",
         ),
     )
-    said = (_covariance_alone(table), _all_together(table), _directions(table, kept))
+    said = (_covariance_alone(kept, answers), _all_together(table, kept), _directions(kept, answers))
     return [table, *(remark for remark in said if remark is not None), *paper_beside(kept, "ablation_components")]
 
 
-def _covariance_alone(table: Table) -> Remark | None:
+def _covariance_alone(suite: Suite, answers: Answers) -> Remark | None:
+    alone = _label(False, False, True)
     evidence = []
-    for where, cells in _columns(table):
-        gap = points(cells[NOTHING], cells[_label(False, False, True)])
-        evidence.append(Evidence(where, gap < 0, f"{gap:+.1f} points"))
+    for task in suite.tasks:
+        gain = _gains(task, suite, answers).get(alone)
+        if gain is not None:
+            fell = None if gain.above is None else not gain.above
+            evidence.append(Evidence(task_title(task), fell, f"{gain.points:+.1f} points"))
     return verdict("a moving covariance without the bank lowers accuracy below zero-shot", evidence)
 
 
-def _all_together(table: Table) -> Remark | None:
+def _all_together(table: Table, suite: Suite) -> Remark | None:
     everything = _label(True, True, True)
     evidence = []
-    for where, cells in _columns(table):
-        best = max(cells, key=lambda label: cells[label])
-        told = f"{100 * cells[everything]:.1f}"
-        if cells[best] > cells[everything]:
-            told += f", and {100 * cells[best]:.1f} with {best}"
-        evidence.append(Evidence(where, cells[best] <= cells[everything], told))
+    for task, cells in accuracies(table, suite):
+        if len(cells) < len(table.rows):
+            continue  # what failed might have been the best
+        found = {label: accuracy for (_, label), accuracy in cells.items()}
+        whole = found.pop(everything)
+        best = max(found, key=lambda label: found[label])
+        samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
+        told = f"{100 * whole:.1f}%, and {100 * found[best]:.1f}% with {best}"
+        evidence.append(Evidence(task_title(task), higher(whole, found[best], samples=samples), told))
     return verdict("everything together does best", evidence)
 
 
-def _directions(table: Table, suite: Suite) -> Remark | None:
+def _directions(suite: Suite, answers: Answers) -> Remark | None:
     """Row by row, whether accuracy moves away from zero-shot the way it does in the paper."""
     printed = {variant.label: variant.paper for variant in _variants()}
-    other, compared = [], 0
+    same, close, other = 0, [], []
     for task in suite.tasks:
-        cells = dict(_columns(table)).get(f"{task.paper}: {task.title}", {})
-        for label, accuracy in cells.items():
+        for label, gain in _gains(task, suite, answers).items():
             before, after = (printed[row].get(task.paper) for row in (NOTHING, label))
-            if label == NOTHING or before is None or after is None:
+            if before is None or after is None or before == after:
                 continue
-            ours, theirs = points(cells[NOTHING], accuracy), after - before
-            compared += 1
-            if ours * theirs <= 0:
-                other.append(f"{label}, {task.title} (here {ours:+.1f}, the paper {theirs:+.1f})")
-    if not compared:
+            told = f"{label}, {task.title} (here {gain.points:+.1f}, the paper {after - before:+.1f})"
+            if gain.above is None:
+                close.append(told)
+            elif gain.above is (after > before):
+                same += 1
+            else:
+                other.append(told)
+    if not (same or close or other):
         return None
-    same = f"Of {compared} gains and losses over zero-shot, {compared - len(other)} go the way they do in the paper."
-    return Remark(f"{same} The others: {'; '.join(other)}.", kind="warning") if other else Remark(same)
+    compared = same + len(close) + len(other)
+    texts = [f"Of {compared} gains and losses over zero-shot, the way they go in the paper: {same}."]
+    texts += [f"The other way: {'; '.join(other)}."] if other else []
+    texts += [f"Too close to say: {'; '.join(close)}."] if close else []
+    return Remark(" ".join(texts), kind="warning" if other else "note")
 
 
-def _columns(table: Table) -> list[tuple[str, dict[str, float]]]:
-    """The accuracies of each task by row, where none is missing."""
-    found = []
-    for place, column in enumerate(table.columns[1:], start=1):
-        cells = {str(row.cells[0]): row.cells[place] for row in table.rows}
-        values = {label: cell.value for label, cell in cells.items() if isinstance(cell, Value)}
-        if len(values) == len(cells):
-            found.append((column.title, values))
+@dataclass(frozen=True)
+class Gain:
+    """Of a row over zero-shot, on the mean over the sets of a task."""
+
+    points: float
+    above: bool | None
+    """None where it is too close to say."""
+
+
+def _gains(task: Task, suite: Suite, answers: Answers) -> dict[str, Gain]:
+    """By label, those of which no run failed; a run knows the zero-shot accuracy on its own samples."""
+    found = {}
+    for variant in _variants():
+        jobs = [job for member in suite.of_task(task.id) for job in variant.trials(member)]
+        records = answers.all_of(jobs)
+        if variant.label != NOTHING and len(records) == len(jobs):
+            gained = [points(record["zero_shot_accuracy"], record["accuracy"]) for record in records]
+            found[variant.label] = Gain(sum(gained) / len(gained), above_zero_shot(records))
     return found
 
 

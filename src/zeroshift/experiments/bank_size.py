@@ -9,9 +9,9 @@ from zeroshift.experiments.parts.claims import paper_beside, verdict
 from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
 from zeroshift.experiments.parts.findings import Finding
 from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.suite import Suite
+from zeroshift.experiments.parts.suite import TASKS, Suite
 from zeroshift.experiments.parts.sweep import ORDER_NOTE, Sweep, curves, flat, sweep_lines
-from zeroshift.experiments.parts.task_table import jobs_of, task_table
+from zeroshift.experiments.parts.task_table import jobs_of, printed_by_task, task_table
 
 __all__ = ["EXPERIMENT", "ONLINE", "TRANSDUCTIVE"]
 
@@ -26,17 +26,17 @@ TOLERANCE = 1.0
 """Points of accuracy that still count as the same. The paper gives none; its own numbers for L = 8 and L = 16 differ by
 0.4 to 0.9 (Tables 21 and 8)."""
 
-TASK_NAMES = ("Task 1", "Task 2", "Task 3")
+PRINTED_TASKS = tuple(task.paper for task in TASKS if task.paper)
 
 
 def _printed(protocol: str) -> dict[float, dict[str, float | None]]:
     """The figure prints no numbers; Tables 21 and 8 hold some of its points."""
     few, closed = paper_table("few_high_confidence"), paper_table("closed_vs_iterative")
     printed: dict[float, dict[str, float | None]] = {
-        size: {task: few.number_at(f"N={size}", protocol=protocol, task=task) for task in TASK_NAMES} for size in SIZES
+        size: {task: few.number_at(f"N={size}", protocol=protocol, task=task) for task in PRINTED_TASKS}
+        for size in SIZES
     }
-    main = {task: closed.number_at(task, protocol=protocol, label="Closed") for task in TASK_NAMES}
-    return {**printed, DEFAULTS[protocol]: main}
+    return {**printed, DEFAULTS[protocol]: printed_by_task(closed.row(protocol=protocol, label="Closed"))}
 
 
 ONLINE = Sweep("adapt_online", "bank_size", SIZES, DEFAULTS["online"], "online", _printed("online"))
@@ -93,5 +93,5 @@ EXPERIMENT = Experiment(
     question="How many samples a class should the bank hold, and how much hangs on it?",
     plan=_plan,
     find=_find,
-    where="Figure of hyper-parameters, left",
+    where="Figure on hyper-parameters (left half)",
 )

@@ -38,6 +38,9 @@ METHODS = {
 MEASURES = {"calibration_error": "calibration error", "nll": "log loss", "brier": "Brier score"}
 """Of a record; the lower the better."""
 
+LEAST_DIFFERENCE = 0.001
+"""What tables can show, of each measure: numbers that differ by less are told as the same."""
+
 Record = Mapping[str, Any]
 
 
@@ -55,13 +58,15 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         method: {field: mean_of_sets(answers, by_set, field) for field in ("accuracy", *MEASURES)}
         for method, by_set in by_method.items()
     }
+    whole = {method: all(answers.all_of(trials) for trials in by_set) for method, by_set in by_method.items()}
     panels = [
-        _panel(method, records)
+        _panel(method, [record for trials in by_set for record in answers.all_of(trials)])
         for method, by_set in by_method.items()
-        if (records := [record for trials in by_set for record in answers.all_of(trials)])
+        if whole[method]
     ]
+    failed = [METHODS[method] for method in METHODS if not whole[method]]
     if not panels:
-        return [Remark("No run gave an answer, so nothing can be said about calibration.", kind="warning")]
+        return [Remark("Some run of each method failed: nothing can be said of calibration.", kind="warning")]
     figure = Reliability(
         "reliability",
         "Accuracy against confidence",
@@ -69,7 +74,8 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         f"{BINS} bins of confidence, the samples of all sets together ({together(suite.members)}). Bars below the "
         "diagonal are over-confident, above it under-confident.",
     )
-    return [_table(suite, means), figure, _worse(means)]
+    lacking = f"No answer on some set, and hence no mean: {', '.join(failed)}."
+    return [_table(suite, means), figure, *_worse(means), *([Remark(lacking, kind="warning")] if failed else [])]
 
 
 def _table(suite: Suite, means: Mapping[str, Mapping[str, Value | None]]) -> Table:
@@ -94,13 +100,14 @@ def _table(suite: Suite, means: Mapping[str, Mapping[str, Value | None]]) -> Tab
 
 
 def _marked(means: Mapping[str, Mapping[str, Value | None]], method: str, field: str) -> Value | None:
-    """The cell, marked where it is the best of its column: the highest accuracy, the lowest of all else."""
+    """The cell, marked where it is the best of its column: the highest accuracy, the lowest of all else. Where one of
+    them failed none is."""
     cell = means[method][field]
-    if cell is None:
-        return None
     others = [other.value for row in means.values() if (other := row[field]) is not None]
+    if cell is None or len(others) < len(means):
+        return cell
     best = max(others) if field == "accuracy" else min(others)
-    return replace(cell, best=len(others) > 1 and cell.value == best)
+    return replace(cell, best=cell.value == best)
 
 
 def _panel(method: str, records: Sequence[Record]) -> ReliabilityPanel:
@@ -125,24 +132,29 @@ def _panel(method: str, records: Sequence[Record]) -> ReliabilityPanel:
     )
 
 
-def _worse(means: Mapping[str, Mapping[str, Value | None]]) -> Remark:
-    """Which methods pay for accuracy with calibration."""
-    said = []
+def _worse(means: Mapping[str, Mapping[str, Value | None]]) -> list[Remark]:
+    """Which methods pay for accuracy with calibration: of those that have a mean to compare with zero-shot's."""
+    worse: dict[str, list[str]] = {}
     for method, label in METHODS.items():
-        worse = []
         for field, words in MEASURES.items():
             ours, before = means[method][field], means["zero_shot"][field]
-            if ours is not None and before is not None and ours.value > before.value:
-                worse.append(f"{words} {_told(field, ours)} against {_told(field, before)}")
-        if worse:
-            said.append(f"{label} ({', '.join(worse)})")
-    if not said:
-        return Remark("No method's probabilities are worse calibrated than zero-shot's, by any of the three measures.")
-    return Remark(f"Calibrated worse than zero-shot on the mean of the sets: {'; '.join(said)}.", kind="warning")
+            if method == "zero_shot" or ours is None or before is None:
+                continue
+            told = worse.setdefault(label, [])
+            if ours.value - before.value >= LEAST_DIFFERENCE:
+                told.append(f"{words} {_told(field, ours)} against {_told(field, before)}")
+    if not worse:
+        return []
+    said = [f"{label} ({', '.join(told)})" for label, told in worse.items() if told]
+    if said:
+        return [Remark(f"Calibrated worse than zero-shot on the mean of the sets: {'; '.join(said)}.", kind="warning")]
+    return [
+        Remark(f"On the mean of the sets none of the three measures is worse than zero-shot's: {', '.join(worse)}.")
+    ]
 
 
 def _told(field: str, value: Value) -> str:
-    return f"{100 * value.value:.1f} %" if field == "calibration_error" else f"{value.value:.3f}"
+    return f"{100 * value.value:.1f}%" if field == "calibration_error" else f"{value.value:.3f}"
 
 
 EXPERIMENT = Experiment(

@@ -10,11 +10,11 @@ from zeroshift.experiments.parts.findings import Finding
 from zeroshift.experiments.parts.main_table import AVERAGE, Place, main_findings, main_jobs
 from zeroshift.experiments.parts.set_columns import mean_place, unlike
 from zeroshift.experiments.parts.suite import PAPERS_SEVERITY, Member, Suite
-from zeroshift.experiments.parts.tasks import get_task
+from zeroshift.experiments.parts.tasks import CORRUPTION, get_task
 
 __all__ = ["EXPERIMENT", "GROUPS"]
 
-TASK = "corruption"
+TASK = CORRUPTION
 
 GROUPS = {
     "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),

@@ -11,10 +11,11 @@ from zeroshift.experiments.parts.findings import Finding
 from zeroshift.experiments.parts.main_table import main_findings, main_jobs
 from zeroshift.experiments.parts.set_columns import set_columns
 from zeroshift.experiments.parts.suite import Suite
+from zeroshift.experiments.parts.tasks import FINE_GRAINED
 
 __all__ = ["EXPERIMENT"]
 
-TASK = "fine_grained"
+TASK = FINE_GRAINED
 PLACES = partial(set_columns, TASK)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate import Analysis, Job, Trial, gain_interval
-from zeroshift.experiments.parts.before_after import class_names, confusion, running
+from zeroshift.evaluate import Job, Trial, gain_interval
+from zeroshift.experiments.parts.before_after import confusion, running
 from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
 from zeroshift.experiments.parts.findings import (
     Bar,
@@ -71,24 +71,19 @@ def _trials(member: Member, method: str, options: Options) -> list[Trial]:
     return runs(member, method, 1 if method == "zero_shot" else options.orders)  # the same in any order
 
 
-def _confused(suite: Suite) -> Member | None:
-    return next((member for member in suite.members if member.entry.n_classes <= MAX_CONFUSED), None)
-
-
-def _names(member: Member) -> Analysis:
-    return Analysis(member.entry.name, member.entry.digest, member.entry.prompt, class_names)
-
-
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    jobs: list[Job] = [
-        trial for member in suite.members for method in METHODS for trial in _trials(member, method, options)
-    ]
-    confused = _confused(suite)
-    return jobs if confused is None else [*jobs, _names(confused)]
+    return [trial for member in suite.members for method in METHODS for trial in _trials(member, method, options)]
+
+
+def _titles(suite: Suite) -> list[str]:
+    """What the sets are called: with their encoders, where there are several."""
+    several = len(suite.encoders) > 1
+    named = [f"{member.title}, {member.encoder}" if several else member.title for member in suite.members]
+    return unlike(named, suite.members)
 
 
 def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    titles = unlike([member.title for member in suite.members], suite.members)
+    titles = _titles(suite)
     gains = {
         (place, method): Gain.of(records)
         for place, member in enumerate(suite.members)
@@ -102,7 +97,7 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         _table(suite, titles, gains, options, answers),
         _losses(titles, gains),
         *_curves(suite, titles, options, answers),
-        _confusion(suite, options, answers),
+        _confusion(suite, titles, options, answers),
     ]
     return [finding for finding in found if finding is not None]
 
@@ -116,7 +111,7 @@ def _bars(titles: Sequence[str], gains: Mapping[tuple[int, str], Gain]) -> Bars:
             Bar(METHODS[method], gain.value, gain.low, gain.high, titles[place], method)
             for (place, method), gain in gains.items()
         ),
-        "Whiskers are 95 % intervals by paired bootstrap over the samples.",
+        "Whiskers are 95% intervals by paired bootstrap over the samples.",
     )
 
 
@@ -127,7 +122,7 @@ def _table(
         Column("method", "text"),
         Column("accuracy"),
         Column("mean of classes", detail="accuracy of each class, averaged"),
-        Column("gain", "points", "over zero-shot, 95 % interval"),
+        Column("gain", "points", "over zero-shot, 95% interval"),
         Column("top-5"),
     )
     rows = []
@@ -138,12 +133,7 @@ def _table(
             cells = [measured(answers, trials, field) for field in FIELDS]
             points = None if gain is None else Value(gain.value, gain.low, gain.high)
             rows.append(Row((label, cells[0], cells[1], points, cells[2]), title, method == "adapt_online"))
-    for method, label in METHODS.items() if len(suite) > 1 else ():
-        by_set = [_trials(member, method, options) for member in suite.members]
-        means = [mean_of_sets(answers, by_set, field) for field in FIELDS]
-        of_sets = [gain.value for (_, other), gain in gains.items() if other == method]
-        points = Value(float(np.mean(of_sets))) if len(of_sets) == len(suite) else None
-        rows.append(Row((label, means[0], means[1], points, means[2]), MEAN, method == "adapt_online"))
+    rows += [row for encoder in suite.encoders for row in _means(encoder, suite, gains, options, answers)]
     return Table(
         "at-a-glance",
         "ADAPT and zero-shot on every set",
@@ -158,35 +148,58 @@ def _table(
     )
 
 
+def _means(
+    encoder: str, suite: Suite, gains: Mapping[tuple[int, str], Gain], options: Options, answers: Answers
+) -> list[Row]:
+    """Over the sets of one encoder, where there are several: over several encoders a mean means nothing."""
+    places = [place for place, member in enumerate(suite.members) if member.encoder == encoder]
+    group = MEAN if len(suite.encoders) == 1 else f"{MEAN}, {encoder}"
+    rows = []
+    for method, label in METHODS.items() if len(places) > 1 else ():
+        by_set = [_trials(suite.members[place], method, options) for place in places]
+        means = [mean_of_sets(answers, by_set, field) for field in FIELDS]
+        of_sets = [gains[place, method].value for place in places if (place, method) in gains]
+        points = Value(float(np.mean(of_sets))) if len(of_sets) == len(places) else None
+        rows.append(Row((label, means[0], means[1], points, means[2]), group, method == "adapt_online"))
+    return rows
+
+
 def _losses(titles: Sequence[str], gains: Mapping[tuple[int, str], Gain]) -> Remark:
-    """Where ADAPT does not help: the paper has it gain everywhere."""
-    named = {key: f"{METHODS[key[1]]} on {titles[key[0]]}" for key in gains}
+    """Where ADAPT does not help: the paper has it gain everywhere. Runs that failed are no gains."""
+    adapting = [method for method in METHODS if method != "zero_shot"]
+    named = {(i, method): f"{METHODS[method]} on {title}" for i, title in enumerate(titles) for method in adapting}
     lost = [named[key] for key, gain in gains.items() if gain.high < 0]
     open_ = [named[key] for key, gain in gains.items() if gain.low <= 0 <= gain.high]
-    if not lost and not open_:
+    failed = [words for key, words in named.items() if key not in gains]
+    sure = len(gains) > len(lost) + len(open_)
+    if not lost and not open_ and not failed:
         return Remark("Every gain is above zero, the whole of its interval.")
     said = [f"Worse than zero-shot: {'; '.join(lost)}."] if lost else []
     said += [f"The interval covers zero, so that nothing can be said: {'; '.join(open_)}."] if open_ else []
-    return Remark(" ".join(said), kind="warning" if lost else "note")
+    said += ["The other gains are above zero, the whole of their intervals."] if sure else []
+    said += [f"No run gave an answer: {'; '.join(failed)}."] if failed else []
+    return Remark(" ".join(said), kind="warning" if lost or failed else "note")
 
 
 def _curves(suite: Suite, titles: Sequence[str], options: Options, answers: Answers) -> list[Lines]:
     found = []
-    for title, member in list(zip(titles, suite.members, strict=True))[:MAX_CURVES]:
+    slugs = [slug(member.name) for member in suite.members]
+    for place, (title, member) in enumerate(list(zip(titles, suite.members, strict=True))[:MAX_CURVES]):
         online, whole = (answers.of(_trials(member, method, options)[0]) for method in list(METHODS)[1:])
         if online is not None:
-            found.append(running(f"running-{slug(member.name)}", title, online, whole, METHODS))
+            # Names that differ in a sign alone would make one file of two.
+            name = slugs[place] if slugs.count(slugs[place]) == 1 else f"{slugs[place]}-{place + 1}"
+            found.append(running(f"running-{name}", title, online, whole, METHODS))
     return found
 
 
-def _confusion(suite: Suite, options: Options, answers: Answers) -> Confusion | None:
-    member = _confused(suite)
-    if member is None:
-        return None
-    record, named = answers.of(_trials(member, "adapt_online", options)[0]), answers.of(_names(member))
-    if record is None or named is None:
-        return None
-    return confusion(member.title, named["class_names"], record, METHODS["adapt_online"])
+def _confusion(suite: Suite, titles: Sequence[str], options: Options, answers: Answers) -> Confusion | None:
+    """Of the first set whose matrix can be read, and whose run gave an answer."""
+    for title, member in zip(titles, suite.members, strict=True):
+        record = answers.of(_trials(member, "adapt_online", options)[0])
+        if record is not None and member.entry.n_classes <= MAX_CONFUSED:
+            return confusion(title, member.entry.class_names, record, METHODS["adapt_online"])
+    return None
 
 
 EXPERIMENT = Experiment(
@@ -195,4 +208,5 @@ EXPERIMENT = Experiment(
     question="What does ADAPT gain over zero-shot on every set, how sure is that, and when along the stream?",
     plan=_plan,
     find=_find,
+    mixes_encoders=True,
 )

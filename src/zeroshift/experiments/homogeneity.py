@@ -8,34 +8,25 @@ from typing import Any
 import numpy as np
 
 from zeroshift.evaluate import Analysis, Job
-from zeroshift.experiments.parts.covariance_spread import NEAR, SHOWN, SHUFFLES, covariance_spread
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import (
-    Bar,
-    Bars,
-    Cell,
-    Column,
-    Finding,
-    HeatMap,
-    HeatMaps,
-    Lines,
-    Remark,
-    Row,
-    Series,
-    Table,
-    Value,
+from zeroshift.experiments.parts.covariance_figures import (
+    covariances,
+    dissimilarities,
+    relative_distances,
+    traces,
 )
+from zeroshift.experiments.parts.covariance_spread import NEAR, SHUFFLES, covariance_spread
+from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
+from zeroshift.experiments.parts.findings import Cell, Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments.parts.pictured_sets import clean_and_corrupted
 from zeroshift.experiments.parts.suite import Member, Suite
 from zeroshift.experiments.parts.task_table import data_remark
+from zeroshift.experiments.parts.tasks import PAPERS_BACKBONE
 
 __all__ = ["EXPERIMENT"]
 
+PAPERS_SET = "imagenet"
 PAPERS_SHARE = 0.993
 """Share of ImageNet's classes nearer than 0.1 to the pooled covariance, in the paper's text."""
-
-BARS = 30
-"""Classes drawn as bars, at most."""
 
 BY_CHANCE = 1 / (SHUFFLES + 1)
 """Share of classes that lie farther than in every shuffle where all have one covariance."""
@@ -52,16 +43,21 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 
 
 def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    found = [(member, record) for member in suite.members if (record := answers.of(_job(member))) is not None]
-    if not found:
+    able = [member for member in suite.members if member.entry.spare]
+    if not able:
         return [Remark("No set has a class of two samples, without which there is no covariance.", kind="warning")]
+    found = [(member, record) for member in able if (record := answers.of(_job(member))) is not None]
+    if not found:
+        return [Remark("No set could be looked at: every run failed.", kind="warning")]
     findings: list[Finding | None] = [_table(found)]
     names = {member.name for member in clean_and_corrupted(suite)}
     shown = [(member, record) for member, record in found if member.name in names]
-    findings += [_distances(shown)] if shown else []
+    findings += [relative_distances(shown)] if shown else []
     for place, (member, record) in enumerate(shown):
-        findings += [_traces(member, record, place), _covariances(member, record, place), _pairs(member, record, place)]
-    findings += [*_remarks([record for _, record in found]), data_remark(suite, "The paper's distances and")]
+        findings += [traces(member, record, place), covariances(member, record, place)]
+        findings.append(dissimilarities(member, record, place))
+    findings += _remarks([record for _, record in found])
+    findings.append(data_remark(suite, "The paper's distances and", needs=(PAPERS_SET,), prompts=False))
     return [finding for finding in findings if finding is not None]
 
 
@@ -93,8 +89,8 @@ def _table(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> Table:
             Column("distance", "number", "mean of the classes"),
             Column(f"classes nearer than {NEAR:g}"),
             Column("relative distance", "percent", "distance over norm"),
-            Column("relative, by sampling alone", "percent", "the yardstick"),
-            Column("classes beyond sampling", "percent", f"{BY_CHANCE:.0%} where all share one"),
+            Column("by sampling alone, relative distance", "percent", "the yardstick"),
+            Column("classes beyond sampling", "percent", f"{BY_CHANCE:.1%} where all share one"),
         ),
         tuple(rows),
         (
@@ -106,90 +102,33 @@ def _table(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> Table:
     )
 
 
-def _distances(shown: Sequence[tuple[Member, Mapping[str, Any]]]) -> Lines:
-    series = []
-    for member, record in shown:
-        for label, field in ((member.name, "distances"), (f"{member.name}, sampling alone", "sampling")):
-            ordered = np.sort(np.array(record[field]) / record["pooled_norm"])
-            shares = np.arange(1, len(ordered) + 1) / len(ordered)
-            series.append(Series(label, tuple(ordered.tolist()), tuple(shares.tolist())))
-    return Lines(
-        "relative-distances",
-        "How far classes are from the pooled covariance",
-        "Frobenius distance over the norm of the pooled covariance",
-        "share of classes at most so far",
-        tuple(series),
-        "A class whose covariance were zero everywhere would be at 1.",
-        steps=True,
-    )
-
-
-def _traces(member: Member, record: Mapping[str, Any], place: int) -> Bars:
-    bars = [Bar(name, trace) for name, trace in zip(record["class_names"], record["traces"], strict=True)]
-    return Bars(
-        f"traces-{place + 1}",
-        f"Trace of each class's covariance: {member.name}",
-        "trace",
-        (*bars[:BARS], Bar("pooled", record["pooled_trace"])),
-        f"The first {BARS} classes of {len(bars)}." if len(bars) > BARS else "",
-    )
-
-
-def _covariances(member: Member, record: Mapping[str, Any], place: int) -> HeatMaps:
-    names = [record["class_names"][k] for k in record["pictured"]]
-    maps = [HeatMap("pooled", np.array(record["pooled"]))]
-    maps += [HeatMap(name, np.array(values)) for name, values in zip(names, record["covariances"], strict=True)]
-    return HeatMaps(
-        f"covariances-{place + 1}",
-        f"Covariances of some classes beside the pooled one: {member.name}",
-        tuple(maps),
-        f"The first {SHOWN} feature dimensions; classes drawn at random.",
-        unit="covariance",
-        diverging=True,
-    )
-
-
-def _pairs(member: Member, record: Mapping[str, Any], place: int) -> HeatMaps:
-    names = tuple(record["class_names"][k] for k in record["paired"])
-    return HeatMaps(
-        f"dissimilarity-{place + 1}",
-        f"How unlike the covariances of two classes are: {member.name}",
-        (HeatMap("", np.array(record["dissimilarity"]), names, names),),
-        "Frobenius distance of two classes' covariances over the norm of the pooled one.",
-        unit="relative distance",
-        written=len(names) <= 12,
-    )
-
-
 def _remarks(records: Sequence[Mapping[str, Any]]) -> list[Remark]:
-    if not records:
-        return []
     lenient = sum(record["pooled_norm"] < record["near"] for record in records)
     found = [
         Remark(
-            f"A distance below {NEAR:g} says little by itself: features have unit length, so a covariance has a trace "
-            "of at most 1 and most often a far smaller norm. Where the pooled norm is itself below "
-            f"{NEAR:g} ({lenient} of {len(records)} sets here), even a class without any spread would count as "
-            "aligned. The relative distance and what sampling alone gives are the numbers to read."
+            f"A distance below {NEAR:g} says little by itself: features have unit length, so the covariance of n "
+            "samples has a trace of at most n / (n - 1), and most often a far smaller norm. Where the pooled norm is "
+            f"itself below {NEAR:g} ({lenient} of {len(records)} sets here), even a class without any spread would "
+            "count as aligned. The relative distance and what sampling alone gives are the numbers to read."
         )
     ]
-    beyond = [float(record["share_beyond_sampling"]) for record in records]
-    mean = float(np.mean(beyond))
+    mean = float(np.mean([record["share_beyond_sampling"] for record in records]))
     if mean > 2 * BY_CHANCE:
+        sets = "" if len(records) == 1 else f", in the mean over {len(records)} sets, each counting the same,"
         found.append(
             Remark(
-                f"{mean:.0%} of the classes lie farther from the pooled covariance than sampling explains, where "
-                f"{BY_CHANCE:.0%} would if all shared one: the covariances differ. The shared one is then a "
-                "simplification that saves samples, not a fact about these features.",
+                f"Of the classes of a set{sets} {mean:.1%} lie farther from the pooled covariance than sampling "
+                f"explains, where {BY_CHANCE:.1%} would if all shared one: the covariances differ. The shared one is "
+                "then a simplification that saves samples, not a fact about these features.",
                 kind="warning",
             )
         )
     near = [float(record["share_near"]) for record in records]
     if min(near) < PAPERS_SHARE:
+        here = f"{near[0]:.1%}" if len(near) == 1 else f"{min(near):.1%} to {max(near):.1%} of a set's"
         found.append(
             Remark(
-                f"The paper finds {PAPERS_SHARE:.1%} of ImageNet's classes nearer than {NEAR:g}; here it is "
-                f"{min(near):.1%} to {max(near):.1%} of a set's.",
+                f"The paper finds {PAPERS_SHARE:.1%} of ImageNet's classes nearer than {NEAR:g}; here it is {here}.",
                 kind="warning",
             )
         )
@@ -201,7 +140,7 @@ def _spread(values: np.ndarray) -> Value:
 
 
 def _is_papers(member: Member) -> bool:
-    return member.papers and member.data_set == "imagenet" and member.encoder == "CLIP ViT-B/16"
+    return member.papers and member.data_set == PAPERS_SET and member.encoder == PAPERS_BACKBONE
 
 
 EXPERIMENT = Experiment(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from zeroshift.evaluate import Arrangement, Job, Trial
-from zeroshift.experiments.parts.claims import Evidence, paper_beside, verdict
+from zeroshift.experiments.parts.claims import Evidence, higher, paper_beside, samples_behind, verdict
 from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
 from zeroshift.experiments.parts.findings import Finding, Table, Value
 from zeroshift.experiments.parts.paper import paper_table
@@ -76,11 +76,13 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
 
 def _above(table: Table, suite: Suite, better: str, worse: str) -> list[Evidence]:
     rows = {row.cells[0]: row.cells[1:] for row in table.rows}
-    return [
-        Evidence(task.title, a.value >= b.value, f"{100 * a.value:.1f} against {100 * b.value:.1f}")
-        for task, a, b in zip(suite.tasks, rows[better], rows[worse], strict=True)
-        if isinstance(a, Value) and isinstance(b, Value)
-    ]
+    found = []
+    for task, a, b in zip(suite.tasks, rows[better], rows[worse], strict=True):
+        if isinstance(a, Value) and isinstance(b, Value):
+            samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
+            holds = higher(a.value, b.value, samples=samples)
+            found.append(Evidence(task.title, holds, f"{100 * a.value:.1f}% against {100 * b.value:.1f}%"))
+    return found
 
 
 EXPERIMENT = Experiment(

@@ -55,15 +55,19 @@ class Planned:
         found = [tuple(self.experiment.find(part, options, answers)) for part in self.suites]
         if len(found) == 1:
             return found[0]
-        named = zip(self.suites, found, strict=True)
-        return tuple(_of_encoder(finding, part.encoders[0]) for part, findings in named for finding in findings)
+        encoders = [part.encoders[0] for part in self.suites]
+        marks = [slug(encoder) for encoder in encoders]
+        if len(set(marks)) < len(marks):  # names that differ in signs alone come to the same letters
+            marks = [f"{mark}-{place}" for place, mark in enumerate(marks, start=1)]
+        named = zip(encoders, marks, found, strict=True)
+        return tuple(_of_encoder(finding, encoder, mark) for encoder, mark, findings in named for finding in findings)
 
 
-def _of_encoder(finding: Finding, encoder: str) -> Finding:
+def _of_encoder(finding: Finding, encoder: str, mark: str) -> Finding:
     """The same, said to be of one encoder."""
     if isinstance(finding, Remark):
         return replace(finding, text=f"{encoder}: {finding.text}")
-    return replace(finding, name=f"{finding.name}-{slug(encoder)}", title=f"{encoder}: {finding.title}")
+    return replace(finding, name=f"{finding.name}-{mark}", title=f"{encoder}: {finding.title}")
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from zeroshift.evaluate import Arrangement, Job, Trial
-from zeroshift.experiments.parts.claims import Evidence, paper_beside, verdict
+from zeroshift.experiments.parts.claims import (
+    Evidence,
+    above_zero_shot,
+    every,
+    higher,
+    paper_beside,
+    samples_behind,
+    verdict,
+    within,
+)
 from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
 from zeroshift.experiments.parts.findings import Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments.parts.paper import paper_table
 from zeroshift.experiments.parts.suite import Member, Suite, Task
-from zeroshift.experiments.parts.sweep import ORDER_NOTE, points
-from zeroshift.experiments.parts.trials import mean_of_sets, runs
+from zeroshift.experiments.parts.sweep import ORDER_NOTE
+from zeroshift.experiments.parts.tasks import PAPERS_BACKBONE
+from zeroshift.experiments.parts.trials import mean_of_sets, points, runs
 
 __all__ = ["EXPERIMENT"]
 
@@ -31,8 +41,6 @@ METHODS = {"online": "adapt_online", "transductive": "adapt_transductive"}
 
 TOLERANCE = 1.0
 """Points between the best and the worst N within which a row counts as stable."""
-
-PAPERS_BACKBONE = "CLIP ViT-B/16"
 
 
 def _small_banks(member: Member, method: str, count: int) -> list[Trial]:
@@ -72,7 +80,7 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
             "have their default sizes.",
         ),
     )
-    said = (_small_online(banks), _small_transductive(banks), _gain(suite, answers))
+    said = (_small_online(banks, suite), _small_transductive(banks, suite), _gain(suite, answers))
     kept = (remark for remark in said if remark is not None)
     return [banks, streams, *kept, *paper_beside(suite, "few_high_confidence")]
 
@@ -113,32 +121,38 @@ def _stream_rows(task: Task, suite: Suite, answers: Answers) -> list[Row]:
     return rows
 
 
-def _rows_of(table: Table, protocol: str) -> list[tuple[str, list[float]]]:
-    """Tasks and accuracies, where no N is missing."""
+def _rows_of(table: Table, protocol: str, suite: Suite) -> list[tuple[str, list[float], float]]:
+    """Tasks, accuracies, and how many samples stand behind them, where no N is missing."""
+    rows = [row for row in table.rows if row.group == protocol]
     found = []
-    for row in table.rows:
+    for task, row in zip(suite.tasks, rows, strict=True):
         values = [cell.value for cell in row.cells[1:] if isinstance(cell, Value)]
-        if row.group == protocol and len(values) == len(COUNTS):
-            found.append((str(row.cells[0]), values))
+        if len(values) == len(COUNTS):
+            samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
+            found.append((task.title, values, samples))
     return found
 
 
-def _small_online(table: Table) -> Remark | None:
+def _small_online(table: Table, suite: Suite) -> Remark | None:
     evidence = [
-        Evidence(task, values[0] < min(values[1:]), f"{100 * values[0]:.1f}, then {100 * min(values[1:]):.1f} or more")
-        for task, values in _rows_of(table, "online")
+        Evidence(
+            task,
+            every(higher(value, least, samples=samples) for value in others),
+            f"{100 * least:.1f}%, then {100 * min(others):.1f}% or more",
+        )
+        for task, (least, *others), samples in _rows_of(table, "online", suite)
     ]
     return verdict(f"online ADAPT does worst at N = {COUNTS[0]} and recovers quickly", evidence)
 
 
-def _small_transductive(table: Table) -> Remark | None:
+def _small_transductive(table: Table, suite: Suite) -> Remark | None:
     evidence = [
         Evidence(
             task,
-            points(min(values), max(values)) <= TOLERANCE,
-            f"{100 * min(values):.1f} to {100 * max(values):.1f}",
+            within(min(values), max(values), TOLERANCE / 100, samples=samples),
+            f"{100 * min(values):.1f}% to {100 * max(values):.1f}%",
         )
-        for task, values in _rows_of(table, "transductive")
+        for task, values, samples in _rows_of(table, "transductive", suite)
     ]
     claim = f"transductive ADAPT is stable in N (read as: it moves by at most {TOLERANCE:g} point)"
     return verdict(claim, evidence)
@@ -146,22 +160,23 @@ def _small_transductive(table: Table) -> Remark | None:
 
 def _gain(suite: Suite, answers: Answers) -> Remark | None:
     """Our own question: does adapting still pay where the stream brings the fewest confident samples?"""
-    gains = []
+    told, signs = [], []
     for task in suite.tasks:
         for protocol, method in METHODS.items():
-            (adapted, *_), (plain, *_) = (
-                _means(_few_come, method, task, suite, answers, name) for name in ("accuracy", "zero_shot_accuracy")
-            )
-            if adapted is not None and plain is not None:
-                gains.append((f"{task.title}, {protocol}", points(plain.value, adapted.value)))
-    if not gains:
+            jobs = [job for member in suite.of_task(task.id) for job in _few_come(member, method, COUNTS[0])]
+            records = answers.all_of(jobs)
+            if len(records) < len(jobs):
+                continue
+            gained = [points(record["zero_shot_accuracy"], record["accuracy"]) for record in records]
+            signs.append(above_zero_shot(records))
+            close = ", too close to say" if signs[-1] is None else ""
+            told.append(f"{task.title}, {protocol} {sum(gained) / len(gained):+.1f}{close}")
+    if not told:
         return None
-    told = "; ".join(f"{where} {gain:+.1f}" for where, gain in gains)
-    worse = any(gain < 0 for _, gain in gains)
     return Remark(
         f"Where only {COUNTS[0]} of the surer half of each pseudo-class come, ADAPT's gain over zero-shot is, in "
-        f"points: {told}.",
-        kind="warning" if worse else "note",
+        f"points: {'; '.join(told)}.",
+        kind="warning" if False in signs else "note",
     )
 
 

@@ -5,31 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from zeroshift.evaluate import Job, Trial
+from zeroshift.evaluate import Job
 from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
 from zeroshift.experiments.parts.findings import Finding, Remark, Table, Value
 from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.prompt_modes import mode_title, modes_of, modes_remark
+from zeroshift.experiments.parts.printed_means import noted
+from zeroshift.experiments.parts.prompt_modes import mode_title, modes_of, modes_remark, runs_in_mode
 from zeroshift.experiments.parts.reference import reference
-from zeroshift.experiments.parts.slug import slug
-from zeroshift.experiments.parts.suite import TASKS, Member, Suite
+from zeroshift.experiments.parts.suite import TASKS, Suite
 from zeroshift.experiments.parts.task_table import Variant, data_remark, jobs_of, task_table
-from zeroshift.experiments.parts.trials import runs
 
 __all__ = ["EXPERIMENT"]
 
 METHODS = {"zero_shot": "zero-shot", "adapt_online": "ADAPT online", "adapt_transductive": "ADAPT transductive"}
 
 
-def _trials(member: Member, method: str, mode: str) -> list[Trial]:
-    return runs(member, method, prompt=mode) if mode in member.prompts else []
-
-
 def _variants(suite: Suite) -> list[Variant]:
     return [
         Variant(
             label=mode_title(mode),
-            trials=partial(_trials, method=method, mode=mode),
+            trials=partial(runs_in_mode, method=method, mode=mode),
             group=group,
             paper=_printed(method, mode),
         )
@@ -50,26 +45,23 @@ def _printed(method: str, mode: str) -> dict[str, float | None]:
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return [job for part in suite.by_encoder for job in jobs_of(_variants(part), part)]
+    return jobs_of(_variants(suite), suite)
 
 
 def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    findings: list[Finding] = []
-    for part in suite.by_encoder:
-        several = len(suite.encoders) > 1
-        table = task_table(
-            f"mean-init-{slug(part.encoders[0])}" if several else "mean-init",
-            f"Prompts that the means start from{', ' + part.encoders[0] if several else ''}",
-            _variants(part),
-            part,
-            answers,
-            label="prompts",
-            notes=("One random order. Empty where some of the sets of a task have no such prompts.",),
-            best_by_group=True,
-        )
-        findings += [table, *_spread(table)]
-    remarks = (modes_remark(suite), data_remark(suite))
-    return [*findings, *(remark for remark in remarks if remark is not None), reference("mean_init")]
+    table = task_table(
+        "mean-init",
+        "Prompts that the means start from",
+        _variants(suite),
+        suite,
+        answers,
+        label="prompts",
+        notes=("One random order. Empty where some of the sets of a task have no such prompts.",),
+        best_by_group=True,
+    )
+    # The paper's numbers stand beside the very prompts they are of.
+    remarks = (*_spread(table), modes_remark(suite), data_remark(suite, prompts=False))
+    return [noted(table), *(remark for remark in remarks if remark is not None), reference("mean_init")]
 
 
 def _spread(table: Table) -> list[Remark]:
@@ -86,7 +78,11 @@ def _spread(table: Table) -> list[Remark]:
             said.append(f"{group} {max(ranges):.1f}")
     if not said:
         return []
-    return [Remark(f"Between the best and the worst prompts of a task lie at most so many points: {', '.join(said)}.")]
+    return [
+        Remark(
+            f"Of the prompts in the table, best and worst of a task differ by at most, in points: {', '.join(said)}."
+        )
+    ]
 
 
 EXPERIMENT = Experiment(

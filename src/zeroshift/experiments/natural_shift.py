@@ -11,14 +11,15 @@ from zeroshift.experiments.parts.findings import Finding
 from zeroshift.experiments.parts.main_table import main_findings, main_jobs
 from zeroshift.experiments.parts.set_columns import set_columns
 from zeroshift.experiments.parts.suite import Suite
+from zeroshift.experiments.parts.tasks import NATURAL, OTHER
 
 __all__ = ["EXPERIMENT"]
 
-TASK = "natural"
+TASK = NATURAL
 SOURCE = "imagenet"
 """What the others are a shift from; the mean without it is the paper's `OOD Avg.`"""
 
-PLACES = partial(set_columns, TASK, source=SOURCE, also=("other",))
+PLACES = partial(set_columns, TASK, source=SOURCE, also=(OTHER,))
 """A user's own sets, which are of none of the paper's tasks, stand here too: the question is the same."""
 
 

@@ -1,4 +1,4 @@
-"""The oracle rows of Tables 2 to 4: how far ADAPT is from what it would reach with the labels of the test set."""
+"""The oracle row of Table 4, for every task: how far ADAPT is from what the labels of the test set would bring."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from functools import partial
 
 from zeroshift.evaluate import Analysis, Job, Trial
 from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Bar, Bars, Cell, Column, Finding, Remark, Row, Table, Value
+from zeroshift.experiments.parts.findings import Bar, Bars, Cell, Column, Finding, Row, Table, Value
 from zeroshift.experiments.parts.oracle_adapt import oracle_adapt
+from zeroshift.experiments.parts.oracle_claims import Gaps, claim, elsewhere, left_to_oracle, papers_own
 from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.suite import Member, Suite, Task
+from zeroshift.experiments.parts.printed_means import noted
+from zeroshift.experiments.parts.suite import Member, Suite
 from zeroshift.experiments.parts.task_table import Variant, data_remark, jobs_of, task_table
-from zeroshift.experiments.parts.tasks import TASKS
+from zeroshift.experiments.parts.tasks import PAPERS_BACKBONE, TASKS
 from zeroshift.experiments.parts.trials import mean_of_sets, runs
 
 __all__ = ["EXPERIMENT", "variants"]
-
-BACKBONE = "CLIP ViT-B/16"
-
-CLAIMED = 5.0
-"""Points within which the paper says ADAPT comes to the oracle."""
 
 ADAPTED = {"adapt_online": "online", "adapt_transductive": "transductive"}
 
@@ -61,7 +58,7 @@ def variants(options: Options) -> list[Variant]:
 def _printed(method: str, protocol: str | None = None) -> dict[str, float | None]:
     """The paper's averages by task; of the oracle only the fine-grained one is printed."""
     wanted = {"method": method} if protocol is None else {"method": method, "protocol": protocol}
-    tables = {task.paper: task.tables.get(BACKBONE) for task in TASKS}
+    tables = {task.paper: task.tables.get(PAPERS_BACKBONE) for task in TASKS}
     return {task: paper_table(name).number_at("Avg.", **wanted) for task, name in tables.items() if name}
 
 
@@ -86,7 +83,8 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         ),
     )
     gaps = [(task, _gap(suite.of_task(task.id), options, answers)) for task in suite.tasks]
-    findings = [table, _gaps(gaps), _bars(suite, options, answers), *_remarks(gaps), _papers_own(), data_remark(suite)]
+    findings: list[Finding | None] = [noted(table), _gaps(gaps), _bars(suite, options, answers)]
+    findings += [claim(suite, gaps), elsewhere(gaps), papers_own(), data_remark(suite)]
     return [finding for finding in findings if finding is not None]
 
 
@@ -107,16 +105,11 @@ def _closed(means: Mapping[str, float], method: str) -> float | None:
     return (means[method] - means["zero_shot"]) / (means["oracle"] - means["zero_shot"])
 
 
-def _left(means: Mapping[str, float], method: str) -> float | None:
-    """Points from the method to the oracle."""
-    return 100 * (means["oracle"] - means[method]) if {"oracle", method} <= set(means) else None
-
-
-def _gaps(gaps: Sequence[tuple[Task, Mapping[str, float]]]) -> Table:
+def _gaps(gaps: Gaps) -> Table:
     rows = []
     for task, means in gaps:
-        cells = [_left(means, "zero_shot"), *(_closed(means, name) for name in ADAPTED)]
-        cells += [_left(means, name) for name in ADAPTED]
+        cells = [left_to_oracle(means, "zero_shot"), *(_closed(means, name) for name in ADAPTED)]
+        cells += [left_to_oracle(means, name) for name in ADAPTED]
         values: list[Cell] = [None if value is None else Value(value) for value in cells]
         rows.append(Row((task.title, *values)))
     closed = [Column(f"closed, {name}", "percent", "of the gap") for name in ADAPTED.values()]
@@ -139,41 +132,6 @@ def _bars(suite: Suite, options: Options, answers: Answers) -> Bars:
             if share is not None:
                 bars.append(Bar(f"ADAPT, {name}", 100 * share, group=member.name, method=method))
     return Bars("closed", "Share of the gap to the oracle that ADAPT closes", "percent of the gap", tuple(bars))
-
-
-def _remarks(gaps: Sequence[tuple[Task, Mapping[str, float]]]) -> list[Remark]:
-    left = [(task.title, _left(means, "adapt_transductive")) for task, means in gaps]
-    far = [f"{title} {points:.1f}" for title, points in left if points is not None and points > CLAIMED]
-    if all(points is None for _, points in left):
-        return []
-    if far:
-        text = (
-            f"The paper says ADAPT comes within {CLAIMED:g}% of the oracle; transductive ADAPT lacks here, in points,"
-        )
-        return [Remark(f"{text} {', '.join(far)}.", kind="warning")]
-    return [Remark(f"As the paper says, transductive ADAPT comes within {CLAIMED:g} points of the oracle.")]
-
-
-def _papers_own() -> Remark | None:
-    """What the paper's printed oracle row says about its claim."""
-    printed = paper_table("fine_grained_vitb16")
-    oracle = printed.row(method="Oracle ADAPT")
-    if oracle is None:
-        return None
-    lacks = []
-    for name in ADAPTED.values():
-        bound, reached = oracle.number("Avg."), printed.number_at("Avg.", method="ADAPT", protocol=name)
-        if bound is not None and reached is not None:
-            lacks.append(f"{bound - reached:.2f} points ({name})")
-    below = []
-    for column in printed.columns:
-        bound, reached = oracle.number(column), printed.number_at(column, method="ADAPT", protocol="online")
-        if bound is not None and reached is not None and bound < reached:
-            below.append(f"{column} ({bound:.2f} against {reached:.2f} for online ADAPT)")
-    text = f"The paper prints an oracle for fine-grained sets only; by its own table ADAPT lacks {' and '.join(lacks)}."
-    if below:
-        text += f" There the oracle is below ADAPT on {', '.join(below)}, so the paper's is no strict bound."
-    return Remark(text)
 
 
 EXPERIMENT = Experiment(

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments.parts.claims import Evidence, paper_beside, verdict
+from zeroshift.experiments.parts.claims import Evidence, every, higher, paper_beside, samples_behind, verdict
 from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
 from zeroshift.experiments.parts.findings import Cell, Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments.parts.paper import paper_table
 from zeroshift.experiments.parts.suite import Member, Suite
-from zeroshift.experiments.parts.sweep import points
-from zeroshift.experiments.parts.task_table import Variant, jobs_of, task_table
-from zeroshift.experiments.parts.trials import measured, runs
+from zeroshift.experiments.parts.task_table import Variant, accuracies, jobs_of, task_table, task_title
+from zeroshift.experiments.parts.tasks import PAPERS_BACKBONE
+from zeroshift.experiments.parts.trials import measured, points, runs
 
 __all__ = ["EXPERIMENT"]
 
@@ -26,14 +26,19 @@ OFTEN = 100
 
 WITHOUT = "no pruning"
 
+PRINTED_ON = ("imagenet", "imagenet_a")
+"""The sets of the paper's table, by their ids in the catalogue."""
 
-def _trials(member: Member, every: int, ratio: float | None) -> list[Trial]:
-    return runs(member, "adapt_online", 1, {} if ratio is None else {"prune": (every, ratio)})
+
+def _trials(member: Member, interval: int, ratio: float | None) -> list[Trial]:
+    return runs(member, "adapt_online", 1, {} if ratio is None else {"prune": (interval, ratio)})
 
 
-def _variants(every: int) -> list[Variant]:
+def _variants(interval: int) -> list[Variant]:
     rows: list[tuple[str, float | None]] = [(WITHOUT, None), *((_label(ratio), ratio) for ratio in RATIOS)]
-    return [Variant(label, partial(_trials, every=every, ratio=ratio), strong=ratio is None) for label, ratio in rows]
+    return [
+        Variant(label, partial(_trials, interval=interval, ratio=ratio), strong=ratio is None) for label, ratio in rows
+    ]
 
 
 def _label(ratio: float) -> str:
@@ -47,51 +52,58 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
     tables = [
         task_table(
-            f"pruned-every-{every}",
-            f"Accuracy with the bank pruned every {every:,} samples",
-            _variants(every),
+            f"pruned-every-{interval}",
+            f"Accuracy with the bank pruned every {interval:,} samples",
+            _variants(interval),
             suite,
             answers,
             label="of each class",
             notes=(note,),
         )
-        for every, note in (
+        for interval, note in (
             (EVERY, f"The paper's interval. {_how_often(suite, EVERY)} One random order."),
             (OFTEN, f"Ours, often enough to matter on small sets. {_how_often(suite, OFTEN)} One random order."),
         )
     ]
-    said = (
-        _harm(table, every) if _prunings(suite, every)[1] else None
-        for table, every in zip(tables, (EVERY, OFTEN), strict=True)
-    )
+    said = (_harm(table, suite, interval) for table, interval in zip(tables, (EVERY, OFTEN), strict=True))
     printed = _as_printed(suite, answers)
     return [
         *([] if printed is None else [printed]),
         *tables,
         *(remark for remark in said if remark is not None),
-        *paper_beside(suite, "bank_pruning"),
+        *paper_beside(Suite(tuple(_printed_on(suite))) if printed else suite, "bank_pruning", needs=PRINTED_ON),
     ]
 
 
-def _prunings(suite: Suite, every: int) -> tuple[int, int]:
-    """How often the smallest and the largest set are pruned."""
-    sizes = [member.entry.n_samples for member in suite.members]
-    return min(sizes) // every, max(sizes) // every
+def _prunings(members: Sequence[Member], interval: int) -> tuple[int, int]:
+    """How often the smallest and the largest set are pruned: after so many samples, where another follows."""
+    sizes = [member.entry.n_samples for member in members]
+    return (min(sizes) - 1) // interval, (max(sizes) - 1) // interval
 
 
-def _how_often(suite: Suite, every: int) -> str:
-    least, most = _prunings(suite, every)
-    if not most:
-        return f"No set holds {every:,} samples, so that nothing was ever dropped."
-    times = "once" if least == most == 1 else f"{most} times" if least == most else f"{least} to {most} times"
-    return f"These sets are pruned {times}."
+def _how_often(suite: Suite, interval: int) -> str:
+    """Task by task: one may hold sets long enough, and another not."""
+    if not _prunings(suite.members, interval)[1]:
+        return f"No set holds more than {interval:,} samples, so that no prediction saw a pruned bank."
+    told = (f"{_times(*_prunings(suite.of_task(task.id), interval))} ({task.title})" for task in suite.tasks)
+    return f"Their banks are pruned {', '.join(told)}."
+
+
+def _times(least: int, most: int) -> str:
+    if least == most:
+        return {0: "never", 1: "once"}.get(most, f"{most} times")
+    return f"{least} to {most} times"
+
+
+def _printed_on(suite: Suite) -> list[Member]:
+    """The sets of the paper's table."""
+    return [m for m in suite.members if m.papers and m.data_set in PRINTED_ON and m.encoder == PAPERS_BACKBONE]
 
 
 def _as_printed(suite: Suite, answers: Answers) -> Table | None:
     """The paper's two sets with its numbers; None where neither is there."""
     paper = paper_table("bank_pruning")
-    members = [member for member in suite.members if member.paper_column in paper.columns]
-    members = [member for member in members if member.encoder == "CLIP ViT-B/16"]
+    members = _printed_on(suite)
     if not members:
         return None
     rows = []
@@ -107,19 +119,20 @@ def _as_printed(suite: Suite, answers: Answers) -> Table | None:
     return Table("as-printed", f"Pruning every {EVERY:,} samples, on the paper's sets", columns, tuple(rows))
 
 
-def _harm(table: Table, every: int) -> Remark | None:
-    """The paper's point: whatever the ratio, pruning does harm."""
+def _harm(table: Table, suite: Suite, interval: int) -> Remark | None:
+    """The paper's point: whatever the ratio, pruning does harm. Of tasks whose banks were pruned."""
     evidence = []
-    plain, *pruned = table.rows
-    for place, column in enumerate(table.columns[1:], start=1):
-        before = plain.cells[place]
-        after = [row.cells[place] for row in pruned]
-        if isinstance(before, Value):
-            moved = [points(before.value, cell.value) for cell in after if isinstance(cell, Value)]
-            if moved:
-                told = f"{moved[0]:+.1f} points" if len(set(moved)) == 1 else f"{min(moved):+.1f} to {max(moved):+.1f}"
-                evidence.append(Evidence(column.title, max(moved) < 0, told))
-    return verdict(f"pruning lowers accuracy at every ratio ({every:,} samples between prunings)", evidence)
+    for task, cells in accuracies(table, suite):
+        members = suite.of_task(task.id)
+        if len(cells) < len(table.rows) or not _prunings(members, interval)[1]:
+            continue
+        before, *after = cells.values()
+        samples = samples_behind(member.entry.n_samples for member in members)
+        moved = [points(before, accuracy) for accuracy in after]
+        told = f"{min(moved):+.1f} points" if len(set(moved)) == 1 else f"{min(moved):+.1f} to {max(moved):+.1f} points"
+        lower = every(higher(before, accuracy, samples=samples) for accuracy in after)
+        evidence.append(Evidence(task_title(task), lower, told))
+    return verdict(f"pruning lowers accuracy at every ratio ({interval:,} samples between prunings)", evidence)
 
 
 EXPERIMENT = Experiment(

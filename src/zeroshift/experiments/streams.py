@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate import Arrangement, Job, Trial
+from zeroshift.evaluate import Analysis, Job, Trial
+from zeroshift.evaluate.streams.arrangement import UNIMPORTANT
 from zeroshift.experiments.parts.choice import one_a_task
 from zeroshift.experiments.parts.domain_sets import DOMAIN_ROWS, StackedMember, stacked_members
 from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
 from zeroshift.experiments.parts.findings import Cell, Column, Finding, HeatMap, HeatMaps, Remark, Row, Table, Value
-from zeroshift.experiments.parts.suite import Member, Suite
-from zeroshift.experiments.parts.trials import runs
+from zeroshift.experiments.parts.harm import Harm, harm_remark
+from zeroshift.experiments.parts.neighbours import WINDOW, neighbours
+from zeroshift.experiments.parts.stream_kinds import LONG_TAIL, RANDOM, STREAMS, STREAMS_TOLD, Kind
+from zeroshift.experiments.parts.suite import Member, Suite, together
+from zeroshift.experiments.parts.trials import mean_of_sets, points, runs, spread
 
 __all__ = ["EXPERIMENT", "METHODS", "STREAMS"]
 
@@ -24,48 +26,12 @@ METHODS = {"adapt_online": "ADAPT", "tda": "TDA", "dmn": "DMN", "oga": "OGA"}
 OURS = "adapt_online"
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A row: a kind of stream."""
-
-    label: str
-    kind: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    domains: bool = False
-    """Whether it runs over stacked sets, not over each alone."""
-
-    def arrangement(self, member: Member) -> Arrangement:
-        if not isinstance(member, StackedMember):
-            return Arrangement(self.kind, self.parameters)
-        where = {"domains": list(member.domains), "names": list(member.domain_names)}
-        return Arrangement(self.kind, {**self.parameters, **where})
-
-
-STREAMS = (
-    Kind("random", "random"),
-    Kind("class-sorted", "class_sorted"),
-    Kind("correlated", "dirichlet", {"concentration": 0.1}),
-    Kind("few classes a batch", "few_classes", {"classes_per_batch": 2, "batch_size": 64}),
-    Kind("long tail", "long_tail", {"imbalance": 50}),
-    Kind("few confident", "few_confident", {"per_class": 2}),
-    Kind("continual", "continual", domains=True),
-    Kind("gradual", "gradual", {"overlap": 0.5}, domains=True),
-    Kind("mixed", "mixed", domains=True),
-)
-
-NOTES = (
-    "Gain over zero-shot on the very rows that came, in points; mean over sets, one a task, each counting the same. "
-    "ADAPT in several orders within each set, the peers and streams across domains in one.",
-    "class-sorted: one class after the other. correlated: a Dirichlet draw of concentration 0.1 spreads each class "
-    "over time. few classes a batch: two in every 64. long tail: 50 times as many of one class as of another. few "
-    "confident: all but two of each class's surest half never come.",
-)
-
-
 def _members(kind: Kind, suite: Suite) -> Sequence[Member]:
     if kind.domains:
         return [member for member in suite.members if isinstance(member, StackedMember)]
-    return one_a_task(_plain(suite)).members
+    members = one_a_task(_plain(suite)).members
+    # A class of one sample leaves no room for a tail.
+    return [member for member in members if member.entry.fewest > 1] if kind == LONG_TAIL else members
 
 
 def _plain(suite: Suite) -> Suite:
@@ -78,36 +44,58 @@ def _trials(kind: Kind, method: str, member: Member, options: Options) -> list[T
     return runs(member, method, orders, arrangement=kind.arrangement(member))
 
 
+def _looked_at(kind: Kind, member: Member) -> Analysis:
+    """What the stream of the first order is like."""
+    arrangement, entry = kind.arrangement(member), member.entry
+    parameters = {name: value for name, value in arrangement.parameters.items() if name not in UNIMPORTANT}
+    asked = {"seed": 0, "kind": arrangement.kind, "parameters": parameters, "window": WINDOW}
+    return Analysis(entry.name, entry.digest, entry.prompt, neighbours, asked)
+
+
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return [
-        trial
-        for kind in STREAMS
-        for member in _members(kind, suite)
-        for method in METHODS
-        for trial in _trials(kind, method, member, options)
-    ]
+    jobs: list[Job] = []
+    for kind in STREAMS:
+        for member in _members(kind, suite):
+            jobs += [trial for method in METHODS for trial in _trials(kind, method, member, options)]
+            jobs.append(_looked_at(kind, member))
+    return jobs
 
 
 def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
     kinds = [kind for kind in STREAMS if _members(kind, suite)]
     gains = {(kind.label, method): _gain(kind, method, suite, options, answers) for kind in kinds for method in METHODS}
+    if not any(gains.values()):
+        return [Remark("Some run of each method failed on each stream: there is no gain to tell of.", kind="warning")]
+    before = {kind.label: _baseline(kind, suite, options, answers) for kind in kinds}
     rows = [
         Row(
-            (kind.label, _baseline(kind, suite, options, answers), *(gains[kind.label, method] for method in METHODS)),
+            (
+                kind.label,
+                mean_of_sets(answers, [[_looked_at(kind, m)] for m in _members(kind, suite)], "classes_in_a_row"),
+                before[kind.label],
+                *(gains[kind.label, method] for method in METHODS),
+            ),
             "across domains" if kind.domains else "within each set",
         )
         for kind in kinds
     ]
     worst = {method: _worst([kind.label for kind in kinds], method, gains) for method in METHODS}
-    rows.append(Row(("worst stream", None, *map(_told, worst.values())), "worst", strong=True))
+    rows.append(Row(("worst stream", None, None, *map(_told, worst.values())), "worst", strong=True))
     columns = (
         Column("stream", "text"),
+        Column("Classes", "number", f"in {WINDOW} samples in a row"),
         Column("Zero-shot", "percent"),
         *(Column(title, "points") for title in METHODS.values()),
     )
-    notes = (*NOTES, _domains(suite))
+    notes = _notes(suite, options, answers)
     table = Table("streams", "Gain over zero-shot, by stream and method", columns, tuple(rows), notes)
-    return [table, *_map(kinds, gains), _losers(gains), *_fall(worst, gains)]
+    cells = [
+        Harm(f"{METHODS[method]} on {kind.label}", gain.value, base.value, _sizes(kind, suite, options, answers))
+        for kind in kinds
+        for method in METHODS
+        if (gain := gains[kind.label, method]) is not None and (base := before[kind.label]) is not None
+    ]
+    return [table, *_map(kinds, gains), harm_remark(cells), *_fall(worst, gains), *_failed(gains)]
 
 
 def _gain(kind: Kind, method: str, suite: Suite, options: Options, answers: Answers) -> Value | None:
@@ -118,17 +106,18 @@ def _gain(kind: Kind, method: str, suite: Suite, options: Options, answers: Answ
         records = answers.all_of(trials)
         if len(records) < len(trials):
             return None
-        by_set.append([100 * (record["accuracy"] - record["zero_shot_accuracy"]) for record in records])
-    orders = [float(np.mean(order)) for order in zip(*by_set, strict=True)]
-    if len(orders) == 1:
-        return Value(orders[0])
-    return Value(float(np.mean(orders)), min(orders), max(orders))
+        by_set.append([points(record["zero_shot_accuracy"], record["accuracy"]) for record in records])
+    return spread([float(np.mean(order)) for order in zip(*by_set, strict=True)])
 
 
 def _baseline(kind: Kind, suite: Suite, options: Options, answers: Answers) -> Value | None:
-    trials = [t for member in _members(kind, suite) for t in _trials(kind, OURS, member, options)]
-    found = [float(record["zero_shot_accuracy"]) for record in answers.all_of(trials)]
-    return Value(float(np.mean(found))) if found else None
+    """Zero-shot's accuracy on the rows that came, whichever method's runs say so."""
+    for method in METHODS:
+        by_set = [_trials(kind, method, member, options) for member in _members(kind, suite)]
+        found = mean_of_sets(answers, by_set, "zero_shot_accuracy")
+        if found is not None:
+            return Value(found.value)
+    return None
 
 
 Gains = Mapping[tuple[str, str], Value | None]
@@ -136,8 +125,9 @@ Gains = Mapping[tuple[str, str], Value | None]
 
 
 def _worst(labels: Sequence[str], method: str, gains: Gains) -> tuple[str, float] | None:
+    """None unless all streams are there: the worst may be one that failed."""
     found = [(value.value, label) for label in labels if (value := gains[label, method]) is not None]
-    return min(found)[::-1] if found else None
+    return min(found)[::-1] if len(found) == len(labels) else None
 
 
 def _told(worst: tuple[str, float] | None) -> Cell:
@@ -167,28 +157,43 @@ def _map(kinds: Sequence[Kind], gains: Gains) -> list[HeatMaps]:
     ]
 
 
-def _losers(gains: Gains) -> Remark:
-    lost = [
-        f"{METHODS[method]} on {label} ({value.value:+.1f})"
-        for (label, method), value in gains.items()
-        if value is not None and value.value < 0
-    ]
-    if not lost:
-        return Remark("No method ends below zero-shot on any stream.")
-    return Remark(f"Below zero-shot, in points: {'; '.join(lost)}.", kind="warning")
+def _sizes(kind: Kind, suite: Suite, options: Options, answers: Answers) -> list[int]:
+    """Samples of each set that came in the stream."""
+    trials = ([t for method in METHODS for t in _trials(kind, method, m, options)] for m in _members(kind, suite))
+    return [int(answers.all_of(those)[0]["scored"]) for those in trials]
 
 
 def _fall(worst: Mapping[str, tuple[str, float] | None], gains: Gains) -> list[Remark]:
     """What the worst stream costs online ADAPT."""
-    ours, random = worst[OURS], gains["random", OURS]
+    ours, random = worst[OURS], gains[RANDOM.label, OURS]
     if ours is None or random is None:
         return []
-    return [
-        Remark(
-            f"{METHODS[OURS]} gains {random.value:+.1f} points in a random order and {ours[1]:+.1f} on its worst "
-            f"stream ({ours[0]})."
-        )
-    ]
+    label, gain = ours
+    if label == RANDOM.label:
+        return [Remark(f"{METHODS[OURS]} gains least, {gain:+.1f} points, in a random order.")]
+    return [Remark(f"{METHODS[OURS]} gains {random.value:+.1f} points in a random order and {gain:+.1f} on its worst "
+                   f"stream ({label}).")]  # fmt: skip
+
+
+def _failed(gains: Gains) -> list[Remark]:
+    lacking = [f"{METHODS[method]} on {label}" for (label, method), value in gains.items() if value is None]
+    return [Remark(f"Some run failed, and hence no gain: {'; '.join(lacking)}.", kind="warning")] if lacking else []
+
+
+def _notes(suite: Suite, options: Options, answers: Answers) -> tuple[str, ...]:
+    orders = "All runs are in one order."
+    if options.orders > 1:
+        orders = f"{METHODS[OURS]} in {options.orders} orders within each set, the peers and across domains in one."
+    within = _members(RANDOM, suite)
+    found = answers.all_of([_looked_at(LONG_TAIL, member) for member in within])
+    ratios = sorted({round(record["imbalance"]) for record in found})
+    here = f" Long tails here: {', '.join(f'{ratio}:1' for ratio in ratios)}." if ratios else ""
+    return (
+        f"Gain over zero-shot on the very rows that came, in points; mean over sets, each counting the same: "
+        f"{together(within)}. {orders}",
+        STREAMS_TOLD + here,
+        _domains(suite),
+    )
 
 
 def _domains(suite: Suite) -> str:

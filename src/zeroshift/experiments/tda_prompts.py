@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from zeroshift.evaluate import Job, Trial
+from zeroshift.evaluate import Job
+from zeroshift.experiments.parts.claims import Evidence, every, higher, samples_behind, verdict
 from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
 from zeroshift.experiments.parts.findings import Column, Finding, Remark, Row, Table, Value
-from zeroshift.experiments.parts.marks import ROUNDING
 from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.prompt_modes import mode_title, modes_of, modes_remark
+from zeroshift.experiments.parts.printed_means import noted
+from zeroshift.experiments.parts.prompt_modes import PAPERS_MODES, mode_title, modes_of, modes_remark, runs_in_mode
 from zeroshift.experiments.parts.reference import reference
-from zeroshift.experiments.parts.slug import slug
-from zeroshift.experiments.parts.suite import Member, Suite, Task
-from zeroshift.experiments.parts.task_table import data_remark
-from zeroshift.experiments.parts.trials import mean_of_sets, runs
+from zeroshift.experiments.parts.suite import Suite, Task
+from zeroshift.experiments.parts.task_table import data_remark, task_title
+from zeroshift.experiments.parts.tasks import PAPERS_BACKBONE
+from zeroshift.experiments.parts.trials import mean_of_sets
 
 __all__ = ["EXPERIMENT"]
 
 PRINTED = "tda_prompts"
-PAPERS_BACKBONE = "CLIP ViT-B/16"
-"""Not printed beside the table; its numbers with descriptions are those of the main tables."""
 
 TDA = "tda"
 METHODS = {TDA: "TDA", "adapt_online": "ADAPT (online)", "adapt_transductive": "ADAPT (transductive)"}
 PROTOCOLS = {TDA: None, "adapt_online": "online", "adapt_transductive": "transductive"}
 """What the paper's rows say beside the name of the method."""
-
-
-def _trials(member: Member, method: str, mode: str) -> list[Trial]:
-    return runs(member, method, prompt=mode) if mode in member.prompts else []
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
@@ -38,24 +34,19 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
         for member in suite.members
         for method in METHODS
         for mode in modes_of(suite)
-        for trial in _trials(member, method, mode)
+        for trial in runs_in_mode(member, method, mode)
     ]
 
 
 def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    findings: list[Finding] = []
-    for part in suite.by_encoder:
-        several = len(suite.encoders) > 1
-        ending = f"-{slug(part.encoders[0])}" if several else ""
-        words = f", {part.encoders[0]}" if several else ""
-        accuracy = _accuracy(f"same-prompts{ending}", f"TDA and ADAPT under the same prompts{words}", part, answers)
-        lead = _lead(f"lead{ending}", f"How far ADAPT is ahead of TDA{words}", accuracy)
-        findings += [accuracy, lead, *_verdict(lead)]
-    remarks = (modes_remark(suite), data_remark(suite))
-    return [*findings, *(remark for remark in remarks if remark is not None), reference(PRINTED)]
+    accuracy = _accuracy(suite, answers)
+    # The paper's numbers stand beside the very prompts they are of.
+    remarks = (_verdict(accuracy, suite), modes_remark(suite), data_remark(suite, prompts=False))
+    said = [remark for remark in remarks if remark is not None]
+    return [noted(accuracy), _lead(accuracy), *said, reference(PRINTED)]
 
 
-def _accuracy(name: str, title: str, suite: Suite, answers: Answers) -> Table:
+def _accuracy(suite: Suite, answers: Answers) -> Table:
     modes = modes_of(suite)
     rows = []
     for task in suite.tasks:
@@ -64,18 +55,19 @@ def _accuracy(name: str, title: str, suite: Suite, answers: Answers) -> Table:
             cells = (
                 mean_of_sets(
                     answers,
-                    [_trials(member, method, mode) for member in members],
+                    [runs_in_mode(member, method, mode) for member in members],
                     paper=_printed(suite, task, method, mode),
                 )
                 for mode in modes
             )
-            rows.append(Row((label, *cells), _heading(task), method != TDA))
+            rows.append(Row((label, *cells), task_title(task), method != TDA))
     columns = (Column("method", "text"), *(Column(mode_title(mode), "percent") for mode in modes))
     notes = ("One random order, the same for all. Empty where some of the sets of a task have no such prompts.",)
-    return Table(name, title, columns, tuple(rows), notes)
+    return Table("same-prompts", "TDA and ADAPT under the same prompts", columns, tuple(rows), notes)
 
 
 def _printed(suite: Suite, task: Task, method: str, mode: str) -> float | None:
+    # The encoder is not printed beside the table, but its numbers with descriptions are those of the main tables.
     if suite.papers(task) != PAPERS_BACKBONE:
         return None
     wanted = {"method": METHODS[method].split(" (")[0], "protocol": PROTOCOLS[method], "task": task.paper}
@@ -83,7 +75,7 @@ def _printed(suite: Suite, task: Task, method: str, mode: str) -> float | None:
     return None if number is None else number / 100
 
 
-def _lead(name: str, title: str, accuracy: Table) -> Table:
+def _lead(accuracy: Table) -> Table:
     """ADAPT's rows less TDA's of the same task, in points."""
     base: tuple[object, ...] = ()
     rows = []
@@ -94,7 +86,7 @@ def _lead(name: str, title: str, accuracy: Table) -> Table:
         cells = (_difference(ours, theirs) for ours, theirs in zip(row.cells[1:], base, strict=True))
         rows.append(Row((f"{row.cells[0]} - TDA", *cells), row.group))
     columns = (Column("difference", "text"), *(Column(column.title, "points") for column in accuracy.columns[1:]))
-    return Table(name, title, columns, tuple(rows), ("In percentage points.",))
+    return Table("lead", "How far ADAPT is ahead of TDA", columns, tuple(rows), ("In percentage points.",))
 
 
 def _difference(ours: object, theirs: object) -> Value | None:
@@ -104,24 +96,32 @@ def _difference(ours: object, theirs: object) -> Value | None:
     return Value(100 * (ours.value - theirs.value), paper=paper)
 
 
-def _verdict(lead: Table) -> list[Remark]:
-    cells = [
-        (f"{row.cells[0].split(' - ')[0]} with {column.title}, {row.group}", cell.value)
-        for row in lead.rows
-        for column, cell in zip(lead.columns[1:], row.cells[1:], strict=True)
-        if isinstance(cell, Value) and isinstance(row.cells[0], str)
-    ]
-    if not cells:
-        return []
-    behind = [f"{where} ({points:+.2f})" for where, points in cells if points < -ROUNDING]
-    if not behind:
-        return [Remark("As in the paper, ADAPT is ahead of TDA, or level, under every kind of prompt.")]
-    text = f"In the paper ADAPT is ahead of TDA throughout; here TDA is ahead in {len(behind)} of {len(cells)} cases"
-    return [Remark(f"{text}: {'; '.join(behind)}.", kind="warning")]
-
-
-def _heading(task: Task) -> str:
-    return f"{task.paper}: {task.title}" if task.paper else task.title
+def _verdict(accuracy: Table, suite: Suite) -> Remark | None:
+    """ADAPT against TDA in each task, and under how many of the paper's prompts both were run."""
+    titles = [column.title for column in accuracy.columns[1:]]
+    evidence: list[Evidence] = []
+    compared: set[str] = set()
+    for task in suite.tasks:
+        rows = [row.cells for row in accuracy.rows if row.group == task_title(task)]
+        samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
+        (base,) = (cells for cells in rows if cells[0] == METHODS[TDA])
+        for label, *cells in (row for row in rows if row is not base):
+            leads: dict[str, float] = {}
+            holds = []
+            for title, ours, theirs in zip(titles, cells, base[1:], strict=True):
+                if isinstance(ours, Value) and isinstance(theirs, Value):
+                    holds.append(higher(ours.value, theirs.value, samples=samples))
+                    leads[title] = 100 * (ours.value - theirs.value)
+            if leads:
+                told = ", ".join(f"{lead:+.1f} with {title}" for title, lead in leads.items())
+                evidence.append(Evidence(f"{label}, {task.title}", every(holds), f"in points {told}"))
+            compared |= set(leads)
+    papers = [mode_title(mode) for mode in PAPERS_MODES]
+    there = sum(title in compared for title in papers)
+    found = verdict(f"ADAPT is ahead of TDA under each of its {len(papers)} prompt modes", evidence)
+    if found is None or there == len(papers):
+        return found
+    return replace(found, text=f"{found.text} Of these {len(papers)} modes {there} could be compared here.")
 
 
 EXPERIMENT = Experiment(

@@ -4,42 +4,57 @@ from __future__ import annotations
 
 import numpy as np
 
+from zeroshift.arrays import Array
+from zeroshift.evaluate.streams.checks import checked_classes, checked_seed
 from zeroshift.evaluate.streams.stream import Stream
-from zeroshift.parameters import Number, Optional
+from zeroshift.parameters import Constraint, Number, Optional
 
-__all__ = ["dirichlet", "few_classes", "run_length"]
+__all__ = ["CONCENTRATION", "CONSTRAINTS", "dirichlet", "few_classes", "run_length"]
 
-CONCENTRATION = 0.1
-"""What work on correlated streams most often takes."""
+CONCENTRATION = 1.0
+"""In all: for ten classes 0.1 a slot, which work on correlated streams most often takes."""
+
+CONSTRAINTS: dict[str, Constraint] = {
+    "concentration": Number(0, above=True),
+    "slots": Optional(Number(1, integer=True)),
+    "classes_per_batch": Number(1, integer=True),
+    "batch_size": Number(1, integer=True),
+}
 
 
-def dirichlet(
-    labels: np.ndarray, seed: int, *, concentration: float = CONCENTRATION, slots: int | None = None
-) -> Stream:
+def dirichlet(labels: Array, seed: int, *, concentration: float = CONCENTRATION, slots: int | None = None) -> Stream:
     """The stream is `slots` stretches of time; a Dirichlet draw for each class says how its rows fall on them.
 
     Parameters
     ----------
     labels : (N,) class indices.
     seed : of every draw.
-    concentration : of the Dirichlet distribution. Near 0 a class falls into one slot; when it is large, every slot
-        holds every class alike, which is the random order.
-    slots : by default as many as there are classes. Inside a slot the order is random; an empty one does not show.
+    concentration : of the Dirichlet distribution, in all: each slot has an equal part of it, so that a class falls into
+        about as few slots however many there are. Near 0 it falls into one; when it is large, every slot holds the same
+        share of every class, which is more even than a random order.
+    slots : at most as many as rows; by default as many as there are classes. Inside a slot the order is random; an
+        empty one does not show.
 
     >>> labels = np.repeat([0, 1, 2], 4)
-    >>> labels[dirichlet(labels, seed=0, concentration=0.01).rows].tolist()
+    >>> labels[dirichlet(labels, seed=0, concentration=0.03).rows].tolist()
     [1, 1, 1, 0, 0, 1, 0, 0, 2, 2, 2, 2]
     """
-    concentration = float(Number(0, above=True).check("concentration", concentration))
-    slots = Optional(Number(1, integer=True)).check("slots", slots)
+    concentration = float(CONSTRAINTS["concentration"].check("concentration", concentration))
+    slots = CONSTRAINTS["slots"].check("slots", slots)
+    labels = checked_classes("labels", labels)
     classes, members = np.unique(labels, return_inverse=True)
     slots = len(classes) if slots is None else slots
-    draw = np.random.default_rng(seed)
+    if slots > len(labels):
+        raise ValueError(
+            f"slots must be at most {len(labels)}, the number of rows; got {slots}. "
+            "Fix: slots=None, which is as many as there are classes."
+        )
+    draw = np.random.default_rng(checked_seed(seed))
     mixed = draw.permutation(len(labels))
     slot_of = np.empty(len(labels), int)
     for k in range(len(classes)):
         rows = mixed[members[mixed] == k]
-        borders = np.cumsum(draw.dirichlet(np.full(slots, concentration)))[:-1]
+        borders = np.cumsum(draw.dirichlet(np.full(slots, concentration / slots)))[:-1]
         cuts = np.rint(borders * len(rows)).astype(int)
         slot_of[rows] = np.searchsorted(cuts, np.arange(len(rows)), side="right")
     # Shuffled anew: in the order that was cut, a class ahead of the others would come first in every slot.
@@ -47,12 +62,12 @@ def dirichlet(
     return Stream(mixed[np.argsort(slot_of[mixed], kind="stable")])
 
 
-def few_classes(labels: np.ndarray, seed: int, *, classes_per_batch: int = 2, batch_size: int = 64) -> Stream:
+def few_classes(labels: Array, seed: int, *, classes_per_batch: int = 2, batch_size: int = 64) -> Stream:
     """Every `batch_size` rows in a row hold at most `classes_per_batch` classes, until rows run out.
 
     Each class is cut into runs just long enough that no batch can meet more of them; the runs come in a random order,
     and inside a batch the rows do. Rows that make no whole run come last, a class at a time: those of a class with
-    fewer rows than `run_length`, and, with one class a batch, what is left over of each class. There alone a batch may
+    fewer rows than a run is long, and, with one class a batch, what is left over of each class. There alone a batch may
     hold more classes.
 
     >>> labels = np.repeat([0, 1, 2, 3], 10)
@@ -60,10 +75,11 @@ def few_classes(labels: np.ndarray, seed: int, *, classes_per_batch: int = 2, ba
     >>> max(len(set(batch)) for batch in batches.tolist())
     2
     """
-    classes_per_batch = int(Number(1, integer=True).check("classes_per_batch", classes_per_batch))
-    batch_size = int(Number(1, integer=True).check("batch_size", batch_size))
+    classes_per_batch = int(CONSTRAINTS["classes_per_batch"].check("classes_per_batch", classes_per_batch))
+    batch_size = int(CONSTRAINTS["batch_size"].check("batch_size", batch_size))
+    labels = checked_classes("labels", labels)
     length = run_length(classes_per_batch, batch_size)
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(checked_seed(seed))
     mixed = draw.permutation(len(labels))
     whole: list[np.ndarray] = []
     left: list[np.ndarray] = []
@@ -74,9 +90,9 @@ def few_classes(labels: np.ndarray, seed: int, *, classes_per_batch: int = 2, ba
         whole += np.array_split(rows[:kept], len(rows) // length) if kept else []
         left += [rows[kept:]] if kept < len(rows) else []
     runs = [whole[i] for i in draw.permutation(len(whole))] + [left[i] for i in draw.permutation(len(left))]
-    rows = np.concatenate(runs) if runs else mixed
+    rows = np.concatenate(runs)
     batches = [draw.permutation(rows[i : i + batch_size]) for i in range(0, len(rows), batch_size)]
-    return Stream(np.concatenate(batches) if batches else rows)
+    return Stream(np.concatenate(batches))
 
 
 def run_length(classes_per_batch: int, batch_size: int) -> int:

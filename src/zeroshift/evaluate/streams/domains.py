@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
+from zeroshift.arrays import is_array, to_numpy
+from zeroshift.evaluate.streams.checks import checked_seed
 from zeroshift.evaluate.streams.stream import Stream
-from zeroshift.parameters import Number
+from zeroshift.parameters import Constraint, Number
 
-__all__ = ["continual", "gradual", "mixed"]
+__all__ = ["CONSTRAINTS", "checked_domains", "continual", "domain_names", "gradual", "mixed"]
+
+CONSTRAINTS: dict[str, Constraint] = {"overlap": Number(0, 1)}
 
 
 def continual(domains: Sequence[int], seed: int, *, names: Sequence[str] | None = None) -> Stream:
@@ -39,9 +44,9 @@ def gradual(domains: Sequence[int], seed: int, *, overlap: float = 0.5, names: S
     >>> gradual([6, 6], seed=0, overlap=1.0).groups.tolist()
     [0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 1, 1]
     """
-    sizes, group_names = _checked(domains, names)
-    overlap = float(Number(0, 1).check("overlap", overlap))
-    draw = np.random.default_rng(seed)
+    sizes, group_names = checked_domains(domains, names)
+    overlap = float(CONSTRAINTS["overlap"].check("overlap", overlap))
+    draw = np.random.default_rng(checked_seed(seed))
     # Half the time two neighbours overlap; the first domain has none before it, the last none after.
     halves = [0.0, *(overlap * min(pair) / 2 for pair in pairwise(sizes)), 0.0]
     times, start = [], 0
@@ -60,8 +65,8 @@ def mixed(domains: Sequence[int], seed: int, *, names: Sequence[str] | None = No
     >>> mixed([2, 3], seed=0).groups.tolist()
     [1, 1, 1, 0, 0]
     """
-    sizes, group_names = _checked(domains, names)
-    rows = np.random.default_rng(seed).permutation(sum(sizes))
+    sizes, group_names = checked_domains(domains, names)
+    rows = np.random.default_rng(checked_seed(seed)).permutation(sum(sizes))
     return Stream(rows, np.repeat(np.arange(len(sizes)), sizes)[rows], group_names)
 
 
@@ -75,12 +80,24 @@ def _blended(times: np.ndarray, size: int, before: float, after: float) -> np.nd
     return np.where(times < before, ahead, np.where(size - times < after, behind, times))
 
 
-def _checked(domains: Sequence[int], names: Sequence[str] | None) -> tuple[list[int], tuple[str, ...]]:
+def domain_names(described: Mapping[str, Any]) -> list[str]:
+    """What the groups of a stream are called, as `Arrangement.describe` says; none where it is not one over domains.
+
+    >>> domain_names({"kind": "mixed", "domains": [2, 3], "names": None})
+    ['domain 0', 'domain 1']
+    """
+    return list(described.get("names") or [f"domain {i}" for i in range(len(described.get("domains") or ()))])
+
+
+def checked_domains(domains: Sequence[int], names: Sequence[str] | None) -> tuple[list[int], tuple[str, ...]]:
+    """Sizes and names, those that are not given made up."""
+    if is_array(domains):
+        domains = to_numpy(domains).tolist()
     if isinstance(domains, (str, bytes)) or not isinstance(domains, Sequence) or len(domains) == 0:
         raise TypeError(f"domains must be a list of sizes, one a domain; got {domains!r}. Fix: domains=[500, 500].")
     sizes = [int(Number(1, integer=True).check(f"domains[{i}]", size)) for i, size in enumerate(domains)]
     if names is None:
-        return sizes, tuple(f"domain {i}" for i in range(len(sizes)))
+        return sizes, tuple(domain_names({"domains": sizes}))
     if isinstance(names, (str, bytes)) or len(names) != len(sizes) or len(set(names)) != len(names):
         raise ValueError(f"names must be {len(sizes)} different names, one a domain; got {names!r}. Fix: names=None.")
     return sizes, tuple(map(str, names))

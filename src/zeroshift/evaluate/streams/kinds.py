@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from zeroshift.evaluate.streams import correlated, orders
 from zeroshift.evaluate.streams import domains as over_domains
 from zeroshift.evaluate.streams.clues import Clues
+from zeroshift.evaluate.streams.few_confident import CONSTRAINTS as OF_CONFIDENT
 from zeroshift.evaluate.streams.few_confident import few_confident
+from zeroshift.evaluate.streams.long_tail import CONSTRAINTS as OF_TAIL
 from zeroshift.evaluate.streams.long_tail import IMBALANCE, long_tail
 from zeroshift.evaluate.streams.stream import Stream
+from zeroshift.parameters import Constraint
 
-__all__ = ["KINDS", "Maker"]
+__all__ = ["KINDS", "Maker", "checked", "parameters_of"]
 
 Maker = Callable[..., Stream]
 """`maker(clues, seed, **parameters)`."""
@@ -87,3 +92,31 @@ KINDS: dict[str, Maker] = {
     "few_confident": _few_confident,
 }
 """Every kind of stream, by name."""
+
+CONSTRAINTS: Mapping[str, Constraint] = {
+    **correlated.CONSTRAINTS,
+    **over_domains.CONSTRAINTS,
+    **OF_TAIL,
+    **OF_CONFIDENT,
+}
+"""Of the parameters that can be checked alone; a name means the same in every kind."""
+
+
+def parameters_of(kind: str) -> dict[str, inspect.Parameter]:
+    """What a kind takes beside the clues and the seed."""
+    return dict(list(inspect.signature(KINDS[kind]).parameters.items())[2:])
+
+
+def checked(kind: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters with the defaults filled in, each checked as far as can be without a set, numbers in one form.
+
+    >>> checked("few_classes", {"batch_size": 32.0})
+    {'classes_per_batch': 2, 'batch_size': 32}
+    """
+    found = {name: parameters.get(name, taken.default) for name, taken in parameters_of(kind).items()}
+    found = {name: CONSTRAINTS[name].check(name, value) if name in CONSTRAINTS else value
+             for name, value in found.items()}  # fmt: skip
+    if "domains" in found:
+        sizes, names = over_domains.checked_domains(found["domains"], found["names"])
+        found |= {"domains": sizes, "names": None if found["names"] is None else list(names)}
+    return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from zeroshift.evaluate.tallies.base import PredictionTally
+from zeroshift.evaluate.tallies.checks import whole
 from zeroshift.evaluate.tallies.predictions import Predictions
-from zeroshift.parameters import Number
 
 __all__ = ["Accuracy"]
 
@@ -22,7 +22,7 @@ class Accuracy(PredictionTally):
     """
 
     def __init__(self, top: int = 1) -> None:
-        self.top = int(Number(1, integer=True).check("top", top))
+        self.top = whole("top", top, fix="top=1")
         self.n_right = 0
 
     @property

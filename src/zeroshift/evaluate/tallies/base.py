@@ -5,12 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-import numpy as np
-
-from zeroshift.arrays import Array, to_numpy
+from zeroshift.arrays import Array
 from zeroshift.evaluate.tallies.predictions import Predictions
 
-__all__ = ["PredictionTally", "Tally", "check_flags"]
+__all__ = ["PredictionTally", "Tally"]
 
 
 class Tally(ABC):
@@ -28,9 +26,8 @@ class Tally(ABC):
     def merge(self, other: Tally) -> None:
         """Add what `other` counted; it is left as it is."""
         if type(other) is not type(self):
-            raise TypeError(
-                f"other must be a {type(self).__name__}; got a {type(other).__name__}. Fix: merge tallies of one kind."
-            )
+            given = "None" if other is None else _a(type(other))
+            raise TypeError(f"other must be {_a(type(self))}; got {given}. Fix: merge tallies of one kind.")
         if other.settings != self.settings:
             raise ValueError(
                 f"other was counted with {_told(other.settings)}, this {type(self).__name__} with "
@@ -59,6 +56,8 @@ class PredictionTally(Tally):
 
     def count(self, said: Predictions) -> None:
         """`update` with what is checked already; nothing is counted where it is refused."""
+        if not isinstance(said, Predictions):
+            raise TypeError(f"said must be Predictions; got {type(said).__name__}. Fix: update(probabilities, labels).")
         classes = self.settings.get("classes", said.classes)
         if classes != said.classes:
             raise ValueError(
@@ -73,16 +72,8 @@ class PredictionTally(Tally):
         """Add these samples to the counts; `n_samples` is added for it."""
 
 
-def check_flags(name: str, values: Array, rows: int | None = None) -> np.ndarray:
-    """A vector of True and False."""
-    flags = to_numpy(values)
-    if flags.ndim != 1 or flags.dtype != bool or (rows is not None and len(flags) != rows):
-        wanted = "one for each sample" if rows is None else f"{rows} of them, one for each sample"
-        raise ValueError(
-            f"{name} must be a vector of True and False, {wanted}; got shape {flags.shape} of {flags.dtype}. "
-            f"Fix: {name} = {name} == 1 where they are zeros and ones."
-        )
-    return flags
+def _a(kind: type) -> str:
+    return f"{'an' if kind.__name__[0] in 'AEIOUaeiou' else 'a'} {kind.__name__}"
 
 
 def _told(settings: dict[str, Any]) -> str:

@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 
 from zeroshift.evaluate.tallies.base import PredictionTally
+from zeroshift.evaluate.tallies.checks import whole
 from zeroshift.evaluate.tallies.predictions import Predictions
-from zeroshift.parameters import Number
 
-__all__ = ["BINS", "Calibration"]
+__all__ = ["BINS", "MOST_BINS", "Calibration"]
 
 BINS = 15
 """The field's usual number of bins."""
+
+MOST_BINS = 100_000
+"""Finer bins hold a sample or none: they would measure memory, not calibration."""
 
 
 class Calibration(PredictionTally):
@@ -26,7 +29,9 @@ class Calibration(PredictionTally):
     """
 
     def __init__(self, bins: int = BINS) -> None:
-        self.bins = int(Number(1, integer=True).check("bins", bins))
+        self.bins = whole(
+            "bins", bins, fix=f"bins={BINS}", most=MOST_BINS, why="finer bins would hold a sample or none"
+        )
         self.counts = np.zeros(self.bins, np.int64)
         """(B,) samples in each bin."""
         self.n_right = np.zeros(self.bins, np.int64)

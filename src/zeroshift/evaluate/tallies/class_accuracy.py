@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from zeroshift.evaluate.tallies.base import PredictionTally
+from zeroshift.evaluate.tallies.checks import class_count
 from zeroshift.evaluate.tallies.predictions import Predictions
-from zeroshift.parameters import Number
 
 __all__ = ["ClassAccuracy"]
 
@@ -23,7 +23,7 @@ class ClassAccuracy(PredictionTally):
     """
 
     def __init__(self, classes: int) -> None:
-        self.classes = int(Number(1, integer=True).check("classes", classes))
+        self.classes = class_count(classes)
         self.n_right = np.zeros(self.classes, np.int64)
         self.n_of_class = np.zeros(self.classes, np.int64)
 

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from zeroshift.evaluate.tallies.base import PredictionTally
+from zeroshift.evaluate.tallies.checks import class_count
 from zeroshift.evaluate.tallies.predictions import Predictions
-from zeroshift.parameters import Number
 
-__all__ = ["Confusion"]
+__all__ = ["MOST_CLASSES", "Confusion"]
+
+MOST_CLASSES = 25_000
+"""Room for ImageNet-21k; the matrix takes 5 GB by then, and grows with the square."""
 
 
 class Confusion(PredictionTally):
@@ -23,7 +26,7 @@ class Confusion(PredictionTally):
     """
 
     def __init__(self, classes: int) -> None:
-        self.classes = int(Number(1, integer=True).check("classes", classes))
+        self.classes = class_count(classes, most=MOST_CLASSES, why="every pair of classes has a count of 8 bytes")
         self.counts = np.zeros((self.classes, self.classes), np.int64)
 
     @property

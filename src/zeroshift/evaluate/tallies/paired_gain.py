@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from zeroshift.arrays import Array
-from zeroshift.evaluate.bootstrap import gain_interval
-from zeroshift.evaluate.tallies.base import Tally, check_flags
+from zeroshift.evaluate.bootstrap import DRAWS, LEVEL, gain_interval
+from zeroshift.evaluate.tallies.base import Tally
+from zeroshift.evaluate.tallies.checks import flags, share, whole
 
-__all__ = ["PairedGain"]
+__all__ = ["MOST_DRAWS", "PairedGain"]
+
+MOST_DRAWS = 1_000_000
+"""All draws are held at once, four counts of 8 bytes each."""
 
 
 class PairedGain(Tally):
@@ -25,8 +29,8 @@ class PairedGain(Tally):
 
     def update(self, first: Array, second: Array) -> None:
         """Count some samples: whether each method is right, True or False, (n,) and (n,)."""
-        a = check_flags("first", first)
-        b = check_flags("second", second, len(a))
+        a = flags("first", first)
+        b = flags("second", second, rows=len(a), of="first")
         self._put(int((a & b).sum()), int((a & ~b).sum()), int((~a & b).sum()), int((~a & ~b).sum()))
         self.n_samples += len(a)
 
@@ -42,7 +46,9 @@ class PairedGain(Tally):
         """Accuracy of the first less that of the second, in percentage points."""
         return 100 * (self.counts[1] - self.counts[2]) / self._some()
 
-    def interval(self, level: float = 0.95, draws: int = 2000, seed: int = 0) -> tuple[float, float]:
+    def interval(self, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> tuple[float, float]:
         """Where the gain lies, in percentage points: see `zeroshift.evaluate.bootstrap`."""
         self._some()
+        level = share("level", level, usual=LEVEL)
+        draws = whole("draws", draws, fix=f"draws={DRAWS}", most=MOST_DRAWS, why="all are held at once")
         return gain_interval(self.counts, level=level, draws=draws, seed=seed)

@@ -7,12 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from zeroshift.arrays import Array, check_labels, to_numpy
+from zeroshift.arrays import Array
+from zeroshift.evaluate.tallies.checks import class_labels, probability_rows, score_rows
 
 __all__ = ["Predictions"]
-
-ROW_SUM_TOLERANCE = 1e-2
-"""How far a row of probabilities may be from summing to 1: loose enough for half precision, too tight for scores."""
 
 
 @dataclass(frozen=True)
@@ -28,20 +26,14 @@ class Predictions:
     """(n, K) probabilities, or scores where only their order counts."""
     labels: np.ndarray
     """(n,) true classes."""
+    name: str = "probabilities"
+    """What the caller calls the matrix, for messages."""
 
     @classmethod
-    def of(cls, probabilities: Array, labels: Array) -> Predictions:
+    def of(cls, probabilities: Array, labels: Array, *, name: str = "probabilities") -> Predictions:
         """From NumPy arrays or tensors; refuses what is no matrix, or not finite, and labels that do not fit it."""
-        matrix = to_numpy(probabilities)
-        if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind != "f":
-            raise ValueError(
-                "probabilities must be a floating-point matrix (N, K) with at least one row and one column; "
-                f"got shape {matrix.shape} of {matrix.dtype}."
-            )
-        faulty = ~np.isfinite(matrix).all(axis=1)
-        if faulty.any():
-            raise ValueError(f"probabilities row {int(np.argmax(faulty))} holds NaN or an infinite value.")
-        return cls(matrix, check_labels("labels", labels, rows=matrix.shape[0], classes=matrix.shape[1]))
+        matrix = score_rows(name, probabilities)
+        return cls(matrix, class_labels(labels, matrix, name), name)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -70,15 +62,7 @@ class Predictions:
     @cached_property
     def probabilities(self) -> np.ndarray:
         """The matrix, once its rows are known to be probabilities."""
-        sums = self.matrix.sum(axis=1, dtype=np.float64)
-        faulty = (self.matrix < 0).any(axis=1) | (np.abs(sums - 1) > ROW_SUM_TOLERANCE)
-        if faulty.any():
-            row = int(np.argmax(faulty))
-            raise ValueError(
-                f"probabilities row {row} sums to {sums[row]:.4g} with {self.matrix[row].min():.4g} as its smallest "
-                "entry; calibration needs probabilities. Fix: pass what adapt() or predict() returned, not scores."
-            )
-        return self.matrix
+        return probability_rows(self.name, self.matrix)
 
     @cached_property
     def confidence(self) -> np.ndarray:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeroshift.arrays import Array, to_numpy
-from zeroshift.evaluate.tallies.base import Tally, check_flags
-from zeroshift.parameters import Number
+from zeroshift.arrays import Array
+from zeroshift.evaluate.tallies.base import Tally
+from zeroshift.evaluate.tallies.checks import flags, number_list, share
 
 __all__ = ["TRUE_POSITIVE_RATE", "RejectCurve"]
 
@@ -31,14 +31,9 @@ class RejectCurve(Tally):
 
     def update(self, scores: Array, positive: Array) -> None:
         """Count some samples: scores (n,), and whether each ought to be rejected, True or False (n,)."""
-        values = to_numpy(scores)
-        if values.ndim != 1 or values.dtype.kind not in "fiu" or not np.isfinite(values).all():
-            raise ValueError(
-                f"scores must be a vector of finite numbers, one for each sample; got shape {values.shape} of "
-                f"{values.dtype}."
-            )
-        self._wanted.append(check_flags("positive", positive, len(values)).copy())
-        self._scores.append(values.astype(np.float64))
+        values = number_list("scores", scores, each="sample")
+        self._wanted.append(flags("positive", positive, rows=len(values), of="scores").copy())
+        self._scores.append(values)
         self.n_samples += len(values)
 
     def _add(self, other: RejectCurve) -> None:
@@ -60,7 +55,7 @@ class RejectCurve(Tally):
     def false_positive_rate(self, tpr: float = TRUE_POSITIVE_RATE) -> float | None:
         """Share of the other samples that is rejected along, at the highest threshold that rejects at least `tpr` of
         those that ought to be. Samples of one score are rejected together. None where all are of one kind."""
-        tpr = float(Number(0, 1, above=True).check("tpr", tpr))
+        tpr = share("tpr", tpr, usual=TRUE_POSITIVE_RATE)
         hits, false = self._rejected()
         if hits[-1] == 0 or false[-1] == 0:
             return None

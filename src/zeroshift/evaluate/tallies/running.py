@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeroshift.arrays import Array, to_numpy
-from zeroshift.parameters import Number
+from zeroshift.arrays import Array
+from zeroshift.evaluate.tallies.checks import flags, whole
 
 __all__ = ["running_accuracy"]
 
@@ -18,17 +18,17 @@ def running_accuracy(correct: Array, window: int | None = None) -> np.ndarray:
     >>> running_accuracy(np.array([True, False, True, True]), window=2)
     array([1. , 0.5, 0.5, 1. ])
     """
-    hits = to_numpy(correct)
-    if hits.ndim != 1 or len(hits) == 0 or hits.dtype != bool:
+    hits = flags("correct", correct)
+    if len(hits) == 0:
         raise ValueError(
-            f"correct must be a vector of True and False, one for each sample; got shape {hits.shape} of {hits.dtype}. "
+            "correct must be a vector of True and False of at least one sample; got none. "
             "Fix: correct = probabilities.argmax(axis=1) == labels."
         )
     # Sums of whole numbers, divided once: no rounding builds up, however long the stream.
     seen = np.arange(1, len(hits) + 1)
     total = np.cumsum(hits)
     if window is not None:
-        window = int(Number(1, integer=True).check("window", window))
+        window = min(whole("window", window, fix="window=100, or None for the stream so far"), len(hits))
         total[window:] = total[window:] - total[:-window]
         seen = np.minimum(seen, window)
     return np.asarray(total / seen)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from zeroshift.evaluate.tallies.base import Tally
-from zeroshift.parameters import Number
+from zeroshift.evaluate.tallies.checks import number_list
+from zeroshift.evaluate.tallies.checks import share as checked_share
 
 __all__ = ["WORST_SHARE", "Runs", "worst_share"]
 
@@ -22,10 +23,10 @@ def worst_share(values: Sequence[float], share: float = WORST_SHARE) -> float:
     >>> worst_share([0.75, 0.5, 1.0, 0.25], share=0.5)
     0.375
     """
-    found = np.sort(np.asarray(values, np.float64))
-    if found.ndim != 1 or len(found) == 0 or not np.isfinite(found).all():
-        raise ValueError(f"values must be finite numbers, one for each run, and at least one; got {values!r}.")
-    share = float(Number(0, 1, above=True).check("share", share))
+    found = np.sort(number_list("values", values))
+    if len(found) == 0:
+        raise ValueError("values must hold the number of at least one run; got none. Fix: values=[0.75].")
+    share = checked_share("share", share, usual=WORST_SHARE)
     taken = max(1, int(share * len(found) + 1e-9))  # 0.1 of 30 is 3, whatever the product rounds to
     return float(found[:taken].mean())
 
@@ -43,9 +44,7 @@ class Runs(Tally):
         self.values: list[float] = []
 
     def update(self, values: Sequence[float]) -> None:
-        found = [float(value) for value in values]
-        if not np.isfinite(found).all():
-            raise ValueError(f"values must be finite numbers, one for each run; got {values!r}.")
+        found = number_list("values", values).tolist()
         self.values += found
         self.n_samples += len(found)
 

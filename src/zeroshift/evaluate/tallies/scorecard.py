@@ -8,13 +8,13 @@ from zeroshift.evaluate.tallies.accuracy import Accuracy
 from zeroshift.evaluate.tallies.base import PredictionTally
 from zeroshift.evaluate.tallies.brier import Brier
 from zeroshift.evaluate.tallies.calibration import BINS, Calibration
+from zeroshift.evaluate.tallies.checks import class_count
 from zeroshift.evaluate.tallies.class_accuracy import ClassAccuracy
 from zeroshift.evaluate.tallies.confusion import Confusion
 from zeroshift.evaluate.tallies.doubt import doubt
 from zeroshift.evaluate.tallies.log_loss import LogLoss
 from zeroshift.evaluate.tallies.predictions import Predictions
 from zeroshift.evaluate.tallies.reject_curve import RejectCurve
-from zeroshift.parameters import Number
 
 __all__ = ["MAX_CONFUSED_CLASSES", "TOP", "Scorecard"]
 
@@ -36,7 +36,7 @@ class Scorecard(PredictionTally):
     """
 
     def __init__(self, classes: int, bins: int = BINS) -> None:
-        self.classes = int(Number(1, integer=True).check("classes", classes))
+        self.classes = class_count(classes)
         self.top1, self.top5 = Accuracy(), Accuracy(TOP)
         self.by_class = ClassAccuracy(self.classes)
         self.calibration = Calibration(bins)

@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 
 from zeroshift.experiments.parts.findings import Confusion, Lines, Series
-from zeroshift.features import FeatureSet
 
-__all__ = ["class_names", "confusion", "running"]
+__all__ = ["SETTLED", "confusion", "running"]
 
 Record = Mapping[str, Any]
 
-
-def class_names(features: FeatureSet, *, prompt: str) -> dict[str, Any]:
-    """What the classes of a set are called."""
-    return {"class_names": list(features.class_names)}
+SETTLED = 50
+"""Sample from which running accuracy is drawn, or a quarter of a short stream: before, it jumps between 0 and 1."""
 
 
 def running(name: str, title: str, online: Record, whole: Record | None, labels: Mapping[str, str]) -> Lines:
@@ -26,13 +23,18 @@ def running(name: str, title: str, online: Record, whole: Record | None, labels:
     `labels` names the three, by method: zero-shot, the online, the transductive one.
     """
     curve = online["detail"]["curve"]
-    x = tuple(map(float, curve["rows"]))
+    rows = curve["rows"]
+    settled = min(SETTLED, max(1, rows[-1] // 4))
+    drawn = [place for place, row in enumerate(rows) if row >= settled]
+    x = tuple(float(rows[place]) for place in drawn)
     before, after, level = labels
     series = [
-        Series(labels[method], x, tuple(100 * y for y in curve[key]), method=method)
+        Series(labels[method], x, tuple(100 * curve[key][place] for place in drawn), method=method)
         for method, key in ((before, "zero_shot"), (after, "accuracy"))
     ]
+    told = ""
     if whole is not None:
+        told = f" {labels[level]} sees the whole set first: its accuracy on all of it, as a level."
         reached = 100 * float(whole["accuracy"])
         series.append(Series(labels[level], (x[0], x[-1]), (reached, reached), method=level))
     return Lines(
@@ -41,7 +43,7 @@ def running(name: str, title: str, online: Record, whole: Record | None, labels:
         "samples seen",
         "accuracy so far (%)",
         tuple(series),
-        f"One random order. {labels[level]} sees the whole set first: its accuracy on all of it, as a level.",
+        f"One random order, from sample {rows[drawn[0]]:,} on." + told,
     )
 
 

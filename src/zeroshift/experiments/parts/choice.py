@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from zeroshift.experiments.parts.suite import Member, Suite, together
 
-__all__ = ["main_set", "one_a_task", "one_a_task_note"]
+__all__ = ["NO_ORDER", "PAPERS_SET", "main_set", "one_a_task", "one_a_task_note"]
 
 PAPERS_SET = "imagenet"
 """What the paper measures time and memory on."""
+
+NO_ORDER = "Zero-shot and transductive methods do not depend on the order."
 
 
 def main_set(suite: Suite) -> Member:
@@ -38,9 +40,7 @@ def one_a_task(suite: Suite) -> Suite:
 def one_a_task_note(suite: Suite) -> str:
     """Says that sets were left out, where they were; `suite` holds all of them."""
     kept = one_a_task(suite)
+    why = "because the slow rows compute everything anew for every sample"
     if len(kept) == len(suite):
-        return "One random order, because the slow rows compute everything anew for every sample."
-    return (
-        "One random order and one set a task, because the slow rows compute everything anew for every sample: "
-        f"{together(kept.members)}."
-    )
+        return f"Online: one random order, {why}. {NO_ORDER}"
+    return f"Online: one random order; and one set a task ({together(kept.members)}), {why}. {NO_ORDER}"

@@ -6,19 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zeroshift.evaluate import Job
+from zeroshift.experiments.parts.choice import PAPERS_SET
 from zeroshift.experiments.parts.experiment import Answers, Record
 from zeroshift.experiments.parts.findings import Cell, Column, Row, Table, Value
 from zeroshift.experiments.parts.paper import PaperRow
 from zeroshift.experiments.parts.suite import Member
-from zeroshift.experiments.parts.sweep import points
+from zeroshift.experiments.parts.tasks import PAPERS_BACKBONE
+from zeroshift.experiments.parts.trials import points
 
 __all__ = ["Cost", "cost_table"]
 
 PER = 1000
 """Samples that times are given for."""
-
-PAPERS_SET, PAPERS_BACKBONE = "imagenet", "CLIP ViT-B/16"
-"""What the paper's tables of costs were measured on."""
 
 COLUMNS = (
     Column("", "text"),
@@ -45,7 +44,7 @@ def cost_table(
     name: str, title: str, costs: Sequence[Cost], member: Member, answers: Answers, notes: Sequence[str] = ()
 ) -> Table:
     """The first row is zero-shot, to whose time the others' are held. The paper's accuracies stand beside ours where
-    the set is its own; its times and memory are a graphics card's, encoder included, and never do.
+    the set is its own; its times and memory are a graphics card's, and never do.
     """
     same = member.papers and member.data_set == PAPERS_SET and member.encoder == PAPERS_BACKBONE
     first = answers.of(costs[0].trial)

@@ -9,7 +9,7 @@ import numpy as np
 
 from zeroshift.features import FeatureSet
 
-__all__ = ["NEAR", "covariance_spread", "spread"]
+__all__ = ["NEAR", "SHOWN", "SHUFFLES", "covariance_spread", "spread"]
 
 NEAR = 0.1
 """The Frobenius distance below which the paper calls a class's covariance aligned with the pooled one."""
@@ -31,6 +31,8 @@ def covariance_spread(
 ) -> dict[str, Any]:
     """Distances, traces and some covariances of the classes of a set. Classes of one sample are left out.
 
+    `classes`, `pictured` and `paired` hold indices of classes.
+
     The yardstick: samples, each centred on its class, are dealt to the classes anew at random, so that all classes have
     one covariance by construction, and the same distances are taken.
     """
@@ -50,7 +52,7 @@ def covariance_spread(
     return {
         "classes": classes,
         "left_out": features.n_classes - len(classes),
-        "class_names": [features.class_names[k] for k in classes],
+        "zero_shot_accuracy": features.subset(np.isin(labels, classes)).zero_shot_accuracy(prompt),
         "pooled_norm": norm,
         "pooled_trace": float(np.trace(pooled)),
         "near": near,
@@ -59,10 +61,10 @@ def covariance_spread(
         "traces": traces.tolist(),
         "sampling": shuffled.mean(axis=0).tolist(),
         "share_beyond_sampling": float(np.mean(distances > shuffled.max(axis=0))) if shuffles else None,
-        "pictured": [int(k) for k in pictured],
+        "pictured": [classes[k] for k in pictured],
         "pooled": _corner(pooled),
         "covariances": [_corner(_covariance(groups[k])) for k in pictured],
-        "paired": [int(k) for k in chosen],
+        "paired": [classes[k] for k in chosen],
         "dissimilarity": np.round(_dissimilarity([groups[k] for k in chosen]) / norm, DIGITS).tolist(),
     }
 

@@ -66,7 +66,9 @@ def _stacked(group: Sequence[Member]) -> StackedMember:
     name = f"{group[0].data_set} and its shifts" if group[0].corruption is None else " and ".join(n for n, _ in parts)
     base = Member.of(name, features, partial(_load, parts), group[0].entry.prompt)
     sizes = tuple(min(member.entry.n_samples, DOMAIN_ROWS) for member in group)
-    return StackedMember(**vars(base), domains=sizes, domain_names=tuple(name for name, _ in parts))
+    # Of provenances only what all agree on is kept; they share their prototypes, and hence their encoder.
+    said = {**vars(base), "encoder": group[0].encoder}
+    return StackedMember(**said, domains=sizes, domain_names=tuple(name for name, _ in parts))
 
 
 def _load(parts: Sequence[tuple[str, Callable[[], FeatureSet]]]) -> FeatureSet:

@@ -37,28 +37,43 @@ def normality_of_classes(
     seed: int = 0,
 ) -> dict[str, Any]:
     """For each test and dimension: share of classes whose mean p-value is above `level`, the mean of these, and the
-    share of all single tests that reject at `level`. Classes with too few samples are left out and counted."""
+    share of all single tests that reject at `level`. Classes with too few samples are left out and counted.
+
+    `zero_shot_accuracy` is of the samples that are tested in the fewest dimensions.
+    """
     rows = []
-    for d in (d for d in dimensions if d <= features.dimension):
+    tested: list[np.ndarray] = []
+    able = [d for d in dimensions if d <= features.dimension]
+    for d in able:
         p_values: dict[str, list[np.ndarray]] = {test: [] for test in TESTS}
-        for k, samples in _classes(features, most_samples, seed):
-            if len(samples) <= d + 1 or len(samples) < FEWEST:
+        for k, chosen in _classes(features, most_samples, seed):
+            if len(chosen) <= d + 1 or len(chosen) < FEWEST:
                 continue
+            samples = np.asarray(features.features[chosen], dtype=np.float64)
+            tested += [chosen] if d == min(able) else []
             views = projected(samples, kind, d, repeats, np.random.default_rng([seed, KINDS.index(kind), d, k]))
             for test, run in TESTS.items():
                 p_values[test].append(run(views)[1])
         rows += [_summary(test, d, features.n_classes, np.array(found), level) for test, found in p_values.items()]
-    return {"view": kind, "repeats": repeats, "level": level, "n_classes": features.n_classes, "tests": rows}
+    return {
+        "view": kind,
+        "repeats": repeats,
+        "level": level,
+        "n_classes": features.n_classes,
+        "zero_shot_accuracy": features.subset(np.concatenate(tested)).zero_shot_accuracy(prompt) if tested else None,
+        "tests": rows,
+    }
 
 
 def _classes(features: FeatureSet, most: int, seed: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Each class, and which of its samples are tested."""
     if features.labels is None:
         raise ValueError("classes can be looked at only where labels say which they are; this set has none.")
     for k in range(features.n_classes):
         rows = np.flatnonzero(features.labels == k)
         if len(rows) > most:
             rows = np.sort(np.random.default_rng([seed, k]).choice(rows, most, replace=False))
-        yield k, np.asarray(features.features[rows], dtype=np.float64)
+        yield k, rows
 
 
 def _summary(test: str, d: int, n_classes: int, p_values: np.ndarray, level: float) -> dict[str, Any]:

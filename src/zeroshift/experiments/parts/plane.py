@@ -19,6 +19,9 @@ __all__ = ["HALF_SIDE", "Plane", "lifted"]
 HALF_SIDE = 0.7
 """Half the side of the square everything lies in: its corners are inside the unit disc."""
 
+FLAT = 1e-7
+"""Rows that differ from their mean by so small a share of their length are all the same."""
+
 
 @dataclass(frozen=True)
 class Plane:
@@ -34,12 +37,15 @@ class Plane:
 
     @classmethod
     def of(cls, rows: np.ndarray, prototypes: np.ndarray, logit_scale: float) -> Plane:
-        """From unit rows (n, d) and prototypes (K, d)."""
+        """From unit rows (n, d) and prototypes (K, d); two rows and two dimensions at least."""
         centred = rows - rows.mean(axis=0)
+        if len(rows) < 2 or np.linalg.norm(centred) <= FLAT * np.linalg.norm(rows):
+            raise ValueError(
+                f"the {len(rows)} rows are all the same: there is no plane in which they differ. Fix: a set whose "
+                "samples differ."
+            )
         _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
-        # A singular vector is as good as its negative; the same side up on every machine.
-        top = directions[:2]
-        top = top * np.sign(np.sum(top**3, axis=1))[:, None]
+        top = _upright(directions[:2])
         points = centred @ top.T
         anchors = (prototypes - prototypes.mean(axis=0)) @ top.T
         anchors = anchors * _radius(points) / max(_radius(anchors), np.finfo(np.float64).tiny)
@@ -47,6 +53,11 @@ class Plane:
         points, anchors = points * scale, anchors * scale
         before = logit_scale * _variation(rows @ prototypes.T)
         variation = _variation(lifted(points) @ lifted(anchors).T)
+        if variation == 0.0:
+            raise ValueError(
+                f"the {len(anchors)} prototypes fall on one point of the plane: no field is nearer to any. Fix: "
+                "prompts that tell the classes apart."
+            )
         return cls(points, anchors, before / variation, float(np.sum(lengths[:2] ** 2) / np.sum(lengths**2)))
 
 
@@ -57,6 +68,13 @@ def lifted(points: np.ndarray) -> np.ndarray:
     [[0.6, 0.0, 0.8], [0.0, 0.0, 1.0]]
     """
     return np.column_stack([points, np.sqrt(1 - np.sum(points**2, axis=1))])
+
+
+def _upright(directions: np.ndarray) -> np.ndarray:
+    """A direction is as good as its negative; here the entry of largest magnitude is positive on every machine."""
+    largest = np.argmax(np.abs(directions), axis=1)
+    signs = np.sign(directions[np.arange(len(directions)), largest])
+    return np.asarray(directions * signs[:, None])
 
 
 def _radius(points: np.ndarray) -> float:

@@ -49,14 +49,16 @@ def plane_regions(
     """The plane of some classes, drawn at random, its points, and for each method the class of every field of a grid.
 
     Methods adapt to the lifted points in a random order and then `predict` the fields. Accuracies are of `adapt`, in
-    the plane and, of the same rows and classes, in all dimensions.
+    the plane and, of the same rows and classes, in all dimensions; `zero_shot_accuracy` is of these rows and classes
+    too. `classes` holds their indices; points and fields are numbered by their place in it.
     """
     if features.labels is None:
         raise ValueError("decision regions are drawn with the true classes of points; this set has no labels.")
     if min(features.n_classes, features.dimension, classes) < 2:
         raise ValueError(
             f"regions need two classes in two dimensions at least; the set has {features.n_classes} in "
-            f"{features.dimension}, and classes={classes} are to be drawn."
+            f"{features.dimension}, and classes={classes} are to be drawn. Fix: a set with more classes or "
+            "dimensions, and classes of at least 2."
         )
     rng = np.random.default_rng(seed)
     chosen = np.sort(rng.choice(features.n_classes, min(classes, features.n_classes), replace=False))
@@ -82,7 +84,7 @@ def plane_regions(
         }
     return {
         "classes": chosen.tolist(),
-        "class_names": [features.class_names[k] for k in chosen],
+        "zero_shot_accuracy": regions["zero_shot"]["accuracy_in_all_dimensions"],
         "rows": len(rows),
         "dimension": features.dimension,
         "kept": plane.kept,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from zeroshift.encode.prompts.modes import MODES
+from zeroshift.evaluate import Trial
 from zeroshift.experiments.parts.findings import Remark
-from zeroshift.experiments.parts.suite import Suite, together
+from zeroshift.experiments.parts.suite import Member, Suite, together
+from zeroshift.experiments.parts.trials import runs
 
-__all__ = ["PAPERS_MODES", "mode_title", "modes_of", "modes_remark"]
+__all__ = ["PAPERS_MODES", "mode_title", "modes_of", "modes_remark", "runs_in_mode"]
 
 PAPERS_MODES = tuple(name for name, mode in MODES.items() if mode.title != "Custom")
 """The six of the paper, in its order."""
@@ -16,6 +18,11 @@ def modes_of(suite: Suite) -> list[str]:
     """Modes that at least one set has: the paper's in its order, then whatever else there is."""
     there = dict.fromkeys(prompt for member in suite.members for prompt in member.prompts)
     return [*(mode for mode in PAPERS_MODES if mode in there), *(mode for mode in there if mode not in PAPERS_MODES)]
+
+
+def runs_in_mode(member: Member, method: str, mode: str) -> list[Trial]:
+    """A method on a set, once, from the prototypes of a mode; nothing where the set has none of that mode."""
+    return runs(member, method, prompt=mode) if mode in member.prompts else []
 
 
 def mode_title(mode: str) -> str:

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from zeroshift.data import catalogue
-from zeroshift.experiments.parts.tasks import TASKS
+from zeroshift.experiments.parts.tasks import OTHER_BACKBONE, PAPERS_BACKBONE, TASKS
 
 __all__ = ["BACKBONES", "corruption_of", "data_set_of", "encoder_of", "is_papers"]
 
 BACKBONES = {
-    "openai/clip-vit-base-patch16": "CLIP ViT-B/16",
-    "open_clip:vit-b-16/openai": "CLIP ViT-B/16",
-    "open_clip:vit-b-16-quickgelu/openai": "CLIP ViT-B/16",
+    "openai/clip-vit-base-patch16": PAPERS_BACKBONE,
+    "open_clip:vit-b-16/openai": PAPERS_BACKBONE,
+    "open_clip:vit-b-16-quickgelu/openai": PAPERS_BACKBONE,
     "openai/clip-vit-base-patch32": "CLIP ViT-B/32",
     "openai/clip-vit-large-patch14": "CLIP ViT-L/14",
-    "open_clip:rn50/openai": "CLIP RN50",
-    "open_clip:rn50-quickgelu/openai": "CLIP RN50",
-    "rn50": "CLIP RN50",
+    "open_clip:rn50/openai": OTHER_BACKBONE,
+    "open_clip:rn50-quickgelu/openai": OTHER_BACKBONE,
+    "rn50": OTHER_BACKBONE,
 }
 """What the paper, or the field, calls a model, by the name it is loaded under, in lower case."""
 

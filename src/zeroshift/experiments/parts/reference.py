@@ -5,6 +5,7 @@ from __future__ import annotations
 from zeroshift.experiments.parts.findings import Cell, Column, Row, Table, Unit, Value
 from zeroshift.experiments.parts.marks import with_best
 from zeroshift.experiments.parts.paper import PaperRow, PaperTable, paper_table, paper_tables
+from zeroshift.experiments.parts.printed_means import mean_notes, noted
 from zeroshift.experiments.parts.tasks import TASKS
 
 __all__ = ["reference"]
@@ -41,7 +42,9 @@ def reference(name: str) -> Table:
     notes = [f"As printed in the paper{', for ' + printed.backbone if printed.backbone else ''}."]
     if any("std" in row.extra for row in printed.rows):
         notes.append(SPREAD)
-    return Table(
+    if compared:
+        notes += mean_notes(printed)
+    table = Table(
         name=f"paper-{name.replace('_', '-')}",
         title=f"{printed.title}{_part(printed)}: {printed.caption.split('. ')[0].rstrip('.')}",
         columns=(Column("", "text"), *(Column(*pair) for pair in zip(printed.columns, units, strict=True))),
@@ -49,6 +52,7 @@ def reference(name: str) -> Table:
         notes=tuple(notes),
         reference=True,
     )
+    return table if compared else noted(table)
 
 
 def _part(table: PaperTable) -> str:

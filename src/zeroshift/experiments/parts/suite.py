@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -98,6 +99,14 @@ class Suite:
 
     members: tuple[Member, ...]
 
+    def __post_init__(self) -> None:
+        count = Counter(member.name for member in self.members)
+        if twice := [name for name, times in count.items() if times > 1]:
+            raise ValueError(
+                f"every set needs a name of its own; {count[twice[0]]} are called {twice[0]!r}. "
+                "Fix: give each another name, such as Member.of('photos/pets', features)."
+            )
+
     @classmethod
     def of(cls, sets: Mapping[str, FeatureSet]) -> Suite:
         """From sets in memory, by name.
@@ -107,6 +116,8 @@ class Suite:
         >>> [member.task for member in suite.members], [task.paper for task in suite.tasks]
         (['natural', 'corruption'], ['Task 1', 'Task 2'])
         """
+        if not sets:
+            raise ValueError("sets is empty; there is nothing to do experiments on. Fix: give at least one set.")
         return cls(tuple(Member.of(name, features) for name, features in sets.items()))
 
     @property

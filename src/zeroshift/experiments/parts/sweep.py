@@ -7,22 +7,37 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from zeroshift.evaluate import Trial
-from zeroshift.experiments.parts.claims import Evidence
+from zeroshift.experiments.parts.choice import NO_ORDER
+from zeroshift.experiments.parts.claims import Evidence, every, higher, samples_behind, within
 from zeroshift.experiments.parts.experiment import Answers
 from zeroshift.experiments.parts.findings import Lines, Series, Value
 from zeroshift.experiments.parts.suite import Member, Suite, Task
 from zeroshift.experiments.parts.task_table import Variant
-from zeroshift.experiments.parts.trials import mean_of_sets, runs
+from zeroshift.experiments.parts.trials import mean_of_sets, points, runs
 
-__all__ = ["ORDER_NOTE", "Curve", "Sweep", "curves", "flat", "points", "rising", "sweep_lines"]
+__all__ = ["ORDER_NOTE", "Curve", "Sweep", "curves", "flat", "rising", "sweep_lines"]
 
 ORDERS = 1
 """Random orders of a sweep. All values see the same one, so that what differs is not the order."""
 
-ORDER_NOTE = "One random order, the same for every value; means over the sets of a task."
+ORDER_NOTE = f"Online: one random order, the same for every value. {NO_ORDER} Means over the sets of a task."
 
-Curve = Mapping[float, Value]
-"""Accuracy by value of the parameter."""
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean accuracy over the sets of a task, by value of the parameter; values that failed are left out."""
+
+    task: Task
+    values: Mapping[float, Value]
+    whole: bool
+    """Whether no value failed: nothing is concluded from a curve with gaps."""
+    samples: float
+    """How many stand behind each accuracy: see `samples_behind`."""
+
+    @classmethod
+    def of(cls, task: Task, found: Mapping[float, Value | None], samples: float) -> Curve:
+        values = {at: value for at, value in found.items() if value is not None}
+        return cls(task, values, len(values) == len(found), samples)
 
 
 @dataclass(frozen=True)
@@ -56,18 +71,17 @@ class Sweep:
         ]
 
     def curve(self, task: Task, suite: Suite, answers: Answers) -> Curve:
-        """Mean accuracy over the sets of a task; values that failed are left out."""
+        members = suite.of_task(task.id)
         found = {
-            value: mean_of_sets(answers, [self.trials(member, value) for member in suite.of_task(task.id)])
-            for value in self.values
+            value: mean_of_sets(answers, [self.trials(member, value) for member in members]) for value in self.values
         }
-        return {value: mean for value, mean in found.items() if mean is not None}
+        return Curve.of(task, found, samples_behind(member.entry.n_samples for member in members))
 
 
-def curves(sweep: Sweep, suite: Suite, answers: Answers) -> list[tuple[Task, Curve]]:
+def curves(sweep: Sweep, suite: Suite, answers: Answers) -> list[Curve]:
     """The curve of every task that has one."""
-    found = ((task, sweep.curve(task, suite, answers)) for task in suite.tasks)
-    return [(task, curve) for task, curve in found if curve]
+    found = (sweep.curve(task, suite, answers) for task in suite.tasks)
+    return [curve for curve in found if curve.values]
 
 
 def sweep_lines(
@@ -83,49 +97,44 @@ def sweep_lines(
 ) -> Lines:
     """Accuracy against the parameter, a line for each task, the default marked."""
     series = [
-        Series(task.title, tuple(curve), tuple(100 * value.value for value in curve.values()))
-        for task, curve in curves(sweep, suite, answers)
+        Series(curve.task.title, tuple(curve.values), tuple(100 * value.value for value in curve.values.values()))
+        for curve in curves(sweep, suite, answers)
     ]
     return Lines(name, title, x_label, "accuracy, percent", tuple(series), caption, log_x, sweep.default, steps=True)
 
 
-def flat(found: Sequence[tuple[Task, Curve]], tolerance: float, start: float = 0.0) -> list[Evidence]:
-    """Whether accuracy moves by at most `tolerance` points over all values from `start` on."""
+def flat(found: Sequence[Curve], tolerance: float, start: float = 0.0) -> list[Evidence]:
+    """Whether accuracy moves by at most `tolerance` points over all values from `start` on; of whole curves only."""
     evidence = []
-    for task, curve in found:
-        reached = [value.value for at, value in curve.items() if at >= start]
-        if reached:
+    for curve in found:
+        reached = [value.value for at, value in curve.values.items() if at >= start]
+        if curve.whole and len(reached) > 1:
             least, most = min(reached), max(reached)
-            moved = points(least, most)
-            told = f"{moved:.1f} points, {100 * least:.1f} to {100 * most:.1f}"
-            evidence.append(Evidence(task.title, moved <= tolerance, told))
+            told = f"{points(least, most):.1f} points, {100 * least:.1f}% to {100 * most:.1f}%"
+            holds = within(least, most, tolerance / 100, samples=curve.samples)
+            evidence.append(Evidence(curve.task.title, holds, told))
     return evidence
 
 
-def rising(found: Sequence[tuple[Task, Curve]], tolerance: float) -> list[Evidence]:
+def rising(found: Sequence[Curve], tolerance: float) -> list[Evidence]:
     """Whether accuracy ends above where it began, and on the way never falls more than `tolerance` points below what
-    a smaller value reached."""
+    a smaller value reached; of whole curves of two values or more."""
     evidence = []
-    for task, curve in found:
-        reached = [value.value for _, value in sorted(curve.items())]
-        best, fall = reached[0], 0.0
+    for curve in found:
+        reached = [value.value for _, value in sorted(curve.values.items())]
+        if not curve.whole or len(reached) < 2:
+            continue
+        best, fallen = reached[0], (reached[0], reached[0])
         for accuracy in reached:
             best = max(best, accuracy)
-            fall = max(fall, points(accuracy, best))
-        ends = f"{100 * reached[0]:.1f} at {min(curve):g}, {100 * reached[-1]:.1f} at {max(curve):g}"
-        top = max(curve, key=lambda at: curve[at].value)
-        told = f"{ends}, highest at {top:g}"
-        evidence.append(Evidence(task.title, reached[-1] > reached[0] and fall <= tolerance, told))
+            fallen = max(fallen, (accuracy, best), key=lambda pair: pair[1] - pair[0])
+        first, *_, last = reached
+        ends = f"{100 * first:.1f}% at {min(curve.values):g}, {100 * last:.1f}% at {max(curve.values):g}"
+        top = max(curve.values, key=lambda at: curve.values[at].value)
+        rises = higher(last, first, samples=curve.samples)
+        steady = within(*fallen, tolerance / 100, samples=curve.samples)
+        evidence.append(Evidence(curve.task.title, every((rises, steady)), f"{ends}, highest at {top:g}"))
     return evidence
-
-
-def points(low: float, high: float) -> float:
-    """From one fraction to another, in percentage points.
-
-    >>> points(0.25, 0.5)
-    25.0
-    """
-    return 100 * (high - low)
 
 
 def _label(value: float, default: float) -> str:

@@ -5,7 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["PAPER_COLUMNS", "TASKS", "Task", "get_task", "task_of"]
+__all__ = [
+    "CORRUPTION",
+    "FINE_GRAINED",
+    "NATURAL",
+    "OTHER",
+    "OTHER_BACKBONE",
+    "PAPERS_BACKBONE",
+    "PAPER_COLUMNS",
+    "TASKS",
+    "Task",
+    "get_task",
+    "task_of",
+]
+
+PAPERS_BACKBONE = "CLIP ViT-B/16"
+"""Of all the paper's tables but 14 to 16."""
+
+OTHER_BACKBONE = "CLIP RN50"
+"""Of Tables 14 to 16."""
+
+NATURAL, CORRUPTION, FINE_GRAINED, OTHER = "natural", "corruption", "fine_grained", "other"
+"""Ids of the tasks."""
 
 
 @dataclass(frozen=True)
@@ -24,30 +45,30 @@ class Task:
 
 TASKS = (
     Task(
-        "natural",
+        NATURAL,
         "Task 1",
         "natural shift",
-        {"CLIP ViT-B/16": "natural_shift_vitb16", "CLIP RN50": "natural_shift_rn50"},
+        {PAPERS_BACKBONE: "natural_shift_vitb16", OTHER_BACKBONE: "natural_shift_rn50"},
         ("imagenet", "imagenet_a", "imagenetv2", "imagenet_r", "imagenet_sketch"),
     ),
     Task(
-        "corruption",
+        CORRUPTION,
         "Task 2",
         "corruption",
-        {"CLIP ViT-B/16": "corruption_vitb16", "CLIP RN50": "corruption_rn50"},
+        {PAPERS_BACKBONE: "corruption_vitb16", OTHER_BACKBONE: "corruption_rn50"},
         ("imagenet_c",),
     ),
     Task(
-        "fine_grained",
+        FINE_GRAINED,
         "Task 3",
         "fine-grained",
-        {"CLIP ViT-B/16": "fine_grained_vitb16", "CLIP RN50": "fine_grained_rn50"},
+        {PAPERS_BACKBONE: "fine_grained_vitb16", OTHER_BACKBONE: "fine_grained_rn50"},
         (
             "fgvc_aircraft", "caltech101", "stanford_cars", "dtd", "eurosat", "oxford_flowers", "food101",
             "oxford_pets", "sun397", "ucf101",
         ),
     ),
-    Task("other", "", "other sets", {}, ()),
+    Task(OTHER, "", "other sets", {}, ()),
 )  # fmt: skip
 
 PAPER_COLUMNS = {
@@ -69,9 +90,17 @@ PAPER_COLUMNS = {
 }
 """What the paper's columns call the sets of the catalogue."""
 
-STAND_INS = {"cifar-10": "natural", "fashion-mnist": "fine_grained", "pacs": "natural"}
+STAND_INS = {
+    "cifar10": NATURAL,
+    "fashionmnist": FINE_GRAINED,
+    "pacs": NATURAL,
+    "pacsartpainting": NATURAL,
+    "pacscartoon": NATURAL,
+    "pacsphoto": NATURAL,
+    "pacssketch": NATURAL,
+}
 """Sets that are not the paper's, and the task they stand in for: photographs of common things, pictures of one kind of
-thing, one kind of thing drawn in several ways."""
+thing, one kind of thing drawn in several ways. Whole names, without hyphens: CIFAR-100 is none of these."""
 
 
 def get_task(name: str) -> Task:
@@ -84,11 +113,13 @@ def task_of(data_set: str, corruption: str | None) -> str:
 
     >>> task_of("imagenet_a", None), task_of("CIFAR-10", "fog"), task_of("Fashion-MNIST", None), task_of("mine", None)
     ('natural', 'corruption', 'fine_grained', 'other')
+    >>> task_of("pacs_sketch", None), task_of("CIFAR-100", None)
+    ('natural', 'other')
     """
     if corruption:
-        return "corruption"
+        return CORRUPTION
     named = data_set.lower()
     for task in TASKS:
         if named in task.papers_sets:
             return task.id
-    return next((task for word, task in STAND_INS.items() if named.replace("_", "-").startswith(word)), "other")
+    return STAND_INS.get(named.replace("-", "").replace("_", ""), OTHER)

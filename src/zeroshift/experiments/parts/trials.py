@@ -13,7 +13,7 @@ from zeroshift.experiments.parts.experiment import Answers
 from zeroshift.experiments.parts.findings import Value
 from zeroshift.experiments.parts.suite import Member
 
-__all__ = ["mean_of_sets", "measured", "runs"]
+__all__ = ["mean_of_sets", "measured", "points", "runs", "spread"]
 
 AT_ONCE = 256
 """Rows an online method is given at a time, where its time is not the point: twice as quick as 64."""
@@ -55,7 +55,7 @@ def runs(
 def measured(answers: Answers, trials: Sequence[Job], field: str = "accuracy") -> Value | None:
     """A number of a run's record: the mean of the orders, the least and the greatest. None where all failed."""
     values = [float(record[field]) for record in answers.all_of(trials) if record.get(field) is not None]
-    return _value(values) if values else None
+    return spread(values) if values else None
 
 
 def mean_of_sets(
@@ -73,9 +73,23 @@ def mean_of_sets(
     orders = max(map(len, columns))
     # A set whose method does not depend on the order, or that lacks one which failed, counts its mean in every order.
     even = [values if len(values) == orders else [float(np.mean(values))] * orders for values in columns]
-    return _value([float(np.mean(row)) for row in zip(*even, strict=True)], paper)
+    return spread([float(np.mean(row)) for row in zip(*even, strict=True)], paper)
 
 
-def _value(values: Sequence[float], paper: float | None = None) -> Value:
+def spread(values: Sequence[float], paper: float | None = None) -> Value:
+    """The mean of several runs with the least and the greatest; of one run, that alone.
+
+    >>> spread([0.25, 0.75]), spread([0.5]).low
+    (Value(value=0.5, low=0.25, high=0.75, paper=None, best=False), None)
+    """
     one = len(values) == 1
     return Value(float(np.mean(values)), None if one else min(values), None if one else max(values), paper)
+
+
+def points(low: float, high: float) -> float:
+    """From one fraction to another, in percentage points.
+
+    >>> points(0.25, 0.5)
+    25.0
+    """
+    return 100 * (high - low)

@@ -1,0 +1,118 @@
+"""Claims held against numbers: what is surer than chance, what is too close to say, and what is said of it."""
+
+import pytest
+
+from experiments.answered import record
+from experiments.stand_ins import RN50, made_up, papers_set, shrink_catalogue
+from zeroshift.experiments import Suite
+from zeroshift.experiments.parts.claims import (
+    Evidence,
+    above_zero_shot,
+    every,
+    gain_sign,
+    higher,
+    paper_beside,
+    samples_behind,
+    verdict,
+    within,
+)
+from zeroshift.experiments.parts.findings import Table
+from zeroshift.experiments.parts.task_table import data_remark
+
+HELD, FAILED, OPEN = (
+    Evidence("online", True, "+9"),
+    Evidence("transductive", False, "-9"),
+    Evidence("both", None, "+0"),
+)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "kind", "text"),
+    [
+        ([HELD], "note", "So it is here: online (+9)."),
+        ([FAILED], "warning", "Not so here: transductive (-9)."),
+        ([OPEN], "note", "Too close to say here: both (+0)."),
+        ([HELD, FAILED], "warning", "Not so here for transductive (-9); so it is for online (+9)."),
+        ([HELD, OPEN], "note", "So it is here for online (+9); too close to say for both (+0)."),
+        ([OPEN, FAILED], "warning", "Not so here for transductive (-9); too close to say for both (+0)."),
+    ],
+    ids=["held", "failed", "open", "held-failed", "held-open", "open-failed"],
+)
+def test_a_verdict_names_what_holds_what_does_not_and_what_is_open(evidence, kind, text):
+    said = verdict("a does b", evidence)
+    assert said.text == f"The paper finds that a does b. {text}"
+    assert said.kind == kind
+
+
+def test_without_evidence_there_is_no_verdict():
+    assert verdict("a does b", []) is None
+
+
+def test_a_difference_within_a_standard_error_and_a_tie_say_nothing():
+    """One standard error of a difference of accuracies of about 0.5 is 1 point at 5,000 samples."""
+    assert higher(0.512, 0.50, samples=5000) is True
+    assert higher(0.50, 0.512, samples=5000) is False
+    assert higher(0.509, 0.50, samples=5000) is None
+    # Nothing is surer than that all are right, and still a tie is a tie.
+    assert higher(1.0, 1.0, samples=10) is None
+    assert higher(0.532, 0.50, samples=5000, by=0.02) is True
+    assert higher(0.532, 0.50, samples=5000, by=0.03) is None
+
+
+def test_a_limit_is_broken_only_where_that_is_surer_than_chance():
+    assert within(0.50, 0.51, 0.01, samples=5000) is True
+    assert within(0.50, 0.512, 0.01, samples=5000) is None
+    assert within(0.50, 0.522, 0.01, samples=5000) is False
+
+
+def test_a_small_set_makes_a_mean_unsure():
+    assert samples_behind([1000, 1000]) == pytest.approx(2000)
+    assert samples_behind([100, 100_000]) < 400
+
+
+def test_the_sign_of_a_gain_follows_from_its_interval_and_means_from_their_error():
+    assert [gain_sign(record(accuracy)) for accuracy in (0.55, 0.45, 0.5)] == [True, False, None]
+    assert gain_sign({"paired": [490, 11, 10, 489]}) is None
+    assert above_zero_shot([record(0.55)]) is True
+    assert above_zero_shot([record(0.55), record(0.45)]) is None
+    assert above_zero_shot([record(0.55), record(0.60)]) is True
+
+
+def test_nothing_is_not_everything():
+    assert every([]) is None
+
+
+def test_other_prompts_than_the_papers_are_said(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    names = ("imagenet", "imagenet_a", "imagenetv2", "imagenet_r", "imagenet_sketch")
+    same = Suite.of({name: papers_set(name) for name in names})
+    other = Suite.of({name: papers_set(name, prompts=("vanilla",)) for name in names})
+    assert data_remark(same) is None
+    said = data_remark(other)
+    assert said.kind == "data"
+    assert "ours are vanilla, its main results are of class descriptions" in said.text
+    assert "not here" not in said.text
+    assert data_remark(other, prompts=False) is None
+    # The paper's numbers stand in our table: its own is not shown a second time.
+    assert not [finding for finding in paper_beside(other, "ablation_components") if isinstance(finding, Table)]
+
+
+def test_a_table_of_one_set_needs_that_set_alone(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    one = Suite.of({"imagenet": papers_set("imagenet")})
+    assert paper_beside(one, "efficiency_imagenet", needs=("imagenet",)) == []
+    said, table = paper_beside(one, "bank_pruning", needs=("imagenet", "imagenet_a"))
+    assert said.text == "Of the sets the paper's table is of, not here: imagenet_a."
+    assert table.reference
+    assert "Some of the paper's sets are not here" in paper_beside(one, "ablation_components")[0].text
+    (said, *_) = paper_beside(Suite.of({"mine": made_up()}), "efficiency_imagenet", needs=("imagenet",))
+    assert "other data" in said.text
+    assert "not here" not in said.text
+
+
+def test_another_backbone_than_the_tables_is_said(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    one = Suite.of({"imagenet": papers_set("imagenet", encoder=RN50)})
+    said, table = paper_beside(one, "efficiency_imagenet", needs=("imagenet",))
+    assert said.text == "The paper's numbers are of CLIP ViT-B/16, ours of CLIP RN50."
+    assert table.reference
