@@ -107,26 +107,32 @@ def test_what_fails_is_named_and_the_rest_is_reported(experiment, small_file, mo
     assert (tmp_path / "out" / "report.html").exists()
 
 
-def test_ctrl_c_keeps_what_is_done(experiment, small_file, monkeypatch, tmp_path):
-    real, done = crew_module.run_job, []
+def test_the_same_twice_is_said(experiment, small_file):
+    done = experiment(f"{NAME},{NAME}", small_file, small_file, "--orders", "1")
+    assert done.exit_code == 0, done.stderr
+    assert f"{NAME} is named 2 times; it counts once" in done.stderr
+    assert f"{small_file} is named 2 times; it counts once" in done.stderr
+    assert "drawing the report" in done.stderr
 
-    def interrupted(job, features):
-        if len(done) == 2:
-            raise KeyboardInterrupt
-        done.append(job)
-        return real(job, features)
 
-    monkeypatch.setattr(crew_module, "run_job", interrupted)
-    stopped = experiment(NAME, small_file, "--orders", "1")
-    assert stopped.exit_code == 130
-    assert "2 of " in stopped.stderr
-    assert "the same command goes on" in stopped.stderr
-    assert len(list((tmp_path / "out" / "runs").iterdir())) == 2
-    assert not (tmp_path / "out" / "report.html").exists()
-    monkeypatch.setattr(crew_module, "run_job", real)
-    rest = experiment(NAME, small_file, "--orders", "1")
-    assert rest.exit_code == 0
-    assert "2 of " in rest.stderr.splitlines()[0]
+def test_figures_that_are_not_there_leave_no_folder(experiment, small_file, monkeypatch, tmp_path):
+    offered(monkeypatch, replace(get(NAME), plan=lambda *_: [], find=lambda *_: []))
+    places = ["--figures", tmp_path / "f" / "deep", "--latex", tmp_path / "t", "--csv", tmp_path / "c"]
+    done = experiment(NAME, small_file, *places)
+    assert done.exit_code == 0, done.stderr
+    assert f"there are no figures, so nothing is written to {tmp_path / 'f' / 'deep'}" in done.stderr
+    assert not [name for name in ("f", "t", "c") if (tmp_path / name).exists()]
+    assert "0 files" not in done.stdout
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 100])
+def test_the_list_breaks_no_word(call, width):
+    shown = call("experiment", "list", env={"COLUMNS": str(width)}).stdout
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
+    whole = set(shown.replace("(", " ").replace(")", " ").split())
+    for one in list_experiments():
+        assert {one.name, *one.question.split()} <= whole
 
 
 def test_a_damaged_record_is_named_and_done_again(experiment, small_file, tmp_path):
@@ -155,11 +161,13 @@ def test_sets_of_one_name_are_refused(small):
     assert len(Suite((first, Member.of("more pets", small.subset(slice(0, 50)))))) == 2
 
 
-def test_all_and_a_name_twice_are_each_experiment_once():
+def test_all_and_a_name_twice_are_each_experiment_once(capsys):
     known = [one.name for one in list_experiments()]
     assert [one.name for one in experiment_names.chosen_experiments("all", [])] == known
     assert [one.name for one in experiment_names.chosen_experiments(f"{NAME}, {NAME}", [])] == [NAME]
+    capsys.readouterr()
     assert len(experiment_names.chosen_experiments(f"{NAME},all", [])) == len(known)
+    assert f"all holds {NAME} too; it counts once" in capsys.readouterr().err
 
 
 def test_processes_are_the_cores_and_no_more_than_four(monkeypatch):

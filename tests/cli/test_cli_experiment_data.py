@@ -98,6 +98,16 @@ def test_a_data_set_that_cannot_be_read_is_left_out_unless_it_was_named(experime
     assert "1 of the 3 test images of dtd are not in" in named.stderr
 
 
+def test_nothing_that_can_be_read_is_an_error(experiment, root, tmp_path):
+    for path in root.rglob("*.jpg"):
+        path.unlink()
+    done = experiment("--data", root, "--prompts", "vanilla")
+    assert done.exit_code == 2, done.stderr
+    assert "left out: dtd" in done.stderr
+    assert "there is no set to do experiments on: everything was left out. Fix" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
 def test_descriptions_of_another_set_are_done_without(experiment, root, tmp_path):
     from zeroshift.data.catalogue import get
     from zeroshift.data.catalogue.class_lists import class_list

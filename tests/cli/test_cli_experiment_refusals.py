@@ -5,6 +5,7 @@ import pytest
 
 from zeroshift import FeatureSet
 from zeroshift.evaluate import crew as crew_module
+from zeroshift.experiments import Suite
 
 
 @pytest.fixture
@@ -14,9 +15,12 @@ def refused(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def refused(*arguments):
+        before = (tmp_path / "out").exists()
         done = call("experiment", *arguments, "--out", tmp_path / "out")
         assert (done.exit_code, done.stdout) == (2, "")
         assert not list((tmp_path / "out" / "runs").glob("*"))
+        if not before:
+            assert not (tmp_path / "out").exists()
         return done.stderr.splitlines()[-1]
 
     return refused
@@ -39,9 +43,9 @@ def refused(call, tmp_path, monkeypatch):
         (["ablation", "cifar10"], "no file at cifar10; a bundled pack is called so. Fix: pack:cifar10"),
         (["ablation", "--packs", "cifar11"], "Did you mean 'cifar10'?"),
         (["ablation", "--packs", ","], "--packs names no pack"),
-        (["ablation", "nowhere.npz"], "no file at nowhere.npz"),
+        (["ablation", "nowhere.npz"], "no file or folder at nowhere.npz"),
         (["ablation", "empty"], "holds no feature files"),
-        (["ablation", "--orders", "0"], "--orders must be an integer of at least 1; got 0"),
+        (["ablation", "--orders", "0"], "--orders must be an integer from 1 to 1000; got 0"),
         (["ablation", "--jobs", "0"], "--jobs must be an integer of at least 1; got 0"),
         (["ablation", "--markdown", "no/such.md"], "the folder no does not exist"),
         (["ablation", "--markdown", "mine.md"], "exists and was not written by `zeroshift experiment`"),
@@ -68,6 +72,18 @@ def refused(call, tmp_path, monkeypatch):
         (["ablation", "--data", "empty", "--severities", "6"], "--severities must be of 1 to 5"),
         (["ablation", "--data", "empty", "--severities", "1-5"], "--severities must be of 1 to 5"),
         (["ablation", "--data", "empty", "--descriptions", "none.json"], "--descriptions: nothing at none.json"),
+        (["ablation", "--data", "empty", "--prompts", "vanila"], "--prompts vanila: the prompt modes are"),
+        (["ablation", "--data", "empty", "--prompts", "vanilla,vanilla"], "--prompts has a mode twice"),
+        (["ablation", "--data", "empty", "--prompts", "descriptions"], "--prompts descriptions needs --descriptions"),
+        (
+            ["ablation", "--data", "empty", "--prompts", "vanilla", "--descriptions", "mine.md"],
+            "--descriptions is not used by --prompts vanilla",
+        ),
+        (["ablation", "--orders", "1001"], "--orders must be an integer from 1 to 1000; got 1001"),
+        (["ablation", "nofeat"], "no file or folder at nofeat. Fix: check the path"),
+        (["ablation", "--packs", "cifr"], "--packs: no pack is called 'cifr'. Did you mean 'cifar10"),
+        (["list", "foo"], "list shows all experiments and takes nothing else; got 'foo'. Fix"),
+        (["--list", "ablation", "foo"], "takes nothing else; got 'foo'. Fix"),
     ],
 )
 def test_refusals(refused, small_file, tmp_path, options, message):
@@ -75,6 +91,18 @@ def test_refusals(refused, small_file, tmp_path, options, message):
     (tmp_path / "mine.md").write_text("mine")
     assert message in refused(*options)
     assert (tmp_path / "mine.md").read_text() == "mine"
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_a_refusal_leaves_no_folders_behind(refused, tmp_path):
+    folders = ["--figures", "f/deep", "--latex", "t", "--csv", "c"]
+    assert "no file or folder" in refused("ablation", "nofeat", *folders)
+    assert not [name for name in ("f", "t", "c", "out") if (tmp_path / name).exists()]
+
+
+def test_empty_suites_are_refused():
+    with pytest.raises(ValueError, match=r"sets is empty; there is nothing to do experiments on. Fix"):
+        Suite.of({})
 
 
 def test_files_of_others_are_left_alone(refused, small_file, tmp_path):

@@ -1,5 +1,6 @@
 """The document read as a Markdown reader reads it: names are letters, tables keep their columns."""
 
+import dataclasses
 from html import unescape
 from html.parser import HTMLParser
 
@@ -166,3 +167,10 @@ def test_files_of_ours_are_replaced_and_others_are_not(tmp_path):
     with pytest.raises(FileNotFoundError, match="Fix"):
         check_markdown(tmp_path / "no" / "experiments.md")
     assert [file.name for file in tmp_path.iterdir()] == ["experiments.md"]
+
+
+def test_commands_between_backticks_stay_commands_and_other_backticks_are_letters():
+    remark = Remark("Fix: `zeroshift extract --prompts a,b_c`; a lone ` and `<b>` are letters.")
+    chapter = dataclasses.replace(example_chapters()[0], findings=(remark,))
+    text = chapters_markdown([chapter], example_suite(), command="c")
+    assert "Fix: `zeroshift extract --prompts a,b_c`; a lone \\` and \\`\\<b\\>\\` are letters." in text

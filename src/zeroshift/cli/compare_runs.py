@@ -7,7 +7,8 @@ from contextlib import closing
 from zeroshift.benchmarks.machine import machine
 from zeroshift.cli.console import print_warning
 from zeroshift.cli.progress import progress_bar
-from zeroshift.cli.run_log import RunLog
+from zeroshift.cli.run_log import RunLog, told_apart
+from zeroshift.cli.signals import ending_on_signals
 from zeroshift.evaluate import Ledger, Plan, Standings, contest, gather
 
 __all__ = ["run_plan"]
@@ -17,9 +18,9 @@ def run_plan(planned: Plan, ledger: Ledger, *, jobs: int, again: bool, quiet: bo
     """Do what is missing and sum up."""
     outcomes = []
     sizes = {entry.name: entry.n_samples for entry in planned.entries}
-    log = RunLog(len(planned.trials), quiet=quiet)
+    log = RunLog(len(planned.trials), quiet=quiet, names=told_apart(planned.trials))
     total = sum(sizes[trial.features] for trial in planned.trials)
-    with progress_bar("comparing", total, quiet=quiet) as advance:
+    with ending_on_signals(), progress_bar("comparing", total, quiet=quiet) as advance:
         runs = contest(planned, ledger, jobs=jobs, again=again, notes={"machine": machine()})
         # Closed at once when something goes wrong, so that no process is left running.
         with closing(runs):

@@ -113,7 +113,8 @@ def _loaded(source: str, load: Callable[[], FeatureSet], *, must: bool) -> Featu
         reason = str(error)
     if reason is None:
         return features
-    print_warning(f"left out: {source}: {reason}")
+    said = reason.removeprefix(f"{source}: ").removeprefix(f"{source} ")
+    print_warning(f"left out: {source}: {said}")
     return None
 
 

@@ -32,10 +32,15 @@ class ErrorHandlingGroup(TyperGroup):
                 print_error("interrupted; no file is left half-written")
                 raise typer.Exit(130) from None
             except USER_ERRORS as error:
-                if os.environ.get("ZEROSHIFT_DEBUG") == "1":
+                if os.environ.get("ZEROSHIFT_DEBUG") == "1" or _is_bug(error):
                     raise
                 print_error(_line(error))
                 raise typer.Exit(2) from None
+
+
+def _is_bug(error: BaseException) -> bool:
+    """A name of our own that cannot be imported; what others' packages lack, a user can install."""
+    return isinstance(error, ImportError) and str(error.name or "").split(".")[0] == "zeroshift"
 
 
 def _line(error: BaseException) -> str:

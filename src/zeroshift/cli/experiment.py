@@ -116,6 +116,11 @@ def experiment(
     from zeroshift.cli.experiment_list import print_experiments
 
     if list_them or names == LIST:
+        if features:
+            raise ValueError(
+                f"{LIST} shows all experiments and takes nothing else; got {features[0]!r}. Fix: zeroshift experiment "
+                f"{LIST}, or the name of an experiment in its place."
+            )
         print_experiments(as_json=json)
         return
     from zeroshift.cli.experiment_data import AUTO, DataSets
@@ -123,13 +128,15 @@ def experiment(
     from zeroshift.cli.experiment_outputs import Outputs
     from zeroshift.cli.experiment_runs import RUNS, processes, run_investigation
     from zeroshift.cli.experiment_sets import chosen_suite
+    from zeroshift.cli.signals import ending_on_signals
     from zeroshift.evaluate import Ledger
     from zeroshift.experiments import Investigation, Options
+    from zeroshift.experiments.parts.experiment import MOST_ORDERS
     from zeroshift.parameters import Number
 
     sources = features or []
+    Number(1, MOST_ORDERS, integer=True).check("--orders", orders)
     chosen = chosen_experiments(names, sources)
-    Number(1, integer=True).check("--orders", orders)
     count = processes(jobs)
     outputs = Outputs(out, figures=figures, markdown=markdown, latex=latex, csv=csv)
     on_disk = DataSets.asked(
@@ -138,13 +145,6 @@ def experiment(
         no_cache=no_cache,
     )  # fmt: skip
     outputs.check()
-    suite = chosen_suite(sources, packs, on_disk, out=out, normalize=normalize, quiet=quiet)
-    investigation = Investigation.of(chosen, suite, Options(orders=orders))
-    outcomes = run_investigation(investigation, Ledger(out / RUNS), jobs=count, again=again, quiet=quiet)
-    chapters = investigation.chapters(outcomes)
-    failed = list(dict.fromkeys(line for chapter in chapters for line in chapter.failed))
-    for line in failed:
-        print_warning(f"failed: {line}")
     command = retyped(
         {
             None: [names or "all", *sources], "--packs": packs, "--normalize": normalize, "--data": data,
@@ -153,7 +153,15 @@ def experiment(
             "--dtype": dtype if dtype != AUTO else None, "--orders": orders if orders != Options().orders else None,
         }
     )  # fmt: skip
-    written = outputs.write(chapters, suite, command=command, quiet=quiet)
+    with ending_on_signals():
+        suite = chosen_suite(sources, packs, on_disk, out=out, normalize=normalize, quiet=quiet)
+        investigation = Investigation.of(chosen, suite, Options(orders=orders))
+        outcomes = run_investigation(investigation, Ledger(out / RUNS), jobs=count, again=again, quiet=quiet)
+        chapters = investigation.chapters(outcomes)
+        failed = list(dict.fromkeys(line for chapter in chapters for line in chapter.failed))
+        for line in failed:
+            print_warning(f"failed: {line}")
+        written = outputs.write(chapters, suite, command=command, quiet=quiet)
     if json:
         print_json({**outputs.record(chapters, suite), "command": command, "written": list(map(str, written))})
     elif not quiet:

@@ -84,7 +84,10 @@ def results(
         raise ValueError(f"no records of runs in {named}. Fix: a folder that compare or experiment wrote to.")
     if fields:
         names = field_names(found.records)
-        print_json(names) if json else console().print("\n".join(names), soft_wrap=True)
+        if json:
+            print_json(names)
+        else:
+            console().print("\n".join(names), soft_wrap=True)
         return
     for condition in conditions:
         condition.check(found.records)

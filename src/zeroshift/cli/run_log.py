@@ -50,7 +50,7 @@ class RunLog:
 
 
 def told_apart(jobs: Sequence[Job]) -> dict[str, str]:
-    """What each job is called, by key: with the prompt mode, or else the key, where another would be called the same."""
+    """What each job is called, by key: with its prompt mode, or else its key, where another is called the same."""
     by_key = {job.key: job for job in jobs}
     names = {key: str(job) for key, job in by_key.items()}
     for more in ("prompt", "key"):

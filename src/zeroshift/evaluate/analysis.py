@@ -92,7 +92,7 @@ class Analysis:
 
     def __str__(self) -> str:
         changed = "".join(f" {name}={value}" for name, value in self.parameters.items())
-        return f"{self.slug}{changed} on {self.features}"
+        return f"{self.slug}{changed} on {self.features}, prompts {self.prompt}"
 
 
 def _check_importable(function: Any) -> None:

@@ -137,7 +137,7 @@ class Trial:
         more += "" if self.every == EVERY else f", {self.every} rows at a time"
         kind = ""
         if self.arrangement is not None:
-            usual = {} if self.arrangement.parameters.get("domains") else Arrangement(self.arrangement.kind).describe()
+            usual = {} if "domains" in self.arrangement.parameters else Arrangement(self.arrangement.kind).describe()
             changed = [
                 f" {name}={value}"
                 for name, value in self.arrangement.describe().items()

@@ -138,7 +138,14 @@ def _plain(text: str) -> str:
 
 def _paragraph(text: str) -> str:
     """Text that begins a block, where a number or a dash would begin a list."""
-    return re.sub(r"^(\d+)([.)])|^([-+=])", lambda m: f"{m[1] or ''}\\{m[2] or m[3]}", _plain(text))
+    parts = [part if code else SPECIAL.sub(r"\\\1", part) for part, code in _spans(harmless(text))]
+    return re.sub(r"^(\d+)([.)])|^([-+=])", lambda m: f"{m[1] or ''}\\{m[2] or m[3]}", "".join(parts))
+
+
+def _spans(text: str) -> Iterator[tuple[str, bool]]:
+    """The text in pieces, and which of them are our commands between backticks: those stay as they are."""
+    for place, piece in enumerate(re.split(r"(`zeroshift [\w .,:=+/-]+`)", text)):
+        yield piece, place % 2 == 1
 
 
 def _fenced(text: str) -> str:

@@ -1,0 +1,100 @@
+"""`zeroshift experiment` stopped half way, by whatever: what is kept, what is said, and what its runs are called."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from zeroshift.cli import experiment_runs
+from zeroshift.cli.run_log import told_apart
+from zeroshift.evaluate import Arrangement, Contestant, Trial
+from zeroshift.evaluate import crew as crew_module
+from zeroshift.experiments import Member
+
+NAME = "input-order"
+
+
+@pytest.fixture
+def experiment(call, tmp_path, monkeypatch):
+    """In this process, so that what a test puts in place is seen."""
+    monkeypatch.setattr(experiment_runs, "processes", lambda jobs: 0)
+
+    def experiment(*arguments, env=None):
+        return call("experiment", *arguments, "--out", tmp_path / "out", env=env)
+
+    return experiment
+
+
+def test_ctrl_c_keeps_what_is_done(experiment, small_file, monkeypatch, tmp_path):
+    real, done = crew_module.run_job, []
+
+    def interrupted(job, features):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(job)
+        return real(job, features)
+
+    monkeypatch.setattr(crew_module, "run_job", interrupted)
+    stopped = experiment(NAME, small_file, "--orders", "1")
+    assert stopped.exit_code == 130
+    assert "2 of " in stopped.stderr
+    assert "the same command goes on" in stopped.stderr
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 2
+    assert not (tmp_path / "out" / "report.html").exists()
+    monkeypatch.setattr(crew_module, "run_job", real)
+    rest = experiment(NAME, small_file, "--orders", "1")
+    assert rest.exit_code == 0
+    assert "2 of " in rest.stderr.splitlines()[0]
+
+
+def test_nothing_recorded_names_no_folder(experiment, small_file, monkeypatch, tmp_path):
+    def interrupted(job, features):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(crew_module, "run_job", interrupted)
+    stopped = experiment(NAME, small_file, "--orders", "1")
+    assert "is recorded yet" in stopped.stderr
+    assert str(tmp_path / "out") not in stopped.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_signals_end_it_as_ctrl_c_does(environment, small_file, tmp_path, name, code):
+    if os.name != "posix":
+        pytest.skip("no such signals here")
+    number = getattr(signal, name)
+    command = [sys.executable, "-m", "zeroshift", "experiment", NAME, str(small_file), "--orders", "300", "--jobs", "2"]
+    process = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "out")], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True, start_new_session=True, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )  # fmt: skip
+    assert "run 1 of" in process.stderr.readline()
+    process.send_signal(number)
+    *_, warning, last = process.communicate(timeout=100)[1].splitlines()
+    assert process.returncode == code
+    assert "are recorded in" in warning
+    assert "the same command goes on" in warning
+    assert last == f"error: stopped by {name}; no file is left half-written"
+    assert list((tmp_path / "out" / "runs").glob("*.json"))
+    assert not (tmp_path / "out" / "report.html").exists()
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)  # none of its processes is left
+
+
+def test_no_two_runs_read_the_same(small, tmp_path):
+    entry = Member.of("small", small).entry
+    arrangements = [Arrangement("long_tail", {"imbalance": 5}), Arrangement("long_tail"), None]
+    trials = [
+        Trial("small", entry.digest, prompt, Contestant("zero_shot"), seed, shots, arrangement, timed)
+        for prompt in ("ensemble", "vanilla")
+        for seed in (0, 1)
+        for shots in (None, 4)
+        for arrangement in arrangements
+        for timed in (False, True)
+    ]
+    names = told_apart(trials)
+    assert len(set(names.values())) == len(names) == len(trials)
+    assert names[trials[0].key] == "zero_shot on small (long_tail imbalance=5.0), seed 0, prompt ensemble"
+    assert told_apart(trials[:1])[trials[0].key] == "zero_shot on small (long_tail imbalance=5.0), seed 0"
