@@ -43,7 +43,7 @@ def test_the_record_holds_the_baseline_of_the_same_features(look, clusters):
     assert found["rows"] == 300
     bare = FeatureSet(clusters.features, prototypes=clusters.prototypes)
     assert look.do(bare)["zero_shot_accuracy"] is None
-    assert str(look) == "counts times=2 on clusters"
+    assert str(look) == "counts times=2 on clusters, prompts default"
 
 
 def test_a_record_of_another_analysis_is_damaged(look, clusters, tmp_path):
