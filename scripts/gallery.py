@@ -26,7 +26,7 @@ SHOWN = {
     "alpha": ("alpha-transductive",),
     "few-shot": ("few-shot-transductive",),
     "streams": ("gains-by-stream",),
-    "decision-regions": ("regions-2",),
+    "decision-regions": ("regions-1",),
     "homogeneity": ("covariances-1",),
     "normality": ("rejected",),
     "oracle": ("closed",),

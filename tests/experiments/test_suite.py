@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments.stand_ins import RN50, VITB16, imagenet_c, made_up, papers_set, shrink_catalogue
-from zeroshift import FeatureSet
+from zeroshift import FeatureSet, normalize
 from zeroshift.data import packs
 from zeroshift.experiments import Member, Suite
 from zeroshift.experiments.parts.suite import TASKS, together
@@ -133,3 +134,17 @@ def test_every_set_of_the_three_tasks_has_a_column_in_its_table():
 def test_packs_from_elsewhere_are_never_taken_for_the_papers(path, task, encoder):
     member = Member.of(Path(path).stem, FeatureSet.load(SHARED / path, check=False))
     assert (member.task, member.encoder, member.papers) == (task, encoder, False)
+
+
+def test_sets_that_say_nothing_are_the_same_samples_where_their_labels_are():
+    rng = np.random.default_rng(0)
+
+    def made(encoder, labels, **given):
+        features = normalize(rng.normal(size=(len(labels), 4)))
+        prototypes = normalize(rng.normal(size=(3, 4)))
+        return FeatureSet(features, prototypes=prototypes, labels=labels, provenance={"encoder": encoder}, **given)
+
+    first = Member.of("a", made("CLIP RN50", [0, 1, 2, 2]))
+    assert first.subject == Member.of("b", made("CLIP ViT-B/32", [0, 1, 2, 2])).subject
+    assert first.subject != Member.of("b", made("CLIP ViT-B/32", [0, 1, 2, 1])).subject
+    assert first.subject != Member.of("b", made("CLIP ViT-B/32", [0, 1, 2, 2], class_names=list("xyz"))).subject

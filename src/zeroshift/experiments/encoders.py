@@ -28,7 +28,8 @@ ONE_ENCODER = (
 )
 NOTHING_SHARED = Remark(
     "No set is there from every encoder: sets are matched by the data set, kind of corruption and severity that their "
-    "provenance names. Fix: make the feature files of all encoders with `zeroshift extract` from the same data."
+    "provenance names, or else by their labels. Fix: make the feature files of all encoders with `zeroshift extract` "
+    "from the same data."
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ class Member:
     prompts: tuple[str, ...]
     papers: bool
     """Whether these are the paper's own images, all of them, seen by one of its backbones."""
+    samples: str
+    """Which samples they are, whichever encoder saw them: the data set, or where the set does not say, a digest of its
+    labels and class names."""
 
     @property
     def name(self) -> str:
@@ -55,8 +59,8 @@ class Member:
 
     @property
     def subject(self) -> tuple[str, str | None, int | None]:
-        """What was looked at, whichever encoder did: data set, kind and severity of corruption."""
-        return (self.data_set, self.corruption, self.severity)
+        """What was looked at, whichever encoder did: which samples, kind and severity of corruption."""
+        return (self.samples, self.corruption, self.severity)
 
     @property
     def paper_column(self) -> str | None:
@@ -90,6 +94,7 @@ class Member:
             severity=severity,
             prompts=features.prompts,
             papers=is_papers(said, features.n_samples),
+            samples=data_set_of(said, _digest(features)),
         )
 
 
@@ -179,3 +184,8 @@ def together(members: Sequence[Member]) -> str:
 
 def _listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+
+
+def _digest(features: FeatureSet) -> str:
+    labels = b"" if features.labels is None else features.labels.astype("<i8").tobytes()
+    return hashlib.blake2b(labels + "\n".join(features.class_names).encode(), digest_size=8).hexdigest()
