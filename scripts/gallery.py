@@ -46,6 +46,8 @@ def main(folder: Path) -> None:
     suite = Suite.of({pack.name: packs.load(pack.name) for pack in packs.list() if pack.n_views == 0})
     investigation = Investigation.of([get(name) for name in SHOWN], suite)
     outcomes = list(investigation.run(Ledger(folder), processes=2))
+    for old in PICTURES.glob("*.png"):
+        old.unlink()  # of pictures no longer shown
     parts = [TOP]
     for chapter in investigation.chapters(outcomes):
         chosen = shown(chapter)
