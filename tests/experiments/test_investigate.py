@@ -107,7 +107,7 @@ def test_work_that_fails_is_named_in_the_chapters_it_belongs_to(suite, tmp_path)
         for o in done(investigation, tmp_path)
     ]
     mine, others = investigation.chapters(outcomes)
-    assert mine.failed == ("count twice=False on few: ran out of paper",)
+    assert mine.failed == ("count twice=False on few, prompts vanilla: ran out of paper",)
     assert [row.cells[1] and row.cells[1].value for row in found(mine, "counts").rows] == [None, 15]
     assert others.failed == ()
 
