@@ -172,6 +172,7 @@ def test_another_prompt(compare, small, small_file):
     assert record["sets"][0]["prompt"] == "vanilla"
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_gets_fewer_columns_and_whole_numbers(compare, two, tmp_path):
     command = [two, "--orders", "2", "--methods", f"{CHOSEN},adapt_transductive+support"]
     record = json.loads(compare(*command, "--json").stdout)

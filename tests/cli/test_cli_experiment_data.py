@@ -66,6 +66,7 @@ def test_every_data_set_is_encoded_and_kept(experiment, root, tmp_path, model):
     assert "read from records" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_file_and_a_data_set_of_one_name_are_told_apart(experiment, root, tmp_path, small):
     for folder in ("mine", "yours"):
         (tmp_path / folder / "sets").mkdir(parents=True)
@@ -108,6 +109,7 @@ def test_nothing_that_can_be_read_is_an_error(experiment, root, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_descriptions_of_another_set_are_done_without(experiment, root, tmp_path):
     from zeroshift.data.catalogue import get
     from zeroshift.data.catalogue.class_lists import class_list

@@ -78,7 +78,13 @@ JUDGED = ("so it is", "not so here", "not so for", "too close to say")
 """What only a comparison of our numbers can say."""
 
 
-@pytest.mark.parametrize("odd", ODD_SUITES)
+SELDOM = ("a plane", "views", "none of the tasks, one prompt mode")
+"""Odd in ways the others cover for the most part: left to `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    "odd", [pytest.param(odd, marks=[pytest.mark.slow] if odd in SELDOM else []) for odd in ODD_SUITES]
+)
 def test_odd_sets_and_failed_runs_break_nothing_and_prove_nothing(odd, tmp_path):
     suite = odd_suite(odd)
     investigation = Investigation.of(list_experiments(), suite, Options(orders=1))
