@@ -51,3 +51,8 @@ def test_the_two_tables_of_severity_five_agree():
     corruption, severity = paper_table("corruption_vitb16"), paper_table("corruption_severity")
     for wanted in ({"method": "ADAPT", "protocol": "online"}, {"method": "ADAPT", "protocol": "transductive"}):
         assert corruption.number_at("Avg.", **wanted) == severity.number_at("Severity 5", **wanted)
+
+
+def test_an_unknown_table_is_answered_with_all_there_are():
+    with pytest.raises(ValueError, match=r"no table of the paper is called 'x'\. Fix: one of method_comparison, "):
+        paper_table("x")

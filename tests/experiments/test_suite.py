@@ -148,3 +148,17 @@ def test_sets_that_say_nothing_are_the_same_samples_where_their_labels_are():
     assert first.subject == Member.of("b", made("CLIP ViT-B/32", [0, 1, 2, 2])).subject
     assert first.subject != Member.of("b", made("CLIP ViT-B/32", [0, 1, 2, 1])).subject
     assert first.subject != Member.of("b", made("CLIP ViT-B/32", [0, 1, 2, 2], class_names=list("xyz"))).subject
+
+
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [
+        ([made_up], "sets must be a mapping from names to feature sets; got list"),
+        ({"pets": 1}, r"pets must be a FeatureSet; got int\. Fix: FeatureSet"),
+        ({"": None}, "the name of a set must be text, and not empty; got ''"),
+    ],
+    ids=["list", "number", "no name"],
+)
+def test_what_is_no_set_is_refused(sets, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        Suite.of(sets)

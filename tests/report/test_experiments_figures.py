@@ -135,6 +135,16 @@ def test_bars_reach_their_values_and_whiskers_their_intervals():
     assert high > 6.1
 
 
+@pytest.mark.parametrize("group", ["CIFAR-10, JPEG compression, severity 5", "W" * 10 + " wide" * 20, "x"])
+def test_the_name_of_a_group_stays_inside_the_figure(group):
+    bars = tuple(Bar(label, 4.0, 3.0, 5.0, group) for label in ("ADAPT (online)", "ADAPT (transductive)"))
+    figure = figure_of(Bars("gains", "Gains", "points", bars))
+    figure.canvas.draw()
+    (heading,) = [text for text in figure.axes[0].texts if text.get_fontweight() == "bold"]
+    box = heading.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+
+
 def test_what_recurs_from_group_to_group_has_one_colour_and_a_key():
     bars = tuple(Bar(label, 1.0, group=group) for group in ("a", "b") for label in ("x", "y"))
     sketch = sketch_of(Bars("b", "B", "points", bars))

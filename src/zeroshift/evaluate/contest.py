@@ -89,4 +89,5 @@ def contest(
     """Do the runs that `ledger` has no record of (all of them with `again`), recording each as it is done: see
     `zeroshift.evaluate.runner.run_jobs`."""
     loaders = {entry.digest: entry.load for entry in planned.entries}
-    return run_jobs(planned.trials, loaders, ledger, processes=jobs, again=again, notes=notes)
+    processes = int(Number(0, integer=True).check("jobs", jobs))
+    return run_jobs(planned.trials, loaders, ledger, processes=processes, again=again, notes=notes)

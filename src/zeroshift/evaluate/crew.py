@@ -39,6 +39,11 @@ class _Runner:
     def _loaded(self, job: Job) -> FeatureSet:
         if self._kept is None or self._kept[0] != job.digest:
             self._kept = None  # before the next is loaded, so that there are never two
+            if job.digest not in self.loaders:
+                raise ValueError(
+                    f"loaders has no way to get {job.features} (digest {job.digest}). "
+                    "Fix: loaders={entry.digest: entry.load}."
+                )
             features = self.loaders[job.digest]()
             if digest(features) != job.digest:
                 raise ValueError(f"{job.features} has changed since this began. Fix: start again.")

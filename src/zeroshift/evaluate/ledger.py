@@ -29,6 +29,8 @@ class Ledger:
     """Records in `folder`, which is made where it is missing. Other files there are left alone."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
+            raise TypeError(f"folder must be the name of a folder; got {folder!r}. Fix: Ledger('runs').")
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise NotADirectoryError(f"{self.folder} is a file; records are kept in a folder. Fix: name a folder.")

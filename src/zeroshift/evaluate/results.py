@@ -65,6 +65,8 @@ def collect(folders: Iterable[str | os.PathLike[str]]) -> Collection:
     ...     collect([folder]).records
     ()
     """
+    if isinstance(folders, (str, os.PathLike)):
+        raise TypeError(f"folders must be a list of folders; got {folders!r}. Fix: [{os.fspath(folders)!r}].")
     newest: dict[str, tuple[int, Record]] = {}
     damaged: list[Path] = []
     newer: list[Path] = []

@@ -52,7 +52,9 @@ def run_jobs(
     `notes`, JSON values by names of their own, are kept with every new record. Stopping half way, by a signal too,
     loses only what is being worked on; a job that fails is not recorded, and is tried again next time.
     """
-    processes = int(Number(0, integer=True).check("jobs", processes))
+    if not isinstance(ledger, Ledger):
+        raise TypeError(f"ledger must be a Ledger; got {type(ledger).__name__}. Fix: Ledger('runs').")
+    processes = int(Number(0, integer=True).check("processes", processes))
     _check_notes(notes or {}, jobs)
     ledger.tidy()
     missing: dict[str, list[AnyJob]] = {}

@@ -24,6 +24,7 @@ from zeroshift.evaluate.threads import one_blas_thread
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
+from zeroshift.parameters import Number, Optional
 
 __all__ = ["Trial", "run_trial"]
 
@@ -69,6 +70,13 @@ class Trial:
     """Rows an online method is given at a time; more are quicker, and change its answers by rounding at most."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.contestant, Contestant):
+            raise TypeError(
+                f"contestant must be a Contestant; got {self.contestant!r}. Fix: Contestant('adapt_online')."
+            )
+        Optional(Number(0, integer=True)).check("seed", self.seed)
+        Optional(Number(1, integer=True)).check("shots", self.shots)
+        Number(1, integer=True).check("every", self.every)
         if self.arrangement is not None and self.seed is None:
             raise ValueError(
                 f"a run on the stream {self.arrangement.kind} needs a seed, which draws it; got None. Fix: seed=0."

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from zeroshift.evaluate import Job
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Finding
+from zeroshift.experiments.parts.experiment import Experiment
 from zeroshift.experiments.parts.main_table import AVERAGE, Place, main_findings, main_jobs
 from zeroshift.experiments.parts.set_columns import mean_place, unlike
 from zeroshift.experiments.parts.suite import PAPERS_SEVERITY, Member, Suite
@@ -23,6 +22,8 @@ GROUPS = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
 }
 """The kinds in the order of the paper's columns, under its headings."""
+
+HEADING = f"Accuracy under corruption, severity {PAPERS_SEVERITY} where a column says nothing else"
 
 
 def _places(suite: Suite) -> list[Place]:
@@ -61,21 +62,12 @@ def _detail(member: Member) -> str:
     return next((group for group, kinds in GROUPS.items() if member.corruption in kinds), "")
 
 
-def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return main_jobs(_places, suite, options)
-
-
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    heading = f"Accuracy under corruption, severity {PAPERS_SEVERITY} where a column says nothing else"
-    return main_findings(TASK, _places, suite, options, answers, heading=heading)
-
-
 EXPERIMENT = Experiment(
     name="corruption",
     title="Corruption",
     question="How accurate is each method on images that are blurred, noisy, under weather or badly stored?",
-    plan=_plan,
-    find=_find,
+    plan=partial(main_jobs, _places),
+    find=partial(main_findings, TASK, _places, heading=HEADING),
     where="Tables 3 and 15",
     tables=("corruption_vitb16", "corruption_rn50"),
 )

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
-from zeroshift.evaluate import Job
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Finding
+from zeroshift.experiments.parts.experiment import Experiment
 from zeroshift.experiments.parts.main_table import main_findings, main_jobs
 from zeroshift.experiments.parts.set_columns import set_columns
-from zeroshift.experiments.parts.suite import Suite
 from zeroshift.experiments.parts.tasks import NATURAL, OTHER
 
 __all__ = ["EXPERIMENT"]
@@ -23,20 +19,12 @@ PLACES = partial(set_columns, TASK, source=SOURCE, also=(OTHER,))
 """A user's own sets, which are of none of the paper's tasks, stand here too: the question is the same."""
 
 
-def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return main_jobs(PLACES, suite, options)
-
-
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    return main_findings(TASK, PLACES, suite, options, answers, heading="Accuracy under natural shift")
-
-
 EXPERIMENT = Experiment(
     name="natural-shift",
     title="Natural distribution shift",
     question="How accurate is each method on natural images that differ from those the encoder knows best?",
-    plan=_plan,
-    find=_find,
+    plan=partial(main_jobs, PLACES),
+    find=partial(main_findings, TASK, PLACES, heading="Accuracy under natural shift"),
     where="Tables 2 and 14",
     tables=("natural_shift_vitb16", "natural_shift_rn50"),
 )

@@ -76,7 +76,8 @@ def paper_table(name: str) -> PaperTable:
     """
     tables = paper_tables()
     if name not in tables:
-        raise ValueError(f"no table of the paper is called {name!r}. {did_you_mean(name, tables)}".rstrip())
+        guess = did_you_mean(name, tables)
+        raise ValueError(f"no table of the paper is called {name!r}. {guess}Fix: one of {', '.join(tables)}.")
     return tables[name]
 
 

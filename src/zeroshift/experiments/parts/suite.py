@@ -82,6 +82,15 @@ class Member:
         >>> fog.task, fog.corruption, fog.severity, fog.encoder, fog.papers
         ('corruption', 'fog', 5, 'composed', False)
         """
+        if not isinstance(name, str) or not name:
+            raise ValueError(
+                f"the name of a set must be text, and not empty; got {name!r}. Fix: 'photos', for example."
+            )
+        if not isinstance(features, FeatureSet):
+            raise TypeError(
+                f"{name} must be a FeatureSet; got {type(features).__name__}. "
+                "Fix: FeatureSet(features, prototypes=..., labels=...)."
+            )
         said = features.provenance
         data_set = data_set_of(said, name)
         corruption, severity = corruption_of(said)
@@ -121,6 +130,11 @@ class Suite:
         >>> [member.task for member in suite.members], [task.paper for task in suite.tasks]
         (['natural', 'corruption'], ['Task 1', 'Task 2'])
         """
+        if not isinstance(sets, Mapping):
+            raise TypeError(
+                f"sets must be a mapping from names to feature sets; got {type(sets).__name__}. "
+                "Fix: Suite.of({'photos': features})."
+            )
         if not sets:
             raise ValueError("sets is empty; there is nothing to do experiments on. Fix: give at least one set.")
         return cls(tuple(Member.of(name, features) for name, features in sets.items()))

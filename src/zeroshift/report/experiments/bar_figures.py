@@ -26,6 +26,9 @@ HEADING = 1.25
 LETTERS = 22
 """Letters of a label on one line."""
 
+GROUP_LETTERS = 44
+"""Letters of a group's name: bold, they fill the width of a phone."""
+
 MAX_LINES = 3
 ROOM = 0.27
 """Room for a number beyond the farthest bar, as a part of what the bars take."""
@@ -71,9 +74,11 @@ def _draw(axes: Axes, bars: Bars, own: list[str]) -> None:
     at, places, before = 0.0, [], ""
     for bar, colour in zip(bars.bars, own, strict=True):
         if bar.group != before and bar.group:
-            heading = harmless(bar.group)
-            note(axes, (0.0, at + 0.6 * HEADING), heading, xycoords=("axes fraction", "data"), xytext=(0, 0),
-                 annotation_clip=False, fontweight="bold")  # fmt: skip
+            heading = textwrap.shorten(harmless(bar.group), GROUP_LETTERS, placeholder="…")
+            # From the figure's own edge: beside the labels a long name would run out at the right. It makes no room for
+            # itself, or the labels would be moved aside for it.
+            note(axes, (0.0, at + 0.6 * HEADING), heading, xycoords=("figure fraction", "data"), xytext=(2, 0),
+                 annotation_clip=False, fontweight="bold", in_layout=False)  # fmt: skip
             at += HEADING
         before = bar.group
         middle = at + _height(bar) / 2
