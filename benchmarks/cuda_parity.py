@@ -20,7 +20,7 @@ from zeroshift import FeatureSet, OnlineADAPT, data
 from zeroshift.arrays import to_numpy
 from zeroshift.benchmarks.clip_like import clip_like
 from zeroshift.methods import MethodInfo, list_methods
-from zeroshift.methods.parts.views import ViewMethod
+from zeroshift.view_method import ViewMethod
 from zeroshift.testing import Case, make_problem
 
 TOLERANCE = 1e-9

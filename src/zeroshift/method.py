@@ -36,7 +36,8 @@ class Method(ABC):
     name: ClassVar[str]
     """Name in the registry."""
     protocol: ClassVar[str]
-    """`"online"` (sample by sample, see `scored`), `"transductive"` (the whole set at once) or `"few-shot"`."""
+    """`"online"` (sample by sample, see `scored`), `"episodic"` (each sample by itself, nothing remembered),
+    `"transductive"` (the whole set at once) or `"few-shot"`."""
     needs: ClassVar[tuple[str, ...]] = ("prototypes",)
     """What the method takes beside features."""
     takes: ClassVar[tuple[str, ...]] = ()
@@ -45,6 +46,9 @@ class Method(ABC):
     """What each parameter may be; see `zeroshift.parameters`."""
     array_parameters: ClassVar[tuple[str, ...]] = ("prototypes",)
     """Parameters that hold arrays."""
+    model_parameters: ClassVar[tuple[str, ...]] = ()
+    """Parameters that hold a model, such as the text side of an encoder. A saved state does not hold them: it says
+    which they were (`identity`), and `load` is given them again."""
     reload_parameters: ClassVar[tuple[str, ...]] = ()
     """Parameters that choose how to compute, not what: they may be changed when a saved state is loaded."""
     check_exceptions: ClassVar[Mapping[str, str]] = {}
@@ -63,6 +67,8 @@ class Method(ABC):
     """Why the method is a reconstruction; None where it was written from its authors' code or equations."""
     from_features: ClassVar[str | None] = None
     """What is missing where the method is given features alone; None where it is whole."""
+    gradient_steps: int = 0
+    """Steps along a gradient taken for an image, where these are not counted by a model."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """The authors' own parameters for single data sets. Never picked silently: see `preset`."""
 
@@ -185,7 +191,8 @@ class Method(ABC):
         """A saved method, ready to go on bit for bit where it stopped.
 
         `library` ("numpy" or "torch") and `device` are those it was saved from unless given. `changes` may name
-        parameters that choose how to compute but not what (see `reload_parameters`), such as `engine="direct"`.
+        parameters that choose how to compute but not what (see `reload_parameters`), such as `engine="direct"`, and
+        must name the models the method computes with (see `model_parameters`), such as `text=...`.
         """
         return method_file.load(cls, path, library=library, device=device, changes=changes)
 

@@ -6,6 +6,7 @@ file can be inspected, refused with a reason, or read years later.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,8 +36,11 @@ def save(method: Method, path: str | os.PathLike[str]) -> None:
     arrays, values = method._state()
     tensors = {f"state/{name}": to_numpy(array) for name, array in arrays.items()}
     parameters: dict[str, Any] = {}
+    models: dict[str, Any] = {}
     for name, value in method.get_params().items():
-        if name not in method.array_parameters:
+        if name in method.model_parameters:
+            models[name] = None if value is None else value.identity
+        elif name not in method.array_parameters:
             parameters[name] = value
         elif isinstance(value, tuple):
             tensors |= {f"parameter/{name}/{i}": to_numpy(item) for i, item in enumerate(value)}
@@ -49,6 +53,7 @@ def save(method: Method, path: str | os.PathLike[str]) -> None:
         "zeroshift": __version__,
         "method": method.name,
         "parameters": parameters,
+        **({"models": models} if models else {}),
         "values": {**values, "n_seen": method.n_seen},
         "classes": method.n_classes,
         "dimension": method.dimension,
@@ -80,9 +85,11 @@ def load(
             f"{path} holds the state of the method {header.get('method')!r}, not of {cls.name!r} ({cls.__name__}). "
             "Fix: zeroshift.methods.load(path) picks the right class."
         )
+    models = _models(cls, path, header, changes)
+    changes = {name: value for name, value in changes.items() if name not in models}
     for name in changes:
         if name not in cls.reload_parameters:
-            allowed = ", ".join(cls.reload_parameters) or "none"
+            allowed = ", ".join((*cls.model_parameters, *cls.reload_parameters)) or "none"
             raise TypeError(
                 f"{name} cannot be changed when a {cls.__name__} is loaded (allowed: {allowed}): "
                 "the saved state was learned with the saved value."
@@ -107,12 +114,12 @@ def load(
         cls.constraints[name].check(name, value)
     # A file that was edited or mixed up must fail here, not later in the middle of a stream.
     try:
-        method = cls(**arrays, **header["parameters"])
+        method = cls(**arrays, **models, **header["parameters"])
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
         raise FileFormatError(f"{path} does not hold the state its header promises: {error}") from error
     if changes:
         # The caller's doing, not the file's: the method says itself what is wrong with it.
-        method = cls(**arrays, **{**header["parameters"], **changes})
+        method = cls(**arrays, **models, **{**header["parameters"], **changes})
     try:
         if (method.n_classes, method.dimension) != (header["classes"], header["dimension"]):
             raise ValueError(f"prototypes of {method.n_classes} classes in d = {method.dimension}")
@@ -123,6 +130,30 @@ def load(
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
         raise FileFormatError(f"{path} does not hold the state its header promises: {error}") from error
     return method
+
+
+def _models(
+    cls: type[M], path: str | os.PathLike[str], header: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The models the method computes with, which its file only names: those it was saved with, given again."""
+    saved = header.get("models", {})
+    models = {}
+    for name in cls.model_parameters:
+        if name not in given and saved.get(name) is not None:
+            raise TypeError(
+                f"{path} does not hold {name}, a model; it only says which: {saved[name]}. "
+                f"Fix: {cls.__name__}.load(path, {name}=...), with the one it was saved with."
+            )
+        if name not in given:
+            continue
+        models[name] = cls.constraints[name].check(name, given[name])
+        identity = None if models[name] is None else json.loads(json.dumps(models[name].identity))
+        if identity != saved.get(name):
+            raise ValueError(
+                f"{name} is {identity}, but {path} was saved with {saved.get(name)}: what was learned would not fit. "
+                f"Fix: give the {name} it was saved with."
+            )
+    return models
 
 
 def _check_arrays(state: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Choice", "Constraint", "Flag", "Number", "Optional", "Pair"]
+__all__ = ["Choice", "Constraint", "Flag", "Model", "Number", "Optional", "Pair"]
 
 
 class Constraint(ABC):
@@ -138,3 +138,23 @@ class Optional(Constraint):
 
     def parse(self, text: str) -> Any:
         return None if text.lower() == "none" else self.inner.parse(text)
+
+
+@dataclass(frozen=True)
+class Model(Constraint):
+    """An object that computes, such as the text side of an encoder: one of `kind`, which cannot be typed."""
+
+    kind: type
+    made_by: str
+    """The call that makes one, for messages."""
+
+    def describe(self) -> str:
+        return f"a {self.kind.__name__}, as {self.made_by} makes it"
+
+    def accept(self, value: Any) -> Any:
+        if not isinstance(value, self.kind):
+            raise TypeError
+        return value
+
+    def parse(self, text: str) -> Any:
+        raise ValueError(text)

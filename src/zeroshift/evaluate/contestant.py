@@ -110,7 +110,7 @@ class Contestant:
     @property
     def settings(self) -> dict[str, Any]:
         """Every parameter that holds no array, the defaults as well."""
-        arrays = self.info.cls.array_parameters
+        arrays = (*self.info.cls.array_parameters, *self.info.cls.model_parameters)
         defaults = {p.name: p.default for p in self.info.parameters if not p.required and p.name not in arrays}
         return {**defaults, **self.parameters}
 

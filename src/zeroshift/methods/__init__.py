@@ -11,7 +11,7 @@ from zeroshift.methods.gda_pseudo import GDAPseudo
 from zeroshift.methods.histo_transclip import HistoTransCLIP
 from zeroshift.methods.oga import OGA
 from zeroshift.methods.parts.few_shot import FewShotMethod
-from zeroshift.methods.parts.views import ViewMethod
+from zeroshift.methods.parts.towers import PromptedText, PromptedVision
 from zeroshift.methods.registry import MethodInfo, ParameterInfo, create, get, list_methods, load
 from zeroshift.methods.stata import StatA
 from zeroshift.methods.t3a import T3A
@@ -20,10 +20,12 @@ from zeroshift.methods.tda import TDA
 from zeroshift.methods.timo import TIMO
 from zeroshift.methods.timo_s import TIMOS
 from zeroshift.methods.tip_adapter import TipAdapter
+from zeroshift.methods.tpt import TPT
 from zeroshift.methods.transclip import TransCLIP
 from zeroshift.methods.zero_shot import ZeroShot
 from zeroshift.methods.zlap import ZLaP
 from zeroshift.methods.zlap_inductive import ZLaPInductive
+from zeroshift.view_method import EpisodicMethod, ViewMethod
 
 __all__ = [
     "BCA",
@@ -37,6 +39,8 @@ __all__ = [
     "TDA",
     "TIMO",
     "TIMOS",
+    "TPT",
+    "EpisodicMethod",
     "FewShotMethod",
     "Frolic",
     "GDAPseudo",
@@ -44,6 +48,8 @@ __all__ = [
     "Method",
     "MethodInfo",
     "ParameterInfo",
+    "PromptedText",
+    "PromptedVision",
     "StatA",
     "TipAdapter",
     "TransCLIP",

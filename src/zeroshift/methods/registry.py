@@ -31,6 +31,7 @@ from zeroshift.methods.tda import TDA
 from zeroshift.methods.timo import TIMO
 from zeroshift.methods.timo_s import TIMOS
 from zeroshift.methods.tip_adapter import TipAdapter
+from zeroshift.methods.tpt import TPT
 from zeroshift.methods.transclip import TransCLIP
 from zeroshift.methods.zero_shot import ZeroShot
 from zeroshift.methods.zlap import ZLaP
@@ -40,7 +41,7 @@ from zeroshift.suggest import did_you_mean
 __all__ = ["ENTRY_POINT_GROUP", "MethodInfo", "ParameterInfo", "create", "get", "list_methods", "load"]
 
 ENTRY_POINT_GROUP = "zeroshift.methods"
-PROTOCOLS = ("online", "transductive", "few-shot")
+PROTOCOLS = ("online", "episodic", "transductive", "few-shot")
 
 BUILT_IN: tuple[type[Method], ...] = (
     ZeroShot,
@@ -67,6 +68,7 @@ BUILT_IN: tuple[type[Method], ...] = (
     GDACLIP,
     TIMO,
     TIMOS,
+    TPT,
 )
 
 
@@ -84,7 +86,7 @@ class MethodInfo:
     name: str
     cls: type[Method]
     protocol: str
-    """`"online"`, `"transductive"` or `"few-shot"`."""
+    """`"online"`, `"episodic"`, `"transductive"` or `"few-shot"`."""
     needs: tuple[str, ...]
     takes: tuple[str, ...]
     """What it can be given and does without."""

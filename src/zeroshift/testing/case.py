@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,11 @@ class Case:
         if "logit_scale" in self.cls.parameter_names():
             parameters.setdefault("logit_scale", LOGIT_SCALE)
         return self.cls(prototypes, **parameters)
+
+    def load(self, path: str | os.PathLike[str], method: Method, **changes: Any) -> Method:
+        """What `method` saved, given the models it computes with again."""
+        models = {name: getattr(method, name) for name in self.cls.model_parameters}
+        return self.cls.load(path, **models, **changes)
 
     def problem(self, **geometry: Any) -> Problem:
         return make_problem(**geometry)

@@ -96,7 +96,7 @@ def torch_state_is_saved_and_loaded(case: Case) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.safetensors"
         method.save(path)
-        again, elsewhere = case.cls.load(path), case.cls.load(path, library="numpy")
+        again, elsewhere = case.load(path, method), case.load(path, method, library="numpy")
     assert isinstance(again.prototypes, torch.Tensor), "a state saved from torch was not loaded into it"
     expected = method.adapt(features[40:])
     assert_same(again.adapt(features[40:]), expected, "the stream taken up after load")

@@ -28,7 +28,7 @@ def saved_and_continued_bit_for_bit(case: Case) -> None:
         before = fingerprint(first)
         first.save(path)
         assert fingerprint(first) == before, "save changed the method"
-        second = case.cls.load(path)
+        second = case.load(path, first)
         assert [entry.name for entry in Path(folder).iterdir()] == [path.name], "save left other files behind"
     assert fingerprint(second.get_params()) == fingerprint(first.get_params()), "parameters of the loaded method"
     assert second.n_seen == first.n_seen, "n_seen of the loaded method"
@@ -52,7 +52,7 @@ def state_file_says_what_it_is(case: Case) -> None:
             assert key in header, f"the header has no {key!r}"
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // 2])
-        expect_error(partial(case.cls.load, path), str(path), what="a truncated state file")
+        expect_error(partial(case.load, path, method), str(path), what="a truncated state file")
 
 
 def deep_copy_keeps_what_was_learned(case: Case) -> None:

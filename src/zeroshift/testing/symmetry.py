@@ -6,8 +6,8 @@ import itertools
 
 import numpy as np
 
-from zeroshift.methods.parts.views import ViewMethod
 from zeroshift.testing.case import Case, NotApplicable, assert_same
+from zeroshift.view_method import ViewMethod
 
 __all__ = ["CHECKS"]
 
@@ -80,7 +80,25 @@ def views_all_alike_are_one_sample(case: Case) -> None:
     assert_same(several.adapt_views(views[0]), one.adapt(problem.features[0]), "views (V, d)", tolerance=TOLERANCE)
 
 
+def episodes_do_not_remember(case: Case) -> None:
+    """Each sample is answered as if it were the only one, whether learned from or only asked about."""
+    if case.cls.protocol != "episodic":
+        raise NotApplicable("only for an episodic method is every sample a beginning")
+    problem = case.problem(samples=40, seed=7)
+    method = case.create(problem.prototypes)
+    expected = method.adapt(problem.features)
+    assert_same(method.predict(problem.features), expected, "predict", tolerance=TOLERANCE)
+    assert_same(method.adapt(problem.features[::-1])[::-1], expected, "in another order", tolerance=TOLERANCE)
+    alone = np.stack([method.adapt(x) for x in problem.features[:5]])
+    assert_same(alone, expected[:5], "one by one", tolerance=TOLERANCE)
+    assert isinstance(method, ViewMethod), "an episodic method must be a ViewMethod"
+    views = problem.features.reshape(8, 5, -1)
+    several = method.adapt_views(views)
+    assert_same(method.adapt_views(views[3]), several[3], "an image by itself", tolerance=TOLERANCE)
+
+
 CHECKS = (
+    episodes_do_not_remember,
     class_order_does_not_matter,
     axes_do_not_matter,
     sample_order_does_not_matter_for_a_set,

@@ -11,7 +11,7 @@ from functools import partial
 
 from zeroshift.arrays import Array, Home
 from zeroshift.method import Method
-from zeroshift.methods.parts.views import ViewMethod
+from zeroshift.view_method import ViewMethod
 
 __all__ = ["WholeSteps", "WholeViews"]
 
@@ -59,7 +59,9 @@ class WholeSteps(Method):
 class WholeViews(WholeSteps, ViewMethod):
     """The same with views. `ViewMethod` counts the images: `_adapt_view` finishes the one before, and only decides."""
 
-    def _answer_views(self, views: Array, *, probabilities: bool) -> Array:
-        answer = super()._answer_views(views, probabilities=probabilities)
+    view_ratio: float
+
+    def _answer_views(self, views: Array, *, learn: bool, probabilities: bool) -> Array:
+        answer = super()._answer_views(views, learn=learn, probabilities=probabilities)
         self._finish()
         return answer

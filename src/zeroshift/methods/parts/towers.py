@@ -1,0 +1,95 @@
+"""An encoder's two sides as functions of a prompt that can be tuned: what prompt-tuning methods are given.
+
+The mathematics of a method ends at the features; what lies behind them, a transformer on some device, is asked for
+features under a prompt, and to carry a gradient from the features back to the prompt. `zeroshift.encode.tuning` makes
+both sides from a loaded encoder; anyone may write their own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from zeroshift.arrays import Array
+
+__all__ = ["Glance", "PromptedText", "PromptedVision", "Tower"]
+
+T = TypeVar("T", bound="Tower")
+
+
+class Tower(ABC):
+    """One side of a frozen encoder. Copies of a method share it: it never changes."""
+
+    dimension: int
+    """d, of its features."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> Mapping[str, Any]:
+        """Which it is, as JSON can hold it: written into saved states, and compared when one is loaded."""
+
+    def __copy__(self: T) -> T:
+        return self
+
+    def __deepcopy__(self: T, memo: dict[int, Any]) -> T:
+        return self
+
+
+class PromptedText(Tower):
+    """The text side for K classes: prompts that begin with the same tunable words, such as "a photo of a"."""
+
+    context: np.ndarray
+    """(n, width) embeddings of the words as they stand, float32 or float64: where tuning begins."""
+    n_classes: int
+
+    @abstractmethod
+    def features(self, context: Array) -> Array:
+        """(K, d) unit text features with the words' embeddings replaced by `context` (n, width).
+
+        They come in the context's library and on its device, in float32 at least.
+        """
+
+    @abstractmethod
+    def pull_back(self, context: Array, upstream: Array) -> Array:
+        """(n, width): the gradient of sum(upstream * features(context)) with respect to the context.
+
+        `upstream` (K, d) is the gradient of a loss with respect to the features. The answer comes as the context does.
+        """
+
+
+class Glance(NamedTuple):
+    """What the image side makes of a batch of B images."""
+
+    features: Array
+    """(B, d), of unit length: comparable with text features."""
+    states: Array
+    """(B, width): the class token after the last layer norm, before its projection."""
+
+
+class PromptedVision(Tower):
+    """The image side, with tunable tokens put among those of each image.
+
+    Images are arrays (B, *`input_shape`), as the encoder's preprocessing makes them.
+    """
+
+    input_shape: tuple[int, ...]
+    width: int
+    """Of a token."""
+
+    @abstractmethod
+    def check(self, name: str, images: Any) -> None:
+        """Refuse what are no images (B, *`input_shape`), with an error that names `name` and the fix."""
+
+    @abstractmethod
+    def see(self, images: Array, prompt: Array | None) -> Glance:
+        """Features and states of images with the tokens `prompt` (n, width) among theirs; None adds none.
+
+        They come in the library and on the device of `prompt`, or of the images where that is None.
+        """
+
+    @abstractmethod
+    def pull_back(self, images: Array, prompt: Array, upstream: Array) -> Array:
+        """(n, width): the gradient of sum(upstream * states) with respect to the prompt, for upstream (B, width)."""

@@ -1,0 +1,51 @@
+"""What prompt and prototype tuning minimise, each with its gradient, in closed form: no library has to trace it."""
+
+from __future__ import annotations
+
+from zeroshift.arrays import Array, namespace
+from zeroshift.zero_shot import log_softmax
+
+__all__ = ["cross_entropy", "entropy_of_mean", "logits_to_text", "through_unit_rows"]
+
+
+def entropy_of_mean(logits: Array) -> tuple[Array, Array]:
+    """Entropy (...) of the mean softmax of views (..., V, K), TPT's loss, and its gradient (..., V, K).
+
+    >>> import numpy as np
+    >>> loss, gradient = entropy_of_mean(np.array([[2.0, 0.0], [0.0, 0.0]]))
+    >>> round(float(loss), 4), gradient.round(4)
+    (0.6188, array([[-0.0421,  0.0421],
+           [-0.1002,  0.1002]]))
+    """
+    xp = namespace(logits)
+    log_y = log_softmax(logits)
+    highest = xp.max(log_y, axis=-2, keepdims=True)
+    # In logarithms, so that a class no view believes in is no logarithm of zero.
+    log_mean = xp.log(xp.mean(xp.exp(log_y - highest), axis=-2, keepdims=True)) + highest
+    loss = -xp.sum(xp.exp(log_mean) * log_mean, axis=(-2, -1))
+    y = xp.exp(log_y)
+    # dL/dy = -(log mean + 1) / V; the 1 falls out in the softmax's own derivative.
+    pulled = -log_mean
+    gradient = y * (pulled - xp.sum(y * pulled, axis=-1, keepdims=True)) / logits.shape[-2]
+    return loss, gradient
+
+
+def cross_entropy(logits: Array, targets: Array) -> tuple[Array, Array]:
+    """Cross-entropy (...) of logits (..., K) against target distributions (..., K), and its gradient (..., K)."""
+    xp = namespace(logits)
+    log_y = log_softmax(logits)
+    loss = -xp.sum(targets * log_y, axis=-1)
+    return loss, xp.exp(log_y) * xp.sum(targets, axis=-1, keepdims=True) - targets
+
+
+def logits_to_text(gradient: Array, features: Array, logit_scale: float) -> Array:
+    """A gradient with respect to logits (n, K) of features (n, d), carried to the text features (K, d)."""
+    return logit_scale * (gradient.T @ features)
+
+
+def through_unit_rows(gradient: Array, raw: Array) -> Array:
+    """A gradient with respect to unit rows, carried to the `raw` rows (..., d) they were scaled from."""
+    xp = namespace(raw)
+    lengths = xp.linalg.vector_norm(raw, axis=-1, keepdims=True)
+    unit = raw / lengths
+    return (gradient - xp.sum(gradient * unit, axis=-1, keepdims=True) * unit) / lengths
