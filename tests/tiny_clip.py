@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from functools import cache
 
@@ -58,3 +59,104 @@ def tiny_views() -> np.ndarray:
 
 def tiny_scale() -> float:
     return float(json.loads(str(golden("tiny_clip_prompt_tuning")["hyper"]))["logit_scale"])
+
+
+@cache
+def exact_clip():
+    """The same model in float64: whatever is left between two answers is no rounding of the model's."""
+    return copy.deepcopy(tiny_clip()).double()
+
+
+@cache
+def exact_text():
+    """As `tiny_text`, in float64."""
+    import torch
+
+    from zeroshift.encode.tuning import ContextText
+
+    model, positions = exact_clip(), golden("tiny_clip_prompt_tuning")["ctx_positions"]
+    return ContextText(
+        lambda tokens: model.get_text_features(**tokens).pooler_output,
+        model.text_model.embeddings.token_embedding,
+        {"input_ids": torch.tensor(golden("tiny_clip_prompt_tuning")["input_ids"])},
+        start=int(positions[0]),
+        words=len(positions),
+    )
+
+
+@cache
+def exact_views() -> np.ndarray:
+    """As `tiny_views`, in float64."""
+    import torch
+
+    pixels = torch.tensor(golden("tiny_clip_prompt_tuning")["views"]).double()
+    with torch.no_grad():
+        features = exact_clip().get_image_features(pixel_values=pixels.flatten(0, 1)).pooler_output
+    features = (features / features.norm(dim=-1, keepdim=True)).numpy()
+    return features.reshape(*pixels.shape[:2], -1)
+
+
+def plain_words():
+    """The words' embeddings of the exact model, a tensor."""
+    import torch
+
+    positions = torch.tensor(golden("tiny_clip_prompt_tuning")["ctx_positions"])
+    ids = torch.tensor(golden("tiny_clip_prompt_tuning")["input_ids"])
+    return exact_clip().text_model.embeddings.token_embedding.weight[ids[0, positions]].clone()
+
+
+def plain_text(words):
+    """Unit text features of the exact model with other words, written apart from the library; torch traces it."""
+    import torch
+
+    arrays, table = golden("tiny_clip_prompt_tuning"), exact_clip().text_model.embeddings.token_embedding
+    ids, first = torch.tensor(arrays["input_ids"]), int(arrays["ctx_positions"][0])
+
+    def swapped(module, inputs, output):
+        output = output.clone()
+        output[:, first : first + len(words)] = words
+        return output
+
+    handle = table.register_forward_hook(swapped)
+    features = exact_clip().get_text_features(input_ids=ids).pooler_output
+    handle.remove()
+    return torch.nn.functional.normalize(features, dim=-1)
+
+
+def plain_tuned(views, keep, *, steps=1, rate=5e-3, extra=lambda text: 0.0):
+    """The words TPT's loop ends with, with torch's gradients and torch's AdamW.
+
+    `keep` says which of the views, from their logits at the first step; `extra` is added to the loss.
+    """
+    import torch
+
+    views = torch.tensor(views)
+    words = plain_words().requires_grad_()
+    optimiser, kept = torch.optim.AdamW([words], rate), None
+    for _ in range(steps):
+        text = plain_text(words)
+        logits = tiny_scale() * views @ text.T
+        kept = keep(logits.detach()) if kept is None else kept
+        mean = logits[kept].softmax(-1).mean(0)
+        loss = -(mean * mean.log()).sum() + extra(text)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return words.detach()
+
+
+def plain_surest(logits, count):
+    """The `count` views of lowest entropy."""
+    return (-(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)).argsort()[:count]
+
+
+def exact_logits(contexts) -> np.ndarray:
+    """(N, K): the exact model's logits of the golden's first images, each with the words (N, n, width) tuned to it."""
+    import torch
+
+    with torch.no_grad():
+        rows = [
+            tiny_scale() * plain_text(torch.tensor(words).double()) @ torch.tensor(image)
+            for words, image in zip(contexts, exact_views()[: len(contexts), 0], strict=True)
+        ]
+    return torch.stack(rows).numpy()

@@ -33,7 +33,15 @@ def test_csv_is_what_the_library_predicts(call, small, small_file, tmp_path):
     np.testing.assert_allclose([float(row["probability"]) for row in rows], expected.max(axis=1), rtol=1e-5)
 
 
-@pytest.mark.parametrize("method", [info.name for info in methods.list_methods() if "released" not in info.name])
+FEATURES_ALONE = [
+    info.name
+    for info in methods.list_methods()
+    if "released" not in info.name and not {"views", "text", "vision"} & set(info.needs)
+]
+"""The others are in test_cli_adapt_views.py."""
+
+
+@pytest.mark.parametrize("method", FEATURES_ALONE)
 def test_every_method_writes_its_probabilities(call, small, small_file, tmp_path, method):
     out = tmp_path / "p.npz"
     takes = methods.get(method).needs

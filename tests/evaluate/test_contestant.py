@@ -26,7 +26,7 @@ WRONG = {
     "no parameters": (lambda: Contestant("tda", None), "parameters must be a mapping .*; got None. Fix: parameters={}"),
     "also": (
         lambda: Contestant("adapt_online", also=("suport",)),
-        r"also: adapt_online cannot be given 'suport'. Did you mean 'support'.*Fix: also=\('support',\)",
+        r"also: adapt_online cannot be given 'suport'. Did you mean 'support'.*Fix: also=\('support', ",
     ),
     "nothing more": (
         lambda: Contestant("zero_shot", also=("support",)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zeroshift.adapt import ReleasedOnlineADAPT, ReleasedTransductiveADAPT
-from zeroshift.methods import DOTA, TCA, TDA, TIMO, TipAdapter
+from zeroshift.methods import CTPT, DOTA, DPE, RATTA, TCA, TDA, TIMO, TipAdapter
 from zeroshift.methods.registry import BUILT_IN
 
 SCALES = {
@@ -27,8 +27,32 @@ SCALES = {
     "ucf101": (70,),
 }
 
+IMAGENETS = ("imagenet", "imagenet_a", "imagenetv2", "imagenet_r", "imagenet_sketch")
+
 # One row a data set, in the order of the names above it.
 TABLES = {
+    CTPT: (("dispersion_weight",), dict.fromkeys(IMAGENETS[1:], (20,))),
+    RATTA: (("quantile",), dict.fromkeys(IMAGENETS, (0.9,))),
+    DPE: (
+        ("alpha", "beta", "rate", "align", "final"),
+        {
+            "imagenet": (6, 5, 6e-4, 0.5, "image"),
+            "imagenet_a": (6, 5, 3e-4, 2.5, "views"),
+            "imagenet_r": (3, 8, 6e-4, 0, "image"),
+            "imagenet_sketch": (7, 7.45, 6e-4, 0.2, "image"),
+            "imagenetv2": (3, 8, 5e-4, 0.5, "image"),
+            "caltech101": (15, 5, 6e-4, 0.2, "image"),
+            "dtd": (6, 3, 6e-4, 0.2, "image"),
+            "eurosat": (3, 8, 5e-5, 0.2, "image"),
+            "fgvc_aircraft": (6, 2, 6e-4, 0.2, "image"),
+            "food101": (3, 1, 2e-4, 0.2, "image"),
+            "oxford_flowers": (2.5, 5, 1e-4, 0.2, "image"),
+            "oxford_pets": (4, 7, 5e-5, 0.2, "image"),
+            "stanford_cars": (3, 7, 1e-4, 1.5, "image"),
+            "sun397": (6, 3, 2e-4, 0.2, "image"),
+            "ucf101": (9, 8, 4e-4, 0.2, "image"),
+        },
+    ),
     ReleasedOnlineADAPT: (("scale",), SCALES),
     ReleasedTransductiveADAPT: (("scale",), SCALES),
     TDA: (

@@ -10,10 +10,11 @@ import numpy as np
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.gaussians import Evidence, Gaussians, Rule
 from zeroshift.adapt.soft_counts import SoftCounts
-from zeroshift.arrays import Array, Home
+from zeroshift.adapt.views import AveragedRows
+from zeroshift.arrays import Array, Home, Rows
 from zeroshift.labelled import checked_labelled
-from zeroshift.method import Method
 from zeroshift.parameters import Choice, Constraint, Flag, Number, Optional
+from zeroshift.view_method import ViewMethod
 
 __all__ = ["ADAPT"]
 
@@ -22,7 +23,7 @@ WORK_NUMBERS = 4_000_000
 """Cosines between samples and bank entries held at once: 32 MB in float64."""
 
 
-class ADAPT(Method):
+class ADAPT(ViewMethod):
     """Class-conditional Gaussians with one shared covariance, refined by a knowledge bank."""
 
     array_parameters = ("prototypes", "support")
@@ -36,6 +37,7 @@ class ADAPT(Method):
         "update_covariance": Flag(),
         "covariance": Choice(("shared", "per_class")),
         "iterations": Number(low=1, integer=True),
+        "view_ratio": Number(0, 1, above=True),
     }
 
     logit_scale: float
@@ -48,6 +50,7 @@ class ADAPT(Method):
     covariance: str
     iterations: int
     support: tuple[Array, np.ndarray] | None
+    view_ratio: float
 
     _evidence: Evidence
 
@@ -102,6 +105,10 @@ class ADAPT(Method):
             update_covariance=self.update_covariance,
             per_class=self.covariance == "per_class",
         )
+
+    def _averaged(self, images: Rows) -> AveragedRows:
+        """Each image's surest views as one feature of unit length, which every bound on cosines relies on."""
+        return AveragedRows(images, self._wide_prototypes, self.logit_scale, self.view_ratio, unit=True)
 
     def _fresh_evidence(self) -> Evidence:
         home = Home.of(self.prototypes)

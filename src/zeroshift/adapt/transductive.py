@@ -28,7 +28,7 @@ class TransductiveADAPT(ADAPT):
 
     Parameters
     ----------
-    prototypes, logit_scale, alpha, beta, use_bank_term, update_mean, update_covariance, covariance, support
+    prototypes, logit_scale, alpha, beta, use_bank_term, update_mean, update_covariance, covariance, support, view_ratio
         As for `OnlineADAPT`.
     bank_size : int
         Surest samples kept a class (L), 6 in the paper. 0 turns the bank off.
@@ -55,6 +55,9 @@ class TransductiveADAPT(ADAPT):
     *Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment*, NeurIPS 2025. A class so
     improbable that its soft weight underflows to zero keeps its prototype as mean. The authors' released code computes
     something else: see `ReleasedTransductiveADAPT`.
+
+    `adapt_views` averages each image's surest views as `OnlineADAPT` does, once, and holds the averages, (N, d) in
+    float64, beside what `memory_budget` is for.
     """
 
     name = "adapt_transductive"
@@ -87,6 +90,7 @@ class TransductiveADAPT(ADAPT):
         support: tuple[Array, Array] | None = None,
         memory_budget: int = 256_000_000,
         chunk_size: int | None = None,
+        view_ratio: float = 0.1,
     ) -> None:
         super().__init__(
             prototypes,
@@ -102,6 +106,7 @@ class TransductiveADAPT(ADAPT):
             support=support,
             memory_budget=memory_budget,
             chunk_size=chunk_size,
+            view_ratio=view_ratio,
         )
 
     def _begin(self) -> None:
@@ -149,6 +154,9 @@ class TransductiveADAPT(ADAPT):
             yield from self._scores(rows, log_normalisers)
         else:
             yield slice(0, len(rows)), scores
+
+    def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
+        return self._adapt_scores(self._averaged(images).held())
 
     def _look_at(self, rows: Rows) -> Array | None:
         """First pass: what the means and the covariance are estimated from. Answers the rows' zero-shot

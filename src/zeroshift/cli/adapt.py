@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zeroshift.cli import encoding_options as options
 from zeroshift.cli.console import console, print_json, print_warning
 
 __all__ = ["adapt"]
@@ -60,6 +61,18 @@ def adapt(
     unlabelled: Annotated[
         Path | None, typer.Option(help="Features a graph is made of (zlap_inductive).", rich_help_panel=BESIDE_PANEL)
     ] = None,
+    views: Annotated[
+        bool,
+        typer.Option(
+            "--views",
+            help="Give the method the views of each image; one that needs them has them anyway.",
+            rich_help_panel=BESIDE_PANEL,
+        ),
+    ] = False,
+    encoder: options.EncoderBehind = None,
+    revision: options.Revision = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
     state_in: Annotated[
         Path | None, typer.Option(help="Go on from this saved state.", rich_help_panel=STATE_PANEL)
     ] = None,
@@ -78,9 +91,11 @@ def adapt(
 
     from zeroshift.cli.adapting import Summary, run_and_write
     from zeroshift.cli.beside import ELSEWHERE, Beside
+    from zeroshift.cli.encoder_behind import check_encoder_options, check_models, load_behind, models_for
     from zeroshift.cli.sources import is_pack, load_features
     from zeroshift.cli.starting import Start
     from zeroshift.cli.targets import check_targets
+    from zeroshift.cli.views_given import check_views, gives_views
     from zeroshift.report.predictions import check_format
 
     check_format(out)
@@ -89,20 +104,28 @@ def adapt(
     # The state may be saved over the one it came from: that is how a stream goes on day after day.
     check_targets([out, *([save_state] if save_state else [])], inputs=inputs, force=force)
     check_targets([out], inputs=[state_in] if state_in else [], force=force)
+    check_encoder_options(encoder, revision=revision, device=device, dtype=dtype)
     start = Start.checked(method, settings or [], state_in, logit_scale, preset, ELSEWHERE)
     samples = Beside.checked(start.info, support=support, validation=validation, unlabelled=unlabelled, state=state_in)
+    seen = gives_views(start.info, asked=views)
+    check_models(start.info, encoder, prompt)
     beside = {"prototypes": prototypes, "labels": labels, "class_names": class_names, "logit_scale": logit_scale}
     loaded = load_features(features, normalize=normalize, beside=beside)
+    if seen:
+        check_views(start.info, loaded, features)
     arrays = samples.arrays(loaded, normalize=normalize)
+    behind = load_behind(encoder, revision=revision, device=device, dtype=dtype)
+    models = models_for(start.info, behind, loaded, features)
     began = perf_counter()
-    made = start.method(loaded, prompt, arrays)
+    made = start.method(loaded, prompt, arrays, models)
     setup = perf_counter() - began
     # The labels of bundled packs were checked when they were made; a hint that they may be wrong would mislead.
     for hint in [] if is_pack(features) else loaded.hints(prompt):
         print_warning(f"{features}: {hint}")
-    comparison = run_and_write(loaded, made, name=features, out=out, save_state=save_state, quiet=quiet)
+    comparison = run_and_write(loaded, made, name=features, out=out, save_state=save_state, quiet=quiet, views=views)
     given_with = {"support": support, "validation": validation, "unlabelled": unlabelled, "preset": preset}
-    summary = Summary(comparison, made, given_with, setup, out, save_state)
+    given_with["encoder"] = encoder
+    summary = Summary(comparison, made, given_with, setup, out, save_state, loaded.n_views if seen else 0)
     if json:
         print_json(summary.record())
     elif not quiet:

@@ -30,10 +30,12 @@ class Summary:
     comparison: Comparison
     method: Method
     given: Mapping[str, Path | str | None]
-    """The files it was given beside the features, and the preset; None where there was none."""
+    """The files it was given beside the features, the preset and the encoder; None where there was none."""
     setup_seconds: float
     out: Path
     saved_state: Path | None
+    n_views: int = 0
+    """Views of each image it was given; 0 where it saw the images alone."""
 
     @property
     def chosen(self) -> dict[str, Any] | None:
@@ -53,6 +55,7 @@ class Summary:
             "setup_seconds": self.setup_seconds,
             "chosen": self.chosen,
             **{name: None if value is None else str(value) for name, value in self.given.items()},
+            "n_views": self.n_views,
             "zero_shot_accuracy": zero_shot["accuracy"],
             "out": str(self.out),
             "saved_state": None if self.saved_state is None else str(self.saved_state),
@@ -65,6 +68,8 @@ class Summary:
         n_samples = self.comparison.features.n_samples
         sizes = f"{counted(n_samples, 'sample')}, {counted(self.comparison.features.n_classes, 'class', 'classes')}"
         entries = {"features": f"{self.comparison.name}: {sizes}", "method": result.method}
+        if self.n_views:
+            entries["views"] = f"{self.n_views} of each image"
         if self.chosen:
             entries["chosen"] = ", ".join(f"{name}={setting(value)}" for name, value in self.chosen.items())
         if result.accuracy is not None:
@@ -83,7 +88,14 @@ class Summary:
 
 
 def run_and_write(
-    features: FeatureSet, method: Method, *, name: str, out: Path, save_state: Path | None, quiet: bool
+    features: FeatureSet,
+    method: Method,
+    *,
+    name: str,
+    out: Path,
+    save_state: Path | None,
+    quiet: bool,
+    views: bool = False,
 ) -> Comparison:
     """Run zero-shot and `method`, then write, where wanted, the state and last the predictions."""
     counted = method.protocol != "transductive"
@@ -93,7 +105,8 @@ def run_and_write(
             if running is method:
                 advance(step.stop - step.start, method.name)
 
-        comparison = compare(features, [zero_shot_beside(method, features), method], name=name, progress=on_step)
+        both = [zero_shot_beside(method, features), method]
+        comparison = compare(features, both, name=name, progress=on_step, views=views)
     # The state first: predictions can be made again from it, but predictions without it would look like a whole run.
     if save_state is not None:
         method.save(save_state)

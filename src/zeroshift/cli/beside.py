@@ -22,6 +22,7 @@ PROMPTS, UNLABELLED = "prompts", "unlabelled"
 ELSEWHERE = {
     **{name: f"Fix: --{name} FILE." for name in ("support", "validation", UNLABELLED)},
     PROMPTS: "Fix: leave it out; the prompts of a class are the prompt modes of FEATURES.",
+    "text": "Fix: --encoder SOURCE.",
 }
 """How `adapt` is given what holds arrays."""
 

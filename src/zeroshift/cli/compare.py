@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zeroshift.cli import encoding_options as options
 from zeroshift.cli.console import console, print_json, print_warning
 
 __all__ = ["compare"]
@@ -36,7 +37,8 @@ def compare(
             "--methods",
             "-m",
             metavar="NAME,...",
-            help="Methods; NAME+support gives labelled samples too. Or all, online, transductive, few-shot.",
+            help="Methods; NAME+support gives labelled samples too, NAME+views the views of each image. "
+            "Or all, online, episodic, transductive, few-shot.",
             rich_help_panel=WHAT_PANEL,
         ),
     ] = "all",
@@ -64,6 +66,10 @@ def compare(
     normalize: Annotated[
         bool, typer.Option("--normalize", help="Scale rows to unit length first.", rich_help_panel=WHAT_PANEL)
     ] = False,
+    encoder: options.EncoderBehind = None,
+    revision: options.Revision = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the records and the page.")] = Path(
         "zeroshift-compare"
     ),
@@ -86,7 +92,7 @@ def compare(
         bool, typer.Option("--quiet", "-q", help="No progress bar and no table.", rich_help_panel=SHOWN_PANEL)
     ] = False,
 ) -> None:
-    """Compare methods on labelled features: accuracy, gain over zero-shot, calibration, time and memory.
+    """Compare methods on labelled features: accuracy, gain over zero-shot, calibration, time, memory, encoder passes.
 
     Each run is recorded as it is done: the same command again goes on where it stopped.
 
@@ -95,21 +101,31 @@ def compare(
     from zeroshift.cli.compare_methods import chosen_contestants
     from zeroshift.cli.compare_runs import run_plan
     from zeroshift.cli.compare_sets import chosen_entries
+    from zeroshift.cli.encoder_behind import check_encoder_options, load_behind
     from zeroshift.cli.targets import check_folder
-    from zeroshift.evaluate import Ledger, plan
+    from zeroshift.evaluate import Ledger, plan, told
     from zeroshift.parameters import Number
     from zeroshift.report.compare_markdown import check_markdown, write_markdown
     from zeroshift.report.compare_page import check_page, write_page
     from zeroshift.report.compare_records import compare_record
-    from zeroshift.report.compare_tables import LEGEND, compare_table, remarks, set_tables
+    from zeroshift.report.compare_tables import compare_table, legend, remarks, set_tables
 
     for name, value, least in (("--orders", orders, 1), ("--shots", shots, 1), ("--jobs", jobs, 1)):
         Number(least, integer=True).check(name, value)
-    contestants = chosen_contestants(methods, settings or [])
+    check_encoder_options(encoder, revision=revision, device=device, dtype=dtype)
+    # A wrong name is refused before any set is read.
+    contestants = chosen_contestants(methods, settings or [], views=True, encoder=encoder is not None)
+    if encoder is not None and not any(contestant.tunes_text for contestant in contestants):
+        raise ValueError(
+            "--encoder is for methods that tune its prompts, and none is compared. Fix: leave it out, or add -m tpt."
+        )
     entries = chosen_entries(features or [], packs, prompt=prompt, normalize=normalize)
-    planned = plan(entries, contestants, orders=orders, shots=shots)
-    for left in planned.left_out:
-        print_warning(f"left out: {left}")
+    views = any(entry.n_views for entry in entries)
+    contestants = chosen_contestants(methods, settings or [], views=views, encoder=encoder is not None)
+    behind = load_behind(encoder, revision=revision, device=device, dtype=dtype)
+    planned = plan(entries, contestants, orders=orders, shots=shots, encoder=behind)
+    for line in told(planned.left_out):
+        print_warning(f"left out: {line}")
     if not planned.trials:
         raise ValueError(
             "no method is left to compare. Fix: see the reasons above; --set gives a method what it lacks."
@@ -136,7 +152,7 @@ def compare(
         for title, table in set_tables(standings, screen.width) if by_set else ():
             screen.print(title, style="bold")
             screen.print(table)
-        screen.print(" ".join([LEGEND, *said]), style="dim")
+        screen.print(" ".join([legend(standings), *said]), style="dim")
         for path in (out / PAGE, *([markdown] if markdown else [])):
             screen.print(f"written: {path}", soft_wrap=True)
     if standings.failed:

@@ -8,21 +8,27 @@ from dataclasses import replace
 from zeroshift import methods
 from zeroshift.cli.settings import parse_settings
 from zeroshift.evaluate import Contestant, contestants
+from zeroshift.evaluate.contestant import ENCODER, VIEWS
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["chosen_contestants"]
 
-GROUPS = ("online", "transductive", "few-shot")
+GROUPS = ("online", "episodic", "transductive", "few-shot")
 
 ELSEWHERE = {
     "support": "Fix: --methods NAME+support.",
     **dict.fromkeys(("prompts", "validation", "unlabelled"), "Fix: leave it out; a comparison takes it from the sets."),
+    "text": "Fix: --encoder SOURCE.",
 }
-"""How a comparison gives a method what holds arrays."""
+"""How a comparison gives a method what holds arrays, or a model."""
 
 
-def chosen_contestants(wanted: str, settings: Sequence[str]) -> list[Contestant]:
+def chosen_contestants(
+    wanted: str, settings: Sequence[str], *, views: bool = False, encoder: bool = False
+) -> list[Contestant]:
     """The contestants `wanted` names, each once; those named one by one must be possible, those of a group need not.
+
+    `views` says that a set holds several of each image, `encoder` that one is given.
 
     >>> [contestant.label for contestant in chosen_contestants("zero_shot,adapt_online", ["adapt_online.bank_size=8"])]
     ['zero_shot', 'adapt_online bank_size=8']
@@ -33,7 +39,7 @@ def chosen_contestants(wanted: str, settings: Sequence[str]) -> list[Contestant]
         if not name:
             continue
         if name == "all" or name in GROUPS:
-            found = contestants(None if name == "all" else name)
+            found = contestants(None if name == "all" else name, views=views)
         else:
             found = [_named(name)]
             single.add(found[0].label)
@@ -51,8 +57,10 @@ def chosen_contestants(wanted: str, settings: Sequence[str]) -> list[Contestant]
         for label, contestant in chosen.items()
     }
     for label in sorted(single):
-        if reason := changed[label].obstacle:
-            raise ValueError(f"{label} cannot be compared: it {reason}. {_fix(changed[label])}".rstrip())
+        held = [*([VIEWS] if views else []), *([ENCODER] if encoder else [])]
+        if reason := changed[label].obstacle_with(*held):
+            fix = "" if "Fix: " in reason else _fix(changed[label])
+            raise ValueError(f"{label} cannot be compared: it {reason}. {fix}".rstrip())
     return list(changed.values())
 
 

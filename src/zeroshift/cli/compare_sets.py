@@ -122,5 +122,5 @@ def _unfit(features: FeatureSet) -> str | None:
     if features.labels is None:
         return "it has no labels to count by"
     if features.views is not None:
-        return "it holds views (name the file itself to compare on its plain images)"
+        return "it holds views (name the file itself to compare on it, its plain images and its views)"
     return None

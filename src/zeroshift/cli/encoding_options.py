@@ -9,8 +9,8 @@ import typer
 
 __all__ = [
     "Augmix", "BatchSize", "Cache", "ClassNames", "Corruption", "Descriptions", "Device", "Dtype", "Encoder",
-    "Force", "Json", "Labelled", "MadeFor", "NoCache", "OnError", "PromptModes", "Quiet", "Revision", "Seed",
-    "Severity", "Template", "Templates", "Views", "Workers",
+    "EncoderBehind", "Force", "Json", "Labelled", "MadeFor", "NoCache", "OnError", "PromptModes", "Quiet",
+    "Revision", "Seed", "Severity", "Template", "Templates", "Views", "Workers",
 ]  # fmt: skip
 
 SOURCE_PANEL = "What is read"
@@ -24,6 +24,13 @@ Encoder = Annotated[
     typer.Option(
         "--encoder", "-e", help="A hub id, a model's folder, or composed: see `zeroshift encoders`.",
         show_default="openai/clip-vit-base-patch16", rich_help_panel=MODEL_PANEL,
+    ),
+]  # fmt: skip
+EncoderBehind = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder", "-e", metavar="SOURCE",
+        help="The one FEATURES come from, for methods that tune its prompts (tpt).", rich_help_panel=MODEL_PANEL,
     ),
 ]  # fmt: skip
 Revision = Annotated[

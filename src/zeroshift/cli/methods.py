@@ -13,7 +13,8 @@ __all__ = ["methods"]
 
 LEGEND = (
     "K classes, d dimensions, N samples seen; other letters are parameters. Every method needs prototypes; "
-    "in brackets what it may be given and does without. "
+    "in brackets what it may be given and does without: views of an image (zeroshift extract --views), "
+    "the text or the vision of an encoder (--encoder), labelled samples (--support) and the like. "
     "zeroshift methods NAME says what a method does and shows its parameters."
 )
 
@@ -21,7 +22,7 @@ LEGEND = (
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show this method with its parameters.")] = None,
     protocol: Annotated[
-        str | None, typer.Option(help="Only methods of this protocol: online, transductive or few-shot.")
+        str | None, typer.Option(help="Only methods of this protocol: online, episodic, transductive or few-shot.")
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the list as a Markdown table.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zeroshift.methods import MethodInfo
+from zeroshift.parameters import Model
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["parse_settings"]
@@ -37,9 +38,11 @@ def _parse(method: MethodInfo, name: str, text: str, elsewhere: Mapping[str, str
         hint = did_you_mean(name, known)
         raise ValueError(f"--set: {method.name} has no parameter {name!r}. {hint}It takes: {', '.join(known)}.")
     constraint = method.cls.constraints.get(name)
-    if constraint is None:
+    if constraint is None or isinstance(constraint, Model):
         instead = elsewhere.get(name, "It can be given in Python only.")
-        raise ValueError(f"--set {name}: this parameter holds arrays. {instead}")
+        raise ValueError(
+            f"--set {name}: this parameter holds {'arrays' if constraint is None else 'a model'}. {instead}"
+        )
     try:
         value = constraint.parse(text)
     except ValueError:

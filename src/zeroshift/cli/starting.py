@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift import method_file, methods
+from zeroshift.arrays import to_numpy
 from zeroshift.cli.console import print_warning
 from zeroshift.cli.settings import parse_settings
 from zeroshift.features import FeatureSet
@@ -68,9 +69,11 @@ class Start:
         info = methods.get(saved)
         if name is not None and name != info.name:
             raise ValueError(f"{state} holds the state of {info.name}, not of {name}. Fix: leave out --method.")
-        if info.protocol == "transductive":
+        if info.protocol in ("transductive", "episodic"):
+            afresh = "set" if info.protocol == "transductive" else "image"
             raise ValueError(
-                f"{info.name} learns from each set afresh; there is no state to go on from. Fix: leave out --state-in."
+                f"{info.name} learns from each {afresh} afresh; there is no state to go on from. "
+                "Fix: leave out --state-in."
             )
         parameters = _parameters(info, settings, logit_scale, elsewhere)
         # Taken for the features alone, it would change the zero-shot column and leave the method as it was.
@@ -82,23 +85,34 @@ class Start:
             )
         return cls(info, parameters, state)
 
-    def method(self, features: FeatureSet, prompt: str | None, arrays: Mapping[str, Any] | None = None) -> Method:
-        """The method for these features, with the `arrays` it takes beside them."""
+    def method(
+        self,
+        features: FeatureSet,
+        prompt: str | None,
+        arrays: Mapping[str, Any] | None = None,
+        models: Mapping[str, Any] | None = None,
+    ) -> Method:
+        """The method for these features, with the `arrays` it takes beside them and the `models` it computes with."""
         if self.state is not None:
-            return self._resumed(self.state, features, prompt)
-        parameters = {**self.parameters, **(arrays or {})}
+            return self._resumed(self.state, features, prompt, models or {})
+        parameters = {**self.parameters, **(arrays or {}), **(models or {})}
         if "logit_scale" in {parameter.name for parameter in self.info.parameters}:
             parameters.setdefault("logit_scale", features.logit_scale)
-        return methods.create(self.info.name, features.prototypes_for(prompt), **parameters)
+        text = parameters.get("text")
+        # A method that tunes words begins with what they make of the classes.
+        own = features.prototypes_for(prompt) if text is None else to_numpy(text.features(text.context))
+        return methods.create(self.info.name, own, **parameters)
 
-    def _resumed(self, state: Path, features: FeatureSet, prompt: str | None) -> Method:
+    def _resumed(self, state: Path, features: FeatureSet, prompt: str | None, models: Mapping[str, Any]) -> Method:
         """The saved method with what it has learned; it keeps its own prototypes, which must fit the features."""
-        method = methods.load(state, library="numpy", **self.parameters)
+        method = methods.load(state, library="numpy", **self.parameters, **models)
         if method.prototypes.shape != features.prototypes_for(prompt).shape:
             raise ValueError(
                 f"{state} was learned with {method.n_classes} classes in d = {method.dimension}; the features have "
                 f"{features.n_classes} classes in d = {features.dimension}. Fix: keep to its encoder and classes."
             )
+        if models:
+            return method  # made of these very models, or it would not have been loaded
         modes = features.prompts if prompt is None else (prompt,)
         if any(same_prototypes(method.prototypes, features.prototypes_for(mode)) for mode in modes):
             return method

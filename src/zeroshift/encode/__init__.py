@@ -1,10 +1,11 @@
-"""Images and text to features: encoders, prompts, views, extraction.
+"""Images and text to features: encoders, prompts, views, extraction; and methods from an encoder, fed with images.
 
 >>> from zeroshift import encode
 >>> [family.name for family in encode.list_families()][:3]
 ['clip', 'siglip', 'siglip2']
 """
 
+from zeroshift.encode.adapting import adapt_images
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.extraction import (
     Extraction,
@@ -14,9 +15,13 @@ from zeroshift.encode.extraction import (
     encode_prompts,
     extract,
 )
+from zeroshift.encode.making import make_method
 from zeroshift.encode.prompts import MODES, Prompts, parse_class_names, read_descriptions, read_templates
 from zeroshift.encode.registry import DEFAULT_ENCODER, list_families
 from zeroshift.encode.registry import load as load_encoder
+from zeroshift.encode.tuning import prompted_text, prompted_vision
+from zeroshift.encode.tuning.maple import load_maple
+from zeroshift.encode.tuning.maple_statistics import maple_statistics
 from zeroshift.encode.views import Views
 
 __all__ = [
@@ -26,6 +31,7 @@ __all__ = [
     "Extraction",
     "Prompts",
     "Views",
+    "adapt_images",
     "default_cache",
     "encode_classes",
     "encode_images",
@@ -33,7 +39,12 @@ __all__ = [
     "extract",
     "list_families",
     "load_encoder",
+    "load_maple",
+    "make_method",
+    "maple_statistics",
     "parse_class_names",
+    "prompted_text",
+    "prompted_vision",
     "read_descriptions",
     "read_templates",
 ]

@@ -3,8 +3,9 @@
 from zeroshift.evaluate.analysis import Analysis
 from zeroshift.evaluate.bootstrap import gain_interval
 from zeroshift.evaluate.comparison import Comparison, Result, compare, mean_accuracy, zero_shot_beside
-from zeroshift.evaluate.contest import LeftOut, Plan, contest, plan
+from zeroshift.evaluate.contest import LeftOut, Plan, contest, plan, told
 from zeroshift.evaluate.contestant import Contestant, contestants
+from zeroshift.evaluate.encoders import EncoderBehind
 from zeroshift.evaluate.entry import Entry
 from zeroshift.evaluate.follow import Run, Step, follow, run
 from zeroshift.evaluate.gather import Spread, Standing, Standings, gather
@@ -31,6 +32,7 @@ __all__ = [
     "Arrangement",
     "Comparison",
     "Contestant",
+    "EncoderBehind",
     "Entry",
     "Job",
     "Ledger",
@@ -64,6 +66,7 @@ __all__ = [
     "run",
     "run_jobs",
     "running_accuracy",
+    "told",
     "top_k_accuracy",
     "worst_share",
     "zero_shot_beside",

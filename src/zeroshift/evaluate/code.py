@@ -20,8 +20,11 @@ PACKAGE = "zeroshift"
 MEASURING = (
     "evaluate.analysis",
     "evaluate.contestant",
+    "evaluate.costs",
+    "evaluate.encoders",
     "evaluate.follow",
     "evaluate.gauge",
+    "evaluate.measure",
     "evaluate.metrics",
     "evaluate.split",
     "evaluate.streams",

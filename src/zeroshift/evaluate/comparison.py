@@ -24,7 +24,7 @@ class Result:
     method: str
     """Name in the registry."""
     parameters: dict[str, Any]
-    """The method's parameters, arrays left out."""
+    """The method's parameters, arrays and models left out."""
     run: Run
     predictions: np.ndarray
     """Index of the most probable class, (N,)."""
@@ -82,8 +82,12 @@ def compare(
     name: str = "features",
     every: int = EVERY,
     progress: Callable[[Method, Step], None] | None = None,
+    views: bool = False,
 ) -> Comparison:
     """Run `methods` one after the other on the same features, in order; the first is the baseline.
+
+    Methods that need several views of each image are given those of the set; with `views`, those that take them and do
+    without are given them too.
 
     >>> from zeroshift import OnlineADAPT, ZeroShot
     >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
@@ -96,16 +100,29 @@ def compare(
     results = []
     for method in methods:
         notify = None if progress is None else (lambda step, method=method: progress(method, step))
-        results.append(_result(method, features, run(method, features.features, notify, every=every)))
+        results.append(_result(method, features, run(method, _seen(method, features, views), notify, every=every)))
     return Comparison(name, features, tuple(results))
+
+
+def _seen(method: Method, features: FeatureSet, views: bool) -> np.ndarray:
+    """What the method is shown of each image: its feature, or its views."""
+    if "views" not in (*method.needs, *(method.takes if views else ())):
+        return features.features
+    if features.views is None:
+        raise ValueError(
+            f"{method.name} {'needs' if 'views' in method.needs else 'is to be given'} several views of each image, "
+            "and the set holds none. Fix: zeroshift extract --views 64, or extract(..., views=Views(64))."
+        )
+    return features.views
 
 
 def _result(method: Method, features: FeatureSet, done: Run) -> Result:
     predictions = np.argmax(done.probabilities, axis=1)
     labels, probabilities = features.labels, done.probabilities
+    hidden = (*method.array_parameters, *method.model_parameters)
     return Result(
         method=method.name,
-        parameters={name: v for name, v in method.get_params().items() if name not in method.array_parameters},
+        parameters={name: v for name, v in method.get_params().items() if name not in hidden},
         run=done,
         predictions=predictions,
         correct=None if labels is None else predictions == labels,

@@ -6,14 +6,15 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zeroshift.evaluate.contestant import Contestant
+from zeroshift.evaluate.contestant import ENCODER, LACKING, VIEWS, Contestant
+from zeroshift.evaluate.encoders import EncoderBehind, check_fit
 from zeroshift.evaluate.entry import Entry
 from zeroshift.evaluate.ledger import Ledger
 from zeroshift.evaluate.runner import Outcome, run_jobs
 from zeroshift.evaluate.trial import Trial
 from zeroshift.parameters import Number
 
-__all__ = ["LeftOut", "Plan", "contest", "plan"]
+__all__ = ["LeftOut", "Plan", "contest", "plan", "told"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,15 @@ class LeftOut:
         return f"{self.contestant.label}{where}: {self.reason}"
 
 
+def told(left_out: Sequence[LeftOut]) -> list[str]:
+    """A line for each contestant and reason, with all the sets it is the reason on."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for left in left_out:
+        sets = lines.setdefault((left.contestant.label, left.reason), [])
+        sets += [] if left.entry is None else [left.entry.name]
+    return [f"{label}{' on ' if sets else ''}{', '.join(sets)}: {reason}" for (label, reason), sets in lines.items()]
+
+
 @dataclass(frozen=True)
 class Plan:
     """All runs of a comparison, set by set, and who cannot take part."""
@@ -40,20 +50,34 @@ class Plan:
     left_out: tuple[LeftOut, ...]
     orders: int
     shots: int
+    encoder: EncoderBehind | None = None
 
 
-def plan(entries: Sequence[Entry], contestants: Sequence[Contestant], *, orders: int = 3, shots: int = 4) -> Plan:
+def plan(
+    entries: Sequence[Entry],
+    contestants: Sequence[Contestant],
+    *,
+    orders: int = 3,
+    shots: int = 4,
+    encoder: EncoderBehind | None = None,
+) -> Plan:
     """Every contestant on every set.
 
     Methods whose answer depends on the order of the stream, and those for which rows are drawn beforehand, run `orders`
     times, with the seeds 0, 1, ...; all others once, in the stored order. `shots` labelled samples of each class, never
-    more than half of it, go to methods that take support, and are not scored.
+    more than half of it, go to methods that take support, and are not scored. Methods that tune prompts do it with
+    `encoder`, which must be the one every set comes from.
     """
     orders = int(Number(1, integer=True).check("orders", orders))
     shots = int(Number(1, integer=True).check("shots", shots))
     trials: list[Trial] = []
-    left_out = [LeftOut(c, c.obstacle) for c in contestants if c.obstacle is not None]
-    able = [contestant for contestant in contestants if contestant.obstacle is None]
+    held = [VIEWS] if any(entry.n_views for entry in entries) else []
+    held += [] if encoder is None else [ENCODER]
+    reasons = [(contestant, contestant.obstacle_with(*held)) for contestant in contestants]
+    left_out = [LeftOut(contestant, reason) for contestant, reason in reasons if reason is not None]
+    able = [contestant for contestant, reason in reasons if reason is None]
+    if encoder is not None:
+        _check_encoder(encoder, entries, able)
     for entry in entries:
         for contestant in able:
             if reason := _lacks(entry, contestant, shots):
@@ -61,7 +85,10 @@ def plan(entries: Sequence[Entry], contestants: Sequence[Contestant], *, orders:
                 continue
             seeds = range(orders) if contestant.streamed or contestant.drawn else (None,)
             taken = shots if "support" in contestant.given else None
-            trials += [Trial(entry.name, entry.digest, entry.prompt, contestant, seed, taken) for seed in seeds]
+            behind = encoder if contestant.tunes_text else None
+            trials += [
+                Trial(entry.name, entry.digest, entry.prompt, contestant, seed, taken, encoder=behind) for seed in seeds
+            ]
     running = {id(trial.contestant) for trial in trials}
     return Plan(
         entries=tuple(entries),
@@ -70,7 +97,15 @@ def plan(entries: Sequence[Entry], contestants: Sequence[Contestant], *, orders:
         left_out=tuple(left_out),
         orders=orders,
         shots=shots,
+        encoder=encoder,
     )
+
+
+def _check_encoder(encoder: EncoderBehind, entries: Sequence[Entry], contestants: Sequence[Contestant]) -> None:
+    """Before anything is run: tuned with another encoder's text, every number would be of nothing."""
+    for words in dict.fromkeys(contestant.words for contestant in contestants if contestant.tunes_text):
+        for entry in entries:
+            check_fit(entry.name, entry.load(), encoder, words)
 
 
 def _lacks(entry: Entry, contestant: Contestant, shots: int) -> str | None:
@@ -78,6 +113,8 @@ def _lacks(entry: Entry, contestant: Contestant, shots: int) -> str | None:
         return "no class has two samples, one to learn from and one to be scored on"
     if "validation" in contestant.given and min(entry.spare, shots) < 2:
         return "no class has two labelled samples, one to learn from and one to choose by"
+    if VIEWS in contestant.given and not entry.n_views:
+        return f"needs {LACKING[VIEWS]}"
     if "unlabelled" in contestant.given and entry.n_samples < 2:
         return "one sample cannot be halved"
     return None

@@ -8,16 +8,30 @@ from typing import Any
 
 from zeroshift import methods
 from zeroshift.methods import MethodInfo
+from zeroshift.methods.parts.prompt_tuned import PromptTuned
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["GIVEN", "Contestant", "contestants"]
+__all__ = ["ENCODER", "GIVEN", "LACKING", "VIEWS", "Contestant", "contestants"]
 
 GIVEN = ("prompts", "support", "validation", "unlabelled")
 """Array parameters a comparison can fill from a labelled set. `validation` comes out of the labelled samples a method
 is given: nothing is tuned on rows that are scored."""
 
+VIEWS, ENCODER = "views", "encoder"
+"""What some sets hold, and what may be given beside them."""
+
+TEXT, VISION = "text", "vision"
+"""Model parameters: the two sides of an encoder, see `zeroshift.methods.parts.towers`."""
+
 HELD = ("features", "prototypes")
 """What every set holds."""
+
+LACKING = {
+    VIEWS: "several views of each image. Fix: zeroshift extract --views 64",
+    ENCODER: "the encoder the features come from, to tune its prompts. Fix: --encoder SOURCE",
+    VISION: "the images themselves, where a comparison has features",
+}
+"""What a plain set does not hold, in words, and how to come by it."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +58,13 @@ class Contestant:
 
     @classmethod
     def named(cls, text: str, parameters: Mapping[str, Any] | None = None) -> Contestant:
-        """From `NAME`, or `NAME+support` for a method that takes labelled samples but can do without.
+        """From `NAME`, or `NAME+support` for a method that takes labelled samples but can do without, `NAME+views` for
+        one that takes several views of each image.
 
         >>> Contestant.named("adapt_transductive+support").also
         ('support',)
+        >>> Contestant.named("tda+views").given
+        ('views',)
         >>> Contestant.named("gda_clip+support").label
         'gda_clip'
         """
@@ -56,7 +73,7 @@ class Contestant:
                 f"text must be the name of a method; got {text!r}. Fix: 'adapt_online', or with '+support'."
             )
         name, *also = text.split("+")
-        known = _array_parameters(methods.get(name))
+        known = _fillable(methods.get(name))
         for extra in also:
             if extra not in known:
                 raise ValueError(_cannot_be_given(name, extra, known))
@@ -64,7 +81,7 @@ class Contestant:
 
     def _told_once(self, also: Any) -> tuple[str, ...]:
         """One name for one thing: what it is given anyway is not said, and validation is a part of the support."""
-        known = _array_parameters(self.info)
+        known = _fillable(self.info)
         if not isinstance(also, (tuple, list)):
             fix = f"also=({also!r},)" if also in known else f"also={known!r}"
             raise TypeError(f"also must be a tuple of what {self.method} is given as well; got {also!r}. Fix: {fix}.")
@@ -90,7 +107,17 @@ class Contestant:
         wanted = _needed(self.info).union(self.also) - set(self.parameters)
         if "validation" in wanted:
             wanted.add("support")  # of which it is a part
-        return tuple(name for name in _array_parameters(self.info) if name in wanted)
+        return tuple(name for name in _fillable(self.info) if name in wanted)
+
+    @property
+    def tunes_text(self) -> bool:
+        """Whether it is made with the text side of the encoder, and begins with that side's own words."""
+        return TEXT in self.info.cls.model_parameters and TEXT in _needed(self.info)
+
+    @property
+    def words(self) -> str:
+        """Those it tunes, where it tunes any."""
+        return str(getattr(self.info.cls, "words", PromptTuned.words))
 
     @property
     def protocol(self) -> str:
@@ -116,29 +143,45 @@ class Contestant:
 
     @property
     def obstacle(self) -> str | None:
-        """Why it cannot be made from a set, in words; None where it can."""
+        """Why it cannot be run on a set of plain features, in words; None where it can."""
+        return self.obstacle_with()
+
+    def obstacle_with(self, *held: str) -> str | None:
+        """The same where there are also `"views"` in the set, or an `"encoder"` beside it."""
+        if VIEWS in self.given and VIEWS not in held:
+            return f"needs {LACKING[VIEWS]}"
+        if VISION in _needed(self.info):
+            return f"needs {LACKING[VISION]}"
+        if self.tunes_text and ENCODER not in held:
+            return f"needs {LACKING[ENCODER]}"
+        filled = (*self.given, *self.parameters, *([TEXT] if self.tunes_text else []))
         known = {parameter.name: parameter for parameter in self.info.parameters}
         for name, parameter in known.items():
-            if parameter.required and name not in (*self.given, *self.parameters):
+            if parameter.required and name not in filled:
                 return f"needs {name} ({parameter.allowed}), which has no default"
-        lacking = [need for need in self.info.needs if need not in (*HELD, *known)]
+        lacking = [need for need in self.info.needs if need not in (*HELD, *filled, *known)]
         if lacking:
             return f"needs {', '.join(lacking)}, which a comparison cannot give it"
         return None
 
 
-def contestants(protocol: str | None = None) -> list[Contestant]:
-    """Every registered method, or those of one protocol; methods that may be given labelled samples also with them.
+def contestants(protocol: str | None = None, *, views: bool = False) -> list[Contestant]:
+    """Every registered method, or those of one protocol; methods that may be given labelled samples also with them, and
+    with `views` those that may be given several views of an image also with these.
 
     >>> "adapt_online+support" in [contestant.label for contestant in contestants("few-shot")]
+    True
+    >>> "tda+views" in [contestant.label for contestant in contestants("online", views=True)]
     True
     """
     found = []
     for info in methods.list_methods():
         plain = Contestant(info.name)
         found.append(plain)
-        if "support" in _array_parameters(info) and "support" not in plain.given:
+        if "support" in _fillable(info) and "support" not in plain.given:
             found.append(Contestant(info.name, also=("support",)))
+        if views and VIEWS in _fillable(info) and VIEWS not in plain.given:
+            found.append(Contestant(info.name, also=(VIEWS,)))
     if protocol is not None:
         methods.list_methods(protocol)  # refuses a protocol there is none of
     return [contestant for contestant in found if protocol in (None, contestant.protocol)]
@@ -174,7 +217,8 @@ def _needed(info: MethodInfo) -> set[str]:
     return {parameter.name for parameter in info.parameters if parameter.required}.union(info.needs)
 
 
-def _array_parameters(info: MethodInfo) -> tuple[str, ...]:
-    """Those of its parameters that a set can fill."""
+def _fillable(info: MethodInfo) -> tuple[str, ...]:
+    """What a set can give it: those of its parameters that hold arrays, and views."""
     names = {parameter.name for parameter in info.parameters}
-    return tuple(name for name in GIVEN if name in names)
+    views = (VIEWS,) if VIEWS in (*info.needs, *info.takes) else ()
+    return (*(name for name in GIVEN if name in names), *views)

@@ -17,7 +17,8 @@ BYTES = 16
 
 
 def digest(features: FeatureSet) -> str:
-    """Hexadecimal digits of features, labels, prototypes of every prompt mode and logit scale; names do not count.
+    """Hexadecimal digits of features, views, labels, prototypes of every prompt mode and logit scale; names do not
+    count.
 
     >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
     >>> digest(pets) == digest(FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1], class_names=["cat", "dog"]))
@@ -28,8 +29,9 @@ def digest(features: FeatureSet) -> str:
     found = hashlib.blake2b(digest_size=BYTES)
     head = {"logit_scale": features.logit_scale, "default_prompt": features.default_prompt}
     found.update(json.dumps(head, sort_keys=True).encode())
-    arrays = {"features": features.features, "labels": features.labels}
+    arrays: dict[str, np.ndarray | None] = {"features": features.features, "labels": features.labels}
     arrays |= {f"prototypes {mode}": matrix for mode, matrix in sorted(features.prototypes.items())}
+    arrays["views"] = features.views
     for name, array in arrays.items():
         if array is not None:
             _add(found, name, array)
@@ -40,6 +42,6 @@ def _add(found: hashlib.blake2b, name: str, array: np.ndarray) -> None:
     # The kind and shape as well: the same bytes can be read in more than one way.
     found.update(f"\n{name} {array.dtype.newbyteorder('<').str} {array.shape}\n".encode())
     little = array.dtype.newbyteorder("<")
-    width = array.shape[1] if array.ndim == 2 else 1
+    width = int(np.prod(array.shape[1:]))
     for rows in blocks(len(array), width):
         found.update(np.ascontiguousarray(array[rows], dtype=little).tobytes())

@@ -29,6 +29,8 @@ class Entry:
     dimension: int
     n_prompts: int
     """Prompt modes: as many prompts of each class can be given to methods that weigh several."""
+    n_views: int
+    """Views of each image, the image itself included; 0 where the set has none."""
     spare: int
     """Samples the largest class can give away and keep as many: 0 where no class has two."""
     fewest: int
@@ -70,6 +72,7 @@ class Entry:
             n_classes=features.n_classes,
             dimension=features.dimension,
             n_prompts=len(features.prompts),
+            n_views=features.n_views,
             spare=int(counts.max()) // 2,
             fewest=int(counts[counts > 0].min()),
             title=str(features.provenance.get("title", name)),

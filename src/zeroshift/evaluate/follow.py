@@ -10,15 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.arrays import Array, check_matrix, to_numpy
+from zeroshift.arrays import Array, check_matrix, is_array, to_numpy
 from zeroshift.evaluate.threads import one_blas_thread
+from zeroshift.feature_checks import blocks
+from zeroshift.low_entropy import as_images, check_unit_views
 from zeroshift.method import Method
 from zeroshift.parameters import Number
+from zeroshift.view_method import ViewMethod
 
 __all__ = ["Run", "Step", "follow", "run"]
 
 EVERY = 64
 """Rows between two records: a few records a second where a sample takes milliseconds."""
+
+VIEW_NUMBERS = 4_000_000
+"""Features of views copied at once: 64 images of 64 views in d = 1024 are as many."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +55,15 @@ class Run:
     """Bank entries of each class at the end of each step, (S, K); None for a method that keeps none."""
 
 
-def follow(method: Method, features: Array, *, every: int = EVERY) -> Iterator[Step]:
+def follow(method: Method, features: Array, *, rows: np.ndarray | None = None, every: int = EVERY) -> Iterator[Step]:
     """Let `method` adapt to `features` in order; yield a record about every `every` rows.
 
     An online method is given slices of whole batches (`batch_size`, where it has one), so looking on never changes the
     answer beyond rounding. A transductive method needs the whole set at once and gives one record. Everything is
     checked before the first row is learned. Records hold NumPy arrays whatever library the features come from.
+
+    Features (N, V, d) are V views of each image, view 0 the image itself, for methods with `adapt_views`. `rows` says
+    which rows come, in this order; they are copied a few at a time.
 
     >>> from zeroshift import OnlineADAPT
     >>> adapter = OnlineADAPT(np.eye(2), logit_scale=10.0)
@@ -65,23 +74,47 @@ def follow(method: Method, features: Array, *, every: int = EVERY) -> Iterator[S
     4 5 [1] [3 2]
     """
     every = int(Number(1, integer=True).check("every", every))
-    check_matrix("features", features, columns=method.dimension)
-    n_rows = int(features.shape[0])
+    adapt = _adapting(method, features)
+    n_rows = int(features.shape[0]) if rows is None else len(rows)
     if method.protocol == "transductive":
-        return _steps(method, features, n_rows, nullcontext)
+        return _steps(method, adapt, features, rows, n_rows, nullcontext)
+    numbers = int(np.prod(tuple(features.shape[1:])))
+    size = min(every, max(1, VIEW_NUMBERS // numbers)) if len(features.shape) == 3 else every
     batch_size = getattr(method, "batch_size", None) or 1
-    return _steps(method, features, -(-every // batch_size) * batch_size, one_blas_thread)
+    return _steps(method, adapt, features, rows, -(-size // batch_size) * batch_size, one_blas_thread)
+
+
+def _adapting(method: Method, features: Array) -> Callable[[Array], Array]:
+    """The call that takes what `features` is, all of which is looked at."""
+    if not is_array(features) or len(features.shape) != 3:
+        check_matrix("features", features, columns=method.dimension)
+        return method.adapt
+    if not isinstance(method, ViewMethod):
+        raise TypeError(
+            f"{method.name} takes no views; got features of shape {tuple(features.shape)}. "
+            "Fix: features[:, 0], the images themselves."
+        )
+    views, _ = as_images(features, method.dimension)
+    for images in blocks(views.shape[0], views.shape[1] * views.shape[2]):
+        check_unit_views(views[images], images.start)
+    return method.adapt_views
 
 
 def _steps(
-    method: Method, features: Array, size: int, threads: Callable[[], AbstractContextManager[Any]]
+    method: Method,
+    adapt: Callable[[Array], Array],
+    features: Array,
+    rows: np.ndarray | None,
+    size: int,
+    threads: Callable[[], AbstractContextManager[Any]],
 ) -> Iterator[Step]:
-    n_rows = int(features.shape[0])
+    n_rows = int(features.shape[0]) if rows is None else len(rows)
     for start in range(0, n_rows, size):
         stop = min(start + size, n_rows)
+        some = features[start:stop] if rows is None else features[rows[start:stop]]
         began = time.perf_counter()
         with threads():
-            probabilities = to_numpy(method.adapt(features[start:stop]))
+            probabilities = to_numpy(adapt(some))
         seconds = time.perf_counter() - began
         counts = getattr(method, "bank_counts", None)
         yield Step(start, stop, probabilities, None if counts is None else to_numpy(counts).copy(), seconds)

@@ -10,6 +10,7 @@ import numpy as np
 
 from zeroshift.evaluate.contest import Plan
 from zeroshift.evaluate.contestant import Contestant
+from zeroshift.evaluate.costs import COSTS
 from zeroshift.evaluate.runner import Outcome
 from zeroshift.evaluate.tallies.checks import number_list
 from zeroshift.evaluate.trial import Trial
@@ -60,6 +61,10 @@ class Standing:
     peak_bytes: int | None
     """Beyond what was there before the run: the median of its orders, the largest of its sets; None where the system
     cannot tell."""
+    costs: Mapping[str, float]
+    """What an image takes of the encoder, by the names in `zeroshift.evaluate.costs.COSTS`: the mean of its sets."""
+    setup_prompts: float
+    """Prompts encoded once, before any image."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,9 @@ def _on_set(contestant: Contestant, entry: str, records: Sequence[Record]) -> St
         setup_seconds=min(record["setup_seconds"] for record in records),
         # The first run of a process can take a little more than the same run later on.
         peak_bytes=int(np.median(peaks)) if peaks else None,
+        # Records from before they were counted have none: those methods were given one feature an image.
+        costs={name: float(np.mean([r.get(name, usual) for r in records])) for name, usual in COSTS.items()},
+        setup_prompts=float(np.mean([record.get("setup_prompts", 0) for record in records])),
     )
 
 
@@ -158,6 +166,8 @@ def _overall(standings: Sequence[Standing]) -> Standing:
         microseconds=float(np.mean([standing.microseconds for standing in standings])),
         setup_seconds=float(np.mean([standing.setup_seconds for standing in standings])),
         peak_bytes=max(peaks, default=None),
+        costs={name: float(np.mean([standing.costs[name] for standing in standings])) for name in COSTS},
+        setup_prompts=float(np.mean([standing.setup_prompts for standing in standings])),
     )
 
 

@@ -13,12 +13,12 @@ __all__ = ["identity", "told_apart"]
 
 IDENTITY = (
     "digest", "prompt", "contestant", "method", "given", "protocol", "seed", "shots", "stream", "timed", "every",
-    "analysis", "function", "parameters",
+    "analysis", "function", "parameters", "encoder",
 )  # fmt: skip
 """What a run or an analysis says of itself: see `Trial.what` and `Analysis.what`. Like the key, not the set's name."""
 
 PLAIN = ("prompt", "shots", "timed", "every")
-NESTED = {"stream": "kind", "parameters": None}
+NESTED = {"stream": "kind", "parameters": None, "encoder": None}
 """Fields with fields of their own, and the one of these that says which others there are."""
 
 
@@ -29,6 +29,8 @@ def identity(record: Mapping[str, Any]) -> str:
     what = {name: record.get(name) for name in IDENTITY}
     if isinstance(what["stream"], Mapping):
         what["stream"] = {name: value for name, value in what["stream"].items() if name not in UNIMPORTANT}
+    if isinstance(what["encoder"], Mapping):
+        what["encoder"] = {name: value for name, value in what["encoder"].items() if name != "source"}
     return json.dumps(one_form(what), sort_keys=True)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,18 +10,21 @@ import numpy as np
 
 from zeroshift import methods
 from zeroshift._version import __version__
+from zeroshift.arrays import to_numpy
 from zeroshift.evaluate.code import code_digest
-from zeroshift.evaluate.contestant import Contestant
-from zeroshift.evaluate.follow import EVERY, follow
-from zeroshift.evaluate.gauge import HostGauge, settle
+from zeroshift.evaluate.contestant import LACKING, VIEWS, Contestant
+from zeroshift.evaluate.costs import COSTS, Counts, counted
+from zeroshift.evaluate.encoders import EncoderBehind
+from zeroshift.evaluate.follow import EVERY
+from zeroshift.evaluate.gauge import settle
 from zeroshift.evaluate.job import keyed
+from zeroshift.evaluate.measure import Fed, measured
 from zeroshift.evaluate.one_form import one_form
 from zeroshift.evaluate.split import Split, split
 from zeroshift.evaluate.streams import Arrangement, Stream
 from zeroshift.evaluate.tallies import score_sheet
 from zeroshift.evaluate.threads import one_blas_thread
 from zeroshift.features import FeatureSet
-from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
 from zeroshift.parameters import Number, Optional
 
@@ -68,6 +70,8 @@ class Trial:
     """Whether its time is what it is for: it is then done alone."""
     every: int = EVERY
     """Rows an online method is given at a time; more are quicker, and change its answers by rounding at most."""
+    encoder: EncoderBehind | None = None
+    """Behind the features, for a contestant that tunes its prompts."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.contestant, Contestant):
@@ -81,6 +85,9 @@ class Trial:
             raise ValueError(
                 f"a run on the stream {self.arrangement.kind} needs a seed, which draws it; got None. Fix: seed=0."
             )
+        if self.contestant.tunes_text != (self.encoder is not None):
+            needs, fix = ("needs", "EncoderBehind.named(...)") if self.encoder is None else ("takes no", "None")
+            raise ValueError(f"{self.contestant.method} {needs} encoder; got {self.encoder!r}. Fix: encoder={fix}.")
 
     @property
     def slug(self) -> str:
@@ -88,7 +95,8 @@ class Trial:
 
     @property
     def code(self) -> str:
-        return code_digest(self.contestant.info.cls)
+        own = code_digest(self.contestant.info.cls)
+        return own if self.encoder is None else own + self.encoder.code
 
     @property
     def key(self) -> str:
@@ -105,6 +113,7 @@ class Trial:
             "stream": self.stream if self.arrangement is None else self.arrangement.identity,
             "timed": self.timed,
             "every": self.every,
+            **({} if self.encoder is None else {"encoder": self.encoder.identity}),
         }
         return keyed(one_form(content))
 
@@ -129,11 +138,14 @@ class Trial:
             "stream": self.stream,
             "timed": self.timed,
             "every": self.every,
+            **({} if self.encoder is None else {"encoder": {**self.encoder.identity, "source": self.encoder.source}}),
         }
 
     def sound(self, record: Mapping[str, Any]) -> bool:
         peak = record.get("peak_bytes")
-        return (peak is None or _number(peak)) and all(_number(record.get(name)) for name in NUMBERS)
+        # Records from before costs were counted have none.
+        costs = all(_number(record.get(name, 0)) for name in COSTS)
+        return costs and (peak is None or _number(peak)) and all(_number(record.get(name)) for name in NUMBERS)
 
     def do(self, features: FeatureSet) -> dict[str, Any]:
         return run_trial(self, features)
@@ -181,13 +193,23 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         order=None if arranged is None else arranged.rows,
     )
     arguments = {**_filled(features, contestant, parts), **contestant.parameters}
-    prototypes = features.prototypes_for(trial.prompt)
+    prototypes, counts = features.prototypes_for(trial.prompt), Counts()
+    if trial.encoder is not None:
+        text = trial.encoder.text(features.class_names, contestant.words)
+        prototypes = to_numpy(text.features(text.context))  # where such a method begins, whatever the set's prompts say
+        arguments["text"] = counted(text, counts)
     stream, labels = np.asarray(features.features[parts.scored]), features.labels[parts.scored]
     with one_blas_thread():
-        measured = _measured(
-            lambda: methods.create(contestant.method, prototypes, **arguments), stream, every=trial.every
+        found = measured(
+            lambda: methods.create(contestant.method, prototypes, **arguments),
+            _fed(features, contestant, parts.scored, stream),
+            counts,
+            every=trial.every,
+            settle=settle,
         )
-    probabilities = measured.pop("probabilities")
+    if trial.encoder is not None and trial.encoder.identity.get("device") != "cpu":
+        found["peak_bytes"] = None  # the memory of another device is not weighed
+    probabilities = found.pop("probabilities")
     zero_shot = ZeroShot(prototypes, logit_scale=features.logit_scale).predict(stream)
     groups, names = (None, ()) if arranged is None else _grouped(arranged, parts.scored, features.n_samples)
     settings = {name: arguments.get(name, value) for name, value in contestant.settings.items()}
@@ -200,7 +222,7 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         "support": 0 if parts.support is None else len(parts.support),
         "validation": 0 if parts.validation is None else len(parts.validation),
         "unlabelled": 0 if parts.unlabelled is None else len(parts.unlabelled),
-        **measured,
+        **found,
         **score_sheet(probabilities, zero_shot, labels, groups, names),
     }
 
@@ -212,6 +234,18 @@ def _grouped(stream: Stream, scored: np.ndarray, n_samples: int) -> tuple[np.nda
     of_row = np.full(n_samples, -1)
     of_row[stream.rows] = stream.groups
     return of_row[scored], stream.group_names
+
+
+def _fed(features: FeatureSet, contestant: Contestant, scored: np.ndarray, stream: np.ndarray) -> Fed:
+    if VIEWS not in contestant.given:
+        return Fed(stream)
+    if features.views is None:
+        raise ValueError(f"{contestant.label} needs {LACKING[VIEWS]}.")
+    if np.array_equal(scored, np.arange(features.n_samples)):
+        return Fed(features.views)
+    # A method that is given all images at once would copy them while its memory is weighed.
+    whole = contestant.info.protocol == "transductive"
+    return Fed(features.views[scored]) if whole else Fed(features.views, scored)
 
 
 def _number(value: Any) -> bool:
@@ -231,29 +265,3 @@ def _filled(features: FeatureSet, contestant: Contestant, parts: Split) -> dict[
     if parts.unlabelled is not None:
         found["unlabelled"] = np.asarray(features.features[parts.unlabelled])
     return found
-
-
-def _measured(make: Callable[[], Method], stream: np.ndarray, *, every: int) -> dict[str, Any]:
-    """Let a new method adapt to the stream: its answers, its time and its memory, set-up apart."""
-    # What is imported or allocated once a process is there before anything is counted.
-    make().adapt(stream[:EVERY])
-    settle()
-    gauge = HostGauge()
-    before = gauge.now()
-    gauge.reset()
-    began = time.perf_counter()
-    method = make()
-    setup = time.perf_counter() - began
-    peak = gauge.peak()
-    # Looks at the whole stream, which a method that learns row by row does not.
-    steps = follow(method, stream, every=every)
-    settle()
-    gauge.reset()
-    answers = [(step.probabilities, step.seconds) for step in steps]
-    peak = max(peak, gauge.peak())
-    return {
-        "probabilities": np.concatenate([probabilities for probabilities, _ in answers]),
-        "seconds": sum(seconds for _, seconds in answers),
-        "setup_seconds": setup,
-        "peak_bytes": max(0, peak - before) if gauge.resets else None,
-    }

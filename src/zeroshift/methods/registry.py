@@ -15,24 +15,37 @@ from zeroshift import method_file
 from zeroshift.adapt import OnlineADAPT, ReleasedOnlineADAPT, ReleasedTransductiveADAPT, TransductiveADAPT
 from zeroshift.arrays import Array
 from zeroshift.method import Method
+from zeroshift.methods.awt import AWT
+from zeroshift.methods.b2tpt import B2TPT
 from zeroshift.methods.bca import BCA
+from zeroshift.methods.ctpt import CTPT
+from zeroshift.methods.difftpt import DiffTPT
 from zeroshift.methods.dmn import DMN
 from zeroshift.methods.dota import DOTA
+from zeroshift.methods.dpcore import DPCore
+from zeroshift.methods.dpe import DPE
+from zeroshift.methods.dynaprompt import DynaPrompt
 from zeroshift.methods.ecalp import ECALP
 from zeroshift.methods.frolic import Frolic
 from zeroshift.methods.gda_clip import GDACLIP
 from zeroshift.methods.gda_pseudo import GDAPseudo
 from zeroshift.methods.histo_transclip import HistoTransCLIP
+from zeroshift.methods.histpt import HisTPT
+from zeroshift.methods.mta import MTA
 from zeroshift.methods.oga import OGA
+from zeroshift.methods.ratta import RATTA
 from zeroshift.methods.stata import StatA
+from zeroshift.methods.swapprompt import SwapPrompt
 from zeroshift.methods.t3a import T3A
 from zeroshift.methods.tca import TCA
 from zeroshift.methods.tda import TDA
 from zeroshift.methods.timo import TIMO
 from zeroshift.methods.timo_s import TIMOS
 from zeroshift.methods.tip_adapter import TipAdapter
+from zeroshift.methods.tps import TPS
 from zeroshift.methods.tpt import TPT
 from zeroshift.methods.transclip import TransCLIP
+from zeroshift.methods.zero import ZERO
 from zeroshift.methods.zero_shot import ZeroShot
 from zeroshift.methods.zlap import ZLaP
 from zeroshift.methods.zlap_inductive import ZLaPInductive
@@ -58,17 +71,30 @@ BUILT_IN: tuple[type[Method], ...] = (
     ECALP,
     ZLaPInductive,
     TCA,
+    DPE,
+    MTA,
+    ZERO,
+    AWT,
+    RATTA,
+    TPS,
+    TPT,
+    CTPT,
+    DiffTPT,
+    DynaPrompt,
+    HisTPT,
+    B2TPT,
+    DPCore,
     TransCLIP,
     HistoTransCLIP,
     StatA,
     ZLaP,
     Frolic,
     GDAPseudo,
+    SwapPrompt,
     TipAdapter,
     GDACLIP,
     TIMO,
     TIMOS,
-    TPT,
 )
 
 

@@ -61,7 +61,8 @@ class TPT(PromptTuned, EpisodicMethod):
 
     name = "tpt"
     needs = ("prototypes", "views", "text")
-    complexity = "2 S passes of K prompts and S gradients, S = steps, for an image"
+    state_size = "2 K d, the prototypes and the text features at the first words"
+    complexity = "2 S passes of K prompts, S of them with gradients, S = steps, for an image"
     constraints: ClassVar[Mapping[str, Constraint]] = {
         "text": TEXT,
         "logit_scale": Number(low=0, above=True),
@@ -96,10 +97,6 @@ class TPT(PromptTuned, EpisodicMethod):
             rate=rate,
             weight_decay=weight_decay,
         )
-
-    def _begin(self) -> None:
-        self._words = self._context()
-        self._initial = self._text_features(self._words)
 
     def _episodes(self, views: Array) -> Array:
         xp = namespace(views)

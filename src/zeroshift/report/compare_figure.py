@@ -21,6 +21,7 @@ ROW = 0.24
 
 COLOURS = {
     "online": METHOD_COLOURS["adapt_online"],
+    "episodic": OTHER_COLOURS[1],
     "transductive": METHOD_COLOURS["adapt_transductive"],
     "few-shot": OTHER_COLOURS[0],
 }

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from zeroshift._version import __version__
-from zeroshift.evaluate import Spread, Standing, Standings
+from zeroshift.evaluate import Spread, Standing, Standings, told
 from zeroshift.files import atomic_path
-from zeroshift.report.compare_tables import by_protocol, marked, megabytes, remarks, sig, span
-from zeroshift.report.words import percent, points
+from zeroshift.report.compare_costs import COST_COLUMNS, cost_legend, costs_shown
+from zeroshift.report.compare_tables import by_protocol, marked, megabytes, remarks, span
+from zeroshift.report.words import percent, points, sig
 
 __all__ = ["check_markdown", "compare_markdown", "write_markdown"]
 
@@ -26,6 +27,7 @@ def compare_markdown(standings: Standings) -> str:
         f"zeroshift {__version__}{', ' + '; '.join(machines) if machines else ''}. {' '.join(remarks(standings))}",
         _means(standings),
     ]
+    parts += [said] if (said := cost_legend(costs_shown(standings.overall))) else []
     if len(entries) > 1:
         parts += [
             "Accuracy in percent, mean over the orders (least to greatest):",
@@ -33,7 +35,7 @@ def compare_markdown(standings: Standings) -> str:
             "Gain over zero-shot on the same rows, in points:",
             _matrix(standings, lambda s: points(s.gain.mean)),
         ]
-    parts += [f"Left out: {'; '.join(map(_plain, standings.plan.left_out))}."] if standings.plan.left_out else []
+    parts += [f"Left out: {'; '.join(map(_plain, told(standings.plan.left_out)))}."] if standings.plan.left_out else []
     parts += [f"Failed: {'; '.join(_plain(o.job) for o in standings.failed)}."] if standings.failed else []
     return "\n\n".join(parts)
 
@@ -41,6 +43,7 @@ def compare_markdown(standings: Standings) -> str:
 def _means(standings: Standings) -> str:
     of = len(standings.plan.entries)
     head = ["method", "protocol", "sets", "accuracy", "gain", "min to max", "ECE", "µs a sample", "set-up, ms", "MB"]
+    shown = costs_shown(standings.overall)
     rows = [
         [
             f"`{marked(standing)}`",
@@ -53,11 +56,12 @@ def _means(standings: Standings) -> str:
             sig(standing.microseconds),
             sig(1e3 * standing.setup_seconds),
             megabytes(standing.peak_bytes),
+            *(sig(standing.costs[COST_COLUMNS[name]]) for name in shown),
         ]
         for protocol, group in by_protocol(standings.overall)
         for standing in group
     ]
-    return _table(head, rows)
+    return _table([*head, *shown], rows)
 
 
 def _matrix(standings: Standings, write: Callable[[Standing], str]) -> str:

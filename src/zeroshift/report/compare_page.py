@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from zeroshift import __version__
-from zeroshift.evaluate import Standing, Standings
+from zeroshift.evaluate import Standing, Standings, told
 from zeroshift.files import atomic_path
+from zeroshift.report.compare_costs import COST_COLUMNS, cost_legend, costs_shown
 from zeroshift.report.compare_figure import COLOURS, gain_bars
-from zeroshift.report.compare_tables import by_protocol, marked, megabytes, remarks, sig, span
+from zeroshift.report.compare_tables import by_protocol, marked, megabytes, remarks, span
 from zeroshift.report.html import is_report, template_environment
 from zeroshift.report.svg import inline_svg
-from zeroshift.report.words import counted, percent, points
+from zeroshift.report.words import counted, percent, points, sig
 
 __all__ = ["check_page", "render_page", "write_page"]
 
@@ -52,6 +53,8 @@ def _page(standings: Standings) -> dict[str, Any]:
         "remarks": remarks(standings),
         "encoders": list(dict.fromkeys(entry.encoder for entry in plan.entries if entry.encoder)),
         "bars": drawn,
+        "costs": costs_shown(standings.overall),
+        "costs_legend": cost_legend(costs_shown(standings.overall)),
         "groups": [
             {"protocol": protocol, "rows": [_row(standing, len(plan.entries)) for standing in group]}
             for protocol, group in by_protocol(standings.overall)
@@ -67,13 +70,13 @@ def _page(standings: Standings) -> dict[str, Any]:
             for entry in plan.entries
         ],
         "matrix": _matrix(standings),
-        "left_out": [str(left) for left in plan.left_out],
+        "left_out": told(plan.left_out),
         "failed": [f"{outcome.job}: {outcome.error}" for outcome in standings.failed],
         "machines": sorted({str(record["machine"]) for record in standings.records if "machine" in record}),
     }
 
 
-def _row(standing: Standing, of: int) -> dict[str, str]:
+def _row(standing: Standing, of: int) -> dict[str, Any]:
     sets = len(standing.sets)
     return {
         "label": marked(standing),
@@ -85,6 +88,7 @@ def _row(standing: Standing, of: int) -> dict[str, str]:
         "microseconds": sig(standing.microseconds),
         "setup": sig(1e3 * standing.setup_seconds),
         "megabytes": megabytes(standing.peak_bytes),
+        "costs": {name: sig(standing.costs[cost]) for name, cost in COST_COLUMNS.items()},
     }
 
 

@@ -17,6 +17,7 @@ def compare_record(standings: Standings) -> dict[str, Any]:
         "zeroshift": __version__,
         "orders": plan.orders,
         "shots": plan.shots,
+        "encoder": None if plan.encoder is None else {**plan.encoder.identity, "source": plan.encoder.source},
         "sets": [
             {
                 "name": entry.name,
@@ -25,6 +26,7 @@ def compare_record(standings: Standings) -> dict[str, Any]:
                 "n_samples": entry.n_samples,
                 "n_classes": entry.n_classes,
                 "dimension": entry.dimension,
+                "n_views": entry.n_views,
                 "methods": [_standing(standing) for standing in standings.by_set[entry.name]],
             }
             for entry in plan.entries
@@ -59,4 +61,6 @@ def _standing(standing: Standing) -> dict[str, Any]:
         "microseconds": standing.microseconds,
         "setup_seconds": standing.setup_seconds,
         "peak_bytes": standing.peak_bytes,
+        **standing.costs,
+        "setup_prompts": standing.setup_prompts,
     }

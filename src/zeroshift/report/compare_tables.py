@@ -11,12 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from zeroshift.evaluate import Spread, Standing, Standings
-from zeroshift.report.words import counted, percent, points
+from zeroshift.report.compare_costs import COST_COLUMNS, cost_legend, costs_shown
+from zeroshift.report.words import counted, percent, points, sig
 
 __all__ = [
     "LEGEND",
     "by_protocol",
     "compare_table",
+    "legend",
     "marked",
     "megabytes",
     "remarks",
@@ -25,10 +27,10 @@ __all__ = [
     "span",
 ]
 
-PROTOCOLS = ("online", "transductive", "few-shot")
+PROTOCOLS = ("online", "episodic", "transductive", "few-shot")
 
 COLUMNS = ("acc", "gain", "min to max", "ECE", "us", "MB")
-DISPENSABLE = ("MB", "min to max", "us", "ECE")
+DISPENSABLE = (*reversed(COST_COLUMNS), "MB", "min to max", "us", "ECE")
 """What goes first where the terminal is too narrow: half a number says less than none."""
 
 WIDEST = 1000
@@ -38,6 +40,11 @@ LEGEND = (
     "on the same rows in points, with the least and the greatest of the orders; microseconds a sample on one thread, "
     "online methods given 64 samples at a time; peak memory in MB beyond what was there before, of the largest set."
 )
+
+
+def legend(standings: Standings) -> str:
+    """What the columns of the table are."""
+    return f"{LEGEND} {cost_legend(costs_shown(standings.overall))}".rstrip()
 
 
 def compare_table(standings: Standings, width: int = WIDEST) -> Table:
@@ -53,8 +60,9 @@ def set_tables(standings: Standings, width: int = WIDEST) -> Iterator[tuple[str,
 
 
 def _fitting(rows: Sequence[Standing], width: int, *, of: int) -> Table:
+    columns = (*COLUMNS, *costs_shown(rows))
     for dropped in range(len(DISPENSABLE) + 1):
-        table = _table(rows, [name for name in COLUMNS if name not in DISPENSABLE[:dropped]], of=of)
+        table = _table(rows, [name for name in columns if name not in DISPENSABLE[:dropped]], of=of)
         if Console(width=WIDEST).measure(table).maximum <= width:
             break
     return table
@@ -76,6 +84,7 @@ def _table(rows: Sequence[Standing], columns: Sequence[str], *, of: int) -> Tabl
                 "ECE": percent(standing.calibration_error),
                 "us": sig(standing.microseconds),
                 "MB": megabytes(standing.peak_bytes),
+                **{name: sig(standing.costs[cost]) for name, cost in COST_COLUMNS.items()},
             }
             table.add_row(Text(_label(standing, of)), *(cells[name] for name in columns))
         table.add_section()
@@ -107,14 +116,6 @@ def span(spread: Spread) -> str:
     return "" if len(spread.values) == 1 else f"{points(spread.low)} to {points(spread.high)}"
 
 
-def sig(value: float) -> str:
-    """
-    >>> sig(1234.5), sig(12.34), sig(0.123)
-    ('1,234', '12', '0.12')
-    """
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
 def megabytes(peak: int | None) -> str:
     """
     >>> megabytes(12_345_678), megabytes(1_234_567), megabytes(None)
@@ -137,6 +138,19 @@ def remarks(standings: Standings) -> list[str]:
         up_to = "up to " if any(_short_of(record) for record in standings.records) else ""
         samples = counted(plan.shots, "labelled sample")
         lines.append(f"Few-shot: {up_to}{samples} of a class (at most half of it), not scored.")
+    many_views = sorted({entry.n_views for entry in plan.entries} - {0})
+    if any("views" in contestant.given for contestant in plan.contestants):
+        each = " or ".join(map(str, many_views))
+        lines.append(
+            f"Methods with +views and those that need views see {each} of each image, the others the image alone."
+        )
+    tuned = sorted({contestant.words for contestant in plan.contestants if contestant.tunes_text})
+    if tuned and plan.encoder is not None:
+        words = " or ".join(f'"{words}"' for words in tuned)
+        lines.append(
+            f"Methods that tune prompts begin with {words}, which is the zero-shot their gain is over; their time is "
+            f"that of {plan.encoder.source} on {plan.encoder.identity.get('device', plan.encoder.device)}, all threads."
+        )
     if any("validation" in contestant.given for contestant in plan.contestants):
         lines.append("Methods that need validation take every other labelled sample for it.")
     if any("unlabelled" in contestant.given for contestant in plan.contestants):

@@ -9,7 +9,18 @@ import numpy as np
 from zeroshift.evaluate import Comparison
 from zeroshift.methods import MethodInfo
 
-__all__ = ["class_losses", "counted", "losses", "method_label", "needs", "percent", "points", "setting", "verdict"]
+__all__ = [
+    "class_losses",
+    "counted",
+    "losses",
+    "method_label",
+    "needs",
+    "percent",
+    "points",
+    "setting",
+    "sig",
+    "verdict",
+]
 
 METHOD_LABELS = {
     "zero_shot": "Zero-shot",
@@ -31,11 +42,12 @@ def needs(method: MethodInfo) -> str:
     """What a method needs beyond the prototypes every method needs and, in brackets, what it may be given.
 
     >>> from zeroshift.methods import get
-    >>> needs(get("adapt_released_online")), needs(get("adapt_online"))
-    ('scale', '(support)')
+    >>> needs(get("tpt")), needs(get("tda")), needs(get("zlap_inductive"))
+    ('views, text', '(views)', 'unlabelled')
     """
     needed = ", ".join(need for need in method.needs if need != "prototypes")
-    optional = ", ".join(name for name in method.takes if name not in method.needs)
+    offered = (*method.takes, *(model for model in method.cls.model_parameters if model not in method.takes))
+    optional = ", ".join(name for name in offered if name not in method.needs)
     return f"{needed} ({optional})".strip() if optional else needed
 
 
@@ -56,6 +68,14 @@ def points(gain: float | None) -> str:
     if gain is None:
         return ""
     return "0.0" if abs(gain) < 0.05 else f"{gain:+.1f}"
+
+
+def sig(value: float) -> str:
+    """
+    >>> sig(1234.5), sig(12.34), sig(0.123)
+    ('1,234', '12', '0.12')
+    """
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def setting(value: object) -> str:

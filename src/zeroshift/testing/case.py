@@ -45,6 +45,12 @@ class Case:
     def problem(self, **geometry: Any) -> Problem:
         return make_problem(**geometry)
 
+    @property
+    def given(self) -> str:
+        """What `adapt` and `predict` take, as messages call it. A method of images is tried on made-up ones, which are
+        the problem's features."""
+        return "images" if getattr(self.cls, "takes_images", False) else "features"
+
 
 Check = Callable[[Case], None]
 

@@ -153,7 +153,7 @@ def labels_are_accepted_nowhere(case: Case) -> None:
     """No labels of the data adapted to: `support`, labelled samples the user brings, is the only exception."""
     for call in ("adapt", "adapt_scores", "predict", "predict_scores"):
         arguments = list(inspect.signature(getattr(case.cls, call)).parameters)
-        assert arguments == ["self", "features"], f"{call} takes {arguments[1:]}, it may take features only"
+        assert arguments == ["self", case.given], f"{call} takes {arguments[1:]}, it may take {case.given} only"
     suspicious = {"labels", "label", "targets", "target", "y", "y_true", "truth"}
     taken = suspicious & set(case.cls.parameter_names())
     assert not taken, f"the constructor takes labels: {sorted(taken)}"

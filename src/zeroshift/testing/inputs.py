@@ -22,12 +22,12 @@ def bad_rows_are_named(case: Case) -> None:
     for value, word in ((np.nan, "NaN"), (np.inf, "infinite"), (-np.inf, "infinite")):
         features = problem.features.copy()
         features[17, 3] = value
-        expect_error(partial(method.adapt, features), "features", "row 17", word, what=f"{value} in adapt")
-        expect_error(partial(method.predict, features), "features", "row 17", word, what=f"{value} in predict")
+        expect_error(partial(method.adapt, features), case.given, "row 17", word, what=f"{value} in adapt")
+        expect_error(partial(method.predict, features), case.given, "row 17", word, what=f"{value} in predict")
     for factor, word in ((0.0, "zero"), (2.5, "unit length"), (1.03, "unit length"), (0.97, "unit length")):
         features = problem.features.copy()
         features[31] *= factor
-        expect_error(partial(method.adapt, features), "features", "row 31", word, what=f"a row of length {factor}")
+        expect_error(partial(method.adapt, features), case.given, "row 31", word, what=f"a row of length {factor}")
     expect_error(partial(method.adapt, np.full(16, np.nan)), "row 0", "NaN", what="one NaN sample")
     assert fingerprint(method) == before, "refused input changed the state"
 
@@ -38,15 +38,15 @@ def wrong_shapes_are_refused(case: Case) -> None:
     before = fingerprint(method)
     for call in (method.adapt, method.predict):
         expect_error(partial(call, problem.features[:, :-1]), "d = 15", "d = 16", what="one column short")
-        expect_error(partial(call, problem.features[None]), "features", "dimensions", what="three dimensions")
-        expect_error(partial(call, np.float64(1.0)), "features", what="a scalar")
-        expect_error(partial(call, problem.features[:0]), "features", "empty", what="no rows")
-        expect_error(partial(call, np.eye(16, dtype=int)), "features", "int", what="integers")
-        expect_error(partial(call, problem.features.astype(complex)), "features", "complex", what="complex numbers")
-        expect_error(partial(call, problem.features.tolist()), "features", "list", what="a list")
-        expect_error(partial(call, None), "features", "None", what="None")
+        expect_error(partial(call, problem.features[None]), case.given, "dimensions", what="three dimensions")
+        expect_error(partial(call, np.float64(1.0)), case.given, what="a scalar")
+        expect_error(partial(call, problem.features[:0]), case.given, "empty", what="no rows")
+        expect_error(partial(call, np.eye(16, dtype=int)), case.given, "int", what="integers")
+        expect_error(partial(call, problem.features.astype(complex)), case.given, "complex", what="complex numbers")
+        expect_error(partial(call, problem.features.tolist()), case.given, "list", what="a list")
+        expect_error(partial(call, None), case.given, "None", what="None")
         masked = problem.features.view(np.ma.MaskedArray)
-        expect_error(partial(call, masked), "features", "MaskedArray", what="a masked array")
+        expect_error(partial(call, masked), case.given, "MaskedArray", what="a masked array")
     assert fingerprint(method) == before, "refused input changed the state"
 
 

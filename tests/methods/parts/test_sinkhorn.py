@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.methods.parts.sinkhorn import balance, class_shares, sinkhorn
+from zeroshift.methods.parts.sinkhorn import (
+    alternate,
+    balance,
+    class_shares,
+    plan,
+    scaling_round,
+    sinkhorn,
+    small_change,
+    transport,
+)
 from zeroshift.zero_shot import softmax
 
 SCORES = np.random.default_rng(0).normal(size=(40, 5)) / 20
@@ -72,3 +81,88 @@ def test_given_shares():
 def test_one_class_and_one_sample():
     np.testing.assert_array_equal(sinkhorn(np.array([[0.3], [0.1]])), np.ones((2, 1)))
     np.testing.assert_allclose(sinkhorn(SCORES[:1]), softmax(SCORES[:1] / 0.01), rtol=1e-12)
+
+
+def problems(n=8, rows=9, columns=5, seed=1):
+    """Costs, and weights of rows and columns, of transports that need different numbers of rounds."""
+    rng = np.random.default_rng(seed)
+    cost = rng.uniform(size=(n, rows, columns)) * np.geomspace(0.005, 2, n)[:, None, None]
+    return cost, rng.dirichlet(np.ones(rows), size=n), rng.dirichlet(np.ones(columns), size=n)
+
+
+def as_pot_does(cost, a, b, regularisation, iterations, tolerance):
+    """One transport, step by step: columns, rows, and a look at the columns' sums after rounds 1, 11, 21 ..."""
+    kernel = np.exp(-cost / regularisation)
+    u = np.full(len(a), 1 / len(a))
+    for i in range(iterations):
+        v = b / (kernel.T @ u)
+        u = a / (kernel @ v)
+        if i % 10 == 0 and np.linalg.norm(np.einsum("i,ij,j->j", u, kernel, v) - b) < tolerance:
+            break
+    return u[:, None] * kernel * v, i + 1
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+@pytest.mark.parametrize(("regularisation", "tolerance"), [(0.1, 1e-2), (0.1, 1e-6), (0.05, 1e-9)])
+def test_transports_end_each_by_itself_where_pot_ends_them(regularisation, tolerance, library):
+    given = problems()
+    expected, rounds = zip(
+        *(as_pot_does(*one, regularisation, 100, tolerance) for one in zip(*given, strict=True)), strict=True
+    )
+    assert len(set(rounds)) > 1
+    settings = {"regularisation": regularisation, "iterations": 100, "tolerance": tolerance}
+    plans = np.asarray(transport(*map(library, given), **settings))
+    np.testing.assert_allclose(plans, expected, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(transport(*(array[3] for array in given), **settings), expected[3], rtol=0, atol=1e-15)
+
+
+def test_a_transport_of_many_rounds_has_both_marginals_and_moves_mass_where_it_is_cheap():
+    cost, a, b = problems()
+    plans = transport(cost, a, b, regularisation=0.1, iterations=5000, tolerance=1e-14)
+    np.testing.assert_allclose(plans.sum(axis=2), a, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(plans.sum(axis=1), b, rtol=0, atol=1e-13)
+    independent = a[:, :, None] * b[:, None, :]
+    assert ((plans * cost).sum(axis=(1, 2)) < (independent * cost).sum(axis=(1, 2))).all()
+
+
+def test_weights_of_zero_send_nothing():
+    cost, a, b = problems(n=1)
+    a[0, 2] = 0
+    a /= a.sum()
+    plans = transport(cost, a, b, regularisation=0.1, iterations=50, tolerance=0.0)
+    assert (plans[0, 2] == 0).all()
+    np.testing.assert_allclose(plans.sum(axis=2), a, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+def test_groups_stop_together_by_their_mean_change(library):
+    """Two groups of four problems: each ends after the round in which its four, together, hardly changed."""
+    cost, a, b = problems()
+    kernel = np.exp(-cost / 0.05).reshape(2, 4, 9, 5)
+    a, b = a.reshape(2, 4, 9), b.reshape(2, 4, 5)
+    counts = []
+    for group in range(2):
+        r, c = np.ones((4, 9)), np.ones((4, 5))
+        rounds, moved = 0, np.inf
+        while rounds < 100 and moved >= 1e-3:
+            rounds += 1
+            before = r
+            r = a[group] / np.einsum("kij,kj->ki", kernel[group], c)
+            c = b[group] / np.einsum("kij,ki->kj", kernel[group], r)
+            moved = np.abs(r - before).mean()
+        counts.append(rounds)
+        rows, columns = alternate(
+            scaling_round(library(kernel), library(a), library(b)),
+            (library(np.ones_like(a)), library(np.ones_like(b))),
+            iterations=100,
+            done=small_change(1e-3, axes=(-2, -1)),
+        )
+        actual = plan(library(kernel), rows, columns)[group]
+        np.testing.assert_allclose(np.asarray(actual), plan(kernel[group], r, c), rtol=0, atol=1e-13)
+    assert counts[0] != counts[1]
+    assert max(counts) < 100
+
+
+def test_no_rounds_leave_the_factors():
+    start = np.ones(2), np.full(2, 0.5)
+    assert alternate(scaling_round(np.eye(2), 1.0, 1.0), start, iterations=0) == start

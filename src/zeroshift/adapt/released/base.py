@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.statistics import discriminant, linear_head
 from zeroshift.arrays import Array, Home, namespace
-from zeroshift.method import Method
 from zeroshift.parameters import Constraint, Number
 from zeroshift.ridge import residual_precision
+from zeroshift.view_method import ViewMethod
 from zeroshift.zero_shot import log_softmax, logits
 
 __all__ = ["RELEASED_SCALES", "ReleasedADAPT"]
@@ -46,7 +46,7 @@ def sample_covariance_precision(bank: KnowledgeBank, means: Array) -> Array:
     return residual_precision(xp.reshape(bank.features - means[:, None, :], (-1, d))[held])
 
 
-class ReleasedADAPT(Method):
+class ReleasedADAPT(ViewMethod):
     """What the two released variants share."""
 
     constraints: ClassVar[Mapping[str, Constraint]] = {
@@ -54,6 +54,7 @@ class ReleasedADAPT(Method):
         "logit_scale": Number(low=0, above=True),
         "bank_size": Number(low=1, integer=True),
         "alpha": Number(low=0, high=1),
+        "view_ratio": Number(0, 1, above=True),
     }
 
     needs = ("prototypes", "scale")
@@ -64,6 +65,7 @@ class ReleasedADAPT(Method):
     logit_scale: float
     bank_size: int
     alpha: float
+    view_ratio: float
 
     def _begin(self) -> None:
         home = Home.of(self.prototypes)

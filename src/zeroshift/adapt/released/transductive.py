@@ -8,6 +8,7 @@ from typing import ClassVar
 from zeroshift.adapt.released.base import ReleasedADAPT
 from zeroshift.adapt.statistics import class_means
 from zeroshift.adapt.survey import CHUNK_ROWS, survey
+from zeroshift.adapt.views import AveragedRows
 from zeroshift.arrays import Array, Home, Rows
 from zeroshift.parameters import Constraint, Number, Optional
 
@@ -24,6 +25,8 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
         As for `TransductiveADAPT`.
     scale : float
         As for `ReleasedOnlineADAPT`.
+    view_ratio : float
+        Share of the views `adapt_views` keeps, those of lowest entropy; at least one.
 
     Examples
     --------
@@ -32,6 +35,12 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
     >>> adapter = ReleasedTransductiveADAPT(np.eye(3, 8), logit_scale=10.0, scale=60)
     >>> adapter.adapt_scores(np.eye(3, 8)[[0, 1, 2]]).argmax(axis=1)
     array([0, 1, 2])
+
+    Notes
+    -----
+    Of views, the mean of the surest stands for the image, as released: not of unit length, with the probabilities and
+    the entropy of the softmax of its logits, where the online script averages softmaxes. The means, (N, d) in float64,
+    are held.
     """
 
     name = "adapt_released_transductive"
@@ -55,10 +64,21 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
         bank_size: int = 6,
         alpha: float = 0.9,
         chunk_size: int | None = None,
+        view_ratio: float = 0.1,
     ) -> None:
         super().__init__(
-            prototypes, scale=scale, logit_scale=logit_scale, bank_size=bank_size, alpha=alpha, chunk_size=chunk_size
+            prototypes,
+            scale=scale,
+            logit_scale=logit_scale,
+            bank_size=bank_size,
+            alpha=alpha,
+            chunk_size=chunk_size,
+            view_ratio=view_ratio,
         )
+
+    def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
+        means = AveragedRows(images, self._wide_prototypes, self.logit_scale, self.view_ratio, unit=False)
+        return self._adapt_scores(means.held())
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         self.reset()

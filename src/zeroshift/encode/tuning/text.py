@@ -1,24 +1,34 @@
-"""The text side of a loaded encoder with words that can be tuned: gradients in chunks of classes, so K can be large."""
+"""The text side of an encoder with words that can be tuned: gradients in chunks of classes, so K can be large."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Home, is_array, to_numpy
+from zeroshift.encode.tuning.passes import each_chunk, frozen, powers_of_two, tracing
 from zeroshift.methods.parts.towers import PromptedText
 from zeroshift.parameters import Number
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CHUNK", "ContextText"]
+__all__ = ["CHUNK", "ContextText", "find_context"]
 
 CHUNK = 64
-"""Prompts whose activations are held at once for a gradient."""
+"""Prompts whose activations are held at once for a gradient: 2.5 GB in float32 for a text model of CLIP ViT-B/16."""
+
+CHUNK_ON_GPU = 256
+"""There fewer at a time wait for one another: 256 take 7 GB in float32, and a third of the time of 64 in bfloat16."""
+
+BATCH = 256
+"""Prompts at a time where nothing is held."""
+
+_COUNT = Number(1, integer=True)
 
 
 class ContextText(PromptedText):
@@ -26,15 +36,16 @@ class ContextText(PromptedText):
 
     A gradient needs the loss of all K classes first and the activations of a few only: it is given with respect to the
     features, and carried back `chunk_size` prompts at a time, each chunk encoded anew. Exact, and memory does not grow
-    with K.
+    with K. Where it does not suffice for a chunk, chunks are halved.
 
     Parameters
     ----------
     encode : tokens to (n, d) text features of any length, differentiable.
     embedding : the module that looks up the tokens' embeddings.
     tokens : what `encode` takes, tensors with a row for each prompt; among them "input_ids".
-    start, words : where in every prompt the context stands, and how many tokens it has.
-    chunk_size : prompts at a time with gradients; `batch_size` without.
+    start, words : where the context stands, in all prompts or in each of them, and how many tokens it has.
+    modules : those `encode` computes with. Their weights take no gradient while one is carried through them.
+    chunk_size : prompts at a time with gradients, by default 64, on a GPU 256; `batch_size` without.
     identity : what says which text model and which prompts these are.
     """
 
@@ -44,29 +55,38 @@ class ContextText(PromptedText):
         embedding: torch.nn.Module,
         tokens: Mapping[str, torch.Tensor],
         *,
-        start: int,
+        start: int | Sequence[int],
         words: int,
-        chunk_size: int = CHUNK,
-        batch_size: int = 256,
+        modules: Sequence[torch.nn.Module] = (),
+        chunk_size: int | None = None,
+        batch_size: int = BATCH,
         identity: Mapping[str, Any] | None = None,
     ) -> None:
         import torch
 
-        self._encode, self._embedding, self._tokens = encode, embedding, dict(tokens)
-        self.start, self.words = start, words
-        self.chunk_size = int(Number(1, integer=True).check("chunk_size", chunk_size))
-        self.batch_size = int(Number(1, integer=True).check("batch_size", batch_size))
-        ids = self._tokens["input_ids"]
-        self.n_classes = int(ids.shape[0])
+        self._encode, self._embedding, self._modules = encode, embedding, tuple(modules)
+        self.batch_size = int(_COUNT.check("batch_size", batch_size))
+        self.words = int(_COUNT.check("words", words))
+        ids = _checked_ids(tokens)
+        usual = CHUNK_ON_GPU if ids.device.type == "cuda" else CHUNK
+        self.chunk_size = int(_COUNT.check("chunk_size", usual if chunk_size is None else chunk_size))
+        self._tokens, self.n_classes, self._home = dict(tokens), len(ids), Home.of(ids)
+        starts = [start] * len(ids) if isinstance(start, int) else list(start)
+        self._places = _checked_places(ids, starts, self.words)
         with torch.inference_mode():
-            self.context = to_numpy(embedding(ids[:1, start : start + words])[0].float())
+            found = embedding(ids[:1].gather(1, self._places[:1]))[0]
+        # In a narrow model the words are wide nonetheless: a step of tuning is smaller than its rounding.
+        self._wide = torch.promote_types(found.dtype, torch.float32)
+        self.context = np.array(to_numpy(found.to(self._wide)))
+        self.context.flags.writeable = False
         self._identity = {
             **(identity or {}),
             "prompts": hashlib.sha256(to_numpy(ids).astype(np.int64).tobytes()).hexdigest()[:16],
-            "start": start,
-            "words": words,
+            "start": sorted(set(map(int, starts))),
+            "words": self.words,
         }
-        self.dimension = int(self.features(self.context).shape[1])
+        with tracing(self._home.device, gradients=False):
+            self.dimension = int(self._unit(self._words(self.context), slice(0, 1)).shape[1])
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -75,74 +95,123 @@ class ContextText(PromptedText):
     def features(self, context: Array) -> Array:
         import torch
 
-        with torch.no_grad(), _plain(self._device):
+        parts: list[torch.Tensor] = []
+        with tracing(self._home.device, gradients=False):
             words = self._words(context)
-            parts = [self._unit(words, rows) for rows in self._blocks(self.batch_size)]
-            return Home.of(context).bring(torch.cat(parts))
+            self.batch_size = each_chunk(
+                self.n_classes, self.batch_size, lambda rows: parts.append(self._unit(words, rows))
+            )
+            found = torch.cat(parts)
+        if not bool(found.isfinite().all()):
+            raise ValueError(
+                "the text model gave a zero or non-finite feature for these words. Fix: dtype='float32' if a narrower "
+                "one was asked for; else smaller steps."
+            )
+        return Home.of(context).bring(found)
 
     def pull_back(self, context: Array, upstream: Array) -> Array:
         import torch
 
-        with torch.inference_mode(False), torch.enable_grad(), _plain(self._device):
-            words = self._words(context).clone().requires_grad_()
-            above = torch.as_tensor(upstream).to(self._device, torch.float32)
-            total = torch.zeros_like(words)
-            for rows in self._blocks(self.chunk_size):
-                (part,) = torch.autograd.grad(self._unit(words, rows), words, above[rows])
-                total += part
-            return Home.of(context).bring(total.detach())
+        with tracing(self._home.device, gradients=True), frozen(self._modules):
+            words, above = self._words(context), self._upstream(upstream)
+            scales, total = powers_of_two(above), torch.zeros_like(words)
 
-    def _blocks(self, size: int) -> Iterator[slice]:
-        return (slice(start, start + size) for start in range(0, self.n_classes, size))
+            def carry(rows: slice) -> None:
+                # Every prompt has words of its own here, so that each one's gradient can be scaled by itself.
+                own = words.expand(len(above[rows]), -1, -1).clone().requires_grad_()
+                (part,) = torch.autograd.grad(self._unit(own, rows), own, above[rows] * scales[rows])
+                total.add_((part / scales[rows, :, None]).sum(dim=0))
+
+            self.chunk_size = each_chunk(self.n_classes, self.chunk_size, carry)
+        if not bool(total.isfinite().all()):
+            raise ValueError(
+                "the gradient of the words is not finite: it left the range of the text model's precision. "
+                "Fix: load the encoder with dtype='float32' or 'bfloat16'."
+            )
+        return Home.of(context).bring(total)
 
     def _words(self, context: Array) -> torch.Tensor:
-        import torch
+        return self._brought("context", context, tuple(self.context.shape), "as text.context")
 
-        tensor = torch.as_tensor(context).to(self._device, torch.float32)
-        if tuple(tensor.shape) != (self.words, tensor.shape[-1]):
-            raise ValueError(
-                f"context must have the shape ({self.words}, width); got {tuple(tensor.shape)}. Fix: as text.context."
-            )
+    def _upstream(self, upstream: Array) -> torch.Tensor:
+        return self._brought("upstream", upstream, (self.n_classes, self.dimension), "as text.features(context)")
+
+    def _brought(self, name: str, array: Array, shape: tuple[int, ...], fix: str) -> torch.Tensor:
+        if not is_array(array):
+            raise TypeError(f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}. Fix: {fix}.")
+        if tuple(array.shape) != shape:
+            raise ValueError(f"{name} must have the shape {shape}; got {tuple(array.shape)}. Fix: {fix}.")
+        tensor: torch.Tensor = self._home.bring(array, self._wide)
         return tensor
 
     def _unit(self, words: torch.Tensor, rows: slice) -> torch.Tensor:
-        """(n, d) unit rows in float32, of the prompts `rows`."""
+        """(n, d) unit rows of the prompts `rows`, with `words` (n, words, width) or the same for all, without the n."""
         import torch
 
+        caller = threading.get_ident()
+
         def replaced(module: Any, arguments: Any, found: torch.Tensor) -> torch.Tensor:
-            ahead, behind = found[:, : self.start], found[:, self.start + self.words :]
-            return torch.cat([ahead, words.to(found.dtype).expand(len(found), -1, -1), behind], dim=1)
+            if threading.get_ident() != caller:  # someone else's sentences, through the same model
+                return found
+            places = self._places[rows, :, None].expand(-1, -1, found.shape[-1])
+            return found.scatter(1, places, words.expand(len(found), -1, -1).to(found.dtype))
 
         handle = self._embedding.register_forward_hook(replaced)
         try:
-            found = self._encode({name: tensor[rows] for name, tensor in self._tokens.items()}).float()
+            found = self._encode({name: tensor[rows] for name, tensor in self._tokens.items()})
         finally:
             handle.remove()
+        found = found.to(torch.promote_types(found.dtype, self._wide))
         return found / found.norm(dim=-1, keepdim=True)
-
-    @property
-    def _device(self) -> torch.device:
-        return self._tokens["input_ids"].device
 
     def __repr__(self) -> str:
         return f"<text of {self.n_classes} classes, {self.words} words to tune>"
 
 
-def _plain(device: torch.device) -> Any:
-    """Whatever the caller is in the middle of, nothing is narrowed by autocast."""
+def _checked_ids(tokens: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    if "input_ids" not in tokens or tokens["input_ids"].ndim != 2 or 0 in tokens["input_ids"].shape:
+        raise ValueError(
+            f"tokens must have 'input_ids', a row for each prompt; got {sorted(tokens)}. Fix: as a tokenizer answers."
+        )
+    ids = tokens["input_ids"]
+    for name, tensor in tokens.items():
+        if len(tensor) != len(ids):
+            raise ValueError(
+                f"tokens must have as many rows each; {name!r} has {len(tensor)}, 'input_ids' {len(ids)}. "
+                "Fix: tokenise all prompts in one call."
+            )
+    return ids
+
+
+def _checked_places(ids: torch.Tensor, starts: Sequence[int], words: int) -> torch.Tensor:
+    """(K, words): the numbers of the tokens that are replaced."""
     import torch
 
-    return torch.autocast(device.type, enabled=False)
+    longest = ids.shape[1]
+    if len(starts) != len(ids) or not all(0 <= start <= longest - words for start in starts):
+        raise ValueError(
+            f"start must lie from 0 to {longest - words}, one for all or for each of {len(ids)} prompts: {words} words "
+            f"stand within {longest} tokens; got {starts[:8]!r}. Fix: find_context."
+        )
+    places = torch.tensor(starts, device=ids.device)[:, None] + torch.arange(words, device=ids.device)
+    found = ids.gather(1, places)
+    if not bool((found == found[:1]).all()):
+        row = int((found != found[:1]).any(dim=1).nonzero()[0])
+        raise ValueError(
+            f"the words to tune must be the same in all prompts; prompt {row} has other tokens than prompt 0 where "
+            "they should stand. Fix: find_context says where they do."
+        )
+    return places
 
 
-def find_context(rows: Sequence[Sequence[int]], words: Sequence[int]) -> int | None:
-    """Where the tokens `words` begin in every row; None where they do not stand at one place in all of them.
+def find_context(rows: Sequence[Sequence[int]], words: Sequence[int], begin: int = 0) -> int | None:
+    """Where, from `begin` on, the tokens `words` first stand in every row; None where that is nowhere.
 
     >>> find_context([[1, 7, 8, 9], [1, 7, 8, 5]], [7, 8])
     1
     """
     first, n = list(rows[0]), len(words)
-    for start in range(len(first) - n + 1):
+    for start in range(begin, len(first) - n + 1):
         if all(list(row[start : start + n]) == list(words) for row in rows):
             return start
     return None

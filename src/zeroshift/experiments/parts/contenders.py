@@ -51,6 +51,7 @@ PAPER_ROWS: Mapping[str, PaperName] = {
     "tda": PaperName("TDA", "TDA", "online"),
     "dmn": PaperName("DMN", "DMN", "online"),
     "dota": PaperName("Dota", "Dota", "online"),
+    "dpe": PaperName("DPE", "DPE", "online"),
     "bca": PaperName("BCA", "BCA", "online"),
     "oga": PaperName("OGA", "OGA", "online"),
     "tca": PaperName("TCA", "TCA", "online"),

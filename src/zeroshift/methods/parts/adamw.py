@@ -48,9 +48,9 @@ class AdamW:
         """The parameter after one step against the gradient; neither is changed."""
         xp = namespace(parameter)
         keep_first, keep_second = self.betas
-        zeros = xp.zeros_like(gradient)
-        first = keep_first * (zeros if self._first is None else self._first) + (1 - keep_first) * gradient
-        second = keep_second * (zeros if self._second is None else self._second) + (1 - keep_second) * gradient**2
+        first, second = (1 - keep_first) * gradient, (1 - keep_second) * gradient**2
+        if self._first is not None:
+            first, second = keep_first * self._first + first, keep_second * self._second + second
         steps = self.steps + 1
         # The moments begin at zero; dividing by what they would be for a constant gradient takes that out again.
         direction = (first / (1 - keep_first**steps)) / (xp.sqrt(second / (1 - keep_second**steps)) + self.eps)

@@ -31,6 +31,10 @@ class PromptTuned(ViewMethod):
 
     text: PromptedText
     logit_scale: float
+    _words: Array
+    """(n, width): what it begins with, at home, in float64; never written to."""
+    _initial: Array
+    """(K, d): the text features there."""
 
     def _validate(self) -> None:
         expected = (self.n_classes, self.dimension)
@@ -41,7 +45,9 @@ class PromptTuned(ViewMethod):
             )
         home = Home.of(self.prototypes)
         with home.computing():
-            gap = to_numpy(self._text_features(self._context()) - home.bring(self.prototypes, home.xp.float64))
+            self._words = self._context()
+            self._initial = self._text_features(self._words)
+            gap = to_numpy(self._initial - home.bring(self.prototypes, home.xp.float64))
         if float(np.abs(gap).max()) > UNLIKE:
             raise ValueError(
                 "prototypes are not what text makes of its own words, which is where this method begins. "

@@ -15,7 +15,7 @@ import numpy as np
 
 from zeroshift.arrays import Array
 
-__all__ = ["Glance", "PromptedText", "PromptedVision", "Tower"]
+__all__ = ["Glance", "Patches", "PromptedText", "PromptedVision", "Tower"]
 
 T = TypeVar("T", bound="Tower")
 
@@ -69,6 +69,17 @@ class Glance(NamedTuple):
     """(B, width): the class token after the last layer norm, before its projection."""
 
 
+class Patches(NamedTuple):
+    """The linear layer that makes tokens of an image's patches: new tokens are drawn at random on its scale."""
+
+    inputs: int
+    """Numbers of a patch, 3 x 16 x 16 for one of 16 pixels a side."""
+    mean: float
+    """Of the layer's weights."""
+    std: float
+    """Of the layer's weights."""
+
+
 class PromptedVision(Tower):
     """The image side, with tunable tokens put among those of each image.
 
@@ -78,6 +89,7 @@ class PromptedVision(Tower):
     input_shape: tuple[int, ...]
     width: int
     """Of a token."""
+    patches: Patches
 
     @abstractmethod
     def check(self, name: str, images: Any) -> None:

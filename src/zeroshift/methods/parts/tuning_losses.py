@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from zeroshift.arrays import Array, namespace
+from zeroshift.arrays import Array, Home, namespace
+from zeroshift.methods.parts.rows import TINY
 from zeroshift.zero_shot import log_softmax
 
-__all__ = ["cross_entropy", "entropy_of_mean", "logits_to_text", "through_unit_rows"]
+__all__ = ["cross_entropy", "entropy_of_each", "entropy_of_mean", "info_nce", "logits_to_text", "through_unit_rows"]
 
 
 def entropy_of_mean(logits: Array) -> tuple[Array, Array]:
@@ -30,6 +31,21 @@ def entropy_of_mean(logits: Array) -> tuple[Array, Array]:
     return loss, gradient
 
 
+def entropy_of_each(logits: Array) -> tuple[Array, Array]:
+    """Entropy (...) of the softmax of logits (..., K), and its gradient (..., K).
+
+    >>> import numpy as np
+    >>> loss, gradient = entropy_of_each(np.array([2.0, 0.0]))
+    >>> round(float(loss), 4), gradient.round(4)
+    (0.3653, array([-0.21,  0.21]))
+    """
+    xp = namespace(logits)
+    log_y = log_softmax(logits)
+    y = xp.exp(log_y)
+    loss = -xp.sum(y * log_y, axis=-1)
+    return loss, -y * (log_y + loss[..., None])
+
+
 def cross_entropy(logits: Array, targets: Array) -> tuple[Array, Array]:
     """Cross-entropy (...) of logits (..., K) against target distributions (..., K), and its gradient (..., K)."""
     xp = namespace(logits)
@@ -38,14 +54,40 @@ def cross_entropy(logits: Array, targets: Array) -> tuple[Array, Array]:
     return loss, xp.exp(log_y) * xp.sum(targets, axis=-1, keepdims=True) - targets
 
 
+def info_nce(queries: Array, keys: Array, temperature: float) -> tuple[Array, Array, Array]:
+    """InfoNCE of unit rows (C, d): each query is to be nearer to the key of its own row than to the others.
+
+    The mean loss over the queries, and its gradients with respect to queries and keys, (C, d) each.
+
+    >>> import numpy as np
+    >>> loss, to_queries, _ = info_nce(np.eye(2), np.eye(2), temperature=1.0)
+    >>> round(float(loss), 4), to_queries.round(4)
+    (0.3133, array([[-0.1345,  0.1345],
+           [ 0.1345, -0.1345]]))
+    """
+    xp, rows = namespace(queries), queries.shape[0]
+    own = xp.eye(rows, dtype=queries.dtype, device=Home.of(queries).device)
+    losses, pulled = cross_entropy(queries @ keys.T / temperature, own)
+    pulled = pulled / (rows * temperature)
+    return xp.mean(losses), pulled @ keys, pulled.T @ queries
+
+
 def logits_to_text(gradient: Array, features: Array, logit_scale: float) -> Array:
     """A gradient with respect to logits (n, K) of features (n, d), carried to the text features (K, d)."""
     return logit_scale * (gradient.T @ features)
 
 
 def through_unit_rows(gradient: Array, raw: Array) -> Array:
-    """A gradient with respect to unit rows, carried to the `raw` rows (..., d) they were scaled from."""
+    """A gradient with respect to unit rows, carried to the `raw` rows (..., d) that `unit_rows` scaled them from.
+
+    Along a row nothing is gained, and the longer it is the less a change turns it:
+
+    >>> import numpy as np
+    >>> through_unit_rows(np.array([[1.0, 1.0]]), np.array([[2.0, 0.0]]))
+    array([[0. , 0.5]])
+    """
     xp = namespace(raw)
     lengths = xp.linalg.vector_norm(raw, axis=-1, keepdims=True)
+    lengths = xp.where(lengths > TINY, lengths, xp.ones_like(lengths))  # a zero row stays as it is, and finite
     unit = raw / lengths
     return (gradient - xp.sum(gradient * unit, axis=-1, keepdims=True) * unit) / lengths

@@ -1,0 +1,258 @@
+"""DPCore: a coreset of visual prompts, each for a kind of batch, that bring the batch's statistics back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from zeroshift.arrays import Array, Home
+from zeroshift.methods.parts.adamw import AdamW
+from zeroshift.methods.parts.batch_statistics import Moments, distance, distance_gradient, moments
+from zeroshift.methods.parts.example_vision import example_source, example_vision
+from zeroshift.methods.parts.image_method import VISION, ImageMethod
+from zeroshift.methods.parts.prompt_coreset import PromptCoreset
+from zeroshift.methods.parts.source_statistics import checked_source
+from zeroshift.methods.parts.towers import Glance, PromptedVision
+from zeroshift.parameters import Constraint, Number, Optional
+from zeroshift.zero_shot import logits
+
+__all__ = ["DPCore"]
+
+
+class Look(NamedTuple):
+    """A batch as it is, and under the prompts learned so far."""
+
+    plain: Glance
+    found: Moments
+    """Of the batch's states without a prompt."""
+    weights: Array
+    """(P,) of the coreset's prompts; None, as the next two, while there are none."""
+    prompt: Array
+    """The prompts, so weighed."""
+    prompted: Glance | None
+    known: bool
+    """Whether that prompt brings the batch near enough to the source."""
+
+
+class DPCore(ImageMethod):
+    """Tunes visual prompt tokens until a batch's image states have the mean and spread of the source's, and keeps the
+    prompt with the batch's own statistics. A batch that the kept prompts, weighed by likeness, already serve well only
+    refines them; any other adds one, and the coreset grows with every new kind of shift.
+
+    Parameters
+    ----------
+    prototypes : (K, d) array or tensor
+        One unit-length text embedding a class.
+    vision : PromptedVision
+        The image side of the encoder, as `zeroshift.encode.prompted_vision` makes it.
+    source : (mean, std) of (width,) arrays or tensors
+        Of the image states before the shift; `source_statistics` computes them from images.
+    logit_scale : float
+        Scale of the logits; 100 for CLIP.
+    batch_size : int
+        Images learned from together. Each call's images are cut into batches of this size; the last may be shorter.
+    n_tokens : int
+        Tokens of a prompt.
+    steps_known, steps_new : int
+        Steps of AdamW for a batch the coreset serves, and for one it does not.
+    rate, weight_decay : float
+        Of AdamW: the step size, and the share of the prompt taken off at a step, times `rate`.
+    temperature : float
+        Of the softmax over distances that weighs the prompts.
+    threshold : float
+        A batch is served where the weighed prompt leaves less than this share of its distance from the source.
+    momentum : float
+        How far, times its weight, a kept prompt follows a batch it served.
+    std_weight : float
+        Of the standard deviations in a distance, against the means.
+    capacity : int, optional
+        The most prompts kept, the oldest forgotten first; None keeps all, as the authors do.
+    seed : int
+        Of the prompt every new one is tuned from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from zeroshift.methods import DPCore
+    >>> from zeroshift.methods.parts.example_vision import ExampleVision, example_source
+    >>> prototypes = np.eye(2)
+    >>> dpcore = DPCore(prototypes, vision=ExampleVision(prototypes), source=example_source(prototypes))
+    >>> images = np.array([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    >>> dpcore.adapt(images).argmax(axis=1), dpcore.coreset_size
+    (array([0, 1, 0]), 1)
+
+    Notes
+    -----
+    Zhang et al., *DPCore: Dynamic Prompt Coreset for Continual Test-Time Adaptation*, ICML 2025. Written for a
+    supervised ViT; here, in CLIP, the states are the class token after the last layer norm and the logits the zero-shot
+    ones. As in the authors' code, the answers are those of the last forward pass, before the last step; a new prompt is
+    kept with the statistics of its batch without a prompt, while kept ones follow those under the prompt; their
+    standard deviations only grow; and the step size is 0.1, not their configuration's 0.01.
+
+    One image alone has no standard deviation: it is answered by what was learned, its mean compared with the kept ones,
+    and teaches nothing. `predict`, too, works batch by batch: with the weighed prompt where that serves the batch, and
+    without a prompt where it does not. A standard deviation of exactly 0 has a gradient of 0, where the authors' is not
+    a number.
+    """
+
+    name = "dpcore"
+    needs = ("prototypes", "vision", "source")
+    state_size = "P (n + 2) w for P prompts of n tokens of width w; P grows with N where capacity is None"
+    complexity = "2 passes of the batch and E passes with gradients, E = 1 for a known batch and 50 for a new one"
+    reconstructed = "the authors' code is for a supervised ViT; states and head of CLIP are our reading"
+    array_parameters: ClassVar[tuple[str, ...]] = ("prototypes", "source")
+    example_parameters: ClassVar[Mapping[str, Any]] = {
+        "vision": example_vision,
+        "source": example_source,
+        "batch_size": 4,
+        "n_tokens": 32,
+        "steps_new": 3,
+    }
+    check_exceptions: ClassVar[Mapping[str, str]] = {
+        "memory_is_bounded": "every batch unlike the source and unlike those before adds a prompt; set capacity",
+    }
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "vision": VISION,
+        "logit_scale": Number(low=0, above=True),
+        "batch_size": Number(low=1, integer=True),
+        "n_tokens": Number(low=1, integer=True),
+        "steps_known": Number(low=1, integer=True),
+        "steps_new": Number(low=1, integer=True),
+        "rate": Number(low=0),
+        "weight_decay": Number(low=0),
+        "temperature": Number(low=0, above=True),
+        "threshold": Number(low=0),
+        "momentum": Number(0, 1),
+        "std_weight": Number(low=0),
+        "capacity": Optional(Number(low=1, integer=True)),
+        "seed": Number(low=0, integer=True),
+    }
+
+    vision: PromptedVision
+    source: tuple[Array, Array]
+    n_tokens: int
+    steps_known: int
+    steps_new: int
+    rate: float
+    weight_decay: float
+    temperature: float
+    threshold: float
+    momentum: float
+    std_weight: float
+    capacity: int | None
+    seed: int
+
+    def __init__(
+        self,
+        prototypes: Array,
+        *,
+        vision: PromptedVision,
+        source: tuple[Array, Array],
+        logit_scale: float = 100.0,
+        batch_size: int = 64,
+        n_tokens: int = 8,
+        steps_known: int = 1,
+        steps_new: int = 50,
+        rate: float = 0.1,
+        weight_decay: float = 0.01,
+        temperature: float = 3.0,
+        threshold: float = 0.8,
+        momentum: float = 0.999,
+        std_weight: float = 1.0,
+        capacity: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            prototypes,
+            vision=vision,
+            source=source,
+            logit_scale=logit_scale,
+            batch_size=batch_size,
+            n_tokens=n_tokens,
+            steps_known=steps_known,
+            steps_new=steps_new,
+            rate=rate,
+            weight_decay=weight_decay,
+            temperature=temperature,
+            threshold=threshold,
+            momentum=momentum,
+            std_weight=std_weight,
+            capacity=capacity,
+            seed=seed,
+        )
+
+    def _validate(self) -> None:
+        super()._validate()
+        self.source = checked_source(self.source, self.vision, Home.of(self.prototypes))
+
+    def _begin(self) -> None:
+        home = Home.of(self.prototypes)
+        self._text = home.bring(self.prototypes, home.xp.float64)
+        self._target = Moments(*self.source)
+        width = self.vision.width
+        bound = math.sqrt(6 / (self.vision.patches.inputs + width))
+        self._initial = home.bring(np.random.default_rng(self.seed).uniform(-bound, bound, (self.n_tokens, width)))
+        self._coreset = PromptCoreset.empty(home, self.n_tokens, width)
+
+    @property
+    def coreset_size(self) -> int:
+        """Prompts kept."""
+        self._finish()
+        return len(self._coreset)
+
+    def _learned(self, images: Array) -> tuple[Array, partial[None]]:
+        look = self._look(images)
+        if images.shape[0] == 1:
+            return self._scores(look), partial(self._put, self._coreset)
+        if look.known:
+            prompt, last = self._tuned(images, look.prompt, self.steps_known, look.prompted)
+            coreset = self._coreset.followed(self.momentum * look.weights, moments(last.states), prompt)
+        else:
+            prompt, last = self._tuned(images, self._initial, self.steps_new)
+            coreset = self._coreset.joined(look.found, prompt, self.capacity)
+        return logits(last.features, self._text, self.logit_scale), partial(self._put, coreset)
+
+    def _put(self, coreset: PromptCoreset) -> None:
+        self._coreset = coreset
+
+    def _predict_scores(self, features: Array) -> Array:
+        return self._scores(self._look(features))
+
+    def _scores(self, look: Look) -> Array:
+        """Without a step: under the weighed prompt where it serves the batch."""
+        seen = look.prompted if look.known and look.prompted is not None else look.plain
+        return logits(seen.features, self._text, self.logit_scale)
+
+    def _look(self, images: Array) -> Look:
+        plain = self._see(images)
+        found = moments(plain.states)
+        if not len(self._coreset):
+            return Look(plain, found, None, None, None, known=False)
+        std_weight = self.std_weight if images.shape[0] > 1 else 0.0
+        weights = self._coreset.weights(found, self.temperature, std_weight)
+        prompt = self._coreset.mixed(weights)
+        prompted = self._see(images, prompt)
+        before, after = (distance(own, self._target, std_weight) for own in (found, moments(prompted.states)))
+        return Look(plain, found, weights, prompt, prompted, known=bool(after < self.threshold * before))
+
+    def _tuned(self, images: Array, prompt: Array, steps: int, seen: Glance | None = None) -> tuple[Array, Glance]:
+        """The prompt after the steps, and the batch before the last of them; `seen` is it before the first."""
+        home = Home.of(self.prototypes)
+        optimiser = AdamW(self.rate, weight_decay=self.weight_decay)
+        last = seen or self._see(images, prompt)
+        for step in range(steps):
+            last = self._see(images, prompt) if step else last
+            gradient = distance_gradient(last.states, self._target, self.std_weight)
+            to_prompt = home.bring(self.vision.pull_back(images, prompt, gradient), home.xp.float64)
+            prompt = optimiser.step(prompt, to_prompt)
+        return prompt, last
+
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        return self._coreset.arrays(), {}
+
+    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        self._coreset = self._coreset.restored(arrays)

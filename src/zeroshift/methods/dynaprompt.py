@@ -1,0 +1,205 @@
+"""DynaPrompt: a buffer of prompts, those that suit an image tuned on it and kept for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
+from zeroshift.low_entropy import entropy
+from zeroshift.methods.parts.adamw import AdamW
+from zeroshift.methods.parts.prompt_buffer import PromptBuffer, checked_residuals
+from zeroshift.methods.parts.prompt_choice import MODES, choose, ratings_of
+from zeroshift.methods.parts.prompt_tuned import TEXT, PromptTuned
+from zeroshift.methods.parts.towers import PromptedText
+from zeroshift.methods.parts.tuning_losses import entropy_of_mean, logits_to_text
+from zeroshift.methods.parts.whole_steps import WholeViews
+from zeroshift.parameters import Choice, Constraint, Number
+from zeroshift.zero_shot import logits
+
+__all__ = ["DynaPrompt"]
+
+
+class DynaPrompt(PromptTuned, WholeViews):
+    """Keeps several prompts and, for each image, tunes those that are surer of it, and tell it better from its views,
+    than the one unused for longest, and that one. They answer the image together, and stay as they were tuned.
+
+    Parameters
+    ----------
+    prototypes : (K, d) array or tensor
+        The text features at the words tuning begins with: `text.features(text.context)`.
+    text : PromptedText
+        The text side of the encoder, as `zeroshift.encode.prompted_text` makes it.
+    logit_scale : float
+        Scale of the logits; 100 for CLIP.
+    n_prompts : int
+        Prompts kept, M. Once all were used, the one unused for longest begins anew at the words for each image; a
+        single one never does.
+    mode : {"paper", "released"}
+        How prompts are chosen, as the paper says or as the authors' code does it.
+    view_ratio : float
+        Share of the views kept, those of lowest mean entropy under the chosen prompts; at least one.
+    rate, weight_decay : float
+        Of AdamW: the step size, and the share of every prompt's residual taken off for each image, times `rate`.
+    initial_residuals : (M, n, width) array or tensor, optional
+        What the prompts begin with, added to the embeddings of the n words; nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from zeroshift.methods import DynaPrompt
+    >>> from zeroshift.methods.parts.example_towers import ExampleText
+    >>> text = ExampleText(np.eye(2))
+    >>> dynaprompt = DynaPrompt(text.features(text.context), text=text, logit_scale=5.0, n_prompts=3)
+    >>> views = np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])
+    >>> dynaprompt.adapt_views(np.stack([views, views[:, ::-1]])).round(3)
+    array([[0.734, 0.266],
+           [0.265, 0.735]])
+    >>> dynaprompt.buffer.chosen, dynaprompt.buffer.order  # the second image moved prompt 0 on, and used prompt 1
+    ((0, 1), (2, 0, 1))
+
+    Notes
+    -----
+    Xiao et al., *DynaPrompt: Dynamic Test-Time Prompt Tuning*, ICLR 2025. The released script keeps 12 prompts, the
+    default, the paper 10. A prompt is rated by its mean entropy over the views, and by how much surer it is of the
+    image than of the other views: the probability of the class the image is given (`mode="paper"`), or the largest
+    logit of each (`"released"`). The released choice also cuts the list by this difference at the rank the reference
+    prompt has by entropy, takes numbers of prompts for ranks, and may choose one prompt twice. Prompts that are rated
+    alike, as all are at first, keep their order; in the authors' code the device decides.
+
+    One step of a fresh AdamW for each image; weight decay reaches the residuals of all prompts, gradients only those
+    chosen. A single feature is an image without other views: no prompt tells it from them, and the one unused for
+    longest is tuned alone. `predict` answers with the prompts chosen last, and as zero-shot before there are any.
+    """
+
+    name = "dynaprompt"
+    protocol = "online"
+    needs = ("prototypes", "views", "text")
+    takes = ()
+    array_parameters = ("prototypes", "initial_residuals")
+    # Few prompts for the common checks, which adapt to thousands of images.
+    example_parameters: ClassVar[Mapping[str, Any]] = {**PromptTuned.example_parameters, "n_prompts": 3}
+    state_size = "M n w + 3 K d, for n words of width w"
+    complexity = "M + 2 C passes of K prompts, C of them with gradients, C of M prompts chosen, for an image"
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "text": TEXT,
+        "logit_scale": Number(low=0, above=True),
+        "n_prompts": Number(low=1, integer=True),
+        "mode": Choice(MODES),
+        "view_ratio": Number(0, 1, above=True),
+        "rate": Number(low=0),
+        "weight_decay": Number(low=0),
+    }
+
+    n_prompts: int
+    mode: str
+    rate: float
+    weight_decay: float
+    initial_residuals: Array | None
+
+    def __init__(
+        self,
+        prototypes: Array,
+        *,
+        text: PromptedText,
+        logit_scale: float = 100.0,
+        n_prompts: int = 12,
+        mode: str = "paper",
+        view_ratio: float = 0.1,
+        rate: float = 5e-3,
+        weight_decay: float = 0.01,
+        initial_residuals: Array | None = None,
+    ) -> None:
+        super().__init__(
+            prototypes,
+            text=text,
+            logit_scale=logit_scale,
+            n_prompts=n_prompts,
+            mode=mode,
+            view_ratio=view_ratio,
+            rate=rate,
+            weight_decay=weight_decay,
+            initial_residuals=initial_residuals,
+        )
+
+    def _validate(self) -> None:
+        super()._validate()
+        if self.initial_residuals is not None:
+            shape = (self.n_prompts, *self.text.context.shape)
+            self.initial_residuals = checked_residuals(self.initial_residuals, shape, Home.of(self.prototypes))
+
+    def _begin(self) -> None:
+        home = Home.of(self.prototypes)
+        if self.initial_residuals is None:
+            residuals = home.zeros((self.n_prompts, *self._words.shape))
+        else:
+            residuals = home.copy(home.bring(self.initial_residuals, home.xp.float64))
+        numbers = tuple(range(self.n_prompts))
+        self._buffer = PromptBuffer(residuals, numbers, (0,) * self.n_prompts, (), self._initial)
+
+    @property
+    def buffer(self) -> PromptBuffer:
+        """The prompts as they are now, and which of them was used when; a copy."""
+        self._finish()
+        copy = Home.of(self.prototypes).copy
+        return self._buffer._replace(residuals=copy(self._buffer.residuals), head=copy(self._buffer.head))
+
+    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+        for block, features in rows.blocks(1):
+            scores = self._adapt_view(features)
+            self.n_seen += 1
+            self._finish()
+            yield block, scores[None, :]
+
+    def _adapt_view(self, views: Array) -> Array:
+        self._finish()
+        buffer = self._buffer.renewed()
+        scores = self._scores(views, buffer.residuals)
+        chosen = choose(ratings_of(scores, self.mode), buffer.order[0], self.mode)
+        residuals = self._tuned(views, buffer.residuals, chosen, scores)
+        head = self._head(residuals, chosen)
+        self._decide(partial(self._keep, buffer.used(chosen, residuals, head)))
+        return logits(views[:1, :], head, self.logit_scale)[0]
+
+    def _keep(self, buffer: PromptBuffer) -> None:
+        self._buffer = buffer
+
+    def _scores(self, views: Array, residuals: Array) -> Array:
+        """Logits of the views under each of the prompts, (M, V, K)."""
+        xp = namespace(residuals)
+        # The text features of prompts at the words themselves are known.
+        plain = logits(views, self._initial, self.logit_scale)
+        moved = to_numpy(xp.any(residuals != 0, axis=(1, 2)))
+        return xp.stack([self._logits(views, r) if far else plain for r, far in zip(residuals, moved, strict=True)])
+
+    def _logits(self, views: Array, residual: Array) -> Array:
+        return logits(views, self._text_features(self._words + residual), self.logit_scale)
+
+    def _tuned(self, views: Array, residuals: Array, chosen: tuple[int, ...], scores: Array) -> Array:
+        """The residuals after the image's step against the mean loss of the chosen prompts."""
+        xp = namespace(residuals)
+        entropies = xp.mean(xp.stack([entropy(scores[i, ...]) for i in chosen]), axis=0)
+        kept = xp.argsort(entropies, stable=True)[: max(int(views.shape[0] * self.view_ratio), 1)]
+        gradient = xp.zeros_like(residuals)
+        for i in set(chosen):
+            _, to_logits = entropy_of_mean(scores[i, ...][kept, :])
+            upstream = logits_to_text(to_logits, views[kept, :], self.logit_scale)
+            share = chosen.count(i) / len(chosen)
+            gradient[i, ...] = self._to_context(self._words + residuals[i, ...], share * upstream)
+        return AdamW(self.rate, weight_decay=self.weight_decay).step(residuals, gradient)
+
+    def _head(self, residuals: Array, chosen: tuple[int, ...]) -> Array:
+        """The mean (K, d) of the chosen prompts' text features."""
+        xp = namespace(residuals)
+        text = {i: self._text_features(self._words + residuals[i, ...]) for i in set(chosen)}
+        return xp.mean(xp.stack([text[i] for i in chosen]), axis=0)
+
+    def _predict_scores(self, features: Array) -> Array:
+        return logits(features, self._buffer.head, self.logit_scale)
+
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        return self._buffer.state()
+
+    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        self._buffer = self._buffer.restored(arrays, values)

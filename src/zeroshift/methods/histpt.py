@@ -1,0 +1,226 @@
+"""HisTPT: prompt tuning that goes on from image to image, held back by what the prompts said before."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+from zeroshift.arrays import Array, Home, Rows, namespace
+from zeroshift.low_entropy import marginal_entropy, select_lowest_entropy
+from zeroshift.methods.parts.adamw import AdamW
+from zeroshift.methods.parts.prompt_tuned import TEXT, PromptTuned
+from zeroshift.methods.parts.text_history import Remembered, TextHistory, retrieved
+from zeroshift.methods.parts.towers import PromptedText
+from zeroshift.methods.parts.tuning_losses import cross_entropy, logits_to_text
+from zeroshift.methods.parts.whole_steps import WholeViews
+from zeroshift.parameters import Choice, Constraint, Number
+from zeroshift.zero_shot import logits, pseudo_class
+
+__all__ = ["HisTPT"]
+
+
+class Tuned(NamedTuple):
+    """The prompt after a step: its words, the text features they make, and the optimiser that goes on."""
+
+    words: Array
+    text: Array
+    optimiser: AdamW
+
+
+class HisTPT(PromptTuned, WholeViews):
+    """Moves the words of the prompt one step for each image, towards the class that three banks of earlier text
+    features agree on, and never puts them back. The banks hold the latest text features, those of the hardest images,
+    and a slow average: what keeps a prompt that is tuned on and on from forgetting.
+
+    Parameters
+    ----------
+    prototypes : (K, d) array or tensor
+        The text features at the words tuning begins with: `text.features(text.context)`.
+    text : PromptedText
+        The text side of the encoder, as `zeroshift.encode.prompted_text` makes it.
+    logit_scale : float
+        Scale of the logits; 100 for CLIP.
+    view_ratio : float
+        Share of the views the loss is made of, those of lowest entropy; at least one.
+    local_size, hard_size : int
+        Entries of the local and of the hard bank.
+    n_hard : int
+        How many local entries, those of highest entropy, are averaged for an entry of the hard bank.
+    momentum : float
+        Share of the global bank that stays as it is at an image.
+    rate, weight_decay : float
+        Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.
+    answer : "prompt" or "fused"
+        Who answers: the prompt after the image's step, or the banks together, which the prompt was tuned towards.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from zeroshift.methods import HisTPT
+    >>> from zeroshift.methods.parts.example_towers import ExampleText
+    >>> text = ExampleText(np.eye(2))
+    >>> histpt = HisTPT(text.features(text.context), text=text, logit_scale=5.0)
+    >>> histpt.adapt_views(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).round(3)
+    array([0.734, 0.266])
+
+    Notes
+    -----
+    Zhang et al., *Historical Test-time Prompt Tuning for Vision Foundation Models*, NeurIPS 2024. The authors released
+    their code for segmentation alone. The banks, their order, the retrieval and the loss are as there; ours, for
+    images as a whole, are: the words are shared by all classes (theirs are tuned for each class), the views, their
+    selection and `rate` are TPT's, the loss is the mean cross-entropy of the surest views with the class the banks
+    find for the image itself, and an image's entropy, which says how hard it is, is that of the mean over its surest
+    views. Their code takes for it a sum over raw logits, which is no entropy.
+
+    AdamW's moments go on from image to image with the words, as in their training loop. The means of the banks are not
+    scaled to unit length, as there. Of equal entropies the newer entry counts as harder; theirs leaves that open. The
+    banks are held in the prototypes' precision. `predict` asks the prompt, or the banks, as they stand.
+    """
+
+    name = "histpt"
+    protocol = "online"
+    needs = ("prototypes", "views", "text")
+    takes: ClassVar[tuple[str, ...]] = ()
+    reconstructed = "the authors' code is for segmentation; classification is put together from it"
+    state_size = "K d (L + H + 5), and the words with AdamW's two moments of each"
+    complexity = "2 passes of K prompts, 1 of them with gradients, and O(K d (L + H)), for an image"
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "text": TEXT,
+        "logit_scale": Number(low=0, above=True),
+        "view_ratio": Number(0, 1, above=True),
+        "local_size": Number(low=1, integer=True),
+        "hard_size": Number(low=1, integer=True),
+        "n_hard": Number(low=1, integer=True),
+        "momentum": Number(0, 1),
+        "rate": Number(low=0),
+        "weight_decay": Number(low=0),
+        "answer": Choice(("prompt", "fused")),
+    }
+
+    local_size: int
+    hard_size: int
+    n_hard: int
+    momentum: float
+    rate: float
+    weight_decay: float
+    answer: str
+
+    def __init__(
+        self,
+        prototypes: Array,
+        *,
+        text: PromptedText,
+        logit_scale: float = 100.0,
+        view_ratio: float = 0.1,
+        local_size: int = 32,
+        hard_size: int = 32,
+        n_hard: int = 16,
+        momentum: float = 0.99,
+        rate: float = 5e-3,
+        weight_decay: float = 0.01,
+        answer: str = "prompt",
+    ) -> None:
+        super().__init__(
+            prototypes,
+            text=text,
+            logit_scale=logit_scale,
+            view_ratio=view_ratio,
+            local_size=local_size,
+            hard_size=hard_size,
+            n_hard=n_hard,
+            momentum=momentum,
+            rate=rate,
+            weight_decay=weight_decay,
+            answer=answer,
+        )
+
+    def _validate(self) -> None:
+        super()._validate()
+        if self.n_hard > self.local_size:
+            raise ValueError(
+                f"n_hard must be at most local_size, {self.local_size}, of which they are taken; got {self.n_hard}. "
+                f"Fix: n_hard={self.local_size}, or a larger local_size."
+            )
+
+    def _begin(self) -> None:
+        self._now = Tuned(self._words, self._initial, AdamW(self.rate, weight_decay=self.weight_decay))
+        self._history = TextHistory(
+            Home.of(self.prototypes),
+            (self.n_classes, self.dimension),
+            sizes=(self.local_size, self.hard_size),
+            n_hard=self.n_hard,
+            momentum=self.momentum,
+            dtype=self.prototypes.dtype,
+        )
+
+    @property
+    def context(self) -> Array:
+        """The words' embeddings as they stand, (n, width)."""
+        self._finish()
+        return Home.of(self.prototypes).copy(self._now.words)
+
+    @property
+    def banks(self) -> dict[str, Array]:
+        """`local` (L, K, d) and `hard` (H, K, d), the newest first, and `global` (K, d); zeros before any image."""
+        self._finish()
+        history, home = self._history, Home.of(self.prototypes)
+        queues = {"local": history.local, "hard": history.hard}
+        held = {name: q.entries[home.index(q.newest_first(self.n_seen - 1))] for name, q in queues.items()}
+        return {**held, "global": home.copy(history.prototypes[0])}
+
+    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+        for block, features in rows.blocks(1):
+            scores, learned = self._learned(features)
+            self._commit(learned)
+            yield block, scores[None, :]
+
+    def _adapt_view(self, views: Array) -> Array:
+        self._finish()
+        scores, learned = self._learned(views)
+        self._decide(learned)
+        return scores
+
+    def _learned(self, views: Array) -> tuple[Array, partial[None]]:
+        """Scores (K,) of one image, view 0 of `views` (V, d), and how to keep what it teaches."""
+        now, image = self._now, views[:1, :]
+        scores = logits(views, now.text, self.logit_scale)
+        kept = select_lowest_entropy(scores, self.view_ratio)
+        entry = self._history.entered(now.text, float(marginal_entropy(scores[kept, :])), self.n_seen)
+        fused = retrieved(image, entry.prototypes, self.logit_scale)
+        tuned = self._step(now, views[kept, :], scores[kept, :], pseudo_class(fused))
+        answer = fused if self.answer == "fused" else logits(image, tuned.text, self.logit_scale)
+        return answer[0], partial(self._keep, entry, tuned)
+
+    def _step(self, now: Tuned, kept: Array, scores: Array, label: Array) -> Tuned:
+        """The prompt one step nearer to the class `label` (1,) for the kept views (n, d), of logits (n, K)."""
+        xp = namespace(scores)
+        one_hot = xp.astype(xp.arange(self.n_classes, device=Home.of(scores).device) == label, scores.dtype)
+        _, gradient = cross_entropy(scores, one_hot)
+        to_text = logits_to_text(gradient / kept.shape[0], kept, self.logit_scale)
+        optimiser = copy.copy(now.optimiser)  # a step replaces its moments and leaves the old ones as they are
+        words = optimiser.step(now.words, self._to_context(now.words, to_text))
+        return Tuned(words, self._text_features(words), optimiser)
+
+    def _keep(self, entry: Remembered, tuned: Tuned) -> None:
+        self._history.write(entry)
+        self._now = tuned
+
+    def _predict_scores(self, features: Array) -> Array:
+        if self.answer == "fused" and self.n_seen:
+            return retrieved(features, self._history.prototypes, self.logit_scale)
+        return logits(features, self._now.text, self.logit_scale)
+
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        moments, steps = self._now.optimiser.state()
+        return {"words": self._now.words, "text": self._now.text, **self._history.arrays(), **moments}, steps
+
+    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        optimiser = AdamW(self.rate, weight_decay=self.weight_decay)
+        optimiser.restore(arrays, values)
+        for name, own in (("words", self._now.words), ("text", self._now.text)):
+            if tuple(arrays[name].shape) != tuple(own.shape):
+                raise ValueError(f"{name} of shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}, were saved")
+        self._history.restore(arrays)
+        self._now = Tuned(arrays["words"], arrays["text"], optimiser)

@@ -1,0 +1,162 @@
+"""CMA-ES (Hansen, *The CMA Evolution Strategy: A Tutorial*, arXiv 1604.00772): search without gradients.
+
+Candidates are drawn from a Gaussian whose mean, scale and covariance follow the better ones. Everything a search holds
+is a plain array or number, and every generation draws from a seed of its own, so a search that is saved and taken up
+again goes on bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["CMAES", "Constants"]
+
+COVARIANCE_RATE = 2.0
+"""alpha_cov of the tutorial: both learning rates of the covariance are this over about the square of the dimension."""
+
+LAZY = 10.0
+"""Eigenvectors are found anew once the covariance can have changed by one part in so many: for hundreds of dimensions
+not in every generation, as in Hansen's own program."""
+
+CONDITION = 1e14
+"""The largest ratio of the covariance's eigenvalues; beyond it they are rounding errors."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the tutorial's Table 1 sets for n dimensions and a population of so many candidates."""
+
+    weights: np.ndarray
+    """Of the candidates, the best first: positive and summing to 1 for the better half, negative for the worse."""
+    parents: int
+    mu_eff: float
+    c_sigma: float
+    d_sigma: float
+    c_c: float
+    c_1: float
+    c_mu: float
+    expected: float
+    """Expected length of a standard normal vector."""
+    gap: float
+    """Generations between two eigendecompositions."""
+
+    @classmethod
+    def of(cls, n: int, population: int) -> Constants:
+        raw = math.log((population + 1) / 2) - np.log(np.arange(1, population + 1))
+        parents = population // 2
+        better, worse = raw[:parents], raw[parents:]
+        mu_eff = float(better.sum() ** 2 / (better**2).sum())
+        mu_eff_worse = float(worse.sum() ** 2 / (worse**2).sum())
+        c_sigma = (mu_eff + 2) / (n + mu_eff + 5)
+        c_1 = COVARIANCE_RATE / ((n + 1.3) ** 2 + mu_eff)
+        c_mu = min(
+            1 - c_1,
+            COVARIANCE_RATE * (0.25 + mu_eff + 1 / mu_eff - 2) / ((n + 2) ** 2 + COVARIANCE_RATE * mu_eff / 2),
+        )
+        # The worse half together may neither outweigh the better nor, in one generation, use a direction up.
+        total = min(1 + c_1 / c_mu, 1 + 2 * mu_eff_worse / (mu_eff + 2), (1 - c_1 - c_mu) / (n * c_mu))
+        return cls(
+            weights=np.concatenate([better / better.sum(), worse * (total / np.abs(worse).sum())]),
+            parents=parents,
+            mu_eff=mu_eff,
+            c_sigma=c_sigma,
+            d_sigma=1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + c_sigma,
+            c_c=(4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n),
+            c_1=c_1,
+            c_mu=c_mu,
+            expected=math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2)),
+            gap=1 / (LAZY * n * (c_1 + c_mu)),
+        )
+
+
+class CMAES:
+    """A minimisation: `ask` for a generation of candidates, `tell` how good each was.
+
+    >>> import numpy as np
+    >>> search = CMAES(np.array([3.0, -2.0]), sigma=1.0, population=6)
+    >>> for _ in range(60):
+    ...     candidates = search.ask()
+    ...     search.tell(candidates, (candidates**2).sum(axis=1))
+    >>> bool(np.abs(search.mean).max() < 1e-3)
+    True
+
+    Parameters
+    ----------
+    mean : where the search begins, (n,).
+    sigma : the standard deviation it begins with.
+    population : candidates a generation, at least two.
+    seed : of the candidates. Those of generation g are drawn from (seed, g): `ask` twice gives the same.
+    """
+
+    def __init__(self, mean: np.ndarray, *, sigma: float, population: int, seed: int = 0) -> None:
+        self.mean, self.sigma = np.array(mean, dtype=np.float64), float(sigma)
+        n = len(self.mean)
+        self.population, self.seed, self.constants = population, seed, Constants.of(n, population)
+        self.generation = 0
+        self.decomposed_at = 0
+        self.covariance, self.axes, self.lengths = np.eye(n), np.eye(n), np.ones(n)
+        self.path_sigma, self.path_c = np.zeros(n), np.zeros(n)
+
+    def ask(self) -> np.ndarray:
+        """(population, n): this generation's candidates."""
+        draw = np.random.default_rng([self.seed, self.generation])
+        normal = draw.standard_normal((self.population, len(self.mean)))
+        return self.mean + self.sigma * ((normal * self.lengths) @ self.axes.T)
+
+    def tell(self, candidates: np.ndarray, losses: np.ndarray) -> None:
+        """Learn from what `ask` gave and the loss of each; of equal losses the earlier candidate's counts as less."""
+        k, n = self.constants, len(self.mean)
+        steps = (candidates[np.argsort(losses, kind="stable")] - self.mean) / self.sigma
+        step = k.weights[: k.parents] @ steps[: k.parents]
+        whitened = self._whitened(steps)
+        self.generation += 1
+        self.mean = self.mean + self.sigma * step
+        self.path_sigma = (1 - k.c_sigma) * self.path_sigma + math.sqrt(
+            k.c_sigma * (2 - k.c_sigma) * k.mu_eff
+        ) * self._whitened(step)
+        length = float(np.linalg.norm(self.path_sigma))
+        settled = math.sqrt(1 - (1 - k.c_sigma) ** (2 * self.generation))
+        # While the scale grows fast the other path waits, or the covariance would grow along with it.
+        calm = float(length / settled < (1.4 + 2 / (n + 1)) * k.expected)
+        self.path_c = (1 - k.c_c) * self.path_c + calm * math.sqrt(k.c_c * (2 - k.c_c) * k.mu_eff) * step
+        # A worse candidate takes away as much as a step of average length would, however far it lay.
+        lengths = np.maximum((whitened**2).sum(axis=1), np.finfo(np.float64).tiny)
+        weights = np.where(k.weights < 0, k.weights * n / lengths, k.weights)
+        kept = 1 + k.c_1 * (1 - calm) * k.c_c * (2 - k.c_c) - k.c_1 - k.c_mu * k.weights.sum()
+        self.covariance = (
+            kept * self.covariance + k.c_1 * np.outer(self.path_c, self.path_c) + k.c_mu * (steps.T * weights) @ steps
+        )
+        self.sigma *= math.exp(k.c_sigma / k.d_sigma * (length / k.expected - 1))
+        if self.generation > self.decomposed_at + k.gap:
+            self._decompose()
+
+    def _whitened(self, steps: np.ndarray) -> np.ndarray:
+        """C^(-1/2) y for each row y, with the eigenvectors as they were last found."""
+        return ((steps @ self.axes) / self.lengths) @ self.axes.T
+
+    def _decompose(self) -> None:
+        self.covariance = (self.covariance + self.covariance.T) / 2
+        values, self.axes = np.linalg.eigh(self.covariance)
+        self.lengths = np.sqrt(np.maximum(values, values.max() / CONDITION))
+        self.decomposed_at = self.generation
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Everything that changes: arrays, and numbers JSON can hold."""
+        names = ("mean", "covariance", "axes", "lengths", "path_sigma", "path_c")
+        numbers = {"generation": self.generation, "decomposed_at": self.decomposed_at, "sigma": self.sigma}
+        return {name: getattr(self, name) for name in names}, numbers
+
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Put back what `state` gave."""
+        own, _ = self.state()
+        for name, array in own.items():
+            if arrays[name].shape != array.shape:
+                raise ValueError(f"the array {name!r} has the shape {arrays[name].shape}, not {array.shape}")
+            setattr(self, name, np.array(arrays[name], dtype=np.float64))
+        self.generation, self.decomposed_at = int(values["generation"]), int(values["decomposed_at"])
+        self.sigma = float(values["sigma"])

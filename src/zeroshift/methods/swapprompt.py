@@ -1,0 +1,219 @@
+"""SwapPrompt: a prompt tuned on a whole set, and its moving average, each other's teacher on two views of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from zeroshift.arrays import Array, Home, Rows, namespace
+from zeroshift.methods.parts.adamw import AdamW
+from zeroshift.methods.parts.image_views import ImageViews
+from zeroshift.methods.parts.prompt_tuned import TEXT, PromptTuned
+from zeroshift.methods.parts.swapped import PseudoLabels, pseudo_loss, surest_of_each_class, swap_loss
+from zeroshift.methods.parts.towers import PromptedText
+from zeroshift.parameters import Constraint, Number
+from zeroshift.zero_shot import logits
+
+__all__ = ["SwapPrompt"]
+
+LABELS_AT_ONCE = 4096
+"""Pseudo-labelled images looked at together."""
+
+
+class Prompts(NamedTuple):
+    """Both prompts' words (n, width), and the text features (K, d) of the target's, which answers."""
+
+    online: Array
+    target: Array
+    text: Array
+
+
+class SwapPrompt(PromptTuned):
+    """Tunes a prompt on a whole set: towards the zero-shot classes of each class's surest images, and, on one view of
+    an image, towards what a second prompt, the slow average of the first, says of another view. The second answers.
+
+    Parameters
+    ----------
+    prototypes : (K, d) array or tensor
+        The text features at the words tuning begins with: `text.features(text.context)`.
+    text : PromptedText
+        The text side of the encoder, as `zeroshift.encode.prompted_text` makes it.
+    logit_scale : float
+        Scale of the logits; 100 for CLIP.
+    epochs : int
+        Times the set is gone over; a step of AdamW each.
+    n_surest : int
+        Images of each class, the surest zero-shot, that are given their zero-shot class.
+    swap_weight : float
+        Weight of the swapped predictions beside the pseudo-labels; 0 does without them.
+    momentum : float
+        Share of the target prompt that stays as it is at an epoch; 1 leaves it the zero-shot one.
+    rate, weight_decay : float
+        Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.
+    seed : int
+        Of the draw of two views for each epoch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from zeroshift.methods import SwapPrompt
+    >>> from zeroshift.methods.parts.example_towers import ExampleText
+    >>> text = ExampleText(np.eye(2))
+    >>> swapprompt = SwapPrompt(text.features(text.context), text=text, logit_scale=5.0)
+    >>> swapprompt.adapt(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).round(3)
+    array([[0.742, 0.258],
+           [0.995, 0.005],
+           [0.258, 0.742]])
+
+    Notes
+    -----
+    Ma et al., *SwapPrompt: Test-Time Prompt Adaptation for Vision-Language Models*, NeurIPS 2023. No code was released:
+    the two prompts, the swapped predictions and the moving average are the paper's, everything else is filled in here.
+    The loss is the mean over the pseudo-labelled images plus `swap_weight` times the mean over all images.
+
+    The gradient is that of the whole set, gathered a few images at a time, with one step and one move of the target an
+    epoch, where the authors will have taken mini-batches: exact, the same in whatever order the set comes, and the text
+    model, most of the cost, is gone through three times an epoch however large the set is. Steps are therefore fewer,
+    and `momentum` is for one of them.
+
+    The two views of an epoch are two numbers drawn among all but view 0, which is the image itself, the same for all
+    images: views are random themselves. Of two views both are taken, and a single feature is both of its own. Pseudo-
+    labels are learned from, and answers given for, the image itself. `adapt` begins anew with each set.
+    """
+
+    name = "swapprompt"
+    protocol = "transductive"
+    needs = ("prototypes", "views", "text")
+    takes: ClassVar[tuple[str, ...]] = ()
+    reconstructed = "no code was released; losses, optimiser and its constants are filled in from the abstract"
+    state_size = "2 K d, and the words of two prompts"
+    complexity = "3 E passes of K prompts, E of them with gradients, E = epochs, and O(E N K d)"
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "text": TEXT,
+        "logit_scale": Number(low=0, above=True),
+        "epochs": Number(low=1, integer=True),
+        "n_surest": Number(low=1, integer=True),
+        "swap_weight": Number(low=0),
+        "momentum": Number(0, 1),
+        "rate": Number(low=0),
+        "weight_decay": Number(low=0),
+        "seed": Number(low=0, integer=True),
+    }
+
+    epochs: int
+    n_surest: int
+    swap_weight: float
+    momentum: float
+    rate: float
+    weight_decay: float
+    seed: int
+
+    def __init__(
+        self,
+        prototypes: Array,
+        *,
+        text: PromptedText,
+        logit_scale: float = 100.0,
+        epochs: int = 50,
+        n_surest: int = 16,
+        swap_weight: float = 1.0,
+        momentum: float = 0.99,
+        rate: float = 2e-3,
+        weight_decay: float = 0.01,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            prototypes,
+            text=text,
+            logit_scale=logit_scale,
+            epochs=epochs,
+            n_surest=n_surest,
+            swap_weight=swap_weight,
+            momentum=momentum,
+            rate=rate,
+            weight_decay=weight_decay,
+            seed=seed,
+        )
+
+    def _begin(self) -> None:
+        self._prompts = Prompts(self._words, self._words, self._initial)
+
+    @property
+    def online(self) -> Array:
+        """The embeddings (n, width) of the prompt that was tuned."""
+        return Home.of(self.prototypes).copy(self._prompts.online)
+
+    @property
+    def target(self) -> Array:
+        """The embeddings (n, width) of its moving average, which answers."""
+        return Home.of(self.prototypes).copy(self._prompts.target)
+
+    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+        return self._adapt_set(ImageViews(rows, self.n_classes))
+
+    def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
+        return self._adapt_set(ImageViews(images, self.n_classes))
+
+    def _adapt_set(self, images: ImageViews) -> Iterator[tuple[slice, Array]]:
+        # Nothing is set before all is learned: an interrupt leaves what an earlier set taught.
+        prompts = self._tuned(images)
+        self._prompts, self.n_seen = prompts, len(images)
+        for block in images.blocks():
+            yield block, logits(images.view(block, 0), prompts.text, self.logit_scale)
+
+    def _tuned(self, images: ImageViews) -> Prompts:
+        """What the whole set teaches."""
+        now = Prompts(self._words, self._words, self._initial)
+        labels = surest_of_each_class(images, now.text, self.logit_scale, self.n_surest)
+        optimiser = AdamW(self.rate, weight_decay=self.weight_decay)
+        draw = np.random.default_rng(self.seed)
+        for epoch in range(self.epochs):
+            online = self._text_features(now.online) if epoch else now.text
+            _, gradient = self._loss(images, two_views(draw, images.n_views), labels, online, now.text)
+            words = optimiser.step(now.online, self._to_context(now.online, gradient))
+            target = self.momentum * now.target + (1 - self.momentum) * words
+            now = Prompts(words, target, self._text_features(target))
+        return now
+
+    def _loss(
+        self, images: ImageViews, pair: tuple[int, int], labels: PseudoLabels, online: Array, target: Array
+    ) -> tuple[Array, Array]:
+        """The loss of the whole set at text features (K, d) of both prompts, and its gradient for the online ones."""
+        xp, n_labels = namespace(online), labels.features.shape[0]
+        loss, gradient = 0.0, xp.zeros_like(online)
+        for start in range(0, n_labels, LABELS_AT_ONCE):
+            some = PseudoLabels(*(array[start : start + LABELS_AT_ONCE] for array in labels))
+            part, to_text = pseudo_loss(some, online, self.logit_scale)
+            loss, gradient = loss + part / n_labels, gradient + to_text / n_labels
+        for block in images.blocks() if self.swap_weight else ():
+            views = images.view(block, pair[0]), images.view(block, pair[1])
+            part, to_text = swap_loss(views, online, target, self.logit_scale)
+            share = self.swap_weight / len(images)
+            loss, gradient = loss + share * part, gradient + share * to_text
+        return loss, gradient
+
+    def _predict_scores(self, features: Array) -> Array:
+        return logits(features, self._prompts.text, self.logit_scale)
+
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        return self._prompts._asdict(), {}
+
+    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        for name, own in self._prompts._asdict().items():
+            if tuple(arrays[name].shape) != tuple(own.shape):
+                raise ValueError(f"{name} of shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}, were saved")
+        self._prompts = Prompts(arrays["online"], arrays["target"], arrays["text"])
+
+
+def two_views(draw: np.random.Generator, n_views: int) -> tuple[int, int]:
+    """Numbers of two views, of those that are not the image itself; of fewer than three views the first and the last.
+
+    >>> two_views(np.random.default_rng(0), 1), two_views(np.random.default_rng(0), 2)
+    ((0, 0), (0, 1))
+    """
+    if n_views < 3:
+        return 0, n_views - 1
+    first, second = draw.choice(n_views - 1, size=2, replace=False) + 1
+    return int(first), int(second)

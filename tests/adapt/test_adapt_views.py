@@ -1,0 +1,301 @@
+"""ADAPT learning from several views of an image: what the averages are, and that everything else stays as it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import oracle
+from goldens import golden
+from zeroshift import OnlineADAPT, ReleasedOnlineADAPT, ReleasedTransductiveADAPT, TransductiveADAPT
+from zeroshift.adapt import views as adapt_views
+from zeroshift.arrays import Home, Rows, namespace, normalize
+from zeroshift.testing import CHECKS, Case, NotApplicable, make_problem
+
+PAPER = (OnlineADAPT, TransductiveADAPT)
+RELEASED = (ReleasedOnlineADAPT, ReleasedTransductiveADAPT)
+EVERY = [pytest.param(cls, id=cls.name) for cls in (*PAPER, *RELEASED)]
+
+SCALE = 20.0
+
+
+def create(cls, prototypes, **parameters):
+    given = {"scale": 30.0, **parameters} if cls in RELEASED else parameters
+    return cls(prototypes, **{"logit_scale": SCALE, **given})
+
+
+def pictures(n_images=60, n_views=20, *, seed=0, classes=6, dimension=16):
+    """Images and views scattered about them."""
+    given = make_problem(classes, dimension, n_images, seed=seed)
+    noise = np.random.default_rng(seed).normal(size=(n_images, n_views, dimension))
+    views = given.features[:, None, :] + 0.2 * noise
+    return views / np.linalg.norm(views, axis=2, keepdims=True), given.prototypes
+
+
+def softmax(z):
+    e = np.exp(z - z.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def entropy(p):
+    return -(p * np.log(p)).sum(axis=-1)
+
+
+def surest(views, prototypes, scale, ratio):
+    """The views kept of one image, plainly."""
+    order = np.argsort(entropy(softmax(scale * views @ prototypes.T)), kind="stable")
+    return views[order[: max(int(len(views) * ratio), 1)]]
+
+
+def averaged(views, prototypes, ratio=0.1, scale=SCALE):
+    return np.stack([surest(image, prototypes, scale, ratio).mean(axis=0) for image in views])
+
+
+def plain_released_online(views, prototypes, *, scale, bank_size, alpha=0.9, ratio=0.1):
+    """The released script with views, one image after the other: lists, loops, and the pseudo-inverse."""
+    n_classes, d = prototypes.shape
+    banks = [[] for _ in range(n_classes)]
+    means, similarity, scores = prototypes.copy(), np.zeros(n_classes), []
+    for image in views:
+        kept = surest(image, prototypes, SCALE, ratio)
+        f = kept.mean(axis=0)
+        zbar = (SCALE * kept @ prototypes.T).mean(axis=0)
+        probabilities = softmax(SCALE * kept @ prototypes.T).mean(axis=0)
+        h, k = entropy(probabilities), int(zbar.argmax())
+        entry = (h, f, probabilities[k])
+        worst = int(np.argmax([e[0] for e in banks[k]])) if banks[k] else 0
+        if len(banks[k]) < bank_size or h < banks[k][worst][0]:
+            if len(banks[k]) < bank_size:
+                banks[k].append(entry)
+            else:
+                banks[k][worst] = entry
+            weighted = [(p, x) for _, x, p in (*banks[k], entry)]
+            mean = sum(p * x for p, x in weighted) / sum(p for p, _ in weighted)
+            means[k] = alpha * mean + (1 - alpha) * prototypes[k]
+            similarity = np.array([sum(p * (f @ x) for _, x, p in bank) for bank in banks])
+        residuals = np.array([x - means[j] for j in range(n_classes) for _, x, _ in banks[j]])
+        n = len(residuals)
+        precision = np.eye(d)
+        if n > 1:
+            covariance = np.cov(residuals.T)
+            precision = d * np.linalg.pinv((n - 1) * covariance + np.trace(covariance) * np.eye(d))
+        g = means @ precision @ f - 0.5 * np.einsum("kd,de,ke->k", means, precision, means)
+        total = np.log(softmax(g)) + scale / (2 * n) * similarity
+        scores.append(zbar * np.exp((total - total.max()) / scale))
+    return np.stack(scores), means
+
+
+@pytest.mark.parametrize("bank_size", [2, 16])
+def test_online_as_released_is_the_plain_loop(bank_size):
+    views, prototypes = pictures(120, seed=3)
+    method = create(ReleasedOnlineADAPT, prototypes, bank_size=bank_size, view_ratio=0.3)
+    expected, means = plain_released_online(views, prototypes, scale=30.0, bank_size=bank_size, ratio=0.3)
+    np.testing.assert_allclose(method.adapt_views_scores(views), expected, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(method.means, means, rtol=0, atol=1e-9)
+    by_mean = softmax(SCALE * averaged(views, prototypes, 0.3) @ prototypes.T)
+    by_views = [softmax(SCALE * surest(v, prototypes, SCALE, 0.3) @ prototypes.T).mean(axis=0) for v in views]
+    assert (by_mean.argmax(axis=1) != np.argmax(by_views, axis=1)).any(), "the two ways to a class are not told apart"
+
+
+@pytest.mark.parametrize(
+    ("cls", "prefix"), [(ReleasedOnlineADAPT, "online"), (ReleasedTransductiveADAPT, "trans")], ids=["online", "trans"]
+)
+def test_released_banks_hold_what_the_authors_code_computes(cls, prefix):
+    """Room for all: the class, the mean feature, its probability and its entropy of every image, as in their output."""
+    given, expected = golden("problem_views"), golden("adapt_views")
+    method = cls(given["prototypes"], scale=20.0, bank_size=40)
+    method.adapt_views(given["views"])
+    bank = method._bank
+    classes = expected[f"{prefix}_pred"]
+    np.testing.assert_array_equal(method.bank_counts, np.bincount(classes, minlength=12))
+    for k in range(12):
+        rows = np.flatnonzero(classes == k)
+        # Online they lie in the order they came, transductive the surest first.
+        rows = rows if prefix == "online" else rows[np.argsort(expected["trans_entropy"][rows], kind="stable")]
+        held = slice(0, len(rows))
+        np.testing.assert_allclose(bank.features[k, held], expected[f"{prefix}_features"][rows], atol=1e-4)
+        np.testing.assert_allclose(bank.weights[k, held], expected[f"{prefix}_probs"][rows, k], atol=1e-4)
+        np.testing.assert_allclose(-bank.confidences[k, held], expected[f"{prefix}_entropy"][rows], atol=1e-4)
+    assert (np.linalg.norm(bank.features, axis=2).max(axis=1) < 0.999).all(), "the means were scaled to unit length"
+
+
+def test_transductive_as_released_scores_the_means_as_they_are():
+    """Two passes over features that are not of unit length, by the released equations, plainly."""
+    views, prototypes = pictures(50)
+    means_of_views = averaged(views, prototypes, 0.3)
+    method = create(ReleasedTransductiveADAPT, prototypes, view_ratio=0.3, bank_size=50)
+    scores = method.adapt_views_scores(views)
+    logits = SCALE * means_of_views @ prototypes.T
+    y = softmax(logits)
+    classes, n_classes = y.argmax(axis=1), len(prototypes)
+    assert set(classes) == set(range(n_classes))
+    own = np.where(np.arange(n_classes) == classes[:, None], y, 0.0)  # all are in the bank, and count once more
+    weights = y + own
+    means = 0.9 * (weights.T @ means_of_views) / weights.sum(axis=0)[:, None] + 0.1 * prototypes
+    np.testing.assert_allclose(method.means, means, rtol=0, atol=1e-10)
+    covariance = np.cov((means_of_views - means[classes]).T)
+    precision = 16 * np.linalg.pinv(49 * covariance + np.trace(covariance) * np.eye(16))
+    g = means_of_views @ precision @ means.T - 0.5 * np.einsum("kd,de,ke->k", means, precision, means)
+    total = np.log(softmax(g)) + 30.0 / (2 * 50) * means_of_views @ (own.T @ means_of_views).T
+    expected = logits * np.exp((total - total.max(axis=1, keepdims=True)) / 30.0)
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("engine", ["direct", "streaming", "replay", "auto"])
+def test_online_is_the_definition_on_averages_of_unit_length(engine):
+    views, prototypes = pictures(150, seed=1)
+    features = normalize(averaged(views, prototypes, 0.25))
+    parameters = {"bank_size": 4, "batch_size": 3, "prune": (40, 0.5)}
+    method = create(OnlineADAPT, prototypes, engine=engine, view_ratio=0.25, **parameters)
+    expected = oracle.online(features, prototypes, logit_scale=SCALE, **parameters)
+    np.testing.assert_allclose(method.adapt_views(views), expected.probabilities, rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(method.bank_counts, expected.bank_counts)
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_transductive_is_the_definition_on_averages_of_unit_length(iterations):
+    views, prototypes = pictures(80, seed=2)
+    features = normalize(averaged(views, prototypes))
+    method = create(TransductiveADAPT, prototypes, iterations=iterations)
+    expected = oracle.transductive(features, prototypes, logit_scale=SCALE, bank_size=6, iterations=iterations)
+    np.testing.assert_allclose(method.adapt_views(views), expected.probabilities, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("cls", EVERY)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_one_view_is_the_feature_itself(cls, dtype):
+    """Of the paper's ADAPT bit for bit, float32 rows that are of unit length to 1e-7 only included."""
+    given = make_problem(samples=200)
+    features, prototypes = given.features.astype(dtype), given.prototypes.astype(dtype)
+    answer = create(cls, prototypes).adapt_views(features[:, None, :])
+    expected = create(cls, prototypes).adapt(features)
+    assert answer.dtype == expected.dtype
+    np.testing.assert_allclose(answer, expected, rtol=0, atol=0 if cls in PAPER else 1e-9)
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_views_all_alike_are_the_feature(cls):
+    """Thirty of them, of which three are averaged; and the library, the device and single images come as they go."""
+    given = make_problem(samples=70)
+    alike = np.repeat(given.features[:, None, :], 30, axis=1)
+    expected = create(cls, given.prototypes).adapt(given.features)
+    np.testing.assert_allclose(create(cls, given.prototypes).adapt_views(alike), expected, rtol=0, atol=1e-8)
+    in_torch = create(cls, torch.tensor(given.prototypes)).adapt_views(torch.tensor(alike))
+    np.testing.assert_allclose(in_torch.numpy(), expected, rtol=0, atol=1e-8)
+    one = create(cls, given.prototypes).adapt_views(torch.tensor(alike[0]))
+    assert (type(one), tuple(one.shape)) == (torch.Tensor, (6,))
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_torch_answers_as_numpy_does(cls):
+    views, prototypes = pictures()
+    expected = create(cls, prototypes).adapt_views_scores(views)
+    scores = create(cls, torch.tensor(prototypes)).adapt_views_scores(torch.tensor(views))
+    np.testing.assert_allclose(scores.numpy(), expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_images_are_averaged_a_few_at_a_time(cls, monkeypatch):
+    views, prototypes = pictures()
+    expected = create(cls, prototypes).adapt_views(views)
+    together = []
+    average = adapt_views.average_views
+
+    def watched(some, *arguments, **keywords):
+        together.append(some.shape[0])
+        return average(some, *arguments, **keywords)
+
+    monkeypatch.setattr(adapt_views, "average_views", watched)
+    monkeypatch.setattr("zeroshift.adapt.released.online.average_views", watched)
+    monkeypatch.setattr(adapt_views, "WORK_NUMBERS", 7 * 20 * 16)
+    np.testing.assert_allclose(create(cls, prototypes).adapt_views(views), expected, rtol=0, atol=1e-12)
+    assert max(together) == 7
+
+
+def test_averaged_rows_are_what_features_would_be():
+    """Slices, single rows out of order, and all of them held."""
+    views, prototypes = pictures()
+    rows = Rows(views, Home.of(views), np.dtype("float64"))
+    expected = normalize(averaged(views, prototypes))
+    averages = adapt_views.AveragedRows(rows, prototypes, SCALE, 0.1, unit=True)
+    assert len(averages) == 60
+    np.testing.assert_allclose(averages[5:9], expected[5:9], atol=1e-12)
+    np.testing.assert_allclose(averages.take(np.array([7, 3])), expected[[7, 3]], atol=1e-12)
+    np.testing.assert_allclose(averages.held()[:], expected, atol=1e-12)
+    assert [block.stop for block, _ in averages.blocks(25, reuse=True)] == [25, 50, 60]
+
+
+def test_views_that_cancel_leave_the_surest():
+    """Opposite views have a mean without a direction."""
+    x = np.array([0.8, 0.6])
+    prototypes = np.array([[1.0, 0.0], [0.6, 0.8]])
+    views = np.stack([x, -x])
+    method = OnlineADAPT(prototypes, logit_scale=5.0, view_ratio=1.0)
+    answer = method.adapt_views(views)
+    kept = surest(views, prototypes, 5.0, 0.5)[0]
+    np.testing.assert_array_equal(answer, OnlineADAPT(prototypes, logit_scale=5.0).adapt(kept))
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_a_bad_view_teaches_nothing(cls):
+    views, prototypes = pictures()
+    views[40, 3] *= 2
+    method = create(cls, prototypes)
+    with pytest.raises(ValueError, match=r"views\[40\] row 3"):
+        method.adapt_views(views)
+    assert (method.n_seen, method.bank_counts.sum()) == (0, 0)
+    with pytest.raises(ValueError, match="view_ratio must be a number greater than 0"):
+        create(cls, prototypes, view_ratio=0.0)
+
+
+LEANINGS = np.linspace(-0.5, 0.5, 12)
+
+
+def views_of(features, prototypes):
+    """Views that turn and permute as features and prototypes do: the features leaning towards what prototypes share."""
+    home = Home.of(features)
+    leaning = home.xp.asarray(LEANINGS, dtype=features.dtype, device=home.device)[:, None]
+    shared = namespace(prototypes).mean(prototypes, axis=0)
+    views = features[..., None, :] + leaning * home.bring(shared, features.dtype)
+    return views / home.xp.linalg.vector_norm(views, axis=-1, keepdims=True)
+
+
+def by_views(cls):
+    """The method fed by views: what must hold of `adapt` must hold of `adapt_views`."""
+
+    class ByViews(cls):
+        def adapt(self, features):
+            return self.adapt_views(views_of(features, self.prototypes))
+
+    return ByViews
+
+
+PROMISES = (
+    "interrupted_adapt_learns_whole_samples",
+    "saved_and_continued_bit_for_bit",
+    "calls_do_not_show_in_a_stream",
+    "sample_order_does_not_matter_for_a_set",
+    "chunks_do_not_show",
+    "class_order_does_not_matter",
+    "axes_do_not_matter",
+    "same_inputs_same_bits",
+    "torch_state_is_saved_and_loaded",
+)
+
+CASES = [
+    (OnlineADAPT, {}),
+    (OnlineADAPT, {"batch_size": 4}),
+    (TransductiveADAPT, {"iterations": 2}),
+    (ReleasedOnlineADAPT, {}),
+    (ReleasedTransductiveADAPT, {}),
+]
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+@pytest.mark.parametrize(("cls", "parameters"), CASES, ids=[f"{c.name}-{'-'.join(p) or 'usual'}" for c, p in CASES])
+def test_what_holds_of_features_holds_of_views(cls, parameters, promise):
+    try:
+        CHECKS[promise](Case(by_views(cls), {"view_ratio": 0.3, **parameters}))
+    except NotApplicable as reason:
+        pytest.skip(str(reason))

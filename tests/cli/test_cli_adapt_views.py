@@ -1,0 +1,159 @@
+"""`zeroshift adapt` with views and with an encoder: the library's own answers, and wrong combinations refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from evaluate import standins, viewing
+from zeroshift import FeatureSet, ZeroShot, methods
+from zeroshift.methods.parts.example_towers import ExampleText
+
+EXTRACT = "Fix: zeroshift extract --views 64"
+
+
+@pytest.fixture
+def seen(small) -> FeatureSet:
+    return viewing.with_views(small.subset(slice(0, 24)))
+
+
+@pytest.fixture
+def seen_file(seen, tmp_path):
+    path = tmp_path / "seen.safetensors"
+    seen.save(path)
+    return path
+
+
+@pytest.fixture
+def adapt(call, tmp_path):
+    """Runs it and answers (the process, the probabilities or None)."""
+
+    def adapt(*arguments):
+        out = tmp_path / "p.npz"
+        done = call("adapt", *arguments, "--out", out, "--force", "--json")
+        if done.exit_code:
+            return done, None
+        with np.load(out) as archive:
+            return done, dict(archive)
+
+    return adapt
+
+
+def made(name: str, seen: FeatureSet, **parameters):
+    return methods.create(name, seen.prototypes_for(), logit_scale=seen.logit_scale, **parameters)
+
+
+def test_views_are_given_where_asked_for(adapt, seen, seen_file):
+    done, found = adapt(seen_file, "-m", "tda", "--views")
+    assert done.exit_code == 0, done.stderr
+    np.testing.assert_array_equal(found["probabilities"], made("tda", seen).adapt_views(np.array(seen.views)))
+    assert json.loads(done.stdout)["n_views"] == viewing.N_VIEWS
+    done, found = adapt(seen_file, "-m", "tda")
+    np.testing.assert_array_equal(found["probabilities"], made("tda", seen).adapt(seen.features))
+    assert json.loads(done.stdout)["n_views"] == 0
+
+
+@pytest.mark.parametrize("options", [[], ["--views"]], ids=["anyway", "asked for"])
+def test_a_method_that_needs_views_has_them_anyway(adapt, seen, seen_file, monkeypatch, options):
+    standins.register(monkeypatch, viewing.Needs)
+    done, found = adapt(seen_file, "-m", "needs", *options)
+    assert done.exit_code == 0, done.stderr
+    np.testing.assert_array_equal(found["probabilities"], made("needs", seen).predict_views(np.array(seen.views)))
+
+
+def test_the_table_says_how_many_views(call, seen_file, tmp_path):
+    done = call("adapt", seen_file, "-m", "tda", "--views", "--out", tmp_path / "p.csv")
+    assert f"{viewing.N_VIEWS} of each image" in done.stdout
+    assert "of each image" not in call("adapt", seen_file, "-m", "tda", "--out", tmp_path / "q.csv").stdout
+
+
+def test_prompts_are_tuned_with_the_encoder_of_the_features(adapt, seen, seen_file, monkeypatch):
+    own = seen.prototypes_for("vanilla")
+    asked = viewing.stand_in_encoder(monkeypatch, own)
+    done, found = adapt(seen_file, "-m", "tpt", "--encoder", "no-encoder", "--set", "steps=2")
+    assert done.exit_code == 0, done.stderr
+    method = methods.create("tpt", own, text=ExampleText(own), logit_scale=seen.logit_scale, steps=2)
+    np.testing.assert_array_equal(found["probabilities"], method.adapt_views(np.array(seen.views)))
+    zero_shot = ZeroShot(own, logit_scale=seen.logit_scale).predict(seen.features)
+    record = json.loads(done.stdout)
+    assert record["zero_shot_accuracy"] == pytest.approx(float((zero_shot.argmax(axis=1) == seen.labels).mean()))
+    assert (record["encoder"], record["n_views"]) == ("no-encoder", viewing.N_VIEWS)
+    assert "text" not in record["parameters"]
+    assert asked == [(seen.class_names, "a photo of a")]
+
+
+WRONG = {
+    "views of a method without": (
+        ["-m", "zero_shot", "--views"],
+        "--views: zero_shot takes no views, it looks",
+    ),
+    "views of a file without": (
+        ["-m", "tda", "--views"],
+        f"tda is to be given several views of each image, and {{file}} holds none. {EXTRACT}, or leave out --views.",
+    ),
+    "no views": (
+        ["-m", "tpt", "-e", "no-encoder"],
+        f"tpt needs several views of each image, and {{file}} holds none. {EXTRACT}.",
+    ),
+    "no encoder": (
+        ["-m", "tpt"],
+        "tpt tunes the prompts of the encoder the features come from. Fix: --encoder SOURCE, that encoder.",
+    ),
+    "an encoder in vain": (
+        ["-m", "tda", "-e", "no-encoder"],
+        "--encoder: tda takes features alone. Fix: leave",
+    ),
+    "a prompt": (
+        ["-m", "tpt", "-e", "no-encoder", "--prompt", "vanilla"],
+        "--prompt vanilla: tpt begins with words of its own, 'a photo of a'. Fix: leave it out.",
+    ),
+    "a device alone": (["--dtype", "bfloat16"], "--dtype is that of an encoder, and none is named. Fix: add --encoder"),
+    "a model typed": (
+        ["-m", "tpt", "-s", "text=x"],
+        "--set text: this parameter holds a model. Fix: --encoder",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_combinations_are_refused_with_the_fix(adapt, small_file, options, message):
+    done, _ = adapt(small_file, *options)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message.format(file=small_file) in done.stderr.splitlines()[-1]
+
+
+def test_an_encoder_of_other_features_is_refused(adapt, seen, seen_file, monkeypatch):
+    viewing.stand_in_encoder(monkeypatch, np.eye(seen.n_classes, 7))
+    done, _ = adapt(seen_file, "-m", "tpt", "--encoder", "other")
+    assert done.exit_code == 2
+    assert "has features of d = 12, the encoder other has d = 7. Fix: --encoder the one the features" in done.stderr
+
+
+def test_a_state_of_single_images_is_nothing_to_go_on_from(call, adapt, seen, seen_file, tmp_path, monkeypatch):
+    standins.register(monkeypatch, viewing.Needs)
+    done, _ = adapt(seen_file, "-m", "needs", "--save-state", tmp_path / "state.safetensors")
+    assert done.exit_code == 0, done.stderr
+    done, _ = adapt(seen_file, "--state-in", tmp_path / "state.safetensors")
+    assert done.exit_code == 2
+    assert "needs learns from each image afresh; there is no state to go on from. Fix: leave out" in done.stderr
+
+
+def test_a_state_learned_from_views_goes_on_with_views(adapt, seen, seen_file, tmp_path):
+    state = tmp_path / "state.safetensors"
+    adapt(seen_file, "-m", "tda", "--views", "--save-state", state)
+    done, found = adapt(seen_file, "--state-in", state, "--views")
+    assert done.exit_code == 0, done.stderr
+    method = made("tda", seen)
+    method.adapt_views(np.array(seen.views))
+    np.testing.assert_array_equal(found["probabilities"], method.adapt_views(np.array(seen.views)))
+
+
+def test_methods_say_what_they_need(call):
+    listed = call("methods", "--json")
+    needed = {record["name"]: record["needs"] for record in json.loads(listed.stdout)}
+    assert {"views", "text"} < set(needed["tpt"])
+    shown = call("methods", "tpt")
+    assert "views, text" in shown.stdout
+    assert "(views)" in call("methods", "tda").stdout
+    episodic = call("methods", "--protocol", "episodic", "--json")
+    assert "tpt" in {record["name"] for record in json.loads(episodic.stdout)}

@@ -1,0 +1,396 @@
+"""From an encoder and class names to a method, and from pictures to its answers."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from encode.plain import PlainEncoder, image_set, noise  # noqa: E402
+from zeroshift import OnlineADAPT, TransductiveADAPT, methods  # noqa: E402
+from zeroshift.encode import Prompts, Views, adapt_images, extract, make_method, prompted_text  # noqa: E402
+from zeroshift.methods import TPT, ZeroShot  # noqa: E402
+from zeroshift.methods.parts.image_method import ImageMethod  # noqa: E402
+from zeroshift.view_method import EpisodicMethod  # noqa: E402
+
+NAMES = ["cat", "dog", "frog"]
+PROMPTS = [f"a photo of a {name}." for name in NAMES]
+VIEWS = Views(12, seed=3)
+PICTURES = [noise(i, 40 + i, 50) for i in range(5)]
+
+
+@pytest.fixture(scope="module")
+def clip(tiny_encoder):
+    return tiny_encoder("clip")
+
+
+def softmax(scores):
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def answers(method, encoder, images, **options):
+    return np.stack(list(adapt_images(method, encoder, images, **options)))
+
+
+def plain_tpt(encoder, views, *, rate, ratio):
+    """The loop written plainly: one graph over all prompts, torch's own AdamW. Scores of view 0."""
+    model = copy.deepcopy(encoder.model)
+    tokens = encoder._tokens(PROMPTS)
+    table = model.text_model.embeddings.token_embedding
+    start, length = 1, 8  # the tiny tokenizer has a token for each letter of most words
+    words = table(tokens["input_ids"])[0, start : start + length].detach().clone().requires_grad_()
+    views = torch.tensor(views)
+
+    def scores(some):
+        def replace(module, given, found):
+            return torch.cat([found[:, :start], words.expand(len(found), -1, -1), found[:, start + length :]], dim=1)
+
+        handle = table.register_forward_hook(replace)
+        text = model.get_text_features(**tokens).pooler_output
+        handle.remove()
+        return encoder.logit_scale * some @ (text / text.norm(dim=-1, keepdim=True)).T
+
+    optimiser = torch.optim.AdamW([words], lr=rate)
+    logits = scores(views)
+    entropies = -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)
+    kept = entropies.argsort()[: int(len(views) * ratio)]
+    mean = logits[kept].softmax(-1).mean(0)
+    (-(mean * mean.log()).sum()).backward()
+    optimiser.step()
+    return scores(views[:1])[0].detach().numpy()
+
+
+def test_tpt_from_a_folder_of_pictures_is_the_plain_loop(clip, folder):
+    paths = sorted(folder.rglob("*.png"))[:4]
+    method = make_method("tpt", clip, NAMES, view_ratio=0.5)
+    assert isinstance(method, TPT)
+    assert method.logit_scale == clip.logit_scale
+    found = answers(method, clip, paths, views=VIEWS)
+    features = extract(image_set(folder), clip, Prompts.named("vanilla"), views=VIEWS, workers=0).features
+    of_path = dict(zip(features.sample_names, features.views, strict=True))
+    for path, answer in zip(paths, found, strict=True):
+        views = np.asarray(of_path[path.relative_to(folder).as_posix()], np.float32)
+        expected = softmax(plain_tpt(clip, views, rate=5e-3, ratio=0.5))
+        np.testing.assert_allclose(answer, expected, atol=2e-3)
+        before = softmax(clip.logit_scale * views[0] @ clip.encode_texts(PROMPTS).T)
+        assert np.abs(answer - before).max() > 1e-3, "and tuning moves it"
+    assert method.n_seen == 4
+
+
+def test_without_a_step_tpt_is_zero_shot(clip):
+    found = answers(make_method("tpt", clip, NAMES, rate=0.0), clip, PICTURES[:3], views=VIEWS)
+    expected = softmax(clip.logit_scale * clip.encode_images(PICTURES[:3]) @ clip.encode_texts(PROMPTS).T)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_an_image_is_answered_as_if_it_were_alone(clip):
+    together = answers(make_method("tpt", clip, NAMES), clip, PICTURES[:3], views=VIEWS)
+    for picture, expected in zip(PICTURES[:3], together, strict=True):
+        (alone,) = adapt_images(make_method("tpt", clip, NAMES), clip, [picture], views=VIEWS)
+        assert np.array_equal(alone, expected)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+def test_pictures_of_a_stream_are_learned_from_one_by_one(clip, batch_size):
+    features = clip.encode_images(PICTURES)
+    expected = make_method("adapt_online", clip, NAMES).adapt(features)
+    found = answers(make_method("adapt_online", clip, NAMES), clip, PICTURES, batch_size=batch_size)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_views_of_a_method_that_can_do_without(clip):
+    pixels = [VIEWS(picture, clip.preprocessing, key=b"x") for picture in PICTURES]
+    assert pixels[0][0].shape[0] == 12
+    learned = make_method("adapt_online", clip, NAMES)
+    if not hasattr(learned, "adapt_views"):
+        pytest.skip("learns from single views only")
+    single = answers(make_method("adapt_online", clip, NAMES), clip, PICTURES)
+    several = answers(learned, clip, PICTURES, views=VIEWS)
+    assert learned.n_seen == len(PICTURES)
+    assert np.abs(single - several).max() > 1e-3
+
+
+def test_a_transductive_method_sees_all_before_it_answers(clip):
+    opened = []
+
+    def pictures():
+        for picture in PICTURES:
+            opened.append(picture)
+            yield picture
+
+    method = make_method("adapt_transductive", clip, NAMES)
+    found = adapt_images(method, clip, pictures(), batch_size=2)
+    first = next(found)
+    assert len(opened) == len(PICTURES)
+    expected = make_method("adapt_transductive", clip, NAMES).adapt(clip.encode_images(PICTURES))
+    np.testing.assert_allclose(np.stack([first, *found]), expected, atol=1e-4)
+
+
+def test_no_picture_is_opened_before_its_turn(clip):
+    opened = []
+
+    def pictures():
+        for picture in PICTURES:
+            opened.append(picture)
+            yield picture
+
+    found = adapt_images(make_method("zero_shot", clip, NAMES), clip, pictures())
+    assert not opened
+    next(found)
+    assert len(opened) == 1
+
+
+class Recorder(EpisodicMethod):
+    """Zero-shot on the mean of the views; remembers what it was given."""
+
+    name = "recorder"
+
+    def __init__(self, prototypes):
+        super().__init__(prototypes)
+        self.given = []
+
+    def _episodes(self, views):
+        self.given.append(np.array(views))
+        return views.mean(axis=1) @ self.prototypes.T
+
+
+@pytest.fixture
+def plain():
+    return PlainEncoder()
+
+
+def recorder(encoder):
+    return Recorder(np.eye(3, encoder.dimension))
+
+
+def test_a_method_that_needs_views_is_given_64(plain):
+    method = recorder(plain)
+    answers(method, plain, [noise(0)])
+    assert method.given[0].shape == (1, 64, plain.dimension)
+    np.testing.assert_allclose(method.given[0][0, :1], plain.encode_images([noise(0)]), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["path", "array"])
+def test_views_depend_on_content_alone(plain, tmp_path, kind):
+    method = recorder(plain)
+    if kind == "path":
+        for name in ("one.png", "two.png"):
+            noise(0).save(tmp_path / name)
+        images = [tmp_path / "one.png", str(tmp_path / "two.png")]
+    else:
+        images = [np.asarray(noise(0)), noise(0)]
+    answers(method, plain, [*images, noise(1)], views=Views(5))
+    assert np.array_equal(method.given[0], method.given[1])
+    assert not np.allclose(method.given[0], method.given[2])
+    answers(method, plain, images[:1], views=Views(5, seed=1))
+    assert not np.allclose(method.given[3][:, 1:], method.given[0][:, 1:])
+
+
+@pytest.mark.parametrize("augmix", [False, True])
+def test_generated_views_come_behind_the_crops(plain, augmix):
+    seen = []
+
+    def generate(image):
+        seen.append((image.mode, image.size))
+        return [noise(7, 20, 9), noise(8).convert("L")]
+
+    method = recorder(plain)
+    answers(method, plain, [noise(0).convert("L")], views=Views(4, augmix=augmix), generate=generate)
+    assert seen == [("RGB", (12, 9))]
+    (views,) = method.given[0]
+    assert views.shape == (1 + 3 + 2, plain.dimension)
+    expected = plain.encode_images([noise(7, 20, 9), noise(8).convert("L")])
+    np.testing.assert_allclose(views[-2:], expected, atol=1e-6)
+
+
+def test_generated_views_alone(plain):
+    method = recorder(plain)
+    answers(method, plain, [noise(0)], views=Views(1), generate=lambda image: (noise(i) for i in range(3)))
+    assert method.given[0].shape == (1, 4, plain.dimension)
+
+
+def test_numbers_of_generated_views_may_differ_between_images_but_not_within_a_batch(plain):
+    counts = iter([1, 2, 1, 2])
+    generate = lambda image: [noise(i) for i in range(next(counts))]  # noqa: E731
+    method = recorder(plain)
+    answers(method, plain, [noise(0), noise(1)], views=Views(2), generate=generate)
+    assert [given.shape[1] for given in method.given] == [3, 4]
+    with pytest.raises(ValueError, match=r"as many views each; generate made from 3 to 4.*batch_size=1"):
+        answers(method, plain, [noise(0), noise(1)], views=Views(2), generate=generate, batch_size=2)
+
+
+class Looker:
+    """An image side: of pixels, their shape is all that is looked at."""
+
+    identity = {"encoder": PlainEncoder().key()}  # noqa: RUF012
+
+
+class Watcher(ZeroShot):
+    """Stands for a method that takes images: it is given pixels."""
+
+    takes_images = True
+    batch_size = 2
+
+    def __init__(self, prototypes):
+        super().__init__(prototypes)
+        self.vision, self.given = Looker(), []
+
+    def adapt(self, images):
+        self.given.append(images)
+        return np.full((len(images), self.n_classes), 1 / self.n_classes)
+
+
+def test_a_method_with_an_image_side_is_given_pixels_in_its_own_batches(plain):
+    assert ImageMethod.takes_images
+    method = Watcher(np.eye(3, plain.dimension))
+    assert answers(method, plain, [noise(i) for i in range(5)]).shape == (5, 3)
+    assert [given.shape for given in method.given] == [(2, 3, 6, 6), (2, 3, 6, 6), (1, 3, 6, 6)]
+    (pixels,) = plain.preprocessing(noise(0))
+    assert np.array_equal(method.given[0][0], pixels)
+    answers(method, plain, [noise(i) for i in range(3)], batch_size=3)
+    assert method.given[-1].shape[0] == 3
+
+
+def test_images_of_several_arrays_are_no_images_for_it(tiny_encoder):
+    encoder = tiny_encoder("siglip2")
+    method = Watcher(np.eye(3, encoder.dimension))
+    method.vision.identity = {}
+    with pytest.raises(ValueError, match=r"takes images as one array, and the family 'siglip2' makes 3"):
+        answers(method, encoder, [noise(0)])
+
+
+def made_from_encoder():
+    for info in methods.list_methods():
+        wanted = {name for name, p in inspect.signature(info.cls).parameters.items() if p.default is p.empty}
+        extra = wanted | set(info.needs)
+        if extra <= {"prototypes", "prompts", "views", "text", "vision"}:
+            yield info.name
+
+
+@pytest.mark.parametrize("name", list(made_from_encoder()))
+def test_every_method_that_needs_no_more_than_an_encoder(clip, name):
+    method = make_method(name, clip, NAMES)
+    assert method.name == name
+    assert (method.n_classes, method.dimension) == (3, clip.dimension)
+    if hasattr(method, "logit_scale"):
+        assert method.logit_scale == clip.logit_scale
+    options = {"views": Views(4)} if "views" in method.needs else {}
+    found = answers(method, clip, PICTURES[:3], **options)
+    assert found.shape == (3, 3)
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
+
+
+def test_what_only_a_user_has_is_asked_for(clip):
+    with pytest.raises(TypeError, match=r"tip_adapter needs support"):
+        make_method("tip_adapter", clip, NAMES)
+
+
+def test_prototypes_are_those_of_the_prompts(clip):
+    for prompts in (None, "vanilla", Prompts.from_templates(["a video game of the {}."])):
+        named = Prompts.named(prompts or "ensemble") if not isinstance(prompts, Prompts) else prompts
+        rows = [clip.encode_texts(of_class).mean(axis=0) for of_class in named.for_classes(NAMES)]
+        expected = np.stack([row / np.linalg.norm(row) for row in rows])
+        found = make_method("zero_shot", clip, NAMES, prompts=prompts).prototypes
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_each_prompt_is_given_to_methods_that_weigh_them(clip):
+    method = make_method("frolic", clip, NAMES, prompts="vanilla")
+    assert method.prompts.shape == (3, 1, clip.dimension)
+    np.testing.assert_allclose(method.prompts[:, 0], clip.encode_texts(PROMPTS), atol=1e-6)
+    assert make_method("frolic", clip, NAMES).prompts.shape == (3, 7, clip.dimension)
+    given = np.stack([clip.encode_texts(PROMPTS)] * 2, axis=1)
+    assert make_method("frolic", clip, NAMES, prompts=given).prompts.shape == (3, 2, clip.dimension)
+
+
+def test_a_text_side_of_ones_own(clip):
+    text = prompted_text(clip, NAMES, template="{words} {name}, a pet.")
+    method = make_method("tpt", clip, NAMES, text=text, logit_scale=7.0)
+    assert method.text is text
+    assert method.logit_scale == 7.0
+    np.testing.assert_allclose(
+        method.prototypes, clip.encode_texts([f"a photo of a {name}, a pet." for name in NAMES]), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "options", "kind", "said"),
+    [
+        ("tqt", NAMES, {}, ValueError, r"no method is called 'tqt'.*tpt"),
+        ("tpt", "cat", {}, TypeError, r"class_names must be a sequence"),
+        ("zero_shot", ["cat", "cat"], {}, ValueError, r"which make the same prompt"),
+        ("tpt", NAMES, {"prompts": "vanilla"}, ValueError, r"prompts cannot be given to tpt"),
+        ("zero_shot", NAMES, {"prompts": 3}, TypeError, r"prompts must be Prompts or the name of a mode; got int"),
+        ("zero_shot", NAMES, {"prompts": "vanila"}, ValueError, r"mode must be one of"),
+        ("tpt", NAMES, {"ratio": 0.1}, TypeError, r"tpt has no parameter 'ratio'"),
+    ],
+)
+def test_methods_that_cannot_be_made(clip, name, names, options, kind, said):
+    with pytest.raises(kind, match=said):
+        make_method(name, clip, names, **options)
+
+
+def test_a_repeated_name_on_request(clip):
+    assert make_method("zero_shot", clip, ["cat", "dog", "cat"], repeated_names=True).n_classes == 3
+    assert make_method("tpt", clip, ["cat", "dog", "cat"], repeated_names=True).n_classes == 3
+
+
+def test_an_encoder_must_be_loaded(clip):
+    with pytest.raises(TypeError, match="encoder must be a loaded encoder; got str"):
+        make_method("zero_shot", "clip", NAMES)
+    with pytest.raises(TypeError, match="encoder must be a loaded encoder; got str"):
+        adapt_images(ZeroShot(np.eye(3, 8)), "clip", PICTURES)
+
+
+def test_what_does_not_fit_is_refused_before_a_picture_is_opened(clip, tiny_encoder):
+    fitting = ZeroShot(np.eye(3, clip.dimension))
+    tuned = make_method("tpt", clip, NAMES)
+    for method, options, kind, said in [
+        ("zero_shot", {}, TypeError, "method must be a method"),
+        (ZeroShot(np.eye(3, 5)), {}, ValueError, r"prototypes of d = 5, the encoder gives d = 16"),
+        (fitting, {"views": VIEWS}, ValueError, "views cannot be given to zero_shot"),
+        (fitting, {"generate": list}, ValueError, "generate cannot be given to zero_shot"),
+        (fitting, {"batch_size": 0}, ValueError, "batch_size must be an integer of at least 1"),
+        (tuned, {"views": 64}, TypeError, r"views must be Views; got int\. Fix: zeroshift\.encode\.Views\(64\)"),
+        (tuned, {"generate": 3}, TypeError, "generate must be a function"),
+    ]:
+        with pytest.raises(kind, match=said):
+            adapt_images(method, clip, PICTURES, **options)
+    with pytest.raises(TypeError, match=r"images must be several"):
+        adapt_images(fitting, clip, "cat.png")
+    with pytest.raises(ValueError, match=r"text of tpt was made of another encoder"):
+        adapt_images(tuned, tiny_encoder("metaclip"), PICTURES)
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "said"),
+    [
+        ("no.png", FileNotFoundError, "no image at no.png"),
+        (3, TypeError, "an image must be a path, a pillow image"),
+        (np.zeros((4, 4, 3)), ValueError, "must hold bytes"),
+    ],
+    ids=["missing", "number", "floats"],
+)
+def test_what_is_no_picture_is_said_when_it_comes(clip, image, kind, said):
+    method = OnlineADAPT(np.eye(3, clip.dimension))
+    found = adapt_images(method, clip, [PICTURES[0], image])
+    assert next(found).shape == (3,)
+    with pytest.raises(kind, match=said):
+        next(found)
+    assert method.n_seen == 1
+
+
+def test_generate_must_answer_with_images(plain):
+    with pytest.raises(TypeError, match="generate must answer with a list of images; got int"):
+        answers(recorder(plain), plain, [noise(0)], generate=lambda image: 3)
+
+
+def test_no_pictures_no_answers(clip):
+    assert list(adapt_images(make_method("zero_shot", clip, NAMES), clip, [])) == []
+    assert list(adapt_images(TransductiveADAPT(np.eye(3, clip.dimension)), clip, [])) == []

@@ -1,0 +1,527 @@
+"""The text side with words that can be tuned: against the encoder itself, and against torch's own gradients."""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from encode import tiny_albef  # noqa: E402
+from encode.plain import PlainEncoder  # noqa: E402
+from encode.tiny import BUILDERS  # noqa: E402
+from tiny_clip import tiny_clip, tiny_text  # noqa: E402
+from zeroshift.encode import load_encoder, prompted_text  # noqa: E402
+from zeroshift.encode.families.albef import ALBEFEncoder  # noqa: E402
+from zeroshift.encode.families.open_clip import OpenClipEncoder  # noqa: E402
+from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table  # noqa: E402
+from zeroshift.encode.tuning import ContextText, find_context  # noqa: E402
+from zeroshift.encode.tuning.passes import powers_of_two  # noqa: E402
+from zeroshift.methods import TPT  # noqa: E402
+
+NAMES = ["cat", "dog", "hot_dog", "Small frog"]
+WORDS = {"siglip2": "a"}
+"""Where "a photo of a", letter by letter, leaves the tiny model no place for a name."""
+
+
+def prompts(words="a photo of a", names=NAMES):
+    return [f"{words} {name.replace('_', ' ')}." for name in names]
+
+
+def moved(text, seed=0):
+    return text.context + np.random.default_rng(seed).normal(scale=0.1, size=text.context.shape)
+
+
+def upstream(text, seed=1):
+    return np.random.default_rng(seed).normal(size=(text.n_classes, text.dimension))
+
+
+def close(found, expected, atol):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("family", list(BUILDERS))
+def test_words_as_they_stand_give_the_encoders_own_features(family, tiny_encoder):
+    encoder = tiny_encoder(family)
+    words = WORDS.get(family, "a photo of a")
+    expected = encoder.encode_texts(prompts(words))
+    flags = [weights.requires_grad for weights in encoder.model.parameters()]
+    text = prompted_text(encoder, NAMES, words=words, chunk_size=3)
+    assert (text.n_classes, text.dimension) == (4, encoder.dimension)
+    found = text.features(text.context)
+    assert found.dtype == np.float32
+    close(found, expected, 1e-5)
+    gradient = text.pull_back(text.context, upstream(text))
+    assert gradient.shape == text.context.shape
+    assert np.abs(gradient).max() > 1e-3
+    # Along the gradient the sum grows as the gradient says: the words reach every feature.
+    step = 1e-3 * gradient / np.linalg.norm(gradient)
+    change = (upstream(text) * (text.features(text.context + step) - text.features(text.context - step))).sum()
+    assert change == pytest.approx(2e-3 * np.linalg.norm(gradient), rel=0.05)
+    # The encoder is as it was.
+    assert [weights.requires_grad for weights in encoder.model.parameters()] == flags
+    assert all(weights.grad is None for weights in encoder.model.parameters())
+    close(encoder.encode_texts(prompts(words)), expected, 0)
+
+
+class Replaced(torch.nn.Module):
+    """In the place of the embedding: looked up, and the words put in."""
+
+    def __init__(self, embedding, words, start):
+        super().__init__()
+        self.embedding, self.words, self.start = embedding, words, start
+
+    def forward(self, ids):
+        found = self.embedding(ids).clone()
+        for i in range(len(self.words)):
+            found[:, self.start + i] = self.words[i]
+        return found
+
+
+def plain_gradient(encoder, context, above, start):
+    """All prompts at once, through torch's own graph."""
+    model = copy.deepcopy(encoder.model)
+    words = torch.tensor(context, dtype=encoder.dtype, requires_grad=True)
+    part = model.text_model.embeddings
+    part.token_embedding = Replaced(part.token_embedding, words, start)
+    features = model.get_text_features(**encoder._tokens(prompts())).pooler_output
+    unit = features / features.norm(dim=-1, keepdim=True)
+    (unit * torch.tensor(above, dtype=encoder.dtype)).sum().backward()
+    return unit.detach().numpy(), words.grad.numpy()
+
+
+@pytest.fixture
+def double(tiny_encoder):
+    """The tiny CLIP in float64, where nothing hides behind rounding."""
+    encoder = copy.copy(tiny_encoder("clip"))
+    encoder.model = copy.deepcopy(encoder.model).double()
+    encoder.dtype = torch.float64
+    return encoder
+
+
+@pytest.mark.parametrize("chunk_size", [1, 3, 64])
+def test_the_gradient_is_that_of_one_graph_over_all_prompts(double, chunk_size):
+    text = prompted_text(double, NAMES, chunk_size=chunk_size)
+    context, above = moved(text), upstream(text)
+    features, gradient = plain_gradient(double, context, above, int(text._places[0, 0]))
+    close(text.features(context), features, 1e-12)
+    close(text.pull_back(context, above), gradient, 1e-12 * np.abs(gradient).max())
+
+
+def test_chunks_do_not_show():
+    texts = [tiny_text(chunk) for chunk in (1, 2, 5, 64)]
+    context, above = moved(texts[0]), upstream(texts[0])
+    whole = texts[-1].pull_back(context, above)
+    for text in texts[:-1]:
+        close(text.pull_back(context, above), whole, 1e-6 * np.abs(whole).max())
+
+
+def small(encode=None, *, modules=(), dtype=torch.float32, **options):
+    """The golden's tiny CLIP, with an `encode` of the caller's around the model's own."""
+    model = copy.deepcopy(tiny_clip()).to(dtype)
+    own = tiny_text()
+    inner = lambda tokens: model.get_text_features(**tokens).pooler_output  # noqa: E731
+    wrapped = inner if encode is None else lambda tokens: encode(inner, tokens)
+    embedding = model.text_model.embeddings.token_embedding
+    return model, ContextText(
+        wrapped, embedding, own._tokens, start=1, words=own.words,
+        modules=(model,) if modules is None else modules, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("error", [MemoryError("none left"), RuntimeError("CUDA error: out of memory")], ids=repr)
+def test_where_memory_runs_out_chunks_are_halved(error):
+    sizes = []
+
+    def encode(inner, tokens):
+        sizes.append(len(tokens["input_ids"]))
+        if len(tokens["input_ids"]) > 2:
+            raise error
+        return inner(tokens)
+
+    _, text = small(encode)
+    own = tiny_text()
+    context, above = moved(own), upstream(own)
+    close(text.features(context), own.features(context), 1e-6)
+    close(text.pull_back(context, above), own.pull_back(context, above), 1e-5)
+    assert text.chunk_size <= 2
+    assert text.batch_size <= 2
+    sizes.clear()
+    text.pull_back(context, above)
+    assert max(sizes) <= 2, "what memory allows is found once"
+
+
+def test_memory_that_does_not_suffice_for_one_prompt_is_said():
+    def encode(inner, tokens):
+        if torch.is_grad_enabled():
+            raise MemoryError("none left")
+        return inner(tokens)
+
+    _, text = small(encode)
+    with pytest.raises(MemoryError, match="one item at a time"):
+        text.pull_back(text.context, upstream(text))
+
+
+def test_other_errors_are_passed_on_and_leave_nothing_behind():
+    def encode(inner, tokens):
+        if torch.is_grad_enabled():
+            raise ZeroDivisionError
+        return inner(tokens)
+
+    model, text = small(encode, modules=None)
+    model.requires_grad_(True)
+    with pytest.raises(ZeroDivisionError):
+        text.pull_back(text.context, upstream(text))
+    assert not text._embedding._forward_hooks
+    assert all(weights.requires_grad for weights in model.parameters())
+
+
+def test_no_gradient_is_recorded_for_weights():
+    seen = []
+
+    def encode(inner, tokens):
+        seen.append([weights.requires_grad for weights in given["model"].parameters()])
+        return inner(tokens)
+
+    given = {"model": tiny_clip()}
+    model, text = small(encode, modules=None)
+    given["model"] = model.requires_grad_(True)
+    seen.clear()
+    gradient = text.pull_back(text.context, upstream(text))
+    assert len(seen) == 1
+    assert not any(seen[0])
+    assert all(weights.requires_grad and weights.grad is None for weights in model.parameters())
+    close(gradient, tiny_text().pull_back(text.context, upstream(text)), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
+def test_gradients_in_half_precision_neither_vanish_nor_overflow(dtype, scale):
+    """Entropies of sure predictions have gradients far below what float16 holds."""
+    _, text = small(dtype=dtype)
+    assert text.context.dtype == np.float32
+    assert text.features(text.context).dtype == np.float32
+    above = upstream(text) * scale
+    found = text.pull_back(text.context, above)
+    expected = tiny_text().pull_back(tiny_text().context, above)
+    assert np.isfinite(found).all()
+    assert (found * expected).sum() > 0.999 * np.linalg.norm(found) * np.linalg.norm(expected)
+    assert np.linalg.norm(found) == pytest.approx(np.linalg.norm(expected), rel=0.05)
+
+
+def test_a_class_far_smaller_than_the_others_keeps_its_gradient_in_half_precision():
+    """Each prompt's is scaled by itself, before they are added up."""
+    _, text = small(dtype=torch.float16)
+    above = upstream(text)
+    above[1:] = 0
+    alone = text.pull_back(text.context, above)
+    close(text.pull_back(text.context, above * 2.0**-30) * 2.0**30, alone, 0)
+
+
+def test_scaling_by_powers_of_two():
+    rows = torch.tensor([[0.3, -0.7], [0.0, 0.0], [3e-40, 0.0], [-1e30, 5.0], [1.0, 0.25]])
+    scales = powers_of_two(rows)
+    largest = (rows * scales).abs().amax(dim=1)
+    assert scales.isfinite().all()
+    assert largest[[0, 3, 4]].ge(0.5).all()
+    assert largest.le(1).all()
+    assert torch.equal(torch.log2(scales), torch.log2(scales).round())
+
+
+def test_an_upstream_of_zeros_gives_zeros():
+    text = tiny_text()
+    assert not text.pull_back(text.context, np.zeros((text.n_classes, text.dimension))).any()
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, torch.float64, torch.float32], ids=str)
+def test_answers_come_as_the_context_does(kind):
+    text = tiny_text()
+    context, above = text.context, upstream(text)
+    if isinstance(kind, torch.dtype):
+        given, given_above = torch.tensor(context, dtype=kind), torch.tensor(above, dtype=kind)
+    else:
+        given, given_above = context.astype(kind), above.astype(kind)
+    for found in (text.features(given), text.pull_back(given, given_above)):
+        assert type(found) is type(given)
+        assert found.dtype in (np.float32, torch.float32)
+    close(np.asarray(text.pull_back(given, given_above)), text.pull_back(context, above), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", dtype=torch.bfloat16)],
+    ids=["no_grad", "inference_mode", "autocast"],
+)
+def test_what_the_caller_is_in_the_middle_of_does_not_matter(around, tiny_encoder):
+    text = prompted_text(tiny_encoder("clip"), NAMES)
+    expected = text.features(text.context), text.pull_back(text.context, upstream(text))
+    with around():
+        inside = prompted_text(tiny_encoder("clip"), NAMES)
+        context = torch.tensor(text.context)
+        found = inside.features(context), inside.pull_back(context, torch.tensor(upstream(text)))
+    for one, other in zip(found, expected, strict=True):
+        assert not one.requires_grad
+        close(one.numpy(), other, 0)
+
+
+def test_another_thread_reads_its_own_sentences(tiny_encoder):
+    encoder = tiny_encoder("clip")
+    expected, read = encoder.encode_texts(prompts()), []
+    text = prompted_text(encoder, NAMES)
+    inner = text._encode
+
+    def encode(tokens):
+        thread = threading.Thread(target=lambda: read.append(encoder.encode_texts(prompts())))
+        thread.start()
+        thread.join()
+        return inner(tokens)
+
+    text._encode = encode
+    text.features(moved(text) + 1.0)
+    close(read[0], expected, 0)
+
+
+def test_its_identity_says_which_encoder_and_which_prompts(tiny_encoder):
+    clip, other = tiny_encoder("clip"), tiny_encoder("metaclip")
+    text = prompted_text(clip, NAMES)
+    identity = json.loads(json.dumps(text.identity))
+    assert identity["encoder"] == clip.key()
+    assert identity == json.loads(json.dumps(prompted_text(clip, NAMES, chunk_size=1).identity))
+    for unlike in (
+        prompted_text(clip, NAMES[::-1]),
+        prompted_text(clip, NAMES, words="a photo of"),
+        prompted_text(other, NAMES),
+    ):
+        assert json.loads(json.dumps(unlike.identity)) != identity
+
+
+def test_a_saved_method_is_loaded_with_the_same_text_side_only(tiny_encoder, tmp_path):
+    encoder = tiny_encoder("clip")
+    text = prompted_text(encoder, NAMES)
+    views = np.eye(3, text.dimension)
+    method = TPT(text.features(text.context), text=text, logit_scale=20.0)
+    expected = method.adapt_views(views)
+    method.save(tmp_path / "tpt.safetensors")
+    again = TPT.load(tmp_path / "tpt.safetensors", text=prompted_text(encoder, NAMES))
+    assert np.array_equal(again.adapt_views(views), expected)
+    with pytest.raises(ValueError, match="was saved with"):
+        TPT.load(tmp_path / "tpt.safetensors", text=prompted_text(encoder, NAMES[::-1]))
+
+
+@pytest.mark.parametrize(
+    ("template", "start"), [("{words} {name}.", 1), ("of the dog, {words} {name}", 5), ("a {words} of {name}.", 2)]
+)
+def test_words_are_found_where_the_template_has_them(tiny_encoder, template, start):
+    encoder = tiny_encoder("align")
+    text = prompted_text(encoder, NAMES, words="photo of a", template=template)
+    assert text._places[0].tolist() == [start, start + 1, start + 2]
+    sentences = [template.format(words="photo of a", name=name.replace("_", " ")) for name in NAMES]
+    close(text.features(text.context), encoder.encode_texts(sentences), 1e-5)
+
+
+def test_the_same_word_before_the_words_is_not_taken_for_them(tiny_encoder):
+    text = prompted_text(tiny_encoder("align"), NAMES, words="a", template="a photo of {words} {name}.")
+    assert text._places[0].tolist() == [4]
+
+
+def test_prompts_filled_up_at_their_beginning(tiny_encoder):
+    """As tokenizers made for generation do it: the words stand as far from each prompt's own first token."""
+    encoder = copy.copy(tiny_encoder("align"))
+    encoder.tokenizer = copy.deepcopy(encoder.tokenizer)
+    encoder.tokenizer.padding_side = "left"
+    text = prompted_text(encoder, ["cat", "dog in a video game"])
+    assert text._places[:, 0].tolist() == [5, 1]
+    sentences = prompts(names=["cat", "dog in a video game"])
+    close(text.features(text.context), encoder.encode_texts(sentences), 1e-5)
+    assert np.abs(text.features(moved(text)) - text.features(text.context)).max(axis=1).min() > 1e-4
+
+
+def test_find_context():
+    rows = [[1, 7, 8, 7, 8, 9], [1, 7, 8, 7, 8, 5]]
+    assert find_context(rows, [7, 8]) == 1
+    assert find_context(rows, [7, 8], 2) == 3
+    assert find_context(rows, [8, 9]) is None
+    assert find_context([[1, 2, 3], [2, 3, 1]], [2, 3]) is None
+
+
+class OpenClipText(torch.nn.Module):
+    """With the names open_clip gives to the parts of a text model."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.token_embedding = torch.nn.Embedding(60, 8)
+        self.mix = torch.nn.Linear(8, 5)
+        self.logit_scale = torch.nn.Parameter(torch.tensor(3.0))
+
+    def encode_text(self, ids, normalize=False):
+        return self.mix(torch.tanh(self.token_embedding(ids).cumsum(dim=1)).mean(dim=1))
+
+
+class LetterTokenizer:
+    """The first letter of each word, between a start and an end."""
+
+    def encode(self, text):
+        return [ord(word[0].lower()) - ord("a") for word in text.split()]
+
+    def __call__(self, texts):
+        rows = [[30, *self.encode(text), 31] for text in texts]
+        return torch.tensor([(row + [0] * 10)[:10] for row in rows])
+
+
+def open_clip_encoder(tokenizer):
+    return OpenClipEncoder(
+        "open_clip:TINY/none", None, OpenClipText(), tokenizer,
+        PixelPreprocessing(("exact", 8, 8), None, "bicubic", affine_table([0.5] * 3, [0.5] * 3)),
+        device=torch.device("cpu"), dtype=torch.float32,
+    )  # fmt: skip
+
+
+def test_open_clip():
+    encoder = open_clip_encoder(LetterTokenizer())
+    text = prompted_text(encoder, ["cat", "dog", "hot_dog"])
+    assert text._places.tolist() == [[1, 2, 3, 4]] * 3
+    close(text.features(text.context), encoder.encode_texts(prompts(names=["cat", "dog", "hot_dog"])), 1e-6)
+    assert np.abs(text.pull_back(text.context, upstream(text))).max() > 1e-3
+
+
+def test_open_clip_with_another_librarys_text_model_is_refused():
+    encoder = open_clip_encoder(LetterTokenizer())
+    encoder.model.text = torch.nn.Identity()  # which has no embedding of tokens
+    with pytest.raises(ValueError, match=r"cannot be tuned in open_clip:TINY/none, of the family 'open_clip'"):
+        prompted_text(encoder, NAMES)
+
+
+def test_albef(tmp_path):
+    encoder = ALBEFEncoder.load(str(tiny_albef.save(tmp_path, tiny_albef.random_tensors())), device="cpu")
+    text = prompted_text(encoder, ["cat", "dog"], words="a photo of")
+    sentences = [f"a photo of {name}." for name in ("cat", "dog")]
+    assert text._places.tolist() == [[1, 2, 3]] * 2
+    close(text.features(text.context), encoder.encode_texts(sentences), 1e-5)
+    assert np.abs(text.pull_back(text.context, upstream(text))).max() > 1e-4
+
+
+def test_other_families_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"cannot be tuned in the family 'plain'"):
+        prompted_text(PlainEncoder(), NAMES)
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "said"),
+    [
+        ("cat", TypeError, r"sequence of names, in order; got the string 'cat'"),
+        ({"cat": 1}, TypeError, r"got dict"),
+        ([], ValueError, r"class_names is empty"),
+        (["cat", 3], TypeError, r"class_names\[1\] must be a string; got 3"),
+        (["cat", "_ "], ValueError, r"class_names\[1\] is blank"),
+        (["hot dog", "cat", "hot_dog"], ValueError, r"'hot dog' and 'hot_dog', .* \(numbers 0 and 2\).*repeated_names"),
+        (["Cat", "cat"], ValueError, r"'Cat' and 'cat' are the same tokens"),
+    ],
+)
+def test_class_names_that_cannot_be(tiny_encoder, names, kind, said):
+    with pytest.raises(kind, match=said):
+        prompted_text(tiny_encoder("clip"), names)
+
+
+def test_repeated_names_on_request(tiny_encoder):
+    text = prompted_text(tiny_encoder("clip"), ["cat", "dog", "cat"], repeated_names=True)
+    features = text.features(text.context)
+    close(features[0], features[2], 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "said"),
+    [
+        ({"words": 4}, TypeError, "words must be a string; got 4"),
+        ({"words": " "}, ValueError, "words must be one word or more"),
+        ({"template": "a photo of a {}."}, ValueError, r"\{words\} and \{name\} exactly once each"),
+        ({"template": "{words} {words} {name}"}, ValueError, "exactly once each"),
+        ({"template": None}, TypeError, "template must be a string"),
+        ({"template": "{name} {words}"}, ValueError, r"do not stand at one place.*before \{name\}"),
+        ({"template": "{words}{name}"}, ValueError, "do not stand at one place"),
+        ({"chunk_size": 0}, ValueError, "chunk_size must be an integer of at least 1; got 0"),
+        ({"repeated_names": "yes"}, TypeError, "repeated_names must be True or False"),
+    ],
+)
+def test_wordings_that_cannot_be(tiny_encoder, options, kind, said):
+    with pytest.raises(kind, match=said):
+        prompted_text(tiny_encoder("clip"), NAMES, **options)
+
+
+def test_an_encoder_must_be_loaded():
+    with pytest.raises(TypeError, match=r"encoder must be a loaded encoder; got str\. Fix: zeroshift\.encode\.load_en"):
+        prompted_text("openai/clip-vit-base-patch16", NAMES)
+
+
+def test_prompts_whose_ends_are_cut_are_counted(tiny_encoder):
+    encoder = tiny_encoder("clip")
+    names = ["cat", "dog and a horse and a frog"]
+    with pytest.warns(UserWarning, match=r"1 of 2 prompts are longer than the 24 tokens"):
+        text = prompted_text(encoder, names)
+    close(text.features(text.context), encoder.encode_texts(prompts(names=names), warn=False), 1e-5)
+
+
+def test_prompts_cut_into_the_words_are_refused(tiny_encoder):
+    with pytest.warns(UserWarning, match="4 of 4"), pytest.raises(ValueError, match=r"cut, perhaps within the words"):
+        prompted_text(tiny_encoder("clip"), NAMES, words="a photo of a very long and winding road to a")
+
+
+def test_prompts_cut_down_to_the_words_are_refused(tiny_encoder):
+    words = "a photo of a " + "a " * 14
+    with pytest.warns(UserWarning, match="2 of 2"), pytest.raises(ValueError, match=r"'cat' and 'dog' are the same"):
+        prompted_text(tiny_encoder("clip"), ["cat", "dog"], words=words.strip())
+
+
+@pytest.mark.parametrize(
+    ("context", "above", "kind", "said"),
+    [
+        ([[1.0]], None, TypeError, "context must be a NumPy array or a torch tensor; got list"),
+        (np.zeros((3, 5)), None, ValueError, r"context must have the shape \(4, .*got \(3, 5\)"),
+        (None, np.zeros((2, 2)), ValueError, r"upstream must have the shape \(7, "),
+    ],
+)
+def test_arrays_that_do_not_fit(context, above, kind, said):
+    text = tiny_text()
+    context = text.context if context is None else context
+    with pytest.raises(kind, match=said):
+        text.pull_back(context, upstream(text) if above is None else above)
+
+
+def test_words_that_lead_nowhere_are_refused():
+    text = tiny_text()
+    with pytest.raises(ValueError, match="zero or non-finite feature for these words"):
+        text.features(np.full_like(text.context, np.nan))
+    with pytest.raises(ValueError, match="gradient of the words is not finite"):
+        text.pull_back(np.full_like(text.context, np.nan), upstream(text))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options", "said"),
+    [
+        ({"ids": torch.zeros(2, 6, dtype=torch.long)}, {}, r"tokens must have 'input_ids'"),
+        (
+            {"input_ids": torch.zeros(2, 6, dtype=torch.long), "mask": torch.ones(3, 6)},
+            {},
+            "'mask' has 3, 'input_ids' 2",
+        ),
+        ({"input_ids": torch.zeros(2, 6, dtype=torch.long)}, {"start": [1, 2, 3]}, "for each of 2 prompts"),
+        ({"input_ids": torch.zeros(2, 6, dtype=torch.long)}, {"words": 6}, "start must lie from 0 to 0"),
+        ({"input_ids": torch.arange(12).reshape(2, 6)}, {}, "prompt 1 has other tokens than prompt 0"),
+    ],
+)
+def test_tokens_that_do_not_fit(tokens, options, said):
+    embedding = torch.nn.Embedding(20, 4)
+    with pytest.raises(ValueError, match=said):
+        ContextText(lambda t: embedding(t["input_ids"]).sum(1), embedding, tokens, **{"start": 1, "words": 2} | options)
+
+
+def test_a_loaded_narrow_encoder(tiny_folder):
+    encoder = load_encoder(str(tiny_folder("clip")), device="cpu", dtype="bfloat16")
+    text = prompted_text(encoder, NAMES)
+    close(text.features(text.context), encoder.encode_texts(prompts()), 1e-5)
+    assert np.isfinite(text.pull_back(text.context, upstream(text) * 1e-10)).all()

@@ -1,0 +1,250 @@
+"""The image side with tokens to tune: against the model's own layers, torch's gradients, and two methods end to end."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from zeroshift.arrays import to_numpy  # noqa: E402
+from zeroshift.encode.encoder import stacked  # noqa: E402
+from zeroshift.encode.tuning import prompted_text  # noqa: E402
+from zeroshift.encode.tuning.vision import FAMILIES, prompted_vision  # noqa: E402
+from zeroshift.methods.b2tpt import B2TPT  # noqa: E402
+from zeroshift.methods.dpcore import DPCore  # noqa: E402
+from zeroshift.methods.parts.batch_statistics import Moments, distance, moments  # noqa: E402
+from zeroshift.methods.parts.source_statistics import source_statistics  # noqa: E402
+from zeroshift.zero_shot import posterior  # noqa: E402
+
+NAMES = ["cat", "dog", "horse", "frog"]
+
+
+@pytest.fixture
+def images():
+    """(12, 3, 32, 32) bytes: smooth random pictures."""
+    coarse = np.random.default_rng(0).integers(0, 256, size=(12, 3, 4, 4))
+    return np.kron(coarse, np.ones((8, 8))).astype(np.uint8)
+
+
+@pytest.fixture
+def prompt():
+    return np.random.default_rng(1).normal(0, 0.5, size=(3, 32)).astype(np.float32)
+
+
+def walked(encoder, pixels, prompt, *, place):
+    """The vision transformer layer by layer, the prompt put in at `place`; states, and features of any length."""
+    vision = encoder.model.vision_model
+    tokens = vision.embeddings(pixels)
+    given = prompt.expand(len(tokens), -1, -1)
+    tokens = vision.pre_layrnorm(torch.cat([tokens[:, :place], given, tokens[:, place:]], dim=1))
+    for layer in vision.encoder.layers:
+        found = layer(tokens, attention_mask=None)
+        tokens = found[0] if isinstance(found, tuple) else found
+    states = vision.post_layernorm(tokens[:, 0])
+    return states, encoder.model.visual_projection(states)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_without_a_prompt_it_is_the_encoder(tiny_encoder, family, images):
+    encoder = tiny_encoder(family)
+    glance = prompted_vision(encoder).see(images, None)
+    np.testing.assert_allclose(glance.features, encoder.encode_pixels((images,)), atol=1e-6)
+    assert glance.states.shape == (12, 32)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_behind_the_image_s_own_are_tokens_between_them(tiny_encoder, family, images, prompt):
+    """DPCore's place, after the class token, and B2TPT's, at the end, are one function."""
+    encoder = tiny_encoder(family)
+    glance = prompted_vision(encoder).see(images, prompt)
+    pixels = encoder._to_device(images, first=True)
+    for place in (1, 5, 17):
+        with torch.no_grad():
+            states, features = walked(encoder, pixels, torch.tensor(prompt), place=place)
+        np.testing.assert_allclose(glance.states, states, atol=2e-5)
+        np.testing.assert_allclose(glance.features, features / features.norm(dim=1, keepdim=True), atol=2e-5)
+    assert np.abs(glance.features - prompted_vision(encoder).see(images, None).features).max() > 1e-3
+
+
+def test_gradients_are_torch_s(tiny_encoder, images, prompt):
+    encoder = tiny_encoder("clip")
+    vision = prompted_vision(encoder)
+    above = np.random.default_rng(2).normal(size=(12, 32)).astype(np.float32)
+    given = torch.tensor(prompt, requires_grad=True)
+    states, _ = walked(encoder, encoder._to_device(images, first=True), given, place=1)
+    (expected,) = torch.autograd.grad((states * torch.tensor(above)).sum(), given)
+    found = vision.pull_back(images, prompt, above)
+    np.testing.assert_allclose(found, expected, atol=1e-4 * float(expected.abs().max()))
+
+
+def test_chunks_do_not_show(tiny_encoder, images, prompt):
+    encoder = tiny_encoder("clip")
+    above = np.random.default_rng(2).normal(size=(12, 32))
+    whole = prompted_vision(encoder, chunk_size=64)
+    expected = whole.pull_back(images, prompt, above)
+    scale = np.abs(expected).max()
+    for chunk_size in (1, 5):
+        vision = prompted_vision(encoder, chunk_size=chunk_size)
+        vision.batch_size = chunk_size
+        np.testing.assert_allclose(vision.pull_back(images, prompt, above), expected, atol=1e-5 * scale)
+        for one, other in zip(vision.see(images, prompt), whole.see(images, prompt), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_activations_of_a_chunk_alone_are_held(tiny_encoder, images, prompt):
+    """What torch saves for the way back, counted: no more for many images than for a chunk of them."""
+    encoder, above = tiny_encoder("clip"), np.ones((48, 32))
+    most = {}
+    for chunk_size in (4, 48):
+        vision, held = prompted_vision(encoder, chunk_size=chunk_size), [0, 0]
+
+        class Held:
+            def __init__(self, tensor, held=held):
+                self.tensor, self.held = tensor, held
+                held[0] += tensor.numel()
+                held[1] = max(held)
+
+            def __del__(self):
+                self.held[0] -= self.tensor.numel()
+
+        with torch.autograd.graph.saved_tensors_hooks(Held, lambda kept: kept.tensor):
+            vision.pull_back(np.tile(images, (4, 1, 1, 1)), prompt, above)
+        most[chunk_size] = held[1]
+    assert most[4] < most[48] / 4
+
+
+def test_answers_come_where_the_prompt_is_and_the_encoder_is_left_alone(tiny_encoder, images, prompt):
+    encoder = tiny_encoder("clip")
+    vision, before = prompted_vision(encoder), encoder.encode_pixels((images,))
+    with torch.inference_mode():
+        glance = vision.see(images, torch.tensor(prompt))
+        gradient = vision.pull_back(torch.tensor(images), torch.tensor(prompt), torch.ones(12, 32))
+    assert isinstance(glance.features, torch.Tensor)
+    assert isinstance(gradient, torch.Tensor)
+    assert not glance.features.requires_grad
+    np.testing.assert_array_equal(encoder.encode_pixels((images,)), before)
+    assert all(weights.requires_grad for weights in encoder.model.vision_model.parameters())
+    assert all(weights.grad is None for weights in encoder.model.parameters())
+    assert vision.identity == {"encoder": encoder.key()}
+
+
+def test_what_new_tokens_are_drawn_after(tiny_encoder):
+    encoder = tiny_encoder("clip")
+    vision = prompted_vision(encoder)
+    weights = encoder.model.vision_model.embeddings.patch_embedding.weight.detach().double()
+    assert (vision.width, vision.dimension, vision.input_shape) == (32, 16, (3, 32, 32))
+    assert vision.patches.inputs == 3 * 8 * 8
+    assert vision.patches.mean == pytest.approx(float(weights.mean()))
+    assert vision.patches.std == pytest.approx(float(weights.std()))
+
+
+def test_bytes_and_their_numbers_are_the_same(tiny_encoder, images, prompt):
+    vision = prompted_vision(tiny_encoder("clip"))
+    vision.check("images", images.astype(np.float32))
+    one, other = vision.see(images, prompt), vision.see(images.astype(np.float32), prompt)
+    np.testing.assert_allclose(one.states, other.states, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda images: images.tolist(),
+            r"images must be a NumPy array or a torch tensor; got list\. Fix: encoder\.pre",
+        ),
+        (lambda images: images[:, :, :-1], r"images must have the shape \(B, 3, 32, 32\).*; got \(12, 3, 31, 32\)"),
+        (lambda images: images[:0], "at least one image"),
+        (
+            lambda images: images.astype(np.int64),
+            r"images must hold bytes \(uint8\) or floating-point numbers; got int",
+        ),
+        (
+            lambda images: images / 100 - 1.0,
+            r"images\[0\] holds NaN, infinity or a number outside 0 to 255\. Fix: pixels",
+        ),
+        (lambda images: np.where(np.arange(12)[:, None, None, None] == 7, np.nan, images), r"images\[7\] holds NaN"),
+    ],
+    ids=["a list", "too low", "none", "integers", "scaled", "NaN"],
+)
+def test_what_are_no_images_is_refused(tiny_encoder, images, change, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        prompted_vision(tiny_encoder("clip")).check("images", change(images))
+
+
+def test_a_prompt_of_another_width_is_refused(tiny_encoder, images):
+    with pytest.raises(ValueError, match=r"prompt must have the shape \(n, 32\), a row for each token; got \(3, 31\)"):
+        prompted_vision(tiny_encoder("clip")).see(images, np.ones((3, 31)))
+
+
+@pytest.mark.parametrize("family", ["siglip", "blip", "align"])
+def test_towers_of_another_form_are_refused(tiny_encoder, family):
+    with pytest.raises(
+        TypeError, match=rf"vision transformer of CLIP's form.*family '{family}'.*families clip, metacl"
+    ):
+        prompted_vision(tiny_encoder(family))
+
+
+def test_what_is_no_encoder_is_refused():
+    with pytest.raises(
+        TypeError, match=r"encoder must be a loaded encoder; got str\. Fix: zeroshift\.encode\.load_enc"
+    ):
+        prompted_vision("clip")
+
+
+def test_dpcore_end_to_end(tiny_encoder, images):
+    """Darkened images: a prompt brings their statistics nearer, and the second batch of them is known."""
+    encoder = tiny_encoder("clip")
+    vision, prototypes = prompted_vision(encoder), encoder.encode_texts([f"a photo of a {name}." for name in NAMES])
+    source = source_statistics(vision, images, prototypes, logit_scale=encoder.logit_scale, max_entropy=2.0)
+    dark = (images // 3).astype(np.uint8)
+    settings = {"logit_scale": encoder.logit_scale, "batch_size": 6, "steps_new": 15, "threshold": 0.95}
+    method = DPCore(prototypes, vision=vision, source=source, **settings)
+    expected = posterior(encoder.encode_pixels((dark,)), prototypes, encoder.logit_scale)
+    np.testing.assert_allclose(method.predict(dark), expected, atol=1e-4)
+    answer = method.adapt(dark[:6])
+    assert answer.shape == (6, 4)
+    assert answer.dtype == np.float32
+    assert method.coreset_size == 1
+    target, learned = Moments(*method.source), method._state()[0]["prompts"][0]
+    before, after = (
+        float(distance(moments(to_numpy(vision.see(dark[:6], tokens).states)), target, 1.0))
+        for tokens in (None, learned)
+    )
+    assert after < 0.95 * before
+    again = method.adapt(torch.tensor(dark[:6]))
+    assert isinstance(again, torch.Tensor)
+    assert method.coreset_size == 1
+    assert method.adapt(dark[7]).shape == (4,)
+    assert method.n_seen == 13
+
+
+@pytest.mark.parametrize("seeing", [True, False], ids=["both sides", "text alone"])
+def test_b2tpt_end_to_end(tiny_encoder, images, seeing, tmp_path):
+    encoder = tiny_encoder("clip")
+    prototypes = encoder.encode_texts([f"a photo of a {name}." for name in NAMES])
+    text = prompted_text(encoder, NAMES, words=B2TPT.words)
+    assert text.context.shape == (8, 32)
+    vision = prompted_vision(encoder) if seeing else None
+    given = images if seeing else encoder.encode_pixels((images,))
+    settings = {"logit_scale": encoder.logit_scale, "batch_size": 6, "population": 5, "generations": 2}
+    settings |= {"text_latent": 10, "vision_latent": 10}
+    method = B2TPT(prototypes, text=text, vision=vision, **settings)
+    expected = posterior(encoder.encode_pixels((images,)), prototypes, encoder.logit_scale)
+    np.testing.assert_allclose(method.predict(given), expected, atol=1e-4)
+    answer = method.adapt(given[:6])
+    np.testing.assert_allclose(answer, method.predict(given[:6]), atol=1e-5)
+    assert np.abs(answer - expected[:6]).max() > 1e-3
+    method.save(tmp_path / "b2tpt.safetensors")
+    again = B2TPT.load(tmp_path / "b2tpt.safetensors", text=text, vision=vision)
+    np.testing.assert_array_equal(again.adapt(given[6:]), method.adapt(given[6:]))
+
+
+def test_images_as_the_preprocessing_makes_them(tiny_encoder):
+    from PIL import Image
+
+    encoder = tiny_encoder("clip")
+    pictures = [Image.new("RGB", size, colour) for size, colour in (((50, 40), "red"), ((33, 70), "blue"))]
+    (pixels,) = stacked([encoder.preprocessing(picture) for picture in pictures])
+    vision = prompted_vision(encoder)
+    vision.check("images", pixels)
+    np.testing.assert_allclose(vision.see(pixels, None).features, encoder.encode_images(pictures), atol=1e-6)

@@ -1,0 +1,239 @@
+"""What a method asks of an encoder: counted right and told an image apart from set-up; and which encoder it may be."""
+
+import copy
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from evaluate import standins, viewing
+from zeroshift import FeatureSet, methods, normalize
+from zeroshift.evaluate import Contestant, EncoderBehind, Entry, Ledger, Outcome, Trial, accuracy, contest, gather, plan
+from zeroshift.evaluate.costs import COSTS, Counts, costs_of, counted
+from zeroshift.evaluate.encoders import check_fit
+from zeroshift.evaluate.results_identity import identity, told_apart
+from zeroshift.evaluate.trial import run_trial
+from zeroshift.methods.parts.example_towers import ExampleText
+from zeroshift.methods.parts.prompt_tuned import PromptTuned
+from zeroshift.methods.parts.towers import Glance, PromptedVision, Tower
+
+K = 4
+
+
+@pytest.fixture
+def seen(clusters) -> FeatureSet:
+    return viewing.with_views(clusters).subset(slice(0, 12))
+
+
+@pytest.fixture
+def behind(seen, monkeypatch) -> EncoderBehind:
+    viewing.stand_in_encoder(monkeypatch, seen.prototypes_for())
+    return EncoderBehind.named("no-encoder")
+
+
+def tpt(behind: EncoderBehind | None, **parameters) -> Trial:
+    return Trial("seen", "digest", "default", Contestant("tpt", parameters), None, None, encoder=behind)
+
+
+class ExampleVision(PromptedVision):
+    """Images that are their own features."""
+
+    input_shape, width, dimension, more = (3,), 3, 3, "of its own kind"
+    identity = {"example": "vision"}  # noqa: RUF012 (stands in for a property)
+
+    def check(self, name, images):
+        pass
+
+    def see(self, images, prompt):
+        return Glance(images, images)
+
+    def pull_back(self, images, prompt, upstream):
+        return np.zeros_like(prompt)
+
+
+class OtherTower(Tower):
+    identity = {}  # noqa: RUF012 (stands in for a property)
+
+
+def test_a_counted_text_counts_and_changes_nothing():
+    plain, counts = ExampleText(normalize(np.random.default_rng(0).normal(size=(K, 6)))), Counts()
+    text = counted(plain, counts)
+    np.testing.assert_array_equal(text.features(text.context), plain.features(plain.context))
+    assert counts == Counts(prompts=K)
+    upstream = np.ones((K, 6))
+    np.testing.assert_array_equal(text.pull_back(text.context, upstream), plain.pull_back(plain.context, upstream))
+    assert counts == Counts(prompts=K, gradients=K, steps=1)
+    assert (text.identity, text.n_classes, text.dimension) == (plain.identity, K, 6)
+    assert text._mixing is plain._mixing  # what the one has beyond its kind, the other has
+    assert repr(text) == repr(plain)
+    assert copy.deepcopy(text) is text
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        text.nonsense  # noqa: B018 (the error is the point)
+
+
+def test_a_counted_vision_counts_images():
+    counts = Counts()
+    vision = counted(ExampleVision(), counts)
+    images = np.eye(3)
+    assert vision.see(images, None).features is images
+    vision.pull_back(images[:2], np.zeros((1, 3)), np.zeros((2, 3)))
+    vision.check("images", images)
+    assert counts == Counts(images=5, steps=1)
+    assert (vision.more, vision.identity, vision.width) == ("of its own kind", {"example": "vision"}, 3)
+
+
+def test_a_tower_of_another_kind_is_left_as_it_is():
+    tower = OtherTower()
+    assert counted(tower, Counts()) is tower
+
+
+def test_the_costs_of_an_image():
+    found = costs_of(Counts(prompts=40, gradients=20, images=6, steps=10), images=2, views=64, steps=3)
+    assert found == {"image_passes": 67, "prompt_passes": 20, "prompt_gradients": 10, "gradient_steps": 8}
+    assert costs_of(Counts(), images=7, views=1, steps=0) == COSTS
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_prompts_and_gradients_of_a_run(seen, behind, steps):
+    """Each step carries one gradient through K prompts, and the moved words are encoded once after each."""
+    record = run_trial(tpt(behind, steps=steps), seen)
+    found = {name: record[name] for name in COSTS}
+    assert found == {
+        "image_passes": viewing.N_VIEWS,
+        "prompt_passes": steps * K,
+        "prompt_gradients": steps * K,
+        "gradient_steps": steps,
+    }
+    assert record["setup_prompts"] >= K  # encoded once for all images, and so no cost of any
+
+
+def test_a_run_with_an_encoder_begins_with_the_encoder_s_own_words(seen, behind, monkeypatch):
+    moved = normalize(seen.prototypes_for() + 0.05)
+    asked = viewing.stand_in_encoder(monkeypatch, moved)
+    record = run_trial(tpt(behind), seen)
+    assert set(asked) == {(seen.class_names, PromptTuned.words)}
+    method = methods.create("tpt", moved, text=ExampleText(moved), logit_scale=20.0)
+    assert record["accuracy"] == accuracy(method.adapt_views(np.array(seen.views)), seen.labels)
+    own = FeatureSet(seen.features, prototypes=moved, labels=seen.labels)
+    assert record["zero_shot_accuracy"] == own.zero_shot_accuracy()
+    assert "text" not in record["settings"]
+
+
+def test_the_encoder_is_a_part_of_the_key_and_of_the_record(seen, behind):
+    base = tpt(behind)
+    for other in ({"revision": "5678"}, {"device": "cuda"}):
+        assert replace(base, encoder=replace(behind, identity={**behind.identity, **other})).key != base.key
+    assert replace(base, encoder=replace(behind, source="renamed")).key == base.key
+    assert base.what()["encoder"] == {
+        "family": "none",
+        "revision": "1234",
+        "dtype": "float32",
+        "device": "cpu",
+        "source": "no-encoder",
+    }
+    assert pickle.loads(pickle.dumps(base)).key == base.key
+
+
+def test_memory_of_another_device_is_not_weighed(seen, behind):
+    elsewhere = replace(behind, identity={**behind.identity, "device": "cuda"})
+    assert run_trial(tpt(elsewhere), seen)["peak_bytes"] is None
+
+
+def test_an_encoder_is_for_those_that_need_one(behind):
+    with pytest.raises(ValueError, match=r"tpt needs encoder; got None. Fix: encoder=EncoderBehind.named"):
+        tpt(None)
+    with pytest.raises(ValueError, match="zero_shot takes no encoder; got EncoderBehind"):
+        Trial("seen", "digest", "default", Contestant("zero_shot"), 0, None, encoder=behind)
+
+
+def test_who_is_left_out_without_an_encoder_and_without_images(seen, behind, monkeypatch):
+    entry = Entry.of("seen", seen)
+    left = plan([entry], [Contestant("tpt")]).left_out
+    wanted = "tpt: needs the encoder the features come from, to tune its prompts. Fix: --encoder SOURCE"
+    assert [str(one) for one in left] == [wanted]
+    assert len(plan([entry], [Contestant("tpt")], encoder=behind).trials) == 1
+
+    class Looking(standins.Stream):
+        """Needs images."""
+
+        name, needs, model_parameters = "looking", ("prototypes", "vision"), ("vision",)
+
+        def __init__(self, prototypes, *, vision, logit_scale=100.0):
+            standins.StandIn.__init__(self, prototypes, vision=vision, logit_scale=logit_scale)
+
+    standins.register(monkeypatch, Looking)
+    (one,) = plan([entry], [Contestant("looking")], encoder=behind).left_out
+    assert one.reason == "needs the images themselves, where a comparison has features"
+
+
+def changed(seen: FeatureSet, **changes) -> FeatureSet:
+    given = {"prototypes": seen.prototypes, "labels": seen.labels, "class_names": seen.class_names, **changes}
+    return FeatureSet(views=np.array(seen.views), **given)
+
+
+def test_an_encoder_must_be_the_one_the_features_come_from(seen, behind, monkeypatch):
+    words = PromptTuned.words
+    check_fit("seen", seen, behind, words)
+    same = changed(seen, provenance={"encoder": {"revision": "1234"}}, prototypes=-seen.prototypes_for())
+    check_fit("seen", same, behind, words)  # what the set says of itself counts more than a guess
+    other = changed(seen, provenance={"encoder": {"revision": "5678"}})
+    with pytest.raises(ValueError, match=r"seen was made with revision 5678 .* is 1234\. Fix: --encoder the one"):
+        check_fit("seen", other, behind, words)
+    turned = changed(seen, prototypes=np.roll(seen.prototypes_for(), 1, axis=1))
+    with pytest.raises(ValueError, match=r"its prototypes are not those of no-encoder: their mean cosine .*Fix: --enc"):
+        check_fit("seen", turned, behind, words)
+    both = changed(seen, prototypes={"a": turned.prototypes_for(), "b": seen.prototypes_for()})
+    check_fit("seen", both, behind, words)  # one of the modes is enough
+    with pytest.raises(ValueError, match=r"seen does not say what its classes are called, .*Fix: class_names"):
+        check_fit("seen", changed(seen, class_names=None), behind, words)
+    viewing.stand_in_encoder(monkeypatch, np.eye(K, 7))
+    with pytest.raises(ValueError, match=r"seen has features of d = 12, the encoder no-encoder has d = 7\. Fix: --en"):
+        check_fit("seen", seen, behind, words)
+
+
+def test_a_misfit_is_refused_before_anything_is_run(seen, behind):
+    other = changed(seen, provenance={"encoder": {"revision": "5678"}})
+    with pytest.raises(ValueError, match="other was made with revision 5678"):
+        plan([Entry.of("seen", seen), Entry.of("other", other)], [Contestant("tpt")], encoder=behind)
+    planned = plan([Entry.of("other", other)], [Contestant("zero_shot")], encoder=behind)  # nobody uses it there
+    assert {trial.encoder for trial in planned.trials} == {None}
+
+
+def test_a_comparison_with_an_encoder_is_recorded_and_read_again(seen, behind, tmp_path):
+    planned = plan([Entry.of("seen", seen)], [Contestant("zero_shot"), Contestant("tpt")], orders=1, encoder=behind)
+    first = gather(planned, list(contest(planned, Ledger(tmp_path))))
+    assert not first.failed
+    assert first.overall[1].costs == {
+        "image_passes": viewing.N_VIEWS,
+        "prompt_passes": K,
+        "prompt_gradients": K,
+        "gradient_steps": 1,
+    }
+    assert first.overall[0].costs == COSTS
+    assert first.overall[0].setup_prompts == 0
+    assert first.overall[1].setup_prompts >= K
+    again = list(contest(planned, Ledger(tmp_path)))
+    assert all(outcome.recorded for outcome in again)
+    assert gather(planned, again).overall == first.overall
+
+
+def test_records_from_before_costs_were_counted(seen):
+    planned = plan([Entry.of("seen", seen)], [Contestant("zero_shot")], orders=1)
+    (run,) = planned.trials
+    record = run_trial(run, seen)
+    old = {name: value for name, value in record.items() if name not in (*COSTS, "setup_prompts")}
+    assert run.sound(old)
+    assert not run.sound({**record, "prompt_passes": "many"})
+    (standing,) = gather(planned, [Outcome(run, old, None, recorded=True)]).overall
+    assert standing.costs == COSTS
+    assert standing.setup_prompts == 0
+
+
+def test_runs_with_other_encoders_are_other_work_and_another_name_is_not():
+    one = {"digest": "d", "contestant": "tpt", "encoder": {"revision": "1234", "source": "here"}}
+    renamed = {**one, "encoder": {"revision": "1234", "source": "there"}}
+    other = {**one, "encoder": {"revision": "5678", "source": "here"}}
+    assert identity(one) == identity(renamed)
+    assert len({identity(one), identity(other), identity({"digest": "d", "contestant": "tpt"})}) == 3
+    assert told_apart([one, other]) == ["encoder.revision"]

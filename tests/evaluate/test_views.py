@@ -1,0 +1,208 @@
+"""Views in a comparison: who is given them, that they are fed whole, in order and a few at a time, and what a set with
+them is known by."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from evaluate import standins, viewing
+from zeroshift import FeatureSet, ZeroShot, methods
+from zeroshift.evaluate import (
+    Contestant,
+    Entry,
+    Ledger,
+    Trial,
+    accuracy,
+    compare,
+    contest,
+    contestants,
+    follow,
+    gather,
+    plan,
+    told,
+)
+from zeroshift.evaluate.digest import digest
+from zeroshift.evaluate.gauge import HostGauge
+from zeroshift.evaluate.trial import run_trial
+
+FIX = "needs several views of each image. Fix: zeroshift extract --views 64"
+
+
+@pytest.fixture
+def seen(clusters) -> FeatureSet:
+    return viewing.with_views(clusters)
+
+
+@pytest.fixture
+def registered(monkeypatch) -> None:
+    standins.register(monkeypatch, viewing.Takes, viewing.TakesAll, viewing.Needs, viewing.Greedy)
+    viewing.FED.clear()
+
+
+def trial(name: str, seed: int | None = 0, **changes) -> Trial:
+    return Trial("seen", "digest", "default", Contestant.named(name), seed, None, **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "given", "protocol"),
+    [
+        ("takes", "takes", (), "online"),
+        ("takes+views", "takes+views", ("views",), "online"),
+        ("needs", "needs", ("views",), "episodic"),
+        ("needs+views", "needs", ("views",), "episodic"),
+        ("takes_all+views", "takes_all+views", ("views",), "transductive"),
+    ],
+)
+def test_who_is_given_views(registered, name, label, given, protocol):
+    contestant = Contestant.named(name)
+    assert (contestant.label, contestant.given, contestant.protocol) == (label, given, protocol)
+    assert contestant.streamed == (protocol == "online")
+    assert contestant.obstacle == (FIX if given else None)
+    assert contestant.obstacle_with("views") is None
+
+
+def test_views_are_for_those_that_take_them(registered):
+    with pytest.raises(ValueError, match=r"^zero_shot cannot be given 'views'. It can be given nothing more"):
+        Contestant.named("zero_shot+views")
+
+
+def test_rows_with_views_are_listed_where_there_are_views(registered):
+    plain = ["zero_shot", "takes", "takes_all", "needs", "greedy"]
+    assert [contestant.label for contestant in contestants()] == plain
+    listed = [contestant.label for contestant in contestants(views=True)]
+    assert listed == ["zero_shot", "takes", "takes+views", "takes_all", "takes_all+views", "needs", *listed[-2:]]
+    assert [contestant.label for contestant in contestants("episodic")] == ["needs"]
+
+
+def test_the_registered_methods_that_take_views():
+    listed = {contestant.label for contestant in contestants(views=True)}
+    assert {"tda+views", "dmn+views", "dota+views", "bca+views"} < listed
+    assert not {label for label in listed if label.endswith("+views")} & {"tpt+views", "zero_shot+views"}
+
+
+def test_a_set_is_known_by_its_views_and_one_without_as_before(seen):
+    plain = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
+    assert digest(plain) == "4ca385f65bea2a42113f9d9c07e7beb5"  # what it was when no digest knew of views
+    views = np.array(seen.views)
+    views[7, 3] = np.roll(views[7, 3], 1)
+    other = FeatureSet(views=views, prototypes=seen.prototypes, labels=seen.labels, logit_scale=20.0)
+    alone = FeatureSet(seen.features, prototypes=seen.prototypes, labels=seen.labels, logit_scale=20.0)
+    assert len({digest(seen), digest(other), digest(alone)}) == 3
+    assert Entry.of("seen", seen).n_views == viewing.N_VIEWS
+    assert Entry.of("alone", alone).n_views == 0
+
+
+def test_who_is_left_out_where_there_are_no_views_and_that_it_is_said_once(registered, clusters, seen):
+    chosen = [Contestant.named(name) for name in ("takes", "takes+views", "needs")]
+    entries = [Entry.of(name, clusters.subset(slice(0, size))) for name, size in (("a", 100), ("b", 120))]
+    nowhere = plan(entries, chosen, orders=1)
+    assert told(nowhere.left_out) == [f"takes+views: {FIX}", f"needs: {FIX}"]
+    assert [contestant.label for contestant in nowhere.contestants] == ["takes"]
+    somewhere = plan([*entries, Entry.of("seen", seen)], chosen, orders=2)
+    assert told(somewhere.left_out) == [f"takes+views on a, b: {FIX}", f"needs on a, b: {FIX}"]
+    runs = [(t.contestant.label, t.seed) for t in somewhere.trials if t.features == "seen"]
+    assert runs == [("takes", 0), ("takes", 1), ("takes+views", 0), ("takes+views", 1), ("needs", None)]
+
+
+@pytest.mark.parametrize("name", ["tda", "dmn"])
+def test_an_online_run_is_what_the_library_s_own_calls_give(seen, name):
+    order = np.random.default_rng(2).permutation(150)
+    record = run_trial(trial(f"{name}+views", seed=2), seen)
+    method = methods.create(name, seen.prototypes_for(), logit_scale=20.0)
+    labels = seen.labels[order]
+    assert record["accuracy"] == accuracy(method.adapt_views(seen.views[order]), labels)
+    zero_shot = ZeroShot(seen.prototypes_for(), logit_scale=20.0).predict(seen.features[order])
+    assert record["zero_shot_accuracy"] == accuracy(zero_shot, labels)
+    assert record["image_passes"] == viewing.N_VIEWS
+    assert run_trial(trial(name, seed=2), seen)["image_passes"] == 1
+
+
+def test_views_come_in_order_and_a_few_images_at_a_time(registered, seen, monkeypatch):
+    monkeypatch.setattr(sys.modules[follow.__module__], "VIEW_NUMBERS", 20 * viewing.N_VIEWS * 12)
+    order = np.random.default_rng(1).permutation(150)
+    run_trial(trial("takes+views", seed=1), seen)
+    warming, *fed = viewing.FED
+    assert len(warming) == 2
+    assert [len(views) for views in fed] == [20] * 7 + [10]
+    np.testing.assert_array_equal(np.concatenate(fed), seen.views[order])
+
+
+def test_episodic_methods_run_once_in_the_stored_order(registered, seen):
+    record = run_trial(trial("needs", seed=None), seen)
+    np.testing.assert_array_equal(np.concatenate(viewing.FED[1:]), seen.views)
+    expected = viewing.Needs(seen.prototypes_for(), logit_scale=20.0).adapt_views(np.array(seen.views))
+    assert record["accuracy"] == accuracy(expected, seen.labels)
+    assert record["seconds"] > 0
+
+
+def test_a_transductive_method_is_given_all_images_at_once_and_not_a_copy(registered, seen):
+    run_trial(trial("takes_all+views", seed=None), seen)
+    assert viewing.FED[-1].shape == seen.views.shape
+    assert np.shares_memory(viewing.FED[-1], seen.views)
+
+
+def test_without_views_in_the_set_a_run_says_what_is_missing(registered, clusters):
+    with pytest.raises(ValueError, match=r"needs needs several views of each image. Fix: zeroshift extract --views 64"):
+        run_trial(trial("needs", seed=None), clusters)
+
+
+def test_memory_of_views_is_weighed_with_the_method_s_own(registered, seen):
+    peak = run_trial(trial("greedy+views"), seen.subset(slice(0, 10)))["peak_bytes"]
+    gauge = HostGauge()
+    gauge.reset()
+    if gauge.resets:
+        assert viewing.Greedy.taken * 0.9 < peak < viewing.Greedy.taken * 1.5
+
+
+def test_following_views(seen):
+    method = methods.create("tda", seen.prototypes_for(), logit_scale=20.0)
+    rows = np.arange(149, -1, -1)
+    steps = list(follow(method, seen.views, rows=rows, every=40))
+    assert [(step.start, step.stop) for step in steps] == [(0, 40), (40, 80), (80, 120), (120, 150)]
+    other = methods.create("tda", seen.prototypes_for(), logit_scale=20.0)
+    expected = other.adapt_views(seen.views[::-1])
+    np.testing.assert_array_equal(np.concatenate([step.probabilities for step in steps]), expected)
+
+
+def test_what_cannot_be_followed_is_refused_before_anything_is_learned(seen):
+    method = methods.create("tda", seen.prototypes_for())
+    with pytest.raises(TypeError, match=r"zero_shot takes no views; got features of shape .*Fix: features\[:, 0\]"):
+        follow(ZeroShot(seen.prototypes_for()), seen.views)
+    broken = np.array(seen.views)
+    broken[149, 4] *= 2
+    with pytest.raises(ValueError, match=r"views\[149\] row 4 has length 2"):
+        follow(method, broken)
+    with pytest.raises(ValueError, match="views has d = 11"):
+        follow(method, broken[..., 1:])
+    assert method.n_seen == 0
+
+
+def test_comparing_in_memory(registered, seen, clusters):
+    zero_shot, takes, needs = (
+        methods.create(name, seen.prototypes_for(), logit_scale=20.0) for name in ("zero_shot", "takes", "needs")
+    )
+    done = compare(seen, [zero_shot, takes, needs])
+    np.testing.assert_array_equal(done.result("takes").run.probabilities, takes.predict(seen.features))
+    expected = viewing.Needs(seen.prototypes_for(), logit_scale=20.0).predict_views(np.array(seen.views))
+    np.testing.assert_allclose(done.result("needs").run.probabilities, expected, rtol=1e-12)
+    given = compare(seen, [zero_shot, takes], views=True)
+    np.testing.assert_allclose(given.result("takes").run.probabilities, expected, rtol=1e-12)
+    np.testing.assert_array_equal(given.baseline.run.probabilities, done.baseline.run.probabilities)
+    with pytest.raises(ValueError, match=r"needs needs several views of each image, and the set holds none. Fix: zero"):
+        compare(clusters, [needs])
+    with pytest.raises(ValueError, match=r"takes is to be given several views of each image, and the set holds none."):
+        compare(clusters, [takes], views=True)
+
+
+def test_a_whole_comparison(registered, seen, tmp_path):
+    planned = plan([Entry.of("seen", seen.subset(slice(0, 20)))], contestants(views=True), orders=1)
+    standings = gather(planned, list(contest(planned, Ledger(tmp_path))))
+    assert not standings.failed
+    passes = {standing.contestant.label: standing.costs["image_passes"] for standing in standings.overall}
+    many = {"takes+views", "takes_all+views", "needs", "greedy+views"}
+    assert passes == {label: viewing.N_VIEWS if label in many else 1 for label in passes}
+    assert len(passes) == 8
+    steps = {standing.contestant.label: standing.costs["gradient_steps"] for standing in standings.overall}
+    assert {label for label, number in steps.items() if number} == {"greedy", "greedy+views"}
+    assert steps["greedy"] == 3

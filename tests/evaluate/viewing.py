@@ -1,0 +1,129 @@
+"""Methods that remember the views they were fed, sets with views, and an encoder that is none: for views and costs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+
+from zeroshift import FeatureSet, normalize
+from zeroshift.methods.parts.example_towers import ExampleText
+from zeroshift.parameters import Number
+from zeroshift.view_method import EpisodicMethod, ViewMethod
+from zeroshift.zero_shot import logits
+
+FED: list[np.ndarray] = []
+"""Every array of views a stand-in was called with, as it came."""
+
+N_VIEWS = 5
+
+
+class Remembering(ViewMethod):
+    """The mean of an image's views, zero-shot."""
+
+    constraints: ClassVar = {"logit_scale": Number(low=0, above=True)}
+
+    def __init__(self, prototypes, *, logit_scale=100.0):
+        super().__init__(prototypes, logit_scale=logit_scale)
+
+    def adapt_views(self, views):
+        FED.append(views)
+        return super().adapt_views(views)
+
+    def _adapt_view(self, views):
+        return logits(views.mean(axis=0)[None, :], self.prototypes, self.logit_scale)[0]
+
+    def _begin(self):
+        pass
+
+    def _adapt_scores(self, rows):
+        self.n_seen += len(rows)
+        yield slice(0, len(rows)), self._predict_scores(rows[slice(0, len(rows))])
+
+    def _predict_scores(self, features):
+        return logits(features, self.prototypes, self.logit_scale)
+
+    def _state(self):
+        return {}, {}
+
+    def _restore(self, arrays, values):
+        pass
+
+
+class Takes(Remembering):
+    """An online method that takes views."""
+
+    name, protocol = "takes", "online"
+
+
+class TakesAll(Remembering):
+    """A transductive method that takes views."""
+
+    name, protocol = "takes_all", "transductive"
+
+
+class Needs(Remembering, EpisodicMethod):
+    """An episodic method: it needs views."""
+
+    name, protocol = "needs", "episodic"
+    needs, takes = ("prototypes", "views"), ()
+
+    def _episodes(self, views):
+        return logits(views.mean(axis=1), self.prototypes, self.logit_scale)
+
+    _adapt_view_scores = EpisodicMethod._adapt_view_scores
+
+
+class Greedy(Takes):
+    """Takes a known amount of memory, and three steps, for an image."""
+
+    name, gradient_steps = "greedy", 3
+    taken = 40_000_000
+
+    def _adapt_view(self, views):
+        np.ones(self.taken // 8).sum()
+        return super()._adapt_view(views)
+
+
+def with_views(features: FeatureSet, **changes) -> FeatureSet:
+    """The same images, each with a few noisy views."""
+    rng = np.random.default_rng(3)
+    noise = 0.2 * rng.normal(size=(features.n_samples, N_VIEWS, features.dimension))
+    noise[:, 0] = 0
+    views = normalize((features.features[:, None] + noise).reshape(-1, features.dimension)).reshape(noise.shape)
+    given = {"class_names": [f"kind {letter}" for letter in "abcdefgh"[: features.n_classes]], **changes}
+    return FeatureSet(
+        views=views, prototypes=features.prototypes, labels=features.labels, logit_scale=features.logit_scale, **given
+    )
+
+
+class NoEncoder:
+    """What `zeroshift.encode.load_encoder` would have loaded."""
+
+    source, revision = "no-encoder", "1234"
+    device = SimpleNamespace(type="cpu")
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+
+    def key(self):
+        return {"family": "none", "revision": self.revision, "dtype": "float32"}
+
+
+def stand_in_encoder(monkeypatch, prototypes: np.ndarray) -> list[tuple]:
+    """From now on every encoder is one whose words make these prototypes; answers what text sides were asked for."""
+    from zeroshift import encode
+    from zeroshift.evaluate import encoders
+
+    asked: list[tuple] = []
+
+    def prompted_text(encoder, class_names, *, words):
+        asked.append((tuple(class_names), words))
+        return ExampleText(prototypes)
+
+    monkeypatch.setattr(encode, "load_encoder", lambda source, **options: NoEncoder(prototypes.shape[1]))
+    monkeypatch.setattr(encode, "prompted_text", prompted_text)
+    for cached in (encoders._loaded, encoders._text):
+        cached.cache_clear()
+    return asked

@@ -1,0 +1,304 @@
+"""DynaPrompt against the authors' loop on a tiny CLIP, a plain loop with torch's gradients, and its own rules."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from goldens import golden
+from tiny_clip import exact_text, exact_views, plain_text, plain_words, tiny_scale, tiny_text, tiny_views
+from zeroshift.methods import ZeroShot
+from zeroshift.methods.dynaprompt import DynaPrompt
+from zeroshift.methods.parts.example_towers import ExampleText
+from zeroshift.methods.parts.prompt_buffer import PromptBuffer
+from zeroshift.methods.parts.prompt_choice import Ratings, choose, ratings_of
+from zeroshift.testing import checks, make_problem
+
+AUTHORS = golden("tiny_clip_prompt_tuning")
+ROUNDING = 2e-5  # see test_tpt.py
+RANDOM = AUTHORS["init_dynaprompt_rand"]
+SETTING = {"view_ratio": 0.2, "n_prompts": 5, "initial_residuals": RANDOM}
+
+
+def tuner(text=None, **parameters):
+    text = text or exact_text()
+    return DynaPrompt(text.features(text.context), text=text, logit_scale=tiny_scale(), **parameters)
+
+
+def example(**parameters):
+    problem = make_problem(samples=240)
+    method = DynaPrompt(problem.prototypes, text=ExampleText(problem.prototypes), logit_scale=20.0, **parameters)
+    return method, problem.features.reshape(-1, 12, 16)
+
+
+def test_the_authors_logits_residuals_and_order():
+    method = tuner(tiny_text(), mode="released", **SETTING)
+    orders = [json.loads(line) for line in json.loads(str(AUTHORS["log_dynaprompt_rand"])) if line.startswith("[")]
+    for image, views in enumerate(tiny_views()):
+        assert list(method.buffer.order) == orders[image]
+        scores = method.adapt_views_scores(views)
+        expected = AUTHORS["logits_dynaprompt_rand"][image]
+        np.testing.assert_allclose(scores, expected, rtol=0, atol=ROUNDING)
+        assert scores.argmax() == expected.argmax()
+        np.testing.assert_allclose(method.buffer.residuals, AUTHORS["ctx_dynaprompt_rand"][image], rtol=0, atol=1e-6)
+
+
+def test_without_rounding_the_authors_residuals_give_our_logits():
+    method = tuner(mode="released", **SETTING)
+    for views, residuals in zip(exact_views(), AUTHORS["ctx_dynaprompt_rand"], strict=True):
+        scores = method.adapt_views_scores(views)
+        with torch.no_grad():
+            prompts = plain_words() + torch.tensor(residuals).double()[list(method.buffer.chosen)]
+            each = [tiny_scale() * plain_text(prompt) @ torch.tensor(views[0]) for prompt in prompts]
+        np.testing.assert_allclose(scores, torch.stack(each).mean(0), rtol=0, atol=7e-6)
+
+
+def plain_choice(scores, first, mode):
+    """The choice as the specification says it, from logits (V, M, K)."""
+    entropies = -(scores.softmax(-1) * scores.log_softmax(-1)).sum(-1).mean(0)
+    if mode == "paper":
+        y = scores.softmax(-1)
+        classes = scores[0].argmax(-1)
+        of_class = torch.stack([y[:, i, k] for i, k in enumerate(classes)], dim=1)
+        differences = (of_class[0] - of_class[1:]).mean(0)
+        better = [
+            i for i in range(scores.shape[1]) if entropies[i] < entropies[first] and differences[i] > differences[first]
+        ]
+        return [*better, first]
+    differences = (scores[0].max(-1)[0] - scores[1:].max(-1)[0]).mean(0)
+    unsure, keen = entropies.argsort(descending=True), differences.argsort(descending=True)
+    rank = unsure.tolist().index(first)
+    both = set(unsure[min(rank + 1, len(unsure) - 1) :].tolist()) & set(keen[:rank].tolist())
+    return [*unsure[sorted(both)].tolist(), first]
+
+
+@pytest.mark.parametrize("mode", ["paper", "released"])
+def test_a_plain_loop_agrees(mode):
+    """The whole buffer a parameter of torch's own AdamW, the gradient through every prompt."""
+    method = tuner(mode=mode, **SETTING)
+    buffer = torch.tensor(RANDOM).double().requires_grad_()
+    order, uses, several = list(range(5)), [0] * 5, 0
+    for views in exact_views()[:7]:
+        image = torch.tensor(views)
+        if 0 not in uses:
+            uses[order[0]] = 0
+            with torch.no_grad():
+                buffer[order[0]] = 0
+        optimiser = torch.optim.AdamW([buffer], 5e-3)
+        scores = torch.stack([tiny_scale() * image @ plain_text(plain_words() + r).T for r in buffer], dim=1)
+        chosen = plain_choice(scores.detach(), order[0], mode)
+        for i in chosen:
+            order = [*(n for n in order if n != i), i]
+            uses[i] += 1
+        mine = scores[:, chosen]
+        kept = (-(mine.softmax(-1) * mine.log_softmax(-1)).sum(-1)).mean(1).argsort()[:6]
+        mean = mine[kept].softmax(-1).mean(0)
+        (-(mean * mean.log()).sum(-1)).mean().backward()
+        optimiser.step()
+        with torch.no_grad():
+            text = torch.stack([plain_text(plain_words() + buffer[i]) for i in chosen])
+            expected = (tiny_scale() * text @ image[0]).mean(0)
+        buffer.grad = None
+        answer = method.adapt_views_scores(views)
+        assert list(method.buffer.chosen) == chosen
+        assert (list(method.buffer.order), list(method.buffer.uses)) == (order, uses)
+        np.testing.assert_allclose(method.buffer.residuals, buffer.detach(), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-7)
+        several += len(chosen) > 1
+    assert several > 2
+
+
+def test_a_single_prompt_is_tpt_that_never_forgets():
+    """Steps follow each other, each with a fresh optimiser; only the residual decays."""
+    method = tuner(n_prompts=1, view_ratio=0.2)
+    words, residual = plain_words(), torch.zeros_like(plain_words())
+    for views in exact_views()[:4]:
+        traced = residual.clone().requires_grad_()
+        scores = tiny_scale() * torch.tensor(views) @ plain_text(words + traced).T
+        kept = (-(scores.softmax(-1) * scores.log_softmax(-1)).sum(-1)).argsort()[:6]
+        mean = scores[kept].softmax(-1).mean(0)
+        (-(mean * mean.log()).sum()).backward()
+        residual = residual * (1 - 5e-5) - 5e-3 * traced.grad / (traced.grad.abs() + 1e-8)
+        method.adapt_views(views)
+        np.testing.assert_allclose(method.buffer.residuals[0], residual, rtol=0, atol=1e-9)
+    assert method.buffer.uses == (4,)
+
+
+@pytest.mark.parametrize("mode", ["paper", "released"])
+def test_a_step_of_nothing_is_zero_shot(mode):
+    method = tuner(rate=0.0, mode=mode)
+    expected = ZeroShot(method.prototypes, logit_scale=tiny_scale()).predict(exact_views()[:, 0])
+    np.testing.assert_allclose(method.adapt_views(exact_views()), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["paper", "released"])
+def test_every_prompt_comes_up_and_begins_anew_only_when_all_were_used(mode):
+    method, images = example(n_prompts=4, mode=mode)
+    renewed = 0
+    for views in images:
+        before = method.buffer
+        method.adapt_views(views)
+        after = method.buffer
+        assert sorted(after.order) == [0, 1, 2, 3]
+        assert before.order[0] in after.chosen
+        assert after.order[-1] == after.chosen[-1] == before.order[0]
+        used = [after.chosen.count(i) for i in range(4)]
+        gained = np.subtract(after.uses, before.uses)
+        if 0 in before.uses:
+            np.testing.assert_array_equal(gained, used)
+        else:
+            renewed += 1
+            assert after.uses[before.order[0]] == used[before.order[0]]
+    assert renewed > 10
+
+
+def test_gradients_reach_the_chosen_prompts_and_decay_all():
+    method, images = example(n_prompts=3, initial_residuals=np.random.default_rng(2).normal(size=(3, 2, 3)))
+    before = method.buffer.residuals
+    method.adapt_views(images[0])
+    after, chosen = method.buffer.residuals, set(method.buffer.chosen)
+    assert chosen != {0, 1, 2}
+    for i in range(3):
+        decayed = before[i] * (1 - 5e-3 * 0.01)
+        if i in chosen:
+            assert np.abs(after[i] - decayed).max() > 1e-3
+        else:
+            np.testing.assert_array_equal(after[i], decayed)
+
+
+def test_the_choice_of_the_paper_by_hand():
+    """Prompt 0 is the reference: 1 is surer only, 2 keener only, 3 both; one equal to it in either is neither."""
+    ratings = Ratings(np.array([0.5, 0.4, 0.6, 0.3, 0.5, 0.4]), np.array([0.1, 0.1, 0.3, 0.2, 0.2, 0.0]))
+    assert choose(ratings, 0, "paper") == (3, 0)
+    assert choose(ratings, 3, "paper") == (3,)
+    assert choose(ratings, 2, "paper") == (2,)
+
+
+def test_the_released_choice_by_hand():
+    """By entropy 4 3 2 1 0, by difference 0 1 2 3 4: of reference 2, of rank 2, {1, 0} are surer, {0, 1} are cut off
+    the list of differences, and 0 and 1, taken for ranks, are prompts 4 and 3, the least sure of all."""
+    ratings = Ratings(np.arange(5.0), np.arange(5.0)[::-1])
+    assert choose(ratings, 2, "released") == (4, 3, 2)
+    assert choose(ratings, 4, "released") == (4,)
+    # The surest of all is compared with itself, and found.
+    assert choose(ratings, 0, "released") == (4, 0)
+    # A number that happens to be the reference's own rank chooses it twice.
+    assert choose(Ratings(np.array([3.0, 1.0, 2.0]), np.array([0.0, 2.0, 1.0])), 2, "released") == (2, 2)
+
+
+def test_a_prompt_chosen_twice_counts_twice():
+    buffer = PromptBuffer(np.zeros((3, 1, 1)), (1, 0, 2), (0, 0, 0), (), np.eye(2))
+    after = buffer.used((1, 0, 1), buffer.residuals, buffer.head)
+    assert (after.order, after.uses, after.chosen) == ((2, 0, 1), (1, 2, 0), (1, 0, 1))
+
+
+def test_ratings_by_hand():
+    """The image is of class 0, its other views lean to class 1: sure of something as before, of class 0 no more."""
+    scores = np.log(np.array([[[0.8, 0.2], [0.2, 0.8]], [[0.8, 0.2], [0.6, 0.4]]]))
+    np.testing.assert_allclose(ratings_of(scores, "paper").differences, [0.6, 0.2], atol=1e-9)
+    np.testing.assert_allclose(ratings_of(scores, "released").differences, [0.0, np.log(0.8 / 0.6)], atol=1e-9)
+    y = np.exp(scores)
+    np.testing.assert_allclose(ratings_of(scores, "paper").entropies, -(y * scores).sum(2).mean(1), atol=1e-9)
+    np.testing.assert_array_equal(ratings_of(scores[:, :1], "paper").differences, [0, 0])
+    ours = ratings_of(torch.tensor(scores), "paper")
+    np.testing.assert_array_equal(ours.differences, ratings_of(scores, "paper").differences)
+
+
+@pytest.mark.parametrize("mode", ["paper", "released"])
+def test_prompts_that_are_alike_come_up_by_number(mode):
+    method, images = example(n_prompts=4, mode=mode, rate=0.0)
+    for expected in (0, 1, 2, 3, 0):
+        first = method.buffer.order[0]
+        method.adapt_views(images[0])
+        assert first == method.buffer.chosen[-1] == expected
+        assert mode == "released" or method.buffer.chosen == (expected,)
+
+
+def test_predict_asks_the_prompts_chosen_last():
+    method, images = example(n_prompts=4)
+    zero_shot = ZeroShot(method.prototypes, logit_scale=20.0).predict(images[:, 0])
+    np.testing.assert_allclose(method.predict(images[:, 0]), zero_shot, rtol=0, atol=1e-12)
+    for views in images[:6]:
+        answer = method.adapt_views_scores(views)
+        np.testing.assert_array_equal(method.predict_scores(views[0]), answer)
+    buffer = method.buffer
+    each = [method.text.features(method.text.context + buffer.residuals[i]) for i in buffer.chosen]
+    expected = 20.0 * np.mean([images[9, 0] @ text.T for text in each], axis=0)
+    np.testing.assert_allclose(method.predict_scores(images[9, 0]), expected, rtol=0, atol=1e-12)
+
+
+def test_the_text_features_of_untouched_prompts_are_not_computed_again():
+    method, images = example(n_prompts=4)
+    calls, features = [], method.text.features
+    method.text.features = lambda context: calls.append(1) or features(context)
+    method.adapt_views(images[0])
+    assert len(calls) == 1  # of the one prompt that was tuned
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.tensor])
+def test_saved_and_gone_on_with(tmp_path, library):
+    problem, (_, images) = make_problem(samples=240), example()
+    prototypes = library(problem.prototypes)
+    residuals = library(np.random.default_rng(3).normal(scale=0.1, size=(3, 2, 3)))
+    text = ExampleText(problem.prototypes)
+    method = DynaPrompt(prototypes, text=text, logit_scale=20.0, n_prompts=3, initial_residuals=residuals)
+    method.adapt_views(library(images[:7]))
+    method.save(tmp_path / "state.safetensors")
+    loaded = DynaPrompt.load(tmp_path / "state.safetensors", text=text)
+    assert loaded.buffer[1:4] == method.buffer[1:4]
+    rest = library(images[7:])
+    assert bool((loaded.adapt_views(rest) == method.adapt_views(rest)).all())
+
+
+def test_a_state_of_another_buffer_is_refused():
+    buffer = example(n_prompts=3)[0].buffer
+    arrays, values = buffer.state()
+    assert buffer.restored(arrays, values).order == buffer.order
+    for name, wrong in (("order", [0, 0, 1]), ("uses", [0, 0]), ("chosen", [3])):
+        with pytest.raises(ValueError, match="prompts"):
+            buffer.restored(arrays, {**values, name: wrong})
+    with pytest.raises(ValueError, match=r"residuals has the shape \(2, 2, 3\), not \(3, 2, 3\)"):
+        buffer.restored({**arrays, "residuals": arrays["residuals"][:2]}, values)
+
+
+@pytest.mark.parametrize(
+    ("residuals", "kind", "message"),
+    [
+        ([[0.0]], TypeError, "initial_residuals must be an array .* got list"),
+        (np.zeros((3, 2, 3), dtype=int), TypeError, "floating-point .* got int64"),
+        (np.zeros((4, 2, 3)), ValueError, r"= \(3, 2, 3\); got \(4, 2, 3\)"),
+        (np.full((3, 2, 3), np.nan), ValueError, "NaN or infinity"),
+    ],
+    ids=["list", "integers", "shape", "nan"],
+)
+def test_residuals_that_do_not_fit_are_refused(residuals, kind, message):
+    with pytest.raises(kind, match=message):
+        example(n_prompts=3, initial_residuals=residuals)
+
+
+def test_residuals_given_are_a_beginning_and_stay_as_they_are():
+    residuals = np.random.default_rng(4).normal(size=(3, 2, 3))
+    method, images = example(n_prompts=3, initial_residuals=residuals)
+    np.testing.assert_array_equal(method.buffer.residuals, residuals)
+    method.adapt_views(images[:3])
+    np.testing.assert_array_equal(method.initial_residuals, residuals)
+    method.reset()
+    np.testing.assert_array_equal(method.buffer.residuals, residuals)
+    assert "initial_residuals=<(3, 2, 3)>" in repr(copy.deepcopy(method))
+
+
+QUICK = (
+    "interrupted_adapt_learns_whole_samples",
+    "views_all_alike_are_one_sample",
+    "calls_do_not_show_in_a_stream",
+    "class_order_does_not_matter",
+    "torch_equals_numpy",
+)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_common_checks_of_the_released_choice(name):
+    residuals = np.random.default_rng(5).normal(scale=0.1, size=(3, 2, 3))
+    dict(checks(DynaPrompt, {"mode": "released", "initial_residuals": residuals}))[name]()

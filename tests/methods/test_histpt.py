@@ -1,0 +1,291 @@
+"""HisTPT against a plain loop over torch's own gradients and optimiser, and the rules of its banks."""
+
+import numpy as np
+import pytest
+import torch
+
+from goldens import golden
+from tiny_clip import tiny_clip, tiny_scale, tiny_text, tiny_views
+from zeroshift.arrays import Home, to_numpy
+from zeroshift.methods.histpt import HisTPT
+from zeroshift.methods.parts.example_towers import ExampleText
+from zeroshift.methods.parts.text_history import TextHistory, retrieved
+from zeroshift.testing import checks, make_problem
+
+SCALE = 20.0
+SMALL = {"local_size": 4, "hard_size": 3, "n_hard": 2, "momentum": 0.8, "rate": 0.03, "view_ratio": 0.3}
+DEFAULTS = {
+    "local_size": 32,
+    "hard_size": 32,
+    "n_hard": 16,
+    "momentum": 0.99,
+    "rate": 5e-3,
+    "weight_decay": 0.01,
+    "view_ratio": 0.1,
+}
+
+
+def images(n_images=24, n_views=7, seed=3):
+    """Prototypes (5, 12), and views (N, V, 12), view 0 the image."""
+    given = make_problem(classes=5, dimension=12, samples=n_images, seed=seed, noise=1.5)
+    draw = np.random.default_rng(seed)
+    views = given.features[:, None, :] + 0.1 * draw.normal(size=(n_images, n_views, 12))
+    views[:, 0] = given.features
+    return given.prototypes, views / np.linalg.norm(views, axis=2, keepdims=True)
+
+
+def in_torch(text):
+    """The example text as its docstring says, for torch to differentiate."""
+    prototypes, directions = torch.tensor(text._prototypes), torch.tensor(text._directions)
+    start, mixing = torch.tensor(text.context), torch.tensor(text._mixing)
+
+    def features(context):
+        weights = torch.tanh(mixing @ (context - start).reshape(-1))
+        raw = prototypes + (weights[:, None, None] * directions).sum(0)
+        return raw / raw.norm(dim=1, keepdim=True)
+
+    return features
+
+
+def clip_text(words):
+    """The tiny CLIP's text features (7, d) with these words put among the tokens' embeddings, for torch to follow."""
+    given, model = golden("tiny_clip_prompt_tuning"), tiny_clip()
+    positions = given["ctx_positions"]
+
+    def replaced(module, arguments, found):
+        found = found.clone()
+        found[:, positions[0] : positions[-1] + 1] = words
+        return found
+
+    handle = model.text_model.embeddings.token_embedding.register_forward_hook(replaced)
+    try:
+        found = model.get_text_features(input_ids=torch.tensor(given["input_ids"])).pooler_output
+    finally:
+        handle.remove()
+    return found / found.norm(dim=1, keepdim=True)
+
+
+def plainly(
+    views, features, context, scale, *, local_size, hard_size, n_hard, momentum, rate, weight_decay, view_ratio
+):
+    """The specification, image by image: logits of the prompt and of the banks, the context, both queues."""
+    context = context.clone().requires_grad_()
+    optimiser = torch.optim.AdamW([context], lr=rate, weight_decay=weight_decay)
+    prompted, fused_all = [], []
+    for number, image in enumerate(views):
+        text = features(context)
+        logits = scale * image.to(text.dtype) @ text.T
+        surest = (-(logits.softmax(1) * logits.log_softmax(1)).sum(1)).argsort(stable=True)
+        kept = logits[surest[: max(int(len(image) * view_ratio), 1)]]
+        mean = kept.detach().softmax(1).mean(0)
+        entropy = float(-(mean * mean.log()).sum())
+        now = text.detach()
+        if number == 0:
+            local, entropies, hard, slow = [now] * local_size, [entropy] * local_size, [now] * hard_size, now
+        else:
+            local, entropies = [now, *local[:-1]], [entropy, *entropies[:-1]]
+            hardest = sorted(range(local_size), key=lambda i: -entropies[i])[:n_hard]
+            hard = [torch.stack([local[i] for i in hardest]).mean(0), *hard[:-1]]
+            slow = momentum * slow + (1 - momentum) * 0.5 * (local[-1] + hard[-1])
+        banks = [slow, torch.stack(local).mean(0), torch.stack(hard).mean(0)]
+        by_bank = torch.stack([scale * image[0].to(text.dtype) @ bank.T for bank in banks])
+        weights = (by_bank.softmax(1) * by_bank.log_softmax(1)).sum(1).softmax(0)
+        fused = (weights[:, None] * by_bank).sum(0)
+        label = fused.softmax(0).argmax()
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(kept, label.expand(len(kept))).backward()
+        optimiser.step()
+        prompted.append(scale * image[0].to(text.dtype) @ features(context).detach().T)
+        fused_all.append(fused.detach())
+    return torch.stack(prompted), torch.stack(fused_all), context.detach(), torch.stack(local), torch.stack(hard), slow
+
+
+@pytest.mark.parametrize("parameters", [{}, SMALL, {**SMALL, "local_size": 1, "hard_size": 1, "n_hard": 1}])
+@pytest.mark.parametrize("n_views", [1, 7])
+def test_a_plain_loop_agrees(parameters, n_views):
+    prototypes, views = images(n_views=n_views)
+    text = ExampleText(prototypes)
+    prompted, fused, context, local, hard, slow = plainly(
+        torch.tensor(views), in_torch(text), torch.tensor(text.context), SCALE, **{**DEFAULTS, **parameters}
+    )
+    method = HisTPT(prototypes, text=text, logit_scale=SCALE, **parameters)
+    np.testing.assert_allclose(method.adapt_views_scores(views), prompted, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(method.context, context, rtol=0, atol=1e-10)
+    assert np.abs(method.context - text.context).max() > 0.01
+    for name, expected in (("local", local), ("hard", hard), ("global", slow)):
+        np.testing.assert_allclose(method.banks[name], expected, rtol=0, atol=1e-10)
+    method = HisTPT(prototypes, text=text, logit_scale=SCALE, answer="fused", **parameters)
+    np.testing.assert_allclose(method.adapt_views_scores(views), fused, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(method.context, context, rtol=0, atol=1e-10)
+
+
+def test_a_plain_loop_agrees_on_a_tiny_clip():
+    text, views = tiny_text(), tiny_views()
+    parameters = {**DEFAULTS, **SMALL, "rate": 5e-3}
+    prompted, fused, context, *_ = plainly(
+        torch.tensor(views),
+        clip_text,
+        torch.tensor(text.context),
+        tiny_scale(),
+        **parameters,
+    )
+    for answer, expected in (("prompt", prompted), ("fused", fused)):
+        method = HisTPT(text.features(text.context), text=text, logit_scale=tiny_scale(), answer=answer, **parameters)
+        scores = method.adapt_views_scores(views)
+        np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-4)
+        np.testing.assert_array_equal(scores.argmax(axis=1), expected.argmax(1))
+        np.testing.assert_allclose(method.context, context, rtol=0, atol=2e-6)
+        assert np.abs(method.context - text.context).max() > 0.01
+
+
+def test_the_first_image_fills_every_bank_and_is_labelled_zero_shot():
+    prototypes, views = images()
+    method = HisTPT(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, answer="fused")
+    scores = method.adapt_views_scores(views[0])
+    np.testing.assert_allclose(scores, SCALE * views[0, 0] @ prototypes.T, rtol=0, atol=1e-10)
+    banks = method.banks
+    assert (banks["local"].shape, banks["hard"].shape, banks["global"].shape) == ((32, 5, 12), (32, 5, 12), (5, 12))
+    for bank in banks.values():
+        np.testing.assert_allclose(bank, np.broadcast_to(prototypes, bank.shape), rtol=0, atol=1e-12)
+
+
+def test_banks_keep_their_length_and_the_newest_come_first():
+    prototypes, views = images()
+    text = ExampleText(prototypes)
+    method = HisTPT(prototypes, text=text, logit_scale=SCALE, **SMALL)
+    used = []
+    for image in views:
+        used.insert(0, text.features(method.context))
+        method.adapt_views(image)
+        banks = method.banks
+        assert (len(banks["local"]), len(banks["hard"])) == (4, 3)
+        expected = [*used, *[used[-1]] * 3][:4]
+        np.testing.assert_array_equal(banks["local"], expected)
+
+
+def test_entries_of_the_banks_by_hand():
+    """One class in one dimension; entropies 1, 3, 2, 2: the hardest is the second, then, of equal ones, the newer."""
+    history = TextHistory(Home.of(np.eye(1)), (1, 1), sizes=(2, 2), n_hard=1, momentum=0.5, dtype=np.float64)
+    expected = [
+        # newest hard entry; global, local mean, hard mean
+        (10.0, (10.0, 10.0, 10.0)),
+        (20.0, (0.5 * 10 + 0.5 * 10, 15.0, 15.0)),  # 10 is the oldest of both
+        (20.0, (0.5 * 10 + 0.5 * 20, 25.0, 20.0)),  # 20 is
+        (40.0, (0.5 * 15 + 0.5 * 25, 35.0, 30.0)),  # 30 and 20 are
+    ]
+    for image, (value, entropy) in enumerate(((10.0, 1.0), (20.0, 3.0), (30.0, 2.0), (40.0, 2.0))):
+        entry = history.entered(np.array([[value]]), entropy, image)
+        history.write(entry)
+        history.write(entry)
+        hard, prototypes = expected[image]
+        assert float(entry.hard[0, 0]) == hard
+        np.testing.assert_allclose(entry.prototypes[:, 0, 0], prototypes, rtol=1e-15)
+
+
+def test_a_surer_bank_weighs_more():
+    sure, torn = np.eye(2), np.full((2, 2), 0.5**0.5)
+    x = np.array([[0.96, 0.28]])
+    by_bank = np.array([10 * x[0] @ bank.T for bank in (sure, torn)])
+    y = np.exp(by_bank) / np.exp(by_bank).sum(axis=1, keepdims=True)
+    weights = np.exp((y * np.log(y)).sum(axis=1))
+    weights /= weights.sum()
+    assert weights[0] > weights[1]
+    np.testing.assert_allclose(retrieved(x, np.stack([sure, torn]), 10.0), (weights @ by_bank)[None, :], rtol=1e-12)
+
+
+def test_predict_asks_the_prompt_or_the_banks_as_they_stand():
+    prototypes, views = images()
+    text = ExampleText(prototypes)
+    method = HisTPT(prototypes, text=text, logit_scale=SCALE, **SMALL)
+    last = method.adapt_views_scores(views)[-1]
+    np.testing.assert_allclose(method.predict_scores(views[-1, 0]), last, rtol=0, atol=1e-12)
+    x = views[:, 0]
+    np.testing.assert_allclose(
+        method.predict_scores(x), SCALE * x @ text.features(method.context).T, rtol=0, atol=1e-12
+    )
+    fused = HisTPT(prototypes, text=text, logit_scale=SCALE, answer="fused", **SMALL)
+    last = fused.adapt_views_scores(views)[-1]
+    np.testing.assert_allclose(fused.predict_scores(views[-1, 0]), last, rtol=0, atol=1e-12)
+
+
+def test_no_step_is_zero_shot_and_a_momentum_of_one_keeps_the_first_features():
+    prototypes, views = images()
+    text = ExampleText(prototypes)
+    still = HisTPT(prototypes, text=text, logit_scale=SCALE, rate=0.0)
+    np.testing.assert_allclose(still.adapt_views_scores(views), SCALE * views[:, 0] @ prototypes.T, atol=1e-10)
+    method = HisTPT(prototypes, text=text, logit_scale=SCALE, **{**SMALL, "momentum": 1.0})
+    method.adapt_views(views)
+    np.testing.assert_allclose(method.banks["global"], prototypes, rtol=0, atol=1e-12)
+    assert np.abs(method.banks["local"] - prototypes).max() > 1e-3
+
+
+def test_hard_entries_are_some_of_the_local_ones():
+    prototypes, _ = images()
+    with pytest.raises(ValueError, match=r"n_hard must be at most local_size, 8.*got 16\. Fix: n_hard=8"):
+        HisTPT(prototypes, text=ExampleText(prototypes), local_size=8)
+
+
+def test_banks_are_held_in_the_precision_of_the_prototypes():
+    prototypes, views = images()
+    text = ExampleText(prototypes)
+    narrow = HisTPT(prototypes.astype("float32"), text=text, logit_scale=SCALE, answer="fused")
+    wide = HisTPT(prototypes, text=text, logit_scale=SCALE, answer="fused")
+    np.testing.assert_allclose(narrow.adapt_views_scores(views), wide.adapt_views_scores(views), rtol=0, atol=1e-5)
+    assert narrow.banks["hard"].dtype == np.float32
+    assert wide.banks["hard"].dtype == np.float64
+
+
+class Interrupting(ExampleText):
+    """Stops whoever asks it for the n-th time."""
+
+    left = None
+
+    def _count(self):
+        if self.left is not None:
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+
+    def features(self, context):
+        self._count()
+        return super().features(context)
+
+    def pull_back(self, context, upstream):
+        self._count()
+        return super().pull_back(context, upstream)
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_interrupted_among_views_it_goes_on_where_it_counted(stop, library):
+    prototypes, views = images()
+    if library == "torch":
+        prototypes = torch.tensor(prototypes)
+    text = Interrupting(prototypes)
+    straight = HisTPT(prototypes, text=text, logit_scale=SCALE, answer="fused", **SMALL)
+    expected = straight.adapt_views(views)
+    method = straight.clone()
+    method.adapt_views(views[:6])
+    text.left = stop
+    with pytest.raises(KeyboardInterrupt):
+        method.adapt_views(views[6:])
+    text.left = None
+    assert method.n_seen == 6 + (stop - 1) // 2
+    np.testing.assert_allclose(method.adapt_views(views[method.n_seen :]), expected[6 + (stop - 1) // 2 :], atol=1e-12)
+    np.testing.assert_allclose(to_numpy(method.context), to_numpy(straight.context), rtol=0, atol=1e-12)
+
+
+FUSED = (
+    "predict_before_adapt_is_zero_shot",
+    "predict_is_pure",
+    "saved_and_continued_bit_for_bit",
+    "interrupted_adapt_learns_whole_samples",
+    "class_order_does_not_matter",
+    "views_all_alike_are_one_sample",
+    "torch_equals_numpy",
+)
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_the_common_checks_with_the_banks_answer(name):
+    dict(checks(HisTPT, {"answer": "fused", **SMALL}))[name]()

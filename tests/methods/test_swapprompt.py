@@ -1,0 +1,290 @@
+"""SwapPrompt against a plain loop over torch's own gradients and optimiser, and its rules."""
+
+import numpy as np
+import pytest
+import torch
+
+from goldens import golden
+from tiny_clip import tiny_clip, tiny_scale, tiny_text, tiny_views
+from zeroshift.arrays import Home, Rows
+from zeroshift.methods import swapprompt
+from zeroshift.methods.parts import image_views
+from zeroshift.methods.parts.example_towers import ExampleText
+from zeroshift.methods.parts.image_views import ImageViews
+from zeroshift.methods.parts.swapped import PseudoLabels, pseudo_loss, surest_of_each_class, swap_loss
+from zeroshift.methods.swapprompt import SwapPrompt, two_views
+from zeroshift.testing import make_problem
+from zeroshift.zero_shot import posterior
+
+SCALE = 20.0
+SMALL = {"epochs": 6, "n_surest": 3, "swap_weight": 0.7, "momentum": 0.6, "rate": 0.02, "weight_decay": 0.1}
+
+
+def images(n_images=40, n_views=3, seed=3):
+    """Prototypes (5, 12), and views (N, V, 12), view 0 the image."""
+    given = make_problem(classes=5, dimension=12, samples=n_images, seed=seed, noise=1.5)
+    draw = np.random.default_rng(seed)
+    views = given.features[:, None, :] + 0.1 * draw.normal(size=(n_images, n_views, 12))
+    views[:, 0] = given.features
+    return given.prototypes, views / np.linalg.norm(views, axis=2, keepdims=True)
+
+
+def in_torch(text):
+    """The example text as its docstring says, for torch to differentiate."""
+    prototypes, directions = torch.tensor(text._prototypes), torch.tensor(text._directions)
+    start, mixing = torch.tensor(text.context), torch.tensor(text._mixing)
+
+    def features(context):
+        weights = torch.tanh(mixing @ (context - start).reshape(-1))
+        raw = prototypes + (weights[:, None, None] * directions).sum(0)
+        return raw / raw.norm(dim=1, keepdim=True)
+
+    return features
+
+
+def clip_text(words):
+    """The tiny CLIP's text features (7, d) with these words put among the tokens' embeddings, for torch to follow."""
+    given, model = golden("tiny_clip_prompt_tuning"), tiny_clip()
+    positions = given["ctx_positions"]
+
+    def replaced(module, arguments, found):
+        found = found.clone()
+        found[:, positions[0] : positions[-1] + 1] = words
+        return found
+
+    handle = model.text_model.embeddings.token_embedding.register_forward_hook(replaced)
+    try:
+        found = model.get_text_features(input_ids=torch.tensor(given["input_ids"])).pooler_output
+    finally:
+        handle.remove()
+    return found / found.norm(dim=1, keepdim=True)
+
+
+def cross_entropy(targets, logits):
+    return -(targets * logits.log_softmax(1)).sum(1)
+
+
+def plainly(views, features, context, scale, *, epochs, n_surest, swap_weight, momentum, rate, weight_decay):
+    """The specification, with the whole set for a batch: logits, and both contexts. Views 1 and 2, or the last."""
+    online, target = context.clone().requires_grad_(), context.clone()
+    optimiser = torch.optim.AdamW([online], lr=rate, weight_decay=weight_decay)
+    with torch.no_grad():
+        views = views.to(features(target).dtype)
+        y = (scale * views[:, 0] @ features(target).T).softmax(1)
+    labels = y.argmax(1)
+    chosen = []
+    for k in range(y.shape[1]):
+        rows = [i for i in range(len(y)) if labels[i] == k]
+        chosen += sorted(rows, key=lambda i: -float(y[i, k]))[:n_surest]
+    x, x1, x2 = views[chosen, 0], views[:, 1 if views.shape[1] > 2 else 0], views[:, min(2, views.shape[1] - 1)]
+    for _ in range(epochs):
+        with torch.no_grad():
+            said1, said2 = ((scale * some @ features(target).T).softmax(1) for some in (x1, x2))
+        text = features(online)
+        swap = cross_entropy(said1, scale * x2 @ text.T) + cross_entropy(said2, scale * x1 @ text.T)
+        pseudo = torch.nn.functional.cross_entropy(scale * x @ text.T, labels[chosen])
+        optimiser.zero_grad()
+        (pseudo + swap_weight * swap.mean()).backward()
+        optimiser.step()
+        target = momentum * target + (1 - momentum) * online.detach()
+    with torch.no_grad():
+        return scale * views[:, 0] @ features(target).T, online.detach(), target
+
+
+@pytest.mark.parametrize("swap_weight", [0.0, 0.7, 20.0])
+@pytest.mark.parametrize("n_views", [1, 2, 3])
+def test_a_plain_loop_agrees(n_views, swap_weight):
+    prototypes, views = images(n_views=n_views)
+    text, parameters = ExampleText(prototypes), {**SMALL, "swap_weight": swap_weight}
+    start = torch.tensor(text.context)
+    expected, online, target = plainly(torch.tensor(views), in_torch(text), start, SCALE, **parameters)
+    method = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **parameters)
+    np.testing.assert_allclose(method.adapt_views_scores(views), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(method.online, online, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(method.target, target, rtol=0, atol=1e-10)
+    assert np.abs(method.target - text.context).max() > 0.01
+    np.testing.assert_allclose(method.predict_scores(views[:, 0]), expected, rtol=0, atol=1e-9)
+
+
+def test_a_plain_loop_agrees_on_a_tiny_clip():
+    text, views = tiny_text(), tiny_views()[:, :3]
+    parameters = {**SMALL, "epochs": 3, "rate": 2e-3}
+    expected, online, target = plainly(
+        torch.tensor(views),
+        clip_text,
+        torch.tensor(text.context),
+        tiny_scale(),
+        **parameters,
+    )
+    method = SwapPrompt(text.features(text.context), text=text, logit_scale=tiny_scale(), **parameters)
+    scores = method.adapt_views_scores(views)
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-4)
+    np.testing.assert_array_equal(scores.argmax(axis=1), expected.argmax(1))
+    np.testing.assert_allclose(method.online, online, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(method.target, target, rtol=0, atol=2e-6)
+    assert np.abs(method.target - text.context).max() > 1e-3
+
+
+def test_losses_and_gradients_are_those_torch_finds():
+    prototypes, views = images()
+    other = np.roll(prototypes, 1, axis=0)
+    x1, x2 = torch.tensor(views[:, 1]), torch.tensor(views[:, 2])
+    online, target = torch.tensor(prototypes, requires_grad=True), torch.tensor(other)
+    said1, said2 = ((SCALE * some @ target.T).softmax(1) for some in (x1, x2))
+    swap = cross_entropy(said1, SCALE * x2 @ online.T) + cross_entropy(said2, SCALE * x1 @ online.T)
+    (expected,) = torch.autograd.grad(swap.sum(), online)
+    loss, gradient = swap_loss((views[:, 1], views[:, 2]), prototypes, other, SCALE)
+    np.testing.assert_allclose(loss, swap.sum().detach(), rtol=1e-12)
+    np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-10)
+    classes = np.arange(40) % 5
+    pseudo = torch.nn.functional.cross_entropy(SCALE * x1 @ online.T, torch.tensor(classes), reduction="sum")
+    (expected,) = torch.autograd.grad(pseudo, online)
+    loss, gradient = pseudo_loss(PseudoLabels(views[:, 1], classes), prototypes, SCALE)
+    np.testing.assert_allclose(loss, pseudo.detach(), rtol=1e-12)
+    np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-10)
+
+
+def test_of_equal_views_and_prompts_the_swap_loss_is_the_entropy_and_pulls_nowhere():
+    prototypes, views = images()
+    x = views[:, 0]
+    y = posterior(x, prototypes, SCALE)
+    loss, gradient = swap_loss((x, x), prototypes, prototypes, SCALE)
+    np.testing.assert_allclose(loss / 2, -(y * np.log(y)).sum(), rtol=1e-12)
+    np.testing.assert_allclose(gradient, 0, atol=1e-10)
+
+
+def test_a_momentum_of_one_freezes_the_target_and_of_none_makes_it_the_online_prompt():
+    prototypes, views = images()
+    text = ExampleText(prototypes)
+    frozen = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **{**SMALL, "momentum": 1.0})
+    np.testing.assert_allclose(frozen.adapt_views(views), posterior(views[:, 0], prototypes, SCALE), atol=1e-12)
+    np.testing.assert_array_equal(frozen.target, text.context)
+    assert np.abs(frozen.online - text.context).max() > 0.01
+    same = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **{**SMALL, "momentum": 0.0})
+    same.adapt_views(views)
+    np.testing.assert_array_equal(same.target, same.online)
+
+
+def test_without_swapped_predictions_the_other_views_do_not_matter():
+    prototypes, views = images()
+    alone = {**SMALL, "swap_weight": 0.0}
+    one = SwapPrompt(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, **alone).adapt(views[:, 0])
+    several = SwapPrompt(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, **alone).adapt_views(views)
+    np.testing.assert_array_equal(one, several)
+    both = SwapPrompt(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, **SMALL).adapt_views(views)
+    assert np.abs(both - several).max() > 1e-4
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_pseudo_labels_are_each_class_s_surest(library):
+    prototypes, views = images(n_images=60)
+    y = posterior(views[:, 0], prototypes, SCALE)
+    expected = set()
+    for k in range(5):
+        rows = np.flatnonzero(y.argmax(axis=1) == k)
+        expected |= {(k, *views[i, 0]) for i in rows[np.argsort(-y[rows, k])][:4]}
+    given, text = (views, prototypes) if library == "numpy" else (torch.tensor(views), torch.tensor(prototypes))
+    home = Home.of(text)
+    labels = surest_of_each_class(ImageViews(Rows(given, home, home.xp.float64), 5), text, SCALE, 4)
+    found = {(int(k), *x.tolist()) for k, x in zip(labels.classes, labels.features, strict=True)}
+    assert found == expected
+    assert len(found) > 8
+
+
+def test_two_views_are_drawn_for_each_epoch_and_none_is_the_image():
+    draw = np.random.default_rng(0)
+    pairs = [two_views(draw, 5) for _ in range(200)]
+    assert {number for pair in pairs for number in pair} == {1, 2, 3, 4}
+    assert all(first != second for first, second in pairs)
+    assert [two_views(draw, n) for n in (1, 2)] == [(0, 0), (0, 1)]
+    prototypes, views = images(n_views=6)
+    text = ExampleText(prototypes)
+    first, again, other = (
+        SwapPrompt(prototypes, text=text, logit_scale=SCALE, seed=seed, **SMALL).adapt_views(views)
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 1e-9
+    # Where all but the image itself are alike, it does not matter which two are drawn.
+    alike = np.concatenate([views[:, :1], np.repeat(views[:, 1:2], 5, axis=1)], axis=1)
+    six, three = (
+        SwapPrompt(prototypes, text=text, logit_scale=SCALE, **SMALL).adapt_views(some)
+        for some in (alike, alike[:, :3])
+    )
+    np.testing.assert_array_equal(six, three)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_neither_the_order_of_images_nor_how_many_are_looked_at_together_shows(library, monkeypatch):
+    prototypes, views = images(n_views=5)
+    order = np.random.default_rng(0).permutation(len(views))
+    if library == "torch":
+        prototypes, views = torch.tensor(prototypes), torch.tensor(views)
+    text = ExampleText(prototypes)
+    expected = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **SMALL).adapt_views(views)
+    shuffled = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **SMALL).adapt_views(views[order])
+    np.testing.assert_allclose(shuffled, expected[order], rtol=0, atol=1e-10)
+    monkeypatch.setattr(image_views, "WORK_NUMBERS", 7 * 12)
+    monkeypatch.setattr(swapprompt, "LABELS_AT_ONCE", 4)
+    in_pieces = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **SMALL).adapt_views(views)
+    np.testing.assert_allclose(in_pieces, expected, rtol=0, atol=1e-10)
+
+
+def test_views_may_lie_in_a_file_in_half_precision(tmp_path):
+    prototypes, views = images(n_views=5)
+    text, narrow = ExampleText(prototypes), views.astype("float16")
+    np.save(tmp_path / "views.npy", narrow)
+    mapped = np.load(tmp_path / "views.npy", mmap_mode="r")
+    expected = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **SMALL).adapt_views(narrow.astype("float64"))
+    answer = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **SMALL).adapt_views(mapped)
+    assert answer.dtype == np.float32
+    np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-6)
+
+
+def test_a_set_is_a_new_beginning():
+    prototypes, views = images()
+    method = SwapPrompt(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, **SMALL)
+    expected = method.adapt_views(views)
+    method.adapt(views[:10, 0])
+    assert method.n_seen == 10
+    np.testing.assert_array_equal(method.adapt_views(views), expected)
+
+
+class Interrupting(ExampleText):
+    """Stops whoever wants a gradient for the n-th time."""
+
+    left = None
+
+    def pull_back(self, context, upstream):
+        if self.left is not None:
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return super().pull_back(context, upstream)
+
+
+@pytest.mark.parametrize("stop", [1, 3, 6])
+def test_half_a_set_teaches_nothing(stop):
+    prototypes, views = images()
+    text = Interrupting(prototypes)
+    method = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **SMALL)
+    method.adapt_views(views[:20])
+    before, online = method.predict(views[:, 0]), method.online
+    text.left = stop
+    with pytest.raises(KeyboardInterrupt):
+        method.adapt_views(views)
+    text.left = None
+    assert method.n_seen == 20
+    np.testing.assert_array_equal(method.predict(views[:, 0]), before)
+    np.testing.assert_array_equal(method.online, online)
+
+
+def test_tuning_lowers_the_loss_and_learns_the_classes_it_was_given():
+    prototypes, views = images()
+    method = SwapPrompt(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, **{**SMALL, "momentum": 0.0})
+    rows = ImageViews(Rows(views, Home.of(views), np.float64), 5)
+    labels = surest_of_each_class(rows, prototypes, SCALE, 3)
+    before, _ = pseudo_loss(labels, prototypes, SCALE)
+    method.adapt_views(views)
+    after, _ = pseudo_loss(labels, method.text.features(method.online), SCALE)
+    assert after < 0.95 * before
