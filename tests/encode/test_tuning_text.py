@@ -444,7 +444,7 @@ def test_repeated_names_on_request(tiny_encoder):
         ({"template": None}, TypeError, "template must be a string"),
         ({"template": "{name} {words}"}, ValueError, r"do not stand at one place.*before \{name\}"),
         ({"template": "{words}{name}"}, ValueError, "do not stand at one place"),
-        ({"chunk_size": 0}, ValueError, "chunk_size must be an integer of at least 1; got 0"),
+        ({"chunk_size": 0}, ValueError, "chunk_size must be None or an integer of at least 1; got 0"),
         ({"repeated_names": "yes"}, TypeError, "repeated_names must be True or False"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -40,12 +41,9 @@ def read_maple(path: str | os.PathLike[str]) -> TrainedPrompts:
     if not Path(path).is_file():
         raise FileNotFoundError(f"no file at {path}. Fix: checkpoint must be the path of {MADE_BY}.")
     found = _of_safetensors(path) if Path(path).suffix == ".safetensors" else _of_torch(path)
-    named = {name.removeprefix("module.").removeprefix(PREFIX): value for name, value in found.items()}
-    depth = 1
-    while f"compound_prompts_text.{depth - 1}" in named:
-        depth += 1
+    named = {str(name).removeprefix("module.").removeprefix(PREFIX): value for name, value in found.items()}
     keys = [("ctx", "proj.weight", "proj.bias")]
-    for n in range(depth - 1):
+    for n in range(max((int(number) for number in map(_deeper, named) if number), default=-1) + 1):
         projection = f"compound_prompt_projections.{n}"
         keys.append((f"compound_prompts_text.{n}", f"{projection}.weight", f"{projection}.bias"))
     if missing := [PREFIX + key for layer in keys for key in layer if key not in named]:
@@ -63,11 +61,20 @@ def read_maple(path: str | os.PathLike[str]) -> TrainedPrompts:
     return TrainedPrompts(prompts, weights, biases)
 
 
+def _deeper(name: str) -> str | None:
+    """The number of the deeper layer a key belongs to."""
+    found = re.match(r"compound_prompt(?:s_text|_projections)\.(\d+)", name)
+    return found and found[1]
+
+
 def _numbers(path: str | os.PathLike[str], key: str, value: Any, like: Any) -> np.ndarray:
     """In float32, of the shape of `like`, which stands in its place in the first layer."""
-    if not hasattr(value, "shape") or tuple(value.shape) != tuple(like.shape) or 0 in value.shape:
-        given = tuple(value.shape) if hasattr(value, "shape") else type(value).__name__
-        raise FileFormatError(f"{path} holds {PREFIX}{key} of shape {given}, not {tuple(like.shape)}. Fix: {MADE_BY}.")
+    given, expected = (tuple(getattr(array, "shape", ())) for array in (value, like))
+    if not given or given != expected or 0 in given:
+        raise FileFormatError(
+            f"{path} holds {PREFIX}{key} of shape {given}, where {expected} is expected, as in the first layer. "
+            f"Fix: {MADE_BY}."
+        )
     array = to_numpy(value).astype(np.float32)
     if not np.isfinite(array).all():
         raise FileFormatError(
@@ -89,7 +96,7 @@ def _of_safetensors(path: str | os.PathLike[str]) -> Mapping[str, Any]:
 def _of_torch(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     import torch
 
-    others = [(_Ignored, name) for name in _others(path)]
+    others: list[Any] = [(_Ignored, name) for name in _others(path)]
     try:
         with torch.serialization.safe_globals(others) if others else nullcontext():
             found = torch.load(path, map_location="cpu", weights_only=True)
