@@ -28,7 +28,7 @@ from zeroshift.arrays import Home
 from zeroshift.benchmarks.clock import Clock, spread
 from zeroshift.benchmarks.machine import surroundings
 from zeroshift.encode.tuning import ContextText
-from zeroshift.encode.tuning.text import CHUNK
+from zeroshift.encode.tuning.text import CHUNK, CHUNK_ON_GPU
 from zeroshift.methods import TPT
 from zeroshift.methods.parts.tuning_losses import entropy_of_mean, logits_to_text
 from zeroshift.zero_shot import logits
@@ -36,7 +36,7 @@ from zeroshift.zero_shot import logits
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LOGIT_SCALE = 100.0
 CLASSES, VIEWS, IMAGES, WARM_UP = 1000, 64, 20, 3
-CHUNKS = (16, 32, 128, 256, 1000)
+CHUNKS = (16, 32, 64, 128, 1000)
 CHUNK_IMAGES = 5
 """Images for each chunk size beside the library's own."""
 
@@ -201,7 +201,7 @@ def main() -> None:
             continue
         cost = Cost(small, getattr(torch, name), n_classes, n_views, images)
         record["weight_bytes"][name] = sum(w.numel() * w.element_size() for w in cost.model.parameters())
-        tpt = cost.tpt(CHUNK, images)
+        tpt = cost.tpt(CHUNK_ON_GPU if DEVICE.type == "cuda" else CHUNK, images)
         single, several = cost.adapt(1), cost.adapt(n_views)
         chunks = [cost.tpt(chunk, min(images, CHUNK_IMAGES)) for chunk in ((4, 10) if small else CHUNKS)]
         medians = [part["total"]["median"] for part in (tpt, single, several)]

@@ -1,6 +1,7 @@
 """Peak memory of one TPT gradient for K prompts, in chunks and whole, on a text model of CLIP ViT-B/16's size.
 
-    python benchmarks/tuning.py                       K = 100, 250, 500, 1000; prints JSON and a table
+    python benchmarks/tuning.py                       K = 100, 250, 500, 1000: tuning.json and RESULTS.md
+    python benchmarks/tuning.py --written             RESULTS.md anew from tuning.json and tuning_cuda.json
     python benchmarks/tuning.py --classes 10 20 --small
 
 Each number is of a fresh process: what its resident memory rose by, at most, from the loaded model to the gradient of
@@ -19,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+RECORD = Path(__file__).with_suffix(".json")
+CUDA_RECORD = RECORD.with_name("tuning_cuda.json")
 
 CLASSES = (100, 250, 500, 1000)
 SIZES = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 8}
@@ -126,13 +130,18 @@ def main() -> None:
     parser.add_argument("--chunk", type=int, default=None, help="prompts at a time; that of the library by default")
     parser.add_argument("--small", action="store_true", help="a text model of two layers")
     parser.add_argument("--one", type=int, nargs=2, metavar=("K", "CHUNK"), help="measure in this process")
+    parser.add_argument("--written", action="store_true", help="measure nothing: RESULTS.md from what was recorded")
     given = parser.parse_args()
     if given.one:
         print(json.dumps(measure(*given.one, given.small)))
         return
+    if given.written:
+        write_results()
+        return
     from zeroshift.arrays import Home
     from zeroshift.benchmarks.machine import surroundings
     from zeroshift.encode.tuning.text import CHUNK
+    from zeroshift.files import atomic_path
 
     chunk = given.chunk or CHUNK
     rows = []
@@ -146,13 +155,53 @@ def main() -> None:
             continue
         rows.append(fresh(n_classes, n_classes, given.small))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    print(json.dumps({**surroundings(Home.of(np.zeros(1))), "rows": rows}, indent=2))
-    print("\n| K | prompts at a time | peak memory | forward | gradient |\n|---:|---:|---:|---:|---:|")
-    for row in rows:
-        shown = row.get("left_out") or (
-            f"{row['peak_bytes'] / 1e9:.2f} GB | {row['forward_seconds']:.1f} s | {row['gradient_seconds']:.1f} s"
-        )
-        print(f"| {row['classes']} | {row['chunk_size']} | {shown} |")
+    record = {**surroundings(Home.of(np.zeros(1))), "rows": rows}
+    if given.small:
+        print(memory_table(record))
+        return
+    with atomic_path(RECORD) as temporary:
+        temporary.write_text(json.dumps(record, indent=1) + "\n")
+    write_results()
+
+
+def memory_table(record: dict[str, Any]) -> str:
+    lines = [f"{record['machine']}, torch {record.get('torch', '')}.".replace(", torch .", "."), ""]
+    lines += ["| K | prompts at a time | peak memory | text encoded | gradient |", "|---|---|---|---|---|"]
+    for row in record["rows"]:
+        shown = f"{row['left_out']} | | |" if "left_out" in row else (
+            f"{row['peak_bytes'] / 1e9:.2f} GB | {row['forward_seconds']:.0f} s | {row['gradient_seconds']:.0f} s |"
+        )  # fmt: skip
+        lines.append(f"| {row['classes']} | {row['chunk_size']} | {shown}")
+    return "\n".join(lines)
+
+
+def cost_table(record: dict[str, Any]) -> str:
+    """TPT beside ADAPT, in each precision of the encoder: medians over images, in brackets the least and the most."""
+    lines = ["| encoder in | | an image | peak memory | to streaming ADAPT |", "|---|---|---|---|---|"]
+    for name, tower in record["towers"].items():
+        usual = tower["adapt_streaming"]["total"]["median"]
+        rows = [
+            (f"TPT, {tower['tpt']['chunk_size']} prompts at a time", tower["tpt"]),
+            *((f"TPT, {part['chunk_size']} prompts at a time", part) for part in tower["tpt_chunks"]),
+            ("streaming ADAPT, one view", tower["adapt_streaming"]),
+            ("streaming ADAPT, 64 views", tower["adapt_all_views"]),
+        ]
+        for label, part in rows:
+            low, middle, high = (1e3 * part["total"][which] for which in ("least", "median", "most"))
+            lines.append(
+                f"| {name} | {label} | {middle:.1f} ms ({low:.1f} to {high:.1f}) | {part['peak_gb']:.2f} GB "
+                f"| {part['total']['median'] / usual:.1f} |"
+            )
+    return "\n".join(lines)
+
+
+def write_results() -> None:
+    from results import replace_section
+
+    for name, path, table in (("tuning", RECORD, memory_table), ("tuning-cuda", CUDA_RECORD, cost_table)):
+        if path.exists():
+            replace_section(name, table(json.loads(path.read_text())))
+            print(f"{path.name}: written to RESULTS.md")
 
 
 if __name__ == "__main__":

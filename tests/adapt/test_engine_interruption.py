@@ -108,19 +108,48 @@ def interrupt(patch, inside, after, when="before"):
 
 
 @pytest.mark.parametrize("engine", ["direct", "streaming", "replay"])
-def test_pruning_that_fails_half_way_is_made_up_for(engine, monkeypatch, large):
+@pytest.mark.parametrize("inside", ["pruned", "prune"])
+def test_pruning_that_fails_half_way_is_made_up_for(engine, inside, monkeypatch, large):
+    """While it is decided what stays, the samples had never come; from then on they count, and the bank is pruned."""
     features, prototypes, _ = make_problem(8, 16, 200, seed=72)
     settings = {"logit_scale": 20.0, "prune": (50, 0.5)}
     expected = OnlineADAPT(prototypes, engine="direct", **settings).adapt(features)
     method = OnlineADAPT(prototypes, engine=engine, **settings)
-    plain = KnowledgeBank.prune
 
-    def fail(self, ratio):
-        raise KeyboardInterrupt
+    def fail(self, *arguments):
+        raise Interrupted
 
-    monkeypatch.setattr(KnowledgeBank, "prune", fail)
-    with pytest.raises(KeyboardInterrupt):
-        method.adapt(features[:60])
-    monkeypatch.setattr(KnowledgeBank, "prune", plain)
-    assert method.n_seen == 50
-    np.testing.assert_allclose(method.adapt(features[50:]), expected[50:], rtol=0, atol=1e-6)
+    with monkeypatch.context() as patch:
+        patch.setattr(KnowledgeBank, inside, fail)
+        with pytest.raises(Interrupted):
+            method.adapt(features[:60])
+    done = method.n_seen
+    assert done == 50 if inside == "prune" else done < 50
+    np.testing.assert_allclose(method.adapt(features[done:]), expected[done:], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("asked", ["predict", "bank_counts", "means", "save", "adapt_views"])
+def test_a_prune_that_was_interrupted_shows_nowhere(asked, monkeypatch, tmp_path):
+    features, prototypes, _ = make_problem(8, 16, 60, seed=73)
+    settings = {"logit_scale": 20.0, "batch_size": 4, "prune": (30, 0.5)}
+    twin, method = (OnlineADAPT(prototypes, **settings) for _ in range(2))
+    twin.adapt(features[:32])
+    with monkeypatch.context() as patch:
+        patch.setattr(KnowledgeBank, "prune", lambda self, left: (_ for _ in ()).throw(Interrupted))
+        with pytest.raises(Interrupted):
+            method.adapt(features)
+    assert method.n_seen == 32
+    if asked == "save":
+        method.save(tmp_path / "state")
+        method = OnlineADAPT.load(tmp_path / "state")
+    answers = [
+        {
+            "predict": lambda one: one.predict(features),
+            "bank_counts": lambda one: one.bank_counts,
+            "means": lambda one: one.means,
+            "save": lambda one: one.predict(features),
+            "adapt_views": lambda one: one.adapt_views(features[32:].reshape(7, 4, 16)),
+        }[asked](one)
+        for one in (method, twin)
+    ]
+    np.testing.assert_allclose(*answers, rtol=0, atol=1e-9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,7 @@ from zeroshift.adapt.engines.primal import CHECK_EVERY, PrimalPrecision
 from zeroshift.testing import make_problem
 
 FAST = ["streaming", "replay"]
+SURE_OF_SIX = {"bank_size": 6, "alpha": 1.0}
 
 
 @pytest.fixture(params=["as large", "as small"])
@@ -51,6 +54,13 @@ def assert_follows_direct(name, engine, calls=(), rows=None, **parameters):
     return method
 
 
+@cache
+def of_4500_rows(engine):
+    problem = make_problem(4, 6, 4500, seed=9)
+    parameters = {"logit_scale": 20.0, "batch_size": 3, "bank_size": 4, "prune": (2000, 0.5)}
+    return OnlineADAPT(problem.prototypes, engine=engine, **parameters).adapt_scores(problem.features)
+
+
 class TestStreams:
     @pytest.mark.parametrize("engine", FAST)
     @pytest.mark.parametrize("name", STREAMS)
@@ -64,8 +74,15 @@ class TestStreams:
         """`auto` goes back and forth between streaming and replay."""
         assert_follows_direct(name, "auto", calls=[1, 9, 30, 31], bank_size=3)
 
-    @pytest.mark.parametrize("engine", FAST)
-    @pytest.mark.parametrize("parameters", [{}, {"bank_size": 6, "alpha": 1.0}], ids=str)
+    @pytest.mark.parametrize(
+        ("parameters", "engine"),
+        [
+            pytest.param({}, "streaming", id="streaming"),
+            pytest.param({}, "replay", marks=pytest.mark.slow, id="replay"),
+            pytest.param(SURE_OF_SIX, "streaming", marks=pytest.mark.slow, id="streaming-small bank"),
+            pytest.param(SURE_OF_SIX, "replay", id="replay-small bank"),
+        ],
+    )
     @pytest.mark.parametrize("name", ADVERSARIAL)
     def test_made_to_break_engines(self, name, parameters, engine, large):
         assert_follows_direct(name, engine, calls=[2, 3, 50], **parameters)
@@ -149,11 +166,7 @@ class TestSettings:
     @pytest.mark.parametrize("engine", ["auto", *FAST])
     def test_several_runs_of_rows_worked_on_together(self, engine):
         """More rows than any engine converts at once, in batches that do not divide them."""
-        problem = make_problem(4, 6, 4500, seed=9)
-        parameters = {"logit_scale": 20.0, "batch_size": 3, "bank_size": 4, "prune": (2000, 0.5)}
-        expected = OnlineADAPT(problem.prototypes, engine="direct", **parameters).adapt_scores(problem.features)
-        method = OnlineADAPT(problem.prototypes, engine=engine, **parameters)
-        assert_same_scores(method.adapt_scores(problem.features), expected)
+        assert_same_scores(of_4500_rows(engine), of_4500_rows("direct"))
 
     @pytest.mark.parametrize("engine", ["auto", *FAST])
     @pytest.mark.parametrize("dtype", ["float32", "float16"])

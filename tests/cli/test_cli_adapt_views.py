@@ -67,7 +67,7 @@ def test_the_table_says_how_many_views(call, seen_file, tmp_path):
     assert "of each image" not in call("adapt", seen_file, "-m", "tda", "--out", tmp_path / "q.csv").stdout
 
 
-def test_prompts_are_tuned_with_the_encoder_of_the_features(adapt, seen, seen_file, monkeypatch):
+def test_prompts_are_tuned_with_the_encoder_of_the_features(call, adapt, seen, seen_file, tmp_path, monkeypatch):
     own = seen.prototypes_for("vanilla")
     asked = viewing.stand_in_encoder(monkeypatch, own)
     done, found = adapt(seen_file, "-m", "tpt", "--encoder", "no-encoder", "--set", "steps=2")
@@ -80,6 +80,9 @@ def test_prompts_are_tuned_with_the_encoder_of_the_features(adapt, seen, seen_fi
     assert (record["encoder"], record["n_views"]) == ("no-encoder", viewing.N_VIEWS)
     assert "text" not in record["parameters"]
     assert asked == [(seen.class_names, "a photo of a")]
+    assert record["words"] == "a photo of a"
+    told = call("adapt", seen_file, "-m", "tpt", "--encoder", "no-encoder", "--out", tmp_path / "told.csv").stdout
+    assert 'of its own words "a photo of a"' in told
 
 
 WRONG = {

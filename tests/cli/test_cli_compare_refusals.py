@@ -103,6 +103,7 @@ def test_files_of_others_are_left_alone(call, small_file, tmp_path):
     assert (tmp_path / "results.md").read_text() == (tmp_path / "out" / "compare.html").read_text() == "mine"
 
 
+@pytest.mark.slow  # tests/evaluate kills the runner, test_cli_compare goes on with what is recorded
 def test_killed_in_the_middle_it_goes_on(environment, shell, small_file, tmp_path):
     # It kills itself, as hard as can be, once two runs are recorded.
     code = (

@@ -90,6 +90,10 @@ def test_a_column_stands_where_it_says_something(compare, seen_file, tmp_path):
     narrow = compare(seen_file, "-m", "zero_shot,tda+views", env={"COLUMNS": "40"}).stdout
     assert narrow.splitlines()[1].split()[:3] == ["method", "acc", "gain"]
     assert "views" not in narrow.splitlines()[1]
+    said = " ".join(narrow.split())
+    assert "Too narrow for min to max, MB, views: see the page." in said
+    assert "peak memory" not in said  # nothing is explained that is not there
+    assert "For each image" not in said
     plain = compare(seen_file, "-m", "zero_shot,tda", env=wide).stdout
     assert plain.splitlines()[1].split()[-1] == "MB"
     assert "For each image" not in plain
@@ -108,7 +112,8 @@ def test_an_encoder_makes_room_for_those_that_tune_prompts(compare, seen, seen_f
     assert next(line for line in lines if line.startswith(" zero_shot")).split()[-4:] == ["1", "0", "0", "0"]
     assert any(line.strip() == "episodic" for line in lines)
     said = " ".join(done.stdout.split())
-    assert 'Methods that tune prompts begin with "a photo of a"' in said
+    assert "whose zero-shot is what their gain is over, not that of the other rows: tpt" in said
+    assert 'tpt with "a photo of a".' in said
     assert "prompts a gradient is carried through, each encoded once more for it (grads)" in said
     assert f" | {' | '.join(costs)} |" in text.read_text()
     assert "| MB | views | steps | prompts | grads |" in text.read_text()
@@ -123,6 +128,17 @@ def test_an_encoder_makes_room_for_those_that_tune_prompts(compare, seen, seen_f
     runs = {run["method"]: run for run in record["runs"]}
     assert runs["tpt"]["encoder"]["revision"] == "1234"
     assert "encoder" not in runs["tda"]
+
+
+def test_other_names_of_classes_are_another_set_where_prompts_are_made_of_them(compare, seen, encoder, tmp_path):
+    given = {"views": np.array(seen.views), "prototypes": seen.prototypes, "labels": seen.labels}
+    for name, letters in (("seen", "abc"), ("renamed", "xyz")):
+        names = [f"kind {letters}{k}" for k in range(seen.n_classes)]
+        FeatureSet(**given, class_names=names, logit_scale=seen.logit_scale).save(tmp_path / f"{name}.safetensors")
+    files = (tmp_path / "seen.safetensors", tmp_path / "renamed.safetensors")
+    runs = json.loads(compare(*files, "-m", "tpt,mta", "--encoder", encoder, "--json").stdout)["runs"]
+    assert len({run["key"] for run in runs if run["method"] == "tpt"}) == 2
+    assert "renamed.safetensors holds the same as seen" in compare(*files, "-m", "mta").stderr
 
 
 def test_ordinary_pages_have_no_columns_of_costs(compare, small_file, tmp_path):
@@ -154,6 +170,10 @@ def test_ordinary_pages_have_no_columns_of_costs(compare, small_file, tmp_path):
         ),
         (["--device", "cpu"], "--device is that of an encoder, and none is named. Fix: add --encoder SOURCE."),
         (["--revision", "main"], "--revision is that of an encoder, and none is named."),
+        (
+            ["-m", "dpcore", "-e", "no-encoder"],
+            "a comparison has features. Fix: leave it out; in Python zeroshift",
+        ),
         (["--set", "tpt.text=x"], "--set text: this parameter holds a model. Fix: --encoder SOURCE."),
     ],
 )

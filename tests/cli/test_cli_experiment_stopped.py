@@ -60,7 +60,7 @@ def test_nothing_recorded_names_no_folder(experiment, small_file, monkeypatch, t
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), pytest.param("SIGHUP", 129, marks=pytest.mark.slow)])
 def test_signals_end_it_as_ctrl_c_does(environment, small_file, tmp_path, name, code):
     if os.name != "posix":
         pytest.skip("no such signals here")

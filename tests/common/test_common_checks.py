@@ -7,13 +7,17 @@ import pytest
 
 from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot
 from zeroshift.methods import (
+    BCA,
+    DMN,
     DOTA,
     ECALP,
     GDACLIP,
     OGA,
     T3A,
     TDA,
+    TIMO,
     Frolic,
+    GDAPseudo,
     HistoTransCLIP,
     StatA,
     TipAdapter,
@@ -23,6 +27,7 @@ from zeroshift.methods import (
     list_methods,
 )
 from zeroshift.testing import CHECKS, Case, NotApplicable, check_method, checks, make_problem
+from zeroshift.view_method import ViewMethod
 
 
 def own_prototypes(prototypes):
@@ -33,7 +38,9 @@ def own_prototypes(prototypes):
 QUICKER = {"frolic": {"proxy_iterations": 60}}
 """Two thousand steps say no more here than sixty."""
 
-CASES = [(method.cls, QUICKER.get(method.name, {})) for method in list_methods()] + [
+USUAL = [(method.cls, QUICKER.get(method.name, {})) for method in list_methods()]
+
+VARIANTS = [
     (OnlineADAPT, {"support": own_prototypes}),
     (TransductiveADAPT, {"support": own_prototypes}),
     (OnlineADAPT, {"support": own_prototypes, "bank_size": 0}),
@@ -43,39 +50,85 @@ CASES = [(method.cls, QUICKER.get(method.name, {})) for method in list_methods()
     (OnlineADAPT, {"batch_size": 4}),
     (OnlineADAPT, {"bank_size": 0}),
     (OnlineADAPT, {"bank_size": 2, "beta": 1.0, "iterations": 3}),
-    (OnlineADAPT, {"covariance": "per_class", "prune": (30, 0.5)}),
+    (OnlineADAPT, {"covariance": "per_class", "batch_size": 4, "prune": (30, 0.5)}),
     (TransductiveADAPT, {"iterations": 3, "beta": 2.0}),
     (TransductiveADAPT, {"bank_size": 0}),
     (TDA, {"released": True, "positive_capacity": 1}),
+    (TDA, {"positive_capacity": 0, "negative_capacity": 1}),
+    (DMN, {"memory_size": 2, "text_weight": 0.0}),
     (DOTA, {"initial_means": "text"}),
+    (BCA, {"likelihood_count": 1, "prior_threshold": 0.2, "view_ratio": 1.0}),
     (OGA, {"batch_size": 4, "released": True}),
+    (OGA, {"batch_size": 8, "covariance": "pinv", "capacity": 3, "released": True}),
     (T3A, {"batch_size": 4, "filter_size": 3}),
     (T3A, {"filter_size": None}),
-    (ECALP, {"support": own_prototypes}),
-    (ZLaPInductive, {"sparse": True}),
-    (TransCLIP, {"support": own_prototypes}),
+    (ECALP, {"support": own_prototypes, "n_neighbors": 3}),
+    (ZLaPInductive, {"sparse": True, "scale_similarities": True}),
+    (TransCLIP, {"support": own_prototypes, "validation": own_prototypes}),
     (StatA, {"soft_counts": True}),
-    (ZLaP, {"scale_similarities": True}),
+    (ZLaP, {"scale_similarities": True, "n_neighbors": 3}),
     (HistoTransCLIP, {"renormalise": True}),
-    (Frolic, {"variant": "paper"}),
+    (Frolic, {"variant": "paper", **QUICKER["frolic"]}),
+    (GDAPseudo, {"alpha": 10.0}),
     (GDACLIP, {"validation": own_prototypes}),
-    (TipAdapter, {"validation": own_prototypes}),
+    (TIMO, {"validation": own_prototypes}),
+    (TipAdapter, {"validation": own_prototypes, "search_steps": (5, 3)}),
 ]
+"""Other settings: those that take another way through the code than the defaults of their class."""
+
+VARIED = {
+    "answers_are_probabilities",
+    "predict_is_pure",
+    "predict_before_adapt_is_zero_shot",
+    "reset_forgets",
+    "class_order_does_not_matter",
+    "axes_do_not_matter",
+    "sample_order_does_not_matter_for_a_set",
+    "chunks_do_not_show",
+    "calls_do_not_show_in_a_stream",
+    "views_all_alike_are_one_sample",
+    "one_class",
+    "one_sample",
+    "all_samples_equal",
+    "absent_class",
+    "duplicate_prototypes",
+    "numpy_precisions",
+    "torch_equals_numpy",
+    "saved_and_continued_bit_for_bit",
+    "memory_is_bounded",
+    "interrupted_adapt_learns_whole_samples",
+}
+"""Checks of what is computed and kept, which settings decide. What a class does with its arguments it does under every
+setting: of that the defaults tell `make test`, and all settings `make test-all`."""
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        pytest.param(call, id=f"{cls.name}-{parameters.get('engine', list(parameters)) or 'defaults'}-{name}")
-        for cls, parameters in CASES
-        for name, call in checks(cls, parameters)
-    ],
-)
+def params():
+    for cases, quick in ((USUAL, set(CHECKS)), (VARIANTS, VARIED)):
+        for cls, parameters in cases:
+            case = f"{cls.name}-{parameters.get('engine', list(parameters)) or 'defaults'}"
+            for name, call in checks(cls, parameters):
+                yield pytest.param(call, id=f"{case}-{name}", marks=[] if name in quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("check", list(params()))
 def test_check(check):
     try:
         check()
     except NotApplicable as reason:
         pytest.skip(str(reason))
+
+
+def test_variants_are_checked_by_checks_there_are():
+    assert set(CHECKS) > VARIED
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [pytest.param(cls, name, id=f"{cls.name}-{name}") for cls, _ in USUAL for name in cls.check_exceptions],
+)
+def test_declared_exceptions_are_needed(cls, name):
+    with pytest.raises(AssertionError):
+        CHECKS[name](Case(cls))
 
 
 class Sound(ZeroShot):
@@ -177,7 +230,7 @@ class RollsDice(Sound):
     dice = np.random.default_rng(0)
 
     def _predict_scores(self, features):
-        return super()._predict_scores(features) + 1e-9 * self.dice.normal()
+        return super()._predict_scores(features) * (1 + 1e-9 * self.dice.normal())
 
 
 class LearnsFromPrototypesFirst(Sound):
@@ -211,6 +264,18 @@ class CountsAfterLearning(Sound):
         return self.sharper * super()._predict_scores(features)
 
 
+class CountsImagesAfterLearning(Sound, ViewMethod):
+    def _begin(self):
+        self.sharper = 1.0
+
+    def _adapt_view(self, views):
+        self.sharper += 0.01
+        return self._predict_scores(views[:1])[0]
+
+    def _predict_scores(self, features):
+        return self.sharper * super()._predict_scores(features)
+
+
 @pytest.mark.parametrize(
     ("broken", "caught_by"),
     [
@@ -232,6 +297,7 @@ class CountsAfterLearning(Sound):
         (OrderMatters, "sample_order_does_not_matter_for_a_set"),
         (OrderMatters, "chunks_do_not_show"),
         (CountsAfterLearning, "interrupted_adapt_learns_whole_samples"),
+        (CountsImagesAfterLearning, "interrupted_adapt_views_learns_whole_images"),
     ],
 )
 def test_broken_methods_are_caught(broken, caught_by):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import pickle
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ transformers = pytest.importorskip("transformers")
 
 from encode.plain import PlainEncoder, image_set, noise  # noqa: E402
 from zeroshift import OnlineADAPT, TransductiveADAPT, methods  # noqa: E402
-from zeroshift.encode import Prompts, Views, adapt_images, extract, make_method, prompted_text  # noqa: E402
+from zeroshift.encode import Prompts, Views, adapt_images, extract, make_method, prompted_text, prompted_vision  # noqa: E402
 from zeroshift.methods import TPT, ZeroShot  # noqa: E402
 from zeroshift.methods.parts.image_method import ImageMethod  # noqa: E402
 from zeroshift.view_method import EpisodicMethod  # noqa: E402
@@ -287,7 +288,8 @@ def test_every_method_that_needs_no_more_than_an_encoder(clip, name):
 
 
 def test_what_only_a_user_has_is_asked_for(clip):
-    with pytest.raises(TypeError, match=r"tip_adapter needs support"):
+    asked = r"tip_adapter needs support: .*Fix: make_method\('tip_adapter', encoder, class_names, support=\.\.\.\)"
+    with pytest.raises(TypeError, match=asked):
         make_method("tip_adapter", clip, NAMES)
 
 
@@ -329,11 +331,27 @@ def test_a_text_side_of_ones_own(clip):
         ("zero_shot", NAMES, {"prompts": 3}, TypeError, r"prompts must be Prompts or the name of a mode; got int"),
         ("zero_shot", NAMES, {"prompts": "vanila"}, ValueError, r"mode must be one of"),
         ("tpt", NAMES, {"ratio": 0.1}, TypeError, r"tpt has no parameter 'ratio'"),
+        ("mta", NAMES, {"prototypes": np.eye(4, 16)}, ValueError, r"prototypes must be of the 3 classes.* got 4 x 16"),
+        ("mta", NAMES, {"prototypes": np.eye(3, 5)}, ValueError, r"in the encoder's d = 16; got 3 x 5\. Fix: leave"),
     ],
 )
 def test_methods_that_cannot_be_made(clip, name, names, options, kind, said):
     with pytest.raises(kind, match=said):
         make_method(name, clip, names, **options)
+
+
+def test_a_text_side_of_other_classes_is_refused(clip):
+    said = r"text must be of the 3 classes in class_names, in the encoder's d = 16; got 2 x 16\. Fix: leave text out"
+    with pytest.raises(ValueError, match=said):
+        make_method("tpt", clip, NAMES, text=prompted_text(clip, NAMES[:2]))
+
+
+def test_a_method_with_a_model_is_saved_and_not_pickled(clip):
+    for name in ("tpt", "b2tpt"):
+        with pytest.raises(TypeError, match=r"which is not pickled.*Fix: method\.save\(path\)"):
+            pickle.dumps(make_method(name, clip, NAMES))
+    with pytest.raises(TypeError, match=r"vision is a side of a loaded encoder, which is not pickled"):
+        pickle.dumps(prompted_vision(clip))
 
 
 def test_a_repeated_name_on_request(clip):
@@ -362,8 +380,9 @@ def test_what_does_not_fit_is_refused_before_a_picture_is_opened(clip, tiny_enco
     ]:
         with pytest.raises(kind, match=said):
             adapt_images(method, clip, PICTURES, **options)
-    with pytest.raises(TypeError, match=r"images must be several"):
-        adapt_images(fitting, clip, "cat.png")
+    for images in ("cat.png", b"cat", {"cat.png": 0}):
+        with pytest.raises(TypeError, match=r"images must be several"):
+            adapt_images(fitting, clip, images)
     with pytest.raises(ValueError, match=r"text of tpt was made of another encoder"):
         adapt_images(tuned, tiny_encoder("metaclip"), PICTURES)
 
@@ -372,10 +391,11 @@ def test_what_does_not_fit_is_refused_before_a_picture_is_opened(clip, tiny_enco
     ("image", "kind", "said"),
     [
         ("no.png", FileNotFoundError, "no image at no.png"),
-        (3, TypeError, "an image must be a path, a pillow image"),
+        (3, TypeError, r"an image must be a path, a pillow image.*got int\. Fix: PIL"),
+        (np.zeros((4, 0, 3), np.uint8), ValueError, r"at least one pixel; got \(0, 4\) of them"),
         (np.zeros((4, 4, 3)), ValueError, "must hold bytes"),
     ],
-    ids=["missing", "number", "floats"],
+    ids=["missing", "number", "nothing", "floats"],
 )
 def test_what_is_no_picture_is_said_when_it_comes(clip, image, kind, said):
     method = OnlineADAPT(np.eye(3, clip.dimension))

@@ -24,7 +24,9 @@ for module in ("transformers", "efficientnet_lite_pytorch", "efficientnet_lite2_
 
 from PIL import Image  # noqa: E402
 
+from zeroshift.encode import prompted_text  # noqa: E402
 from zeroshift.encode.composed import ComposedEncoder  # noqa: E402
+from zeroshift.encode.composed.bridge import fit_bridge  # noqa: E402
 
 CIFAR10 = os.environ.get("ZEROSHIFT_CIFAR10")
 
@@ -121,6 +123,25 @@ def test_sentences_are_the_mean_over_their_own_tokens(encoder):
         with torch.inference_mode():
             states = encoder.text.model(**alone).last_hidden_state[0].double().numpy()
         np.testing.assert_allclose(row, unit(states.mean(axis=0)), atol=1e-5)
+
+
+def test_words_of_a_prompt_that_can_be_tuned(encoder, monkeypatch):
+    """Through a bridge of a few sentences instead of seven thousand: features as the encoder's own, and the gradient
+    that differences between them have."""
+    template, names = "a photo of a {}.", ["cat", "fire truck", "oak"]
+    rng = np.random.default_rng(0)
+    few = encoder.encode_texts([f"a photo of a {name}." for name in ("dog", "boat", "rose", "lamp")])
+    monkeypatch.setitem(vars(encoder), "bridge", fit_bridge(few, rng.normal(size=(4, 256))))
+    monkeypatch.setitem(encoder._centres, (template,), few.mean(axis=0).astype(np.float64))
+    text = prompted_text(encoder, names, chunk_size=2)
+    assert (text.n_classes, text.words, text.dimension) == (3, 4, 256)
+    own = encoder.finish_prototypes(encoder.encode_texts([template.format(name) for name in names]), [template])
+    np.testing.assert_allclose(text.features(text.context), own, atol=1e-5)
+    upstream, towards = rng.normal(size=(3, 256)), rng.normal(size=text.context.shape)
+    step = 1e-2 * towards / np.linalg.norm(towards)
+    ahead, behind = (np.sum(upstream * text.features(text.context + side * step)) for side in (1, -1))
+    found = np.sum(text.pull_back(text.context, upstream) * step)
+    assert found == pytest.approx((ahead - behind) / 2, rel=0.02)
 
 
 def test_tokens_are_counted_and_long_prompts_cut(encoder):

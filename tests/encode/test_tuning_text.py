@@ -441,6 +441,8 @@ def test_repeated_names_on_request(tiny_encoder):
         ({"words": " "}, ValueError, "words must be one word or more"),
         ({"template": "a photo of a {}."}, ValueError, r"\{words\} and \{name\} exactly once each"),
         ({"template": "{words} {words} {name}"}, ValueError, "exactly once each"),
+        ({"template": "{words} {name}, a {kind}."}, ValueError, r"no other places; got .*Fix: template='\{words\}"),
+        ({"words": "a {name}"}, ValueError, "without places in braces; got 'a {name}'"),
         ({"template": None}, TypeError, "template must be a string"),
         ({"template": "{name} {words}"}, ValueError, r"do not stand at one place.*before \{name\}"),
         ({"template": "{words}{name}"}, ValueError, "do not stand at one place"),

@@ -8,6 +8,7 @@ from PIL import Image
 
 from encode.plain import PREPROCESSING, VANILLA, PlainEncoder, image_set, write_pictures
 from zeroshift.encode import Prompts, Views, encode_classes, encode_images, extract, load_encoder
+from zeroshift.encode.pictures import as_picture
 from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
 from zeroshift.low_entropy import entropy, select_lowest_entropy
 
@@ -62,6 +63,14 @@ def test_sentences_are_not_taken_apart_into_letters():
 def test_one_image_is_not_several(given):
     with pytest.raises(TypeError, match=r"images must be several, in a list; got one \w+\. Fix: \[image\]"):
         ENCODER.encode_images(given)
+
+
+@pytest.mark.parametrize("given", [3, None, b"png"])
+def test_what_is_no_image(given):
+    with pytest.raises(
+        TypeError, match=rf"an image must be a path.*got {type(given).__name__}\. Fix: PIL\.Image\.open"
+    ):
+        as_picture(given)
 
 
 def test_an_image_that_is_not_there(tmp_path):

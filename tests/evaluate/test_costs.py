@@ -1,7 +1,9 @@
 """What a method asks of an encoder: counted right and told an image apart from set-up; and which encoder it may be."""
 
 import copy
+import gc
 import pickle
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +21,7 @@ from zeroshift.methods.parts.prompt_tuned import PromptTuned
 from zeroshift.methods.parts.towers import Glance, PromptedVision, Tower
 
 K = 4
+NAMES = tuple(f"kind {letter}" for letter in "abcd")
 
 
 @pytest.fixture
@@ -33,7 +36,10 @@ def behind(seen, monkeypatch) -> EncoderBehind:
 
 
 def tpt(behind: EncoderBehind | None, **parameters) -> Trial:
-    return Trial("seen", "digest", "default", Contestant("tpt", parameters), None, None, encoder=behind)
+    names = () if behind is None else NAMES
+    return Trial(
+        "seen", "digest", "default", Contestant("tpt", parameters), None, None, encoder=behind, class_names=names
+    )
 
 
 class ExampleVision(PromptedVision):
@@ -135,6 +141,48 @@ def test_the_encoder_is_a_part_of_the_key_and_of_the_record(seen, behind):
     assert pickle.loads(pickle.dumps(base)).key == base.key
 
 
+def test_sets_whose_classes_are_called_otherwise_are_other_work(seen, behind, monkeypatch, tmp_path):
+    """Prompts are made of the names, which the digest of a set leaves out."""
+    renamed = changed(seen, class_names=["w", "x", "y", "z"], logit_scale=seen.logit_scale)
+    entries = [Entry.of("seen", seen), Entry.of("renamed", renamed)]
+    assert entries[0].digest == entries[1].digest
+    planned = plan(entries, [Contestant("tpt"), Contestant("mta")], encoder=behind)
+    one, other = (trial for trial in planned.trials if trial.slug == "tpt")
+    assert one.key != other.key
+    assert identity(one.what()) != identity(other.what())
+    plain = [trial for trial in planned.trials if trial.slug == "mta"]
+    assert plain[0].key == plain[1].key  # nothing it does depends on names
+    asked = viewing.stand_in_encoder(monkeypatch, seen.prototypes_for())
+    assert not [outcome.error for outcome in contest(planned, Ledger(tmp_path)) if outcome.error]
+    assert {names for names, _ in asked} == {seen.class_names, renamed.class_names}
+
+
+def test_the_names_a_run_is_given_must_be_those_of_the_set(seen, behind):
+    with pytest.raises(ValueError, match=r"class_names must be those of seen, 4; got 3\. Fix: class_names=features"):
+        run_trial(replace(tpt(behind), class_names=("a", "b", "c")), seen)
+    with pytest.raises(ValueError, match=r"tpt needs class_names; got \(\)\. Fix: class_names=features\.class_names"):
+        replace(tpt(behind), class_names=())
+    with pytest.raises(ValueError, match=r"zero_shot takes no class_names; got \('a',\)\. Fix: class_names=\(\)"):
+        Trial("seen", "digest", "default", Contestant("zero_shot"), 0, None, class_names=("a",))
+
+
+def test_names_that_make_no_prompts_are_refused_before_anything_is_run(seen, behind, monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("class_names[0] is blank")
+
+    monkeypatch.setattr("zeroshift.encode.prompted_text", refuse)
+    with pytest.raises(ValueError, match=r"seen: class_names\[0\] is blank"):
+        plan([Entry.of("seen", seen)], [Contestant("tpt")], encoder=behind)
+
+
+def test_another_encoder_takes_the_place_of_the_first(behind):
+    first = weakref.ref(behind.load())
+    assert first() is behind.load()
+    EncoderBehind.named("another")
+    gc.collect()
+    assert first() is None
+
+
 def test_memory_of_another_device_is_not_weighed(seen, behind):
     elsewhere = replace(behind, identity={**behind.identity, "device": "cuda"})
     assert run_trial(tpt(elsewhere), seen)["peak_bytes"] is None
@@ -173,7 +221,7 @@ def changed(seen: FeatureSet, **changes) -> FeatureSet:
 
 
 def test_an_encoder_must_be_the_one_the_features_come_from(seen, behind, monkeypatch):
-    words = PromptTuned.words
+    words = [PromptTuned.words]
     check_fit("seen", seen, behind, words)
     same = changed(seen, provenance={"encoder": {"revision": "1234"}}, prototypes=-seen.prototypes_for())
     check_fit("seen", same, behind, words)  # what the set says of itself counts more than a guess
@@ -198,6 +246,14 @@ def test_a_misfit_is_refused_before_anything_is_run(seen, behind):
         plan([Entry.of("seen", seen), Entry.of("other", other)], [Contestant("tpt")], encoder=behind)
     planned = plan([Entry.of("other", other)], [Contestant("zero_shot")], encoder=behind)  # nobody uses it there
     assert {trial.encoder for trial in planned.trials} == {None}
+    without = FeatureSet(
+        other.features, prototypes=other.prototypes, labels=other.labels, provenance=dict(other.provenance)
+    )
+    planned = plan([Entry.of("seen", seen), Entry.of("plain", without)], [Contestant("tpt")], encoder=behind)
+    assert [str(left) for left in planned.left_out] == [
+        "tpt on plain: needs several views of each image. Fix: zeroshift extract --views 64"
+    ]
+    assert {trial.features for trial in planned.trials} == {"seen"}
 
 
 def test_a_comparison_with_an_encoder_is_recorded_and_read_again(seen, behind, tmp_path):

@@ -175,6 +175,9 @@ def test_what_cannot_be_followed_is_refused_before_anything_is_learned(seen):
         follow(method, broken)
     with pytest.raises(ValueError, match="views has d = 11"):
         follow(method, broken[..., 1:])
+    for rows in (np.array([0, 150]), np.array([-1]), np.array([], int), np.array([[0]]), np.array([0.0]), [0, 1]):
+        with pytest.raises(ValueError, match=r"rows must be a NumPy array of at least one row number from 0 to 149"):
+            follow(method, seen.views, rows=rows)
     assert method.n_seen == 0
 
 

@@ -124,6 +124,5 @@ def stand_in_encoder(monkeypatch, prototypes: np.ndarray) -> list[tuple]:
 
     monkeypatch.setattr(encode, "load_encoder", lambda source, **options: NoEncoder(prototypes.shape[1]))
     monkeypatch.setattr(encode, "prompted_text", prompted_text)
-    for cached in (encoders._loaded, encoders._text):
-        cached.cache_clear()
+    encoders._loaded.cache_clear()
     return asked

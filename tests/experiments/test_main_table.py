@@ -52,6 +52,11 @@ def test_who_is_elsewhere_is_really_there(small_suite):
     assert re.split(", | and ", told) == list(few_shot.PEERS.values())
 
 
+def test_who_runs_in_one_order_is_said(small_suite):
+    notes = " ".join(found(pretend(EXPERIMENT, small_suite, half, orders=2), "accuracy").notes)
+    assert "Dota, ECALP and DPE, which take long: of one." in notes
+
+
 def test_all_but_the_slow_run_in_as_many_orders_as_adapt(small_suite):
     member = small_suite.members[0]
     counts = {c.method: len(trials_of(c, member, 3)) for c in contenders("online")}

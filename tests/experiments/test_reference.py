@@ -46,6 +46,13 @@ def test_a_row_alone_in_its_group_is_the_best_of_nothing():
     assert not any(cell.best for cell in oracle.cells[1:])
 
 
+def test_some_methods_alone_are_marked_among_themselves():
+    table = reference("natural_shift_vitb16", ("CLIP", "TPT"))
+    assert [row.cells[0] for row in table.rows] == ["CLIP", "TPT"]
+    assert [row.cells[-1].best for row in table.rows] == [False, True]
+    assert any("left out" in note for note in table.notes)
+
+
 def test_standard_deviations_are_ranges():
     cell = reference("stability_task1").rows[0].cells[1]
     assert (cell.low, cell.value, cell.high) == pytest.approx((0.7062, 0.7072, 0.7082))

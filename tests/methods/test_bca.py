@@ -69,6 +69,7 @@ def test_the_worked_example():
     np.testing.assert_allclose(method.adapt(np.array([0.6, 0.8])), [0.383540, 0.616460], atol=1e-6)
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 def test_the_common_checks():
     assert check_method(BCA).declared == {}
     check_method(BCA, parameters={"likelihood_count": 1, "prior_threshold": 0.2, "view_ratio": 1.0})

@@ -142,6 +142,7 @@ def test_a_saved_torch_method_goes_on(tmp_path):
     assert torch.equal(loaded.adapt(rest), method.adapt(rest))
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 @pytest.mark.parametrize("parameters", [{}, {"memory_size": 2, "text_weight": 0.0}])
 def test_common_checks(parameters):
     check_method(DMN, parameters=parameters)

@@ -96,10 +96,14 @@ def test_the_worked_example():
     np.testing.assert_allclose(method.adapt_scores(np.array([0.6, 0.8])), [3.068481, 4.039195], atol=1e-6)
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 def test_the_common_checks():
-    report = check_method(DOTA)
-    assert list(report.declared) == ["axes_do_not_matter"]
-    axes_do_not_matter(Case(DOTA, {"initial_means": "text"}))  # with the prototypes for a start it holds
+    check_method(DOTA)
+
+
+def test_the_axes_do_not_matter_with_the_prototypes_for_a_start():
+    assert list(DOTA.check_exceptions) == ["axes_do_not_matter"]
+    axes_do_not_matter(Case(DOTA, {"initial_means": "text"}))
 
 
 def test_blocks_equal_single_samples_and_counts_add_up():

@@ -17,7 +17,7 @@ from zeroshift.testing import CHECKS, Case, check_method, make_problem
 SETTINGS = ("imagenet", "imagenet_a", "dtd_single")
 
 TOLERANCE = 1.3e-3
-"""INDEX.md: 1.2e-3, for a version in float32; ours, in float64, is as far as 1.27e-3 from a golden in float32."""
+"""INDEX.md: 1.2e-3. All of it is float32: see `test_what_is_left_of_the_gap_in_the_authors_own_float32`."""
 
 ELSEWHERE = 9e-5
 """For all logits but those of the class answered: there the gradient is a probability near 1 times its logarithm, which
@@ -56,6 +56,13 @@ def entropy_of(logits):
     return -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)
 
 
+def entropy_of_their_mean(logits):
+    """The same for one row, by way of the mean over rows, as the authors compute the loss."""
+    log_y = logits[None] - logits[None].logsumexp(-1, keepdim=True)
+    log_mean = log_y.logsumexp(0) - math.log(len(log_y))
+    return -(log_mean * log_mean.exp()).sum()
+
+
 def surest(views, text, scale, ratio):
     """Mean feature and logits of the surest views."""
     logits = scale * views @ text.T
@@ -63,8 +70,10 @@ def surest(views, text, scale, ratio):
     return views[kept].mean(0), logits[kept]
 
 
-def traced(views, prototypes, *, alpha, beta, rate, align, capacity, gate, final, released, scale, ratio):
-    """DPE step by step as specified, with torch's gradients and AdamW."""
+def traced(
+    views, prototypes, *, alpha, beta, rate, align, capacity, gate, final, released, scale, ratio, loss_of=entropy_of
+):
+    """DPE step by step as specified, with torch's gradients and AdamW, in the precision of the views."""
     views, mean = torch.tensor(views), functional.normalize(torch.tensor(prototypes), dim=1)
     classes, n_sure, answers, cache = len(mean), 0, [], {}
     for image in views:
@@ -86,7 +95,7 @@ def traced(views, prototypes, *, alpha, beta, rate, align, capacity, gate, final
         votes = alpha * torch.exp(-beta * (1 - visual @ feature))
         fused = logits.mean(0) + torch.zeros(classes, dtype=votes.dtype).index_put((torch.tensor(held),), votes)
         contrast = functional.cross_entropy(visual @ text[held].T / 0.01, torch.arange(len(held)))
-        (entropy_of(fused) + align * contrast).backward()
+        (loss_of(fused) + align * contrast).backward()
         torch.optim.AdamW([to_text, to_visual], lr=rate, eps=1e-3, weight_decay=0.1).step()
         with torch.no_grad():
             text = functional.normalize(mean + to_text, dim=1)
@@ -99,6 +108,21 @@ def traced(views, prototypes, *, alpha, beta, rate, align, capacity, gate, final
                 n_sure += 1
                 mean = n_sure / (n_sure + 1) * mean + text / (n_sure + 1)
     return torch.stack(answers).numpy(), functional.normalize(mean, dim=1).numpy(), n_sure
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_what_is_left_of_the_gap_in_the_authors_own_float32(setting):
+    """In float64 their way is ours to 1e-9; in float32 it is their golden, all logits but one within rounding."""
+    problem = golden("problem_views")
+    views = problem["views"][:, :1] if "single" in setting else problem["views"]
+    given = {**DPE.preset(setting.removesuffix("_single")), "capacity": 3, "gate": 0.1, "released": True}
+    given |= {"scale": 100.0, "ratio": 0.1, "loss_of": entropy_of_their_mean}
+    narrow, _, _ = traced(views, problem["prototypes"], **given)
+    gap = np.abs(narrow - golden("dpe")[f"logits_{setting}"])
+    assert np.sort(gap, axis=None)[-2] < ELSEWHERE
+    wide, _, _ = traced(*(array.astype("float64") for array in (views, problem["prototypes"])), **given)
+    scores = method_for(setting, problem["prototypes"]).adapt_views_scores(views.astype("float64"))
+    np.testing.assert_allclose(scores, wide, rtol=0, atol=1e-9)
 
 
 USUAL = {"alpha": 3.0, "beta": 5.0, "rate": 5e-3, "align": 0.5, "capacity": 2, "gate": 0.05, "final": "image"}

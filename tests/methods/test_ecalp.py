@@ -25,8 +25,15 @@ def golden_method(kind: str, dtype: str, library) -> ECALP:
     return ECALP(library(given["prototypes"]), support=support)
 
 
-@both_libraries
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("library", "dtype"),
+    [
+        pytest.param(np.asarray, "float64", id="numpy"),
+        pytest.param(np.asarray, "float32", marks=pytest.mark.slow, id="numpy, narrow"),
+        pytest.param(torch.tensor, "float64", marks=pytest.mark.slow, id="torch"),
+        pytest.param(torch.tensor, "float32", id="torch, narrow"),
+    ],
+)
 @pytest.mark.parametrize("kind", ["", "fewshot4_"], ids=["zero-shot", "few-shot"])
 def test_golden(kind, dtype, library):
     """The authors' lists lose neighbours of the first ten samples, ours are exact: a few early rows differ."""
@@ -64,7 +71,7 @@ def test_probabilities_are_the_sharpened_softmax():
 @pytest.mark.parametrize("shots", [0, 3])
 @both_libraries
 def test_plain(theirs, ours, shots, library):
-    given = make_problem(classes=5, samples=60, seed=21)
+    given = make_problem(classes=5, samples=40, seed=21)
     features, prototypes = torch.tensor(given.features), torch.tensor(given.prototypes)
     support = example_support(given.prototypes) if shots else None
     theirs = {**theirs, "support": tuple(map(torch.tensor, support)) if support else None}
@@ -88,7 +95,7 @@ def test_the_first_answer_is_zero_shot():
 )
 @both_libraries
 def test_predict_is_what_adapt_would_answer(parameters, library):
-    given = make_problem(samples=50, seed=22)
+    given = make_problem(samples=30, seed=22)
     parameters = {name: value(given.prototypes) if callable(value) else value for name, value in parameters.items()}
     method = ECALP(library(given.prototypes), **parameters)
     for x in given.features:
@@ -172,5 +179,6 @@ def test_a_file_with_links_to_nowhere_is_refused(name, value, tmp_path, monkeypa
         ECALP.load(tmp_path / "ecalp")
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 def test_check_method_with_other_parameters():
     assert not check_method(ECALP, parameters={"support": example_support, "n_neighbors": 3}).failed

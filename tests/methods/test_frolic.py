@@ -167,6 +167,7 @@ def test_an_interrupt_leaves_what_an_earlier_set_taught(monkeypatch):
     np.testing.assert_array_equal(method.predict(found.features), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "check",
     [
@@ -176,7 +177,7 @@ def test_an_interrupt_leaves_what_an_earlier_set_taught(monkeypatch):
     ],
 )
 def test_check(check):
-    """With the defaults, thousands of steps, tests/common does."""
+    """Every check, and the paper's variant with all its steps; tests/common runs what may differ, with fewer."""
     try:
         check()
     except NotApplicable as reason:

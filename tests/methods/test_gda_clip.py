@@ -125,6 +125,7 @@ def test_blocks_do_not_show(monkeypatch):
     assert GDACLIP(prototypes, support=support, validation=val).chosen == chosen
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 @pytest.mark.parametrize("parameters", [{}, {"validation": GDACLIP.example_parameters["support"]}])
 def test_common_checks(parameters):
     assert not check_method(GDACLIP, parameters=parameters).failed

@@ -101,6 +101,7 @@ def test_said_to_be_a_reconstruction():
     assert "no released code" in get("gda_pseudo").reconstructed
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 def test_common_checks():
     report = check_method(GDAPseudo, parameters={"alpha": 10.0})
     assert not report.declared

@@ -114,5 +114,6 @@ def test_prompts_are_needed_in_their_shape():
         HistoTransCLIP(np.eye(3), prompts=np.eye(3))
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 def test_common_checks():
     check_method(HistoTransCLIP)

@@ -1,6 +1,7 @@
 """OGA against the authors' code, a plain version of it, and its own rules."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -74,6 +75,7 @@ def test_the_plain_version_agrees(covariance, released, batch_size):
     assert ours.bank_counts.sum() > 4 * 16
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 def test_the_common_checks():
     assert check_method(OGA).declared == {}
     check_method(OGA, parameters={"batch_size": 8, "covariance": "pinv", "capacity": 3, "released": True})
@@ -153,14 +155,19 @@ def sorted_problem():
     return given["features"][np.argsort(-entropies, kind="stable")], given["prototypes"]
 
 
+@cache
+def plain_scores():
+    features, prototypes = sorted_problem()
+    return plain.scores(torch.tensor(features), torch.tensor(prototypes)).numpy()
+
+
 @pytest.mark.parametrize("every", [1, 7, None, 10**9])
 def test_a_scatter_followed_for_long_is_as_the_plain_version_makes_it(every, monkeypatch):
     features, prototypes = sorted_problem()
     if every is not None:
         monkeypatch.setitem(OGA._refreshed.__globals__, "RENEWAL", every)
     method = OGA(prototypes)
-    expected = plain.scores(torch.tensor(features), torch.tensor(prototypes)).numpy()
-    np.testing.assert_allclose(method.adapt_scores(features), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(method.adapt_scores(features), plain_scores(), rtol=0, atol=1e-9)
 
 
 def test_an_error_in_the_scatter_does_not_outlive_its_renewal():

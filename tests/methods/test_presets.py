@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zeroshift.adapt import ReleasedOnlineADAPT, ReleasedTransductiveADAPT
-from zeroshift.methods import CTPT, DOTA, DPE, RATTA, TCA, TDA, TIMO, TipAdapter
+from zeroshift.methods import CTPT, DOTA, DPE, RATTA, TCA, TDA, TIMO, PromptAlign, TipAdapter
 from zeroshift.methods.registry import BUILT_IN
 
 SCALES = {
@@ -32,6 +32,7 @@ IMAGENETS = ("imagenet", "imagenet_a", "imagenetv2", "imagenet_r", "imagenet_ske
 # One row a data set, in the order of the names above it.
 TABLES = {
     CTPT: (("dispersion_weight",), dict.fromkeys(IMAGENETS[1:], (20,))),
+    PromptAlign: (("rate",), {name: (5e-4,) for name in SCALES if not name.startswith("imagenet")}),
     RATTA: (("quantile",), dict.fromkeys(IMAGENETS, (0.9,))),
     DPE: (
         ("alpha", "beta", "rate", "align", "final"),

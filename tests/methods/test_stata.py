@@ -181,5 +181,6 @@ def test_a_class_whose_posterior_underflows(dtype, soft_counts, anchor):
     assert np.isfinite(method.variances).all()
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 def test_common_checks():
     check_method(StatA)

@@ -140,6 +140,7 @@ def test_a_saved_torch_method_goes_on(tmp_path, parameters):
     assert torch.equal(loaded.adapt(rest), method.adapt(rest))
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 @pytest.mark.parametrize("parameters", [{}, {"filter_size": 3, "batch_size": 8}, {"filter_size": None}])
 def test_common_checks(parameters):
     check_method(T3A, parameters=parameters)

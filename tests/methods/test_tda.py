@@ -174,6 +174,7 @@ def test_a_saved_torch_method_goes_on(tmp_path):
     assert torch.equal(loaded.adapt(rest), method.adapt(rest))
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 @pytest.mark.parametrize("parameters", [{}, {"released": True}, {"positive_capacity": 0, "negative_capacity": 1}])
 def test_common_checks(parameters):
     check_method(TDA, parameters=parameters)

@@ -137,6 +137,7 @@ def test_presets():
     assert {name: TIMO.preset(name)["gamma"] for name in TIMO.presets} == {"imagenet": 1.0, "oxford_flowers": 100.0}
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 @pytest.mark.parametrize("parameters", [{}, {"validation": TIMO.example_parameters["support"]}])
 def test_common_checks(parameters):
     assert not check_method(TIMO, parameters=parameters).failed

@@ -98,5 +98,6 @@ def test_the_search_needs_a_validation_set():
         create("timo_s", prototypes, prompts=prompts, support=support)
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 def test_common_checks():
     assert not check_method(TIMOS).failed

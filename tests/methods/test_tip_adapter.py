@@ -139,6 +139,7 @@ def test_a_search_that_ends_before_it_starts_is_refused():
         TipAdapter(prototypes, support=support, search_scale=(0.05, 3.0))
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 @pytest.mark.parametrize("parameters", [{}, {"search_steps": (5, 3)}], ids=["given", "searched"])
 def test_common_checks(parameters):
     if parameters:

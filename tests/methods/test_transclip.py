@@ -239,6 +239,7 @@ def test_an_interrupt_leaves_what_was_learned(monkeypatch):
     assert fingerprint(method) == before
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 @pytest.mark.parametrize("parameters", [{}, {"support": example_support, "validation": example_support}], ids=list)
 def test_common_checks(parameters):
     check_method(TransCLIP, parameters=parameters)

@@ -134,5 +134,6 @@ def test_saved_before_anything_was_seen(tmp_path):
     np.testing.assert_array_equal(loaded.predict(given.features), method.predict(given.features))
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 def test_check_method_with_other_parameters():
     assert not check_method(ZLaP, parameters={"scale_similarities": True, "n_neighbors": 3}).failed

@@ -144,5 +144,6 @@ def test_unlabelled_is_copied():
     np.testing.assert_array_equal(method.predict(given.features), before)
 
 
+@pytest.mark.slow  # tests/common does the same, bit by bit
 def test_check_method_with_other_parameters():
     assert not check_method(ZLaPInductive, parameters={"sparse": True, "scale_similarities": True}).failed

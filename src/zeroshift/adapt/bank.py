@@ -17,7 +17,7 @@ from zeroshift.adapt.statistics import bank_scatter, bank_sums, bank_term
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.zero_shot import confidence, graded, pseudo_class
 
-__all__ = ["HELD", "NEW", "KnowledgeBank", "Plan"]
+__all__ = ["HELD", "NEW", "KnowledgeBank", "Plan", "Pruned"]
 
 RATIO_SLACK = 1e-9
 """0.58 of 50 is 29, though 0.58 * 50 is a rounding error less."""
@@ -44,6 +44,15 @@ class Plan(NamedTuple):
     def between(self, start: int, stop: int) -> Plan:
         """The entries numbered start to stop."""
         return Plan(*(column[start:stop] for column in self))
+
+
+class Pruned(NamedTuple):
+    """A bank's slots after a prune, the samples that stay in their order."""
+
+    features: Array
+    weights: Array
+    confidences: np.ndarray
+    counts: np.ndarray
 
 
 class KnowledgeBank:
@@ -198,8 +207,8 @@ class KnowledgeBank:
         )
         self.features, self.weights, self.confidences = wider
 
-    def prune(self, ratio: float) -> None:
-        """Drop each class's floor(ratio n) samples of lowest confidence (first on a tie); the rest keep their order."""
+    def pruned(self, ratio: float) -> Pruned:
+        """What is left without each class's floor(ratio n) samples of lowest confidence (first on a tie)."""
         features, weights = map(self._home.copy, (self.features, self.weights))
         confidences = self.confidences.copy()
         counts = self.sample_counts.copy()
@@ -215,8 +224,11 @@ class KnowledgeBank:
                 for slot, source in enumerate(keep.tolist(), start=self.pinned):
                     new[k, slot] = old[k, source]
             counts[k] = n - drop
-        # All at once, so that an interruption finds the bank either whole or pruned.
-        self.features, self.weights, self.confidences, self.sample_counts = features, weights, confidences, counts
+        return Pruned(features, weights, confidences, counts)
+
+    def prune(self, left: Pruned) -> None:
+        """Hold only what is left. Doing it again changes nothing."""
+        self.features, self.weights, self.confidences, self.sample_counts = left
 
     def fill(self, features: Array, classes: np.ndarray, ranks: np.ndarray, weights: Array, confidences: Array) -> None:
         """Place chosen samples at once: row i becomes sample number `ranks[i]` of class `classes[i]`."""

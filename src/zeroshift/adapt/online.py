@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from zeroshift.adapt.bank import KnowledgeBank
+from zeroshift.adapt.bank import KnowledgeBank, Pruned
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines import ENGINE_NAMES, Health, make_engine, only_direct
 from zeroshift.adapt.gaussians import Gaussians
-from zeroshift.arrays import Array, Rows
+from zeroshift.arrays import Array, Home, Rows
 from zeroshift.parameters import Choice, Constraint, Number, Optional, Pair
 
 __all__ = ["OnlineADAPT"]
@@ -96,6 +97,9 @@ class OnlineADAPT(ADAPT):
     prune: tuple[int, float] | None
     engine: str
 
+    _prune_due: tuple[int, Pruned] | None
+    """What is left of the bank once so many samples are counted."""
+
     def __init__(
         self,
         prototypes: Array,
@@ -151,16 +155,22 @@ class OnlineADAPT(ADAPT):
         engine = make_engine(
             self.engine, self._wide_prototypes, self.logit_scale, self.iterations, self._rule, evidence
         )
-        self._evidence, self._engine, self._prune_due = evidence, engine, False
+        self._evidence, self._engine, self._prune_due = evidence, engine, None
+
+    @property
+    def bank_counts(self) -> Array:
+        """Bank entries a class (K,), labelled support samples included."""
+        self._prune_if_due()
+        return super().bank_counts
 
     @property
     def _gaussians(self) -> Gaussians:
+        self._prune_if_due()
         return self._engine.gaussians
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         # Whole batches in every block, so that blocks do not show in the answer.
         block_rows = max(1, self._engine.block_rows // self.batch_size) * self.batch_size
-        self._prune_if_due()
         self._evidence.forget_undo()
         counted = self.n_seen
         try:
@@ -197,21 +207,38 @@ class OnlineADAPT(ADAPT):
         return min(rows, -(-left // self.batch_size) * self.batch_size)
 
     def _count(self, samples: int) -> None:
-        before, self.n_seen = self.n_seen, self.n_seen + samples
-        if self.prune is not None and self.n_seen // self.prune[0] > before // self.prune[0]:
-            self._prune_due = True
-            self._prune_if_due()
+        after = self.n_seen + samples
+        if self.prune is not None and after // self.prune[0] > self.n_seen // self.prune[0]:
+            assert isinstance(self._evidence, KnowledgeBank)
+            self._prune_due = (after, self._evidence.pruned(self.prune[1]))
+        self.n_seen = after
+        self._prune_if_due()
 
     def _prune_if_due(self) -> None:
-        """Prune now; where that was interrupted, before the next sample."""
-        if not self._prune_due:
+        """Prune now; where that was interrupted, before anything else is asked of the method."""
+        if self._prune_due is None:
             return
-        assert isinstance(self._evidence, KnowledgeBank)
-        assert self.prune is not None
-        self._engine.mark_stale()
-        self._evidence.prune(self.prune[1])
-        self._prune_due = False
-        self._engine.refresh()
+        n_seen, left = self._prune_due
+        if n_seen == self.n_seen:
+            assert isinstance(self._evidence, KnowledgeBank)
+            with Home.of(self.prototypes).computing():
+                self._engine.mark_stale()
+                self._evidence.prune(left)
+                self._engine.refresh()
+        self._prune_due = None
+
+    def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
+        self._prune_if_due()
+        return super()._answer(features, learn=learn, probabilities=probabilities)
+
+    def _answer_views(self, views: Array, *, learn: bool, probabilities: bool) -> Array:
+        self._prune_if_due()
+        return super()._answer_views(views, learn=learn, probabilities=probabilities)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write parameters and state as one safetensors file; the file at `path` is replaced whole or not at all."""
+        self._prune_if_due()
+        super().save(path)
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         scores = self._engine.scorer(len(rows))

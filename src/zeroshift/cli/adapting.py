@@ -36,6 +36,8 @@ class Summary:
     saved_state: Path | None
     n_views: int = 0
     """Views of each image it was given; 0 where it saw the images alone."""
+    words: str | None = None
+    """Those it tunes, which zero-shot beside it has too, whatever the prompts of the set; None where it tunes none."""
 
     @property
     def chosen(self) -> dict[str, Any] | None:
@@ -56,6 +58,7 @@ class Summary:
             "chosen": self.chosen,
             **{name: None if value is None else str(value) for name, value in self.given.items()},
             "n_views": self.n_views,
+            "words": self.words,
             "zero_shot_accuracy": zero_shot["accuracy"],
             "out": str(self.out),
             "saved_state": None if self.saved_state is None else str(self.saved_state),
@@ -74,7 +77,8 @@ class Summary:
             entries["chosen"] = ", ".join(f"{name}={setting(value)}" for name, value in self.chosen.items())
         if result.accuracy is not None:
             entries["accuracy"] = f"{percent(result.accuracy)}%"
-            entries["zero-shot"] = f"{percent(self.comparison.baseline.accuracy)}%"
+            own = "" if self.words is None else f', of its own words "{self.words}"'
+            entries["zero-shot"] = f"{percent(self.comparison.baseline.accuracy)}%{own}"
             entries["gain"] = f"{points(self.comparison.gain(result))} points"
         changed = self.comparison.changed(result)
         entries["changed"] = f"{changed} of {n_samples} predictions differ from zero-shot"

@@ -119,7 +119,9 @@ def compare(
         raise ValueError(
             "--encoder is for methods that tune its prompts, and none is compared. Fix: leave it out, or add -m tpt."
         )
-    entries = chosen_entries(features or [], packs, prompt=prompt, normalize=normalize)
+    entries = chosen_entries(
+        features or [], packs, prompt=prompt, normalize=normalize, names_matter=encoder is not None
+    )
     views = any(entry.n_views for entry in entries)
     contestants = chosen_contestants(methods, settings or [], views=views, encoder=encoder is not None)
     behind = load_behind(encoder, revision=revision, device=device, dtype=dtype)
@@ -152,7 +154,7 @@ def compare(
         for title, table in set_tables(standings, screen.width) if by_set else ():
             screen.print(title, style="bold")
             screen.print(table)
-        screen.print(" ".join([legend(standings), *said]), style="dim")
+        screen.print(" ".join([legend(standings, screen.width), *said]), style="dim")
         for path in (out / PAGE, *([markdown] if markdown else [])):
             screen.print(f"written: {path}", soft_wrap=True)
     if standings.failed:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from zeroshift import methods
 from zeroshift.cli.settings import parse_settings
 from zeroshift.evaluate import Contestant, contestants
-from zeroshift.evaluate.contestant import ENCODER, VIEWS
+from zeroshift.evaluate.needs import ENCODER, VIEWS
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["chosen_contestants"]
@@ -101,7 +101,10 @@ def _by_method(settings: Sequence[str], chosen: Iterable[Contestant]) -> dict[st
 
 
 def _fix(contestant: Contestant) -> str:
+    """How to come by what it lacks; on the command line only numbers and words can be set."""
+    cls = contestant.info.cls
     lacking = [p.name for p in contestant.info.parameters if p.required and p.name not in contestant.given]
-    if not lacking:
-        return ""
-    return f"Fix: --set {contestant.method}.{lacking[0]}=VALUE."
+    settable = [name for name in lacking if name not in (*cls.array_parameters, *cls.model_parameters)]
+    if len(settable) < len(lacking) or not lacking:
+        return f"Fix: leave it out; in Python zeroshift.encode.make_method({contestant.method!r}, ...) makes it."
+    return f"Fix: --set {contestant.method}.{settable[0]}=VALUE."

@@ -18,8 +18,14 @@ __all__ = ["chosen_entries"]
 SUFFIXES = (".npz", ".safetensors")
 
 
-def chosen_entries(sources: Sequence[str], packs: str | None, *, prompt: str | None, normalize: bool) -> list[Entry]:
-    """The sets, each once whatever it is called; of a folder those that can be compared on, the others named."""
+def chosen_entries(
+    sources: Sequence[str], packs: str | None, *, prompt: str | None, normalize: bool, names_matter: bool = False
+) -> list[Entry]:
+    """The sets, each once whatever it is called; of a folder those that can be compared on, the others named.
+
+    `names_matter` where prompts are made of the names of the classes: the same features are then another set under
+    other names.
+    """
     _check_no_pack(sources, packs)
     named = [*_pack_sources(packs, default=not sources), *sources]
     entries: list[Entry] = []
@@ -29,7 +35,8 @@ def chosen_entries(sources: Sequence[str], packs: str | None, *, prompt: str | N
         if features is None:
             continue
         entry = Entry.of(name, features, prompt, load)
-        twin = next((other for other in entries if other.digest == entry.digest), None)
+        twins = (other for other in entries if other.digest == entry.digest)
+        twin = next((other for other in twins if not names_matter or other.class_names == entry.class_names), None)
         if twin is not None:
             print_warning(f"left out: {source} holds the same as {twin.name}")
             continue

@@ -11,7 +11,7 @@ from zeroshift.methods import MethodInfo
 if TYPE_CHECKING:
     from zeroshift.evaluate import EncoderBehind
 
-__all__ = ["check_encoder_options", "check_models", "load_behind", "models_for"]
+__all__ = ["check_encoder_options", "check_models", "load_behind", "models_for", "words_of"]
 
 AUTO = "auto"
 TEXT, VISION = "text", "vision"
@@ -41,7 +41,7 @@ def check_models(info: MethodInfo, encoder: str | None, prompt: str | None) -> N
     if VISION in models:
         raise ValueError(
             f"{info.name} looks at images through the encoder, and features are no images. "
-            f"Fix: in Python, zeroshift.encode.make_method({info.name!r}, encoder, class_names) takes images."
+            f"Fix: in Python, zeroshift.encode.make_method({info.name!r}, encoder, class_names, ...), for images."
         )
     if TEXT in models and encoder is None:
         raise ValueError(
@@ -51,7 +51,7 @@ def check_models(info: MethodInfo, encoder: str | None, prompt: str | None) -> N
         raise ValueError(f"--encoder: {info.name} takes features alone. Fix: leave it out.")
     if TEXT in models and prompt is not None:
         raise ValueError(
-            f"--prompt {prompt}: {info.name} begins with words of its own, {_words(info)!r}. Fix: leave it out."
+            f"--prompt {prompt}: {info.name} begins with words of its own, {words_of(info)!r}. Fix: leave it out."
         )
 
 
@@ -61,11 +61,12 @@ def models_for(info: MethodInfo, behind: EncoderBehind | None, features: Feature
         return {}
     from zeroshift.evaluate.encoders import check_fit
 
-    check_fit(source, features, behind, _words(info))
-    return {TEXT: behind.text(features.class_names, _words(info))}
+    check_fit(source, features, behind, [words_of(info)])
+    return {TEXT: behind.text(features.class_names, words_of(info))}
 
 
-def _words(info: MethodInfo) -> str:
+def words_of(info: MethodInfo) -> str:
+    """Those a method tunes."""
     from zeroshift.evaluate import Contestant
 
     return Contestant(info.name).words

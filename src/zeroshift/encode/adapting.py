@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -55,7 +55,7 @@ def adapt_images(
         batch size, for most methods 1. A transductive method is given all in one call, and they are encoded so.
     """
     plan = _Plan(method, encoder, views, generate)
-    if isinstance(images, (str, Path)) or not isinstance(images, Iterable):
+    if isinstance(images, (str, bytes, Path, Mapping)) or not isinstance(images, Iterable):
         raise TypeError(f"images must be several, in a list; got one {type(images).__name__}. Fix: [image].")
     together = method.protocol == "transductive"
     if batch_size is None:
@@ -76,7 +76,10 @@ class _Plan:
         if views is not None and not isinstance(views, Views):
             raise TypeError(f"views must be Views; got {type(views).__name__}. Fix: zeroshift.encode.Views(64).")
         if generate is not None and not callable(generate):
-            raise TypeError(f"generate must be a function from an image to images; got {type(generate).__name__}.")
+            raise TypeError(
+                f"generate must be a function from an image to images; got {type(generate).__name__}. "
+                "Fix: generate=lambda image: [...]."
+            )
         self.method, self.encoder, self.generate = method, encoder, generate
         self.views = Views() if views is None and "views" in method.needs else views
         sides = (getattr(method, name, None) for name in ("vision", *method.model_parameters))
@@ -121,7 +124,9 @@ class _Plan:
             return crops
         made = self.generate(picture)
         if isinstance(made, (str, bytes)) or not isinstance(made, Iterable):
-            raise TypeError(f"generate must answer with a list of images; got {type(made).__name__}.")
+            raise TypeError(
+                f"generate must answer with a list of images; got {type(made).__name__}. Fix: [image], or [] for none."
+            )
         others = [preprocessing(_opened(one)[0]) for one in made]
         if not others:
             return crops
@@ -144,10 +149,6 @@ def _opened(image: Picture) -> tuple[Image, bytes]:
     if isinstance(image, (str, Path)) and Path(image).is_file():
         content = Path(image).read_bytes()
         return decode(content, str(image)).image, digest_of(content)
-    if not isinstance(image, (str, Path, np.ndarray)) and not hasattr(image, "convert"):
-        raise TypeError(
-            f"an image must be a path, a pillow image or an (H, W, 3) array of bytes; got {type(image).__name__}."
-        )
     picture = as_picture(image)
     content = image.tobytes() if isinstance(image, np.ndarray) else picture.tobytes()
     return picture, digest_of(content)

@@ -71,14 +71,35 @@ def make_method(
     elif "prompts" in info.needs or (prompts is not None and "prompts" in known):
         listed = wording.for_classes(names)
         made["prompts"] = _home(encoder, encode_prompts(encoder, listed, templates=wording.templates))
+    for parameter in info.parameters:
+        if parameter.required and parameter.name not in made:
+            raise TypeError(
+                f"{name} needs {parameter.name}: {parameter.allowed}, which cannot be made of an encoder and class "
+                f"names. Fix: make_method({name!r}, encoder, class_names, {parameter.name}=...)."
+            )
     if "prototypes" in made:
         prototypes = made.pop("prototypes")
     elif issubclass(cls, PromptTuned) and made.get("text") is not None:
         prototypes = _home(encoder, made["text"].features(made["text"].context))
+    elif made.get("maple") is not None:
+        prototypes = _home(encoder, made["maple"].text(made["maple"].parameters))
     else:
         listed = wording.for_classes(names)
         prototypes = _home(encoder, encode_classes(encoder, listed, templates=wording.templates).prototypes)
+    _check_classes(names, encoder, made.get("text"), prototypes)
     return methods.create(name, prototypes, **made)
+
+
+def _check_classes(names: Sequence[str], encoder: Encoder, text: Any, prototypes: Any) -> None:
+    """Refuse a text or prototypes, where they are given, of other classes than `names`, or of another d."""
+    whole = (len(names), encoder.dimension)
+    of_text = (getattr(text, "n_classes", whole[0]), getattr(text, "dimension", whole[1]))
+    for given, shape in (("text", of_text), ("prototypes", tuple(getattr(prototypes, "shape", whole)))):
+        if shape != whole:
+            raise ValueError(
+                f"{given} must be of the {whole[0]} classes in class_names, in the encoder's d = {whole[1]}; got "
+                f"{' x '.join(map(str, shape))}. Fix: leave {given} out, or make it for these class_names."
+            )
 
 
 def _wording(name: str, prompts: Prompts | str | Array | None, *, tuned: bool, taken: bool) -> Prompts:

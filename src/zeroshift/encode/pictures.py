@@ -28,4 +28,12 @@ def as_picture(image: Image | np.ndarray | str | Path) -> Image:
                 f"{image.shape}. Fix: (255 * image).astype('uint8') if its values lie between 0 and 1."
             )
         image = pillow().fromarray(image)
-    return cast("Image", image).convert("RGB")
+    elif not hasattr(image, "convert"):
+        raise TypeError(
+            f"an image must be a path, a pillow image or an (H, W, 3) array of bytes; got {type(image).__name__}. "
+            "Fix: PIL.Image.open(file), or numpy.asarray(image)."
+        )
+    picture = cast("Image", image)
+    if 0 in picture.size:
+        raise ValueError(f"an image must have at least one pixel; got {picture.size} of them. Fix: leave it out.")
+    return picture.convert("RGB")

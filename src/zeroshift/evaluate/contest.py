@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from zeroshift.evaluate.contestant import ENCODER, LACKING, VIEWS, Contestant
+from zeroshift.evaluate.contestant import Contestant
 from zeroshift.evaluate.encoders import EncoderBehind, check_fit
 from zeroshift.evaluate.entry import Entry
 from zeroshift.evaluate.ledger import Ledger
+from zeroshift.evaluate.needs import ENCODER, LACKING, VIEWS
 from zeroshift.evaluate.runner import Outcome, run_jobs
 from zeroshift.evaluate.trial import Trial
 from zeroshift.parameters import Number
@@ -76,8 +78,6 @@ def plan(
     reasons = [(contestant, contestant.obstacle_with(*held)) for contestant in contestants]
     left_out = [LeftOut(contestant, reason) for contestant, reason in reasons if reason is not None]
     able = [contestant for contestant, reason in reasons if reason is None]
-    if encoder is not None:
-        _check_encoder(encoder, entries, able)
     for entry in entries:
         for contestant in able:
             if reason := _lacks(entry, contestant, shots):
@@ -85,10 +85,12 @@ def plan(
                 continue
             seeds = range(orders) if contestant.streamed or contestant.drawn else (None,)
             taken = shots if "support" in contestant.given else None
-            behind = encoder if contestant.tunes_text else None
-            trials += [
-                Trial(entry.name, entry.digest, entry.prompt, contestant, seed, taken, encoder=behind) for seed in seeds
-            ]
+            trial = partial(Trial, entry.name, entry.digest, entry.prompt, contestant, shots=taken)
+            if contestant.tunes_text:
+                trial = partial(trial, encoder=encoder, class_names=entry.class_names)
+            trials += [trial(seed=seed) for seed in seeds]
+    if encoder is not None:
+        _check_encoder(encoder, entries, trials)
     running = {id(trial.contestant) for trial in trials}
     return Plan(
         entries=tuple(entries),
@@ -101,11 +103,12 @@ def plan(
     )
 
 
-def _check_encoder(encoder: EncoderBehind, entries: Sequence[Entry], contestants: Sequence[Contestant]) -> None:
+def _check_encoder(encoder: EncoderBehind, entries: Sequence[Entry], trials: Sequence[Trial]) -> None:
     """Before anything is run: tuned with another encoder's text, every number would be of nothing."""
-    for words in dict.fromkeys(contestant.words for contestant in contestants if contestant.tunes_text):
-        for entry in entries:
-            check_fit(entry.name, entry.load(), encoder, words)
+    for entry in entries:
+        tuned = [trial.contestant for trial in trials if trial.features == entry.name and trial.encoder is not None]
+        if tuned:
+            check_fit(entry.name, entry.load(), encoder, dict.fromkeys(contestant.words for contestant in tuned))
 
 
 def _lacks(entry: Entry, contestant: Contestant, shots: int) -> str | None:

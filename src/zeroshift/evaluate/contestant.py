@@ -7,31 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zeroshift import methods
+from zeroshift.evaluate.needs import ENCODER, HELD, LACKING, TEXT, VIEWS, VISION, fillable, needed
 from zeroshift.methods import MethodInfo
 from zeroshift.methods.parts.prompt_tuned import PromptTuned
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["ENCODER", "GIVEN", "LACKING", "VIEWS", "Contestant", "contestants"]
-
-GIVEN = ("prompts", "support", "validation", "unlabelled")
-"""Array parameters a comparison can fill from a labelled set. `validation` comes out of the labelled samples a method
-is given: nothing is tuned on rows that are scored."""
-
-VIEWS, ENCODER = "views", "encoder"
-"""What some sets hold, and what may be given beside them."""
-
-TEXT, VISION = "text", "vision"
-"""Model parameters: the two sides of an encoder, see `zeroshift.methods.parts.towers`."""
-
-HELD = ("features", "prototypes")
-"""What every set holds."""
-
-LACKING = {
-    VIEWS: "several views of each image. Fix: zeroshift extract --views 64",
-    ENCODER: "the encoder the features come from, to tune its prompts. Fix: --encoder SOURCE",
-    VISION: "the images themselves, where a comparison has features",
-}
-"""What a plain set does not hold, in words, and how to come by it."""
+__all__ = ["Contestant", "contestants"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +54,7 @@ class Contestant:
                 f"text must be the name of a method; got {text!r}. Fix: 'adapt_online', or with '+support'."
             )
         name, *also = text.split("+")
-        known = _fillable(methods.get(name))
+        known = fillable(methods.get(name))
         for extra in also:
             if extra not in known:
                 raise ValueError(_cannot_be_given(name, extra, known))
@@ -81,14 +62,14 @@ class Contestant:
 
     def _told_once(self, also: Any) -> tuple[str, ...]:
         """One name for one thing: what it is given anyway is not said, and validation is a part of the support."""
-        known = _fillable(self.info)
+        known = fillable(self.info)
         if not isinstance(also, (tuple, list)):
             fix = f"also=({also!r},)" if also in known else f"also={known!r}"
             raise TypeError(f"also must be a tuple of what {self.method} is given as well; got {also!r}. Fix: {fix}.")
         for extra in also:
             if extra not in known:
                 raise ValueError(f"also: {_cannot_be_given(self.method, extra, known)} Fix: also={known!r}.")
-        wanted = {*also, *(["support"] if "validation" in also else [])} - _needed(self.info)
+        wanted = {*also, *(["support"] if "validation" in also else [])} - needed(self.info)
         return tuple(extra for extra in known if extra in wanted)
 
     @property
@@ -104,15 +85,15 @@ class Contestant:
     @property
     def given(self) -> tuple[str, ...]:
         """What it is given beside the prototypes."""
-        wanted = _needed(self.info).union(self.also) - set(self.parameters)
+        wanted = needed(self.info).union(self.also) - set(self.parameters)
         if "validation" in wanted:
             wanted.add("support")  # of which it is a part
-        return tuple(name for name in _fillable(self.info) if name in wanted)
+        return tuple(name for name in fillable(self.info) if name in wanted)
 
     @property
     def tunes_text(self) -> bool:
         """Whether it is made with the text side of the encoder, and begins with that side's own words."""
-        return TEXT in self.info.cls.model_parameters and TEXT in _needed(self.info)
+        return TEXT in self.info.cls.model_parameters and TEXT in needed(self.info)
 
     @property
     def words(self) -> str:
@@ -150,7 +131,7 @@ class Contestant:
         """The same where there are also `"views"` in the set, or an `"encoder"` beside it."""
         if VIEWS in self.given and VIEWS not in held:
             return f"needs {LACKING[VIEWS]}"
-        if VISION in _needed(self.info):
+        if VISION in needed(self.info):
             return f"needs {LACKING[VISION]}"
         if self.tunes_text and ENCODER not in held:
             return f"needs {LACKING[ENCODER]}"
@@ -178,9 +159,9 @@ def contestants(protocol: str | None = None, *, views: bool = False) -> list[Con
     for info in methods.list_methods():
         plain = Contestant(info.name)
         found.append(plain)
-        if "support" in _fillable(info) and "support" not in plain.given:
+        if "support" in fillable(info) and "support" not in plain.given:
             found.append(Contestant(info.name, also=("support",)))
-        if views and VIEWS in _fillable(info) and VIEWS not in plain.given:
+        if views and VIEWS in fillable(info) and VIEWS not in plain.given:
             found.append(Contestant(info.name, also=(VIEWS,)))
     if protocol is not None:
         methods.list_methods(protocol)  # refuses a protocol there is none of
@@ -210,15 +191,3 @@ def _check_parameters(info: MethodInfo, parameters: Any) -> None:
 def _cannot_be_given(method: str, extra: object, known: tuple[str, ...]) -> str:
     offer = f"It can be given {', '.join(known)}." if known else "It can be given nothing more."
     return f"{method} cannot be given {extra!r}. {did_you_mean(extra, known)}{offer}"
-
-
-def _needed(info: MethodInfo) -> set[str]:
-    """What it cannot do without."""
-    return {parameter.name for parameter in info.parameters if parameter.required}.union(info.needs)
-
-
-def _fillable(info: MethodInfo) -> tuple[str, ...]:
-    """What a set can give it: those of its parameters that hold arrays, and views."""
-    names = {parameter.name for parameter in info.parameters}
-    views = (VIEWS,) if VIEWS in (*info.needs, *info.takes) else ()
-    return (*(name for name in GIVEN if name in names), *views)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class EncoderBehind:
         cls, source: str, *, device: str = "auto", dtype: str = "auto", revision: str | None = None
     ) -> EncoderBehind:
         """Load it, to know which it is."""
-        encoder = _loaded(source, device, dtype, revision)
+        encoder = _loaded(source, device, dtype, revision).encoder
         identity = {**encoder.key(), "device": encoder.device.type}
         return cls(source, device, dtype, revision, identity)
 
@@ -53,32 +53,42 @@ class EncoderBehind:
         return code_digest(prompted_text)
 
     def load(self) -> Encoder:
-        return _loaded(self.source, self.device, self.dtype, self.revision)
+        return self._loaded().encoder
 
     def text(self, class_names: Sequence[str], words: str) -> PromptedText:
         """Its text side for these classes, with `words` to tune."""
-        return _text(self.source, self.device, self.dtype, self.revision, tuple(class_names), words)
+        return self._loaded().text(tuple(class_names), words)
+
+    def _loaded(self) -> _Loaded:
+        return _loaded(self.source, self.device, self.dtype, self.revision)
 
 
-@cache
-def _loaded(source: str, device: str, dtype: str, revision: str | None) -> Encoder:
+class _Loaded:
+    """An encoder and the text sides made of it, which go when it goes."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self._texts: dict[tuple[tuple[str, ...], str], PromptedText] = {}
+
+    def text(self, class_names: tuple[str, ...], words: str) -> PromptedText:
+        from zeroshift.encode import prompted_text
+
+        if (class_names, words) not in self._texts:
+            self._texts[class_names, words] = prompted_text(self.encoder, class_names, words=words)
+        return self._texts[class_names, words]
+
+
+@lru_cache(maxsize=1)
+def _loaded(source: str, device: str, dtype: str, revision: str | None) -> _Loaded:
+    """The last one only: a second encoder takes the place of the first, which may be gigabytes."""
     from zeroshift.encode import default_cache, load_encoder
 
-    return load_encoder(source, device=device, dtype=dtype, revision=revision, cache=default_cache())
+    return _Loaded(load_encoder(source, device=device, dtype=dtype, revision=revision, cache=default_cache()))
 
 
-@cache
-def _text(
-    source: str, device: str, dtype: str, revision: str | None, class_names: tuple[str, ...], words: str
-) -> PromptedText:
-    from zeroshift.encode import prompted_text
-
-    return prompted_text(_loaded(source, device, dtype, revision), class_names, words=words)
-
-
-def check_fit(name: str, features: FeatureSet, behind: EncoderBehind, words: str) -> None:
+def check_fit(name: str, features: FeatureSet, behind: EncoderBehind, wordings: Iterable[str]) -> None:
     """Refuse an encoder that the set's features do not come from: another d, another revision where the set says its
-    own, and else prototypes that are nowhere near its own."""
+    own, and else prototypes that are nowhere near its own in one of the `wordings`; and names it cannot tell apart."""
     encoder = behind.load()
     fix = "Fix: --encoder the one the features were extracted with, or leave out the methods that tune its prompts."
     if encoder.dimension != features.dimension:
@@ -93,15 +103,21 @@ def check_fit(name: str, features: FeatureSet, behind: EncoderBehind, words: str
         )
     said = features.provenance.get("encoder")
     revision = said.get("revision") if isinstance(said, Mapping) else None
-    if isinstance(revision, str) and revision:
-        if revision != encoder.revision:
-            raise ValueError(
-                f"{name} was made with revision {revision} of its encoder, {behind.source} is {encoder.revision}. {fix}"
-            )
+    known = isinstance(revision, str) and bool(revision)
+    if known and revision != encoder.revision:
+        raise ValueError(
+            f"{name} was made with revision {revision} of its encoder, {behind.source} is {encoder.revision}. {fix}"
+        )
+    try:
+        texts = [behind.text(features.class_names, words) for words in wordings]
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    if known:
         return
-    text = behind.text(features.class_names, words)
-    own = to_numpy(text.features(text.context)).astype(np.float64)
-    agreement = max(float(np.mean(np.sum(own * matrix, axis=1))) for matrix in features.prototypes.values())
+    owns = [to_numpy(text.features(text.context)).astype(np.float64) for text in texts]
+    agreement = max(
+        float(np.mean(np.sum(own * matrix, axis=1))) for own in owns for matrix in features.prototypes.values()
+    )
     if agreement < AGREEMENT:
         raise ValueError(
             f"{name} does not say which encoder its features come from, and its prototypes are not those of "

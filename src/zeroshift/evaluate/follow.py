@@ -75,6 +75,8 @@ def follow(method: Method, features: Array, *, rows: np.ndarray | None = None, e
     """
     every = int(Number(1, integer=True).check("every", every))
     adapt = _adapting(method, features)
+    if rows is not None:
+        _check_rows(rows, int(features.shape[0]))
     n_rows = int(features.shape[0]) if rows is None else len(rows)
     if method.protocol == "transductive":
         return _steps(method, adapt, features, rows, n_rows, nullcontext)
@@ -82,6 +84,15 @@ def follow(method: Method, features: Array, *, rows: np.ndarray | None = None, e
     size = min(every, max(1, VIEW_NUMBERS // numbers)) if len(features.shape) == 3 else every
     batch_size = getattr(method, "batch_size", None) or 1
     return _steps(method, adapt, features, rows, -(-size // batch_size) * batch_size, one_blas_thread)
+
+
+def _check_rows(rows: Any, n_rows: int) -> None:
+    fine = isinstance(rows, np.ndarray) and rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size
+    if not fine or rows.min() < 0 or rows.max() >= n_rows:
+        raise ValueError(
+            f"rows must be a NumPy array of at least one row number from 0 to {n_rows - 1}; got {rows!r}. "
+            "Fix: rows=numpy.arange(len(features)), or None for all in order."
+        )
 
 
 def _adapting(method: Method, features: Array) -> Callable[[Array], Array]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from zeroshift.evaluate.costs import Counts, costs_of
 from zeroshift.evaluate.follow import EVERY, follow
-from zeroshift.evaluate.gauge import HostGauge
+from zeroshift.evaluate.gauge import HostGauge, settle
 from zeroshift.method import Method
 
 __all__ = ["Fed", "measured"]
@@ -40,11 +40,8 @@ class Fed:
             pass
 
 
-def measured(
-    make: Callable[[], Method], fed: Fed, counts: Counts, *, every: int, settle: Callable[[], None]
-) -> dict[str, Any]:
-    """Let a new method adapt to the stream. What it is made with adds to `counts`; set-up is told apart. `settle` gives
-    freed memory back before any is weighed."""
+def measured(make: Callable[[], Method], fed: Fed, counts: Counts, *, every: int) -> dict[str, Any]:
+    """Let a new method adapt to the stream. What it is made with adds to `counts`; set-up is told apart."""
     # What is imported or allocated once a process is there before anything is counted.
     fed.begin(make())
     settle()

@@ -13,7 +13,7 @@ __all__ = ["identity", "told_apart"]
 
 IDENTITY = (
     "digest", "prompt", "contestant", "method", "given", "protocol", "seed", "shots", "stream", "timed", "every",
-    "analysis", "function", "parameters", "encoder",
+    "analysis", "function", "parameters", "encoder", "classes",
 )  # fmt: skip
 """What a run or an analysis says of itself: see `Trial.what` and `Analysis.what`. Like the key, not the set's name."""
 

@@ -12,16 +12,16 @@ from zeroshift import methods
 from zeroshift._version import __version__
 from zeroshift.arrays import to_numpy
 from zeroshift.evaluate.code import code_digest
-from zeroshift.evaluate.contestant import LACKING, VIEWS, Contestant
+from zeroshift.evaluate.contestant import Contestant
 from zeroshift.evaluate.costs import COSTS, Counts, counted
 from zeroshift.evaluate.encoders import EncoderBehind
+from zeroshift.evaluate.filling import fed, filled, grouped
 from zeroshift.evaluate.follow import EVERY
-from zeroshift.evaluate.gauge import settle
 from zeroshift.evaluate.job import keyed
-from zeroshift.evaluate.measure import Fed, measured
+from zeroshift.evaluate.measure import measured
 from zeroshift.evaluate.one_form import one_form
-from zeroshift.evaluate.split import Split, split
-from zeroshift.evaluate.streams import Arrangement, Stream
+from zeroshift.evaluate.split import split
+from zeroshift.evaluate.streams import Arrangement
 from zeroshift.evaluate.tallies import score_sheet
 from zeroshift.evaluate.threads import one_blas_thread
 from zeroshift.features import FeatureSet
@@ -72,6 +72,8 @@ class Trial:
     """Rows an online method is given at a time; more are quicker, and change its answers by rounding at most."""
     encoder: EncoderBehind | None = None
     """Behind the features, for a contestant that tunes its prompts."""
+    class_names: tuple[str, ...] = ()
+    """In order, for such a contestant: its prompts are made of them, and the set's digest leaves them out."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.contestant, Contestant):
@@ -88,6 +90,11 @@ class Trial:
         if self.contestant.tunes_text != (self.encoder is not None):
             needs, fix = ("needs", "EncoderBehind.named(...)") if self.encoder is None else ("takes no", "None")
             raise ValueError(f"{self.contestant.method} {needs} encoder; got {self.encoder!r}. Fix: encoder={fix}.")
+        if (self.encoder is not None) != bool(self.class_names):
+            needs, fix = ("needs", "features.class_names") if self.encoder is not None else ("takes no", "()")
+            raise ValueError(
+                f"{self.contestant.method} {needs} class_names; got {self.class_names!r}. Fix: class_names={fix}."
+            )
 
     @property
     def slug(self) -> str:
@@ -113,7 +120,7 @@ class Trial:
             "stream": self.stream if self.arrangement is None else self.arrangement.identity,
             "timed": self.timed,
             "every": self.every,
-            **({} if self.encoder is None else {"encoder": self.encoder.identity}),
+            **({} if self.encoder is None else {"encoder": self.encoder.identity, "classes": self.class_names}),
         }
         return keyed(one_form(content))
 
@@ -138,8 +145,16 @@ class Trial:
             "stream": self.stream,
             "timed": self.timed,
             "every": self.every,
-            **({} if self.encoder is None else {"encoder": {**self.encoder.identity, "source": self.encoder.source}}),
+            **self._prompted,
         }
+
+    @property
+    def _prompted(self) -> dict[str, Any]:
+        """Whose prompts are tuned, of which classes: a thousand names would be most of a record."""
+        if self.encoder is None:
+            return {}
+        behind = {**self.encoder.identity, "source": self.encoder.source}
+        return {"encoder": behind, "classes": keyed({"class_names": self.class_names})}
 
     def sound(self, record: Mapping[str, Any]) -> bool:
         peak = record.get("peak_bytes")
@@ -192,26 +207,30 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         halved="unlabelled" in contestant.given,
         order=None if arranged is None else arranged.rows,
     )
-    arguments = {**_filled(features, contestant, parts), **contestant.parameters}
+    arguments = {**filled(features, contestant, parts), **contestant.parameters}
     prototypes, counts = features.prototypes_for(trial.prompt), Counts()
     if trial.encoder is not None:
-        text = trial.encoder.text(features.class_names, contestant.words)
+        if len(trial.class_names) != features.n_classes:
+            raise ValueError(
+                f"class_names must be those of {trial.features}, {features.n_classes}; got {len(trial.class_names)}. "
+                "Fix: class_names=features.class_names."
+            )
+        text = trial.encoder.text(trial.class_names, contestant.words)
         prototypes = to_numpy(text.features(text.context))  # where such a method begins, whatever the set's prompts say
         arguments["text"] = counted(text, counts)
     stream, labels = np.asarray(features.features[parts.scored]), features.labels[parts.scored]
     with one_blas_thread():
         found = measured(
             lambda: methods.create(contestant.method, prototypes, **arguments),
-            _fed(features, contestant, parts.scored, stream),
+            fed(features, contestant, parts.scored, stream),
             counts,
             every=trial.every,
-            settle=settle,
         )
     if trial.encoder is not None and trial.encoder.identity.get("device") != "cpu":
         found["peak_bytes"] = None  # the memory of another device is not weighed
     probabilities = found.pop("probabilities")
     zero_shot = ZeroShot(prototypes, logit_scale=features.logit_scale).predict(stream)
-    groups, names = (None, ()) if arranged is None else _grouped(arranged, parts.scored, features.n_samples)
+    groups, names = (None, ()) if arranged is None else grouped(arranged, parts.scored, features.n_samples)
     settings = {name: arguments.get(name, value) for name, value in contestant.settings.items()}
     return {
         "settings": settings,
@@ -227,41 +246,5 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
     }
 
 
-def _grouped(stream: Stream, scored: np.ndarray, n_samples: int) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """The group of every scored row: what is given beforehand is no longer in the stream."""
-    if stream.groups is None:
-        return None, ()
-    of_row = np.full(n_samples, -1)
-    of_row[stream.rows] = stream.groups
-    return of_row[scored], stream.group_names
-
-
-def _fed(features: FeatureSet, contestant: Contestant, scored: np.ndarray, stream: np.ndarray) -> Fed:
-    if VIEWS not in contestant.given:
-        return Fed(stream)
-    if features.views is None:
-        raise ValueError(f"{contestant.label} needs {LACKING[VIEWS]}.")
-    if np.array_equal(scored, np.arange(features.n_samples)):
-        return Fed(features.views)
-    # A method that is given all images at once would copy them while its memory is weighed.
-    whole = contestant.info.protocol == "transductive"
-    return Fed(features.views[scored]) if whole else Fed(features.views, scored)
-
-
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _filled(features: FeatureSet, contestant: Contestant, parts: Split) -> dict[str, Any]:
-    """The parameters that come from the set."""
-    found: dict[str, Any] = {}
-    if "logit_scale" in contestant.settings:
-        found["logit_scale"] = features.logit_scale
-    if "prompts" in contestant.given:
-        found["prompts"] = features.prompts_of_each_class()
-    for name, rows in (("support", parts.support), ("validation", parts.validation)):
-        if rows is not None and features.labels is not None:
-            found[name] = (np.asarray(features.features[rows]), features.labels[rows])
-    if parts.unlabelled is not None:
-        found["unlabelled"] = np.asarray(features.features[parts.unlabelled])
-    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zeroshift.experiments import (
     ablation,
     alpha,
+    awt,
     bank_size,
     calibration,
     closed_form,
@@ -30,6 +31,7 @@ from zeroshift.experiments import (
     stability,
     streams,
     tda_prompts,
+    views,
 )
 from zeroshift.experiments.parts.experiment import Experiment
 from zeroshift.suggest import did_you_mean
@@ -47,6 +49,8 @@ MODULES = (
     bank_size,
     alpha,
     efficiency,
+    views,
+    awt,
     mean_init,
     tda_prompts,
     closed_form,

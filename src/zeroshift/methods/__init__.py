@@ -22,6 +22,7 @@ from zeroshift.methods.oga import OGA
 from zeroshift.methods.parts.few_shot import FewShotMethod
 from zeroshift.methods.parts.source_statistics import source_statistics
 from zeroshift.methods.parts.towers import PromptedText, PromptedVision
+from zeroshift.methods.promptalign import PromptAlign
 from zeroshift.methods.ratta import RATTA
 from zeroshift.methods.registry import MethodInfo, ParameterInfo, create, get, list_methods, load
 from zeroshift.methods.stata import StatA
@@ -74,6 +75,7 @@ __all__ = [
     "Method",
     "MethodInfo",
     "ParameterInfo",
+    "PromptAlign",
     "PromptedText",
     "PromptedVision",
     "StatA",

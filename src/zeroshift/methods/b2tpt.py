@@ -66,9 +66,10 @@ class B2TPT(ImageMethod):
 
     Notes
     -----
-    B2TPT, black-box test-time prompt tuning, after the authors' code (MFAaaaaaa/B2TPT). A candidate's loss is the mean
-    cross-entropy of its logits against pseudo-labels: those of the zero-shot classifier, and in a batch's last
-    generation, for each image, those of the candidate where it is the surer of the two.
+    Meng, Cui, Dai and Gong, *Black-Box Test-Time Prompt Tuning for Vision-Language Models*, AAAI 2025; written from the
+    authors' code. A candidate's loss is the mean cross-entropy of its logits against pseudo-labels: those of the
+    zero-shot classifier, and in a batch's last generation, for each image, those of the candidate where it is the surer
+    of the two.
 
     The accuracy published for it is an oracle's: for each batch the authors' script measures the accuracy of all 120
     candidates with the true labels and reports the highest. No label is used here, and that number is not to be

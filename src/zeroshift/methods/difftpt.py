@@ -52,8 +52,8 @@ class DiffTPT(TPT):
     tuning is here; where views come from does not matter to it. The authors give it 128: the image, 64 random crops,
     and 63 variations from a diffusion model. 101 of them and the image pass the first sieve, and 30 of those the
     second. This follows their code: the paper compares image features and sieves generated views only, the code
-    compares logits and sieves crops as well. Their accuracies are of about a thousand images of a data set, not of
-    whole sets.
+    compares logits and sieves crops as well. Of so few views that a share is less than one their code keeps none; here
+    the surest one is kept. Their accuracies are of about a thousand images of a data set, not of whole sets.
     """
 
     name = "difftpt"

@@ -70,7 +70,8 @@ class DynaPrompt(PromptTuned, WholeViews):
 
     One step of a fresh AdamW for each image; weight decay reaches the residuals of all prompts, gradients only those
     chosen. A single feature is an image without other views: no prompt tells it from them, and the one unused for
-    longest is tuned alone. `predict` answers with the prompts chosen last, and as zero-shot before there are any.
+    longest is tuned alone. Of fewer than ten views the authors' code keeps none; here the surest one is kept. `predict`
+    answers with the prompts chosen last, and as zero-shot before there are any.
     """
 
     name = "dynaprompt"

@@ -68,11 +68,11 @@ class HisTPT(PromptTuned, WholeViews):
     Notes
     -----
     Zhang et al., *Historical Test-time Prompt Tuning for Vision Foundation Models*, NeurIPS 2024. The authors released
-    their code for segmentation alone. The banks, their order, the retrieval and the loss are as there; ours, for
-    images as a whole, are: the words are shared by all classes (theirs are tuned for each class), the views, their
-    selection and `rate` are TPT's, the loss is the mean cross-entropy of the surest views with the class the banks
-    find for the image itself, and an image's entropy, which says how hard it is, is that of the mean over its surest
-    views. Their code takes for it a sum over raw logits, which is no entropy.
+    their code for segmentation alone. The banks, their order, the retrieval and the loss are as there; ours, for images
+    as a whole, are: the words are shared by all classes (theirs are tuned for each class), the views, their selection
+    and `rate` are TPT's (their `rate` is 1e-4, for segmentation), the loss is the mean cross-entropy of the surest
+    views with the class the banks find for the image itself, and an image's entropy, which says how hard it is, is that
+    of the mean over its surest views. Their code takes for it a sum over raw logits, which is no entropy.
 
     AdamW's moments go on from image to image with the words, as in their training loop. The means of the banks are not
     scaled to unit length, as there. Of equal entropies the newer entry counts as harder; theirs leaves that open. The

@@ -61,8 +61,8 @@ class PromptAlign(ImageEpisodes):
     >>> method = PromptAlign(
     ...     maple.text(maple.parameters), maple=maple, source=example_token_source(np.eye(2)), logit_scale=5.0
     ... )
-    >>> method.adapt_views(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).argmax()
-    np.int64(0)
+    >>> method.adapt_views(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).round(3)
+    array([0.743, 0.257])
 
     Notes
     -----
@@ -75,7 +75,7 @@ class PromptAlign(ImageEpisodes):
     kept.
 
     The views are looked at once without gradients, to choose among them; only those kept are followed by a gradient, a
-    few at a time, and so are the classes on the text side. A method is given pixels, so it cannot work on features.
+    few at a time, and so are the classes on the text side. It is given pixels and cannot work on features.
     """
 
     name = "promptalign"

@@ -33,6 +33,7 @@ from zeroshift.methods.histo_transclip import HistoTransCLIP
 from zeroshift.methods.histpt import HisTPT
 from zeroshift.methods.mta import MTA
 from zeroshift.methods.oga import OGA
+from zeroshift.methods.promptalign import PromptAlign
 from zeroshift.methods.ratta import RATTA
 from zeroshift.methods.stata import StatA
 from zeroshift.methods.swapprompt import SwapPrompt
@@ -80,6 +81,7 @@ BUILT_IN: tuple[type[Method], ...] = (
     TPT,
     CTPT,
     DiffTPT,
+    PromptAlign,
     DynaPrompt,
     HisTPT,
     B2TPT,

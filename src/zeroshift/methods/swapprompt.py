@@ -88,6 +88,8 @@ class SwapPrompt(PromptTuned):
     needs = ("prototypes", "views", "text")
     takes: ClassVar[tuple[str, ...]] = ()
     reconstructed = "no code was released; losses, optimiser and its constants are filled in from the abstract"
+    # Fewer epochs for the common checks, which adapt to many sets.
+    example_parameters: ClassVar[Mapping[str, Any]] = {**PromptTuned.example_parameters, "epochs": 10}
     state_size = "2 K d, and the words of two prompts"
     complexity = "3 E passes of K prompts, E of them with gradients, E = epochs, and O(E N K d)"
     constraints: ClassVar[Mapping[str, Constraint]] = {

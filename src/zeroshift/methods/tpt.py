@@ -52,7 +52,8 @@ class TPT(PromptTuned, EpisodicMethod):
     Shu et al., *Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models*, NeurIPS 2022. The
     authors tune four words, "a photo of a", on 64 views, with AugMix on fine-grained data sets only. Their weight decay
     is torch's default of 0.01, which the paper does not mention. Their mixed precision skips a step where a gradient
-    overflows; here everything before and behind the text model is computed in float64, and no step is skipped.
+    overflows; here everything before and behind the text model is computed in float64, and no step is skipped. Of fewer
+    than ten views their code keeps none; here the surest one is kept.
 
     A gradient is carried through the text model a few classes at a time, so memory does not grow with K. The features
     at the words as they were are computed once for all images: an image takes one pass of the K prompts with their

@@ -15,7 +15,6 @@ from zeroshift.report.compare_costs import COST_COLUMNS, cost_legend, costs_show
 from zeroshift.report.words import counted, percent, points, sig
 
 __all__ = [
-    "LEGEND",
     "by_protocol",
     "compare_table",
     "legend",
@@ -35,37 +34,46 @@ DISPENSABLE = (*reversed(COST_COLUMNS), "MB", "min to max", "us", "ECE")
 
 WIDEST = 1000
 
-LEGEND = (
-    "Means over the sets, each counting the same. Accuracy and calibration error (ECE) in percent; gain over zero-shot "
-    "on the same rows in points, with the least and the greatest of the orders; microseconds a sample on one thread, "
-    "online methods given 64 samples at a time; peak memory in MB beyond what was there before, of the largest set."
-)
+MEANING = {
+    "acc": "accuracy in percent (acc)",
+    "gain": "gain over zero-shot on the same rows in points",
+    "min to max": "the least and the greatest gain of the orders",
+    "ECE": "calibration error in percent (ECE)",
+    "us": "microseconds a sample on one thread (us), online methods given 64 samples at a time",
+    "MB": "peak memory in MB beyond what was there before, of the largest set",
+}
 
 
-def legend(standings: Standings) -> str:
-    """What the columns of the table are."""
-    return f"{LEGEND} {cost_legend(costs_shown(standings.overall))}".rstrip()
+def legend(standings: Standings, width: int = WIDEST) -> str:
+    """What the columns of `compare_table` are; and which there would be in a wider one."""
+    _, shown, hidden = _fitting(standings.overall, width, of=len(standings.plan.entries))
+    said = "; ".join(MEANING[name] for name in shown if name in MEANING)
+    costs = cost_legend([name for name in shown if name in COST_COLUMNS])
+    lost = f"Too narrow for {', '.join(hidden)}: see the page." if hidden else ""
+    return " ".join(filter(None, [f"Means over the sets, each counting the same: {said}.", costs, lost]))
 
 
 def compare_table(standings: Standings, width: int = WIDEST) -> Table:
     """Means over all sets, with the columns that `width` holds."""
-    return _fitting(standings.overall, width, of=len(standings.plan.entries))
+    return _fitting(standings.overall, width, of=len(standings.plan.entries))[0]
 
 
 def set_tables(standings: Standings, width: int = WIDEST) -> Iterator[tuple[str, Table]]:
     """(title, table) of each set."""
     for entry in standings.plan.entries:
         sizes = f"{counted(entry.n_samples, 'sample')}, {counted(entry.n_classes, 'class', 'classes')}"
-        yield f"{entry.name}: {sizes}, prompts {entry.prompt}", _fitting(standings.by_set[entry.name], width, of=1)
+        yield f"{entry.name}: {sizes}, prompts {entry.prompt}", _fitting(standings.by_set[entry.name], width, of=1)[0]
 
 
-def _fitting(rows: Sequence[Standing], width: int, *, of: int) -> Table:
+def _fitting(rows: Sequence[Standing], width: int, *, of: int) -> tuple[Table, list[str], list[str]]:
+    """The table, the columns it has and those there was no room for."""
     columns = (*COLUMNS, *costs_shown(rows))
     for dropped in range(len(DISPENSABLE) + 1):
-        table = _table(rows, [name for name in columns if name not in DISPENSABLE[:dropped]], of=of)
+        shown = [name for name in columns if name not in DISPENSABLE[:dropped]]
+        table = _table(rows, shown, of=of)
         if Console(width=WIDEST).measure(table).maximum <= width:
             break
-    return table
+    return table, shown, [name for name in columns if name not in shown]
 
 
 def _table(rows: Sequence[Standing], columns: Sequence[str], *, of: int) -> Table:
@@ -144,11 +152,15 @@ def remarks(standings: Standings) -> list[str]:
         lines.append(
             f"Methods with +views and those that need views see {each} of each image, the others the image alone."
         )
-    tuned = sorted({contestant.words for contestant in plan.contestants if contestant.tunes_text})
+    tuned: dict[str, list[str]] = {}
+    for contestant in plan.contestants:
+        if contestant.tunes_text:
+            tuned.setdefault(contestant.words, []).append(contestant.label)
     if tuned and plan.encoder is not None:
-        words = " or ".join(f'"{words}"' for words in tuned)
+        begun = "; ".join(f'{", ".join(labels)} with "{words}"' for words, labels in tuned.items())
         lines.append(
-            f"Methods that tune prompts begin with {words}, which is the zero-shot their gain is over; their time is "
+            f"Methods that tune prompts begin with words of their own, whose zero-shot is what their gain is over, not "
+            f"that of the other rows: {begun}. Their time is "
             f"that of {plan.encoder.source} on {plan.encoder.identity.get('device', plan.encoder.device)}, all threads."
         )
     if any("validation" in contestant.given for contestant in plan.contestants):

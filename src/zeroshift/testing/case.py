@@ -19,6 +19,9 @@ __all__ = ["Case", "Check", "NotApplicable", "assert_same", "expect_error", "fin
 LOGIT_SCALE = 20.0
 """Keeps the made-up posteriors unsure."""
 
+SAMPLES = 48
+"""Of a problem, unless a check asks for more: enough to learn from, and every check runs its method several times."""
+
 
 class NotApplicable(Exception):  # noqa: N818 (nothing went wrong)
     """Raised by a check that has nothing to say about a method, or cannot be made here; the message says why."""
@@ -43,7 +46,7 @@ class Case:
         return self.cls.load(path, **models, **changes)
 
     def problem(self, **geometry: Any) -> Problem:
-        return make_problem(**geometry)
+        return make_problem(**{"samples": SAMPLES, **geometry})
 
     @property
     def given(self) -> str:

@@ -1,4 +1,5 @@
-"""Checks that an interrupt (Ctrl-C, no memory left) in the middle of `adapt` leaves a method that can go on."""
+"""Checks that an interrupt (Ctrl-C, no memory left) in the middle of `adapt`, or of `adapt_views`, leaves a method that
+can go on."""
 
 from __future__ import annotations
 
@@ -16,13 +17,17 @@ import numpy as np
 import zeroshift
 from zeroshift.method import Method
 from zeroshift.testing.case import Case, NotApplicable, assert_same
+from zeroshift.view_method import ViewMethod
 
 __all__ = ["CHECKS"]
 
 TOLERANCE = 1e-9
 
-POINTS = 40
-"""Lines interrupted at, at most, spread evenly over all that are run."""
+POINTS, VIEW_POINTS = 40, 20
+"""Lines interrupted at, at most, spread evenly over all that are run: of `adapt`, and of `adapt_views`."""
+
+VIEWS = 3
+"""Of an image, where it comes with several."""
 
 FOLDERS = tuple(str(Path(zeroshift.__file__).parent / name) for name in ("methods", "adapt"))
 
@@ -38,7 +43,7 @@ def interrupted_adapt_learns_whole_samples(case: Case) -> None:
     problem = case.problem(samples=64, seed=8)
     method = case.create(problem.prototypes)
     size = getattr(method, "batch_size", None) or 1
-    start, probe = 6 * size, problem.features[:8]
+    start, probe = 6 * size, problem.features[:4]
     several, one = problem.features[start : start + 5 * size], problem.features[start : start + 1]
     if case.cls.protocol == "transductive":
         _all_or_nothing(method, several, probe)
@@ -48,6 +53,24 @@ def interrupted_adapt_learns_whole_samples(case: Case) -> None:
         _whole_samples(method, rows, probe)
 
 
+def interrupted_adapt_views_learns_whole_images(case: Case) -> None:
+    """The same of `adapt_views`, by images."""
+    if sys.gettrace() is not None:
+        raise NotApplicable("a debugger, or a measurement of coverage, follows the lines already")
+    if not issubclass(case.cls, ViewMethod):
+        raise NotApplicable("the method takes no views")
+    problem = case.problem(samples=64, seed=9)
+    method = case.create(problem.prototypes)
+    size = getattr(method, "batch_size", None) or 1
+    images = problem.features[: 20 * VIEWS].reshape(-1, VIEWS, problem.features.shape[1])
+    probe, start, stop = problem.features[-4:], min(3 * size, 10), min(5 * size, 20)
+    if case.cls.protocol == "transductive":
+        _all_or_nothing(method, images[start:stop], probe)
+        return
+    _adapt(method, images[:start])
+    _whole_samples(method, images[start:stop], probe)
+
+
 def _whole_samples(method: Method, rows: np.ndarray, probe: np.ndarray) -> None:
     start = method.n_seen
 
@@ -55,7 +78,7 @@ def _whole_samples(method: Method, rows: np.ndarray, probe: np.ndarray) -> None:
     def expected(n_seen: int) -> tuple[np.ndarray, np.ndarray]:
         twin = copy.deepcopy(method)
         if n_seen > start:
-            twin.adapt(rows[: n_seen - start])
+            _adapt(twin, rows[: n_seen - start])
         return twin.predict(probe), twin.adapt(probe)
 
     for place, stopped in _interrupted(method, rows):
@@ -71,7 +94,7 @@ def _whole_samples(method: Method, rows: np.ndarray, probe: np.ndarray) -> None:
 def _all_or_nothing(method: Method, rows: np.ndarray, probe: np.ndarray) -> None:
     """Of a set that is learned as one: half of it teaches nothing."""
     learned = copy.deepcopy(method)
-    learned.adapt(rows)
+    _adapt(learned, rows)
     before, after = method.predict(probe), learned.predict(probe)
     for place, stopped in _interrupted(method, rows):
         answer = stopped.predict(probe)
@@ -82,7 +105,8 @@ def _all_or_nothing(method: Method, rows: np.ndarray, probe: np.ndarray) -> None
 def _interrupted(method: Method, rows: np.ndarray) -> Iterator[tuple[str, Method]]:
     """(place, method) for copies that were interrupted while they learned from the rows, each at another line."""
     lines, _ = _adapt_until(copy.deepcopy(method), rows, None)
-    for stop in range(1, 1 + lines, -(-lines // POINTS)):
+    points = POINTS if rows.ndim == 2 else VIEW_POINTS
+    for stop in range(1, 1 + lines, -(-lines // points)):
         stopped = copy.deepcopy(method)
         _, place = _adapt_until(stopped, rows, stop)
         yield place, stopped
@@ -108,12 +132,21 @@ def _adapt_until(method: Method, rows: np.ndarray, stop: int | None) -> tuple[in
 
     sys.settrace(follow)
     try:
-        method.adapt(rows)
+        _adapt(method, rows)
     except Interrupted:
         pass
     finally:
         sys.settrace(None)
     return begun, place
+
+
+def _adapt(method: Method, rows: np.ndarray) -> None:
+    """Learn from samples (n, d), or from images (n, V, d) by their views."""
+    if rows.ndim == 2:
+        method.adapt(rows)
+    else:
+        assert isinstance(method, ViewMethod)
+        method.adapt_views(rows)
 
 
 def _files(cls: type[Method]) -> set[str]:
@@ -123,4 +156,4 @@ def _files(cls: type[Method]) -> set[str]:
     return {function.__code__.co_filename for function in functions}
 
 
-CHECKS = (interrupted_adapt_learns_whole_samples,)
+CHECKS = (interrupted_adapt_learns_whole_samples, interrupted_adapt_views_learns_whole_images)

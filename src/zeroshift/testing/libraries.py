@@ -76,9 +76,9 @@ def torch_modes_do_not_matter(case: Case) -> None:
     expected = case.create(prototypes).adapt(features)
     with torch.inference_mode():
         method = case.create(prototypes * 1.0)
-        first = method.adapt(features[:40] * 1.0)
+        first = method.adapt(features[:24] * 1.0)
     if case.cls.protocol == "online":
-        second = method.adapt(features[40:])
+        second = method.adapt(features[24:])
         assert_same(torch.cat([first, second]), expected, "begun under inference_mode", tolerance=1e-9)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         narrow = case.create(prototypes.to(torch.float32)).adapt(features.to(torch.float32))
@@ -92,15 +92,15 @@ def torch_state_is_saved_and_loaded(case: Case) -> None:
     problem = case.problem(seed=8)
     features = torch.tensor(problem.features)
     method = case.create(torch.tensor(problem.prototypes))
-    method.adapt(features[:40])
+    method.adapt(features[:24])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.safetensors"
         method.save(path)
         again, elsewhere = case.load(path, method), case.load(path, method, library="numpy")
     assert isinstance(again.prototypes, torch.Tensor), "a state saved from torch was not loaded into it"
-    expected = method.adapt(features[40:])
-    assert_same(again.adapt(features[40:]), expected, "the stream taken up after load")
-    assert_same(elsewhere.adapt(problem.features[40:]), expected, "taken up in NumPy", tolerance=1e-9)
+    expected = method.adapt(features[24:])
+    assert_same(again.adapt(features[24:]), expected, "the stream taken up after load")
+    assert_same(elsewhere.adapt(problem.features[24:]), expected, "taken up in NumPy", tolerance=1e-9)
 
 
 def libraries_may_be_mixed(case: Case) -> None:

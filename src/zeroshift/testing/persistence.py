@@ -58,12 +58,12 @@ def state_file_says_what_it_is(case: Case) -> None:
 def deep_copy_keeps_what_was_learned(case: Case) -> None:
     problem = case.problem()
     method = case.create(problem.prototypes)
-    method.adapt(problem.features[:40])
+    method.adapt(problem.features[:24])
     twin = copy.deepcopy(method)
     before = fingerprint(method)
-    answer = twin.adapt(problem.features[40:])
+    answer = twin.adapt(problem.features[24:])
     assert fingerprint(method) == before, "adapting a deep copy changed the original"
-    assert_same(method.adapt(problem.features[40:]), answer, "a deep copy goes on differently")
+    assert_same(method.adapt(problem.features[24:]), answer, "a deep copy goes on differently")
 
 
 def memory_is_bounded(case: Case) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from zeroshift.encode.batches import in_batches
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["each_chunk", "frozen", "powers_of_two", "tracing"]
+__all__ = ["each_chunk", "frozen", "powers_of_two", "tracing", "unpicklable"]
 
 NOTHING = np.empty(0)
 
@@ -61,6 +61,14 @@ def tracing(device: torch.device, *, gradients: bool) -> Iterator[None]:
         stack.enter_context(torch.set_grad_enabled(gradients))
         stack.enter_context(torch.autocast(device.type, enabled=False))
         yield
+
+
+def unpicklable(side: str) -> NoReturn:
+    """A model is not to be written into a method's pickle by accident, with all its weights, or half of it."""
+    raise TypeError(
+        f"{side} is a side of a loaded encoder, which is not pickled, nor is a method that holds it. "
+        f"Fix: method.save(path), and load it with {side}=...; copy.deepcopy(method) shares it."
+    )
 
 
 def powers_of_two(rows: torch.Tensor) -> torch.Tensor:

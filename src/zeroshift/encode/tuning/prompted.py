@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from zeroshift.encode.encoder import Encoder, warn_cut
@@ -19,6 +20,7 @@ WORDS = "a photo of a"
 
 TEMPLATE = "{words} {name}."
 PLACES = ("{words}", "{name}")
+PLACE = re.compile(r"\{[^{}]*\}")
 
 
 def prompted_text(
@@ -105,11 +107,14 @@ def _checked_wording(words: str, template: str) -> tuple[str, str]:
     for given, value in (("words", words), ("template", template)):
         if not isinstance(value, str):
             raise TypeError(f"{given} must be a string; got {value!r}. Fix: words={WORDS!r}, template={TEMPLATE!r}.")
-    if not words.strip() or SLOT in words:
-        raise ValueError(f"words must be one word or more, without {SLOT}; got {words!r}. Fix: words={WORDS!r}.")
-    if any(template.count(place) != 1 for place in PLACES) or SLOT in template:
+    if not words.strip() or PLACE.search(words):
         raise ValueError(
-            f"template must have {' and '.join(PLACES)} exactly once each; got {template!r}. Fix: {TEMPLATE!r}."
+            f"words must be one word or more, without places in braces; got {words!r}. Fix: words={WORDS!r}."
+        )
+    if sorted(PLACE.findall(template)) != sorted(PLACES):
+        raise ValueError(
+            f"template must have {' and '.join(PLACES)} exactly once each, and no other places; got {template!r}. "
+            f"Fix: template={TEMPLATE!r}."
         )
     head = template.split(PLACES[0])[0]
     return head, template.replace(PLACES[1], SLOT).replace(PLACES[0], words)

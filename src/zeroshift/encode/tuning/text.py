@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zeroshift.arrays import Array, Home, is_array, to_numpy
-from zeroshift.encode.tuning.passes import each_chunk, frozen, powers_of_two, tracing
+from zeroshift.encode.tuning.passes import each_chunk, frozen, powers_of_two, tracing, unpicklable
 from zeroshift.methods.parts.towers import PromptedText
 from zeroshift.parameters import Number
 
@@ -163,6 +163,9 @@ class ContextText(PromptedText):
             handle.remove()
         found = found.to(torch.promote_types(found.dtype, self._wide))
         return found / found.norm(dim=-1, keepdim=True)
+
+    def __reduce__(self) -> Any:
+        unpicklable("text")
 
     def __repr__(self) -> str:
         return f"<text of {self.n_classes} classes, {self.words} words to tune>"

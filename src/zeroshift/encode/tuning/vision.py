@@ -10,7 +10,7 @@ from zeroshift.arrays import Array, Home, is_array, namespace, to_numpy
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.families.base import TransformersEncoder
 from zeroshift.encode.preprocessing import PixelPreprocessing
-from zeroshift.encode.tuning.passes import each_chunk, frozen, powers_of_two, tracing
+from zeroshift.encode.tuning.passes import each_chunk, frozen, powers_of_two, tracing, unpicklable
 from zeroshift.methods.parts.towers import Glance, Patches, PromptedVision
 from zeroshift.parameters import Number
 
@@ -188,6 +188,9 @@ class TokenVision(PromptedVision):
         finally:
             handle.remove()
         return states
+
+    def __reduce__(self) -> Any:
+        unpicklable("vision")
 
     def __repr__(self) -> str:
         return f"<vision of {self._encoder!r}>"

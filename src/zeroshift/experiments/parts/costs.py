@@ -14,7 +14,7 @@ from zeroshift.experiments.parts.suite import Member
 from zeroshift.experiments.parts.tasks import PAPERS_BACKBONE
 from zeroshift.experiments.parts.trials import points
 
-__all__ = ["Cost", "cost_table"]
+__all__ = ["PER", "Cost", "cost_table", "time_of"]
 
 PER = 1000
 """Samples that times are given for."""
@@ -62,12 +62,12 @@ def _cells(record: Record, first: Record | None, paper: PaperRow | None) -> tupl
     return (
         Value(float(record["accuracy"]), paper=None if accuracy is None else accuracy / 100),
         Value(points(record["zero_shot_accuracy"], record["accuracy"]), paper=gain),
-        Value(_time(record)),
-        None if first is None else Value(_time(record) / _time(first)),
+        Value(time_of(record)),
+        None if first is None else Value(time_of(record) / time_of(first)),
         None if peak is None else Value(float(peak)),
     )
 
 
-def _time(record: Record) -> float:
-    """Set-up included: a method that learns when it is made has not learned for nothing."""
+def time_of(record: Record) -> float:
+    """Seconds for `PER` samples, set-up included: a method that learns when it is made has not learned for nothing."""
     return PER * (float(record["seconds"]) + float(record["setup_seconds"])) / float(record["scored"])

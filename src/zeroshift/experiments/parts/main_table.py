@@ -113,7 +113,8 @@ def _table(
 
 
 def _notes(options: Options) -> tuple[str, ...]:
-    slow = " and ".join(label_of(method) for method in SLOW)
+    *most, last = (label_of(method) for method in SLOW)
+    slow = f"{', '.join(most)} and {last}"
     orders = (
         "Online methods: one random order."
         if options.orders == 1
@@ -124,6 +125,7 @@ def _notes(options: Options) -> tuple[str, ...]:
         "All methods run on the features of the plain images, without views, at their default parameters. The "
         "inductive ZLaP is given half of the samples without labels, and scored on the other half: what the paper "
         "prints for ZLaP among the online methods, of all samples, does not stand beside it.",
-        f"Left out, because features alone are not enough: {in_words(left_out())}; methods that tune prompts; and "
-        "those that see labels, of which the few-shot experiment holds Tip-Adapter, GDA-CLIP and TIMO.",
+        f"Left out, because features alone are not enough: {in_words(left_out())}; methods that need views of "
+        "an image, which the experiment `views` asks about; and those that see labels, of which the few-shot "
+        "experiment holds Tip-Adapter, GDA-CLIP and TIMO.",
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
 from zeroshift.experiments.parts.findings import Cell, Column, Row, Table, Unit, Value
 from zeroshift.experiments.parts.marks import with_best
 from zeroshift.experiments.parts.paper import PaperRow, PaperTable, paper_table, paper_tables
@@ -25,8 +28,8 @@ MOVED = {"knowledge_bank": "bank", "update_mu": "means", "update_sigma": "covari
 SPREAD = "The range is one standard deviation to either side, as printed."
 
 
-def reference(name: str) -> Table:
-    """The table of the paper with this id, every printed row of it, marked as the paper's.
+def reference(name: str, methods: Collection[str] | None = None) -> Table:
+    """The table of the paper with this id, every printed row of it or those of `methods`, marked as the paper's.
 
     >>> table = reference("natural_shift_vitb16")
     >>> table.title, table.columns[2].title
@@ -36,10 +39,14 @@ def reference(name: str) -> Table:
     ('ADAPT', 'online', 0.6332, True)
     """
     printed = paper_table(name)
+    if methods is not None:
+        printed = replace(printed, rows=tuple(row for row in printed.rows if _plain(row.method) in methods))
     units = [_unit(printed, column) for column in printed.columns]
     rows = [_row(printed, row, units) for row in printed.rows]
     compared = name in {table for task in TASKS for table in task.tables.values()}
     notes = [f"As printed in the paper{', for ' + printed.backbone if printed.backbone else ''}."]
+    if methods is not None:
+        notes.append("Other rows of the table are left out.")
     if any("std" in row.extra for row in printed.rows):
         notes.append(SPREAD)
     if compared:

@@ -1,0 +1,168 @@
+"""Table 19: AWT with and without the views it is built on, and ADAPT, which needs none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from zeroshift.evaluate import Job
+from zeroshift.experiments.parts.claims import Evidence, higher, samples_behind, verdict
+from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
+from zeroshift.experiments.parts.findings import Column, Finding, Remark, Row, Table, Value
+from zeroshift.experiments.parts.paper import paper_table
+from zeroshift.experiments.parts.reference import reference
+from zeroshift.experiments.parts.set_columns import unlike
+from zeroshift.experiments.parts.standings import AVERAGE
+from zeroshift.experiments.parts.suite import Member, Suite
+from zeroshift.experiments.parts.task_table import data_remark, task_title
+from zeroshift.experiments.parts.tasks import FINE_GRAINED, PAPERS_BACKBONE, get_task
+from zeroshift.experiments.parts.trials import mean_of_sets, runs
+from zeroshift.experiments.parts.view_rows import alone
+from zeroshift.experiments.parts.view_sets import bundled_views
+
+__all__ = ["EXPERIMENT"]
+
+TABLE = "awt_comparison"
+SETS = ("imagenet", *get_task(FINE_GRAINED).papers_sets)
+"""Those the paper's table is of."""
+
+ZERO_SHOT, ALONE, VIEWED, ONLINE, TRANSDUCTIVE = "zero-shot", "AWT*", "AWT", "ADAPT (online)", "ADAPT (transductive)"
+COLUMNS = {
+    ZERO_SHOT: "without views",
+    ALONE: "without views",
+    VIEWED: "with views",
+    ONLINE: "without views",
+    TRANSDUCTIVE: "without views",
+}
+
+METHODS = {ZERO_SHOT: "zero_shot", VIEWED: "awt", ONLINE: "adapt_online", TRANSDUCTIVE: "adapt_transductive"}
+PRINTED = {ONLINE: "online", TRANSDUCTIVE: "transductive"}
+"""Protocols of the rows whose numbers may stand beside ours: AWT weighs other prompts here."""
+
+SEVERAL = 2
+"""Prompts of a class AWT needs at least: without views and with one prompt it is zero-shot."""
+
+
+def _able(suite: Suite) -> Suite:
+    return Suite(tuple(member for member in suite.members if member.entry.n_prompts >= SEVERAL))
+
+
+def _counted(suite: Suite) -> Suite:
+    """The sets a mean is of: of the same pictures with and without views, those without, of which there are more."""
+    plain = {member.subject for member in suite.members if not member.entry.n_views}
+    return Suite(tuple(m for m in suite.members if not m.entry.n_views or m.subject not in plain))
+
+
+def _jobs(column: str, member: Member, options: Options) -> Sequence[Job]:
+    if column == ALONE:
+        return [alone(member)]
+    if column == VIEWED and not member.entry.n_views:
+        return []
+    return runs(member, METHODS[column], 1 if column == ZERO_SHOT else options.orders)
+
+
+def _plan(suite: Suite, options: Options) -> Sequence[Job]:
+    return [job for member in _able(suite).members for column in COLUMNS for job in _jobs(column, member, options)]
+
+
+def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+    able = _able(suite)
+    few = [member.title for member in suite.members if member not in able.members]
+    left = Remark(f"Left out, because there is one prompt a class and nothing to weigh: {', '.join(few)}.")
+    if not able.members:
+        return [left, reference(TABLE)]
+    seen = [member for member in able.members if member.entry.n_views]
+    sets = {member.title: [member] for member in seen}
+    counted = _counted(able)
+    tasks = {task_title(task): counted.of_task(task.id) for task in counted.tasks}
+    unseen = Remark("AWT with views is not run: none of the sets holds any. Fix: `zeroshift extract ... --views 64`.")
+    said = (
+        verdict("AWT is less accurate without views", _held(sets, VIEWED, ALONE, options, answers)),
+        *(
+            remark
+            for ours in PRINTED
+            for remark in (
+                verdict(
+                    f"{ours} is more accurate than AWT without views",
+                    _held(tasks, ours, ALONE, options, answers),
+                ),
+                verdict(
+                    f"{ours} does well without views (read as: it is more accurate than AWT with them)",
+                    _held(sets, ours, VIEWED, options, answers),
+                ),
+            )
+        ),
+        None if seen else unseen,
+        left if few else None,
+        data_remark(able, needs=SETS),
+    )
+    return [_table(able, options, answers), *(remark for remark in said if remark is not None), reference(TABLE)]
+
+
+def _table(suite: Suite, options: Options, answers: Answers) -> Table:
+    titles = dict(zip(suite.members, unlike([m.title for m in suite.members], suite.members), strict=True))
+    rows = [
+        Row((titles[member], *_cells([member], options, answers)), task_title(task))
+        for task in suite.tasks
+        for member in suite.of_task(task.id)
+    ]
+    counted = _counted(suite).members
+    if len(counted) > 1:
+        rows.append(Row((f"mean of {len(counted)} sets", *_cells(counted, options, answers)), "all", strong=True))
+    twice = len(counted) < len(suite)
+    modes = sorted({member.entry.n_prompts for member in suite.members})
+    notes = (
+        f"AWT weighs the prompt modes of a set ({' or '.join(map(str, modes))} a class), each a mean of its templates "
+        "or sentences; the authors' weighs the class name and 50 descriptions one by one. What the paper prints for it "
+        "therefore never stands beside ours.",
+        *(["The mean counts pictures that are here with and without views once, without."] if twice else []),
+        "Online: one random order." if options.orders == 1 else f"Online: the mean of {options.orders} random orders.",
+    )
+    columns = (Column("set", "text"), *(Column(name, "percent", detail) for name, detail in COLUMNS.items()))
+    return Table("awt", "AWT without and with views, and ADAPT", columns, tuple(rows), notes)
+
+
+def _cells(members: Sequence[Member], options: Options, answers: Answers) -> list[Value | None]:
+    return [_cell(name, members, options, answers) for name in COLUMNS]
+
+
+def _cell(name: str, members: Sequence[Member], options: Options, answers: Answers) -> Value | None:
+    """The mean over sets; None where one of them has no answer."""
+    value = mean_of_sets(answers, [_jobs(name, member, options) for member in members])
+    return None if value is None else replace(value, paper=_printed(name, members))
+
+
+def _printed(name: str, members: Sequence[Member]) -> float | None:
+    """Of the paper's own sets, one of them or all there are in its table."""
+    if name not in PRINTED or any(not m.papers or m.encoder != PAPERS_BACKBONE for m in members):
+        return None
+    place = AVERAGE if sorted(m.data_set for m in members) == sorted(SETS) else None
+    place = members[0].paper_column if len(members) == 1 else place
+    number = paper_table(TABLE).number_at(place or "", method="ADAPT", protocol=PRINTED[name])
+    return None if number is None else number / 100
+
+
+def _held(
+    places: Mapping[str, Sequence[Member]], first: str, second: str, options: Options, answers: Answers
+) -> list[Evidence]:
+    """Whether one is more accurate than the other, place by place; nothing of where a run failed."""
+    evidence = []
+    for where, members in places.items():
+        a, b = (_cell(name, members, options, answers) for name in (first, second))
+        if a is not None and b is not None:
+            samples = samples_behind(member.entry.n_samples for member in members)
+            told = f"{first} {100 * a.value:.1f}%, {second} {100 * b.value:.1f}%"
+            evidence.append(Evidence(where, higher(a.value, b.value, samples=samples), told))
+    return evidence
+
+
+EXPERIMENT = Experiment(
+    name="awt",
+    title="AWT without views",
+    question="What is left of AWT without the views it weighs, and where does ADAPT stand, which needs none?",
+    plan=_plan,
+    find=_find,
+    where="Table 19",
+    tables=(TABLE,),
+    sets=bundled_views,
+)

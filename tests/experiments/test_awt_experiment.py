@@ -1,0 +1,133 @@
+"""Table 19: AWT without views is AWT, and what is said of it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments.answered import answered, record
+from experiments.odd_suites import narrowed, scattered
+from experiments.stand_ins import papers_set, shrink_catalogue
+from experiments.tables import column, found, remarks
+from zeroshift import FeatureSet
+from zeroshift.evaluate import Analysis, Contestant, Trial
+from zeroshift.evaluate.trial import run_trial
+from zeroshift.experiments import Suite
+from zeroshift.experiments.awt import EXPERIMENT, SETS
+from zeroshift.experiments.parts.awt_alone import awt_alone
+from zeroshift.experiments.parts.paper import paper_table
+
+PACK = "views_cifar10c_fog_5"
+
+
+@pytest.fixture(scope="module")
+def suite() -> Suite:
+    """The same pictures without and with views, and others."""
+    return Suite.of({name: narrowed(name, 60, 12) for name in ("cifar10", "cifar10c_fog_5", PACK)})
+
+
+def accuracies(**scores):
+    def answer(job):
+        accuracy = scores.get("alone" if isinstance(job, Analysis) else job.contestant.method, 0.5)
+        return None if accuracy is None else record(accuracy)
+
+    return answer
+
+
+def enough(suite: Suite) -> Suite:
+    return Suite(tuple(replace(m, entry=replace(m.entry, n_samples=1000)) for m in suite.members))
+
+
+def test_awt_alone_is_awt_on_sets_of_one_view():
+    plain = narrowed("cifar10c_fog_5", 200, 24)
+    single = FeatureSet(
+        None,
+        views=np.asarray(plain.features)[:, None, :],
+        prototypes=plain.prototypes,
+        labels=plain.labels,
+        logit_scale=plain.logit_scale,
+        default_prompt=plain.default_prompt,
+    )
+    trial = Trial("single", "", plain.default_prompt, Contestant("awt"), seed=None, shots=None)
+    ours, theirs = awt_alone(plain, prompt=plain.default_prompt), run_trial(trial, single)
+    for name in ("accuracy", "nll", "calibration_error", "zero_shot_accuracy", "image_passes", "gradient_steps"):
+        assert ours[name] == pytest.approx(theirs[name], abs=1e-12), name
+    assert ours["nll"] != pytest.approx(ours["zero_shot_nll"]), "it weighs prompts"
+
+
+def test_a_row_a_set_and_awt_itself_where_there_are_views(investigated, suite):
+    table = found(investigated(EXPERIMENT, suite, orders=1), "awt")
+    place = [col.title for col in table.columns].index("AWT")
+    assert [row.cells[0] for row in table.rows if row.cells[place] is not None] == [suite.members[2].title]
+    assert all(row.cells[1] is not None and row.cells[2] is not None for row in table.rows)
+
+
+def test_the_mean_counts_the_same_pictures_once(suite):
+    scores = {suite.members[0].name: 0.6, suite.members[1].name: 0.4, suite.members[2].name: 0.9}
+    table = found(answered(EXPERIMENT, suite, lambda job: record(scores[job.features])), "awt")
+    (mean,) = [row for row in table.rows if row.strong]
+    assert mean.cells[0] == "mean of 2 sets"
+    assert mean.cells[1].value == pytest.approx(0.5)
+    assert any("once" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    ("alone", "said"), [(0.3, "So it is here"), (0.5, "Too close to say here"), (0.7, "Not so here")]
+)
+def test_awt_with_and_without_views(suite, alone, said):
+    chapter = answered(EXPERIMENT, enough(suite), accuracies(alone=alone))
+    (text,) = [text for text in remarks(chapter) if "AWT is less accurate without views" in text]
+    assert f"{said}: " in text
+    assert chapter.findings[1].kind == ("warning" if said == "Not so here" else "note")
+
+
+def test_adapt_is_held_against_both(suite):
+    texts = remarks(answered(EXPERIMENT, enough(suite), accuracies(adapt_online=0.6, alone=0.4, awt=0.8)))
+    (without,) = [text for text in texts if "ADAPT (online) is more accurate than AWT without views" in text]
+    (with_views,) = [text for text in texts if "ADAPT (online) does well" in text]
+    assert "So it is here" in without
+    assert "ADAPT (online) 60.0%, AWT* 40.0%" in without
+    assert "Not so here" in with_views
+    assert "ADAPT (online) 60.0%, AWT 80.0%" in with_views
+
+
+def test_what_failed_is_held_against_nothing(suite):
+    texts = remarks(answered(EXPERIMENT, suite, accuracies(alone=None)))
+    assert not any("without views. " in text or "less accurate" in text for text in texts)
+
+
+def test_sets_of_one_prompt_are_left_out():
+    chapter = answered(EXPERIMENT, Suite.of({"mine": scattered(3, 4, prompts=("only",))}), accuracies())
+    assert not chapter.jobs
+    assert any(text.endswith("nothing to weigh: mine.") for text in remarks(chapter))
+
+
+def test_without_views_it_says_what_to_give(small_suite):
+    texts = remarks(answered(EXPERIMENT, small_suite, accuracies()))
+    assert any("zeroshift extract ... --views 64" in text for text in texts)
+
+
+def test_the_papers_numbers_stand_beside_adapt_on_its_own_sets(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    sets = {name: papers_set(name, prompts=("descriptions", "vanilla")) for name in SETS}
+    table = found(answered(EXPERIMENT, Suite.of(sets), accuracies()), "awt")
+    printed = paper_table("awt_comparison")
+    for title in ("ADAPT (online)", "ADAPT (transductive)"):
+        cells, protocol = column(table, title), title[7:-1]
+        assert cells["dtd"].paper == pytest.approx(printed.number_at("DTD", method="ADAPT", protocol=protocol) / 100)
+        mean = printed.number_at("Avg.", method="ADAPT", protocol=protocol) / 100
+        assert cells[f"mean of {len(SETS)} sets"].paper == pytest.approx(mean)
+    assert all(cell.paper is None for cell in column(table, "AWT*").values()), "ours weighs other prompts"
+
+
+def test_a_mean_of_other_sets_has_no_number_of_the_paper(monkeypatch):
+    shrink_catalogue(monkeypatch)
+    sets = {name: papers_set(name, prompts=("descriptions", "vanilla")) for name in SETS[:3]}
+    table = found(answered(EXPERIMENT, Suite.of(sets), accuracies()), "awt")
+    assert column(table, "ADAPT (online)")["mean of 3 sets"].paper is None
+
+
+def test_labels_are_needed():
+    plain = scattered(2, 3)
+    with pytest.raises(ValueError, match="no labels"):
+        awt_alone(FeatureSet(plain.features, prototypes=plain.prototypes), prompt="vanilla")

@@ -1,0 +1,252 @@
+"""PromptAlign against its specification in torch, on the made-up pair of sides; its alignment; what it refuses."""
+
+import numpy as np
+import pytest
+
+from zeroshift.methods.parts.adamw import AdamW
+from zeroshift.methods.parts.example_maple import REACH, ExampleMaple, example_token_source
+from zeroshift.methods.parts.maple_towers import Look
+from zeroshift.methods.parts.token_alignment import alignment
+from zeroshift.methods.promptalign import PromptAlign
+from zeroshift.methods.tpt import TPT
+from zeroshift.testing import make_problem
+from zeroshift.testing.case import fingerprint
+
+SCALE = 20.0
+RATIO = 0.4
+
+
+@pytest.fixture
+def problem():
+    return make_problem(classes=5, dimension=12, samples=60, seed=3)
+
+
+@pytest.fixture
+def views(problem):
+    """(4, 10, d): ten views of each of four images."""
+    draw = np.random.default_rng(4)
+    rows = problem.features[:4, None, :] + 0.15 * draw.normal(size=(4, 10, 12))
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def made(problem, **changes):
+    settings = {"maple": ExampleMaple(problem.prototypes), "source": example_token_source(problem.prototypes)}
+    return PromptAlign(problem.prototypes, **{**settings, "logit_scale": SCALE, "view_ratio": RATIO, **changes})
+
+
+def in_torch(maple):
+    """The made-up sides as torch functions of the flat parameters, for torch to find gradients of."""
+    import torch
+
+    text, directions = maple._text, torch.tensor(maple._directions)
+    own, mixing = torch.tensor(text._prototypes), torch.tensor(text._mixing)
+    sides, context = torch.tensor(text._directions), torch.tensor(text.context)
+
+    def read(flat):
+        weights = torch.tanh(mixing @ (flat[:6] - context.reshape(-1)))
+        return torch.nn.functional.normalize(own + (weights[:, None, None] * sides).sum(0), dim=-1)
+
+    def look(images, flat, layers):
+        prompt = flat[6:].reshape(3, 3) @ flat[:6].reshape(2, 3).mean(0)
+        shift = REACH * torch.tanh(prompt) @ directions
+        tokens = [
+            torch.stack([(images + layer * shift) @ directions.T, ((layer + 1) * prompt).expand(len(images), 3)], dim=1)
+            for layer in range(layers)
+        ]
+        return torch.nn.functional.normalize(images + shift, dim=-1), torch.stack(tokens, dim=1)
+
+    return read, look
+
+
+def as_specified(method, views, *, keep, steps=1, rate=4e-2, weight=100 / 3, layers=2):
+    """One image, with torch's gradients and torch's AdamW: the logits of view 0, and the parameters tuned to it."""
+    import torch
+
+    read, look = in_torch(method.maple)
+    means, variances = (torch.tensor(part) for part in method.source)
+    views = torch.tensor(views)
+    flat = torch.tensor(method.maple.parameters).requires_grad_()
+    optimiser, kept = torch.optim.AdamW([flat], lr=rate), None
+    for _ in range(steps):
+        features, tokens = look(views, flat, layers)
+        logits = SCALE * features @ read(flat).T
+        if kept is None:
+            kept = (-(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)).argsort()[:keep]
+        mean = logits[kept].softmax(-1).mean(0)
+        loss = -(mean * mean.log()).sum()
+        for layer in range(layers):
+            chosen = tokens[kept, layer]
+            loss = loss + weight * 0.5 * torch.nn.functional.l1_loss(chosen.mean(0), means[layer])
+            loss = loss + weight * 0.5 * torch.nn.functional.l1_loss(chosen.var(0, correction=0), variances[layer])
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    with torch.no_grad():
+        return (SCALE * look(views[:1], flat, 1)[0] @ read(flat).T)[0].numpy(), flat.detach().numpy()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, {}),
+        ({"layers": 3, "align_weight": 5.0}, {"layers": 3, "weight": 5.0}),
+        ({"layers": 1, "steps": 3, "rate": 5e-3}, {"layers": 1, "steps": 3, "rate": 5e-3}),
+        ({"align_weight": 0.0}, {"weight": 0.0}),
+    ],
+    ids=["released", "as the paper", "steps", "no alignment"],
+)
+def test_it_is_the_specification(problem, views, changes, told):
+    pytest.importorskip("torch")
+    method = made(problem, **changes)
+    scores = method.adapt_views_scores(views)
+    for image, answer in zip(views, scores, strict=True):
+        expected, tuned = as_specified(method, image, keep=4, **told)
+        np.testing.assert_allclose(answer, expected, atol=1e-9)
+        np.testing.assert_allclose(method._tuned(image), tuned, atol=1e-10)
+
+
+def test_pulling_back_is_torchs_gradient(problem, views):
+    torch = pytest.importorskip("torch")
+    maple, draw = ExampleMaple(problem.prototypes), np.random.default_rng(1)
+    read, look = in_torch(maple)
+    point = maple.parameters + 0.3 * draw.normal(size=maple.parameters.shape)
+    above = Look(draw.normal(size=(10, 12)), draw.normal(size=(10, 3, 2, 3)))
+    to_text = draw.normal(size=(5, 12))
+    flat = torch.tensor(point).requires_grad_()
+    features, tokens = look(torch.tensor(views[0]), flat, 3)
+    seen = maple.look(views[0], point, 3)
+    np.testing.assert_allclose(seen.features, features.detach(), atol=1e-12)
+    np.testing.assert_allclose(seen.tokens, tokens.detach(), atol=1e-12)
+    total = (features * torch.tensor(above.features)).sum() + (tokens * torch.tensor(above.tokens)).sum()
+    (expected,) = torch.autograd.grad(total, flat)
+    np.testing.assert_allclose(maple.pull_back_images(views[0], point, above), expected, atol=1e-10)
+    (expected,) = torch.autograd.grad((read(flat) * torch.tensor(to_text)).sum(), flat)
+    np.testing.assert_allclose(maple.pull_back_text(point, to_text), expected, atol=1e-10)
+
+
+def test_alignment_is_torchs_loss_and_gradient():
+    torch = pytest.importorskip("torch")
+    draw = np.random.default_rng(2)
+    tokens, means, variances = draw.normal(size=(6, 2, 5, 4)), draw.normal(size=(2, 5, 4)), draw.random((2, 5, 4))
+    given = torch.tensor(tokens).requires_grad_()
+    expected = sum(
+        0.5 * torch.nn.functional.l1_loss(given[:, n].mean(0), torch.tensor(means[n]))
+        + 0.5 * torch.nn.functional.l1_loss(given[:, n].var(0, correction=0), torch.tensor(variances[n]))
+        for n in range(2)
+    )
+    (gradient,) = torch.autograd.grad(expected, given)
+    loss, found = alignment(tokens, means, variances)
+    assert float(loss) == pytest.approx(expected.item(), abs=1e-12)
+    np.testing.assert_allclose(found, gradient, atol=1e-14)
+
+
+def test_tokens_distributed_as_the_source_are_aligned():
+    tokens = np.random.default_rng(3).normal(size=(6, 2, 5, 4))
+    loss, gradient = alignment(tokens, tokens.mean(axis=0), tokens.var(axis=0))
+    assert float(loss) == 0
+    assert not gradient.any()
+
+
+def test_one_view_has_no_variance_and_a_finite_gradient():
+    tokens = np.random.default_rng(3).normal(size=(1, 2, 5, 4))
+    loss, gradient = alignment(tokens, tokens[0] - 1, np.ones((2, 5, 4)))
+    assert float(loss) == pytest.approx(2 * (0.5 + 0.5))
+    np.testing.assert_allclose(gradient, 0.5 / 20, atol=1e-15)
+
+
+def test_without_alignment_and_image_prompts_it_is_tpt(problem, views):
+    """Where the image side does not feel the parameters, the step is TPT's on the words."""
+
+    class TextOnly(ExampleMaple):
+        def look(self, images, parameters, layers=0):
+            return Look(images, super().look(images, parameters, layers).tokens)
+
+        def pull_back_images(self, images, parameters, upstream):
+            assert not upstream.tokens.any()
+            return 0 * parameters
+
+    maple = TextOnly(problem.prototypes)
+    settings = {"logit_scale": SCALE, "view_ratio": RATIO, "rate": 5e-3}
+    method = made(problem, maple=maple, align_weight=0.0, rate=5e-3)
+    tpt = TPT(problem.prototypes, text=maple._text, **settings)
+    np.testing.assert_allclose(method.adapt_views(views), tpt.adapt_views(views), atol=1e-12)
+
+
+def test_an_aligned_source_leaves_the_entropy_alone(problem, views):
+    """With the statistics of the kept views as the source, the first step has no alignment in it."""
+    plain = made(problem, align_weight=0.0)
+    kept = plain._kept(views[0])
+    tokens = plain.maple.look(kept, plain.maple.parameters, 3).tokens
+    aligned = made(problem, source=(tokens.mean(axis=0), tokens.var(axis=0)))
+    np.testing.assert_allclose(aligned.adapt_views(views[0]), plain.adapt_views(views[0]), atol=1e-9)
+    assert np.abs(made(problem).adapt_views(views[0]) - plain.adapt_views(views[0])).max() > 1e-4
+
+
+def test_prompts_are_put_back_after_every_image(problem, views):
+    method = made(problem)
+    first, before = method.adapt_views(views), fingerprint(method.maple)
+    assert np.array_equal(method.adapt_views(views[::-1])[::-1], first)
+    assert np.array_equal(np.stack([made(problem).adapt_views(image) for image in views]), first)
+    assert fingerprint(method.maple) == before
+    assert method.n_seen == 8
+    assert np.array_equal(method.predict_views(views), first)
+    assert method.n_seen == 8
+
+
+def test_tuned_parameters_are_a_step_away(problem, views):
+    method = made(problem)
+    gradient = method._gradient(method._kept(views[0]), method._trained, method._initial)
+    expected = AdamW(4e-2).step(method._trained, gradient)
+    assert np.array_equal(method._tuned(views[0]), expected)
+
+
+def test_the_source_may_have_more_layers_than_are_aligned(problem, views):
+    means, variances = example_token_source(problem.prototypes)
+    shorter = made(problem, source=(means[:2], variances[:2]))
+    assert np.array_equal(shorter.adapt_views(views), made(problem).adapt_views(views))
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        ({"maple": None}, TypeError, r"maple must be a CoupledPrompts, as zeroshift.encode.load_maple\(encoder, check"),
+        ({"source": None}, TypeError, r"source must be a pair \(means, variances\); got NoneType.*maple_statistics"),
+        ({"source": (np.zeros((3, 2, 3)), np.zeros((3, 2, 4)))}, ValueError, r"source's variances .*\(3, 2, 4\)"),
+        ({"source": (np.zeros((1, 2, 3)),) * 2}, ValueError, r"L at least layers = 2.*\(1, 2, 3\)"),
+        ({"source": (np.full((3, 2, 3), np.nan),) * 2}, ValueError, "source's means hold NaN"),
+        ({"source": (np.zeros((3, 2, 3)), -np.ones((3, 2, 3)))}, ValueError, "negative number"),
+        ({"layers": 4}, ValueError, "layers must be at most the 3"),
+        ({"maple": ExampleMaple(np.eye(12)[:3])}, ValueError, r"maple has 3 classes in d = 12, the prototypes have 5"),
+        ({"maple": ExampleMaple(np.eye(12)[:5])}, ValueError, "prototypes are not what maple makes"),
+    ],
+    ids=["no maple", "no source", "shape", "layers of source", "nan", "negative", "layers", "classes", "prototypes"],
+)
+def test_what_does_not_fit_is_refused(problem, changes, kind, message):
+    with pytest.raises(kind, match=message):
+        made(problem, **changes)
+
+
+def test_views_that_are_none_are_refused(problem, views):
+    method = made(problem)
+    for bad in (views[..., :-1], views[:0], views[None, None], views.tolist()):
+        with pytest.raises((TypeError, ValueError), match="views"):
+            method.adapt_views(bad)
+    broken = views.copy()
+    broken[2, 3] = np.nan
+    with pytest.raises(ValueError, match=r"views\[2\] row 3 holds NaN"):
+        method.adapt_views(broken)
+    assert method.n_seen == 0
+
+
+def test_presets_are_the_other_rate():
+    assert PromptAlign.preset("dtd") == {"rate": 5e-4}
+    assert len(PromptAlign.presets) == 10
+    assert "imagenet_a" not in PromptAlign.presets
+
+
+def test_torch_views_are_answered_in_torch(problem, views):
+    torch = pytest.importorskip("torch")
+    method = made(problem)
+    answer = method.adapt_views(torch.tensor(views))
+    assert isinstance(answer, torch.Tensor)
+    np.testing.assert_allclose(answer, made(problem).adapt_views(views), atol=1e-9)
