@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import zeroshift
+from evaluate import viewing
 from zeroshift import FeatureSet, normalize
 from zeroshift.cli import app
 
@@ -83,3 +84,16 @@ def pets(tmp_path) -> Path:
 
     write_pets(tmp_path / "pets")
     return tmp_path / "pets"
+
+
+@pytest.fixture
+def seen(small) -> FeatureSet:
+    """A few images of the small set, with views."""
+    return viewing.with_views(small.subset(slice(0, 24)))
+
+
+@pytest.fixture
+def seen_file(seen, tmp_path):
+    path = tmp_path / "seen.safetensors"
+    seen.save(path)
+    return path

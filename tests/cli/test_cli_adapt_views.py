@@ -13,18 +13,6 @@ EXTRACT = "Fix: zeroshift extract --views 64"
 
 
 @pytest.fixture
-def seen(small) -> FeatureSet:
-    return viewing.with_views(small.subset(slice(0, 24)))
-
-
-@pytest.fixture
-def seen_file(seen, tmp_path):
-    path = tmp_path / "seen.safetensors"
-    seen.save(path)
-    return path
-
-
-@pytest.fixture
 def adapt(call, tmp_path):
     """Runs it and answers (the process, the probabilities or None)."""
 

@@ -15,18 +15,6 @@ EXTRACT = "Fix: zeroshift extract --views 64"
 
 
 @pytest.fixture
-def seen(small) -> FeatureSet:
-    return viewing.with_views(small.subset(slice(0, 24)))
-
-
-@pytest.fixture
-def seen_file(seen, tmp_path):
-    path = tmp_path / "seen.safetensors"
-    seen.save(path)
-    return path
-
-
-@pytest.fixture
 def compare(call, tmp_path, monkeypatch):
     """In this process, so that what a test puts in place is seen."""
     monkeypatch.setattr(compare_runs, "contest", lambda *given, jobs, **more: contest(*given, jobs=0, **more))

@@ -19,7 +19,7 @@ from zeroshift.testing import checks, make_problem
 AUTHORS = golden("tiny_clip_prompt_tuning")
 ROUNDING = 2e-5  # see test_tpt.py
 RANDOM = AUTHORS["init_dynaprompt_rand"]
-SETTING = {"view_ratio": 0.2, "n_prompts": 5, "initial_residuals": RANDOM}
+SETTING = {"view_ratio": 0.2, "n_prompts": 5, "residuals": RANDOM}
 
 
 def tuner(text=None, **parameters):
@@ -155,7 +155,7 @@ def test_every_prompt_comes_up_and_begins_anew_only_when_all_were_used(mode):
 
 
 def test_gradients_reach_the_chosen_prompts_and_decay_all():
-    method, images = example(n_prompts=3, initial_residuals=np.random.default_rng(2).normal(size=(3, 2, 3)))
+    method, images = example(n_prompts=3, residuals=np.random.default_rng(2).normal(size=(3, 2, 3)))
     before = method.buffer.residuals
     method.adapt_views(images[0])
     after, chosen = method.buffer.residuals, set(method.buffer.chosen)
@@ -243,7 +243,7 @@ def test_saved_and_gone_on_with(tmp_path, library):
     prototypes = library(problem.prototypes)
     residuals = library(np.random.default_rng(3).normal(scale=0.1, size=(3, 2, 3)))
     text = ExampleText(problem.prototypes)
-    method = DynaPrompt(prototypes, text=text, logit_scale=20.0, n_prompts=3, initial_residuals=residuals)
+    method = DynaPrompt(prototypes, text=text, logit_scale=20.0, n_prompts=3, residuals=residuals)
     method.adapt_views(library(images[:7]))
     method.save(tmp_path / "state.safetensors")
     loaded = DynaPrompt.load(tmp_path / "state.safetensors", text=text)
@@ -266,7 +266,7 @@ def test_a_state_of_another_buffer_is_refused():
 @pytest.mark.parametrize(
     ("residuals", "kind", "message"),
     [
-        ([[0.0]], TypeError, "initial_residuals must be an array .* got list"),
+        ([[0.0]], TypeError, "residuals must be an array .* got list"),
         (np.zeros((3, 2, 3), dtype=int), TypeError, "floating-point .* got int64"),
         (np.zeros((4, 2, 3)), ValueError, r"= \(3, 2, 3\); got \(4, 2, 3\)"),
         (np.full((3, 2, 3), np.nan), ValueError, "NaN or infinity"),
@@ -275,18 +275,18 @@ def test_a_state_of_another_buffer_is_refused():
 )
 def test_residuals_that_do_not_fit_are_refused(residuals, kind, message):
     with pytest.raises(kind, match=message):
-        example(n_prompts=3, initial_residuals=residuals)
+        example(n_prompts=3, residuals=residuals)
 
 
 def test_residuals_given_are_a_beginning_and_stay_as_they_are():
     residuals = np.random.default_rng(4).normal(size=(3, 2, 3))
-    method, images = example(n_prompts=3, initial_residuals=residuals)
+    method, images = example(n_prompts=3, residuals=residuals)
     np.testing.assert_array_equal(method.buffer.residuals, residuals)
     method.adapt_views(images[:3])
-    np.testing.assert_array_equal(method.initial_residuals, residuals)
+    np.testing.assert_array_equal(method.residuals, residuals)
     method.reset()
     np.testing.assert_array_equal(method.buffer.residuals, residuals)
-    assert "initial_residuals=<(3, 2, 3)>" in repr(copy.deepcopy(method))
+    assert "residuals=<(3, 2, 3)>" in repr(copy.deepcopy(method))
 
 
 QUICK = (
@@ -301,4 +301,4 @@ QUICK = (
 @pytest.mark.parametrize("name", QUICK)
 def test_common_checks_of_the_released_choice(name):
     residuals = np.random.default_rng(5).normal(scale=0.1, size=(3, 2, 3))
-    dict(checks(DynaPrompt, {"mode": "released", "initial_residuals": residuals}))[name]()
+    dict(checks(DynaPrompt, {"mode": "released", "residuals": residuals}))[name]()

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from goldens import golden
-from tiny_clip import tiny_clip, tiny_scale, tiny_text, tiny_views
+from prompt_loops import clip_text, images, in_torch
+from tiny_clip import tiny_scale, tiny_text, tiny_views
 from zeroshift.arrays import Home, to_numpy
 from zeroshift.methods.histpt import HisTPT
 from zeroshift.methods.parts.example_towers import ExampleText
 from zeroshift.methods.parts.text_history import TextHistory, retrieved
-from zeroshift.testing import checks, make_problem
+from zeroshift.testing import checks
 
 SCALE = 20.0
 SMALL = {"local_size": 4, "hard_size": 3, "n_hard": 2, "momentum": 0.8, "rate": 0.03, "view_ratio": 0.3}
@@ -23,46 +23,6 @@ DEFAULTS = {
     "weight_decay": 0.01,
     "view_ratio": 0.1,
 }
-
-
-def images(n_images=24, n_views=7, seed=3):
-    """Prototypes (5, 12), and views (N, V, 12), view 0 the image."""
-    given = make_problem(classes=5, dimension=12, samples=n_images, seed=seed, noise=1.5)
-    draw = np.random.default_rng(seed)
-    views = given.features[:, None, :] + 0.1 * draw.normal(size=(n_images, n_views, 12))
-    views[:, 0] = given.features
-    return given.prototypes, views / np.linalg.norm(views, axis=2, keepdims=True)
-
-
-def in_torch(text):
-    """The example text as its docstring says, for torch to differentiate."""
-    prototypes, directions = torch.tensor(text._prototypes), torch.tensor(text._directions)
-    start, mixing = torch.tensor(text.context), torch.tensor(text._mixing)
-
-    def features(context):
-        weights = torch.tanh(mixing @ (context - start).reshape(-1))
-        raw = prototypes + (weights[:, None, None] * directions).sum(0)
-        return raw / raw.norm(dim=1, keepdim=True)
-
-    return features
-
-
-def clip_text(words):
-    """The tiny CLIP's text features (7, d) with these words put among the tokens' embeddings, for torch to follow."""
-    given, model = golden("tiny_clip_prompt_tuning"), tiny_clip()
-    positions = given["ctx_positions"]
-
-    def replaced(module, arguments, found):
-        found = found.clone()
-        found[:, positions[0] : positions[-1] + 1] = words
-        return found
-
-    handle = model.text_model.embeddings.token_embedding.register_forward_hook(replaced)
-    try:
-        found = model.get_text_features(input_ids=torch.tensor(given["input_ids"])).pooler_output
-    finally:
-        handle.remove()
-    return found / found.norm(dim=1, keepdim=True)
 
 
 def plainly(
@@ -103,7 +63,7 @@ def plainly(
 @pytest.mark.parametrize("parameters", [{}, SMALL, {**SMALL, "local_size": 1, "hard_size": 1, "n_hard": 1}])
 @pytest.mark.parametrize("n_views", [1, 7])
 def test_a_plain_loop_agrees(parameters, n_views):
-    prototypes, views = images(n_views=n_views)
+    prototypes, views = images(24, n_views)
     text = ExampleText(prototypes)
     prompted, fused, context, local, hard, slow = plainly(
         torch.tensor(views), in_torch(text), torch.tensor(text.context), SCALE, **{**DEFAULTS, **parameters}
@@ -139,7 +99,7 @@ def test_a_plain_loop_agrees_on_a_tiny_clip():
 
 
 def test_the_first_image_fills_every_bank_and_is_labelled_zero_shot():
-    prototypes, views = images()
+    prototypes, views = images(24, 7)
     method = HisTPT(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, answer="fused")
     scores = method.adapt_views_scores(views[0])
     np.testing.assert_allclose(scores, SCALE * views[0, 0] @ prototypes.T, rtol=0, atol=1e-10)
@@ -150,7 +110,7 @@ def test_the_first_image_fills_every_bank_and_is_labelled_zero_shot():
 
 
 def test_banks_keep_their_length_and_the_newest_come_first():
-    prototypes, views = images()
+    prototypes, views = images(24, 7)
     text = ExampleText(prototypes)
     method = HisTPT(prototypes, text=text, logit_scale=SCALE, **SMALL)
     used = []
@@ -194,7 +154,7 @@ def test_a_surer_bank_weighs_more():
 
 
 def test_predict_asks_the_prompt_or_the_banks_as_they_stand():
-    prototypes, views = images()
+    prototypes, views = images(24, 7)
     text = ExampleText(prototypes)
     method = HisTPT(prototypes, text=text, logit_scale=SCALE, **SMALL)
     last = method.adapt_views_scores(views)[-1]
@@ -209,7 +169,7 @@ def test_predict_asks_the_prompt_or_the_banks_as_they_stand():
 
 
 def test_no_step_is_zero_shot_and_a_momentum_of_one_keeps_the_first_features():
-    prototypes, views = images()
+    prototypes, views = images(24, 7)
     text = ExampleText(prototypes)
     still = HisTPT(prototypes, text=text, logit_scale=SCALE, rate=0.0)
     np.testing.assert_allclose(still.adapt_views_scores(views), SCALE * views[:, 0] @ prototypes.T, atol=1e-10)
@@ -220,13 +180,13 @@ def test_no_step_is_zero_shot_and_a_momentum_of_one_keeps_the_first_features():
 
 
 def test_hard_entries_are_some_of_the_local_ones():
-    prototypes, _ = images()
+    prototypes, _ = images(24, 7)
     with pytest.raises(ValueError, match=r"n_hard must be at most local_size, 8.*got 16\. Fix: n_hard=8"):
         HisTPT(prototypes, text=ExampleText(prototypes), local_size=8)
 
 
 def test_banks_are_held_in_the_precision_of_the_prototypes():
-    prototypes, views = images()
+    prototypes, views = images(24, 7)
     text = ExampleText(prototypes)
     narrow = HisTPT(prototypes.astype("float32"), text=text, logit_scale=SCALE, answer="fused")
     wide = HisTPT(prototypes, text=text, logit_scale=SCALE, answer="fused")
@@ -258,7 +218,7 @@ class Interrupting(ExampleText):
 @pytest.mark.parametrize("stop", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_interrupted_among_views_it_goes_on_where_it_counted(stop, library):
-    prototypes, views = images()
+    prototypes, views = images(24, 7)
     if library == "torch":
         prototypes = torch.tensor(prototypes)
     text = Interrupting(prototypes)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from goldens import golden
-from tiny_clip import tiny_clip, tiny_scale, tiny_text, tiny_views
+from prompt_loops import clip_text, images, in_torch
+from tiny_clip import tiny_scale, tiny_text, tiny_views
 from zeroshift.arrays import Home, Rows
 from zeroshift.methods import swapprompt
 from zeroshift.methods.parts import image_views
@@ -13,51 +13,10 @@ from zeroshift.methods.parts.example_towers import ExampleText
 from zeroshift.methods.parts.image_views import ImageViews
 from zeroshift.methods.parts.swapped import PseudoLabels, pseudo_loss, surest_of_each_class, swap_loss
 from zeroshift.methods.swapprompt import SwapPrompt, two_views
-from zeroshift.testing import make_problem
 from zeroshift.zero_shot import posterior
 
 SCALE = 20.0
 SMALL = {"epochs": 6, "n_surest": 3, "swap_weight": 0.7, "momentum": 0.6, "rate": 0.02, "weight_decay": 0.1}
-
-
-def images(n_images=40, n_views=3, seed=3):
-    """Prototypes (5, 12), and views (N, V, 12), view 0 the image."""
-    given = make_problem(classes=5, dimension=12, samples=n_images, seed=seed, noise=1.5)
-    draw = np.random.default_rng(seed)
-    views = given.features[:, None, :] + 0.1 * draw.normal(size=(n_images, n_views, 12))
-    views[:, 0] = given.features
-    return given.prototypes, views / np.linalg.norm(views, axis=2, keepdims=True)
-
-
-def in_torch(text):
-    """The example text as its docstring says, for torch to differentiate."""
-    prototypes, directions = torch.tensor(text._prototypes), torch.tensor(text._directions)
-    start, mixing = torch.tensor(text.context), torch.tensor(text._mixing)
-
-    def features(context):
-        weights = torch.tanh(mixing @ (context - start).reshape(-1))
-        raw = prototypes + (weights[:, None, None] * directions).sum(0)
-        return raw / raw.norm(dim=1, keepdim=True)
-
-    return features
-
-
-def clip_text(words):
-    """The tiny CLIP's text features (7, d) with these words put among the tokens' embeddings, for torch to follow."""
-    given, model = golden("tiny_clip_prompt_tuning"), tiny_clip()
-    positions = given["ctx_positions"]
-
-    def replaced(module, arguments, found):
-        found = found.clone()
-        found[:, positions[0] : positions[-1] + 1] = words
-        return found
-
-    handle = model.text_model.embeddings.token_embedding.register_forward_hook(replaced)
-    try:
-        found = model.get_text_features(input_ids=torch.tensor(given["input_ids"])).pooler_output
-    finally:
-        handle.remove()
-    return found / found.norm(dim=1, keepdim=True)
 
 
 def cross_entropy(targets, logits):
@@ -94,7 +53,7 @@ def plainly(views, features, context, scale, *, epochs, n_surest, swap_weight, m
 @pytest.mark.parametrize("swap_weight", [0.0, 0.7, 20.0])
 @pytest.mark.parametrize("n_views", [1, 2, 3])
 def test_a_plain_loop_agrees(n_views, swap_weight):
-    prototypes, views = images(n_views=n_views)
+    prototypes, views = images(40, n_views)
     text, parameters = ExampleText(prototypes), {**SMALL, "swap_weight": swap_weight}
     start = torch.tensor(text.context)
     expected, online, target = plainly(torch.tensor(views), in_torch(text), start, SCALE, **parameters)
@@ -126,7 +85,7 @@ def test_a_plain_loop_agrees_on_a_tiny_clip():
 
 
 def test_losses_and_gradients_are_those_torch_finds():
-    prototypes, views = images()
+    prototypes, views = images(40, 3)
     other = np.roll(prototypes, 1, axis=0)
     x1, x2 = torch.tensor(views[:, 1]), torch.tensor(views[:, 2])
     online, target = torch.tensor(prototypes, requires_grad=True), torch.tensor(other)
@@ -145,7 +104,7 @@ def test_losses_and_gradients_are_those_torch_finds():
 
 
 def test_of_equal_views_and_prompts_the_swap_loss_is_the_entropy_and_pulls_nowhere():
-    prototypes, views = images()
+    prototypes, views = images(40, 3)
     x = views[:, 0]
     y = posterior(x, prototypes, SCALE)
     loss, gradient = swap_loss((x, x), prototypes, prototypes, SCALE)
@@ -154,7 +113,7 @@ def test_of_equal_views_and_prompts_the_swap_loss_is_the_entropy_and_pulls_nowhe
 
 
 def test_a_momentum_of_one_freezes_the_target_and_of_none_makes_it_the_online_prompt():
-    prototypes, views = images()
+    prototypes, views = images(40, 3)
     text = ExampleText(prototypes)
     frozen = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **{**SMALL, "momentum": 1.0})
     np.testing.assert_allclose(frozen.adapt_views(views), posterior(views[:, 0], prototypes, SCALE), atol=1e-12)
@@ -166,7 +125,7 @@ def test_a_momentum_of_one_freezes_the_target_and_of_none_makes_it_the_online_pr
 
 
 def test_without_swapped_predictions_the_other_views_do_not_matter():
-    prototypes, views = images()
+    prototypes, views = images(40, 3)
     alone = {**SMALL, "swap_weight": 0.0}
     one = SwapPrompt(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, **alone).adapt(views[:, 0])
     several = SwapPrompt(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, **alone).adapt_views(views)
@@ -177,7 +136,7 @@ def test_without_swapped_predictions_the_other_views_do_not_matter():
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_pseudo_labels_are_each_class_s_surest(library):
-    prototypes, views = images(n_images=60)
+    prototypes, views = images(60, 3)
     y = posterior(views[:, 0], prototypes, SCALE)
     expected = set()
     for k in range(5):
@@ -197,7 +156,7 @@ def test_two_views_are_drawn_for_each_epoch_and_none_is_the_image():
     assert {number for pair in pairs for number in pair} == {1, 2, 3, 4}
     assert all(first != second for first, second in pairs)
     assert [two_views(draw, n) for n in (1, 2)] == [(0, 0), (0, 1)]
-    prototypes, views = images(n_views=6)
+    prototypes, views = images(40, 6)
     text = ExampleText(prototypes)
     first, again, other = (
         SwapPrompt(prototypes, text=text, logit_scale=SCALE, seed=seed, **SMALL).adapt_views(views)
@@ -216,7 +175,7 @@ def test_two_views_are_drawn_for_each_epoch_and_none_is_the_image():
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_neither_the_order_of_images_nor_how_many_are_looked_at_together_shows(library, monkeypatch):
-    prototypes, views = images(n_views=5)
+    prototypes, views = images(40, 5)
     order = np.random.default_rng(0).permutation(len(views))
     if library == "torch":
         prototypes, views = torch.tensor(prototypes), torch.tensor(views)
@@ -231,7 +190,7 @@ def test_neither_the_order_of_images_nor_how_many_are_looked_at_together_shows(l
 
 
 def test_views_may_lie_in_a_file_in_half_precision(tmp_path):
-    prototypes, views = images(n_views=5)
+    prototypes, views = images(40, 5)
     text, narrow = ExampleText(prototypes), views.astype("float16")
     np.save(tmp_path / "views.npy", narrow)
     mapped = np.load(tmp_path / "views.npy", mmap_mode="r")
@@ -242,7 +201,7 @@ def test_views_may_lie_in_a_file_in_half_precision(tmp_path):
 
 
 def test_a_set_is_a_new_beginning():
-    prototypes, views = images()
+    prototypes, views = images(40, 3)
     method = SwapPrompt(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, **SMALL)
     expected = method.adapt_views(views)
     method.adapt(views[:10, 0])
@@ -265,7 +224,7 @@ class Interrupting(ExampleText):
 
 @pytest.mark.parametrize("stop", [1, 3, 6])
 def test_half_a_set_teaches_nothing(stop):
-    prototypes, views = images()
+    prototypes, views = images(40, 3)
     text = Interrupting(prototypes)
     method = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **SMALL)
     method.adapt_views(views[:20])
@@ -280,7 +239,7 @@ def test_half_a_set_teaches_nothing(stop):
 
 
 def test_tuning_lowers_the_loss_and_learns_the_classes_it_was_given():
-    prototypes, views = images()
+    prototypes, views = images(40, 3)
     method = SwapPrompt(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, **{**SMALL, "momentum": 0.0})
     rows = ImageViews(Rows(views, Home.of(views), np.float64), 5)
     labels = surest_of_each_class(rows, prototypes, SCALE, 3)

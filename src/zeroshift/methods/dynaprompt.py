@@ -42,7 +42,7 @@ class DynaPrompt(PromptTuned, WholeViews):
         Share of the views kept, those of lowest mean entropy under the chosen prompts; at least one.
     rate, weight_decay : float
         Of AdamW: the step size, and the share of every prompt's residual taken off for each image, times `rate`.
-    initial_residuals : (M, n, width) array or tensor, optional
+    residuals : (M, n, width) array or tensor, optional
         What the prompts begin with, added to the embeddings of the n words; nothing.
 
     Examples
@@ -78,7 +78,7 @@ class DynaPrompt(PromptTuned, WholeViews):
     protocol = "online"
     needs = ("prototypes", "views", "text")
     takes = ()
-    array_parameters = ("prototypes", "initial_residuals")
+    array_parameters = ("prototypes", "residuals")
     # Few prompts for the common checks, which adapt to thousands of images.
     example_parameters: ClassVar[Mapping[str, Any]] = {**PromptTuned.example_parameters, "n_prompts": 3}
     state_size = "M n w + 3 K d, for n words of width w"
@@ -97,7 +97,7 @@ class DynaPrompt(PromptTuned, WholeViews):
     mode: str
     rate: float
     weight_decay: float
-    initial_residuals: Array | None
+    residuals: Array | None
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class DynaPrompt(PromptTuned, WholeViews):
         view_ratio: float = 0.1,
         rate: float = 5e-3,
         weight_decay: float = 0.01,
-        initial_residuals: Array | None = None,
+        residuals: Array | None = None,
     ) -> None:
         super().__init__(
             prototypes,
@@ -121,21 +121,21 @@ class DynaPrompt(PromptTuned, WholeViews):
             view_ratio=view_ratio,
             rate=rate,
             weight_decay=weight_decay,
-            initial_residuals=initial_residuals,
+            residuals=residuals,
         )
 
     def _validate(self) -> None:
         super()._validate()
-        if self.initial_residuals is not None:
+        if self.residuals is not None:
             shape = (self.n_prompts, *self.text.context.shape)
-            self.initial_residuals = checked_residuals(self.initial_residuals, shape, Home.of(self.prototypes))
+            self.residuals = checked_residuals(self.residuals, shape, Home.of(self.prototypes))
 
     def _begin(self) -> None:
         home = Home.of(self.prototypes)
-        if self.initial_residuals is None:
+        if self.residuals is None:
             residuals = home.zeros((self.n_prompts, *self._words.shape))
         else:
-            residuals = home.copy(home.bring(self.initial_residuals, home.xp.float64))
+            residuals = home.copy(home.bring(self.residuals, home.xp.float64))
         numbers = tuple(range(self.n_prompts))
         self._buffer = PromptBuffer(residuals, numbers, (0,) * self.n_prompts, (), self._initial)
 

@@ -71,15 +71,15 @@ def checked_residuals(residuals: Any, shape: tuple[int, ...], home: Home) -> Arr
     if not is_array(residuals) or not namespace(residuals).isdtype(residuals.dtype, "real floating"):
         what = residuals.dtype if is_array(residuals) else type(residuals).__name__
         raise TypeError(
-            f"initial_residuals must be an array or tensor of floating-point numbers of shape {shape}; got {what}. "
-            "Fix: numpy.asarray(initial_residuals, dtype='float32')."
+            f"residuals must be an array or tensor of floating-point numbers of shape {shape}; got {what}. "
+            "Fix: numpy.asarray(residuals, dtype='float32')."
         )
     if tuple(residuals.shape) != shape:
         raise ValueError(
-            f"initial_residuals must have the shape (n_prompts, words, width) = {shape}; got {tuple(residuals.shape)}. "
+            f"residuals must have the shape (n_prompts, words, width) = {shape}; got {tuple(residuals.shape)}. "
             f"Fix: numpy.zeros({shape}) is what the prompts begin with otherwise."
         )
     if not np.isfinite(to_numpy(residuals)).all():
-        raise ValueError("initial_residuals holds NaN or infinity. Fix: drop or recompute them.")
+        raise ValueError("residuals holds NaN or infinity. Fix: drop or recompute them.")
     with home.computing():
         return home.copy(home.bring(residuals))

@@ -1,0 +1,53 @@
+"""What the plain loops of prompt-tuning tests stand on: images with views, and text sides torch itself follows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from goldens import golden
+from tiny_clip import tiny_clip
+from zeroshift.testing import make_problem
+
+
+def images(n_images, n_views, seed=3):
+    """Prototypes (5, 12), and views (N, V, 12), view 0 the image."""
+    given = make_problem(classes=5, dimension=12, samples=n_images, seed=seed, noise=1.5)
+    draw = np.random.default_rng(seed)
+    views = given.features[:, None, :] + 0.1 * draw.normal(size=(n_images, n_views, 12))
+    views[:, 0] = given.features
+    return given.prototypes, views / np.linalg.norm(views, axis=2, keepdims=True)
+
+
+def in_torch(text):
+    """The example text as its docstring says, for torch to differentiate."""
+    import torch
+
+    prototypes, directions = torch.tensor(text._prototypes), torch.tensor(text._directions)
+    start, mixing = torch.tensor(text.context), torch.tensor(text._mixing)
+
+    def features(context):
+        weights = torch.tanh(mixing @ (context - start).reshape(-1))
+        raw = prototypes + (weights[:, None, None] * directions).sum(0)
+        return raw / raw.norm(dim=1, keepdim=True)
+
+    return features
+
+
+def clip_text(words):
+    """The tiny CLIP's text features (7, d) with these words put among the tokens' embeddings, for torch to follow."""
+    import torch
+
+    given, model = golden("tiny_clip_prompt_tuning"), tiny_clip()
+    positions = given["ctx_positions"]
+
+    def replaced(module, arguments, found):
+        found = found.clone()
+        found[:, positions[0] : positions[-1] + 1] = words
+        return found
+
+    handle = model.text_model.embeddings.token_embedding.register_forward_hook(replaced)
+    try:
+        found = model.get_text_features(input_ids=torch.tensor(given["input_ids"])).pooler_output
+    finally:
+        handle.remove()
+    return found / found.norm(dim=1, keepdim=True)
