@@ -293,3 +293,16 @@ def test_runs_with_other_encoders_are_other_work_and_another_name_is_not():
     assert identity(one) == identity(renamed)
     assert len({identity(one), identity(other), identity({"digest": "d", "contestant": "tpt"})}) == 3
     assert told_apart([one, other]) == ["encoder.revision"]
+
+
+def test_only_a_method_that_begins_with_its_words_leaves_the_sets_prototypes(seen, monkeypatch):
+    """B2TPT searches around the set's own classifier, which its eight meaningless words are not."""
+    viewing.stand_in_encoder(monkeypatch, np.roll(seen.prototypes_for(), 1, axis=0))
+    behind = EncoderBehind.named("no-encoder")
+    small = {"text_latent": 3, "population": 4, "generations": 2, "batch_size": 6}
+    found = {}
+    for contestant in (Contestant("tpt"), Contestant("b2tpt", small)):
+        trial = Trial("seen", "digest", "default", contestant, 0, None, encoder=behind, class_names=NAMES)
+        found[contestant.method] = run_trial(trial, seen)["zero_shot_accuracy"]
+    assert found["b2tpt"] == seen.zero_shot_accuracy()
+    assert found["tpt"] != seen.zero_shot_accuracy()

@@ -91,7 +91,7 @@ def adapt(
 
     from zeroshift.cli.adapting import Summary, run_and_write
     from zeroshift.cli.beside import ELSEWHERE, Beside
-    from zeroshift.cli.encoder_behind import check_encoder_options, check_models, load_behind, models_for, words_of
+    from zeroshift.cli.encoder_behind import check_encoder_options, check_models, first_words, load_behind, models_for
     from zeroshift.cli.sources import is_pack, load_features
     from zeroshift.cli.starting import Start
     from zeroshift.cli.targets import check_targets
@@ -125,7 +125,7 @@ def adapt(
     comparison = run_and_write(loaded, made, name=features, out=out, save_state=save_state, quiet=quiet, views=views)
     given_with = {"support": support, "validation": validation, "unlabelled": unlabelled, "preset": preset}
     given_with["encoder"] = encoder
-    words = words_of(start.info) if models else None
+    words = first_words(start.info) if models else None
     summary = Summary(comparison, made, given_with, setup, out, save_state, loaded.n_views if seen else 0, words)
     if json:
         print_json(summary.record())

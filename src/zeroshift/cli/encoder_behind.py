@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from zeroshift.cli.console import console
 from zeroshift.features import FeatureSet
 from zeroshift.methods import MethodInfo
+from zeroshift.methods.parts.prompt_tuned import PromptTuned
 
 if TYPE_CHECKING:
     from zeroshift.evaluate import EncoderBehind
 
-__all__ = ["check_encoder_options", "check_models", "load_behind", "models_for", "words_of"]
+__all__ = ["check_encoder_options", "check_models", "first_words", "load_behind", "models_for"]
 
 AUTO = "auto"
 TEXT, VISION = "text", "vision"
@@ -49,24 +50,25 @@ def check_models(info: MethodInfo, encoder: str | None, prompt: str | None) -> N
         )
     if TEXT not in models and encoder is not None:
         raise ValueError(f"--encoder: {info.name} takes features alone. Fix: leave it out.")
-    if TEXT in models and prompt is not None:
-        raise ValueError(
-            f"--prompt {prompt}: {info.name} begins with words of its own, {words_of(info)!r}. Fix: leave it out."
-        )
+    own = first_words(info)
+    if own is not None and prompt is not None:
+        raise ValueError(f"--prompt {prompt}: {info.name} begins with words of its own, {own!r}. Fix: leave it out.")
 
 
 def models_for(info: MethodInfo, behind: EncoderBehind | None, features: FeatureSet, source: str) -> dict[str, Any]:
     """The models the method is made with, from an encoder that fits the features."""
     if behind is None:
         return {}
+    from zeroshift.evaluate import Contestant
     from zeroshift.evaluate.encoders import check_fit
 
-    check_fit(source, features, behind, [words_of(info)])
-    return {TEXT: behind.text(features.class_names, words_of(info))}
+    check_fit(source, features, behind, [first_words(info) or PromptTuned.words])
+    return {TEXT: behind.text(features.class_names, Contestant(info.name).words)}
 
 
-def words_of(info: MethodInfo) -> str:
-    """Those a method tunes."""
+def first_words(info: MethodInfo) -> str | None:
+    """The words whose text features are a method's first classifier; None for one that begins with the prototypes."""
     from zeroshift.evaluate import Contestant
 
-    return Contestant(info.name).words
+    contestant = Contestant(info.name)
+    return contestant.words if contestant.begins_with_words else None

@@ -17,6 +17,7 @@ from zeroshift.features import FeatureSet
 from zeroshift.files import FileFormatError
 from zeroshift.method import Method
 from zeroshift.methods import MethodInfo
+from zeroshift.methods.parts.prompt_tuned import PromptTuned
 from zeroshift.parameters import Number
 from zeroshift.suggest import did_you_mean
 
@@ -98,9 +99,10 @@ class Start:
         parameters = {**self.parameters, **(arrays or {}), **(models or {})}
         if "logit_scale" in {parameter.name for parameter in self.info.parameters}:
             parameters.setdefault("logit_scale", features.logit_scale)
-        text = parameters.get("text")
-        # A method that tunes words begins with what they make of the classes.
-        own = features.prototypes_for(prompt) if text is None else to_numpy(text.features(text.context))
+        own = features.prototypes_for(prompt)
+        if issubclass(self.info.cls, PromptTuned):
+            # It begins with what its words make of the classes.
+            own = to_numpy(parameters["text"].features(parameters["text"].context))
         return methods.create(self.info.name, own, **parameters)
 
     def _resumed(self, state: Path, features: FeatureSet, prompt: str | None, models: Mapping[str, Any]) -> Method:

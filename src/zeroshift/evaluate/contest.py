@@ -14,6 +14,7 @@ from zeroshift.evaluate.ledger import Ledger
 from zeroshift.evaluate.needs import ENCODER, LACKING, VIEWS
 from zeroshift.evaluate.runner import Outcome, run_jobs
 from zeroshift.evaluate.trial import Trial
+from zeroshift.methods.parts.prompt_tuned import PromptTuned
 from zeroshift.parameters import Number
 
 __all__ = ["LeftOut", "Plan", "contest", "plan", "told"]
@@ -108,7 +109,8 @@ def _check_encoder(encoder: EncoderBehind, entries: Sequence[Entry], trials: Seq
     for entry in entries:
         tuned = [trial.contestant for trial in trials if trial.features == entry.name and trial.encoder is not None]
         if tuned:
-            check_fit(entry.name, entry.load(), encoder, dict.fromkeys(contestant.words for contestant in tuned))
+            words = [contestant.words if contestant.begins_with_words else PromptTuned.words for contestant in tuned]
+            check_fit(entry.name, entry.load(), encoder, dict.fromkeys(words))
 
 
 def _lacks(entry: Entry, contestant: Contestant, shots: int) -> str | None:

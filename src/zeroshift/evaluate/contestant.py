@@ -92,8 +92,13 @@ class Contestant:
 
     @property
     def tunes_text(self) -> bool:
-        """Whether it is made with the text side of the encoder, and begins with that side's own words."""
+        """Whether it is made with the text side of the encoder."""
         return TEXT in self.info.cls.model_parameters and TEXT in needed(self.info)
+
+    @property
+    def begins_with_words(self) -> bool:
+        """Whether its classifier is at first what its own words make of the classes, and not the set's prototypes."""
+        return issubclass(self.info.cls, PromptTuned)
 
     @property
     def words(self) -> str:

@@ -216,7 +216,8 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
                 "Fix: class_names=features.class_names."
             )
         text = trial.encoder.text(trial.class_names, contestant.words)
-        prototypes = to_numpy(text.features(text.context))  # where such a method begins, whatever the set's prompts say
+        if contestant.begins_with_words:
+            prototypes = to_numpy(text.features(text.context))  # whatever the set's prompts say
         arguments["text"] = counted(text, counts)
     stream, labels = np.asarray(features.features[parts.scored]), features.labels[parts.scored]
     with one_blas_thread():

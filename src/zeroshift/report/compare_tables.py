@@ -154,14 +154,16 @@ def remarks(standings: Standings) -> list[str]:
         )
     tuned: dict[str, list[str]] = {}
     for contestant in plan.contestants:
-        if contestant.tunes_text:
+        if contestant.begins_with_words:
             tuned.setdefault(contestant.words, []).append(contestant.label)
-    if tuned and plan.encoder is not None:
+    if plan.encoder is not None and any(contestant.tunes_text for contestant in plan.contestants):
+        of = f"{plan.encoder.source} on {plan.encoder.identity.get('device', plan.encoder.device)}"
+        lines.append(f"The time of methods that tune or search a prompt is that of {of}, all threads.")
+    if tuned:
         begun = "; ".join(f'{", ".join(labels)} with "{words}"' for words, labels in tuned.items())
         lines.append(
             f"Methods that tune prompts begin with words of their own, whose zero-shot is what their gain is over, not "
-            f"that of the other rows: {begun}. Their time is "
-            f"that of {plan.encoder.source} on {plan.encoder.identity.get('device', plan.encoder.device)}, all threads."
+            f"that of the other rows: {begun}."
         )
     if any("validation" in contestant.given for contestant in plan.contestants):
         lines.append("Methods that need validation take every other labelled sample for it.")
