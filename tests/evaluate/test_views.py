@@ -148,11 +148,11 @@ def test_without_views_in_the_set_a_run_says_what_is_missing(registered, cluster
 
 
 def test_memory_of_views_is_weighed_with_the_method_s_own(registered, seen):
-    peak = run_trial(trial("greedy+views"), seen.subset(slice(0, 10)))["peak_bytes"]
+    peak = run_trial(trial("greedy+views"), seen.subset(slice(0, 3)))["peak_bytes"]
     gauge = HostGauge()
     gauge.reset()
     if gauge.resets:
-        assert viewing.Greedy.taken * 0.9 < peak < viewing.Greedy.taken * 1.5
+        assert viewing.Greedy.taken * 0.7 < peak < viewing.Greedy.taken * 1.5
 
 
 def test_following_views(seen):
