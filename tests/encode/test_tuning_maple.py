@@ -1,4 +1,4 @@
-"""MaPLe's prompts in CLIP: against one graph written plainly; its checkpoints; PromptAlign from pictures to answers."""
+"""MaPLe's prompts in CLIP: against one graph written plainly; PromptAlign from pictures to answers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from encode import tiny  # noqa: E402
+from encode.maple_state import DEPTH, IMAGE_WIDTH, WORDS, state, write_checkpoint  # noqa: E402
 from encode.plain import PlainEncoder, noise  # noqa: E402
 from zeroshift.encode import Views, adapt_images, load_maple, maple_statistics, registry  # noqa: E402
-from zeroshift.encode.tuning.maple_file import read_maple  # noqa: E402
-from zeroshift.files import FileFormatError  # noqa: E402
 from zeroshift.methods.parts.maple_towers import Look  # noqa: E402
 from zeroshift.methods.promptalign import PromptAlign  # noqa: E402
 
 NAMES = ["cat", "dog", "frog", "horse"]
 PROMPTS = [f"a photo of a {name}." for name in NAMES]
-WORDS, DEPTH, WIDTH, LAYERS = 2, 3, 32, 4
+LAYERS = 4
 PATCHES = (tiny.SIDE // 8) ** 2
 VIEWS = Views(10, seed=3)
 
@@ -33,7 +32,7 @@ def encoder(tmp_path_factory):
     settings = tiny._clip_settings(tiny._clip_tokenizer(folder))
     for side in ("text_config", "vision_config"):
         settings[side] = {**settings[side], "num_hidden_layers": LAYERS}
-    settings["vision_config"]["hidden_size"] = 48  # unlike the text side's, which is 32
+    settings["vision_config"]["hidden_size"] = IMAGE_WIDTH
     kinds = transformers.CLIPModel, transformers.CLIPImageProcessorPil
     tiny._save(folder, kinds[0], transformers.CLIPConfig(**settings), kinds[1], crop=True)
     loaded = registry.load(str(folder), device="cpu")
@@ -41,33 +40,9 @@ def encoder(tmp_path_factory):
     return loaded
 
 
-def state(depth=DEPTH, *, words=WORDS, text=WIDTH, image=48):
-    """The authors' keys, with small random numbers."""
-    draw = torch.Generator().manual_seed(5)
-
-    def numbers(*shape):
-        return 0.2 * torch.randn(*shape, generator=draw)
-
-    found = {"ctx": numbers(words, text), "proj.weight": numbers(image, text), "proj.bias": numbers(image)}
-    for n in range(depth - 1):
-        found[f"compound_prompts_text.{n}"] = numbers(words, text)
-        found[f"compound_prompt_projections.{n}.weight"] = numbers(image, text)
-        found[f"compound_prompt_projections.{n}.bias"] = numbers(image)
-    found["token_prefix"], found["token_suffix"] = numbers(7, 1, text), numbers(7, 5, text)
-    named = {f"prompt_learner.{name}": tensor for name, tensor in found.items()}
-    return {**named, "image_encoder.conv1.weight": numbers(2, 2)}
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """As the authors' training writes it, the schedule and all."""
-    path = tmp_path_factory.mktemp("maple") / "model.pth.tar-2"
-    weight = torch.nn.Parameter(torch.zeros(2))
-    optimiser = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 5.0)
-    kept = {"successor": schedule, "last_epoch": 2}
-    torch.save({"state_dict": state(), "epoch": 2, "optimizer": optimiser.state_dict(), "scheduler": kept}, path)
-    return path
+    return write_checkpoint(tmp_path_factory.mktemp("maple") / "model.pth.tar-2")
 
 
 @pytest.fixture(scope="module")
@@ -292,64 +267,6 @@ def test_statistics_are_those_of_all_images_together(encoder, maple, source):
         maple_statistics(maple, pictures, layers=5)
     with pytest.raises(TypeError, match="load_maple"):
         maple_statistics(encoder, pictures)
-
-
-def test_a_safetensors_file_holds_the_same(tmp_path, checkpoint):
-    from safetensors.torch import save_file
-
-    save_file(state(), tmp_path / "maple.safetensors")
-    for one, other in zip(read_maple(tmp_path / "maple.safetensors"), read_maple(checkpoint), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-class Bomb:
-    """What pickle would run on being read."""
-
-    def __reduce__(self):
-        return (exec, ("raise RuntimeError('run')",))
-
-
-def test_nothing_in_a_checkpoint_is_run(tmp_path):
-    torch.save({"state_dict": state(), "scheduler": Bomb()}, tmp_path / "maple.pth")
-    assert read_maple(tmp_path / "maple.pth").prompts.shape == (DEPTH, WORDS, WIDTH)
-
-
-def without(name):
-    return {key: value for key, value in state().items() if key != f"prompt_learner.{name}"}
-
-
-@pytest.mark.parametrize(
-    ("damaged", "message"),
-    [
-        (without("ctx"), r"lacks prompt_learner\.ctx\. Fix: it must be a checkpoint of MaPLe"),
-        (without("proj.bias"), r"lacks prompt_learner\.proj\.bias"),
-        (without("compound_prompts_text.0"), r"lacks prompt_learner\.compound_prompts_text\.0"),
-        (without("compound_prompt_projections.1.bias"), r"lacks prompt_learner\.compound_prompt_projections\.1\.bias"),
-        ({**state(), "prompt_learner.proj.bias": torch.zeros(5)}, r"projections\.0\.bias of shape \(48,\).*\(5,\)"),
-        ({**state(), "prompt_learner.ctx": torch.full((2, 32), torch.nan)}, r"NaN or infinity in prompt_learner\.ctx"),
-        ({**state(1), "prompt_learner.proj.weight": torch.zeros(32, 48)}, "do not go together"),
-        ({**state(1), "prompt_learner.ctx": "a photo"}, r"prompt_learner\.ctx of shape \(\)"),
-    ],
-    ids=["ctx", "bias", "middle", "last", "shape", "nan", "turned", "words"],
-)
-def test_a_damaged_checkpoint_is_refused(tmp_path, damaged, message):
-    torch.save({"state_dict": damaged}, tmp_path / "maple.pth")
-    with pytest.raises(FileFormatError, match=message):
-        read_maple(tmp_path / "maple.pth")
-
-
-def test_what_is_no_checkpoint_is_refused(tmp_path, checkpoint):
-    with pytest.raises(FileNotFoundError, match="multimodal-prompt-learning"):
-        read_maple(tmp_path / "none.pth")
-    with pytest.raises(TypeError, match="checkpoint must be a path; got NoneType"):
-        read_maple(None)
-    for name in ("cut.pth", "cut.safetensors"):
-        (tmp_path / name).write_bytes(checkpoint.read_bytes()[:1000])
-        with pytest.raises(FileFormatError, match=r"cut\."):
-            read_maple(tmp_path / name)
-    torch.save([1, 2], tmp_path / "list.pth")
-    with pytest.raises(FileFormatError, match="no dictionary"):
-        read_maple(tmp_path / "list.pth")
 
 
 def test_an_encoder_the_prompts_do_not_fit_is_refused(tmp_path, encoder, checkpoint, tiny_encoder):

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 from zeroshift.arrays import Array
 from zeroshift.methods.parts.dispersion import dispersion
 from zeroshift.methods.parts.towers import PromptedText
-from zeroshift.methods.tpt import TPT
+from zeroshift.methods.parts.word_steps import WordSteps
 from zeroshift.parameters import Constraint, Number
 
 __all__ = ["CTPT"]
 
 
-class CTPT(TPT):
+class CTPT(WordSteps):
     """TPT with a second term in the loss: the words of the prompt move towards a surer mean prediction, and towards
     text features that lie further from their mean, which keeps the probabilities calibrated.
 
@@ -59,7 +59,7 @@ class CTPT(TPT):
     """
 
     name = "ctpt"
-    constraints: ClassVar[Mapping[str, Constraint]] = {**TPT.constraints, "dispersion_weight": Number(low=0)}
+    constraints: ClassVar[Mapping[str, Constraint]] = {**WordSteps.constraints, "dispersion_weight": Number(low=0)}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {"dispersion_weight": 20.0}
         for dataset in ("imagenet_a", "imagenetv2", "imagenet_r", "imagenet_sketch")
@@ -79,7 +79,7 @@ class CTPT(TPT):
         rate: float = 5e-3,
         weight_decay: float = 0.01,
     ) -> None:
-        super(TPT, self).__init__(  # TPT's own takes its own parameters only
+        super().__init__(
             prototypes,
             text=text,
             logit_scale=logit_scale,

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 from zeroshift.arrays import Array, Home, namespace
 from zeroshift.low_entropy import select_lowest_entropy
 from zeroshift.methods.parts.towers import PromptedText
-from zeroshift.methods.tpt import TPT
+from zeroshift.methods.parts.word_steps import WordSteps
 from zeroshift.parameters import Constraint, Number
 
 __all__ = ["DiffTPT"]
 
 
-class DiffTPT(TPT):
+class DiffTPT(WordSteps):
     """TPT on crops and generated variations of an image alike: views whose logits point another way than the image's
     are left out first, then the unsure ones, and the words of the prompt are moved several steps.
 
@@ -57,9 +57,9 @@ class DiffTPT(TPT):
     """
 
     name = "difftpt"
-    constraints: ClassVar[Mapping[str, Constraint]] = {**TPT.constraints, "cosine_ratio": Number(0, 1)}
+    constraints: ClassVar[Mapping[str, Constraint]] = {**WordSteps.constraints, "cosine_ratio": Number(0, 1)}
     # Half the steps for the common checks, which adapt to thousands of images.
-    example_parameters: ClassVar[Mapping[str, Any]] = {**TPT.example_parameters, "steps": 2}
+    example_parameters: ClassVar[Mapping[str, Any]] = {**WordSteps.example_parameters, "steps": 2}
 
     cosine_ratio: float
 
@@ -75,7 +75,7 @@ class DiffTPT(TPT):
         rate: float = 5e-3,
         weight_decay: float = 0.01,
     ) -> None:
-        super(TPT, self).__init__(  # TPT's own takes its own parameters only
+        super().__init__(
             prototypes,
             text=text,
             logit_scale=logit_scale,

@@ -20,7 +20,10 @@ def checked_prompts(prompts: Any, prototypes: Array) -> Array:
     classes, dimension = prototypes.shape
     shape = f"(K, P, d) = ({classes}, P, {dimension})"
     if not is_array(prompts):
-        raise TypeError(f"prompts must be an array of shape {shape}; got {type(prompts).__name__}.")
+        raise TypeError(
+            f"prompts must be an array of shape {shape}; got {type(prompts).__name__}. Fix: a feature set's "
+            "prompts_of_each_class(), or zeroshift.encode.encode_prompts."
+        )
     if len(prompts.shape) != 3 or prompts.shape[0] != classes or prompts.shape[2] != dimension or 0 in prompts.shape:
         raise ValueError(
             f"prompts must have the shape {shape}: P embeddings for each prototype, in the same order; got "
