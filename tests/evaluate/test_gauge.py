@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from fresh_pages import take
 from zeroshift.evaluate.gauge import HostGauge, settle
 
 MEGABYTE = 2**20
@@ -12,7 +12,7 @@ MEGABYTE = 2**20
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak can be set back on Linux only")
 def test_the_peak_is_that_since_the_reset():
-    np.ones(64 * MEGABYTE, np.uint8)
+    take(64 * MEGABYTE)
     settle()
     gauge = HostGauge()
     before = gauge.now()
@@ -20,5 +20,5 @@ def test_the_peak_is_that_since_the_reset():
     if not gauge.resets:
         pytest.skip("this system does not let it")
     assert gauge.peak() - before < 8 * MEGABYTE
-    np.ones(32 * MEGABYTE, np.uint8)
+    take(32 * MEGABYTE)
     assert 28 * MEGABYTE < gauge.peak() - before < 48 * MEGABYTE

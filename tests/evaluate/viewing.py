@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fresh_pages import take
 from zeroshift import FeatureSet, normalize
 from zeroshift.methods.parts.example_towers import ExampleText
 from zeroshift.parameters import Number
@@ -83,7 +84,7 @@ class Greedy(Takes):
     """So much that what else a process of tests gives back in the meantime, tens of megabytes, does not hide it."""
 
     def _adapt_view(self, views):
-        np.ones(self.taken // 8).sum()
+        take(self.taken)
         return super()._adapt_view(views)
 
 
