@@ -13,13 +13,16 @@ from zeroshift.adapt import OnlineADAPT, ReleasedOnlineADAPT, ReleasedTransducti
 from zeroshift.arrays import normalize
 from zeroshift.features import FeatureSet
 from zeroshift.methods import ZeroShot
+from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
 
 __all__ = [
     "FeatureSet",
     "OnlineADAPT",
+    "OnlineAnchoredMixture",
     "ReleasedOnlineADAPT",
     "ReleasedTransductiveADAPT",
     "TransductiveADAPT",
+    "TransductiveAnchoredMixture",
     "ZeroShot",
     "__version__",
     "data",

@@ -50,6 +50,7 @@ from zeroshift.methods.zero import ZERO
 from zeroshift.methods.zero_shot import ZeroShot
 from zeroshift.methods.zlap import ZLaP
 from zeroshift.methods.zlap_inductive import ZLaPInductive
+from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["ENTRY_POINT_GROUP", "MethodInfo", "ParameterInfo", "create", "get", "list_methods", "load"]
@@ -61,6 +62,8 @@ BUILT_IN: tuple[type[Method], ...] = (
     ZeroShot,
     OnlineADAPT,
     TransductiveADAPT,
+    OnlineAnchoredMixture,
+    TransductiveAnchoredMixture,
     ReleasedOnlineADAPT,
     ReleasedTransductiveADAPT,
     TDA,

@@ -29,7 +29,7 @@ POINTS, VIEW_POINTS = 40, 20
 VIEWS = 3
 """Of an image, where it comes with several."""
 
-FOLDERS = tuple(str(Path(zeroshift.__file__).parent / name) for name in ("methods", "adapt"))
+FOLDERS = tuple(str(Path(zeroshift.__file__).parent / name) for name in ("methods", "adapt", "mixture"))
 
 
 class Interrupted(BaseException):

@@ -1,0 +1,186 @@
+"""What the online and the transductive mixture share: the numbers, labelled samples, merging, and what can be read."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from zeroshift.adapt.views import AveragedRows
+from zeroshift.arrays import Array, Home, Rows, to_numpy
+from zeroshift.labelled import checked_labelled
+from zeroshift.mixture.statistics import Mixture, Rule, estimate
+from zeroshift.mixture.sums import Sums
+from zeroshift.parameters import Constraint, Number, Pair
+from zeroshift.view_method import ViewMethod
+from zeroshift.zero_shot import log_posterior
+
+__all__ = ["AnchoredMixture"]
+
+A = TypeVar("A", bound="AnchoredMixture")
+
+
+class AnchoredMixture(ViewMethod):
+    """Gaussian classes with one shrunk covariance, estimated from all samples by soft counts, their means anchored at
+    text prototypes moved among the images, and trusted only as far as the samples seen allow."""
+
+    array_parameters = ("prototypes", "support")
+    state_size = "K d + d^2"
+    constraints: ClassVar[Mapping[str, Constraint]] = {
+        "logit_scale": Number(low=0, above=True),
+        "anchor_count": Number(low=0, above=True),
+        "cautious_anchor_count": Number(low=0, above=True),
+        "spread_range": Pair(Number(low=0), Number(low=0, above=True), ("least", "greatest")),
+        "spread_samples": Number(low=0),
+        "shrinkage": Number(low=0, high=1, above=True),
+        "shrinkage_samples": Number(low=0),
+        "reliability_samples": Number(low=0),
+        "weight": Number(low=0),
+        "first_samples": Number(low=1, integer=True),
+        "correlation": Number(low=0, above=True),
+        "balance": Pair(Number(low=0, high=1), Number(low=0, high=1), ("least", "enough")),
+        "relief": Number(low=0, high=1),
+        "calm": Number(low=0, high=1),
+        "view_ratio": Number(0, 1, above=True),
+    }
+
+    logit_scale: float
+    anchor_count: float
+    cautious_anchor_count: float
+    spread_range: tuple[float, float]
+    spread_samples: float
+    shrinkage: float
+    shrinkage_samples: float
+    reliability_samples: float
+    weight: float
+    first_samples: int
+    correlation: float
+    balance: tuple[float, float]
+    relief: float
+    calm: float
+    support: tuple[Array, np.ndarray] | None
+    view_ratio: float
+
+    @property
+    @abstractmethod
+    def _mixture(self) -> Mixture | None:
+        """The classes as they are; None until there are samples enough."""
+
+    @abstractmethod
+    def _all_sums(self) -> Sums:
+        """Of every sample adapted to; the labelled ones are not in it."""
+
+    @abstractmethod
+    def _take(self, sums: Sums, n_seen: int) -> None:
+        """Go on from these sums."""
+
+    def _validate(self) -> None:
+        for name in ("spread_range", "balance"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(
+                    f"{name} must be two numbers, the smaller first; got ({low:g}, {high:g}). Fix: ({high:g}, {low:g})."
+                )
+        if self.support is not None:
+            self.support = checked_labelled("support", self.support, self.prototypes)
+
+    @property
+    def _rule(self) -> Rule:
+        return Rule(**{name: getattr(self, name) for name in Rule.__dataclass_fields__})
+
+    def _begin(self) -> None:
+        home = Home.of(self.prototypes)
+        self._wide_prototypes = home.bring(self.prototypes, home.xp.float64)
+        self._labelled = None
+        if self.support is not None:
+            features, labels = self.support
+            wide = home.bring(features, home.xp.float64)
+            self._labelled = Sums.of_labelled(wide, labels, self.n_classes)
+        self._take(Sums.none(home, self.n_classes, self.dimension), 0)
+
+    def _estimated(self, sums: Sums) -> Mixture | None:
+        whole = sums if self._labelled is None else sums + self._labelled
+        return estimate(whole, self._wide_prototypes, self._rule)
+
+    def _log_y(self, features: Array) -> Array:
+        return log_posterior(features, self._wide_prototypes, self.logit_scale)
+
+    def _predict_scores(self, features: Array) -> Array:
+        log_y = self._log_y(features)
+        if self._mixture is None:
+            return log_y
+        answer = self._mixture.read(log_y, self._mixture.distances(features)).answer
+        return self._mixture.temperature * answer
+
+    def _averaged(self, images: Rows) -> AveragedRows:
+        """Each image's surest views as one feature of unit length."""
+        return AveragedRows(images, self._wide_prototypes, self.logit_scale, self.view_ratio, unit=True)
+
+    def merge(self: A, other: A) -> A:
+        """Add what `other` learned from its own samples to what this one learned; answers this one.
+
+        The two must have the same parameters. Labelled `support` samples, which both were given, count once.
+        """
+        self._check_mergeable(other)
+        own, others = self._all_sums(), other._all_sums()
+        with Home.of(self.prototypes).computing():
+            home = Home.of(self.prototypes)
+            arrays = {name: home.bring(array, home.xp.float64) for name, array in others.arrays().items()}
+            merged = own + own.restored(arrays)
+            self._take(merged, self.n_seen + other.n_seen)
+        return self
+
+    def _check_mergeable(self, other: object) -> None:
+        if type(other) is not type(self):
+            raise TypeError(f"other must be a {type(self).__name__}; got {type(other).__name__}.")
+        for name, mine in self.get_params().items():
+            theirs = other.get_params()[name]
+            if name not in self.reload_parameters and not _same(mine, theirs):
+                shown = "another array" if hasattr(mine, "shape") or isinstance(mine, tuple) else repr(theirs)
+                raise ValueError(
+                    f"other was made with another {name} ({shown}), and its sums mean something else. "
+                    f"Fix: make both with the same {name}, for example by method.clone()."
+                )
+
+    @property
+    def counts(self) -> Array:
+        """Soft counts (K,), float64, of everything learned, labelled support samples included."""
+        sums = self._all_sums() if self._labelled is None else self._all_sums() + self._labelled
+        return Home.of(self.prototypes).copy(sums.counts)
+
+    @property
+    def means(self) -> Array:
+        """Class means (K, d), float64: the text prototypes until the mixture is in force."""
+        home = Home.of(self.prototypes)
+        return home.copy(self._wide_prototypes if self._mixture is None else self._mixture.means)
+
+    @property
+    def precision(self) -> Array:
+        """Inverse covariance (d, d), float64; zero until the mixture is in force."""
+        home = Home.of(self.prototypes)
+        return home.zeros((self.dimension,) * 2) if self._mixture is None else home.copy(self._mixture.precision)
+
+    @property
+    def reliability(self) -> float:
+        """How far the Gaussians are trusted: 0 at the start, towards 1 with many samples a class."""
+        return 0.0 if self._mixture is None else self._mixture.reliability
+
+    @property
+    def caution(self) -> float:
+        """How little the stream looks like samples drawn from all classes alike: 0 not at all, 1 entirely."""
+        return 0.0 if self._mixture is None else self._mixture.caution.whole
+
+    @property
+    def temperature(self) -> float:
+        """The exponent answers are tempered with, so that they are as sure as a calm look is of them."""
+        return 1.0 if self._mixture is None else self._mixture.temperature
+
+
+def _same(mine: Any, theirs: Any) -> bool:
+    if isinstance(mine, tuple) and isinstance(theirs, tuple) and len(mine) == len(theirs):
+        return all(_same(a, b) for a, b in zip(mine, theirs, strict=True))
+    if hasattr(mine, "shape") and hasattr(theirs, "shape"):
+        return np.array_equal(to_numpy(mine), to_numpy(theirs))
+    return bool(mine is theirs or (not hasattr(mine, "shape") and not hasattr(theirs, "shape") and mine == theirs))
