@@ -10,6 +10,7 @@ from zeroshift.benchmarks.cell import measure_cell
 from zeroshift.benchmarks.clip_like import clip_like
 from zeroshift.benchmarks.clock import latencies
 from zeroshift.benchmarks.floor import floor
+from zeroshift.benchmarks.mixture import MIXTURE_SINGLE, measure_mixture
 from zeroshift.benchmarks.online import _definition_record
 from zeroshift.benchmarks.schedule import Schedule, schedule
 from zeroshift.benchmarks.settings import FULL, Settings, Where, checked_engines, sizes
@@ -75,7 +76,7 @@ def test_the_total_of_direct_is_interpolated_by_kind_of_sample():
 def test_a_cell_with_every_kind_of_engine(every_engine):
     record = measure_cell(small(every_engine))
     engines = record["engines"]
-    assert set(engines) == {"direct", "streaming", "replay", "transductive"}
+    assert set(engines) == {"direct", "streaming", "replay", "transductive", "mixture", "mixture call", "mixture set"}
     for name in ("streaming", "replay", "transductive"):
         assert engines[name]["agreement"]["largest_difference"] < 1e-4
         assert engines[name]["agreement"]["largest_score_difference"] < 1e-4
@@ -89,12 +90,29 @@ def test_a_cell_with_every_kind_of_engine(every_engine):
     assert engines["replay"]["banks_equal"] is True
     assert set(streaming["health"]) == set(engines["replay"]["health"])
     assert 0 < record["zero_shot_accuracy"] <= 1
+    assert all(engine["times_the_floor"] > 0 for engine in engines.values())
     assert all(record["floor"][precision]["median"] > 0 for precision in ("float64", "float32"))
+
+
+def test_the_mixture_is_measured_one_by_one_in_one_call_and_as_a_set(problem):
+    records = measure_mixture(problem, problem.features, NUMPY, repeats=2)
+    single, call, whole = (records[name] for name in ("mixture", "mixture call", "mixture set"))
+    assert single["latency"]["all"]["samples"] == 200
+    assert single["windows"][-1]["seen"] == 200
+    assert np.mean([window["seconds_a_sample"] for window in single["windows"]]) == pytest.approx(
+        single["seconds_a_sample"]
+    )
+    assert call["agreement"]["samples"] == 200
+    assert call["agreement"]["largest_difference"] < 1e-6
+    assert whole["repeated"]["repeats"] == call["repeated"]["repeats"] == 2
 
 
 def test_memory_is_measured_in_a_process_of_its_own():
     record = measure_cell(small(memory=True))
-    for engine in record["engines"].values():
+    for name, engine in record["engines"].items():
+        if name == MIXTURE_SINGLE:
+            assert "memory" not in engine
+            continue
         assert "error" not in engine["memory"]
         assert 0 <= engine["memory"]["bytes_beyond_input_and_output"] < 500e6
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from extracting import CLASSES, PER_CLASS, encoded, prototypes, record, write_pets
-from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot
+from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture, ZeroShot
 from zeroshift.encode.prompts import MODES
 
 COLUMNS = ["file", "label", "probability", "zero_shot_label", "zero_shot_probability", "reject_score"]
@@ -44,9 +44,17 @@ def table(path) -> list[dict]:
 # What is written.
 
 
-@pytest.mark.parametrize(("way", "method"), [("--transductive", TransductiveADAPT), ("--online", OnlineADAPT)])
-def test_labels_and_probabilities_are_those_of_the_python_interface(classify, heap, tmp_path, model, way, method):
-    assert classify(heap, "--classes", ",".join(CLASSES), way).exit_code == 0
+@pytest.mark.parametrize(
+    ("asked", "method"),
+    [
+        (["--transductive"], TransductiveAnchoredMixture),
+        (["--online"], OnlineAnchoredMixture),
+        (["--method", "adapt_transductive"], TransductiveADAPT),
+        (["--method", "adapt_online", "--online"], OnlineADAPT),
+    ],
+)
+def test_labels_and_probabilities_are_those_of_the_python_interface(classify, heap, tmp_path, model, asked, method):
+    assert classify(heap, "--classes", ",".join(CLASSES), *asked).exit_code == 0
     rows = table(tmp_path / "predictions.csv")
     paths = sorted(heap.iterdir())
     assert list(rows[0]) == COLUMNS
@@ -70,11 +78,24 @@ def test_labels_and_probabilities_are_those_of_the_python_interface(classify, he
 
 def test_transductive_is_the_default_and_parameters_can_be_set(classify, heap):
     names = ("--classes", "cat,dog,horse", "--json", "--force")
-    assert record(classify(heap, *names))["method"] == "adapt_transductive"
-    assert record(classify(heap, *names, "--online"))["method"] == "adapt_online"
-    assert record(classify(heap, *names, "--online", "--set", "bank_size=4"))["computed"] == 0
-    wrong = classify(heap, *names, "--online", "--set", "bank_sise=4")
-    assert (wrong.exit_code, "Did you mean 'bank_size'?" in wrong.stderr) == (2, True)
+    assert record(classify(heap, *names))["method"] == "anchored_mixture_transductive"
+    assert record(classify(heap, *names, "--online"))["method"] == "anchored_mixture_online"
+    assert record(classify(heap, *names, "--method", "adapt_online", "--set", "bank_size=4"))["computed"] == 0
+    wrong = classify(heap, *names, "--set", "anchor_cuont=4")
+    assert (wrong.exit_code, "Did you mean 'anchor_count'?" in wrong.stderr) == (2, True)
+
+
+def test_table_and_page_say_which_method_answered(classify, heap, tmp_path):
+    names = ("--classes", "cat,dog", "--out", tmp_path / "p.csv", "--force")
+    for options, label in (
+        ([], "Transductive mixture (anchored_mixture_transductive)"),
+        (["--method", "adapt_transductive"], "Transductive ADAPT (adapt_transductive)"),
+    ):
+        done = classify(heap, *names, *options, env={"COLUMNS": "160"})
+        assert f"method {label}" in " ".join(done.stdout.split())
+        page = (tmp_path / "p.html").read_text()
+        assert f"method {label.split(' (')[0]}" in page
+        assert ("--method adapt_transductive" in page) == bool(options)
 
 
 def test_the_record(classify, heap, tmp_path):
@@ -183,6 +204,13 @@ def test_a_page_of_ours_is_replaced_and_a_foreign_one_is_not(classify, heap, tmp
             ["--classes", "cat,dog", "--online", "--transductive"],
             "--online and --transductive are two ways",
         ),
+        (["--classes", "cat,dog", "--method", "adapt_onlin"], "Did you mean 'adapt_online'?"),
+        (
+            ["--classes", "cat,dog", "--method", "adapt_transductive", "--online"],
+            "--online and --method adapt_transductive contradict each other: adapt_transductive is transductive",
+        ),
+        (["--classes", "cat,dog", "--method", "tpt"], "--method tpt needs views and text, and classify has the images"),
+        (["--classes", "cat,dog", "--method", "gda_clip"], "--method gda_clip needs support"),
         (["--classes", "cat,dog", "--sheet", "x.html", "--no-sheet"], "--sheet and --no-sheet contradict each other"),
         (["--classes", "cat,dog", "--sheet", "predictions.csv"], "predictions.csv is to be written twice"),
         (["--classes", "cat,dog", "--sheet", "no/x.html"], "the folder no does not exist"),

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from zeroshift import methods
-from zeroshift.cli.comparing import load_packs
+from zeroshift.cli.comparing import METHODS, load_packs
 from zeroshift.data import packs
 
 PACK = "views_cifar10c_fog_5"
@@ -17,7 +17,7 @@ def expected():
     """Accuracies by the library's own calls."""
     pack = packs.load(PACK)
     found = {}
-    for name in ("zero_shot", "adapt_online", "adapt_transductive"):
+    for name in METHODS:
         method = methods.create(name, pack.prototypes_for(), logit_scale=pack.logit_scale)
         found[name] = float((method.adapt(pack.features).argmax(axis=1) == pack.labels).mean())
     return found
@@ -36,8 +36,13 @@ def test_table_report_and_figures(call, expected, tmp_path):
     for accuracy in expected.values():
         assert f"{100 * accuracy:.1f}" in done.stdout
         assert f"{100 * accuracy:.1f}" in page
+    assert {"adapt_online", "adapt_transductive", "anchored_mixture_online", "anchored_mixture_transductive"} < {
+        *expected
+    }
     gain = 100 * (expected["adapt_transductive"] - expected["zero_shot"])
     assert f"({gain:+.1f})" in done.stdout
+    assert done.stdout.count("calibration error") == 3  # in two tables, each with zero-shot, and in the words below
+    assert len(re.findall(r"<p>calibration error [\d.]+%</p>", page)) == len(expected)
     assert "not CLIP" in done.stdout
     assert "a composed dual encoder, not CLIP" in page
     assert "The logit scale of the bundled packs, 25, was calibrated by their makers on CIFAR-10 labels." in page
@@ -54,6 +59,8 @@ def test_json_alone_on_stdout(call, expected, tmp_path):
     assert {entry["method"]: entry["accuracy"] for entry in pack["methods"]} == pytest.approx(expected)
     gain = 100 * (expected["adapt_transductive"] - expected["zero_shot"])
     assert record["mean"]["adapt_transductive"]["gain"] == pytest.approx(gain)
+    errors = {entry["method"]: entry["calibration_error"] for entry in pack["methods"]}
+    assert {name: mean["calibration_error"] for name, mean in record["mean"].items()} == pytest.approx(errors)
     assert record["report"] == str(tmp_path / "report.html")
     assert "not CLIP" in done.stderr
 

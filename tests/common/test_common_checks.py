@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zeroshift import OnlineADAPT, TransductiveADAPT
+from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture
 from zeroshift.methods import (
     BCA,
     DMN,
@@ -72,6 +72,13 @@ VARIANTS = [
     (GDACLIP, {"validation": own_prototypes}),
     (TIMO, {"validation": own_prototypes}),
     (TipAdapter, {"validation": own_prototypes, "search_steps": (5, 3)}),
+    (OnlineAnchoredMixture, {"support": own_prototypes, "first_samples": 4}),
+    (OnlineAnchoredMixture, {"staleness": 0.0}),
+    (OnlineAnchoredMixture, {"staleness": 0.5, "relief": 0.0}),
+    (OnlineAnchoredMixture, {"balance": (1.0, 1.0), "calm": 1.0, "spread_samples": 0.0}),
+    (TransductiveAnchoredMixture, {"support": own_prototypes, "first_samples": 4}),
+    (TransductiveAnchoredMixture, {"rounds": 1}),
+    (TransductiveAnchoredMixture, {"chunk_size": 7, "balance": (1.0, 1.0), "spread_samples": 0.0}),
 ]
 """Other settings: those that take another way through the code than the defaults of their class."""
 

@@ -5,11 +5,12 @@ import pytest
 
 from experiments.odd_suites import chapter_with, nothing
 from experiments.tables import column, found, remarks
-from zeroshift import ZeroShot
+from zeroshift import FeatureSet, ZeroShot, methods
 from zeroshift.data import packs
-from zeroshift.evaluate import expected_calibration_error
+from zeroshift.evaluate import Analysis, expected_calibration_error
 from zeroshift.experiments import Suite
-from zeroshift.experiments.calibration import EXPERIMENT, MEASURES
+from zeroshift.experiments.calibration import EXPERIMENT, MEASURES, METHODS
+from zeroshift.experiments.parts.untempered import UNTEMPERED, untempered
 
 
 def test_adapting_makes_probabilities_over_confident_and_the_report_says_so(investigated):
@@ -27,7 +28,7 @@ def test_adapting_makes_probabilities_over_confident_and_the_report_says_so(inve
 
 def test_bins_of_several_sets_together_are_those_of_their_samples_together(investigated, small_suite):
     panels = found(investigated(EXPERIMENT), "reliability").panels
-    assert len(panels) == 5
+    assert [panel.label for panel in panels] == list(METHODS.values())
     answers, labels = [], []
     for member in small_suite.members:
         features = member.entry.load()
@@ -59,7 +60,7 @@ def made_up(errors, *, without=()):
     bins = {"count": [10], "confidence": [0.9], "accuracy": [0.8]}
 
     def record(job):
-        method = job.contestant.method
+        method = f"{job.parameters['method']} untempered" if isinstance(job, Analysis) else job.contestant.method
         if (method, job.features) in without:
             return None
         level = dict.fromkeys(MEASURES, 0.5)
@@ -87,8 +88,8 @@ def test_a_method_that_failed_on_a_set_is_not_compared(small_suite):
         cell for title in ("accuracy", "calibration") for cell in column(table, title).values() if cell and cell.best
     ]
     assert [panel.label for panel in found(chapter, "reliability").panels] == [
-        "zero-shot", "ADAPT (online)", "ADAPT (transductive)"
-    ]  # fmt: skip
+        label for label in METHODS.values() if label not in ("TDA", "TransCLIP")
+    ]
     assert "No answer on some set, and hence no mean: TDA, TransCLIP." in remarks(chapter, "warning")
     assert not any("TDA (" in text for text in remarks(chapter))
 
@@ -98,3 +99,42 @@ def test_without_zero_shot_nothing_is_compared_and_without_answers_nothing_said(
     chapter = chapter_with(EXPERIMENT, small_suite, made_up({}, without=without))
     assert remarks(chapter) == ["No answer on some set, and hence no mean: zero-shot."]
     assert len(chapter_with(EXPERIMENT, small_suite, nothing).findings) == 1
+
+
+@pytest.mark.parametrize("name", UNTEMPERED)
+def test_untempered_a_mixture_gives_the_same_labels_and_is_too_sure(name):
+    """Answers raised to the method's own temperature are what it answers; online that changes with every renewal."""
+    pack = packs.load("cifar10c_fog_5").subset(slice(0, 200))
+    features = np.asarray(pack.features, np.float64)
+    raw = UNTEMPERED[name](pack.prototypes_for(), logit_scale=pack.logit_scale)
+    usual = methods.create(name, pack.prototypes_for(), logit_scale=pack.logit_scale)
+    loud, calm = raw.adapt(features), usual.adapt(features)
+    np.testing.assert_array_equal(loud.argmax(axis=1), calm.argmax(axis=1))
+    assert raw.temperature == 1.0
+    assert usual.temperature < 0.7
+    assert loud.max(axis=1).mean() > calm.max(axis=1).mean() + 0.02
+    powers = raw.predict(features) ** usual.temperature
+    np.testing.assert_allclose(powers / powers.sum(axis=1)[:, None], usual.predict(features), atol=1e-9)
+
+
+def test_untempered_records_are_those_of_a_run_in_the_same_order():
+    pack = packs.load("cifar10").subset(slice(0, 120))
+    name = "anchored_mixture_online"
+    record = untempered(pack, prompt=pack.default_prompt, method=name, seed=3)
+    order = np.random.default_rng(3).permutation(120)
+    method = UNTEMPERED[name](pack.prototypes_for(), logit_scale=pack.logit_scale)
+    answers = method.adapt(pack.features[order])
+    assert record["calibration_error"] == pytest.approx(expected_calibration_error(answers, pack.labels[order]))
+    assert record["accuracy"] == np.mean(answers.argmax(axis=1) == pack.labels[order])
+    assert sum(record["detail"]["reliability"]["count"]) == 120
+    with pytest.raises(ValueError, match="method must be one of anchored_mixture_online"):
+        untempered(pack, prompt=pack.default_prompt, method="tda", seed=0)
+    unlabelled = FeatureSet(pack.features, prototypes=pack.prototypes_for())
+    with pytest.raises(ValueError, match="features must be labelled"):
+        untempered(unlabelled, prompt="default", method=name, seed=0)
+
+
+def test_the_temperature_brings_the_mixtures_nearer_to_what_they_say(investigated):
+    errors = column(found(investigated(EXPERIMENT), "calibration"), "calibration error")
+    for protocol in ("online", "transductive"):
+        assert errors[f"mixture ({protocol})"].value < errors[f"mixture ({protocol}), untempered"].value

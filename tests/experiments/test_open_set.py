@@ -5,10 +5,10 @@ import pytest
 
 from experiments.odd_suites import chapter_with, nothing
 from experiments.tables import found, remarks
-from zeroshift import FeatureSet, normalize
+from zeroshift import FeatureSet, OnlineAnchoredMixture, TransductiveAnchoredMixture, normalize
 from zeroshift.experiments import Suite
-from zeroshift.experiments.open_set import EXPERIMENT
-from zeroshift.experiments.parts.unknown_classes import unknown_classes
+from zeroshift.experiments.open_set import COMPARED, EXPERIMENT, SCORES
+from zeroshift.experiments.parts.unknown_classes import AT_ONCE, mixture_scores, unknown_classes
 
 CLASSES = 6
 
@@ -28,6 +28,8 @@ def test_strangers_that_are_like_no_prototype_are_found_by_every_score():
     assert told["scored"] == 25 * CLASSES
     assert told["scores"]["cosine"] == {"auroc": 1.0, "fpr95": 0.0}
     assert told["scores"]["zero_shot"]["auroc"] > 0.99
+    for name in ("mixture_online", "mixture_transductive"):
+        assert told["scores"][name]["auroc"] > 0.99
     assert told["known_accuracy"] == told["zero_shot_accuracy"] == 1.0
     assert "accuracy" not in told
 
@@ -46,6 +48,17 @@ def test_nobody_is_found_who_looks_like_the_known():
     """Features without any class in them: no score can be better than chance."""
     told = unknown_classes(clusters(noise=50.0), prompt="default", seed=0)
     assert 0.3 < told["scores"]["cosine"]["auroc"] < 0.7
+
+
+def test_the_online_mixture_is_asked_before_it_learns_and_the_other_after():
+    features = np.asarray(clusters(noise=0.8).features)
+    online, asked = (OnlineAnchoredMixture(np.eye(8)[:4], logit_scale=10.0) for _ in range(2))
+    answers, scores = mixture_scores(online, features)
+    np.testing.assert_array_equal(scores[:AT_ONCE], asked.reject_scores(features[:AT_ONCE]))
+    np.testing.assert_allclose(answers, asked.adapt(features), atol=1e-12)
+    assert np.abs(scores - asked.reject_scores(features)).max() > 0.01
+    at_once = TransductiveAnchoredMixture(np.eye(8)[:4], logit_scale=10.0)
+    np.testing.assert_array_equal(mixture_scores(at_once, features)[1], at_once.reject_scores(features))
 
 
 def test_draws_differ_by_seed_and_repeat():
@@ -88,11 +101,15 @@ def test_on_real_features_the_cosine_beats_the_softmax(investigated, small_suite
     assert cosine[0].value > zero_shot[0].value > 0.5
     assert cosine[1].value < zero_shot[1].value
     bars = found(chapter, "auroc").bars
-    assert len(bars) == 3 * len(small_suite)
+    assert len(bars) == len(SCORES) * len(small_suite)
     assert bars[0].value == pytest.approx(100 * (cosine[0].value - 0.5))
-    (said,) = [text for text in remarks(chapter) if text.startswith("How well ADAPT's probabilities")]
-    for member, first in zip(small_suite.members, range(0, len(bars), 3), strict=True):
-        assert f"{member.title} ({bars[first + 2].value - bars[first + 1].value:+.1f} points)" in said
+    for words, after, before in COMPARED:
+        (said,) = [text for text in remarks(chapter) if text.startswith(words)]
+        places = [list(SCORES).index(score) for score in (after, before)]
+        for member, first in zip(small_suite.members, range(0, len(bars), len(SCORES)), strict=True):
+            new, old = (bars[first + place].value for place in places)
+            assert f"{member.title} ({new - old:+.1f} points)" in said
+    assert photographs["the mixture's reject score (online)"][0].value > zero_shot[0].value
 
 
 @pytest.mark.parametrize(
@@ -102,7 +119,7 @@ def test_on_real_features_the_cosine_beats_the_softmax(investigated, small_suite
     ids=["tie", "close", "better", "worse"],
 )  # fmt: skip
 def test_areas_within_a_standard_error_are_too_close_to_say(after, kind, words):
-    areas = {"cosine": 0.8, "zero_shot": 0.7, "adapt_online": after}
+    areas = {**dict.fromkeys(SCORES, 0.8), "zero_shot": 0.7, "adapt_online": after}
     scores = {name: {"auroc": area, "fpr95": 0.5} for name, area in areas.items()}
     record = {"unknown": 50, "scored": 150, "scores": scores}
     chapter = chapter_with(EXPERIMENT, Suite.of({"mine": clusters()}), lambda job: record)

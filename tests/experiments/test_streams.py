@@ -14,7 +14,7 @@ from zeroshift.experiments.parts.findings import HeatMaps
 from zeroshift.experiments.parts.harm import Harm, harm_remark
 from zeroshift.experiments.parts.neighbours import neighbours
 from zeroshift.experiments.parts.stream_kinds import STREAMS, STREAMS_TOLD
-from zeroshift.experiments.streams import EXPERIMENT, METHODS
+from zeroshift.experiments.streams import EXPERIMENT, METHODS, OURS
 from zeroshift.methods import create
 
 PACKS = ("cifar10", "cifar10c_fog_5")
@@ -67,6 +67,32 @@ def test_the_worst_stream_is_named_and_the_map_holds_the_table(chapter):
         assert told.startswith(f"{worst} (")
 
 
+def test_the_worst_stream_of_both_of_ours_is_told(suite):
+    """Made up: ADAPT loses most on sorted classes, the mixture gains alike everywhere but least in a random order."""
+
+    def record(job):
+        kind = job.stream["kind"] if isinstance(job, Trial) else ""
+        lost = 0.1 if (getattr(job, "slug", ""), kind) == ("adapt_online", "class_sorted") else 0.0
+        least = 0.15 if (getattr(job, "slug", ""), kind) == ("anchored_mixture_online", "random") else 0.0
+        return {
+            "accuracy": 0.7 - lost - least,
+            "zero_shot_accuracy": 0.5,
+            "scored": 80,
+            "classes_in_a_row": 2.0,
+            "imbalance": 4.0,
+        }
+
+    told = remarks(chapter_with(EXPERIMENT, suite, record, orders=2))
+    assert "ADAPT gains +20.0 points in a random order and +10.0 on its worst stream (class-sorted)." in told
+    assert "Anchored mixture gains least, +5.0 points, in a random order." in told
+
+
+def test_both_of_ours_run_in_all_orders_and_the_peers_in_one(suite):
+    planned = [job for job in EXPERIMENT.plan(suite, Options(orders=3)) if isinstance(job, Trial)]
+    seeds = {method: {job.seed for job in planned if job.slug == method} for method in METHODS}
+    assert seeds == {method: {0, 1, 2} if method in OURS else {0} for method in METHODS}
+
+
 def test_what_streams_are_like_is_measured(chapter):
     classes = column(found(chapter, "streams"), "Classes")
     assert classes["class-sorted"].value < classes["random"].value == 10
@@ -89,7 +115,9 @@ def test_what_streams_are_like_is_measured(chapter):
     assert f"Long tails here: {smallest}:1" in note
 
 
-@pytest.mark.parametrize(("orders", "words"), [(1, "All runs are in one order."), (3, "ADAPT in 3 orders")])
+@pytest.mark.parametrize(
+    ("orders", "words"), [(1, "All runs are in one order."), (3, "ADAPT and Anchored mixture in 3 orders")]
+)
 def test_the_note_says_how_many_orders_there_were(suite, orders, words):
     record = {"accuracy": 0.6, "zero_shot_accuracy": 0.5, "scored": 80, "classes_in_a_row": 2.0, "imbalance": 4.0}
     table = found(chapter_with(EXPERIMENT, suite, lambda job: record, orders=orders), "streams")

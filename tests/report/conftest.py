@@ -1,7 +1,15 @@
 import numpy as np
 import pytest
 
-from zeroshift import FeatureSet, OnlineADAPT, TransductiveADAPT, ZeroShot, normalize
+from zeroshift import (
+    FeatureSet,
+    OnlineADAPT,
+    OnlineAnchoredMixture,
+    TransductiveADAPT,
+    TransductiveAnchoredMixture,
+    ZeroShot,
+    normalize,
+)
 from zeroshift.evaluate import Comparison, compare
 
 NAMES = ("cat", "dog & <b>co</b>", "a, 'b' $x$", "t-shirt")
@@ -26,9 +34,12 @@ def made(seed: int, *, off: float, title: str) -> FeatureSet:
     )
 
 
+METHODS = (ZeroShot, OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture)
+
+
 def compared(features: FeatureSet, name: str) -> Comparison:
     prototypes, scale = features.prototypes_for(), features.logit_scale
-    methods = [cls(prototypes, logit_scale=scale) for cls in (ZeroShot, OnlineADAPT, TransductiveADAPT)]
+    methods = [cls(prototypes, logit_scale=scale) for cls in METHODS]
     return compare(features, methods, name=name, every=10)
 
 

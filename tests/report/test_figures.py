@@ -8,7 +8,7 @@ import pytest
 
 from zeroshift.evaluate import running_accuracy
 from zeroshift.report import figures
-from zeroshift.report.drawing import _stretches, first_drawn
+from zeroshift.report.drawing import _stretches, first_drawn, spaced
 from zeroshift.report.figure_files import write_figures
 from zeroshift.report.palette import INK, METHOD_COLOURS
 from zeroshift.report.svg import inline_svg, svg_bytes
@@ -16,11 +16,23 @@ from zeroshift.report.svg import inline_svg, svg_bytes
 
 def test_lines_are_the_running_accuracies(comparisons):
     axes = figures.running_accuracy_of(comparisons[0]).axes[0]
-    assert [line.get_label() for line in axes.lines] == ["Zero-shot", "Online ADAPT", "Transductive ADAPT"]
+    assert [line.get_label() for line in axes.lines] == [
+        "Zero-shot", "Online ADAPT", "Online mixture", "Transductive ADAPT", "Transductive mixture"
+    ]  # fmt: skip
     for line, result in zip(axes.lines, comparisons[0].results, strict=True):
         seen = line.get_xdata().astype(int)
         assert (seen[0], seen[-1]) == (first_drawn(120), 120) == (30, 120)
         np.testing.assert_allclose(line.get_ydata(), 100 * running_accuracy(result.correct)[seen - 1])
+
+
+def test_numbers_beside_the_lines_are_apart_and_near_their_ends():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        values = np.sort(rng.uniform(0, 5, size=5))
+        heights = np.array(spaced(list(values), gap=1.0))
+        assert np.diff(heights).min() >= 1 - 1e-12
+        assert heights.mean() == pytest.approx(values.mean())  # as much is pushed down as up
+    assert spaced([1.0, 3.0], gap=1.0) == [1.0, 3.0]
 
 
 def test_bars_are_the_accuracies(comparisons):

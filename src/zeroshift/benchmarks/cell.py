@@ -14,6 +14,7 @@ from zeroshift.benchmarks.clip_like import ClipLike, clip_like
 from zeroshift.benchmarks.floor import floor
 from zeroshift.benchmarks.machine import busy_cores
 from zeroshift.benchmarks.memory import TRANSDUCTIVE, Measurement, peak_memory
+from zeroshift.benchmarks.mixture import MIXTURE_METHODS, MIXTURE_SINGLE, measure_mixture
 from zeroshift.benchmarks.online import WHOLE_ARRAY, Notify, measure_online
 from zeroshift.benchmarks.schedule import Schedule, schedule
 from zeroshift.benchmarks.settings import Settings
@@ -46,7 +47,9 @@ def measure_cell(
         notify(TRANSDUCTIVE)
         product = bare["float64"]["median"]
         whole = measure_transductive(problem, features, home, product, settings.repeats)
-        records = {**online, TRANSDUCTIVE: whole}
+        notify("the anchored mixture")
+        mixture = measure_mixture(problem, features, home, settings.repeats)
+        records = {**online, TRANSDUCTIVE: whole, **mixture}
         for record in records.values():
             record["times_the_floor"] = record["seconds"] / product
         if settings.memory:
@@ -73,8 +76,10 @@ def _add_memory(
     np.save(arrays["prototypes"], np.asarray(problem.prototypes))
     last = max(plan.states)
     for what, record in records.items():
+        if what == MIXTURE_SINGLE:
+            continue  # it holds what it holds in one call
         notify(f"memory of {what}")
-        whole = what == TRANSDUCTIVE or what in WHOLE_ARRAY
+        whole = what == TRANSDUCTIVE or what in WHOLE_ARRAY or what in MIXTURE_METHODS
         measurement = Measurement(
             what=what,
             features=str(arrays["features"]),

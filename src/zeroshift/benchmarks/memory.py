@@ -19,6 +19,7 @@ import zeroshift
 from zeroshift.adapt import OnlineADAPT, TransductiveADAPT
 from zeroshift.arrays import Array, Home
 from zeroshift.benchmarks.clip_like import clip_like
+from zeroshift.benchmarks.mixture import MIXTURE_METHODS
 from zeroshift.benchmarks.threads import THREAD_VARIABLES
 from zeroshift.evaluate.gauge import HostGauge
 
@@ -32,7 +33,7 @@ TIMEOUT = 1800
 
 @dataclass(frozen=True)
 class Measurement:
-    """What to run: an engine's name or "transductive", on arrays saved as .npy files."""
+    """What to run: an engine's name, "transductive" or a way of the mixture, on arrays saved as .npy files."""
 
     what: str
     features: str
@@ -75,7 +76,7 @@ def _measure(measurement: Measurement) -> dict[str, Any]:
     home = Home.named(measurement.library, measurement.device)
     # Libraries, threads and their buffers are there whatever is measured: have them before anything is counted.
     small = clip_like(classes=3, dimension=16, samples=20)
-    for method in (OnlineADAPT, TransductiveADAPT):
+    for method in (OnlineADAPT, TransductiveADAPT, *MIXTURE_METHODS.values()):
         method(home.bring(small.prototypes)).adapt(home.bring(small.features))
     features = home.bring(np.load(measurement.features))
     prototypes = home.bring(np.load(measurement.prototypes))
@@ -103,8 +104,9 @@ def _measure(measurement: Measurement) -> dict[str, Any]:
 
 
 def _whole(measurement: Measurement, prototypes: Array, features: Array) -> Array:
-    if measurement.what == TRANSDUCTIVE:
-        return TransductiveADAPT(prototypes, logit_scale=measurement.logit_scale).adapt(features)
+    others = {TRANSDUCTIVE: TransductiveADAPT, **MIXTURE_METHODS}
+    if measurement.what in others:
+        return others[measurement.what](prototypes, logit_scale=measurement.logit_scale).adapt(features)
     return OnlineADAPT(prototypes, logit_scale=measurement.logit_scale, engine=measurement.what).adapt(features)
 
 

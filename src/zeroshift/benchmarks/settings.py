@@ -13,7 +13,7 @@ from zeroshift.suggest import did_you_mean
 
 __all__ = ["DEFAULT", "FULL", "QUICK", "Settings", "Size", "Where", "checked_engines", "sizes"]
 
-FORMAT = 1
+FORMAT = 2
 """Raised when measuring or the generator changes so much that older cells must not be gone on with."""
 
 MADE_UP = "clip_like"

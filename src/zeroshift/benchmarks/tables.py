@@ -17,7 +17,8 @@ LEGEND = (
     "sample: mean time of one, ~ where interpolated between sampled steps; p50, p99: of calls with one sample (the "
     "floor's: three products with K vectors); faster: times, than direct; floors: times the bare product N K d in "
     "float64, measured in the same run; MB: peak memory beyond input and output; error: largest difference of a "
-    "probability or (relative) of a score to the definition's, on sampled rows."
+    "probability or (relative) of a score to the definition's, on sampled rows. mixture: the anchored mixture, another "
+    "method, one sample a call; mixture call: the stream in one call (error: to one by one); mixture set: transductive."
 )
 
 GROWTH_COLUMNS = ("engine", "over", "time of a sample")

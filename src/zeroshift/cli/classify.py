@@ -26,6 +26,10 @@ def classify(
         typer.Option(help="HTML page of the most changed and least certain images.", show_default="beside --out"),
     ] = None,
     no_sheet: Annotated[bool, typer.Option("--no-sheet", help="Write no page.")] = False,
+    method: Annotated[
+        str | None,
+        typer.Option("--method", "-m", help="See `zeroshift methods`.", show_default="anchored_mixture_transductive"),
+    ] = None,
     online: Annotated[bool, typer.Option("--online", help="Learn image by image, in the order of the files.")] = False,
     transductive: Annotated[
         bool, typer.Option("--transductive", help="Learn from all images at once; the default.")
@@ -56,7 +60,7 @@ def classify(
 
     For example: zeroshift classify photos/ --classes cat,dog,horse --out predictions.csv
     """
-    from zeroshift.cli.classifying import classify_images, sheet_path, typed
+    from zeroshift.cli.classifying import classify_images, method_name, sheet_path, typed
     from zeroshift.cli.encoding import EncodingOptions, tell_images
     from zeroshift.cli.image_sources import load_images
     from zeroshift.cli.prompting import chosen_prompts
@@ -65,8 +69,7 @@ def classify(
     from zeroshift.report.classifications import check_classifications_format
     from zeroshift.report.contact_sheet import check_contact_sheet_target
 
-    if online and transductive:
-        raise ValueError("--online and --transductive are two ways of learning. Fix: give one.")
+    chosen_method = method_name(method, online=online, transductive=transductive)
     if sheet is not None and no_sheet:
         raise ValueError("--sheet and --no-sheet contradict each other. Fix: give one.")
     check_classifications_format(out)
@@ -76,7 +79,7 @@ def classify(
     if page is not None:
         check_targets([out, page], inputs=read, force=True)  # a page of ours may be replaced
         check_contact_sheet_target(page)
-    start = Start.checked("adapt_online" if online else "adapt_transductive", settings or [], None)
+    start = Start.checked(chosen_method, settings or [], None)
     chosen = EncodingOptions(
         encoder=encoder, revision=revision, device=device, dtype=dtype, batch_size=batch_size, workers=workers,
         cache=cache, no_cache=no_cache, on_error=on_error,
@@ -87,8 +90,8 @@ def classify(
         raise ValueError(f"classify takes one way of prompting; got {len(asked)}. Fix: one mode, or --templates alone.")
     switches = [*(["--online"] if online else []), *(["--unlabelled"] if labelled is False else [])]
     deciding = [
-        ("--classes", classes), ("--prompts", prompts), ("--template", template), ("--templates", templates),
-        ("--descriptions", descriptions), ("--encoder", encoder), ("--revision", revision),
+        ("--method", method), ("--classes", classes), ("--prompts", prompts), ("--template", template),
+        ("--templates", templates), ("--descriptions", descriptions), ("--encoder", encoder), ("--revision", revision),
         *(("--set", setting) for setting in settings or []),
     ]  # fmt: skip
     command = typed(source, switches=switches, options=deciding)

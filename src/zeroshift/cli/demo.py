@@ -33,14 +33,14 @@ def demo(
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     open_report: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = False,
 ) -> None:
-    """Compare zero-shot, online and transductive ADAPT on the bundled packs; write an HTML report."""
+    """Compare zero-shot, ADAPT and the anchored mixture on the bundled packs; write an HTML report."""
     from zeroshift import __version__
     from zeroshift.cli.comparing import compare_on, load_packs
     from zeroshift.cli.targets import check_folder
     from zeroshift.report.figure_files import figure_paths, write_figures
     from zeroshift.report.html import is_report, write_report
     from zeroshift.report.records import comparison_record, mean_record
-    from zeroshift.report.tables import comparison_table
+    from zeroshift.report.tables import comparison_tables
 
     loaded = load_packs(packs)
     report = out / REPORT
@@ -63,7 +63,8 @@ def demo(
         write_report(report, comparisons, command=command, hint_note=HINT_NOTE)
         drawn = write_figures(figures, comparisons) if figures is not None else []
 
-    human.print(comparison_table(comparisons))
+    for table in comparison_tables(comparisons, human.width):
+        human.print(table)
     _print_remarks(comparisons, human)
     human.print(f"report: {report}", soft_wrap=True)
     for path in drawn:
@@ -90,5 +91,7 @@ def _print_remarks(comparisons: Sequence[Comparison], human: Console) -> None:
             human.print(f"note: {comparison.name}: {hint}. {HINT_NOTE}", style="yellow", soft_wrap=True)
     human.print(verdict(comparisons), style="red" if losses(comparisons) else None, soft_wrap=True)
     human.print(
-        "Accuracy in percent, gain in points. The features come from a composed dual encoder, not CLIP.", soft_wrap=True
+        "Accuracy in percent, gain in points, calibration error (0 is best) in percent. "
+        "The features come from a composed dual encoder, not CLIP.",
+        soft_wrap=True,
     )

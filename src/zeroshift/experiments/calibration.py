@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate import Job, Trial
+from zeroshift.evaluate import Analysis, Job
 from zeroshift.evaluate.tallies.calibration import BINS
 from zeroshift.evaluate.tallies.log_loss import LEAST_PROBABILITY
 from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
@@ -24,6 +24,7 @@ from zeroshift.experiments.parts.findings import (
 )
 from zeroshift.experiments.parts.suite import Member, Suite, together
 from zeroshift.experiments.parts.trials import mean_of_sets, runs
+from zeroshift.experiments.parts.untempered import untempered
 
 __all__ = ["EXPERIMENT"]
 
@@ -31,9 +32,17 @@ METHODS = {
     "zero_shot": "zero-shot",
     "adapt_online": "ADAPT (online)",
     "tda": "TDA",
+    "anchored_mixture_online untempered": "mixture (online), untempered",
+    "anchored_mixture_online": "mixture (online)",
     "adapt_transductive": "ADAPT (transductive)",
     "transclip": "TransCLIP",
+    "anchored_mixture_transductive untempered": "mixture (transductive), untempered",
+    "anchored_mixture_transductive": "mixture (transductive)",
 }
+"""What is compared, and what it is called. `untempered` is the mixture without its temperature: the same labels, and
+the probabilities it would answer with if it did not ask how sure it may be."""
+
+UNTEMPERED = " untempered"
 
 MEASURES = {"calibration_error": "calibration error", "nll": "log loss", "brier": "Brier score"}
 """Of a record; the lower the better."""
@@ -44,23 +53,28 @@ LEAST_DIFFERENCE = 0.001
 Record = Mapping[str, Any]
 
 
-def _trials(member: Member, method: str) -> list[Trial]:
-    return runs(member, method)  # one order: the spread over orders is far below what sets the methods apart
+def _jobs(member: Member, method: str) -> Sequence[Job]:
+    """One order: the spread over orders is far below what sets the methods apart."""
+    if not method.endswith(UNTEMPERED):
+        return runs(member, method)
+    entry = member.entry
+    asked = {"method": method.removesuffix(UNTEMPERED), "seed": 0}
+    return [Analysis(entry.name, entry.digest, entry.prompt, untempered, asked)]
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return [trial for member in suite.members for method in METHODS for trial in _trials(member, method)]
+    return [job for member in suite.members for method in METHODS for job in _jobs(member, method)]
 
 
 def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    by_method = {method: [_trials(member, method) for member in suite.members] for method in METHODS}
+    by_method = {method: [_jobs(member, method) for member in suite.members] for method in METHODS}
     means = {
         method: {field: mean_of_sets(answers, by_set, field) for field in ("accuracy", *MEASURES)}
         for method, by_set in by_method.items()
     }
-    whole = {method: all(answers.all_of(trials) for trials in by_set) for method, by_set in by_method.items()}
+    whole = {method: all(answers.all_of(jobs) for jobs in by_set) for method, by_set in by_method.items()}
     panels = [
-        _panel(method, [record for trials in by_set for record in answers.all_of(trials)])
+        _panel(method, [record for jobs in by_set for record in answers.all_of(jobs)])
         for method, by_set in by_method.items()
         if whole[method]
     ]
@@ -93,6 +107,7 @@ def _table(suite: Suite, means: Mapping[str, Mapping[str, Value | None]]) -> Tab
     notes = (
         f"Means over the sets, each counting the same: {together(suite.members)}. One random order.",
         "The logit scale is the set's own for every method; nothing is tuned for calibration.",
+        "The mixtures temper their answers by themselves, without labels; untempered is what they would say otherwise.",
         f"In the log loss a probability below {LEAST_PROBABILITY:g} counts as that: "
         f"{-np.log(LEAST_PROBABILITY):.1f} nats for a sample the method was certain about, and wrong.",
     )
@@ -128,7 +143,7 @@ def _panel(method: str, records: Sequence[Record]) -> ReliabilityPanel:
         tuple((right[held] / counts[held]).tolist()),
         tuple((counts[held] / counts.sum()).tolist()),
         float(np.abs(right - confidence).sum() / counts.sum()),
-        method,
+        "" if method.endswith(UNTEMPERED) else method,
     )
 
 

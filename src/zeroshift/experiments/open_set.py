@@ -21,7 +21,24 @@ SCORES = {
     "cosine": "one less the largest cosine",
     "zero_shot": "one less the largest probability, zero-shot",
     "adapt_online": "one less the largest probability, ADAPT (online)",
+    "anchored_mixture_online": "one less the largest probability, mixture (online)",
+    "mixture_online": "the mixture's reject score (online)",
+    "mixture_transductive": "the mixture's reject score (transductive)",
 }
+
+METHODS = ("zero_shot", "adapt_online", "anchored_mixture_online")
+"""Scores that are a method's probabilities, and called as it is."""
+
+COMPARED = (
+    (
+        "How well ADAPT's probabilities tell unknown classes, by AUROC and against zero-shot's",
+        "adapt_online",
+        "zero_shot",
+    ),
+    ("How well the online mixture's reject score tells them, against the cosine", "mixture_online", "cosine"),
+    ("How well the transductive mixture's does, against the cosine", "mixture_transductive", "cosine"),
+)
+"""Whether adapting to a stream with strangers in it costs the means to recognise them: words, after, before."""
 
 CHANCE = 0.5
 
@@ -51,7 +68,8 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
     if told:
         titles = unlike([member.title for member in told], told)
         records = [by_set[member.name] for member in told]
-        found += [_table(titles, records), _bars(titles, records), _adapting(titles, records)]
+        found += [_table(titles, records), _bars(titles, records)]
+        found += [_against(words, after, before, titles, records) for words, after, before in COMPARED]
     silent = [member for member in members if not answers.all_of(_jobs(member, options))]
     mute = [member for member in members if member not in told and member not in silent]
     if silent:
@@ -100,6 +118,7 @@ def _table(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]])
             "least and greatest of the draws.",
             "FPR95: share of samples of known classes that is rejected where 95% of the unknown are.",
             "The cosine knows nothing of what a method has learned, and hence is the same for all.",
+            "The online mixture is asked for its reject score before it sees a sample, the other after the whole set.",
         ),
     )
 
@@ -110,8 +129,9 @@ def _bars(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]]) 
         for score in SCORES:
             value = _value(records, score, "auroc")
             low, high = (None if end is None else 100 * (end - CHANCE) for end in (value.low, value.high))
-            method = score if score != "cosine" else ""
-            bars.append(Bar(SCORES[score], 100 * (value.value - CHANCE), low, high, title, method))
+            bars.append(
+                Bar(SCORES[score], 100 * (value.value - CHANCE), low, high, title, score if score in METHODS else "")
+            )
     return Bars(
         "auroc",
         "How far above chance unknown classes are recognised",
@@ -121,18 +141,17 @@ def _bars(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]]) 
     )
 
 
-def _adapting(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]]) -> Remark:
-    """Whether adapting to a stream with strangers in it costs the means to recognise them."""
+def _against(
+    words: str, after: str, before: str, titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]]
+) -> Remark:
+    """One score against another, set by set."""
     places: dict[bool | None, list[str]] = {}
     for title, records in zip(titles, by_set, strict=True):
-        before, after = (_value(records, score, "auroc").value for score in ("zero_shot", "adapt_online"))
-        places.setdefault(_higher(after, before, records), []).append(f"{title} ({100 * (after - before):+.1f} points)")
-    words = {False: "worse on", True: "better on", None: "too close to say on"}
-    said = "; ".join(f"{words[holds]} {', '.join(places[holds])}" for holds in words if holds in places)
-    return Remark(
-        f"How well ADAPT's probabilities tell unknown classes, by AUROC and against zero-shot's: {said}.",
-        kind="warning" if False in places else "note",
-    )
+        new, old = (_value(records, score, "auroc").value for score in (after, before))
+        places.setdefault(_higher(new, old, records), []).append(f"{title} ({100 * (new - old):+.1f} points)")
+    verdicts = {False: "worse on", True: "better on", None: "too close to say on"}
+    said = "; ".join(f"{verdicts[holds]} {', '.join(places[holds])}" for holds in verdicts if holds in places)
+    return Remark(f"{words}: {said}.", kind="warning" if False in places else "note")
 
 
 def _higher(a: float, b: float, records: Sequence[Mapping[str, Any]]) -> bool | None:

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from zeroshift.adapt.views import AveragedRows
-from zeroshift.arrays import Array, Home, Rows, to_numpy
+from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array, is_double, to_numpy
 from zeroshift.labelled import checked_labelled
+from zeroshift.mixture.reject import nearness, unlikeness
 from zeroshift.mixture.statistics import Mixture, Rule, estimate
 from zeroshift.mixture.sums import Sums
 from zeroshift.parameters import Constraint, Number, Pair
@@ -113,6 +114,31 @@ class AnchoredMixture(ViewMethod):
             return log_y
         answer = self._mixture.read(log_y, self._mixture.distances(features)).answer
         return self._mixture.temperature * answer
+
+    def reject_scores(self, features: Array) -> Array:
+        """How little each sample is like any class, (N,) for (N, d), one number for (d,): the higher, the more likely
+        it is of none. Nothing is learned and no state changes.
+
+        Scores of one set can be ranked and cut at a threshold; where to cut differs from encoder to encoder. Until the
+        mixture is in force they tell of the cosines alone: 0 on top of one prototype and far from the others.
+        """
+        single = is_array(features) and len(features.shape) == 1
+        matrix = features[None, :] if single else features
+        check_matrix("features", matrix, columns=self.dimension)
+        home, caller = Home.of(self.prototypes), Home.of(matrix)
+        precision = "float64" if is_double(matrix) else "float32"
+        rows = Rows(matrix, home, home.xp.float64)
+        with home.computing():
+            scores = home.zeros((len(rows),), getattr(home.xp, precision))
+            mixture, sums = self._mixture, self._all_sums()
+            whole = sums if self._labelled is None else sums + self._labelled
+            for block, x in rows.blocks(self._predict_rows):
+                evidence = self.logit_scale * (x @ self._wide_prototypes.T - 1.0)
+                if mixture is not None:
+                    evidence += nearness(mixture, x, whole.total / home.xp.sum(whole.counts))
+                scores[block] = unlikeness(evidence)
+            scores = caller.bring(scores, getattr(caller.xp, precision))
+        return scores[0] if single else scores
 
     def _averaged(self, images: Rows) -> AveragedRows:
         """Each image's surest views as one feature of unit length."""

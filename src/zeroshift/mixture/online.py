@@ -7,10 +7,12 @@ from typing import Any, ClassVar, NamedTuple
 
 from zeroshift.arrays import Array, Home, Rows
 from zeroshift.mixture.base import AnchoredMixture
+from zeroshift.mixture.normalised import normalised
 from zeroshift.mixture.statistics import Mixture
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import N_TEMPERATURES
 from zeroshift.parameters import Constraint, Number
+from zeroshift.zero_shot import logits
 
 __all__ = ["OnlineAnchoredMixture"]
 
@@ -80,9 +82,10 @@ class OnlineAnchoredMixture(AnchoredMixture):
     calm : float
         Weight of the likelihood in the calm look that decides how sure answers may be.
     staleness : float
-        The statistics are renewed when this share of the samples seen has come since they were: 1/32 is every sample up
-        to the 64th, every second up to the 96th, every eighth at the 256th, and never less often than every 256.
-        0 renews them at every sample.
+        The statistics are renewed when this share of the samples seen, or of K where fewer were seen, has come since
+        they were. 1/32 is, with fewer than 64 classes, every sample up to the 64th, every second up to the 96th, every
+        eighth at the 256th; with a thousand, every 31st up to the 1024th. Never less often than every 256. 0 renews
+        them at every sample.
     support : (features, labels), optional
         Labelled samples, counted as certain.
     view_ratio : float
@@ -129,7 +132,7 @@ class OnlineAnchoredMixture(AnchoredMixture):
         reliability_samples: float = 32.0,
         weight: float = 1.0,
         first_samples: int = 8,
-        correlation: float = 0.1,
+        correlation: float = 0.07,
         balance: tuple[float, float] = (0.4, 0.8),
         relief: float = 1.0,
         calm: float = 0.0625,
@@ -173,8 +176,12 @@ class OnlineAnchoredMixture(AnchoredMixture):
         return Pending(*(home.zeros((most, width)) for width in widths))
 
     def _due(self, n: int) -> int:
-        """Samples that go by, after `n`, until the statistics are renewed."""
-        return max(1, min(int(self.staleness * n), MOST_PENDING))
+        """Samples that go by, after `n`, until the statistics are renewed.
+
+        Fewer than one a class say too little of the classes to be worth a renewal each: as long as there are no more,
+        it is as if there were that many.
+        """
+        return max(1, min(int(self.staleness * max(n, self.n_classes)), MOST_PENDING))
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         start = 0
@@ -194,13 +201,14 @@ class OnlineAnchoredMixture(AnchoredMixture):
     def _answer_block(self, x: Array) -> Array:
         """All predicted with the same statistics; none of them is in these."""
         mixture, n = self._stage.mixture, x.shape[0]
-        log_y = scores = self._log_y(x)
-        y = Home.of(x).xp.exp(log_y)
-        soft_labels, confidences = y, 0.0
+        log_y, y = normalised(logits(x, self._wide_prototypes, self.logit_scale))
+        scores, soft_labels, confidences = log_y, y, 0.0
         if mixture is not None:
             distances = mixture.distances(x)
             reading = mixture.read(log_y, distances)
-            soft_labels = mixture.reliability * reading.posteriors + (1.0 - mixture.reliability) * y
+            soft_labels = reading.posteriors
+            soft_labels *= mixture.reliability
+            soft_labels += (1.0 - mixture.reliability) * y
             confidences = mixture.confidences(log_y, distances, reading.answer)
             scores = mixture.temperature * reading.answer
         place = slice(self._waiting, self._waiting + n)

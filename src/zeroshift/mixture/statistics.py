@@ -9,12 +9,17 @@ import numpy as np
 from zeroshift.adapt.engines.factors import positive_inverse
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.mixture.caution import Caution, caution
+from zeroshift.mixture.normalised import normalised
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import confidence_curve, temperature_for
 from zeroshift.ridge import ZERO_TRACE
-from zeroshift.zero_shot import TIE, log_softmax, softmax
+from zeroshift.zero_shot import TIE
 
-__all__ = ["Mixture", "Reading", "Rule", "estimate"]
+__all__ = ["Head", "Mixture", "Reading", "Rule", "estimate"]
+
+ROUNDING = 1e-12
+"""Share of the samples' mean squared length that may be left of it by subtracting: a smaller variance is noise, whose
+matrix need not be positive, and counts as none."""
 
 
 @dataclass(frozen=True)
@@ -62,41 +67,64 @@ class Mixture:
     def distances(self, features: Array) -> Array:
         """(n, K) squared Mahalanobis distances, widened."""
         xp = Home.of(features).xp
-        own = xp.sum((features @ self.precision) * features, axis=1)
         distances = features @ self.directions.T
         distances *= -2.0
-        distances += own[:, None]
+        distances += self._own_lengths(features)[:, None]
         distances += self.lengths
-        distances = xp.clip(distances, 0.0, None)
+        xp.clip(distances, 0.0, None, out=distances)
         distances *= self.widening
         return distances
 
+    def _own_lengths(self, features: Array) -> Array:
+        """(n,) each sample's squared length in the precision."""
+        return Home.of(features).xp.linalg.vecdot(features @ self.precision, features)
+
+    @property
+    def _pull(self) -> float:
+        """What distances are multiplied by in a log-posterior."""
+        return 0.5 * self.rule.weight * self.reliability
+
     def read(self, log_y: Array, distances: Array) -> Reading:
         """What the samples teach, and what is answered, from zero-shot log-posteriors and distances (n, K)."""
-        xp = Home.of(log_y).xp
-        pull = 0.5 * self.rule.weight * self.reliability
-        learned = log_softmax(log_y - pull * distances)
+        answer, posteriors = normalised(_less(log_y, self._pull, distances))
         relief = self.rule.relief * self.caution.order
-        answer = log_softmax(log_y - pull * (1.0 - relief) * distances) if relief else learned
-        return Reading(xp.exp(learned), answer)
+        if relief:
+            answer = normalised(_less(log_y, self._pull * (1.0 - relief), distances)).logs
+        return Reading(posteriors, answer)
+
+    def head(self, prototypes: Array, logit_scale: float) -> Head:
+        """What `read` learns from the samples, by one product in place of two."""
+        pulls = self._pull * self.widening
+        vectors = self.directions * (2.0 * pulls)[:, None]
+        vectors += logit_scale * prototypes
+        return Head(self, vectors, pulls)
 
     def confidences(self, log_y: Array, distances: Array, answer: Array) -> Array:
         """(n, 1 + N_TEMPERATURES): what a calm look, by these distances, believes of the answers' labels, and the
         answers' confidences at each temperature."""
-        home = Home.of(log_y)
-        xp = home.xp
-        calm = softmax(log_y - 0.5 * self.rule.weight * self.rule.calm * self.reliability * distances)
-        # Of classes that lead together, whichever is named is believed alike.
-        leads = xp.astype(answer >= xp.max(answer, axis=1)[:, None] - TIE, xp.float64)
-        believed = xp.sum(calm * leads, axis=1) / xp.sum(leads, axis=1)
+        xp = Home.of(log_y).xp
+        believed = self._believed(log_y, distances, answer)
         return xp.concat([believed[:, None], confidence_curve(answer)], axis=1)
 
+    def _believed(self, log_y: Array, distances: Array, answer: Array) -> Array:
+        """(n,) a calm look's probability of each answer's label."""
+        xp = Home.of(log_y).xp
+        calm = normalised(_less(log_y, self.rule.calm * self._pull, distances)).posteriors
+        # Of classes that lead together, whichever is named is believed alike.
+        leads = xp.astype(answer >= xp.max(answer, axis=1)[:, None] - TIE, xp.float64)
+        return xp.linalg.vecdot(calm, leads) / xp.sum(leads, axis=1)
+
     def left_out(self, distances: Array, posteriors: Array) -> Array:
-        """Distances (n, K) to means without the samples' own share in them, which is their `posteriors` (n, K)."""
+        """Distances (n, K) to means without the samples' own share in them, which is their `posteriors` (n, K). Those
+        given are overwritten."""
         xp = Home.of(distances).xp
         # A mean m of weight v that holds x with weight q is v m - q x over v - q without it.
-        without = xp.clip(self.known - posteriors, self.anchor, None)
-        return distances * (self.known / without) ** 2
+        without = self.known - posteriors
+        xp.clip(without, self.anchor, None, out=without)
+        without /= self.known
+        distances /= without
+        distances /= without
+        return distances
 
 
 @dataclass(frozen=True)
@@ -105,6 +133,31 @@ class Reading:
 
     posteriors: Array
     answer: Array
+
+
+@dataclass(frozen=True)
+class Head:
+    """Zero-shot logits and weighed distances of a mixture as one linear map of a sample, and its own length."""
+
+    mixture: Mixture
+    vectors: Array
+    """(K, d)"""
+    pulls: Array
+    """(K,) what each class's distance is multiplied by."""
+
+    def posteriors(self, features: Array) -> Array:
+        """(n, K), as `Mixture.read` has them."""
+        scores = features @ self.vectors.T
+        scores -= self.mixture._own_lengths(features)[:, None] * self.pulls
+        scores -= self.mixture.lengths * self.pulls
+        return normalised(scores).posteriors
+
+
+def _less(log_y: Array, weight: float, distances: Array) -> Array:
+    """log y - weight D, in one new array."""
+    scores = distances * -weight
+    scores += log_y
+    return scores
 
 
 def estimate(sums: Sums, prototypes: Array, rule: Rule) -> Mixture | None:
@@ -122,27 +175,32 @@ def estimate(sums: Sums, prototypes: Array, rule: Rule) -> Mixture | None:
     anchor = rule.anchor_count + (rule.cautious_anchor_count - rule.anchor_count) * u
 
     held = xp.where(counts > 0, counts, xp.ones_like(counts))
-    centres = sums.weighted / held[:, None]
     trust = counts / (counts + anchor)
     # The middle of image and text features: of all, and, where few classes come, of those that came.
     share = trust / xp.sum(trust)
-    middle = (1.0 - u) * sums.total / n + u * (share @ centres)
+    middle = (1.0 - u) * sums.total / n + u * ((share / held) @ sums.weighted)
     text_middle = (1.0 - u) * xp.mean(prototypes, axis=0) + u * (share @ prototypes)
-    offsets = prototypes - text_middle
     spread = 1.0
     if n > rule.spread_samples * classes:
-        text_spread = float(trust @ xp.sum(offsets**2, axis=1))
-        image_spread = float(trust @ xp.sum((centres - middle) ** 2, axis=1))
+        text_spread = _spread(prototypes, text_middle, trust)
         if text_spread > ZERO_TRACE:
+            image_spread = _spread(sums.weighted / held[:, None], middle, trust)
             spread = float(np.clip((image_spread / text_spread) ** 0.5, *rule.spread_range))
-    anchors = middle + spread * offsets
     known = counts + anchor
-    means = (sums.weighted + anchor * anchors) / known[:, None]
+    # (weighted + anchor (middle + spread (prototype - text middle))) / known, in one array.
+    means = prototypes * (anchor * spread)
+    means += anchor * (middle - spread * text_middle)
+    means += sums.weighted
+    means /= known[:, None]
 
-    cross = means.T @ (sums.weighted - 0.5 * counts[:, None] * means)
-    covariance = (sums.scatter - cross - cross.T) / n
+    rest = means * (-0.5 * counts)[:, None]
+    rest += sums.weighted
+    cross = means.T @ rest
+    covariance = sums.scatter - cross
+    covariance -= cross.T
+    covariance /= n
     variance = float(xp.linalg.trace(covariance)) / d
-    if variance * d <= ZERO_TRACE:
+    if variance * d <= ROUNDING * float(xp.linalg.trace(sums.scatter)) / n:
         precision = xp.zeros_like(covariance)
     else:
         shrinkage = rule.shrinkage + (1.0 - rule.shrinkage) * d / (d + rule.shrinkage_samples * n)
@@ -156,13 +214,19 @@ def estimate(sums: Sums, prototypes: Array, rule: Rule) -> Mixture | None:
         known=known,
         widening=(1.0 - u) * known / (known + 1.0) + u,
         directions=directions,
-        lengths=xp.sum(directions * means, axis=1),
+        lengths=xp.linalg.vecdot(directions, means),
         reliability=n / (n + rule.reliability_samples * classes),
         caution=careful,
         anchor=anchor,
         temperature=temperature_for(to_numpy(sums.confidences)),
         rule=rule,
     )
+
+
+def _spread(vectors: Array, middle: Array, trust: Array) -> float:
+    """Squared distances of vectors (K, d) to the middle, weighed by trust and added up."""
+    about = vectors - middle
+    return float(trust @ Home.of(about).xp.linalg.vecdot(about, about))
 
 
 def _inverse(matrix: Array) -> Array:

@@ -57,12 +57,23 @@ class Sums:
     def learned(self, features: Array, soft_labels: Array) -> Sums:
         """With these samples in the sums the classes are estimated from."""
         xp = Home.of(features).xp
-        return self._changed(
-            counts=self.counts + xp.sum(soft_labels, axis=0),
-            weighted=self.weighted + soft_labels.T @ features,
+        return self.relabelled(features, soft_labels)._changed(
             scatter=self.scatter + features.T @ features,
             total=self.total + xp.sum(features, axis=0),
         )
+
+    def relabelled(self, features: Array, soft_labels: Array) -> Sums:
+        """With soft labels of samples whose features are in the sums already."""
+        xp = Home.of(features).xp
+        return self._changed(
+            counts=self.counts + xp.sum(soft_labels, axis=0),
+            weighted=self.weighted + soft_labels.T @ features,
+        )
+
+    def unlabelled(self) -> Sums:
+        """What the sums hold whatever the samples' labels."""
+        nothing = Sums.none(Home.of(self.counts), *self.weighted.shape)
+        return self._changed(counts=nothing.counts, weighted=nothing.weighted, confidences=nothing.confidences)
 
     def watching(self, posteriors: Array, before: Array | None, *, in_order: bool) -> Sums:
         """With zero-shot posteriors (n, K) of the stream; `before` (K,) is the one before the first. Without an order

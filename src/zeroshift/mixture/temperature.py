@@ -19,6 +19,9 @@ N_TEMPERATURES = 13
 TEMPERATURES = 2.0 ** (-np.arange(N_TEMPERATURES) / 2.0)
 """1, 1/sqrt(2), 1/2, ... 1/64: exponents a posterior is raised to. Between them the mean confidence is interpolated."""
 
+FEW_NUMBERS, GPU_FEW_NUMBERS = 2048, 262_144
+"""Numbers up to which all exponents are taken at once: calls then cost more than exponentials."""
+
 PRIOR = 1.0
 """Samples for which the answers are taken to be as sure as they may be: where all are certain at every temperature,
 nothing else says which it is."""
@@ -33,12 +36,16 @@ def confidence_curve(log_posteriors: Array) -> Array:
     home = Home.of(log_posteriors)
     xp = home.xp
     shifted = log_posteriors - xp.max(log_posteriors, axis=1)[:, None]
+    n, classes = shifted.shape
+    if n * classes <= (GPU_FEW_NUMBERS if home.on_gpu else FEW_NUMBERS):
+        exponents = 2.0 ** (xp.arange(N_TEMPERATURES, dtype=shifted.dtype, device=home.device) * -0.5)
+        return 1.0 / xp.sum(xp.exp(shifted[:, None, :] * exponents[:, None]), axis=2)
     curve = home.zeros((log_posteriors.shape[0], N_TEMPERATURES))
     for start in (0, 1):
         powers = xp.exp(shifted * float(TEMPERATURES[start]))
         for place in range(start, N_TEMPERATURES, 2):
             if place > start:
-                powers = xp.sqrt(powers)  # half the exponent, many times quicker than another exponential
+                xp.sqrt(powers, out=powers)  # half the exponent, many times quicker than another exponential
             curve[:, place] = 1.0 / xp.sum(powers, axis=1)
     return curve
 

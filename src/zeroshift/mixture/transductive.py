@@ -20,8 +20,9 @@ FEWEST_ROWS = 16
 CACHED_NUMBERS = 1_000_000
 """Numbers in one chunk's features and scores on a processor: what stays in its caches is worked on faster."""
 
-ARRAYS_A_ROW = 8
-"""Arrays of K numbers held for a row at once: posteriors, distances, what is read from them, and steps between."""
+ARRAYS_A_ROW = 10
+"""Arrays of K numbers held for a row at once: posteriors, distances, what is read from them, and steps between.
+Measured: up to nine."""
 
 BY_ORDER = ("correlation", "relief")
 """Parameters that say what to do about the order samples come in, which a set does not have."""
@@ -140,9 +141,12 @@ class TransductiveAnchoredMixture(AnchoredMixture):
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         self.reset()
         try:
-            mixture = self._mixture
-            for number in range(1, self.rounds + 1):
-                sums = self._surveyed(rows, mixture, answering=number == self.rounds)
+            sums = self._surveyed(rows, self._mixture, answering=self.rounds == 1)
+            mixture = self._estimated(sums)
+            for number in range(2, self.rounds + 1):
+                if mixture is None:
+                    break  # too few samples: they will not be more
+                sums = self._relabelled(rows, sums, mixture, answering=number == self.rounds)
                 mixture = self._estimated(sums)
         except BaseException:
             # Interrupted, or out of memory: half a set teaches nothing.
@@ -187,14 +191,32 @@ class TransductiveAnchoredMixture(AnchoredMixture):
             log_y = self._log_y(x)
             y = q = xp.exp(log_y)
             if mixture is not None:
-                distances = mixture.distances(x)
-                reading = mixture.read(log_y, distances)
-                q = reading.posteriors
-                if answering:
-                    others = mixture.left_out(distances, q)
-                    sums = sums.answering(mixture.confidences(log_y, others, reading.answer))
+                q, confidences = self._read(x, log_y, mixture, answering=answering)
+                sums = sums if confidences is None else sums.answering(confidences)
             sums = sums.learned(x, q).watching(y, None, in_order=False)
         return sums
+
+    def _relabelled(self, rows: Rows, sums: Sums, mixture: Mixture, *, answering: bool) -> Sums:
+        """The rows' sums, counted anew: what does not depend on the labels is taken from an earlier round."""
+        sums = sums.unlabelled()
+        head = mixture.head(self._wide_prototypes, self.logit_scale)
+        for _, x in rows.blocks(self._chunk_rows, reuse=True):
+            if answering:
+                q, confidences = self._read(x, self._log_y(x), mixture, answering=True)
+                sums = sums.answering(confidences)
+            else:
+                q = head.posteriors(x)
+            sums = sums.relabelled(x, q)
+        return sums
+
+    def _read(self, x: Array, log_y: Array, mixture: Mixture, *, answering: bool) -> tuple[Array, Array | None]:
+        """Posteriors to count by, and where it is answered, what decides how sure the answers may be."""
+        distances = mixture.distances(x)
+        reading = mixture.read(log_y, distances)
+        if not answering:
+            return reading.posteriors, None
+        others = mixture.left_out(distances, reading.posteriors)
+        return reading.posteriors, mixture.confidences(log_y, others, reading.answer)
 
     @property
     def _chunk_rows(self) -> int:

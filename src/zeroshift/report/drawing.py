@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ __all__ = [
     "draw_bank_fill",
     "draw_running_accuracy",
     "first_drawn",
+    "spaced",
     "streamed",
 ]
 
@@ -69,12 +70,26 @@ def first_drawn(n_samples: int) -> int:
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[float, str]], gap: float) -> None:
-    """The final value beside each line, pushed apart where two would overlap."""
-    lowest = -math.inf
-    for value, text in sorted(ends):
-        lowest = max(value, lowest + gap)
+    """The final value beside each line, pushed apart up and down where two would overlap."""
+    ordered = sorted(ends)
+    for height, (_, text) in zip(spaced([value for value, _ in ordered], gap), ordered, strict=True):
         # In ink: the methods' colours are light enough for lines, but too light for small digits on a light card.
-        _beside(axes, lowest, text, INK, fontsize=8)
+        _beside(axes, height, text, INK, fontsize=8)
+
+
+def spaced(values: Sequence[float], gap: float) -> list[float]:
+    """Heights at least `gap` apart, as near to the ascending `values` as least squares can make them.
+
+    >>> spaced([1.0, 5.0, 5.0, 9.0], gap=1.0)
+    [1.0, 4.5, 5.5, 9.0]
+    """
+    groups: list[list[float]] = []  # of values less the gaps below them: those that are level, their mean
+    for place, value in enumerate(values):
+        groups.append([value - place * gap])
+        while len(groups) > 1 and fmean(groups[-2]) > fmean(groups[-1]):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    level = [fmean(group) for group in groups for _ in group]
+    return [height + place * gap for place, height in enumerate(level)]
 
 
 def draw_bank_fill(axes: Axes, comparison: Comparison) -> None:

@@ -12,8 +12,9 @@ from zeroshift import __version__, methods
 from zeroshift.evaluate import Comparison, Result, mean_accuracy
 from zeroshift.report import figures
 from zeroshift.report.drawing import first_drawn, streamed
+from zeroshift.report.records import mean_calibration_error
 from zeroshift.report.svg import inline_svg
-from zeroshift.report.words import losses, method_label, percent, points, setting, verdict
+from zeroshift.report.words import listed, losses, method_label, percent, points, setting, verdict
 
 __all__ = ["page"]
 
@@ -66,7 +67,7 @@ def lead(comparisons: Sequence[Comparison]) -> str:
     baseline, *others = means
     where = comparisons[0].title if len(comparisons) == 1 else f"{len(comparisons)} sets of image features"
     mean = "Accuracy" if len(comparisons) == 1 else "Mean accuracy"
-    reached = " and ".join(f"{percent(means[name])}% with {method_label(name)}" for name in others)
+    reached = listed([f"{percent(means[name])}% with {method_label(name)}" for name in others])
     return (
         f"{mean} on {where}: {percent(means[baseline])}% {method_label(baseline).lower()}"
         f"{', ' + reached if others else ''}. The same features, prompts and logit scale for every method; the "
@@ -85,12 +86,13 @@ def scale_note(comparisons: Sequence[Comparison]) -> str:
 
 
 def tiles(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
-    means = mean_accuracy(comparisons)
+    means, errors = mean_accuracy(comparisons), mean_calibration_error(comparisons)
     baseline = next(iter(means))
     return [
         {
             "method": name,
             "accuracy": percent(mean),
+            "error": percent(errors[name]),
             "gain": "" if name == baseline else points(100 * (mean - means[baseline])),
         }
         for name, mean in means.items()
@@ -173,15 +175,14 @@ def extremes(comparison: Comparison, result: Result) -> dict[str, Any] | None:
 
 def calibration(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Mean calibration error and total time of each method, and whose probabilities are worse than the baseline's."""
-    names = [result.method for result in comparisons[0].results]
-    errors, rows = {}, []
-    for name in names:
-        results = [comparison.result(name) for comparison in comparisons]
-        errors[name] = float(np.mean([result.calibration_error for result in results]))
-        seconds = sum(result.run.seconds for result in results)
-        rows.append({"method": name, "error": percent(errors[name]), "seconds": f"{seconds:.2f}"})
-    worse = [method_label(name) for name in names if errors[name] > errors[names[0]]]
-    return {"rows": rows, "worse": " and ".join(worse)}
+    errors = mean_calibration_error(comparisons)
+    baseline = next(iter(errors))
+    rows = []
+    for name, error in errors.items():
+        seconds = sum(comparison.result(name).run.seconds for comparison in comparisons)
+        rows.append({"method": name, "error": percent(error), "seconds": f"{seconds:.2f}"})
+    worse = [f"{method_label(name)} ({percent(errors[name])}%)" for name in errors if errors[name] > errors[baseline]]
+    return {"rows": rows, "worse": listed(worse), "baseline": percent(errors[baseline])}
 
 
 def method(comparisons: Sequence[Comparison], result: Result) -> dict[str, Any]:

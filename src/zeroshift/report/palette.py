@@ -20,7 +20,11 @@ METHOD_COLOURS = {
     "zero_shot": "#768390",
     "adapt_online": "#1f6feb",
     "adapt_transductive": "#bf5b04",
+    "anchored_mixture_online": "#0a2c6b",
+    "anchored_mixture_transductive": "#7d1a12",
 }
+"""Blue is online, orange and red transductive; of each the stronger shade is the mixture: those who see no red or no
+green tell shades apart. None of these is one of `SERIES_COLOURS`."""
 
 OTHER_COLOURS = ("#1a7f37", "#8250df", "#bf3989", "#0a7d91")
 """For methods without a colour of their own, in the order they come."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from zeroshift.evaluate import Comparison, Result, mean_accuracy
 
-__all__ = ["comparison_record", "mean_record"]
+__all__ = ["comparison_record", "mean_calibration_error", "mean_record"]
 
 
 def comparison_record(comparison: Comparison) -> dict[str, Any]:
@@ -38,7 +40,17 @@ def _result_record(comparison: Comparison, result: Result) -> dict[str, Any]:
 
 
 def mean_record(comparisons: Sequence[Comparison]) -> dict[str, dict[str, float]]:
-    """Mean accuracy and gain of each method over the sets."""
-    means = mean_accuracy(comparisons)
+    """Mean accuracy, gain and calibration error of each method over the sets."""
+    means, errors = mean_accuracy(comparisons), mean_calibration_error(comparisons)
     baseline = next(iter(means.values()))
-    return {name: {"accuracy": mean, "gain": 100 * (mean - baseline)} for name, mean in means.items()}
+    return {
+        name: {"accuracy": mean, "gain": 100 * (mean - baseline), "calibration_error": errors[name]}
+        for name, mean in means.items()
+    }
+
+
+def mean_calibration_error(comparisons: Sequence[Comparison]) -> dict[str, float]:
+    """Each method's expected calibration error averaged over the sets, which must be labelled."""
+    names = [result.method for result in comparisons[0].results]
+    found = {name: [comparison.result(name).calibration_error for comparison in comparisons] for name in names}
+    return {name: float(np.mean(np.array(errors, dtype=float))) for name, errors in found.items()}

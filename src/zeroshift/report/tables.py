@@ -14,10 +14,11 @@ from zeroshift.encode.prompts import Mode
 from zeroshift.encode.registry import FamilyInfo
 from zeroshift.evaluate import Comparison, mean_accuracy
 from zeroshift.methods import MethodInfo
+from zeroshift.report.records import mean_calibration_error
 from zeroshift.report.words import method_label, needs, percent, points, setting
 
 __all__ = [
-    "comparison_table",
+    "comparison_tables",
     "encoders_table",
     "methods_table",
     "packs_table",
@@ -30,23 +31,59 @@ __all__ = [
 EDGES, GAP = 2, 3
 """Columns of the terminal a table takes at its sides, and between two of its own."""
 
+CALIBRATION = "calibration error"
+"""The row of what probabilities are worth, below the accuracies."""
 
-def comparison_table(comparisons: Sequence[Comparison]) -> Table:
-    """A row for each set with every method's accuracy and gain, and a row of means where there is more than one set."""
-    table = _table("features", names=[*(comparison.name for comparison in comparisons), "mean"])
-    for result in comparisons[0].results:
-        table.add_column(method_label(result.method), justify="right", no_wrap=True)
+
+def comparison_tables(comparisons: Sequence[Comparison], width: int) -> list[Table]:
+    """A row for each set with every method's accuracy and gain, then the means where there is more than one set, and
+    the calibration errors; where `width` is too little for all methods, the rest are in tables of their own."""
+    adapted = [result.method for result in comparisons[0].results[1:]]
+    baseline = comparisons[0].baseline.method
+    names = [*(comparison.name for comparison in comparisons), CALIBRATION]
+    room = width - max(map(cell_len, names)) - EDGES - _widest(comparisons, baseline) - GAP
+    tables: list[list[str]] = [[]]
+    left = room
+    for method in adapted:
+        needed = _widest(comparisons, method) + GAP
+        if tables[-1] and needed > left:
+            tables.append([])
+            left = room
+        tables[-1].append(method)
+        left -= needed
+    return [_comparison_table(comparisons, [baseline, *methods]) for methods in tables]
+
+
+def _widest(comparisons: Sequence[Comparison], method: str) -> int:
+    """Columns of the terminal a method's column takes: its label is in two lines, its accuracies are not broken."""
+    cells = [_cell(comparison, method) for comparison in comparisons]
+    return max(*(cell.cell_len for cell in cells), *map(cell_len, method_label(method).split()))
+
+
+def _comparison_table(comparisons: Sequence[Comparison], methods: Sequence[str]) -> Table:
+    names = [*(comparison.name for comparison in comparisons), CALIBRATION]
+    table = _table("features", names=names)
+    for method in methods:
+        table.add_column("\n".join(method_label(method).split()), justify="right", no_wrap=True)
     for comparison in comparisons:
-        cells = [_accuracy(result.accuracy, comparison.gain(result)) for result in comparison.results[1:]]
-        baseline = Text(percent(comparison.baseline.accuracy))
-        table.add_row(Text(comparison.name), baseline, *cells)
+        table.add_row(Text(comparison.name), *(_cell(comparison, method) for method in methods))
+    table.add_section()
     if len(comparisons) > 1:
-        table.add_section()
         means = mean_accuracy(comparisons)
-        baseline_mean, *others = means.values()
-        cells = [_accuracy(mean, 100 * (mean - baseline_mean)) for mean in others]
-        table.add_row(Text("mean"), Text(percent(baseline_mean)), *cells, style="bold")
+        baseline, *others = methods
+        cells = [_accuracy(means[method], 100 * (means[method] - means[baseline])) for method in others]
+        table.add_row(Text("mean"), Text(percent(means[baseline])), *cells, style="bold")
+    errors = mean_calibration_error(comparisons)
+    table.add_row(Text(CALIBRATION), *(Text(percent(errors[method])) for method in methods), style="dim")
     return table
+
+
+def _cell(comparison: Comparison, method: str) -> Text:
+    """A method's accuracy on a set, with its gain where it is not the baseline."""
+    result = comparison.result(method)
+    if result is comparison.baseline:
+        return Text(percent(result.accuracy))
+    return _accuracy(result.accuracy, comparison.gain(result))
 
 
 def _accuracy(accuracy: float | None, gain: float | None) -> Text:

@@ -12,6 +12,7 @@ from zeroshift.methods import MethodInfo
 __all__ = [
     "class_losses",
     "counted",
+    "listed",
     "losses",
     "method_label",
     "needs",
@@ -26,6 +27,8 @@ METHOD_LABELS = {
     "zero_shot": "Zero-shot",
     "adapt_online": "Online ADAPT",
     "adapt_transductive": "Transductive ADAPT",
+    "anchored_mixture_online": "Online mixture",
+    "anchored_mixture_transductive": "Transductive mixture",
 }
 
 
@@ -114,3 +117,12 @@ def counted(count: int, what: str, many: str | None = None) -> str:
     ('1 image', '1,200 images', '2 classes')
     """
     return f"{count:,} {what if count == 1 else many or what + 's'}"
+
+
+def listed(items: Sequence[str]) -> str:
+    """
+    >>> listed(["one"]), listed(["one", "two"]), listed(["one", "two", "three"])
+    ('one', 'one and two', 'one, two and three')
+    """
+    *first, last = items or [""]
+    return f"{', '.join(first)} and {last}" if first else last

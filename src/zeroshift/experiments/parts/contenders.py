@@ -65,8 +65,10 @@ PAPER_ROWS: Mapping[str, PaperName] = {
     "t3a": PaperName("T3A", "T3A", "online"),
     "ecalp": PaperName("ECALP", "ECALP", "online"),
     "histo_transclip": PaperName("Histo-TransCLIP", "Histo-TransCLIP", "transductive"),
+    "anchored_mixture_online": PaperName("Anchored mixture (online)", "Anchored mixture", "online"),
+    "anchored_mixture_transductive": PaperName("Anchored mixture (transductive)", "Anchored mixture", "transductive"),
 }
-"""By name in the registry. The last three have no row in the paper's main tables; few-shot methods (GDA-CLIP with
+"""By name in the registry. The last five have no row in the paper's main tables; few-shot methods (GDA-CLIP with
 labels, TIMO, Tip-Adapter) see labels and stand in none of ours."""
 
 

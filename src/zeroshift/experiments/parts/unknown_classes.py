@@ -14,14 +14,20 @@ from zeroshift.evaluate.tallies.reject_curve import RejectCurve
 from zeroshift.evaluate.threads import one_blas_thread
 from zeroshift.features import FeatureSet
 from zeroshift.methods.zero_shot import ZeroShot
+from zeroshift.mixture.base import AnchoredMixture
+from zeroshift.mixture.online import OnlineAnchoredMixture
+from zeroshift.mixture.transductive import TransductiveAnchoredMixture
 
-__all__ = ["HELD_OUT", "MIN_CLASSES", "unknown_classes"]
+__all__ = ["HELD_OUT", "MIN_CLASSES", "mixture_scores", "unknown_classes"]
 
 HELD_OUT = 1 / 3
 """Share of the classes that the classifier does not know."""
 
 MIN_CLASSES = 3
 """With fewer no third can be held out and two be kept."""
+
+AT_ONCE = 32
+"""Samples an online mixture is asked about, and then given, at a time."""
 
 
 def unknown_classes(features: FeatureSet, *, prompt: str, seed: int, held_out: float = HELD_OUT) -> dict[str, Any]:
@@ -45,14 +51,23 @@ def unknown_classes(features: FeatureSet, *, prompt: str, seed: int, held_out: f
         logit_scale=features.logit_scale,
     )
     prototypes = seen.prototypes_for()
+    online = OnlineAnchoredMixture(prototypes, logit_scale=seen.logit_scale)
+    at_once = TransductiveAnchoredMixture(prototypes, logit_scale=seen.logit_scale)
     with one_blas_thread():
         answers = {
             "zero_shot": ZeroShot(prototypes, logit_scale=seen.logit_scale).predict(seen.features),
             "adapt_online": OnlineADAPT(prototypes, logit_scale=seen.logit_scale).adapt(seen.features),
         }
+        answers[online.name], online_scores = mixture_scores(online, seen.features)
+        _, set_scores = mixture_scores(at_once, seen.features)
     right = {name: known[np.argmax(given, axis=1)] == labels[order] for name, given in answers.items()}
     accuracy = {name: None if unknown.all() else float(hits[~unknown].mean()) for name, hits in right.items()}
-    scores = {"cosine": reject_scores(seen), **{name: doubt(given) for name, given in answers.items()}}
+    scores = {
+        "cosine": reject_scores(seen),
+        **{name: doubt(given) for name, given in answers.items()},
+        "mixture_online": online_scores,
+        "mixture_transductive": set_scores,
+    }
     both = unknown.any() and not unknown.all()
     return {
         "scored": len(order),
@@ -62,6 +77,19 @@ def unknown_classes(features: FeatureSet, *, prompt: str, seed: int, held_out: f
         "zero_shot_accuracy": accuracy["zero_shot"],
         "known_accuracy": accuracy["adapt_online"],
     }
+
+
+def mixture_scores(mixture: AnchoredMixture, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Answers (N, K) and reject scores (N,): of an online mixture by what it has seen before, of the other by all."""
+    if mixture.protocol != "online":
+        answers = mixture.adapt(features)
+        return answers, mixture.reject_scores(features)
+    answers, scores = [], []
+    for start in range(0, len(features), AT_ONCE):
+        some = features[start : start + AT_ONCE]
+        scores.append(mixture.reject_scores(some))
+        answers.append(mixture.adapt(some))
+    return np.concatenate(answers), np.concatenate(scores)
 
 
 def _told(scores: np.ndarray, unknown: np.ndarray) -> dict[str, float | None]:

@@ -1,0 +1,228 @@
+"""The anchored mixture on every kind of stream, against zero-shot on the very rows that came, and without its caution.
+
+    python benchmarks/mixture_streams.py                  the bundled packs, and ../shared/packs/eval and clip if there
+    python benchmarks/mixture_streams.py --markdown FILE  the section into a file, not into RESULTS.md
+
+Every set in every stream, three orders each; streams across domains over the sets of one family, stacked. Runs are
+recorded one by one in --runs, and the same command goes on where it was stopped; what is there goes to
+mixture_streams.json next to this file. A cell is one set in one stream and one order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from results import machine, replace_section
+
+import zeroshift
+from zeroshift.evaluate import Ledger, Trial, run_jobs
+from zeroshift.experiments import Suite
+from zeroshift.experiments.parts.domain_sets import stacked_members
+from zeroshift.experiments.parts.stream_kinds import LONG_TAIL, STREAMS, Kind
+from zeroshift.experiments.parts.suite import Member
+from zeroshift.experiments.parts.trials import runs
+from zeroshift.files import atomic_path
+
+HERE = Path(__file__).parent
+RECORDS = HERE / "mixture_streams.json"
+PACKS = HERE.parent.parent / "shared" / "packs"
+FOLDERS = (PACKS / "eval", PACKS / "clip")
+
+ORDERS = 3
+LIMIT = -1.0
+"""Points: what the safeguard is to keep every cell above."""
+
+CORRELATED = 0.1
+"""Concentration of the stronger of the two Dirichlet streams: for ten classes nearly one class after the other."""
+
+KINDS = (
+    *(kind for kind in STREAMS if not kind.domains),
+    Kind("strongly correlated", "dirichlet", {"concentration": CORRELATED}),
+    Kind("easy to hard", "easy_to_hard"),
+    Kind("hard to easy", "hard_to_easy"),
+    *(kind for kind in STREAMS if kind.domains),
+)
+THIRD = Kind("a third of the classes", "random")
+"""In random order; which classes is drawn anew for every order."""
+
+NO_CAUTION = {"balance": (0.0, 0.0), "correlation": 1e6}
+
+
+@dataclass(frozen=True)
+class Way:
+    """A column: a method and its parameters."""
+
+    title: str
+    method: str
+    parameters: Mapping[str, Any]
+
+
+MIXTURE = Way("anchored mixture", "anchored_mixture_online", {})
+WAYS = (
+    MIXTURE,
+    Way("ADAPT", "adapt_online", {}),
+    Way("without relief", "anchored_mixture_online", {"relief": 0.0}),
+    Way("without caution", "anchored_mixture_online", NO_CAUTION),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run to be done, and where it stands."""
+
+    stream: str
+    set: str
+    seed: int
+    way: str
+    trial: Trial
+
+
+def load(where: str) -> zeroshift.FeatureSet:
+    return zeroshift.FeatureSet.load(where, check=False) if Path(where).exists() else zeroshift.data.packs.load(where)
+
+
+def third(where: str, seed: int) -> zeroshift.FeatureSet:
+    """The samples of a third of the classes, two at least; the others stay among the prototypes."""
+    whole = load(where)
+    if whole.labels is None:
+        raise ValueError(f"{where} has no labels: there is nothing to score. Fix: a labelled set.")
+    kept = np.random.default_rng(seed).permutation(whole.n_classes)[: max(2, whole.n_classes // 3)]
+    return whole.subset(np.flatnonzero(np.isin(whole.labels, kept)))
+
+
+def sources() -> dict[str, str]:
+    """Name and place of every set without views: bundled packs, then files."""
+    places = {info.name: info.name for info in zeroshift.data.packs.list()}
+    places |= {path.stem: str(path) for folder in FOLDERS for path in sorted(folder.glob("*.npz"))}
+    return {name: where for name, where in places.items() if load(where).views is None}
+
+
+def cells(places: Mapping[str, str], members: Sequence[Member]) -> Iterator[Cell]:
+    """All of them; `members` are the sets, and last those stacked from several."""
+    for kind in KINDS:
+        for member in members:
+            if kind.domains == (member.name in places) or (kind == LONG_TAIL and member.entry.fewest < 2):
+                continue
+            for way in WAYS:
+                trials = runs(member, way.method, ORDERS, way.parameters, arrangement=kind.arrangement(member))
+                for seed, trial in enumerate(trials):
+                    yield Cell(kind.label, member.name, seed, way.title, trial)
+
+
+def cells_of_thirds(places: Mapping[str, str]) -> Iterator[tuple[Member, Cell]]:
+    for name, where in places.items():
+        for seed in range(ORDERS):
+            member = Member.of(f"{name}, third {seed}", third(where, seed))
+            for way in WAYS:
+                trials = runs(member, way.method, ORDERS, way.parameters, arrangement=THIRD.arrangement(member))
+                yield member, Cell(THIRD.label, name, seed, way.title, trials[seed])
+
+
+def measure(
+    folder: Path, processes: int, ways: Sequence[str], orders: int, sets: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Do what is not recorded, of the ways, orders and sets asked for; then everything that is recorded, as rows."""
+    places = sources()
+    suite = Suite.of({name: load(where) for name, where in places.items()})
+    members = (*suite.members, *stacked_members(suite))
+    thirds = list(cells_of_thirds(places))
+    everything = [*cells(places, members), *(cell for _, cell in thirds)]
+    loaders = {member.entry.digest: member.entry.load for member in (*members, *(member for member, _ in thirds))}
+    ledger = Ledger(folder)
+    asked = [cell for cell in everything if cell.way in ways and cell.seed < orders and (not sets or cell.set in sets)]
+    asked.sort(key=lambda cell: (cell.seed, ways.index(cell.way)))
+    for done, outcome in enumerate(run_jobs([cell.trial for cell in asked], loaders, ledger, processes=processes), 1):
+        if not outcome.recorded:
+            print(f"{done} of {len(asked)}: {outcome.job} {outcome.error or ''}", flush=True)
+    rows = []
+    for cell in everything:
+        record = ledger.read(cell.trial)
+        if record is not None:
+            before, after = 100 * record["zero_shot_accuracy"], 100 * record["accuracy"]
+            rows.append({
+                "stream": cell.stream, "set": cell.set, "seed": cell.seed, "method": cell.way,
+                "samples": record["scored"], "zero_shot": round(before, 3), "accuracy": round(after, 3),
+                "gain": round(after - before, 3),
+            })  # fmt: skip
+    return rows
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table and what it says, from the rows alone."""
+    streams = list(dict.fromkeys(row["stream"] for row in rows))
+    titles = [way.title for way in WAYS]
+    lines = [
+        "| stream | cells | " + " | ".join(f"{title}: mean | worst set and order" for title in titles) + " |",
+        "|---|---|" + "---|" * 2 * len(titles),
+    ]
+    for stream in streams:
+        those = [row for row in rows if row["stream"] == stream]
+        found = [_mean_and_worst([row for row in those if row["method"] == title]) for title in titles]
+        count = sum(row["method"] == MIXTURE.title for row in those)
+        lines.append(f"| {stream} | {count} | " + " | ".join(found) + " |")
+    ours = [row for row in rows if row["method"] == MIXTURE.title]
+    missed = sorted((row for row in ours if row["gain"] < LIMIT), key=lambda row: row["gain"])
+    worst = min(ours, key=lambda row: row["gain"])
+    lines += [
+        "",
+        f"Gain over zero-shot on the rows that came, in points. The worst of all {len(ours)} cells is "
+        f"{worst['gain']:+.1f} ({worst['set']}, {worst['stream']}, order {worst['seed']}).",
+        f"More than {-LIMIT:g} point below zero-shot: {len(missed)} of {len(ours)} cells, in "
+        f"{len({(row['stream'], row['set']) for row in missed})} of "
+        f"{len({(row['stream'], row['set']) for row in ours})} pairs of set and stream.",
+    ]
+    by_place: dict[tuple[str, str], list[str]] = {}
+    for row in missed:
+        by_place.setdefault((row["stream"], row["set"]), []).append(f"{row['gain']:+.1f}")
+    lines += [f"- {stream}, {name}: {', '.join(gains)}" for (stream, name), gains in sorted(by_place.items())]
+    lines += ["", "Below the limit, of as many cells in all: " + "; ".join(
+        f"{title} {sum(row['gain'] < LIMIT for row in rows if row['method'] == title)} of "
+        f"{sum(row['method'] == title for row in rows)}" for title in titles) + "."]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _mean_and_worst(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return "- | -"
+    worst = min(rows, key=lambda row: row["gain"])
+    return f"{_mean_of_sets(rows):+.1f} | {worst['gain']:+.1f} ({worst['set']}, {worst['seed']})"
+
+
+def _mean_of_sets(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Each set counts the same, however many of its orders there are."""
+    by_set: dict[str, list[float]] = {}
+    for row in rows:
+        by_set.setdefault(row["set"], []).append(row["gain"])
+    return float(np.mean([np.mean(gains) for gains in by_set.values()]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("zeroshift-experiments") / "runs", help="folder of records")
+    parser.add_argument("--jobs", type=int, default=2, help="processes, one BLAS thread each")
+    parser.add_argument("--ways", nargs="*", default=[way.title for way in WAYS], help="columns to run; default all")
+    parser.add_argument("--orders", type=int, default=ORDERS, help="orders to run")
+    parser.add_argument("--sets", nargs="*", default=[], help="sets to run; default all")
+    parser.add_argument("--markdown", type=Path, help="file for the section, in place of RESULTS.md")
+    arguments = parser.parse_args()
+    rows = measure(arguments.runs, arguments.jobs, arguments.ways, arguments.orders, arguments.sets)
+    with atomic_path(RECORDS) as temporary:
+        lines = ",\n".join(json.dumps(row) for row in rows)
+        temporary.write_text(f'{{"machine": {json.dumps(machine())}, "rows": [\n{lines}\n]}}\n')
+    told = summary(rows)
+    if arguments.markdown is None:
+        replace_section("mixture_streams", told)
+    else:
+        with atomic_path(arguments.markdown) as temporary:
+            temporary.write_text(told + "\n")
+    print(told)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""Not in the paper: every number of the anchored mixture varied alone, and whether its default is on a plateau."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zeroshift.evaluate import Job, Trial
+from zeroshift.experiments.parts.choice import NO_ORDER
+from zeroshift.experiments.parts.constants import METHODS, Constant, constants_of
+from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
+from zeroshift.experiments.parts.findings import Column, Finding, Lines, Remark, Row, Series, Table, Value
+from zeroshift.experiments.parts.slug import slug
+from zeroshift.experiments.parts.suite import Member, Suite, together
+from zeroshift.experiments.parts.trials import mean_of_sets, measured, points, runs
+
+__all__ = ["EXPERIMENT", "PLATEAU"]
+
+PLATEAU = 0.5
+"""Points, in the mean over sets: a default that no value tried beats by as much is on a plateau."""
+
+ORDERS = 1
+"""However many are asked for: there are some sixty values, and all see the same order."""
+
+
+def _trials(member: Member, protocol: str, constant: Constant | None = None, value: float = 0.0) -> list[Trial]:
+    """With one constant at `value`, or with all at their defaults."""
+    given = None if constant is None else constant.parameters(protocol, value)
+    return runs(member, METHODS[protocol], ORDERS, given)
+
+
+def _plan(suite: Suite, options: Options) -> Sequence[Job]:
+    jobs: list[Job] = []
+    for member in suite.members:
+        for protocol in METHODS:
+            jobs += _trials(member, protocol)
+            for constant in constants_of(protocol):
+                jobs += [trial for value in constant.values for trial in _trials(member, protocol, constant, value)]
+    return jobs
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One value of one constant, in means over sets; only where every set has an answer, for it and for the default."""
+
+    constant: Constant
+    value: float
+    accuracy: float
+    change: float
+    """Against the default, in points."""
+    worst_change: float
+    worst_set: str
+    calibration_error: float
+
+
+def _tried(constant: Constant, value: float, protocol: str, suite: Suite, answers: Answers) -> Tried | None:
+    changes: dict[str, float] = {}
+    for member in suite.members:
+        before = measured(answers, _trials(member, protocol))
+        after = measured(answers, _trials(member, protocol, constant, value))
+        if before is None or after is None:
+            return None
+        changes[member.name] = points(before.value, after.value)
+    by_set = [_trials(member, protocol, constant, value) for member in suite.members]
+    accuracy, error = mean_of_sets(answers, by_set), mean_of_sets(answers, by_set, "calibration_error")
+    if accuracy is None or error is None:
+        return None
+    worst = min(changes, key=lambda name: changes[name])
+    mean = sum(changes.values()) / len(changes)
+    return Tried(constant, value, accuracy.value, mean, changes[worst], worst, error.value)
+
+
+Found = dict[Constant, list[Tried | None]]
+"""By constant, an entry for each of its values."""
+
+
+def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+    findings: list[Finding] = []
+    said: list[Remark] = []
+    for protocol in METHODS:
+        found: Found = {
+            constant: [_tried(constant, value, protocol, suite, answers) for value in constant.values]
+            for constant in constants_of(protocol)
+        }
+        findings += [_table(protocol, found, suite, answers), *_figures(protocol, found)]
+        said += _remarks(protocol, found)
+    return [*findings, *said]
+
+
+def _table(protocol: str, found: Found, suite: Suite, answers: Answers) -> Table:
+    columns = (
+        Column("value", "text"),
+        Column("Accuracy", "percent", f"mean of {len(suite)} sets"),
+        Column("Change", "points", "against the default"),
+        Column("Worst set", "points", "its change"),
+        Column("which", "text"),
+        Column("Calibration error", "percent", "mean"),
+    )
+    usual = [_trials(member, protocol) for member in suite.members]
+    accuracy, error = mean_of_sets(answers, usual), mean_of_sets(answers, usual, "calibration_error")
+    rows = [Row(("default", accuracy, None, None, None, error), "all at their defaults", strong=True)]
+    for constant, tries in found.items():
+        group = f"{constant.label} ({constant.default(protocol):g})"
+        for value, tried in zip(constant.values, tries, strict=True):
+            rows.append(Row((f"{value:g}", *_cells(tried)), group))
+    order = "One random order, the same for every value." if protocol == "online" else NO_ORDER
+    notes = (
+        f"{together(suite.members)}. {order} One constant at a time; its default stands beside its name.",
+        "Worst set: the set that loses most, or gains least, by the change.",
+    )
+    return Table(f"sensitivity-{protocol}", f"Every constant varied alone, {protocol}", columns, tuple(rows), notes)
+
+
+def _cells(tried: Tried | None) -> tuple[Value | str | None, ...]:
+    if tried is None:
+        return (None,) * 5
+    return (
+        Value(tried.accuracy),
+        Value(tried.change),
+        Value(tried.worst_change),
+        tried.worst_set,
+        Value(tried.calibration_error),
+    )
+
+
+def _figures(protocol: str, found: Found) -> list[Lines]:
+    """A figure for what each constant is about, a curve for each constant."""
+    figures = []
+    for about in dict.fromkeys(constant.about for constant in found):
+        curves = [_curve(constant, tries, protocol) for constant, tries in found.items() if constant.about == about]
+        if series := tuple(curve for curve in curves if len(curve.x) > 1):
+            figures.append(
+                Lines(
+                    f"{slug(about)}-{protocol}",
+                    f"Constants of {about}, {protocol}",
+                    "value, in multiples of the default",
+                    "change of accuracy, points",
+                    series,
+                    "Mean over sets; the line marks the defaults.",
+                    log_x=True,
+                    marked_x=1.0,
+                    steps=True,
+                )
+            )
+    return figures
+
+
+def _curve(constant: Constant, tries: Sequence[Tried | None], protocol: str) -> Series:
+    default = constant.default(protocol)
+    at = sorted([(1.0, 0.0), *((tried.value / default, tried.change) for tried in tries if tried is not None)])
+    return Series(constant.label, tuple(x for x, _ in at), tuple(y for _, y in at))
+
+
+def _remarks(protocol: str, found: Found) -> list[Remark]:
+    whole = {constant: [t for t in tries if t is not None] for constant, tries in found.items() if None not in tries}
+    lacking = [constant.label for constant in found if constant not in whole]
+    said = []
+    if whole:
+        best = {constant: max(tries, key=lambda tried: tried.change) for constant, tries in whole.items()}
+        level = [constant.label for constant, top in best.items() if top.change < PLATEAU]
+        beaten = [f"{c.label} ({_at(top)})" for c, top in best.items() if top.change >= PLATEAU]
+        text = f"{protocol}: no value tried is {PLATEAU:g} points above the default, in the mean over sets, of "
+        text += f"{', '.join(level) or 'no constant'}."
+        if beaten:
+            text += f" Not on such a plateau: {', '.join(beaten)}."
+        falls = sorted((min(tries, key=lambda tried: tried.change) for tries in whole.values()), key=lambda t: t.change)
+        steep = [f"{tried.constant.label} ({_at(tried)})" for tried in falls if tried.change <= -PLATEAU]
+        text += (
+            f" It falls by as much or more for {', '.join(steep)}." if steep else " Nowhere does it fall by as much."
+        )
+        said.append(Remark(text, kind="warning" if beaten else "note"))
+    if lacking:
+        said.append(
+            Remark(f"{protocol}: some run failed, and hence nothing is said of {', '.join(lacking)}.", "warning")
+        )
+    return said
+
+
+def _at(tried: Tried) -> str:
+    return f"{tried.change:+.1f} at {tried.value:g}"
+
+
+EXPERIMENT = Experiment(
+    name="sensitivity",
+    title="Sensitivity of the anchored mixture to its constants",
+    question="Is the default of every constant on a plateau, or does the accuracy hang on just that value?",
+    plan=_plan,
+    find=_find,
+)

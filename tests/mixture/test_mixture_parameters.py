@@ -1,0 +1,90 @@
+"""Parameters the mixture cannot work with are refused by name, with what was given and how to set it right."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture
+from zeroshift.testing import make_problem
+
+BOTH = pytest.mark.parametrize("cls", [OnlineAnchoredMixture, TransductiveAnchoredMixture], ids=lambda cls: cls.name)
+PROBLEM = make_problem(4, 8, 12)
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["balance", "spread_range"])
+def test_pairs_the_wrong_way_round(cls, name):
+    message = f"{name} must be two numbers, the smaller first; got (0.8, 0.4). Fix: (0.4, 0.8)."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        cls(PROBLEM.prototypes, **{name: (0.8, 0.4)})
+    assert getattr(cls(PROBLEM.prototypes, **{name: (0.5, 0.5)}), name) == (0.5, 0.5)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("anchor_count", 0.0),
+        ("cautious_anchor_count", -1.0),
+        ("spread_range", (-0.1, 1.0)),
+        ("spread_range", (0.0, 0.0)),
+        ("spread_range", 1.0),
+        ("balance", (0.5, 1.5)),
+        ("spread_samples", -1),
+        ("shrinkage", 0.0),
+        ("shrinkage", 1.5),
+        ("shrinkage_samples", float("nan")),
+        ("reliability_samples", "many"),
+        ("weight", -0.5),
+        ("first_samples", 0),
+        ("first_samples", 2.5),
+        ("calm", 2.0),
+        ("view_ratio", 0.0),
+    ],
+)
+def test_numbers_out_of_range(cls, name, value):
+    with pytest.raises((ValueError, TypeError), match=name):
+        cls(PROBLEM.prototypes, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "value"),
+    [
+        (OnlineAnchoredMixture, "staleness", 1.5),
+        (OnlineAnchoredMixture, "correlation", 0.0),
+        (OnlineAnchoredMixture, "relief", 1.1),
+        (TransductiveAnchoredMixture, "rounds", 0),
+        (TransductiveAnchoredMixture, "chunk_size", 0),
+        (TransductiveAnchoredMixture, "memory_budget", 0),
+    ],
+)
+def test_numbers_of_one_of_the_two(cls, name, value):
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        cls(PROBLEM.prototypes, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["correlation", "relief", "staleness"])
+def test_a_set_has_no_order_to_be_told_about(name):
+    with pytest.raises(TypeError, match=name):
+        TransductiveAnchoredMixture(PROBLEM.prototypes, **{name: 0.5})
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("support", "error", "message"),
+    [
+        (PROBLEM.features, TypeError, r"support must be a pair \(features, labels\); got ndarray.*Fix: support="),
+        ((PROBLEM.features,), TypeError, "support must be a pair"),
+        ((PROBLEM.features, PROBLEM.labels[:3]), ValueError, "support labels"),
+        ((PROBLEM.features, np.full(12, 4)), ValueError, "support labels"),
+        ((PROBLEM.features[:, :5], PROBLEM.labels), ValueError, "support features"),
+        ((2 * PROBLEM.features, PROBLEM.labels), ValueError, "support features row 0 has length 2"),
+    ],
+    ids=["no pair", "no labels", "too few labels", "no such class", "other dimension", "not of unit length"],
+)
+def test_support_that_is_none(cls, support, error, message):
+    with pytest.raises(error, match=message):
+        cls(PROBLEM.prototypes, support=support)

@@ -1,0 +1,168 @@
+"""From sums to classes: two classes in the plane worked by hand, a sample left out, classes that do not spread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mixture.sets import support_of
+from streams import STREAMS, Stream
+from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture
+from zeroshift.arrays import Home
+from zeroshift.mixture.caution import Caution
+from zeroshift.mixture.statistics import Rule, estimate
+from zeroshift.mixture.sums import Sums
+from zeroshift.testing import make_problem
+
+PROTOTYPES = np.eye(2)
+FEATURES = np.array([[2.0, 0.0], [1.0, 3.0], [4.0, 0.0], [-1.0, 3.0]])
+"""Of classes 0 and 1 in turn, whose centres are (3, 0) and (0, 3), each a step away from it along the first axis."""
+
+RULE = Rule(
+    anchor_count=1.0,
+    cautious_anchor_count=2.0,
+    spread_range=(0.1, 5.0),
+    spread_samples=1.0,
+    shrinkage=0.5,
+    shrinkage_samples=1.0,
+    reliability_samples=2.0,
+    weight=1.0,
+    first_samples=1,
+    correlation=0.1,
+    balance=(0.6, 0.8),
+    relief=1.0,
+    calm=0.5,
+)
+
+
+def in_turn(posteriors=None, features=FEATURES):
+    q = np.eye(2)[np.arange(len(features)) % 2]
+    sums = Sums.none(Home.of(features), 2, 2).learned(features, q)
+    return sums.watching(q if posteriors is None else posteriors, None, in_order=True)
+
+
+def found(**changes):
+    return estimate(in_turn(), PROTOTYPES, replace(RULE, **changes))
+
+
+def test_two_classes_in_the_plane():
+    """Middles (1.5, 1.5) of images and (0.5, 0.5) of text; every centre is sqrt(4.5) from its middle and every
+    prototype sqrt(0.5), so that the spread is 3, the anchors are the centres, and these are the means. S = diag(1, 0),
+    lam = 0.5 + 0.5 * 2/(2 + 4) = 2/3, and P is the inverse of diag(1/3 + 1/3, 1/3)."""
+    mixture = found()
+    np.testing.assert_allclose(mixture.means, [[3.0, 0.0], [0.0, 3.0]], atol=1e-15)
+    np.testing.assert_allclose(mixture.precision, np.diag([1.5, 3.0]), atol=1e-14)
+    np.testing.assert_allclose(mixture.known, [3.0, 3.0])
+    np.testing.assert_allclose(mixture.widening, [0.75, 0.75])
+    assert mixture.reliability == 0.5
+    assert mixture.caution.whole == 0.0
+    # To (3, 0): 3 * 1. To (0, 3): 1.5 * 9 + 3 * 4. Each by 3/4.
+    distances = mixture.distances(np.array([[3.0, 1.0]]))
+    np.testing.assert_allclose(distances, [[2.25, 19.125]], atol=1e-13)
+    reading = mixture.read(np.log([[0.5, 0.5]]), distances)
+    np.testing.assert_allclose(reading.posteriors[0, 1] / reading.posteriors[0, 0], np.exp(-0.25 * 16.875))
+    np.testing.assert_allclose(np.exp(reading.answer), reading.posteriors)
+    believed = mixture.confidences(np.log([[0.5, 0.5]]), distances, reading.answer)[0, 0]
+    assert believed == pytest.approx(1 / (1 + np.exp(-0.5 * 0.25 * 16.875)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "spread"),
+    [({"spread_range": (0.1, 2.0)}, 2.0), ({"spread_range": (4.0, 5.0)}, 4.0), ({"spread_samples": 2.0}, 1.0)],
+    ids=["no more than the greatest", "no less than the least", "one while there are few samples"],
+)
+def test_the_spread_of_anchors(changes, spread):
+    """An anchor is (1.5, 1.5) + spread (0.5, -0.5), and counts once beside two samples whose sum is (6, 0)."""
+    anchor = np.array([1.5, 1.5]) + spread * np.array([0.5, -0.5])
+    np.testing.assert_allclose(found(**changes).means[0], (np.array([6.0, 0.0]) + anchor) / 3)
+
+
+def test_wholly_cautious():
+    """Posteriors that only ever see one of the two classes: anchors count twice, and means are as good as known."""
+    posteriors = np.array([[1.0, 0.0]] * 4)
+    mixture = estimate(in_turn(posteriors), PROTOTYPES, RULE)
+    assert mixture.caution == Caution(0.0, 1.0)
+    assert mixture.anchor == 2.0
+    np.testing.assert_allclose(mixture.known, [4.0, 4.0])
+    np.testing.assert_allclose(mixture.widening, 1.0)
+    np.testing.assert_allclose(mixture.distances(np.array([[3.0, 1.0]])), [[3.0, 25.5]], atol=1e-13)
+
+
+def test_relief_takes_the_gaussians_out_of_answers_but_not_of_what_is_learned():
+    log_y, distances = np.log([[0.3, 0.7]]), np.array([[2.25, 19.125]])
+    for relief, order, left in ((1.0, 1.0, 0.0), (1.0, 0.25, 0.75), (0.5, 1.0, 0.5), (0.0, 1.0, 1.0)):
+        mixture = replace(found(relief=relief), caution=Caution(order, 0.0))
+        reading = mixture.read(log_y, distances)
+        odds = 0.7 / 0.3 * np.exp(-0.25 * 16.875)
+        assert reading.posteriors[0, 1] / reading.posteriors[0, 0] == pytest.approx(odds)
+        odds = 0.7 / 0.3 * np.exp(-0.25 * left * 16.875)
+        assert np.exp(reading.answer[0, 1] - reading.answer[0, 0]) == pytest.approx(odds)
+
+
+def test_classes_that_lead_together_are_believed_alike():
+    mixture = found()
+    log_y, distances = np.log([[0.5, 0.5]]), np.array([[4.0, 4.0 + 1e-12]])
+    for answer in (log_y, log_y + np.array([[1e-12, 0.0]]), log_y + np.array([[0.0, 1e-12]])):
+        assert mixture.confidences(log_y, distances, answer)[0, 0] == pytest.approx(0.5, abs=1e-12)
+
+
+def test_too_few_samples_make_no_mixture():
+    assert found(first_samples=5) is None
+    assert found(first_samples=4) is not None
+
+
+def test_a_sample_left_out_is_as_if_it_had_never_been_in_the_means():
+    problem = make_problem(4, 6, 40, seed=60)
+    q = np.random.default_rng(61).dirichlet(np.ones(4), size=40)
+    sums = Sums.none(Home.of(q), 4, 6).learned(problem.features, q).watching(q, None, in_order=False)
+    mixture = estimate(sums, problem.prototypes, replace(RULE, reliability_samples=32.0))
+    anchors = mixture.means * mixture.known[:, None] - sums.weighted
+    left_out = mixture.left_out(mixture.distances(problem.features), q)
+    for i, x in enumerate(problem.features):
+        for k in range(4):
+            mean = (sums.weighted[k] - q[i, k] * x + anchors[k]) / (mixture.known[k] - q[i, k])
+            expected = (x - mean) @ mixture.precision @ (x - mean) * mixture.widening[k]
+            assert left_out[i, k] == pytest.approx(expected, rel=1e-9)
+
+
+def test_no_more_is_left_out_of_a_mean_than_was_in_it():
+    """Surveyed with the statistics of other samples, a share may be more than the class's count."""
+    mixture = replace(found(), known=np.array([1.5, 3.0]))
+    np.testing.assert_allclose(mixture.left_out(np.ones((1, 2)), np.array([[0.9, 0.1]])), [[1.5**2, (3 / 2.9) ** 2]])
+
+
+def test_samples_that_do_not_vary_have_no_precision():
+    mixture = estimate(in_turn(features=np.eye(2)[np.arange(8) % 2]), PROTOTYPES, RULE)
+    assert not mixture.precision.any()
+    np.testing.assert_array_equal(mixture.distances(FEATURES), 0.0)
+
+
+@pytest.mark.parametrize("cls", [OnlineAnchoredMixture, TransductiveAnchoredMixture], ids=lambda cls: cls.name)
+@pytest.mark.parametrize("seed", [14, 23, 81, 117, 148])
+def test_what_rounding_leaves_of_the_variance_is_not_taken_for_one(cls, seed):
+    """Features exactly on the prototypes: the sums cancel to noise, whose matrix need not be positive."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    draw = np.random.default_rng(seed)
+    sizes = (int(draw.integers(2, 8)), int(draw.integers(2, 20)), int(draw.integers(20, 90)))
+    problem = make_problem(*sizes, seed=seed)
+    features = problem.prototypes[problem.labels]
+    for scale in (100.0, 1e4):
+        answer = cls(torch.from_numpy(problem.prototypes), logit_scale=scale).adapt(torch.from_numpy(features))
+        np.testing.assert_array_equal(answer.numpy().argmax(axis=1), problem.labels)
+
+
+def test_equal_prototypes_have_no_spread_to_compare_with():
+    stream = Stream(STREAMS["small"]().features, np.tile(STREAMS["small"]().prototypes[:1], (5, 1)), 20.0)
+    method = TransductiveAnchoredMixture(stream.prototypes, logit_scale=stream.logit_scale)
+    np.testing.assert_allclose(method.adapt(stream.features), 0.2, atol=1e-12)
+
+
+def test_labelled_samples_move_the_means_of_their_classes_at_once():
+    problem = make_problem(4, 8, 20, seed=62)
+    support = support_of(Stream(problem.features, problem.prototypes, 20.0), per_class=3)
+    method = OnlineAnchoredMixture(problem.prototypes, logit_scale=20.0, support=support)
+    assert method.counts.tolist() == [4.0, 3.0, 3.0, 3.0]
+    assert np.abs(method.means - problem.prototypes).max() > 1e-3
+    assert method.n_seen == 0

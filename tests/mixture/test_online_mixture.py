@@ -1,0 +1,127 @@
+"""The online mixture against the independent transcription of its equations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mixture import transcription
+from mixture.sets import ALL, QUICK, class_sorted, first_rows, of_a_pack, support_of
+from zeroshift import OnlineAnchoredMixture
+from zeroshift.testing import make_problem
+
+TOLERANCE = 1e-9
+
+UNDECIDED = {"all samples identical": 1e-6}
+"""What neighbours share is a rounding error over a rounding error where all posteriors are equal."""
+
+
+def assert_equals_transcription(stream, tolerance=TOLERANCE, **parameters):
+    scale = stream.logit_scale
+    method = OnlineAnchoredMixture(stream.prototypes, logit_scale=scale, **parameters)
+    expected, memory = transcription.online(stream.features, stream.prototypes, logit_scale=scale, **parameters)
+    np.testing.assert_allclose(method.adapt(stream.features), expected, rtol=0, atol=tolerance)
+    return method, memory
+
+
+@pytest.mark.parametrize("staleness", [0.0, 0.03125])
+@pytest.mark.parametrize("name", QUICK)
+def test_made_up_streams(name, staleness):
+    assert_equals_transcription(QUICK[name](), staleness=staleness)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("staleness", [0.0, 0.03125])
+@pytest.mark.parametrize("name", ALL)
+def test_whole_streams(name, staleness):
+    assert_equals_transcription(ALL[name](), UNDECIDED.get(name, TOLERANCE), staleness=staleness)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cifar10", "fmnist"])
+def test_rows_of_packs(name):
+    assert_equals_transcription(of_a_pack(500, name))
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["mixed", "class after class"])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"anchor_count": 3.0, "cautious_anchor_count": 0.5},
+        {"spread_range": (1.1, 1.2)},
+        {"spread_samples": 0.0},
+        {"shrinkage": 0.1, "shrinkage_samples": 0.0},
+        {"reliability_samples": 0.0, "weight": 0.2},
+        {"first_samples": 1},
+        {"first_samples": 40},
+        {"correlation": 1.0, "balance": (0.9, 1.0)},
+        {"relief": 0.0},
+        {"relief": 0.5, "calm": 1.0},
+        {"calm": 0.0},
+        {"staleness": 0.5},
+    ],
+    ids=str,
+)
+def test_every_parameter(parameters, ordered):
+    stream = class_sorted() if ordered else first_rows("medium")
+    assert_equals_transcription(stream, **parameters)
+
+
+@pytest.mark.parametrize("staleness", [0.0, 0.03125])
+@pytest.mark.parametrize("per_class", [1, 3], ids=["few labelled", "labelled enough to start with"])
+def test_labelled_samples(per_class, staleness):
+    for stream in (first_rows("small"), class_sorted()):
+        assert_equals_transcription(stream, support=support_of(stream, per_class), staleness=staleness)
+
+
+def test_what_can_be_read_is_what_the_equations_have():
+    stream = class_sorted()
+    support = support_of(stream)
+    method, memory = assert_equals_transcription(stream, support=support, staleness=0.0)
+    settings = transcription.Settings(logit_scale=stream.logit_scale)
+    labelled = transcription.one_hot(support, len(stream.prototypes))
+    found = transcription.statistics(memory, labelled, stream.prototypes, settings)
+    np.testing.assert_allclose(method.counts, found.nu - found.kappa, rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(method.means, found.means, rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(method.precision, found.precision, rtol=1e-9, atol=TOLERANCE * found.precision.max())
+    read = (method.reliability, method.caution, method.temperature)
+    assert read == pytest.approx((found.rho, found.caution, found.tau), abs=TOLERANCE)
+    assert found.caution > 0.5
+    others = make_problem(5, 12, 30, seed=54).features
+    expected = transcription.predict(others, memory, labelled, stream.prototypes, settings)
+    np.testing.assert_allclose(method.predict(others), expected, rtol=0, atol=TOLERANCE)
+
+
+def test_until_the_mixture_is_in_force_it_answers_zero_shot():
+    stream = first_rows("small")
+    method = OnlineAnchoredMixture(stream.prototypes, logit_scale=stream.logit_scale)
+    method.adapt(stream.features[:7])
+    np.testing.assert_array_equal(method.means, stream.prototypes)
+    assert not method.precision.any()
+    assert (method.reliability, method.caution, method.temperature) == (0.0, 0.0, 1.0)
+    method.adapt(stream.features[7:8])
+    assert method.precision.any()
+    assert method.reliability == 8 / (8 + 32 * 5)
+
+
+def test_a_sample_is_answered_before_it_is_counted():
+    """What it is changes nothing in its own answer but its own posterior and distance."""
+    stream = first_rows("small")
+    method = OnlineAnchoredMixture(stream.prototypes, logit_scale=stream.logit_scale, staleness=0.0)
+    method.adapt(stream.features[:50])
+    before = method.predict(stream.features[50:51])
+    np.testing.assert_allclose(method.adapt(stream.features[50:51]), before, rtol=0, atol=1e-14)
+    assert np.abs(method.predict(stream.features[50:51]) - before).max() > 1e-6
+
+
+def test_the_statistics_are_renewed_when_a_share_of_the_samples_is_new():
+    """At the 64th sample and after it every second is due: the first one of two changes nothing yet."""
+    stream = first_rows("small")
+    method = OnlineAnchoredMixture(stream.prototypes, logit_scale=stream.logit_scale)
+    method.adapt(stream.features[:64])
+    means = method.means
+    method.adapt(stream.features[64:65])
+    np.testing.assert_array_equal(method.means, means)
+    assert method.counts.sum() == pytest.approx(65)
+    method.adapt(stream.features[65:66])
+    assert np.abs(method.means - means).max() > 1e-6

@@ -1,0 +1,131 @@
+"""Sums: parts added are the whole, in whatever order they are added, and saved ones of other shapes are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zeroshift.arrays import Home
+from zeroshift.mixture.sums import Sums
+from zeroshift.mixture.temperature import N_TEMPERATURES
+
+NUMPY = Home.of(np.zeros(1))
+
+
+@st.composite
+def samples(draw):
+    """Features, soft labels, posteriors and confidences of a few samples."""
+    n, k, d = draw(st.integers(1, 12)), draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    q, y = rng.dirichlet(np.ones(k), size=n), rng.dirichlet(np.ones(k), size=n)
+    return rng.normal(size=(n, d)), q, y, rng.random((n, 1 + N_TEMPERATURES))
+
+
+def summed(parts, rows=slice(None), before=None):
+    x, q, y, confidences = (part[rows] for part in parts)
+    nothing = Sums.none(NUMPY, q.shape[1], x.shape[1])
+    return nothing.learned(x, q).watching(y, before, in_order=True).answering(confidences) if len(x) else nothing
+
+
+def assert_same(one, other):
+    for name, array in one.arrays().items():
+        np.testing.assert_allclose(array, other.arrays()[name], rtol=0, atol=1e-12, err_msg=name)
+
+
+def assert_same_but_for_neighbours(one, other):
+    for name, array in one.arrays().items():
+        kept = slice(2) if name == "watched" else slice(None)
+        np.testing.assert_allclose(array[kept], other.arrays()[name][kept], rtol=0, atol=1e-12, err_msg=name)
+
+
+@given(samples())
+def test_what_each_sum_is(parts):
+    x, q, y, confidences = parts
+    sums = summed(parts)
+    n = len(x)
+    np.testing.assert_allclose(sums.counts, sum(q), atol=1e-12)
+    np.testing.assert_allclose(sums.weighted, sum(np.outer(q[i], x[i]) for i in range(n)), atol=1e-12)
+    np.testing.assert_allclose(sums.scatter, sum(np.outer(row, row) for row in x), atol=1e-12)
+    np.testing.assert_allclose(sums.total, sum(x), atol=1e-12)
+    np.testing.assert_allclose(sums.posteriors, sum(y), atol=1e-12)
+    neighbours = sum(float(y[i] @ y[i - 1]) for i in range(1, n))
+    np.testing.assert_allclose(sums.watched, [n, sum(float(row @ row) for row in y), n - 1, neighbours], atol=1e-12)
+    np.testing.assert_allclose(sums.confidences, sum(confidences), atol=1e-12)
+
+
+@settings(max_examples=60)
+@given(samples(), st.data())
+def test_a_stream_cut_anywhere_has_the_sums_of_the_whole(parts, data):
+    n = len(parts[0])
+    cut = data.draw(st.integers(1, n))
+    head = summed(parts, slice(cut))
+    tail = summed(parts, slice(cut, n), before=parts[2][cut - 1])
+    assert_same(head + tail, summed(parts))
+
+
+@given(samples(), st.data())
+def test_streams_apart_have_no_neighbours_across_the_cut(parts, data):
+    n = len(parts[0])
+    cut = data.draw(st.integers(0, n))
+    added = summed(parts, slice(cut)) + summed(parts, slice(cut, n))
+    whole = summed(parts)
+    assert_same_but_for_neighbours(added, whole)
+    assert added.watched[2] == whole.watched[2] - (0 < cut < n)
+
+
+@given(samples(), st.data())
+def test_the_order_of_adding_does_not_matter(parts, data):
+    n = len(parts[0])
+    first, second = sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))
+    a, b, c = (summed(parts, rows) for rows in (slice(first), slice(first, second), slice(second, n)))
+    assert_same((a + b) + c, a + (b + c))
+    assert_same(a + b, b + a)
+    assert_same(a + Sums.none(NUMPY, *a.weighted.shape), a)
+
+
+@given(samples(), st.randoms(use_true_random=False))
+def test_the_order_of_samples_shows_in_neighbours_alone(parts, random):
+    order = list(range(len(parts[0])))
+    random.shuffle(order)
+    assert_same_but_for_neighbours(summed(parts, order), summed(parts))
+
+
+@given(samples())
+def test_sums_are_never_written_to(parts):
+    sums = summed(parts)
+    before = {name: array.copy() for name, array in sums.arrays().items()}
+    x, q, y, confidences = parts
+    sums.learned(x, q).watching(y, y[0], in_order=False).answering(confidences) + sums  # the answer is not wanted
+    for name, array in sums.arrays().items():
+        np.testing.assert_array_equal(array, before[name], err_msg=name)
+
+
+@given(samples())
+def test_without_an_order_there_are_no_neighbours(parts):
+    y = parts[2]
+    watched = Sums.none(NUMPY, y.shape[1], 2).watching(y, None, in_order=False).watched
+    assert watched[0] == len(y)
+    assert watched[2:].tolist() == [0.0, 0.0]
+
+
+def test_labelled_samples_count_as_certain_and_are_not_watched():
+    x = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    sums = Sums.of_labelled(x, np.array([1, 1, 0]), 3)
+    assert sums.counts.tolist() == [1.0, 2.0, 0.0]
+    assert sums.weighted.tolist() == [[0.6, 0.8], [1.0, 1.0], [0.0, 0.0]]
+    np.testing.assert_allclose(sums.total, [1.6, 1.8])
+    for nothing in (sums.posteriors, sums.watched, sums.confidences):
+        assert not nothing.any()
+
+
+@pytest.mark.parametrize("name", ["counts", "weighted", "scatter", "total", "posteriors", "watched", "confidences"])
+def test_saved_sums_of_other_shapes_are_refused(name):
+    sums = Sums.none(NUMPY, 3, 2)
+    arrays = {key: array + 1.0 for key, array in sums.arrays().items()}
+    assert sums.restored(arrays).arrays()[name] is arrays[name]
+    shape = arrays[name].shape
+    arrays[name] = np.zeros((*shape[:-1], shape[-1] + 1))
+    with pytest.raises(ValueError, match=rf"^{name} has shape \(.*, not \("):
+        sums.restored(arrays)
