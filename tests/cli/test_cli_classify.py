@@ -211,6 +211,10 @@ def test_a_page_of_ours_is_replaced_and_a_foreign_one_is_not(classify, heap, tmp
         ),
         (["--classes", "cat,dog", "--method", "tpt"], "--method tpt needs views and text, and classify has the images"),
         (["--classes", "cat,dog", "--method", "gda_clip"], "--method gda_clip needs support"),
+        (
+            ["--classes", "cat,dog", "--method", "adapt_released_online"],
+            "needs scale (a number greater than 0), which has no default. Fix: --set scale=VALUE",
+        ),
         (["--classes", "cat,dog", "--sheet", "x.html", "--no-sheet"], "--sheet and --no-sheet contradict each other"),
         (["--classes", "cat,dog", "--sheet", "predictions.csv"], "predictions.csv is to be written twice"),
         (["--classes", "cat,dog", "--sheet", "no/x.html"], "the folder no does not exist"),

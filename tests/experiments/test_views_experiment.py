@@ -17,7 +17,8 @@ from zeroshift.experiments.views import EXPERIMENT, PAPERS
 
 PACK = "views_cifar10c_fog_5"
 VIEWS = 16
-TWICE = ["TDA", "DMN", "Dota", "BCA", "DPE", "ADAPT (online)", "ADAPT (transductive)", "AWT"]
+MIXTURES = ["Anchored mixture (online)", "Anchored mixture (transductive)"]
+TWICE = ["TDA", "DMN", "Dota", "BCA", "DPE", "ADAPT (online)", "ADAPT (transductive)", "AWT", *MIXTURES]
 NEEDING = ["MTA", "ZERO", "TPS"]
 
 

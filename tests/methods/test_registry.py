@@ -22,10 +22,12 @@ def fresh_registry():
 
 def test_the_first_methods_are_there():
     names = [method.name for method in methods.list_methods()]
-    assert names[:5] == [
+    assert names[:7] == [
         "zero_shot",
         "adapt_online",
         "adapt_transductive",
+        "anchored_mixture_online",
+        "anchored_mixture_transductive",
         "adapt_released_online",
         "adapt_released_transductive",
     ]

@@ -46,7 +46,7 @@ class Settings:
     reliability_samples: float = 32.0
     weight: float = 1.0
     first_samples: int = 8
-    correlation: float = 0.07
+    correlation: float = 0.06
     balance: tuple[float, float] = (0.4, 0.8)
     relief: float = 1.0
     calm: float = 1 / 16

@@ -60,7 +60,7 @@ def classify(
 
     For example: zeroshift classify photos/ --classes cat,dog,horse --out predictions.csv
     """
-    from zeroshift.cli.classifying import classify_images, method_name, sheet_path, typed
+    from zeroshift.cli.classifying import check_complete, classify_images, method_name, sheet_path, typed
     from zeroshift.cli.encoding import EncodingOptions, tell_images
     from zeroshift.cli.image_sources import load_images
     from zeroshift.cli.prompting import chosen_prompts
@@ -80,6 +80,7 @@ def classify(
         check_targets([out, page], inputs=read, force=True)  # a page of ours may be replaced
         check_contact_sheet_target(page)
     start = Start.checked(chosen_method, settings or [], None)
+    check_complete(start)
     chosen = EncodingOptions(
         encoder=encoder, revision=revision, device=device, dtype=dtype, batch_size=batch_size, workers=workers,
         cache=cache, no_cache=no_cache, on_error=on_error,

@@ -63,6 +63,16 @@ def method_name(name: str | None, *, online: bool, transductive: bool) -> str:
     return name
 
 
+def check_complete(start: Start) -> None:
+    """Refuse, before anything is encoded, a method whose numbers without defaults were not set."""
+    for parameter in start.info.parameters:
+        if parameter.required and parameter.name not in {"prototypes", *start.parameters}:
+            raise ValueError(
+                f"--method {start.info.name} needs {parameter.name} ({parameter.allowed}), which has no default. "
+                f"Fix: --set {parameter.name}=VALUE."
+            )
+
+
 def typed(source: str, *, switches: Sequence[str], options: Sequence[tuple[str, object]]) -> str:
     """What to type to get the same labels again; `options` that were not given have None as value."""
     parts = ["zeroshift", "classify", source, *switches]

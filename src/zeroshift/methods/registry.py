@@ -191,7 +191,7 @@ def list_methods(protocol: str | None = None) -> list[MethodInfo]:
     """Every registered method, or those of one protocol.
 
     >>> [method.name for method in list_methods("transductive")][:2]
-    ['adapt_transductive', 'adapt_released_transductive']
+    ['adapt_transductive', 'anchored_mixture_transductive']
     """
     methods = _registry().values()
     if protocol is not None and protocol not in PROTOCOLS:

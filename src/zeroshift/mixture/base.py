@@ -101,9 +101,11 @@ class AnchoredMixture(ViewMethod):
             self._labelled = Sums.of_labelled(wide, labels, self.n_classes)
         self._take(Sums.none(home, self.n_classes, self.dimension), 0)
 
+    def _with_labelled(self, sums: Sums) -> Sums:
+        return sums if self._labelled is None else sums + self._labelled
+
     def _estimated(self, sums: Sums) -> Mixture | None:
-        whole = sums if self._labelled is None else sums + self._labelled
-        return estimate(whole, self._wide_prototypes, self._rule)
+        return estimate(self._with_labelled(sums), self._wide_prototypes, self._rule)
 
     def _log_y(self, features: Array) -> Array:
         return log_posterior(features, self._wide_prototypes, self.logit_scale)
@@ -130,8 +132,7 @@ class AnchoredMixture(ViewMethod):
         rows = Rows(matrix, home, home.xp.float64)
         with home.computing():
             scores = home.zeros((len(rows),), getattr(home.xp, precision))
-            mixture, sums = self._mixture, self._all_sums()
-            whole = sums if self._labelled is None else sums + self._labelled
+            mixture, whole = self._mixture, self._with_labelled(self._all_sums())
             for block, x in rows.blocks(self._predict_rows):
                 evidence = self.logit_scale * (x @ self._wide_prototypes.T - 1.0)
                 if mixture is not None:
@@ -172,9 +173,9 @@ class AnchoredMixture(ViewMethod):
 
     @property
     def counts(self) -> Array:
-        """Soft counts (K,), float64, of everything learned, labelled support samples included."""
-        sums = self._all_sums() if self._labelled is None else self._all_sums() + self._labelled
-        return Home.of(self.prototypes).copy(sums.counts)
+        """Soft counts (K,), float64, of everything learned, labelled support samples included; online also of samples
+        that came since the statistics were renewed, which `means` and `precision` do not know yet."""
+        return Home.of(self.prototypes).copy(self._with_labelled(self._all_sums()).counts)
 
     @property
     def means(self) -> Array:

@@ -132,7 +132,7 @@ class OnlineAnchoredMixture(AnchoredMixture):
         reliability_samples: float = 32.0,
         weight: float = 1.0,
         first_samples: int = 8,
-        correlation: float = 0.07,
+        correlation: float = 0.06,
         balance: tuple[float, float] = (0.4, 0.8),
         relief: float = 1.0,
         calm: float = 0.0625,

@@ -74,7 +74,7 @@ CONSTANTS = (
     Constant("weight", (0.25, 0.5, 2.0, 4.0), LIKELIHOOD),
     # A whole set has more samples than any of these, or is too small to learn from.
     Constant("first_samples", (2, 4, 16, 32), ANSWERS, ONLINE),
-    Constant("correlation", (0.0175, 0.035, 0.14, 0.28), CAUTION, ONLINE),
+    Constant("correlation", (0.015, 0.03, 0.12, 0.24), CAUTION, ONLINE),
     Constant("balance", (0.1, 0.2, 0.6, 0.75), CAUTION, end=0, end_name="least"),
     Constant("balance", (0.45, 0.6, 0.9, 1.0), CAUTION, end=1, end_name="enough"),
     Constant("relief", (0.125, 0.25, 0.5, 0.75), CAUTION, ONLINE),
