@@ -156,7 +156,7 @@ def measure(
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table and what it says, from the rows alone."""
     streams = list(dict.fromkeys(row["stream"] for row in rows))
-    titles = [way.title for way in WAYS]
+    titles = [way.title for way in WAYS if any(row["method"] == way.title for row in rows)]
     lines = [
         "| stream | cells | " + " | ".join(f"{title}: mean | worst set and order" for title in titles) + " |",
         "|---|---|" + "---|" * 2 * len(titles),
