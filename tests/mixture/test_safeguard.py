@@ -13,7 +13,7 @@ from zeroshift.evaluate.streams import Arrangement
 
 ONE_POINT = 1.0
 KINDS = ("class_sorted", "dirichlet", "few_classes", "long_tail", "few_confident", "random", "hard_to_easy")
-QUICK = ("fmnist", "cifar10c_fog_5")
+QUICK = ("fmnist",)
 PACKS = tuple(pack.name for pack in packs.list() if pack.n_views == 0)
 
 
