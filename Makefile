@@ -1,4 +1,4 @@
-# Two commands on a machine with Python >= 3.10 and make: `make demo` and `make test`. Both set up .venv by themselves.
+# Two commands on a machine with Python >= 3.11 and make: `make demo` and `make test`. Both set up .venv by themselves.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -42,7 +42,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/extraction.py
 
 $(VENV)/.core: pyproject.toml constraints.txt src/zeroshift/_version.py
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "zeroshift needs Python 3.10 or newer; this is " + sys.version.split()[0] + ". Fix: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "zeroshift needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Fix: make PYTHON=python3.12 ...")'
 	@echo "Setting up $(VENV) (once; about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --quiet --constraint constraints.txt --editable .

@@ -102,7 +102,7 @@ def short_of_memory(folder: Path) -> dict[str, Any]:
 
 
 def picture(path: Path) -> Any:
-    from zeroshift.encode.pictures import as_picture
+    from zeroshift.encode.preprocessing import as_picture
 
     return as_picture(path)
 

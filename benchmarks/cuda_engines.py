@@ -23,15 +23,12 @@ import numpy as np
 from zeroshift import OnlineADAPT, TransductiveADAPT
 from zeroshift.adapt.engines import ENGINES
 from zeroshift.arrays import Home, to_numpy
-from zeroshift.benchmarks.clip_like import ClipLike, clip_like
-from zeroshift.benchmarks.clock import Clock, latencies, spread
-from zeroshift.benchmarks.floor import floor
+from zeroshift.benchmarks.baseline_products import floor
+from zeroshift.benchmarks.engines import DEFINITION, Schedule, measure_transductive, schedule
 from zeroshift.benchmarks.machine import busy_cores, surroundings
-from zeroshift.benchmarks.online import DEFINITION
-from zeroshift.benchmarks.schedule import Schedule, schedule
-from zeroshift.benchmarks.stepping import Steps, agreement, scores_along, steps_from, stream
-from zeroshift.benchmarks.transductive import measure_transductive
-from zeroshift.benchmarks.words import duration
+from zeroshift.benchmarks.problems import ClipLike, clip_like
+from zeroshift.benchmarks.tables import duration
+from zeroshift.benchmarks.timing import Clock, Steps, agreement, latencies, scores_along, spread, steps_from, stream
 from zeroshift.zero_shot import softmax
 
 HOST = Home.named("numpy", "cpu")

@@ -21,11 +21,11 @@ import numpy as np
 
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture, normalize
 from zeroshift.arrays import Array, Home, to_numpy
-from zeroshift.benchmarks.clip_like import ClipLike, clip_like
-from zeroshift.benchmarks.clock import Clock, latencies, spread
-from zeroshift.benchmarks.floor import floor
+from zeroshift.benchmarks.baseline_products import floor
 from zeroshift.benchmarks.machine import busy_cores, surroundings
-from zeroshift.benchmarks.words import duration
+from zeroshift.benchmarks.problems import ClipLike, clip_like
+from zeroshift.benchmarks.tables import duration
+from zeroshift.benchmarks.timing import Clock, latencies, spread
 
 TOLERANCE = 1e-9
 """Of a probability, and of a score relative to the row's largest, to those NumPy answers from the same float64."""

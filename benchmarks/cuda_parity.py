@@ -18,10 +18,10 @@ import torch
 
 from zeroshift import FeatureSet, OnlineADAPT, data
 from zeroshift.arrays import to_numpy
-from zeroshift.benchmarks.clip_like import clip_like
+from zeroshift.benchmarks.problems import clip_like
+from zeroshift.method import ViewMethod
 from zeroshift.methods import MethodInfo, list_methods
 from zeroshift.testing import Case, make_problem
-from zeroshift.view_method import ViewMethod
 
 TOLERANCE = 1e-9
 HALF_TOLERANCE = 1e-4

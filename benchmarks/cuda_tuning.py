@@ -25,12 +25,12 @@ from tuning import DIMENSION, LENGTH, SIZES, START, VOCABULARY, WORDS, context_t
 
 from zeroshift import OnlineADAPT
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.clock import Clock, spread
 from zeroshift.benchmarks.machine import surroundings
+from zeroshift.benchmarks.timing import Clock, spread
 from zeroshift.encode.tuning import ContextText
 from zeroshift.encode.tuning.text import CHUNK, CHUNK_ON_GPU
 from zeroshift.methods import TPT
-from zeroshift.methods.parts.tuning_losses import entropy_of_mean, logits_to_text
+from zeroshift.methods._shared.tuning import entropy_of_mean, logits_to_text
 from zeroshift.zero_shot import logits
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

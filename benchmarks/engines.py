@@ -13,8 +13,7 @@ from typing import Any
 
 from results import replace_section
 
-from zeroshift.benchmarks.growth import growth
-from zeroshift.benchmarks.tables import LEGEND, growth_markdown, markdown
+from zeroshift.benchmarks.tables import LEGEND, growth, growth_markdown, markdown
 
 RECORDS = Path(__file__).parent / "engines.json"
 

@@ -122,7 +122,7 @@ def load(arguments: argparse.Namespace, folder: Path) -> Any:
 
 
 def run_pipeline(arguments: argparse.Namespace, folder: Path, encoder: Any, workers: int) -> float:
-    from zeroshift.data.readers.opening import open_images
+    from zeroshift.data.readers import open_images
     from zeroshift.encode import encode_images
 
     with tempfile.TemporaryDirectory() as cache:
@@ -172,7 +172,7 @@ def main() -> None:
 
 def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from zeroshift.benchmarks.machine import busy_cores, machine
-    from zeroshift.data.readers.opening import open_images
+    from zeroshift.data.readers import open_images
 
     write_images(folder / "images", arguments.images)
     write_model(folder / "model", arguments.patch)

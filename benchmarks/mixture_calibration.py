@@ -20,9 +20,9 @@ from accuracy import feature_files, load
 from results import machine, replace_section
 
 from zeroshift import methods
-from zeroshift.evaluate.tallies.scorecard import Scorecard
-from zeroshift.evaluate.threads import one_blas_thread
-from zeroshift.experiments.parts.untempered import UNTEMPERED
+from zeroshift.evaluate.metrics.scorecard import Scorecard
+from zeroshift.evaluate.resources import one_blas_thread
+from zeroshift.experiments.calibration import UNTEMPERED_METHODS as UNTEMPERED
 from zeroshift.files import atomic_path
 
 RECORDS = Path(__file__).parent / "mixture_calibration.json"

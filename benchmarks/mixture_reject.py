@@ -20,10 +20,10 @@ from accuracy import feature_files, load
 from results import machine, replace_section
 
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture, ZeroShot
-from zeroshift.evaluate.tallies.doubt import doubt
-from zeroshift.evaluate.tallies.reject_curve import RejectCurve
-from zeroshift.evaluate.threads import one_blas_thread
-from zeroshift.experiments.parts.unknown_classes import HELD_OUT, mixture_scores
+from zeroshift.evaluate.metrics.reject import RejectCurve
+from zeroshift.evaluate.metrics.scorecard import doubt
+from zeroshift.evaluate.resources import one_blas_thread
+from zeroshift.experiments.open_set import HELD_OUT, mixture_scores
 from zeroshift.files import atomic_path
 from zeroshift.mixture.base import AnchoredMixture
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from zeroshift import OnlineAnchoredMixture
-from zeroshift.benchmarks.clip_like import clip_like
+from zeroshift.benchmarks.problems import clip_like
 from zeroshift.data import packs
 from zeroshift.features import FeatureSet
 

@@ -23,10 +23,9 @@ from results import machine, replace_section
 import zeroshift
 from zeroshift.evaluate import Ledger, Trial, run_jobs
 from zeroshift.experiments import Suite
-from zeroshift.experiments.parts.domain_sets import stacked_members
-from zeroshift.experiments.parts.stream_kinds import LONG_TAIL, STREAMS, Kind
-from zeroshift.experiments.parts.suite import Member
-from zeroshift.experiments.parts.trials import runs
+from zeroshift.experiments._shared.suite import Member
+from zeroshift.experiments._shared.trials import runs
+from zeroshift.experiments.streams import LONG_TAIL, STREAMS, Kind, stacked_members
 from zeroshift.files import atomic_path
 
 HERE = Path(__file__).parent

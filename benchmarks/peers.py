@@ -48,10 +48,9 @@ from plain import (
     zlap,
 )
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.clip_like import clip_like
-from zeroshift.benchmarks.clock import Clock, spread
 from zeroshift.benchmarks.machine import BUSY, busy_cores, surroundings
-from zeroshift.benchmarks.threads import limited
+from zeroshift.benchmarks.problems import clip_like
+from zeroshift.benchmarks.timing import Clock, limited, spread
 from zeroshift.files import atomic_path
 
 RECORDS = Path(__file__).parent / "peers.json"

@@ -24,17 +24,13 @@ import numpy as np
 from zeroshift import OnlineADAPT
 from zeroshift.adapt.engines import ENGINES
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.clip_like import clip_like
-from zeroshift.benchmarks.clock import Clock
-from zeroshift.benchmarks.floor import floor
+from zeroshift.benchmarks.baseline_products import floor
+from zeroshift.benchmarks.case import Settings, Where
+from zeroshift.benchmarks.engines import DEFINITION, measure_online, measure_transductive, schedule
 from zeroshift.benchmarks.machine import BUSY, busy_cores, surroundings
 from zeroshift.benchmarks.memory import TRANSDUCTIVE, Measurement, peak_memory
-from zeroshift.benchmarks.online import DEFINITION, measure_online
-from zeroshift.benchmarks.schedule import schedule
-from zeroshift.benchmarks.settings import Settings, Where
-from zeroshift.benchmarks.stepping import agreement, steps_from, stream
-from zeroshift.benchmarks.threads import limited, threads_in_use
-from zeroshift.benchmarks.transductive import measure_transductive
+from zeroshift.benchmarks.problems import clip_like
+from zeroshift.benchmarks.timing import Clock, agreement, limited, steps_from, stream, threads_in_use
 from zeroshift.files import atomic_path
 from zeroshift.zero_shot import softmax
 

@@ -79,9 +79,9 @@ def context_text(model: Any, ids: Any, chunk_size: int) -> Any:
 
 def measure(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
     """One gradient, in this process."""
-    from zeroshift.evaluate.gauge import HostGauge, settle
-    from zeroshift.low_entropy import select_lowest_entropy
-    from zeroshift.methods.parts.tuning_losses import entropy_of_mean, logits_to_text
+    from zeroshift.evaluate.resources import HostGauge, settle
+    from zeroshift.methods._shared.tuning import entropy_of_mean, logits_to_text
+    from zeroshift.views import select_lowest_entropy
     from zeroshift.zero_shot import logits
 
     text = context_text(text_model(small), prompts(n_classes), chunk_size)

@@ -14,7 +14,7 @@ import numpy as np
 from results import RESULTS, replace_section
 
 from zeroshift import FeatureSet, ZeroShot, encode
-from zeroshift.cli.sources import load_features
+from zeroshift.cli._inputs import load_features
 from zeroshift.methods import AWT, RATTA
 
 HERE = Path(__file__).parent

@@ -12,9 +12,9 @@ from pathlib import Path
 from zeroshift.data import packs
 from zeroshift.evaluate import Ledger
 from zeroshift.experiments import Chapter, Investigation, Suite, get
-from zeroshift.experiments.parts.findings import Remark, Table
+from zeroshift.experiments._shared.findings import Remark, Table
 from zeroshift.files import atomic_path
-from zeroshift.report.experiments.figure_files import write_figures
+from zeroshift.report.experiments.figures import write_figures
 
 DOCS = Path(__file__).parents[1] / "docs"
 PICTURES = DOCS / "images" / "gallery"

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from zeroshift.data.corruptions.photographs import PHOTOGRAPHS
+from zeroshift.data.corruptions.corruption import PHOTOGRAPHS
 
 IMAGENET_C = {
     "gaussian_noise": [(0.08,), (0.12,), (0.18,), (0.26,), (0.38,)],

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zeroshift import FeatureSet
-from zeroshift.labelled import checked_labelled
+from zeroshift.arrays import checked_labelled
 
 PROTOTYPES = np.eye(3, 4)
 FEATURES = np.eye(4)[[0, 1, 2, 3, 0]]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift import feature_checks
 from zeroshift.arrays import UnitLengthError, to_numpy
-from zeroshift.low_entropy import average_views, entropy, marginal_entropy, select_lowest_entropy
+from zeroshift.features import checks as feature_checks
+from zeroshift.views import average_views, entropy, marginal_entropy, select_lowest_entropy
 
 GOLDEN = Path(__file__).parent / "golden"
 TOLERANCE = 1e-4

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot, method_file, methods
+from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot, methods
+from zeroshift import serialization as method_file
 from zeroshift.files import FileFormatError, read_tensors, write_tensors
-from zeroshift.method_file import read_header
+from zeroshift.serialization import read_header
 from zeroshift.testing import make_problem
 
 SAVED = sorted((Path(__file__).parent / "states").glob("schema_*/*.safetensors"))

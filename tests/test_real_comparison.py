@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from zeroshift.data import packs
-from zeroshift.evaluate.contestant import contestants
+from zeroshift.evaluate.method_spec import contestants
 from zeroshift.evaluate.trial import Trial, run_trial
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"

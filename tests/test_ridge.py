@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from goldens import first_shots, golden
-from zeroshift.ridge import ZERO_TRACE, residual_precision, ridge_precision
+from zeroshift.linalg import ZERO_TRACE, residual_precision, ridge_precision
 
 
 def defined(residuals):

@@ -20,10 +20,12 @@ import numpy as np
 __all__ = [
     "Array",
     "Home",
+    "Labelled",
     "Rows",
     "UnitLengthError",
     "check_labels",
     "check_matrix",
+    "checked_labelled",
     "is_array",
     "is_double",
     "namespace",
@@ -316,3 +318,23 @@ def normalize(features: Array) -> Array:
             lengths = home.xp.linalg.vector_norm(wide, axis=1, keepdims=True)
             unit[start : start + CHECK_ROWS] = home.bring(wide / lengths, unit.dtype)
     return unit[0] if single else unit
+
+
+# Labelled samples a user brings: a pair (features, labels), checked and brought to where a method keeps its state.
+
+
+Labelled = tuple[Array, np.ndarray]
+"""Unit features (n, d), and class indices (n,) on the host."""
+
+
+def checked_labelled(name: str, pair: Any, prototypes: Array) -> Labelled:
+    """The pair, refused by `name` where it is not one; features are copied, so that the caller's may change."""
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        given = f"a {type(pair).__name__} of {len(pair)}" if isinstance(pair, (tuple, list)) else type(pair).__name__
+        fix = f"{name}=({name}.features, {name}.labels)" if hasattr(pair, "labels") else f"{name}=(features, labels)"
+        raise TypeError(f"{name} must be a pair (features, labels); got {given}. Fix: {fix}.")
+    features, labels = pair
+    check_matrix(f"{name} features", features, columns=prototypes.shape[1])
+    labels = check_labels(f"{name} labels", labels, rows=features.shape[0], classes=prototypes.shape[0])
+    home = Home.of(prototypes)
+    return home.copy(home.bring(features)), labels

@@ -9,7 +9,7 @@ import torch
 import oracle
 from goldens import golden
 from zeroshift import OnlineADAPT, ReleasedOnlineADAPT, ReleasedTransductiveADAPT, TransductiveADAPT
-from zeroshift.adapt import views as adapt_views
+from zeroshift import views as adapt_views
 from zeroshift.arrays import Home, Rows, namespace, normalize
 from zeroshift.testing import CHECKS, Case, NotApplicable, make_problem
 
@@ -207,7 +207,7 @@ def test_images_are_averaged_a_few_at_a_time(cls, monkeypatch):
         return average(some, *arguments, **keywords)
 
     monkeypatch.setattr(adapt_views, "average_views", watched)
-    monkeypatch.setattr("zeroshift.adapt.released.online.average_views", watched)
+    monkeypatch.setattr("zeroshift.adapt.released.average_views", watched)
     monkeypatch.setattr(adapt_views, "WORK_NUMBERS", 7 * 20 * 16)
     np.testing.assert_allclose(create(cls, prototypes).adapt_views(views), expected, rtol=0, atol=1e-12)
     assert max(together) == 7

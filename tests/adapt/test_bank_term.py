@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zeroshift.adapt.cone import cones, doubtful, shared_direction
-from zeroshift.adapt.excess import add_excess
-from zeroshift.adapt.sketch import COORDINATES, Sketch
+from zeroshift.adapt.bank_term_bounds import COORDINATES, Sketch, add_excess, cones, doubtful, shared_direction
 from zeroshift.adapt.statistics import bank_sums, bank_term
 
 ROUNDING = 1e-13

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zeroshift.adapt import cone
-from zeroshift.adapt.excess import add_excess
+from zeroshift.adapt import bank_term_bounds as cone
+from zeroshift.adapt.bank_term_bounds import add_excess
 from zeroshift.adapt.statistics import bank_term
 
 

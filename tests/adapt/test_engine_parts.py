@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from matrices import contraction, positive
-from zeroshift.adapt.engines.changes import Change, scatter_rows
-from zeroshift.adapt.engines.factors import ldl_inverse, positive_inverse
-from zeroshift.adapt.engines.ridge import node_error, node_weights, nodes, polynomial, polynomial_error
-from zeroshift.adapt.engines.series import moments_lost, update_series
+from zeroshift.adapt.engines.class_statistics import Change, scatter_rows
+from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes, polynomial, polynomial_error
+from zeroshift.adapt.engines.woodbury import moments_lost, update_series
+from zeroshift.linalg import ldl_inverse, positive_inverse
 
 EIGENVALUES = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 400)])
 """Of a scatter matrix: everything C depends on, as far as its size is concerned."""

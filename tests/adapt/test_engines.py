@@ -19,8 +19,8 @@ from comparing import (
 from streams import ADVERSARIAL, STREAMS
 from zeroshift import OnlineADAPT
 from zeroshift.adapt.engines import ENGINES, make_engine, only_direct
-from zeroshift.adapt.engines.health import DRIFT_TOLERANCE
-from zeroshift.adapt.engines.primal import CHECK_EVERY, PrimalPrecision
+from zeroshift.adapt.engines.base import DRIFT_TOLERANCE
+from zeroshift.adapt.engines.precision_primal import CHECK_EVERY, PrimalPrecision
 from zeroshift.testing import make_problem
 
 FAST = ["streaming", "replay"]
@@ -216,7 +216,7 @@ class TestHealth:
         return method, reference, features, answers
 
     def test_a_long_stream_stays_within_tolerance(self, monkeypatch):
-        monkeypatch.setattr("zeroshift.adapt.engines.primal.UPDATES", 2 * CHECK_EVERY)
+        monkeypatch.setattr("zeroshift.adapt.engines.precision_primal.UPDATES", 2 * CHECK_EVERY)
         method, reference, features, answers = self.streamed(2600)
         assert_same_scores(answers, reference.adapt_scores(features[:2600]))
         health = method.health

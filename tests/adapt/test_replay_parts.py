@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matrices import contraction, positive
-from zeroshift.adapt import cone
+from zeroshift.adapt import bank_term_bounds as cone
 from zeroshift.adapt.bank import KnowledgeBank
-from zeroshift.adapt.engines import blocks
-from zeroshift.adapt.engines.ridge import node_error, node_weights, nodes
-from zeroshift.adapt.engines.solve import solve
-from zeroshift.adapt.engines.sums import ClassSums
-from zeroshift.adapt.engines.timeline import timeline
-from zeroshift.adapt.gaussians import Rule
+from zeroshift.adapt.engines import replay_blocks as blocks
+from zeroshift.adapt.engines.class_statistics import ClassSums
+from zeroshift.adapt.engines.insertion_schedule import timeline
+from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes
+from zeroshift.adapt.engines.replay_blocks import solve
+from zeroshift.adapt.statistics import Rule
 from zeroshift.arrays import Home
 from zeroshift.testing import make_problem
 from zeroshift.zero_shot import confidence, log_posterior, pseudo_class

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zeroshift.adapt import surest as module
-from zeroshift.adapt.surest import Surest
+from zeroshift.adapt import transductive as module
+from zeroshift.adapt.transductive import Surest
 from zeroshift.arrays import Home, Rows, to_numpy
 
 

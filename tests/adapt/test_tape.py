@@ -13,7 +13,8 @@ import pytest
 
 from comparing import treat_as_large
 from zeroshift import OnlineADAPT
-from zeroshift.adapt.engines import factors, tape
+from zeroshift import linalg as factors
+from zeroshift.adapt.engines import cuda_graph as tape
 from zeroshift.arrays import Home
 from zeroshift.testing import make_problem
 

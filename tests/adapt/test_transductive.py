@@ -111,7 +111,7 @@ class Interrupted(BaseException):
 
 def raising_after(calls):
     """`estimate`, interrupted at its (calls + 1)-th call, once."""
-    from zeroshift.adapt.gaussians import estimate
+    from zeroshift.adapt.statistics import estimate
 
     count = iter(range(10**9))
 

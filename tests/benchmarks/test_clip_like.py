@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet
-from zeroshift.benchmarks.clip_like import CHUNK_ROWS, ClipLike, clip_like, clip_like_file
-from zeroshift.benchmarks.geometry import describe
+from zeroshift.benchmarks.problems import CHUNK_ROWS, ClipLike, clip_like, clip_like_file, describe
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,12 @@ import pytest
 
 from zeroshift import OnlineADAPT
 from zeroshift.arrays import Home
+from zeroshift.benchmarks.baseline_products import floor
 from zeroshift.benchmarks.bench import is_measured, run
-from zeroshift.benchmarks.cell import measure_cell
-from zeroshift.benchmarks.clip_like import clip_like
-from zeroshift.benchmarks.clock import latencies
-from zeroshift.benchmarks.floor import floor
-from zeroshift.benchmarks.mixture import MIXTURE_SINGLE, measure_mixture
-from zeroshift.benchmarks.online import _definition_record
-from zeroshift.benchmarks.schedule import Schedule, schedule
-from zeroshift.benchmarks.settings import FULL, Settings, Where, checked_engines, sizes
-from zeroshift.benchmarks.stepping import Steps, agreement, steps_from
+from zeroshift.benchmarks.case import FULL, Settings, Where, checked_engines, measure_cell, sizes
+from zeroshift.benchmarks.engines import MIXTURE_SINGLE, Schedule, _definition_record, measure_mixture, schedule
+from zeroshift.benchmarks.problems import clip_like
+from zeroshift.benchmarks.timing import Steps, agreement, latencies, steps_from
 
 NUMPY = Home.named("numpy", "cpu")
 

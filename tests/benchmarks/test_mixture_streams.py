@@ -4,9 +4,9 @@ import numpy as np
 from mixture_streams import CORRELATED, KINDS, MIXTURE, ORDERS, THIRD, WAYS, cells, cells_of_thirds, summary, third
 
 from zeroshift.data import packs
-from zeroshift.evaluate.streams.kinds import KINDS as EVERY_KIND
+from zeroshift.evaluate.streams.spec import KINDS as EVERY_KIND
 from zeroshift.experiments import Suite
-from zeroshift.experiments.parts.domain_sets import stacked_members
+from zeroshift.experiments.streams import stacked_members
 
 PLACES = {"cifar10": "cifar10", "cifar10c_fog_5": "cifar10c_fog_5"}
 

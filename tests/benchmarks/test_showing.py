@@ -6,11 +6,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from zeroshift.benchmarks.figure import figure_paths, growth_figure, write_figures
-from zeroshift.benchmarks.growth import growth
-from zeroshift.benchmarks.settings import Settings, Where
-from zeroshift.benchmarks.tables import bench_tables, growth_markdown, growth_table, markdown
-from zeroshift.benchmarks.words import warnings
+from zeroshift.benchmarks.case import Settings, Where
+from zeroshift.benchmarks.tables import (
+    bench_tables,
+    figure_paths,
+    growth,
+    growth_figure,
+    growth_markdown,
+    growth_table,
+    markdown,
+    warnings,
+    write_figures,
+)
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks"
 

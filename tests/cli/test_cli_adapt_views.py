@@ -7,7 +7,7 @@ import pytest
 
 from evaluate import standins, viewing
 from zeroshift import FeatureSet, ZeroShot, methods
-from zeroshift.methods.parts.example_towers import ExampleText
+from zeroshift.methods._shared.examples import ExampleText
 
 EXTRACT = "Fix: zeroshift extract --views 64"
 

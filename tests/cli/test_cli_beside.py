@@ -100,7 +100,7 @@ def test_the_record_says_what_was_given_and_chosen(call, parts, tmp_path):
 def test_a_long_set_up_is_shown(call, parts, tmp_path, monkeypatch):
     command = ["adapt", parts[1], "-m", "gda_clip", "--support", parts[0], "-o", tmp_path / "p.npz", "--force"]
     for least, shown in [(0.0, True), (1e9, False)]:
-        monkeypatch.setattr("zeroshift.cli.adapting.SHOWN_SETUP", least)
+        monkeypatch.setattr("zeroshift.cli.adapt.SHOWN_SETUP", least)
         assert ("set-up" in call(*command).stdout) is shown
 
 

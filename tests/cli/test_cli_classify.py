@@ -229,7 +229,7 @@ def test_refusals_come_before_the_model_is_loaded(classify, heap, tmp_path, monk
     def loads(*_, **__):
         raise AssertionError("loaded a model before everything was checked")
 
-    monkeypatch.setattr("zeroshift.cli.encoding.load", loads)
+    monkeypatch.setattr("zeroshift.cli._encoder_options.load", loads)
     before = sorted(tmp_path.iterdir())
     done = classify(heap, *options)
     assert done.exit_code == 2, (done.stderr, done.exception)

@@ -7,9 +7,9 @@ import pytest
 
 from evaluate import standins
 from zeroshift import FeatureSet, methods
-from zeroshift.cli import compare_runs
+from zeroshift.cli import compare as compare_runs
 from zeroshift.evaluate import contest
-from zeroshift.evaluate import crew as crew_module
+from zeroshift.evaluate import runner as crew_module
 
 CHOSEN = "zero_shot,adapt_online,adapt_transductive,adapt_online+support"
 

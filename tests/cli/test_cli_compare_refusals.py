@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet
-from zeroshift.cli.compare_sets import chosen_entries
+from zeroshift.cli.compare import chosen_entries
 from zeroshift.data import packs
-from zeroshift.evaluate import crew as crew_module
+from zeroshift.evaluate import runner as crew_module
 
 
 def test_without_a_choice_it_takes_every_pack_of_plain_features():

@@ -7,9 +7,9 @@ import pytest
 
 from evaluate import viewing
 from zeroshift import FeatureSet, methods, normalize
-from zeroshift.cli import compare_runs
+from zeroshift.cli import compare as compare_runs
 from zeroshift.evaluate import contest
-from zeroshift.evaluate import crew as crew_module
+from zeroshift.evaluate import runner as crew_module
 
 EXTRACT = "Fix: zeroshift extract --views 64"
 

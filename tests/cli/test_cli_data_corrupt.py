@@ -11,7 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from corrupting import pictures
-from zeroshift.cli.data_corrupt import corrupt
+from zeroshift.cli.data import corrupt
 from zeroshift.cli.errors import ErrorHandlingGroup
 from zeroshift.data.corruptions import KINDS, Corruption
 

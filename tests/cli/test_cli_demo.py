@@ -6,7 +6,7 @@ import re
 import pytest
 
 from zeroshift import methods
-from zeroshift.cli.comparing import METHODS, load_packs
+from zeroshift.cli.demo import METHODS, load_packs
 from zeroshift.data import packs
 
 PACK = "views_cifar10c_fog_5"
@@ -119,13 +119,13 @@ def test_folders_are_tried_before_anything_is_computed(call, tmp_path, monkeypat
     def read_only(path, *_):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("zeroshift.cli.comparing.compare_on", lambda *_: pytest.fail("computed"))
+    monkeypatch.setattr("zeroshift.cli.demo.compare_on", lambda *_: pytest.fail("computed"))
     done = call("demo", "--packs", PACK, "--out", tmp_path / ("x" * 300))
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert "cannot be made (File name too long). Fix: name another folder." in done.stderr
     done = call("demo", "--packs", PACK, "--out", tmp_path, "--figures", tmp_path / ("x" * 300))
     assert "cannot be made (File name too long). Fix: name another folder." in done.stderr
-    monkeypatch.setattr("zeroshift.cli.targets.open", read_only, raising=False)
+    monkeypatch.setattr("zeroshift.cli._output_paths.open", read_only, raising=False)
     done = call("demo", "--packs", PACK, "--out", tmp_path)
     assert done.exit_code == 2
     assert f"{tmp_path / 'report.html'} cannot be written (Permission denied)" in done.stderr

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from zeroshift.cli import experiment_names, experiment_runs
+from zeroshift.cli import experiment as experiment_names
+from zeroshift.cli import experiment as experiment_runs
 from zeroshift.evaluate import Analysis
-from zeroshift.evaluate import crew as crew_module
+from zeroshift.evaluate import runner as crew_module
 from zeroshift.experiments import Member, Suite, get, list_experiments
 
 NAME = "input-order"

@@ -10,9 +10,8 @@ pytest.importorskip("transformers")
 from data import trees
 from encode import plain
 from extracting import load
-from zeroshift.cli import experiment_runs
-from zeroshift.cli.experiment_data import DataSets
-from zeroshift.cli.experiment_encoding import slugs
+from zeroshift.cli import experiment as experiment_runs
+from zeroshift.cli._experiment_data import DataSets, slugs
 
 # Parts of data sets and a model that reads few words: both are warned of, as they should be.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -112,7 +111,7 @@ def test_nothing_that_can_be_read_is_an_error(experiment, root, tmp_path):
 @pytest.mark.slow
 def test_descriptions_of_another_set_are_done_without(experiment, root, tmp_path):
     from zeroshift.data.catalogue import get
-    from zeroshift.data.catalogue.class_lists import class_list
+    from zeroshift.data.catalogue.files import class_list
 
     names = class_list(get("eurosat").class_lists["adapt"]).names
     (tmp_path / "said.json").write_text(json.dumps({name: [f"{name} from above"] for name in names}))

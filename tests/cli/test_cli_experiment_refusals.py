@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet
-from zeroshift.evaluate import crew as crew_module
+from zeroshift.evaluate import runner as crew_module
 from zeroshift.experiments import Suite
 
 

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from zeroshift.cli import experiment_runs
-from zeroshift.cli.run_log import told_apart
+from zeroshift.cli import experiment as experiment_runs
+from zeroshift.cli.progress import told_apart
 from zeroshift.evaluate import Arrangement, Contestant, Trial
-from zeroshift.evaluate import crew as crew_module
+from zeroshift.evaluate import runner as crew_module
 from zeroshift.experiments import Member
 
 NAME = "input-order"

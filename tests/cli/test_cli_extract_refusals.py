@@ -30,7 +30,7 @@ def refused(call, pets, tmp_path, monkeypatch):
     def loads(*_, **__):
         raise AssertionError("loaded a model before everything was checked")
 
-    monkeypatch.setattr("zeroshift.cli.encoding.load", loads)
+    monkeypatch.setattr("zeroshift.cli._encoder_options.load", loads)
 
     def refused(*options, source=pets, out="f.safetensors"):
         before = sorted(tmp_path.rglob("*"))
@@ -134,7 +134,7 @@ def test_a_folder_that_cannot_be_read(refused, pets, monkeypatch, way):
                 raise PermissionError(13, "Permission denied", str(path))
             return scandir(path)
 
-        monkeypatch.setattr("zeroshift.data.readers.walking.os.scandir", locked)
+        monkeypatch.setattr("zeroshift.data.readers.folder.os.scandir", locked)
         # What was there before and after is looked at through the same function, by its name elsewhere.
         monkeypatch.setattr("pathlib.Path.rglob", lambda *_: [])
     try:

@@ -10,7 +10,7 @@ import zeroshift
 from zeroshift import methods
 from zeroshift.cli.console import print_json
 from zeroshift.data import packs
-from zeroshift.report.words import needs
+from zeroshift.report.formatting import needs
 
 
 def test_version(call):

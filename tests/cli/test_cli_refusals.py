@@ -79,7 +79,7 @@ def test_a_folder_that_cannot_be_written_to(refused, tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     # Not by chmod: the super-user may write everywhere.
-    monkeypatch.setattr("zeroshift.cli.targets.open", read_only, raising=False)
+    monkeypatch.setattr("zeroshift.cli._output_paths.open", read_only, raising=False)
     assert f"{tmp_path / 'p.csv'} cannot be written (Permission denied). Fix: write to another folder" in refused()
 
 
@@ -101,7 +101,7 @@ def test_too_large_for_the_machine(refused, monkeypatch, raised, message):
     def fails(*_, **__):
         raise raised
 
-    monkeypatch.setattr("zeroshift.cli.sources.load_features", fails)
+    monkeypatch.setattr("zeroshift.cli._inputs.load_features", fails)
     assert refused().startswith(message)
 
 

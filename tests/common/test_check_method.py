@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot
+from zeroshift.method import ViewMethod
 from zeroshift.testing import CHECKS, Case, NotApplicable, check_method, make_problem
-from zeroshift.view_method import ViewMethod
 
 
 class Sound(ZeroShot):

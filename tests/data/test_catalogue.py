@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("PIL")
 from data import trees
 from zeroshift.data import catalogue
-from zeroshift.data.catalogue.class_lists import class_list
+from zeroshift.data.catalogue.files import class_list
 
 COUNTS_ONLY = pytest.mark.filterwarnings("ignore::zeroshift.data.catalogue.CountWarning")
 

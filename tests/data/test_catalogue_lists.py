@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("PIL")
 from data import trees
 from zeroshift.data import catalogue
-from zeroshift.data.catalogue.class_lists import LISTS, class_list
+from zeroshift.data.catalogue.files import LISTS, class_list
 
 SOURCE = Path(__file__).parents[3] / "shared" / "prompts" / "classnames_templates.json"
 

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("PIL")
 from data import trees
 from zeroshift.data.catalogue.checking import check
-from zeroshift.data.catalogue.class_lists import class_list
+from zeroshift.data.catalogue.files import class_list
 from zeroshift.data.corruptions import KINDS as CORRUPTIONS
 
 

@@ -9,11 +9,8 @@ from scipy import ndimage
 
 from corrupting import PUBLISHED, both_sizes, frost_photographs, grey, pictures
 from zeroshift.data.corruptions import SEVERITIES, Corruption, corrupt
-from zeroshift.data.corruptions.crystals import Strokes, _branches, ice
-from zeroshift.data.corruptions.motion import blur_along
-from zeroshift.data.corruptions.photographs import PHOTOGRAPHS, crop
-from zeroshift.data.corruptions.plasma import plasma
-from zeroshift.data.corruptions.zooming import clipped_zoom
+from zeroshift.data.corruptions.corruption import PHOTOGRAPHS, crop
+from zeroshift.data.corruptions.operations import Strokes, _branches, blur_along, clipped_zoom, ice, plasma
 
 
 @both_sizes

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from zeroshift.data.corruptions import Corruption, FramedCorruption
-from zeroshift.data.corruptions.framing import framed
+from zeroshift.data.corruptions.corruption import framed
 
 
 def ramp(width: int, height: int) -> Image.Image:

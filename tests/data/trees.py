@@ -106,7 +106,7 @@ def build(root: Path, id: str) -> None:
     if id in CLASS_FOLDERS:
         class_folders(root / CLASS_FOLDERS[id][0], CLASS_FOLDERS[id][1])
     elif id == "fgvc_aircraft":
-        from zeroshift.data.catalogue.class_lists import class_list
+        from zeroshift.data.catalogue.files import class_list
 
         aircraft(root / "fine-grained" / "fgvc_aircraft", list(class_list("fgvc_aircraft").names))
     else:

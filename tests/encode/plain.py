@@ -13,8 +13,7 @@ from PIL import Image
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageFiles
 from zeroshift.encode import Extraction, Prompts, extract
-from zeroshift.encode.batches import in_batches
-from zeroshift.encode.encoder import Encoder
+from zeroshift.encode.encoder import Encoder, in_batches
 from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
 
 SIDE, DIMENSION = 6, 8

@@ -13,9 +13,9 @@ transformers = pytest.importorskip("transformers")
 from encode.plain import PlainEncoder, image_set, noise  # noqa: E402
 from zeroshift import OnlineADAPT, TransductiveADAPT  # noqa: E402
 from zeroshift.encode import Prompts, Views, adapt_images, extract, make_method  # noqa: E402
+from zeroshift.method import EpisodicMethod  # noqa: E402
 from zeroshift.methods import TPT, ZeroShot  # noqa: E402
-from zeroshift.methods.parts.image_method import ImageMethod  # noqa: E402
-from zeroshift.view_method import EpisodicMethod  # noqa: E402
+from zeroshift.methods._shared.image_method import ImageMethod  # noqa: E402
 
 NAMES = ["cat", "dog", "frog"]
 PROMPTS = [f"a photo of a {name}." for name in NAMES]

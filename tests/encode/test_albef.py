@@ -20,9 +20,12 @@ from encode.tiny_albef import (  # noqa: E402
     save,
     text_reference,
 )
-from zeroshift.encode.families.albef import ALBEFEncoder  # noqa: E402
-from zeroshift.encode.families.albef_text import CaptionTokenizer, clean_caption  # noqa: E402
-from zeroshift.encode.families.weights import weights_digest  # noqa: E402
+from zeroshift.encode.families.albef import (  # noqa: E402
+    ALBEFEncoder,
+    CaptionTokenizer,
+    clean_caption,
+)
+from zeroshift.encode.families.base import weights_digest  # noqa: E402
 
 
 @pytest.fixture(scope="module")

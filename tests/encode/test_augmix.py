@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from zeroshift.encode.augmix import OPERATIONS, augmix
 from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
+from zeroshift.encode.views import OPERATIONS, augmix
 
 LEVELS = (0.1, 0.999)
 """About the ends of what severity 1 draws."""

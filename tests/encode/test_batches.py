@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zeroshift.encode.batches import in_batches, out_of_memory
+from zeroshift.encode.encoder import in_batches, out_of_memory
 
 
 class Limited:

@@ -14,7 +14,8 @@ from scipy.integrate import trapezoid
 from scipy.stats import norm
 
 from zeroshift.data import packs
-from zeroshift.encode.composed import packages, space
+from zeroshift.encode.composed import towers as packages
+from zeroshift.encode.composed import towers as space
 from zeroshift.encode.prompts import MODES
 
 OFFLINE = "the extra `offline` brings the weights"
@@ -26,7 +27,7 @@ from PIL import Image  # noqa: E402
 
 from zeroshift.encode import prompted_text  # noqa: E402
 from zeroshift.encode.composed import ComposedEncoder  # noqa: E402
-from zeroshift.encode.composed.bridge import fit_bridge  # noqa: E402
+from zeroshift.encode.composed.encoder import fit_bridge  # noqa: E402
 
 CIFAR10 = os.environ.get("ZEROSHIFT_CIFAR10")
 

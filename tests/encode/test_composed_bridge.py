@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from zeroshift.data.catalogue.class_lists import class_list
-from zeroshift.encode.composed import ComposedEncoder, packages, wording
-from zeroshift.encode.composed.bridge import fit_bridge
+from zeroshift.data.catalogue.files import class_list
+from zeroshift.encode.composed import ComposedEncoder
+from zeroshift.encode.composed import encoder as wording
+from zeroshift.encode.composed import towers as packages
+from zeroshift.encode.composed.encoder import fit_bridge
 from zeroshift.encode.prompts import MODES
 
 OFFLINE = "the extra `offline` brings the weights"

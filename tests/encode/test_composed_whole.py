@@ -22,8 +22,8 @@ from zeroshift import FeatureSet  # noqa: E402
 from zeroshift.cli import app  # noqa: E402
 from zeroshift.data import packs  # noqa: E402
 from zeroshift.encode.composed import ComposedEncoder  # noqa: E402
-from zeroshift.encode.composed.keeping import KIND  # noqa: E402
-from zeroshift.encode.extraction.cache import default_cache  # noqa: E402
+from zeroshift.encode.composed.encoder import KIND  # noqa: E402
+from zeroshift.encode.extraction.store import default_cache  # noqa: E402
 
 MODES = ("ensemble", "vanilla")
 

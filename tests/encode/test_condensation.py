@@ -12,8 +12,7 @@ transformers = pytest.importorskip("transformers")
 
 from encode.plain import noise  # noqa: E402
 from zeroshift.arrays import normalize  # noqa: E402
-from zeroshift.encode.condensation import CondensedVision, adapt_images  # noqa: E402
-from zeroshift.encode.condensation.tokens import centres, condense, merge, shares  # noqa: E402
+from zeroshift.encode.condensation import CondensedVision, adapt_images, centres, condense, merge, shares  # noqa: E402  # noqa: E402
 from zeroshift.methods import TCA, ZeroShot  # noqa: E402
 
 PICTURES = [noise(i, 40, 50) for i in range(12)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from zeroshift.data.images import Stat
-from zeroshift.encode.extraction.contents import SETTLED_NS, Contents
+from zeroshift.encode.extraction.images import SETTLED_NS, Contents
 
 PATH, DIGEST = Path("/data/cat.jpg"), b"0123456789abcdef"
 STAT = Stat(size=123, modified=10**18, changed=10**18 + 7, inode=2**63 + 5)  # SQLite's own integers end at 2^63 - 1

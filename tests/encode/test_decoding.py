@@ -9,7 +9,7 @@ import pytest
 
 from encode.plain import PREPROCESSING, write_pictures
 from zeroshift.data.images import ImageFiles
-from zeroshift.encode.extraction.decoding import Decoder, default_workers
+from zeroshift.encode.extraction.images import Decoder, default_workers
 from zeroshift.encode.extraction.store import digest_of
 from zeroshift.encode.views import Views
 from zeroshift.workers import Workers

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from zeroshift.encode.devices import choose_device, choose_dtype, gpu_batch_size  # noqa: E402
+from zeroshift.encode.encoder import choose_device, choose_dtype, gpu_batch_size  # noqa: E402
 
 
 @pytest.mark.parametrize(

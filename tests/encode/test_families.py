@@ -16,7 +16,7 @@ transformers = pytest.importorskip("transformers")
 from encode.plain import noise  # noqa: E402
 from encode.tiny import BUILDERS, siglip2_of_fixed_size  # noqa: E402
 from zeroshift.encode import registry  # noqa: E402
-from zeroshift.encode.families.processor import OwnProcessor, preprocessing_of  # noqa: E402
+from zeroshift.encode.families.base import OwnProcessor, preprocessing_of  # noqa: E402
 from zeroshift.encode.families.siglip import canonical  # noqa: E402
 from zeroshift.encode.preprocessing import PixelPreprocessing  # noqa: E402
 

@@ -7,7 +7,7 @@ from pickle import UnpicklingError
 
 import pytest
 
-from zeroshift.encode.families import hub
+from zeroshift.encode.families import base as hub
 
 logging = pytest.importorskip("transformers").utils.logging
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from zeroshift.encode.pictures import as_picture
-from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
+from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table, as_picture
 
 MEAN, STD = [0.5, 0.25, 0.0], [0.5, 0.25, 1.0]
 TABLE = affine_table(MEAN, STD)

@@ -12,9 +12,8 @@ import sys
 
 import pytest
 
-from zeroshift.encode.prompts.modes import MODES
-from zeroshift.encode.prompts.prompts import Prompts
-from zeroshift.encode.prompts.template_lists import ENSEMBLE
+from zeroshift.encode.prompts.prompts import MODES, Prompts
+from zeroshift.encode.prompts.templates import ENSEMBLE
 
 PETS = {
     "american_bulldog": ["It is large.", "It is white..."],

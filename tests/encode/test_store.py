@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zeroshift import files
-from zeroshift.encode.extraction.cache import default_cache, key_of, keyed_folder
-from zeroshift.encode.extraction.store import DIGEST_BYTES, FeatureStore, digest_of
+from zeroshift.encode.extraction.store import DIGEST_BYTES, FeatureStore, default_cache, digest_of, key_of, keyed_folder
 
 
 def digests(*names: str) -> list[bytes]:

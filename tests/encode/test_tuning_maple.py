@@ -15,7 +15,7 @@ from encode import tiny  # noqa: E402
 from encode.maple_state import DEPTH, IMAGE_WIDTH, WORDS, state, write_checkpoint  # noqa: E402
 from encode.plain import PlainEncoder, noise  # noqa: E402
 from zeroshift.encode import Views, adapt_images, load_maple, maple_statistics, registry  # noqa: E402
-from zeroshift.methods.parts.maple_towers import Look  # noqa: E402
+from zeroshift.methods._shared.towers import Look  # noqa: E402
 from zeroshift.methods.promptalign import PromptAlign  # noqa: E402
 
 NAMES = ["cat", "dog", "frog", "horse"]

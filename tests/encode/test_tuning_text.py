@@ -15,7 +15,7 @@ from encode.tuned import NAMES, close, moved, prompts, upstream  # noqa: E402
 from tiny_clip import tiny_clip, tiny_text  # noqa: E402
 from zeroshift.encode import prompted_text  # noqa: E402
 from zeroshift.encode.tuning import ContextText, find_context  # noqa: E402
-from zeroshift.encode.tuning.passes import powers_of_two  # noqa: E402
+from zeroshift.encode.tuning.autograd_utils import powers_of_two  # noqa: E402
 
 
 class Replaced(torch.nn.Module):

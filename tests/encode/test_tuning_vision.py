@@ -10,10 +10,14 @@ from zeroshift.arrays import to_numpy  # noqa: E402
 from zeroshift.encode.encoder import stacked  # noqa: E402
 from zeroshift.encode.tuning import prompted_text  # noqa: E402
 from zeroshift.encode.tuning.vision import FAMILIES, prompted_vision  # noqa: E402
+from zeroshift.methods._shared.source_statistics import (  # noqa: E402
+    Moments,
+    distance,
+    moments,
+    source_statistics,
+)
 from zeroshift.methods.b2tpt import B2TPT  # noqa: E402
 from zeroshift.methods.dpcore import DPCore  # noqa: E402
-from zeroshift.methods.parts.batch_statistics import Moments, distance, moments  # noqa: E402
-from zeroshift.methods.parts.source_statistics import source_statistics  # noqa: E402
 from zeroshift.zero_shot import posterior  # noqa: E402
 
 NAMES = ["cat", "dog", "horse", "frog"]

@@ -8,9 +8,8 @@ from PIL import Image
 
 from encode.plain import PREPROCESSING, VANILLA, PlainEncoder, image_set, write_pictures
 from zeroshift.encode import Prompts, Views, encode_classes, encode_images, extract, load_encoder
-from zeroshift.encode.pictures import as_picture
-from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
-from zeroshift.low_entropy import entropy, select_lowest_entropy
+from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table, as_picture
+from zeroshift.views import entropy, select_lowest_entropy
 
 ENCODER = PlainEncoder()
 PICTURE = Image.new("RGB", (9, 9))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import zeroshift
-from zeroshift.evaluate.code import _file, _source, code_digest
+from zeroshift.evaluate.keys import _file, _source, code_digest
 from zeroshift.methods import TDA, TransCLIP, ZeroShot
 
 
@@ -45,17 +45,17 @@ def test_a_method_is_all_it_imports_and_nothing_else(monkeypatch):
     def with_other(module: str, cls) -> str:
         code_digest.cache_clear()
         other = lambda name: real(name)._replace(meaning="changed") if name == module else real(name)  # noqa: E731
-        monkeypatch.setattr("zeroshift.evaluate.code._source", other)
+        monkeypatch.setattr("zeroshift.evaluate.keys._source", other)
         found = code_digest(cls)
         monkeypatch.undo()
         return found
 
     for module, changed in [
-        ("zeroshift.methods.parts.memory", (TDA,)),
-        ("zeroshift.methods.parts.affinity", (TransCLIP,)),
+        ("zeroshift.methods._shared.low_entropy_memory", (TDA,)),
+        ("zeroshift.methods._shared.affinity", (TransCLIP,)),
         ("zeroshift.zero_shot", (TDA, TransCLIP, ZeroShot)),
-        ("zeroshift.evaluate.metrics", (TDA, TransCLIP, ZeroShot)),
-        ("zeroshift.report.words", ()),
+        ("zeroshift.evaluate.metrics.functions", (TDA, TransCLIP, ZeroShot)),
+        ("zeroshift.report.formatting", ()),
     ]:
         for cls in (TDA, TransCLIP, ZeroShot):
             code_digest.cache_clear()
@@ -74,7 +74,7 @@ def test_names_a_package_passes_on_are_followed_home(tmp_path, monkeypatch):
     before = code_digest(look)
     real = _source.__wrapped__
     other = lambda name: real(name)._replace(meaning="changed") if name == "zeroshift.adapt.bank" else real(name)  # noqa: E731
-    monkeypatch.setattr("zeroshift.evaluate.code._source", other)
+    monkeypatch.setattr("zeroshift.evaluate.keys._source", other)
     code_digest.cache_clear()
     assert code_digest(look) != before
     code_digest.cache_clear()
@@ -107,7 +107,7 @@ def reached(cls) -> set[str]:
     found = set()
     real = _source.__wrapped__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zeroshift.evaluate.code._source", lambda name: found.add(name) or real(name))
+        patch.setattr("zeroshift.evaluate.keys._source", lambda name: found.add(name) or real(name))
         code_digest.cache_clear()
         code_digest(cls)
     code_digest.cache_clear()

@@ -9,7 +9,7 @@ import pytest
 from evaluate import standins
 from zeroshift import FeatureSet
 from zeroshift.evaluate import Contestant, Entry, Ledger, contest, contestants, plan
-from zeroshift.evaluate import crew as crew_module
+from zeroshift.evaluate import runner as crew_module
 from zeroshift.files import FileFormatError
 
 

@@ -14,11 +14,11 @@ from zeroshift import FeatureSet, methods, normalize
 from zeroshift.evaluate import Contestant, EncoderBehind, Entry, Ledger, Outcome, Trial, accuracy, contest, gather, plan
 from zeroshift.evaluate.costs import COSTS, Counts, costs_of, counted
 from zeroshift.evaluate.encoders import check_fit
-from zeroshift.evaluate.results_identity import identity, told_apart
+from zeroshift.evaluate.results import identity, told_apart
 from zeroshift.evaluate.trial import run_trial
-from zeroshift.methods.parts.example_towers import ExampleText
-from zeroshift.methods.parts.prompt_tuned import PromptTuned
-from zeroshift.methods.parts.towers import Glance, PromptedVision, Tower
+from zeroshift.methods._shared.examples import ExampleText
+from zeroshift.methods._shared.prompt_tuned import PromptTuned
+from zeroshift.methods._shared.towers import Glance, PromptedVision, Tower
 
 K = 4
 NAMES = tuple(f"kind {letter}" for letter in "abcd")

@@ -7,7 +7,7 @@ import pytest
 
 from evaluate import standins
 from zeroshift.evaluate import Contestant, Entry, Ledger, contest, plan
-from zeroshift.evaluate import crew as crew_module
+from zeroshift.evaluate import runner as crew_module
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts processes by Linux's /proc")
 

@@ -6,7 +6,7 @@ import threadpoolctl
 
 from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot
 from zeroshift.evaluate import follow, run
-from zeroshift.evaluate.threads import one_blas_thread
+from zeroshift.evaluate.resources import one_blas_thread
 
 
 def online(clusters, **parameters):

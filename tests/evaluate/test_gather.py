@@ -3,7 +3,7 @@
 import pytest
 
 from zeroshift.evaluate import Contestant, Entry, Outcome, gather, plan
-from zeroshift.evaluate.gather import Spread
+from zeroshift.evaluate.aggregate import Spread
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fresh_pages import take
-from zeroshift.evaluate.gauge import HostGauge, settle
+from zeroshift.evaluate.resources import HostGauge, settle
 
 MEGABYTE = 2**20
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet, normalize
-from zeroshift.evaluate import reject
-from zeroshift.evaluate.reject import reject_scores
+from zeroshift.evaluate.metrics import reject
+from zeroshift.evaluate.metrics.reject import reject_scores
 
 
 @pytest.fixture

@@ -6,9 +6,16 @@ import os
 import numpy as np
 import pytest
 
-from zeroshift.evaluate.results import check_fields, collect, field_names, group, ordered, value_of
-from zeroshift.evaluate.results_identity import told_apart
-from zeroshift.evaluate.results_where import Condition
+from zeroshift.evaluate.results import (
+    Condition,
+    check_fields,
+    collect,
+    field_names,
+    group,
+    ordered,
+    told_apart,
+    value_of,
+)
 
 
 def record(key="0" * 20, **more):

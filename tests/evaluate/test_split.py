@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zeroshift.evaluate.split import split
+from zeroshift.evaluate.trial import split
 
 LABELS = np.random.default_rng(3).integers(0, 5, size=120)
 

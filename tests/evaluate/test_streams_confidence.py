@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeroshift.evaluate.streams import early_noise, few_confident
-from zeroshift.evaluate.streams.noise import confident_positions
+from zeroshift.evaluate.streams.long_tail import confident_positions
 from zeroshift.zero_shot import confidence, log_softmax, pseudo_class
 
 

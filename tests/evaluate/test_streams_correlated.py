@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeroshift.evaluate.streams import dirichlet, few_classes
-from zeroshift.evaluate.streams.correlated import run_length
+from zeroshift.evaluate.streams.orders import run_length
 
 TEN = np.tile(np.arange(10), 60)
 

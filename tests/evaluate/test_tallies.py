@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from zeroshift.evaluate.tallies import (
+from zeroshift.evaluate.metrics import (
     Accuracy,
     Brier,
     Calibration,
@@ -19,7 +19,7 @@ from zeroshift.evaluate.tallies import (
     Scorecard,
     worst_share,
 )
-from zeroshift.evaluate.tallies.log_loss import LEAST_PROBABILITY
+from zeroshift.evaluate.metrics.calibration import LEAST_PROBABILITY
 
 CLASSES = 4
 

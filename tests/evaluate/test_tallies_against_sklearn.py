@@ -11,7 +11,7 @@ from zeroshift.evaluate import (
     negative_log_likelihood,
     top_k_accuracy,
 )
-from zeroshift.evaluate.tallies import Calibration, RejectCurve, Scorecard
+from zeroshift.evaluate.metrics import Calibration, RejectCurve, Scorecard
 
 metrics = pytest.importorskip("sklearn.metrics")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from zeroshift.evaluate import gain_interval
-from zeroshift.evaluate.tallies import PairedGain
+from zeroshift.evaluate.metrics import PairedGain
 
 COUNTS = [120, 40, 22, 18]
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from zeroshift.evaluate.reject import reject_scores
-from zeroshift.evaluate.tallies import (
+from zeroshift.evaluate.metrics import (
     Accuracy,
     Brier,
     Calibration,
@@ -19,6 +18,7 @@ from zeroshift.evaluate.tallies import (
     score_sheet,
     worst_share,
 )
+from zeroshift.evaluate.metrics.reject import reject_scores
 
 P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.5, 0.4, 0.1]])
 LABELS = np.array([0, 1, 0, 1])

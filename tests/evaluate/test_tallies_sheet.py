@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from zeroshift.evaluate.tallies import score_sheet
+from zeroshift.evaluate.metrics import score_sheet
 
 
 def test_a_sheet_holds_what_its_curves_and_counts_say():

@@ -21,7 +21,7 @@ from zeroshift.evaluate import (
     expected_calibration_error,
     negative_log_likelihood,
 )
-from zeroshift.evaluate.gauge import HostGauge
+from zeroshift.evaluate.resources import HostGauge
 from zeroshift.evaluate.streams import KINDS
 from zeroshift.evaluate.trial import NUMBERS, run_trial
 
@@ -233,5 +233,5 @@ def test_a_set_without_labels_is_refused(clusters):
 
 
 def test_where_the_peak_cannot_be_set_back_memory_is_not_known(clusters, monkeypatch):
-    monkeypatch.setattr("zeroshift.evaluate.gauge.HostGauge.reset", lambda self: None)
+    monkeypatch.setattr("zeroshift.evaluate.resources.HostGauge.reset", lambda self: None)
     assert run_trial(trial("zero_shot"), clusters)["peak_bytes"] is None

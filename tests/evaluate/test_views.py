@@ -22,8 +22,8 @@ from zeroshift.evaluate import (
     plan,
     told,
 )
-from zeroshift.evaluate.digest import digest
-from zeroshift.evaluate.gauge import HostGauge
+from zeroshift.evaluate.keys import digest
+from zeroshift.evaluate.resources import HostGauge
 from zeroshift.evaluate.trial import run_trial
 
 FIX = "needs several views of each image. Fix: zeroshift extract --views 64"

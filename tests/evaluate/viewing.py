@@ -9,9 +9,9 @@ import numpy as np
 
 from fresh_pages import take
 from zeroshift import FeatureSet, normalize
-from zeroshift.methods.parts.example_towers import ExampleText
+from zeroshift.method import EpisodicMethod, ViewMethod
+from zeroshift.methods._shared.examples import ExampleText
 from zeroshift.parameters import Number
-from zeroshift.view_method import EpisodicMethod, ViewMethod
 from zeroshift.zero_shot import logits
 
 FED: list[np.ndarray] = []

@@ -19,7 +19,7 @@ def small_suite() -> Suite:
 def _unsettled():
     """Garbage is not collected around every run: that takes longer than these runs do, and no memory is judged here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zeroshift.evaluate.measure.settle", lambda: None)
+        patch.setattr("zeroshift.evaluate.trial.settle", lambda: None)
         yield
 
 

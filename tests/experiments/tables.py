@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zeroshift.experiments import Chapter
-from zeroshift.experiments.parts.findings import Remark, Table
+from zeroshift.experiments._shared.findings import Remark, Table
 
 
 def found(chapter: Chapter, name: str):

@@ -6,8 +6,8 @@ from experiments.answered import answered, record
 from experiments.tables import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Options, Suite
+from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments.ablation import EXPERIMENT
-from zeroshift.experiments.parts.paper import paper_table
 
 
 @pytest.fixture(scope="module")

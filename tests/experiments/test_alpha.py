@@ -5,8 +5,8 @@ import pytest
 from experiments.tables import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Options, Suite
+from zeroshift.experiments._shared.trials import runs
 from zeroshift.experiments.alpha import ALPHAS, EXPERIMENT
-from zeroshift.experiments.parts.trials import runs
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from zeroshift import FeatureSet
 from zeroshift.evaluate import Analysis, Contestant, Trial
 from zeroshift.evaluate.trial import run_trial
 from zeroshift.experiments import Suite
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.views import awt_alone
 from zeroshift.experiments.awt import EXPERIMENT, SETS
-from zeroshift.experiments.parts.awt_alone import awt_alone
-from zeroshift.experiments.parts.paper import paper_table
 
 PACK = "views_cifar10c_fog_5"
 

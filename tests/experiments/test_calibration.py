@@ -9,8 +9,8 @@ from zeroshift import FeatureSet, ZeroShot, methods
 from zeroshift.data import packs
 from zeroshift.evaluate import Analysis, expected_calibration_error
 from zeroshift.experiments import Suite
-from zeroshift.experiments.calibration import EXPERIMENT, MEASURES, METHODS
-from zeroshift.experiments.parts.untempered import UNTEMPERED, untempered
+from zeroshift.experiments.calibration import EXPERIMENT, MEASURES, METHODS, untempered
+from zeroshift.experiments.calibration import UNTEMPERED_METHODS as UNTEMPERED
 
 
 def test_adapting_makes_probabilities_over_confident_and_the_report_says_so(investigated):

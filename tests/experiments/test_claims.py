@@ -5,7 +5,7 @@ import pytest
 from experiments.answered import record
 from experiments.stand_ins import RN50, made_up, papers_set, shrink_catalogue
 from zeroshift.experiments import Suite
-from zeroshift.experiments.parts.claims import (
+from zeroshift.experiments._shared.claims import (
     Evidence,
     above_zero_shot,
     every,
@@ -16,8 +16,8 @@ from zeroshift.experiments.parts.claims import (
     verdict,
     within,
 )
-from zeroshift.experiments.parts.findings import Table
-from zeroshift.experiments.parts.task_table import data_remark
+from zeroshift.experiments._shared.findings import Table
+from zeroshift.experiments._shared.tables import data_remark
 
 HELD, FAILED, OPEN = (
     Evidence("online", True, "+9"),

@@ -7,8 +7,8 @@ from experiments.tables import column, found
 from zeroshift.data import packs
 from zeroshift.data.corruptions import KINDS
 from zeroshift.experiments import Suite
+from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments.corruption import EXPERIMENT, GROUPS
-from zeroshift.experiments.parts.paper import paper_table
 
 
 def half(job) -> float:

@@ -7,8 +7,8 @@ from experiments.stand_ins import papers_set, shrink_catalogue
 from experiments.tables import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
+from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments.covariances import EXPERIMENT
-from zeroshift.experiments.parts.paper import paper_table
 
 
 @pytest.fixture(scope="module")

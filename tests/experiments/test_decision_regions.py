@@ -7,9 +7,7 @@ from experiments.tables import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.evaluate import Outcome
 from zeroshift.experiments import Investigation, Suite
-from zeroshift.experiments.decision_regions import EXPERIMENT
-from zeroshift.experiments.parts.plane import HALF_SIDE, Plane, lifted
-from zeroshift.experiments.parts.plane_regions import boundary, plane_regions
+from zeroshift.experiments.decision_regions import EXPERIMENT, HALF_SIDE, Plane, boundary, lifted, plane_regions
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 from experiments.answered import answered, record
 from experiments.tables import found, remarks
 from zeroshift.experiments import Suite
+from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments.efficiency import EXPERIMENT, METHODS
-from zeroshift.experiments.parts.paper import paper_table
 
 
 def test_all_is_timed_alone_on_one_set(investigated):

@@ -8,9 +8,9 @@ from experiments.stand_ins import RN50, ROWS, first_rows, made_up, papers_set, p
 from experiments.tables import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.experiments import Suite
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.tasks import get_task
 from zeroshift.experiments.encoders import EXPERIMENT
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.tasks import get_task
 
 CLIP = Path("/work/shared/packs/clip")
 

@@ -10,8 +10,8 @@ import pytest
 from experiments.odd_suites import ODD_SUITES, narrowed, odd_suite, with_failures
 from zeroshift.evaluate import Ledger
 from zeroshift.experiments import Investigation, Options, Suite, get, list_experiments
-from zeroshift.experiments.parts.findings import Finding, Remark, Table, Value
-from zeroshift.experiments.parts.paper import paper_table
+from zeroshift.experiments._shared.findings import Finding, Remark, Table, Value
+from zeroshift.experiments._shared.paper import paper_table
 
 NAMES = [experiment.name for experiment in list_experiments()]
 

@@ -9,10 +9,9 @@ from experiments.tables import found, remarks
 from zeroshift import OnlineADAPT
 from zeroshift.data import packs
 from zeroshift.evaluate import accuracy
-from zeroshift.evaluate.split import split
+from zeroshift.evaluate.trial import split
 from zeroshift.experiments import Options, Suite
-from zeroshift.experiments.few_shot import EXPERIMENT, PEERS, SHOTS
-from zeroshift.experiments.parts.shots import few_shot
+from zeroshift.experiments.few_shot import EXPERIMENT, PEERS, SHOTS, few_shot
 
 
 def test_labelled_samples_raise_accuracy_over_none(investigated):

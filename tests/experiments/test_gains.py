@@ -7,8 +7,7 @@ from experiments.odd_suites import chapter_with, in_two_encoders
 from experiments.tables import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
-from zeroshift.experiments.gains import EXPERIMENT, METHODS, Gain, _losses
-from zeroshift.experiments.parts.before_after import SETTLED, running
+from zeroshift.experiments.gains import EXPERIMENT, METHODS, SETTLED, Gain, _losses, running
 
 ONLINE, WHOLE = "ADAPT (online)", "ADAPT (transductive)"
 

@@ -5,7 +5,7 @@ import pytest
 
 from zeroshift import OnlineADAPT
 from zeroshift.data import packs
-from zeroshift.experiments.parts.given_posteriors import adapt_online_given
+from zeroshift.experiments.long_tail import adapt_online_given
 from zeroshift.zero_shot import log_posterior, softmax
 
 

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from zeroshift.experiments.parts.henze_zirkler import henze_zirkler, null_moments, smoothing
-from zeroshift.experiments.parts.shapiro import generalised_shapiro_wilk, shapiro_w
-from zeroshift.experiments.parts.whitening import whitened
+from zeroshift.experiments._shared.normality_tests import (
+    generalised_shapiro_wilk,
+    henze_zirkler,
+    null_moments,
+    shapiro_w,
+    smoothing,
+    whitened,
+)
 
 
 def looped_henze_zirkler(x):

@@ -8,8 +8,7 @@ from zeroshift import FeatureSet
 from zeroshift.data import packs
 from zeroshift.evaluate import Outcome
 from zeroshift.experiments import Investigation, Suite
-from zeroshift.experiments.homogeneity import EXPERIMENT
-from zeroshift.experiments.parts.covariance_spread import covariance_spread
+from zeroshift.experiments.homogeneity import EXPERIMENT, covariance_spread
 
 
 def made_up(scales, sizes, dimension=12):

@@ -9,8 +9,8 @@ from experiments.tables import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.evaluate.streams import Clues
 from zeroshift.experiments import Options, Suite
+from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments.input_order import EXPERIMENT
-from zeroshift.experiments.parts.paper import paper_table
 
 PACKS = ("cifar10", "cifar10c_fog_5", "fmnist")
 

@@ -10,7 +10,7 @@ from experiments.odd_suites import in_two_encoders, scattered
 from experiments.tables import found, remarks
 from zeroshift.evaluate import Analysis, Ledger, Outcome
 from zeroshift.experiments import Experiment, Investigation, Member, Options, Suite
-from zeroshift.experiments.parts.findings import Column, Remark, Row, Table, Value
+from zeroshift.experiments._shared.findings import Column, Remark, Row, Table, Value
 from zeroshift.features import FeatureSet
 
 

@@ -11,10 +11,9 @@ from zeroshift.data import packs
 from zeroshift.evaluate import Analysis, Arrangement
 from zeroshift.evaluate.streams import long_tail_counts
 from zeroshift.experiments import Suite
-from zeroshift.experiments.long_tail import EXPERIMENT
-from zeroshift.experiments.parts.noisy_tail import long_tail_with_noise
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.trials import runs
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.trials import runs
+from zeroshift.experiments.long_tail import EXPERIMENT, long_tail_with_noise
 
 PACKS = ("cifar10", "cifar10c_fog_5")
 ROWS = 300

@@ -6,8 +6,8 @@ from experiments.answered import answered, record
 from experiments.tables import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Options, Suite, bank_size
+from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments.low_confidence import COUNTS, EXPERIMENT
-from zeroshift.experiments.parts.paper import paper_table
 
 
 @pytest.fixture(scope="module")

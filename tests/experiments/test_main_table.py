@@ -8,11 +8,11 @@ from experiments.stand_ins import RN50, made_up, papers_set, pretend, shrink_cat
 from experiments.tables import column, found, remarks
 from zeroshift import methods
 from zeroshift.experiments import Suite, few_shot
+from zeroshift.experiments._shared.contenders import OURS, PAPER_ROWS, SLOW, contenders, left_out, trials_of
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.tasks import TASKS
 from zeroshift.experiments.fine_grained import EXPERIMENT
 from zeroshift.experiments.natural_shift import EXPERIMENT as NATURAL_SHIFT
-from zeroshift.experiments.parts.contenders import OURS, PAPER_ROWS, SLOW, contenders, left_out, trials_of
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.tasks import TASKS
 
 TEN = next(task for task in TASKS if task.id == "fine_grained").papers_sets
 

@@ -5,9 +5,9 @@ import pytest
 from experiments.stand_ins import RN50, first_rows, made_up, papers_set, pretend, shrink_catalogue
 from experiments.tables import found, remarks
 from zeroshift.experiments import Suite
+from zeroshift.experiments._shared.prompt_modes import PAPERS_MODES, mode_title
+from zeroshift.experiments._shared.tasks import get_task
 from zeroshift.experiments.mean_init import EXPERIMENT
-from zeroshift.experiments.parts.prompt_modes import PAPERS_MODES, mode_title
-from zeroshift.experiments.parts.tasks import get_task
 
 ENCODERS = ("clip-vit-b-16", "clip-rn50")
 

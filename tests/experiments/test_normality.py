@@ -9,9 +9,8 @@ from experiments.tables import found, remarks
 from zeroshift import FeatureSet
 from zeroshift.evaluate import Analysis, Ledger, Outcome
 from zeroshift.experiments import Investigation, Suite
+from zeroshift.experiments._shared.normality_tests import DIMENSIONS, TESTS, normality_of_classes, projected
 from zeroshift.experiments.normality import EXPERIMENT
-from zeroshift.experiments.parts.normality_tests import DIMENSIONS, TESTS, normality_of_classes
-from zeroshift.experiments.parts.projections import projected
 
 
 def made_up(draw, sizes, dimension=20):

@@ -7,8 +7,7 @@ from experiments.odd_suites import chapter_with, nothing
 from experiments.tables import found, remarks
 from zeroshift import FeatureSet, OnlineAnchoredMixture, TransductiveAnchoredMixture, normalize
 from zeroshift.experiments import Suite
-from zeroshift.experiments.open_set import COMPARED, EXPERIMENT, SCORES
-from zeroshift.experiments.parts.unknown_classes import AT_ONCE, mixture_scores, unknown_classes
+from zeroshift.experiments.open_set import AT_ONCE, COMPARED, EXPERIMENT, SCORES, mixture_scores, unknown_classes
 
 CLASSES = 6
 

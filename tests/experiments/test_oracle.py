@@ -10,8 +10,7 @@ from experiments.tables import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.evaluate import Analysis
 from zeroshift.experiments import Options, Suite
-from zeroshift.experiments.oracle import EXPERIMENT, variants
-from zeroshift.experiments.parts.oracle_adapt import oracle_adapt, oracle_scores
+from zeroshift.experiments.oracle import EXPERIMENT, oracle_adapt, oracle_scores, variants
 from zeroshift.testing import make_problem
 
 

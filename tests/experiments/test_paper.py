@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zeroshift.experiments.parts.paper import paper_table, paper_tables
+from zeroshift.experiments._shared.paper import paper_table, paper_tables
 
 PRINTED_OTHERWISE = {("corruption_vitb16", "ADAPT", "transductive")}
 """Its fifteen numbers have the mean 30.43; the paper prints 30.29 here and wherever it repeats the mean."""

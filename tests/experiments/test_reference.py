@@ -2,9 +2,9 @@
 
 import pytest
 
-from zeroshift.experiments.parts.findings import Value
-from zeroshift.experiments.parts.paper import paper_table, paper_tables
-from zeroshift.experiments.parts.reference import reference
+from zeroshift.experiments._shared.findings import Value
+from zeroshift.experiments._shared.paper import paper_table, paper_tables
+from zeroshift.experiments._shared.paper_tables import reference
 
 NAMES = sorted(paper_tables())
 

@@ -9,9 +9,8 @@ from experiments.tables import found, remarks
 from zeroshift import methods
 from zeroshift.evaluate import Contestant
 from zeroshift.experiments import Options, Suite
-from zeroshift.experiments.parts.constants import CONSTANTS, METHODS, constants_of
-from zeroshift.experiments.parts.findings import Lines
-from zeroshift.experiments.sensitivity import EXPERIMENT, PLATEAU
+from zeroshift.experiments._shared.findings import Lines
+from zeroshift.experiments.sensitivity import CONSTANTS, EXPERIMENT, METHODS, PLATEAU, constants_of
 
 UNSTUDIED = {"prototypes", "logit_scale", "support", "view_ratio", "memory_budget", "chunk_size"}
 """What is given with the data, or changes no answer."""
@@ -78,7 +77,7 @@ def test_every_value_is_run_once_a_set_however_many_orders_are_asked_for(suite):
 
 def test_a_tiny_run_measures_what_it_says(investigated, suite, monkeypatch):
     few = tuple(constant for constant in CONSTANTS if constant.name in ("weight", "balance"))
-    monkeypatch.setattr("zeroshift.experiments.parts.constants.CONSTANTS", few)  # the whole is run for every experiment
+    monkeypatch.setattr("zeroshift.experiments.sensitivity.CONSTANTS", few)  # the whole is run for every experiment
     chapter = investigated(EXPERIMENT, suite)
     assert not chapter.failed
     table = found(chapter, "sensitivity-online")

@@ -5,7 +5,7 @@ import pytest
 from experiments.stand_ins import ROWS, first_rows, imagenet_c, made_up, pretend, shrink_catalogue
 from experiments.tables import column, found, remarks
 from zeroshift.experiments import Suite
-from zeroshift.experiments.parts.findings import Lines
+from zeroshift.experiments._shared.findings import Lines
 from zeroshift.experiments.severity import EXPERIMENT
 
 NAMES = ("cifar10c_fog_5", "cifar10c_gaussian_noise_3", "cifar10c_jpeg_compression_5")

@@ -9,8 +9,8 @@ from experiments.tables import column, found, remarks
 from zeroshift import OnlineADAPT
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.tasks import get_task
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.tasks import get_task
 from zeroshift.experiments.stability import EXPERIMENT, TABLES
 
 PACKS = ("cifar10c_fog_5", "cifar10c_jpeg_compression_5")

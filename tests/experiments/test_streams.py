@@ -9,12 +9,19 @@ from zeroshift.data import packs
 from zeroshift.evaluate import Trial
 from zeroshift.evaluate.streams import class_sorted, few_classes
 from zeroshift.experiments import Investigation, Options, Suite
-from zeroshift.experiments.parts.domain_sets import StackedMember, stacked_members
-from zeroshift.experiments.parts.findings import HeatMaps
-from zeroshift.experiments.parts.harm import Harm, harm_remark
-from zeroshift.experiments.parts.neighbours import neighbours
-from zeroshift.experiments.parts.stream_kinds import STREAMS, STREAMS_TOLD
-from zeroshift.experiments.streams import EXPERIMENT, METHODS, OURS
+from zeroshift.experiments._shared.findings import HeatMaps
+from zeroshift.experiments.streams import (
+    EXPERIMENT,
+    METHODS,
+    OURS,
+    STREAMS,
+    STREAMS_TOLD,
+    Harm,
+    StackedMember,
+    harm_remark,
+    neighbours,
+    stacked_members,
+)
 from zeroshift.methods import create
 
 PACKS = ("cifar10", "cifar10c_fog_5")
@@ -209,7 +216,7 @@ def test_the_same_data_seen_twice_is_one_domain():
 
 
 def test_large_domains_are_drawn_from(monkeypatch):
-    monkeypatch.setattr("zeroshift.experiments.parts.domain_sets.DOMAIN_ROWS", 30)
+    monkeypatch.setattr("zeroshift.experiments.streams.DOMAIN_ROWS", 30)
     (made,) = stacked_members(Suite.of({name: load(name) for name in ("cifar10", "cifar10c_fog_5")}))
     assert made.domains == (30, 30)
     assert made.entry.n_samples == 60

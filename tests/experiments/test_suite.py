@@ -9,8 +9,8 @@ from experiments.stand_ins import RN50, VITB16, imagenet_c, made_up, papers_set,
 from zeroshift import FeatureSet, normalize
 from zeroshift.data import packs
 from zeroshift.experiments import Member, Suite
-from zeroshift.experiments.parts.suite import TASKS, together
-from zeroshift.experiments.parts.tasks import PAPER_COLUMNS, get_task
+from zeroshift.experiments._shared.suite import TASKS, together
+from zeroshift.experiments._shared.tasks import PAPER_COLUMNS, get_task
 
 SHARED = Path("/work/shared/packs")
 
@@ -114,7 +114,7 @@ def test_sets_are_told_in_few_words(small_suite):
 
 
 def test_every_set_of_the_three_tasks_has_a_column_in_its_table():
-    from zeroshift.experiments.parts.paper import paper_table
+    from zeroshift.experiments._shared.paper import paper_table
 
     for task in TASKS:
         for table in task.tables.values():

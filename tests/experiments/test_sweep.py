@@ -3,12 +3,11 @@
 import pytest
 
 from zeroshift.experiments import Answers, Options, Suite
+from zeroshift.experiments._shared.findings import Value
+from zeroshift.experiments._shared.suite import TASKS, main_set, one_a_task, one_a_task_note
+from zeroshift.experiments._shared.sweep import Curve, flat, rising
+from zeroshift.experiments._shared.trials import runs
 from zeroshift.experiments.bank_size import EXPERIMENT, ONLINE
-from zeroshift.experiments.parts.choice import main_set, one_a_task, one_a_task_note
-from zeroshift.experiments.parts.findings import Value
-from zeroshift.experiments.parts.suite import TASKS
-from zeroshift.experiments.parts.sweep import Curve, flat, rising
-from zeroshift.experiments.parts.trials import runs
 
 
 def curve(*accuracies, samples=100_000):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from zeroshift.experiments.parts.tasks import OTHER_BACKBONE, PAPERS_BACKBONE, TASKS, task_of
+from zeroshift.experiments._shared.tasks import OTHER_BACKBONE, PAPERS_BACKBONE, TASKS, task_of
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from experiments.stand_ins import first_rows, papers_set, pretend, shrink_catalo
 from experiments.tables import found, remarks
 from zeroshift import methods
 from zeroshift.experiments import Suite
-from zeroshift.experiments.parts.prompt_modes import PAPERS_MODES
-from zeroshift.experiments.parts.tasks import get_task
+from zeroshift.experiments._shared.prompt_modes import PAPERS_MODES
+from zeroshift.experiments._shared.tasks import get_task
 from zeroshift.experiments.tda_prompts import EXPERIMENT
 
 

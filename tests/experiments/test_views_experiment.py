@@ -11,8 +11,8 @@ from zeroshift import FeatureSet
 from zeroshift.data import packs
 from zeroshift.evaluate import Analysis
 from zeroshift.experiments import Investigation, Member, Options, Suite, get
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.view_rows import view_rows
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.views import view_rows
 from zeroshift.experiments.views import EXPERIMENT, PAPERS
 
 PACK = "views_cifar10c_fog_5"

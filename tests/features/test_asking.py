@@ -14,8 +14,8 @@ from feature_sets import (
     small,
     unit,
 )
-from zeroshift import feature_checks
 from zeroshift.features import FeatureSet
+from zeroshift.features import checks as feature_checks
 
 
 class TestAccuracy:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from feature_sets import INF, NAN, assert_same, small, spoilt, unit
-from zeroshift import feature_checks
 from zeroshift.arrays import UnitLengthError, normalize
 from zeroshift.features import FeatureSet
+from zeroshift.features import checks as feature_checks
 
 
 class TestConstruction:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from feature_sets import INF, NAN, clusters, feature_sets, spoilt, unit, write_npz
-from zeroshift import feature_checks
 from zeroshift.arrays import normalize
 from zeroshift.features import FeatureSet
+from zeroshift.features import checks as feature_checks
 from zeroshift.files import FileFormatError, write_tensors
 
 

@@ -12,7 +12,7 @@ from feature_sets import (
     small,
     unit,
 )
-from zeroshift.features import FEATURES_SCHEMA, FeatureSet
+from zeroshift.features.feature_set import FEATURES_SCHEMA, FeatureSet
 from zeroshift.files import FileFormatError, write_tensors
 
 

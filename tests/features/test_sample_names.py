@@ -13,7 +13,7 @@ from feature_sets import (
     small,
 )
 from zeroshift import data
-from zeroshift.features import FEATURES_SCHEMA, FeatureSet
+from zeroshift.features.feature_set import FEATURES_SCHEMA, FeatureSet
 from zeroshift.files import FileFormatError, read_tensors, write_tensors
 
 NAMES = ("a/1.jpg", "a/2.jpg", "b/1.jpg", "b/1.jpg", "", 'ü \n"{}\\ 猫.png')

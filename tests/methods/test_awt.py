@@ -10,11 +10,9 @@ import torch
 
 from goldens import golden
 from zeroshift import normalize
-from zeroshift.low_entropy import entropy
-from zeroshift.methods.awt import AWT
-from zeroshift.methods.parts.certainty import certainty_weights, replaced_entropy
-from zeroshift.methods.parts.class_transports import ClassTransports
+from zeroshift.methods.awt import AWT, ClassTransports, certainty_weights, replaced_entropy
 from zeroshift.testing import make_problem
+from zeroshift.views import entropy
 from zeroshift.zero_shot import posterior, softmax
 
 LOGITS = 4e-5

@@ -5,12 +5,10 @@ import inspect
 import numpy as np
 import pytest
 
-from zeroshift.methods.b2tpt import B2TPT
-from zeroshift.methods.parts.cma import CMAES
-from zeroshift.methods.parts.example_towers import ExampleText
-from zeroshift.methods.parts.example_vision import ExampleVision
-from zeroshift.methods.parts.latent_prompts import LatentPrompts
-from zeroshift.methods.parts.towers import Patches
+from zeroshift.methods._shared.cma_es import CMAES
+from zeroshift.methods._shared.examples import ExampleText, ExampleVision
+from zeroshift.methods._shared.towers import Patches
+from zeroshift.methods.b2tpt import B2TPT, LatentPrompts
 from zeroshift.testing import checks, make_problem
 from zeroshift.zero_shot import posterior
 

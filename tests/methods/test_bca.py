@@ -8,9 +8,9 @@ import torch
 
 from goldens import golden, problem, views
 from plain import bca as plain
-from zeroshift.low_entropy import average_views
 from zeroshift.methods import BCA
 from zeroshift.testing import check_method, make_problem
+from zeroshift.views import average_views
 from zeroshift.zero_shot import posterior
 
 TOLERANCE = 2e-5

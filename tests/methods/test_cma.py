@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from zeroshift.methods.parts.cma import CMAES, Constants
+from zeroshift.methods._shared.cma_es import CMAES, Constants
 
 
 def sphere(x):

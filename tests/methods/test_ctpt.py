@@ -15,8 +15,7 @@ from tiny_clip import (
     tiny_text,
     tiny_views,
 )
-from zeroshift.methods.ctpt import CTPT
-from zeroshift.methods.parts.dispersion import dispersion
+from zeroshift.methods.ctpt import CTPT, dispersion
 from zeroshift.methods.tpt import TPT
 
 AUTHORS = golden("tiny_clip_prompt_tuning")

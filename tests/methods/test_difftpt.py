@@ -15,11 +15,11 @@ from tiny_clip import (
     tiny_text,
     tiny_views,
 )
-from zeroshift.low_entropy import select_lowest_entropy
+from zeroshift.methods._shared.examples import ExampleText
 from zeroshift.methods.difftpt import DiffTPT, most_alike
-from zeroshift.methods.parts.example_towers import ExampleText
 from zeroshift.methods.tpt import TPT
 from zeroshift.testing import make_problem
+from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import logits
 
 AUTHORS = golden("tiny_clip_prompt_tuning")

@@ -7,7 +7,7 @@ import torch
 from goldens import golden, problem, views
 from plain import dmn as plain
 from zeroshift.methods import DMN
-from zeroshift.methods.parts.kernel_bank import KernelBank
+from zeroshift.methods.dmn import KernelBank
 from zeroshift.testing import check_method, make_problem
 from zeroshift.zero_shot import posterior
 

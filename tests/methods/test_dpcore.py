@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
+from zeroshift.methods._shared.examples import ExampleVision, example_source
+from zeroshift.methods._shared.source_statistics import Moments, distance, distance_gradient, moments, source_statistics
 from zeroshift.methods.dpcore import DPCore
-from zeroshift.methods.parts.batch_statistics import Moments, distance, distance_gradient, moments
-from zeroshift.methods.parts.example_vision import ExampleVision, example_source
-from zeroshift.methods.parts.source_statistics import source_statistics
 from zeroshift.testing import CHECKS, Case, make_problem
 from zeroshift.testing.case import fingerprint
 from zeroshift.zero_shot import posterior

@@ -10,8 +10,7 @@ from torch.nn import functional
 from goldens import golden
 from zeroshift import normalize
 from zeroshift.methods import ZeroShot
-from zeroshift.methods.dpe import DPE
-from zeroshift.methods.parts.dual_prototypes import DualPrototypes
+from zeroshift.methods.dpe import DPE, DualPrototypes
 from zeroshift.testing import CHECKS, Case, check_method, make_problem
 
 SETTINGS = ("imagenet", "imagenet_a", "dtd_single")

@@ -10,10 +10,8 @@ import torch
 from goldens import golden
 from tiny_clip import exact_text, exact_views, plain_text, plain_words, tiny_scale, tiny_text, tiny_views
 from zeroshift.methods import ZeroShot
-from zeroshift.methods.dynaprompt import DynaPrompt
-from zeroshift.methods.parts.example_towers import ExampleText
-from zeroshift.methods.parts.prompt_buffer import PromptBuffer
-from zeroshift.methods.parts.prompt_choice import Ratings, choose, ratings_of
+from zeroshift.methods._shared.examples import ExampleText
+from zeroshift.methods.dynaprompt import DynaPrompt, PromptBuffer, Ratings, choose, ratings_of
 from zeroshift.testing import checks, make_problem
 
 AUTHORS = golden("tiny_clip_prompt_tuning")

@@ -10,8 +10,8 @@ from goldens import golden, problem
 from plain import ecalp as plain
 from zeroshift.files import FileFormatError
 from zeroshift.methods import ECALP, ecalp
-from zeroshift.methods.parts import growing_graph
-from zeroshift.methods.parts.examples import example_support
+from zeroshift.methods import ecalp as growing_graph
+from zeroshift.methods._shared.examples import example_support
 from zeroshift.testing import check_method, make_problem
 from zeroshift.zero_shot import softmax
 

@@ -10,17 +10,18 @@ from goldens import golden, problem
 from plain import frolic as plain
 from zeroshift import normalize
 from zeroshift.methods import Frolic
-from zeroshift.methods.parts.confidence_matching import mean_confidence
-from zeroshift.methods.parts.examples import example_prompts
-from zeroshift.methods.parts.prompt_distribution import (
+from zeroshift.methods._shared.examples import example_prompts
+from zeroshift.methods._shared.sinkhorn import sinkhorn
+from zeroshift.methods.frolic import (
+    label_sums,
+    mean_confidence,
     mean_prompts,
     moment_covariance,
     pooled_variance,
     prompt_logits,
+    refine_proxies,
     shrunken_precision,
 )
-from zeroshift.methods.parts.proxies import label_sums, refine_proxies
-from zeroshift.methods.parts.sinkhorn import sinkhorn
 from zeroshift.testing import NotApplicable, checks, make_problem
 from zeroshift.zero_shot import posterior, softmax
 

@@ -11,7 +11,7 @@ from plain import gda_clip as plain
 from zeroshift import ZeroShot
 from zeroshift.arrays import to_numpy
 from zeroshift.methods import GDACLIP
-from zeroshift.methods.parts import weight_search
+from zeroshift.methods._shared import few_shot as weight_search
 from zeroshift.testing import check_method, make_problem
 
 TOLERANCE = 6e-4

@@ -8,9 +8,8 @@ import torch
 
 from goldens import golden
 from zeroshift.arrays import normalize, to_numpy
-from zeroshift.methods.mta import MTA
-from zeroshift.methods.parts import view_modes
-from zeroshift.methods.parts.view_modes import Affinity, squared_bandwidths
+from zeroshift.methods import mta as view_modes
+from zeroshift.methods.mta import MTA, Affinity, squared_bandwidths
 from zeroshift.testing import check_method, make_problem
 from zeroshift.zero_shot import posterior
 
@@ -175,7 +174,7 @@ def test_blocks_do_not_show(n_views, monkeypatch):
     views, prototypes = images(n_views)
     expected = MTA(prototypes, logit_scale=20.0).adapt_views_scores(views)
     monkeypatch.setattr(view_modes, "WORK_NUMBERS", 1)
-    monkeypatch.setattr("zeroshift.view_method.WORK_NUMBERS", 1000)
+    monkeypatch.setattr("zeroshift.method.WORK_NUMBERS", 1000)
     actual = MTA(prototypes, logit_scale=20.0).adapt_views_scores(views)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-9)
 

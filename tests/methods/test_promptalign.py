@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from zeroshift.methods.parts.adamw import AdamW
-from zeroshift.methods.parts.example_maple import REACH, ExampleMaple, example_token_source
-from zeroshift.methods.parts.maple_towers import Look
-from zeroshift.methods.parts.token_alignment import alignment
-from zeroshift.methods.promptalign import PromptAlign
+from zeroshift.methods._shared.examples import REACH, ExampleMaple, example_token_source
+from zeroshift.methods._shared.towers import Look
+from zeroshift.methods._shared.tuning import AdamW
+from zeroshift.methods.promptalign import PromptAlign, alignment
 from zeroshift.methods.tpt import TPT
 from zeroshift.testing import make_problem
 from zeroshift.testing.case import fingerprint

@@ -8,11 +8,17 @@ from prompt_loops import clip_text, images, in_torch
 from tiny_clip import tiny_scale, tiny_text, tiny_views
 from zeroshift.arrays import Home, Rows
 from zeroshift.methods import swapprompt
-from zeroshift.methods.parts import image_views
-from zeroshift.methods.parts.example_towers import ExampleText
-from zeroshift.methods.parts.image_views import ImageViews
-from zeroshift.methods.parts.swapped import PseudoLabels, pseudo_loss, surest_of_each_class, swap_loss
-from zeroshift.methods.swapprompt import SwapPrompt, two_views
+from zeroshift.methods import swapprompt as image_views
+from zeroshift.methods._shared.examples import ExampleText
+from zeroshift.methods.swapprompt import (
+    ImageViews,
+    PseudoLabels,
+    SwapPrompt,
+    pseudo_loss,
+    surest_of_each_class,
+    swap_loss,
+    two_views,
+)
 from zeroshift.zero_shot import posterior
 
 SCALE = 20.0

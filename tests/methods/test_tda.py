@@ -6,9 +6,9 @@ import torch
 
 from goldens import golden, problem, views
 from plain import tda as plain
-from zeroshift.low_entropy import select_lowest_entropy
 from zeroshift.methods import TDA, ZeroShot
 from zeroshift.testing import check_method, make_problem
+from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import logits
 
 TOLERANCE = 2e-4

@@ -13,7 +13,7 @@ from plain import tip_adapter as plain
 from zeroshift import ZeroShot
 from zeroshift.arrays import to_numpy
 from zeroshift.methods import TipAdapter, tip_adapter
-from zeroshift.methods.parts import weight_search
+from zeroshift.methods._shared import few_shot as weight_search
 from zeroshift.testing import check_method, make_problem
 
 TOLERANCE = 2e-4

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from goldens import golden
-from zeroshift import normalize, view_method
+from zeroshift import method as view_method
+from zeroshift import normalize
 from zeroshift.methods import ZeroShot
-from zeroshift.methods.parts.adamw import AdamW
+from zeroshift.methods._shared.tuning import AdamW
 from zeroshift.methods.tps import TPS
 from zeroshift.testing import check_method, make_problem
 

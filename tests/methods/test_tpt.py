@@ -16,10 +16,10 @@ from tiny_clip import (
     tiny_text,
     tiny_views,
 )
-from zeroshift.low_entropy import marginal_entropy, select_lowest_entropy
 from zeroshift.methods import TPT, ZeroShot
-from zeroshift.methods.parts.example_towers import ExampleText
+from zeroshift.methods._shared.examples import ExampleText
 from zeroshift.testing import make_problem
+from zeroshift.views import marginal_entropy, select_lowest_entropy
 from zeroshift.zero_shot import logits
 
 AUTHORS = golden("tiny_clip_prompt_tuning")

@@ -5,10 +5,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from zeroshift.low_entropy import entropy, marginal_entropy
-from zeroshift.methods.parts.adamw import AdamW
-from zeroshift.methods.parts.rows import unit_rows
-from zeroshift.methods.parts.tuning_losses import (
+from zeroshift.methods._shared.similarity import unit_rows
+from zeroshift.methods._shared.tuning import (
+    AdamW,
     cross_entropy,
     entropy_of_each,
     entropy_of_mean,
@@ -16,6 +15,7 @@ from zeroshift.methods.parts.tuning_losses import (
     logits_to_text,
     through_unit_rows,
 )
+from zeroshift.views import entropy, marginal_entropy
 
 EXACT = {"rtol": 1e-12, "atol": 1e-13}
 

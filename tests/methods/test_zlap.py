@@ -9,7 +9,7 @@ import torch
 from goldens import golden, problem
 from plain import zlap as plain
 from zeroshift.methods import ZLaP, ZLaPInductive
-from zeroshift.methods.parts import graph
+from zeroshift.methods._shared import sparse as graph
 from zeroshift.testing import check_method, make_problem
 
 TOLERANCE = 4e-7

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zeroshift.arrays import Home
-from zeroshift.mixture.caution import Caution, caution, class_share, neighbour_correlation
+from zeroshift.mixture.statistics import Caution, caution, class_share, neighbour_correlation
 from zeroshift.mixture.sums import Sums
 
 CORRELATION, BALANCE = 0.1, (0.4, 0.8)

@@ -9,7 +9,7 @@ import pytest
 
 from zeroshift import FeatureSet, OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture
 from zeroshift.data import packs
-from zeroshift.evaluate.metrics import expected_calibration_error
+from zeroshift.evaluate.metrics.functions import expected_calibration_error
 from zeroshift.evaluate.streams import random_order
 
 CLIP = Path(__file__).parents[2].parent / "shared" / "packs" / "clip"

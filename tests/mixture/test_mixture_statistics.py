@@ -11,8 +11,7 @@ from mixture.sets import support_of
 from streams import STREAMS, Stream
 from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture
 from zeroshift.arrays import Home
-from zeroshift.mixture.caution import Caution
-from zeroshift.mixture.statistics import Rule, estimate
+from zeroshift.mixture.statistics import Caution, Rule, estimate
 from zeroshift.mixture.sums import Sums
 from zeroshift.testing import make_problem
 

@@ -7,7 +7,7 @@ import pytest
 
 from mixture.sets import of_a_pack, support_of
 from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture, normalize
-from zeroshift.mixture.reject import unlikeness
+from zeroshift.mixture.base import unlikeness
 
 KINDS = [OnlineAnchoredMixture, TransductiveAnchoredMixture]
 CLASSES = 5

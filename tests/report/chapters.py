@@ -7,7 +7,7 @@ import numpy as np
 from feature_sets import unit
 from zeroshift import FeatureSet
 from zeroshift.experiments import Chapter, Experiment, Suite
-from zeroshift.experiments.parts.findings import (
+from zeroshift.experiments._shared.findings import (
     Bar,
     Bars,
     Column,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from report.classified import FILES, LABELS, REJECT, classified
-from zeroshift.report.classifications import check_classifications_format, write_classifications
+from zeroshift.report.predictions import check_classifications_format, write_classifications
 
 ODD_NAMES = ("a,b.jpg", 'say "hi".jpg', "two\nlines.jpg", "Icon\r.jpg", "=1+1.jpg", "ünï 猫.jpg")
 """What breaks a CSV file that forgets to quote; and a formula, which is a file's name all the same."""

@@ -3,8 +3,7 @@
 import pytest
 
 from zeroshift.evaluate import Contestant, Entry, Outcome, gather, plan
-from zeroshift.report.compare_markdown import compare_markdown
-from zeroshift.report.compare_page import render_page, write_page
+from zeroshift.report.compare_page import compare_markdown, render_page, write_page
 from zeroshift.report.compare_tables import remarks, set_tables
 from zeroshift.report.html import is_report
 

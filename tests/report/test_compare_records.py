@@ -6,7 +6,7 @@ import numpy as np
 
 from zeroshift import FeatureSet, normalize
 from zeroshift.evaluate import Contestant, Entry, Ledger, contest, gather, plan
-from zeroshift.report.compare_records import compare_record
+from zeroshift.report.compare_tables import compare_record
 
 
 def test_runs_are_told_without_their_curves(tmp_path):

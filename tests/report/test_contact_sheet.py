@@ -13,9 +13,10 @@ from report.sheet_reader import Sheet
 Image = pytest.importorskip("PIL.Image")
 
 from zeroshift.data.images import ImageError  # noqa: E402
-from zeroshift.report.contact_page import MAX_CLASSES, class_counts  # noqa: E402
 from zeroshift.report.contact_sheet import (  # noqa: E402
+    MAX_CLASSES,
     check_contact_sheet_target,
+    class_counts,
     contact_sheet,
     is_contact_sheet,
     write_contact_sheet,

@@ -20,9 +20,9 @@ from report.chapters import (
     example_chapters,
 )
 from zeroshift.experiments import Chapter
-from zeroshift.experiments.parts.findings import Column, HeatMap, HeatMaps, Row, Table, Value
+from zeroshift.experiments._shared.findings import Column, HeatMap, HeatMaps, Row, Table, Value
 from zeroshift.report.experiments.csv_files import write_csv
-from zeroshift.report.experiments.grid import harmless
+from zeroshift.report.experiments.tables import harmless
 
 
 def read(path):

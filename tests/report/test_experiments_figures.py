@@ -22,12 +22,10 @@ from report.chapters import (
     SWEEP,
     example_chapters,
 )
-from zeroshift.experiments.parts.findings import Bar, Bars, HeatMap, HeatMaps, Lines, Region, Series
-from zeroshift.report.experiments.figure import figure_of, panel_figure, sketch_of
-from zeroshift.report.experiments.figure_files import write_figures
-from zeroshift.report.experiments.map_figures import shades
-from zeroshift.report.palette import CLASS_COLOURS, METHOD_COLOURS, SERIES_COLOURS
-from zeroshift.report.svg import svg_bytes
+from zeroshift.experiments._shared.findings import Bar, Bars, HeatMap, HeatMaps, Lines, Region, Series
+from zeroshift.report.experiments.figures import figure_of, panel_figure, sketch_of, write_figures
+from zeroshift.report.experiments.maps import shades
+from zeroshift.report.palette import CLASS_COLOURS, METHOD_COLOURS, SERIES_COLOURS, svg_bytes
 
 FIGURES = {finding.name: finding for finding in (SWEEP, INTERVALS, MAPS, RELIABILITY, CONFUSION, REGIONS)}
 

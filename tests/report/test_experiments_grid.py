@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from report.chapters import CONTROL, GAINS, INTERVALS, MAPS, PRINTED, RELIABILITY, SWEEP, example_chapters
-from zeroshift.experiments.parts.findings import Bar, Bars, Column, Confusion, HeatMap, HeatMaps, Row, Table, Value
-from zeroshift.report.experiments.grid import grid, harmless, written
-from zeroshift.report.experiments.spoken import spoken
+from zeroshift.experiments._shared.findings import Bar, Bars, Column, Confusion, HeatMap, HeatMaps, Row, Table, Value
+from zeroshift.report.experiments.alt_text import spoken
+from zeroshift.report.experiments.tables import grid, harmless, written
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12)
 UNITS = ("percent", "points", "number", "count", "seconds", "bytes")

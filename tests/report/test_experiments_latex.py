@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from report.chapters import GAINS, ODD, PRINTED, example_chapters
 from zeroshift.experiments import Chapter
-from zeroshift.experiments.parts.findings import Column, Row, Table, Value
-from zeroshift.report.experiments.grid import grid, harmless
+from zeroshift.experiments._shared.findings import Column, Row, Table, Value
 from zeroshift.report.experiments.latex import latex_table, write_latex
+from zeroshift.report.experiments.tables import grid, harmless
 
 NAMED = {
     "textbackslash": "\\",

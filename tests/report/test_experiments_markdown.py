@@ -11,10 +11,10 @@ from markdown_it import MarkdownIt
 
 from report.chapters import GAINS, INTERVALS, ODD, PRINTED, example_chapters, example_suite
 from zeroshift.experiments import Chapter
-from zeroshift.experiments.parts.findings import Column, Remark, Row, Table
-from zeroshift.report.experiments.grid import grid, harmless
+from zeroshift.experiments._shared.findings import Column, Remark, Row, Table
+from zeroshift.report.experiments.alt_text import spoken
 from zeroshift.report.experiments.markdown import MARK, chapters_markdown, check_markdown, write_markdown
-from zeroshift.report.experiments.spoken import spoken
+from zeroshift.report.experiments.tables import grid, harmless
 
 COMMAND = "zeroshift experiment all"
 

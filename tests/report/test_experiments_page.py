@@ -7,10 +7,9 @@ import pytest
 
 from report.chapters import GAINS, ODD, PRINTED, REMARKS, example_chapters, example_suite
 from report.test_html import Outline
-from zeroshift.experiments.parts.findings import Remark, Table
-from zeroshift.report.experiments.contents import contents
-from zeroshift.report.experiments.grid import grid
-from zeroshift.report.experiments.page import render_page, write_page
+from zeroshift.experiments._shared.findings import Remark, Table
+from zeroshift.report.experiments.page import contents, render_page, write_page
+from zeroshift.report.experiments.tables import grid
 from zeroshift.report.html import is_report
 from zeroshift.report.palette import EXPERIMENT_COLOURS
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from report.chapters import GAINS, ODD, example_chapters
 from zeroshift.experiments import Chapter
-from zeroshift.report.experiments.grid import grid
+from zeroshift.report.experiments.tables import grid
 from zeroshift.report.experiments.terminal import print_chapters
 
 WIDE, MEDIUM, NARROW, NARROWEST = 220, 110, 40, 26

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from zeroshift.evaluate import running_accuracy
-from zeroshift.report import figures
-from zeroshift.report.drawing import _stretches, first_drawn, spaced
-from zeroshift.report.figure_files import write_figures
-from zeroshift.report.palette import INK, METHOD_COLOURS
-from zeroshift.report.svg import inline_svg, svg_bytes
+from zeroshift.report import demo_figures as figures
+from zeroshift.report.demo_figures import _stretches, first_drawn, spaced, write_figures
+from zeroshift.report.palette import INK, METHOD_COLOURS, inline_svg, svg_bytes
 
 
 def test_lines_are_the_running_accuracies(comparisons):

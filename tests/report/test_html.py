@@ -8,8 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from zeroshift.report.html import is_report, render, write_report
-from zeroshift.report.page import headline
+from zeroshift.report.html import headline, is_report, render, write_report
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "use", "path"}
 

@@ -8,7 +8,7 @@ import pytest
 
 Image = pytest.importorskip("PIL.Image")
 
-from zeroshift.report.thumbnails import BYTES_PER_PIXEL, HEADER_BYTES, thumbnail  # noqa: E402
+from zeroshift.report.contact_sheet import BYTES_PER_PIXEL, HEADER_BYTES, thumbnail  # noqa: E402
 
 
 def decoded(small):

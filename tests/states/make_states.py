@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from zeroshift.method_file import STATE_SCHEMA
 from zeroshift.methods import list_methods
+from zeroshift.serialization import STATE_SCHEMA
 from zeroshift.testing import Case, make_problem
 
 QUICKER = {"frolic": {"proxy_iterations": 60}}

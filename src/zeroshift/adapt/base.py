@@ -7,14 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from zeroshift.adapt.bank import KnowledgeBank
-from zeroshift.adapt.gaussians import Evidence, Gaussians, Rule
-from zeroshift.adapt.soft_counts import SoftCounts
-from zeroshift.adapt.views import AveragedRows
-from zeroshift.arrays import Array, Home, Rows
-from zeroshift.labelled import checked_labelled
+from zeroshift.adapt.bank import KnowledgeBank, SoftCounts
+from zeroshift.adapt.statistics import Evidence, Gaussians, Rule
+from zeroshift.arrays import Array, Home, Rows, checked_labelled
+from zeroshift.method import ViewMethod
 from zeroshift.parameters import Choice, Constraint, Flag, Number, Optional
-from zeroshift.view_method import ViewMethod
+from zeroshift.views import AveragedRows
 
 __all__ = ["ADAPT"]
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from zeroshift.adapt.bank import KnowledgeBank, Pruned
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines import ENGINE_NAMES, Health, make_engine, only_direct
-from zeroshift.adapt.gaussians import Gaussians
+from zeroshift.adapt.statistics import Gaussians
 from zeroshift.arrays import Array, Home, Rows
 from zeroshift.parameters import Choice, Constraint, Number, Optional, Pair
 

@@ -3,21 +3,244 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from zeroshift.adapt.bank import KnowledgeBank
+from zeroshift.adapt.bank import KnowledgeBank, SoftCounts
+from zeroshift.adapt.bank_term_bounds import Sketch, add_excess
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines.direct import CONVERGED
-from zeroshift.adapt.fusion import Fusion, log_normaliser
-from zeroshift.adapt.gaussians import Gaussians, estimate
-from zeroshift.adapt.soft_counts import SoftCounts
-from zeroshift.adapt.survey import SoftSums, added, survey
-from zeroshift.adapt.work_space import keeps_normalisers, rows_at_once
-from zeroshift.arrays import Array, Home, Rows
+from zeroshift.adapt.statistics import Evidence, Gaussians, Rule, estimate
+from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.parameters import Constraint, Number, Optional
-from zeroshift.zero_shot import log_posterior, softmax
+from zeroshift.zero_shot import TIE, graded, log_posterior, softmax
 
-__all__ = ["TransductiveADAPT"]
+__all__ = [
+    "CHUNK_ROWS",
+    "PENDING",
+    "WORK_NUMBERS",
+    "Fusion",
+    "SoftSums",
+    "Surest",
+    "TransductiveADAPT",
+    "added",
+    "keeps_normalisers",
+    "log_normaliser",
+    "rows_at_once",
+    "survey",
+]
+
+
+# Each class's few surest samples, found while the set goes by: what is held never grows with the set.
+
+
+PENDING = 32_768
+"""Samples gathered between two sorts: sorting after every chunk would cost more than the chunk."""
+
+
+class Surest:
+    """The `capacity` samples of highest confidence of every class, the earlier on a tie.
+
+    >>> import numpy as np
+    >>> surest = Surest(Home.of(np.zeros(1)), capacity=1)
+    >>> surest.offer(np.array([0, 1, 1]), np.array([-0.5, -0.2, -0.1]), np.array([0.7, 0.8, 0.9]), first_row=0)
+    >>> surest.offer(np.array([0]), np.array([-0.5]), np.array([0.7]), first_row=3)
+    >>> classes, ranks, rows, confidences, probabilities = surest.chosen()
+    >>> classes, rows
+    (array([0, 1]), array([0, 2]))
+    """
+
+    def __init__(self, home: Home, capacity: int) -> None:
+        self._home = home
+        self._capacity = capacity
+        self._parts: list[tuple[Array, ...]] = []
+        self._pending = 0
+
+    def offer(self, classes: Array, confidences: Array, probabilities: Array, first_row: int) -> None:
+        """Consecutive samples from row `first_row` on: pseudo-class, confidence and own-class probability (n,)."""
+        xp = self._home.xp
+        n = int(classes.shape[0])
+        rows = xp.arange(first_row, first_row + n, dtype=xp.int64, device=self._home.device)
+        self._parts.append((classes, rows, confidences, probabilities))
+        self._pending += n
+        if self._pending >= PENDING:
+            self.chosen()
+
+    def chosen(self) -> tuple[Array, Array, Array, Array, Array]:
+        """(class, rank in its class, row, confidence, probability) of every sample held, by class and rank."""
+        xp = self._home.xp
+        classes, rows, confidences, probabilities = (
+            xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
+        )
+        # By class, then surest first, then first come: both sorts are stable, and what is held came earlier.
+        order = xp.argsort(-graded(confidences), stable=True)
+        order = order[xp.argsort(classes[order], stable=True)]
+        by_class = classes[order]
+        ranks = xp.arange(by_class.shape[0], device=self._home.device) - xp.searchsorted(by_class, by_class)
+        keep = ranks < self._capacity
+        order, ranks = order[keep], ranks[keep]
+        held = (classes[order], rows[order], confidences[order], probabilities[order])
+        self._parts, self._pending = [held], 0
+        return held[0], ranks, *held[1:]
+
+
+# The first pass over a whole set: soft sums of all samples, and each pseudo-class's surest samples into the bank.
+
+
+CHUNK_ROWS = 2048
+"""Rows worked on together where a method says nothing else."""
+
+SoftSums = tuple[Array, Array]
+"""sum_i y_ik x_i (K, d) and sum_i y_ik (K,)."""
+
+
+def added(sums: SoftSums, features: Array, posterior: Array) -> SoftSums:
+    """The sums with these samples, counted by `posterior` (n, K), added."""
+    weighted_sum, weight = sums
+    return weighted_sum + posterior.T @ features, weight + namespace(posterior).sum(posterior, axis=0)
+
+
+def survey(
+    rows: Rows,
+    chunk_rows: int,
+    prototypes: Array,
+    logit_scale: float,
+    bank: KnowledgeBank,
+    log_normalisers: Array | None = None,
+) -> SoftSums:
+    """Fill `bank` with each pseudo-class's L surest samples (the earlier on a tie); return all samples' soft sums.
+
+    `log_normalisers` (N,), where given, receives log sum_k exp(s t_k.x) of every row.
+    """
+    home = Home.of(prototypes)
+    xp = home.xp
+    classes = prototypes.shape[0]
+    scaled = (logit_scale * prototypes).T
+    weighted_sum, weight = xp.zeros_like(prototypes), home.zeros((classes,))
+    surest = Surest(home, bank.capacity)
+    # The same arrays serve every chunk: fresh ones would cost as much as the arithmetic done in them.
+    most = min(chunk_rows, len(rows))
+    space, more_space, feature_space = (home.zeros((most, width)) for width in (classes, classes, prototypes.shape[1]))
+    numbers = xp.arange(most, device=home.device)
+    for block, x in rows.blocks(chunk_rows, reuse=True):
+        n = x.shape[0]
+        logits = xp.matmul(x, scaled, out=space[:n])
+        top = xp.max(logits, axis=1)
+        logits -= top[:, None]
+        # The rule of `zero_shot.pseudo_class`: the first of the classes within TIE of the largest.
+        pseudo = xp.argmax((logits >= -TIE).view(xp.int8), axis=1)
+        y = xp.exp(logits, out=more_space[:n])
+        # y stays a constant a row away from the posterior: scaling the d columns of x is cheaper than its K.
+        total = xp.sum(y, axis=1)
+        log_total, share = xp.log(total), 1.0 / total
+        weighted_sum += y.T @ xp.multiply(x, share[:, None], out=feature_space[:n])
+        weight += share @ y
+        if log_normalisers is not None:
+            log_normalisers[block] = top + log_total
+        confidences = xp.vecdot(y, logits) * share - log_total
+        own = y[numbers[:n], pseudo] * share
+        surest.offer(pseudo, confidences, own, block.start)
+    del space, more_space, feature_space, logits, x, y
+    chosen, ranks, at, confidences, probabilities = surest.chosen()
+    bank.fill(rows.take(at), to_numpy(chosen), to_numpy(ranks), probabilities, confidences)
+    return weighted_sum, weight
+
+
+# The fused prediction (Eq. 8) as one linear classifier: logits, discriminant and bank term in one product.
+
+
+WORK_NUMBERS = 50_000
+"""Cosines held at once at least, however few rows are scored together."""
+
+CACHED_BOUNDS = 1_000_000
+"""Bounds on cosines held at once on a processor: few enough to be in its caches still when they are looked at."""
+
+
+def log_normaliser(logits: Array) -> Array:
+    """log sum_k exp(logit_k) of every row (n, K); the logits are overwritten."""
+    xp = namespace(logits)
+    top = xp.max(logits, axis=1)
+    logits -= top[:, None]
+    return top + xp.log(xp.sum(xp.exp(logits, out=logits), axis=1))
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """log y_k + g_k + r_k = x.directions_k + offsets_k - log_normaliser(x), plus what negative cosines add to r_k.
+
+    With no evidence at all it is log y: the zero-shot classifier unchanged.
+    """
+
+    directions: Array
+    offsets: Array
+    sketch: Sketch | None
+
+    @classmethod
+    def of(cls, scaled_prototypes: Array, gaussians: Gaussians, evidence: Evidence, rule: Rule) -> Fusion:
+        """From s t_k (K, d) and what has been learned."""
+        if evidence.size == 0:
+            return cls(scaled_prototypes, namespace(scaled_prototypes).zeros_like(gaussians.offsets), None)
+        directions = scaled_prototypes + gaussians.directions
+        sketch = None
+        if rule.use_bank_term and isinstance(evidence, KnowledgeBank):
+            directions += evidence.sums()[0]
+            sketch = Sketch.of(evidence.features, evidence.weights)
+        return cls(directions, gaussians.offsets, sketch)
+
+    def scores(self, x: Array, log_normalisers: Array, evidence: Evidence, out: Array) -> Array:
+        """Scores (n, K), in `out`, of the rows `x`, whose zero-shot log-normalisers (n,) are known."""
+        scores = namespace(x).matmul(x, self.directions.T, out=out)
+        scores += self.offsets
+        scores -= log_normalisers[:, None]
+        if self.sketch is not None and isinstance(evidence, KnowledgeBank):
+            # Bounds in float32, or exact cosines in three arrays of float64, take about the space of the scores.
+            n, classes = scores.shape
+            numbers = max(n * classes // 4, WORK_NUMBERS)
+            bounds = min(4 * numbers, CACHED_BOUNDS) if str(Home.of(x).device) == "cpu" else 4 * numbers
+            at_once = max(1, bounds // (classes * evidence.weights.shape[1]))
+            for rows, doubtful in self.sketch.doubtful(x, at_once):
+                mended = scores[rows]
+                add_excess(mended, x[rows], evidence.features, evidence.weights, doubtful, numbers)
+                scores[rows] = mended
+        return scores
+
+
+# How many rows are worked on together, so that a call keeps to its memory budget.
+
+
+FEWEST_ROWS = 16
+"""However small the budget: fewer rows make the products slow and save next to nothing."""
+
+CACHED_NUMBERS = 3_000_000
+"""Numbers in one chunk's features and scores on a processor: what stays in its caches is worked on twice as fast."""
+
+NORMALISERS_SHARE = 8
+"""Log-normalisers are kept from one pass to the next where they take at most one part in this of the budget."""
+
+CANDIDATE_BYTES = 100
+"""For each of the samples gathered between two sorts: class, row, confidence and probability, and the sort's own."""
+
+
+def rows_at_once(memory_budget: int, rows: int, prototypes: Array, evidence: Evidence) -> int:
+    """Of `rows` rows of d features and K scores, how many the budget (bytes) has room for beside what is learned."""
+    classes, d = prototypes.shape
+    slots = evidence.weights.shape[1] if isinstance(evidence, KnowledgeBank) else 0
+    # The bank, and a copy of the half of it that may be summed exactly; prototypes, means, sums; scatter and precision.
+    learned = 8 * (classes * slots * d * 3 // 2 + 7 * classes * d + 3 * d * d)
+    kept = 8 * rows if keeps_normalisers(memory_budget, rows) else 0
+    candidates = CANDIDATE_BYTES * min(rows, PENDING + classes * slots)
+    # Two arrays of scores (logits and posteriors, or scores and bounds) and a byte or two a score; features twice.
+    # With the bank off the posteriors come from `zero_shot`, which makes a new array at every step.
+    row = 8 * ((2 if slots else 4) * classes + 2 * d) + 2 * classes + 64
+    room = (memory_budget - learned - kept - candidates) // row
+    if str(Home.of(prototypes).device) == "cpu":
+        room = min(room, CACHED_NUMBERS // (classes + d))
+    return max(FEWEST_ROWS, room)
+
+
+def keeps_normalisers(memory_budget: int, rows: int) -> bool:
+    """Whether 8 bytes for every row of the set fit."""
+    return 8 * rows <= memory_budget // NORMALISERS_SHARE
 
 
 class TransductiveADAPT(ADAPT):

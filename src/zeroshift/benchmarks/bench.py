@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.cell import measure_cell
-from zeroshift.benchmarks.clip_like import ClipLike
-from zeroshift.benchmarks.growth import growth
+from zeroshift.benchmarks.case import Settings, measure_cell
 from zeroshift.benchmarks.machine import surroundings
-from zeroshift.benchmarks.settings import Settings
+from zeroshift.benchmarks.problems import ClipLike
+from zeroshift.benchmarks.tables import growth
 from zeroshift.files import FileFormatError, atomic_path
 
 __all__ = ["Progress", "is_measured", "read_cells", "run"]

@@ -18,10 +18,10 @@ import numpy as np
 import zeroshift
 from zeroshift.adapt import OnlineADAPT, TransductiveADAPT
 from zeroshift.arrays import Array, Home
-from zeroshift.benchmarks.clip_like import clip_like
-from zeroshift.benchmarks.mixture import MIXTURE_METHODS
-from zeroshift.benchmarks.threads import THREAD_VARIABLES
-from zeroshift.evaluate.gauge import HostGauge
+from zeroshift.benchmarks.engines import MIXTURE_METHODS
+from zeroshift.benchmarks.problems import clip_like
+from zeroshift.benchmarks.timing import THREAD_VARIABLES
+from zeroshift.evaluate.resources import HostGauge
 
 __all__ = ["Measurement", "peak_memory"]
 

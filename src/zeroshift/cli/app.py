@@ -11,9 +11,7 @@ from zeroshift.cli.adapt import adapt
 from zeroshift.cli.bench import bench
 from zeroshift.cli.classify import classify
 from zeroshift.cli.compare import compare
-from zeroshift.cli.data_check import check
-from zeroshift.cli.data_corrupt import corrupt
-from zeroshift.cli.data_list import list_data_sets
+from zeroshift.cli.data import check, corrupt, list_data_sets
 from zeroshift.cli.demo import demo
 from zeroshift.cli.encoders import encoders
 from zeroshift.cli.errors import ErrorHandlingGroup

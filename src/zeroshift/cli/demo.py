@@ -3,20 +3,67 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zeroshift import methods
 from zeroshift.cli.console import console, print_json
+from zeroshift.cli.progress import progress_bar
+from zeroshift.data import packs
+from zeroshift.evaluate import Comparison, Step, compare
+from zeroshift.features import FeatureSet
+from zeroshift.method import Method
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from zeroshift.evaluate import Comparison
+__all__ = ["compare_on", "demo", "load_packs"]
 
-__all__ = ["demo"]
+
+# The work of `zeroshift demo`: which packs, and the methods on each.
+
+
+METHODS = (
+    "zero_shot", "adapt_online", "anchored_mixture_online", "adapt_transductive", "anchored_mixture_transductive",
+)  # fmt: skip
+"""Those of one protocol beside each other: online and transductive answers are different questions."""
+
+COUNTED = ("adapt_online", "anchored_mixture_online")
+"""The methods whose samples the progress bar counts; the others take a blink."""
+
+EVERY = 20
+"""Samples between two looks at the bank: fine enough for a figure of its filling."""
+
+
+def load_packs(wanted: str | None) -> dict[str, FeatureSet]:
+    """The packs named in `wanted`, each once; without it, all that hold plain features rather than views."""
+    infos = packs.list()
+    if wanted is None:
+        names = [info.name for info in infos if info.n_views == 0]
+    else:
+        names = [name.strip() for name in wanted.split(",") if name.strip()]
+    if not names:
+        raise ValueError(f"--packs names no pack. Fix: one or more of {', '.join(info.name for info in infos)}.")
+    return {name: packs.load(name) for name in names}
+
+
+def compare_on(loaded: Mapping[str, FeatureSet]) -> list[Comparison]:
+    """Every method on every set, with the library's defaults and the set's own logit scale and prompts."""
+    with progress_bar("adapting", len(COUNTED) * sum(pack.n_samples for pack in loaded.values())) as advance:
+
+        def on_step(running: Method, step: Step) -> None:
+            if running.name in COUNTED:
+                advance(step.stop - step.start, name)
+
+        comparisons = []
+        for name, pack in loaded.items():
+            chosen = [methods.create(m, pack.prototypes_for(), logit_scale=pack.logit_scale) for m in METHODS]
+            comparisons.append(compare(pack, chosen, name=name, every=EVERY, progress=on_step))
+    return comparisons
+
 
 REPORT = "report.html"
 
@@ -35,9 +82,8 @@ def demo(
 ) -> None:
     """Compare zero-shot, ADAPT and the anchored mixture on the bundled packs; write an HTML report."""
     from zeroshift import __version__
-    from zeroshift.cli.comparing import compare_on, load_packs
-    from zeroshift.cli.targets import check_folder
-    from zeroshift.report.figure_files import figure_paths, write_figures
+    from zeroshift.cli._output_paths import check_folder
+    from zeroshift.report.demo_figures import figure_paths, write_figures
     from zeroshift.report.html import is_report, write_report
     from zeroshift.report.records import comparison_record, mean_record
     from zeroshift.report.tables import comparison_tables
@@ -84,7 +130,7 @@ def demo(
 
 def _print_remarks(comparisons: Sequence[Comparison], human: Console) -> None:
     """Hints, losses and what the data is: the part of a demo that is easily left out."""
-    from zeroshift.report.words import losses, verdict
+    from zeroshift.report.formatting import losses, verdict
 
     for comparison in comparisons:
         for hint in comparison.features.hints():

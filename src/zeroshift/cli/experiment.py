@@ -2,15 +2,302 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zeroshift.cli import encoding_options as options
+from zeroshift.benchmarks.machine import machine
+from zeroshift.cli import _encoder_options as options
+from zeroshift.cli._inputs import is_pack
+from zeroshift.cli._output_paths import check_folder, check_writable
 from zeroshift.cli.console import console, print_json, print_warning
+from zeroshift.cli.progress import RunLog, progress_bar, told_apart
+from zeroshift.evaluate import Job, Ledger, Outcome
+from zeroshift.experiments import Chapter, Experiment, Investigation, Suite, get, list_experiments
+from zeroshift.parameters import Number
+from zeroshift.report.formatting import counted
 
-__all__ = ["experiment"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = [
+    "FEATURES",
+    "RUNS",
+    "Outputs",
+    "chosen_experiments",
+    "experiment",
+    "print_experiments",
+    "processes",
+    "retyped",
+    "run_investigation",
+]
+
+
+# Which experiments `zeroshift experiment` does, and the command that does them again.
+
+
+ALL = "all"
+
+
+def chosen_experiments(names: str | None, sources: Sequence[str]) -> list[Experiment]:
+    """Those named, each once, in the order of the registry for `all`; what reads as a slip is answered as one."""
+    known = {experiment.name for experiment in list_experiments()}
+    wanted = [name.strip() for name in (names or "").split(",") if name.strip()]
+    if not wanted:
+        raise ValueError("no experiment is named. Fix: zeroshift experiment all, or see zeroshift experiment list.")
+    beside = [source for source in sources if (source in known or source == ALL) and not os.path.exists(source)]
+    if beside:
+        raise ValueError(
+            f"no file at {beside[0]}; an experiment is called so. Fix: a list with commas, {names},{','.join(beside)}."
+        )
+    (first, *others) = wanted
+    if not others and first not in known and first != ALL and (is_pack(first) or os.path.exists(first)):
+        raise ValueError(
+            f"{first} is no experiment but {'a pack' if is_pack(first) else 'a file or folder'}; the experiment comes "
+            f"first. Fix: zeroshift experiment all {shlex.quote(first)}."
+        )
+    for name, count in Counter(wanted).items():
+        if count > 1:
+            print_warning(f"{name} is named {count} times; it counts once")
+    if ALL in wanted and (beside := [name for name in dict.fromkeys(wanted) if name in known]):
+        print_warning(f"{ALL} holds {', '.join(beside)} too; it counts once")
+    chosen: list[Experiment] = []
+    for name in wanted:
+        chosen += list_experiments() if name == ALL else [get(name)]
+    return list({experiment.name: experiment for experiment in chosen}.values())
+
+
+def retyped(given: Mapping[str | None, Any]) -> str:
+    """A command line that a reader can type, from options by name and, under None, arguments.
+
+    >>> retyped({None: ["ablation", "my set.npz"], "--packs": None, "--normalize": True, "--encoder": ["composed"]})
+    "zeroshift experiment ablation 'my set.npz' --normalize --encoder composed"
+    """
+    words = ["zeroshift", "experiment"]
+    for option, value in given.items():
+        for one in value if isinstance(value, list) else [value]:
+            if one is True and option is not None:
+                words.append(option)
+            elif isinstance(one, (str, int, Path)) and one is not False:
+                words += [str(one)] if option is None else [option, str(one)]
+    return shlex.join(words)
+
+
+# `zeroshift experiment list`: every experiment, what it asks and where the paper has it.
+
+
+WHERE_WIDTH = 18
+"""Of the column that says where in the paper: the room is for the questions."""
+
+QUESTION_WIDTH = 24
+"""Where less is left for the questions, names and questions stand below each other."""
+
+
+def print_experiments(*, as_json: bool) -> None:
+    listed = list_experiments()
+    if as_json:
+        fields = ("name", "title", "question", "where")
+        print_json([{**{f: getattr(e, f) for f in fields}, "paper_tables": list(e.tables)} for e in listed])
+        return
+    from rich.text import Text
+
+    screen = console()
+    if screen.width < max(len(one.name) for one in listed) + QUESTION_WIDTH + WHERE_WIDTH + 4:
+        for one in listed:
+            screen.print(Text(one.name, style="bold"))
+            screen.print(one.question if not one.where else f"{one.question} ({one.where})")
+            screen.print()
+    else:
+        screen.print(_table(listed))
+    screen.print("Do one with: zeroshift experiment NAME; all of them with: zeroshift experiment all", style="dim")
+
+
+def _table(listed: Sequence[Experiment]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
+    table.add_column("name", no_wrap=True, style="bold")
+    table.add_column("question", overflow="fold")
+    table.add_column("in the paper", overflow="fold", max_width=WHERE_WIDTH)
+    for experiment in listed:
+        table.add_row(experiment.name, experiment.question, experiment.where or "-")
+    return table
+
+
+# The loop of `zeroshift experiment`: work that is not recorded yet, with a bar or in a log a line a run; findings.
+
+
+RUNS = "runs"
+"""Folder of the records."""
+
+MOST_PROCESSES = 4
+"""Unless told otherwise: each holds a set in memory."""
+
+
+def processes(jobs: int | None) -> int:
+    """As many as were asked for, or as there are cores."""
+    if jobs is None:
+        return min(MOST_PROCESSES, os.cpu_count() or 1)
+    return int(Number(1, integer=True).check("--jobs", jobs))
+
+
+def run_investigation(
+    investigation: Investigation, ledger: Ledger, *, jobs: int, again: bool, quiet: bool
+) -> list[Outcome[Job]]:
+    """Do what is missing."""
+    outcomes: list[Outcome[Job]] = []
+    total = len(investigation.jobs)
+    names = told_apart(investigation.jobs)
+    log = RunLog(total, quiet=quiet, names=names)
+    try:
+        with progress_bar("experiments", total, quiet=quiet, unit="runs") as advance:
+            runs = investigation.run(ledger, processes=jobs, again=again, notes={"machine": machine()})
+            # Closed at once when something goes wrong, so that no process is left running.
+            with closing(runs):
+                for outcome in runs:
+                    outcomes.append(outcome)
+                    log.add(outcome)
+                    advance(1, names[outcome.job.key])
+    except KeyboardInterrupt:
+        kept = sum(outcome.record is not None for outcome in outcomes)
+        where = f"{kept} of {counted(total, 'run')} are recorded in {ledger.folder}; the same command goes on"
+        print_warning(where if kept else f"none of {counted(total, 'run')} is recorded yet")
+        raise
+    log.end()
+    for path in ledger.damaged:
+        print_warning(f"{path} held no record that can be read; its run was done again")
+    return outcomes
+
+
+# What `zeroshift experiment` writes: looked at before anything is run, written at the end.
+
+
+REPORT = "report.html"
+FEATURES = "features"
+
+
+@dataclass(frozen=True)
+class Outputs:
+    out: Path
+    figures: Path | None = None
+    markdown: Path | None = None
+    latex: Path | None = None
+    csv: Path | None = None
+
+    @property
+    def report(self) -> Path:
+        return self.out / REPORT
+
+    def check(self) -> None:
+        """Refuse what could not be written, and files of others. Nothing is left behind."""
+        from zeroshift.report.experiments.markdown import check_markdown
+        from zeroshift.report.html import is_report
+
+        # os.path takes a name too long for one that is not there; the folder is tried below.
+        if os.path.exists(self.report) and (self.report.is_dir() or not is_report(self.report)):
+            raise FileExistsError(f"{self.report} exists and is not a report of zeroshift. Fix: --out another folder.")
+        if self.markdown is not None:
+            check_markdown(self.markdown)
+            check_writable(self.markdown)
+        _try_folder(self.out, [self.report])
+        for inside in ("runs", FEATURES):
+            if os.path.exists(self.out / inside):
+                check_folder(self.out / inside, [self.out / inside / "any.json"])
+        for folder in (self.figures, self.latex, self.csv):
+            if folder is not None:
+                _try_folder(folder, [folder / "any.csv"])
+
+    def write(self, chapters: Sequence[Chapter], suite: Suite, *, command: str, quiet: bool) -> list[Path]:
+        """Everything that was asked for, the report in any case."""
+        from zeroshift.benchmarks.machine import machine
+        from zeroshift.report.experiments.csv_files import write_csv
+        from zeroshift.report.experiments.figures import write_figures
+        from zeroshift.report.experiments.latex import write_latex
+        from zeroshift.report.experiments.markdown import write_markdown
+        from zeroshift.report.experiments.page import write_page
+
+        screen = console(stderr=True)
+        screen.quiet = quiet
+        written: list[Path] = []
+        pictures: dict[str, Path] = {}
+        self.out.mkdir(parents=True, exist_ok=True)
+        if not quiet and not screen.is_terminal:
+            typer.echo("drawing the report", err=True)
+        with screen.status("drawing the report"):
+            if self.figures is not None:
+                drawn = _unless_none("figures", self.figures, write_figures, chapters)
+                pictures = {path.stem: path for path in drawn if path.suffix == ".svg"}
+                written += drawn
+            zero_shot = {member.name: member.entry.load().zero_shot_accuracy() for member in suite.members}
+            write_page(self.report, chapters, suite, command=command, machine=machine(), zero_shot=zero_shot)
+            if self.markdown is not None:
+                seen = {name: _seen_from(self.markdown, path) for name, path in pictures.items()}
+                write_markdown(self.markdown, chapters, suite, command=command, figures=seen or None)
+                written.append(self.markdown)
+            if self.latex is not None:
+                written += _unless_none("tables", self.latex, write_latex, chapters)
+            if self.csv is not None:
+                written += _unless_none("findings with numbers", self.csv, write_csv, chapters)
+        return [*written, self.report]
+
+    def record(self, chapters: Sequence[Chapter], suite: Suite) -> dict[str, Any]:
+        from zeroshift.report.experiments.records import chapters_record
+
+        return {**chapters_record(chapters, suite), "out": str(self.out), "report": str(self.report)}
+
+    def show(self, chapters: Sequence[Chapter], written: Sequence[Path], *, paper: bool) -> None:
+        """Tables, and where files are: each that was asked for by name, of folders how many."""
+        from zeroshift.report.experiments.terminal import print_chapters
+        from zeroshift.report.formatting import counted
+
+        screen = console()
+        print_chapters(screen, chapters, width=screen.width, paper=paper)
+        for folder in (self.figures, self.latex, self.csv):
+            count = sum(path.parent == folder for path in written)
+            if folder is not None and count:
+                screen.print(f"written: {counted(count, 'file')} in {folder}", soft_wrap=True)
+        if self.markdown is not None:
+            screen.print(f"written: {self.markdown}", soft_wrap=True)
+        screen.print(f"report: {self.report}", soft_wrap=True)
+
+
+def _try_folder(folder: Path, files: Sequence[Path]) -> None:
+    """As `check_folder`; what it had to make is removed again."""
+    missing = [place for place in (folder, *folder.parents) if not os.path.exists(place)]
+    try:
+        check_folder(folder, files)
+    finally:
+        _remove_empty(missing)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # not made, or no longer empty
+            folder.rmdir()
+
+
+def _unless_none(what: str, folder: Path, write: Callable[..., list[Path]], chapters: Sequence[Chapter]) -> list[Path]:
+    """Files in a folder; where there is nothing to write, no empty one is left, and a line says so."""
+    missing = [place for place in (folder, *folder.parents) if not os.path.exists(place)]
+    written = write(folder, chapters)
+    if not written:
+        _remove_empty(missing)
+        print_warning(f"there are no {what}, so nothing is written to {folder}")
+    return written
+
+
+def _seen_from(document: Path, picture: Path) -> Path:
+    """The way from a document to a picture, so that both can be moved together."""
+    return Path(os.path.relpath(picture.resolve(), document.resolve().parent))
+
 
 DATA_PANEL = "Data sets on the disk"
 SHOWN_PANEL = "What is written"
@@ -113,7 +400,6 @@ def experiment(
 
     For example: zeroshift experiment ablation,input-order --packs cifar10,cifar10c_fog_5
     """
-    from zeroshift.cli.experiment_list import print_experiments
 
     if list_them or names == LIST:
         if features:
@@ -123,15 +409,11 @@ def experiment(
             )
         print_experiments(as_json=json)
         return
-    from zeroshift.cli.experiment_data import AUTO, DataSets
-    from zeroshift.cli.experiment_names import chosen_experiments, retyped
-    from zeroshift.cli.experiment_outputs import Outputs
-    from zeroshift.cli.experiment_runs import RUNS, processes, run_investigation
-    from zeroshift.cli.experiment_sets import chosen_suite
-    from zeroshift.cli.signals import ending_on_signals
+    from zeroshift.cli._experiment_data import AUTO, DataSets, chosen_suite
+    from zeroshift.cli.progress import ending_on_signals
     from zeroshift.evaluate import Ledger
     from zeroshift.experiments import Investigation, Options
-    from zeroshift.experiments.parts.experiment import MOST_ORDERS
+    from zeroshift.experiments._shared.experiment import MOST_ORDERS
     from zeroshift.parameters import Number
 
     sources = features or []

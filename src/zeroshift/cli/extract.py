@@ -3,14 +3,54 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zeroshift.cli import encoding_options as options
+from zeroshift.cli import _encoder_options as options
 from zeroshift.cli.console import console, print_json, print_warning
+from zeroshift.encode.extraction import Extraction
+from zeroshift.report.formatting import counted, percent
+from zeroshift.report.tables import summary_table
 
-__all__ = ["extract"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["extract", "extraction_record", "extraction_table"]
+
+
+# What `zeroshift extract` says at the end, for people and for programs.
+
+
+def extraction_record(extraction: Extraction, out: Path) -> dict[str, Any]:
+    return {
+        "out": str(out),
+        **extraction.features.summary(),
+        "computed": extraction.computed,
+        "skipped": [{"image": error.name, "why": error.what, "fix": error.fix} for error in extraction.skipped],
+        "notes": [{"image": name, "note": note} for name, note in extraction.notes],
+        "cut_prompts": dict(extraction.cut_prompts),
+    }
+
+
+def extraction_table(extraction: Extraction, out: Path) -> Table:
+    features = extraction.features
+    encoder = features.provenance["encoder"]
+    count, computed = features.n_samples, extraction.computed
+    entries = {
+        "images": f"{count}, of which {computed} had to be encoded" if computed < count else str(count),
+        "classes": str(features.n_classes),
+        "encoder": f"{encoder['source']} ({encoder['family']}), d = {features.dimension}",
+        "prompts": ", ".join(features.prompts),
+    }
+    if features.n_views:
+        entries["views"] = f"{features.n_views} of each image"
+    if extraction.skipped:
+        entries["left out"] = counted(len(extraction.skipped), "image") + " that cannot be read"
+    if features.labels is not None:
+        entries["zero-shot"] = f"{percent(features.zero_shot_accuracy())}% ({features.default_prompt})"
+    entries["features"] = str(out)
+    return summary_table(entries)
 
 
 def extract(
@@ -34,7 +74,7 @@ def extract(
     template: options.Template = None,
     templates: options.Templates = None,
     descriptions: options.Descriptions = None,
-    encoder: options.Encoder = None,
+    encoder: options.EncoderChoice = None,
     revision: options.Revision = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
@@ -61,11 +101,10 @@ def extract(
     What was encoded before is not encoded again: stop it whenever you like, and add prompts or classes later.
     For example: zeroshift extract photos/ --classes cat,dog --encoder composed --out features.safetensors
     """
-    from zeroshift.cli.encoding import EncodingOptions, run_extraction, tell_images
-    from zeroshift.cli.extracting import extraction_record, extraction_table
-    from zeroshift.cli.image_sources import load_images
-    from zeroshift.cli.prompting import chosen_prompts
-    from zeroshift.cli.targets import check_targets
+    from zeroshift.cli._encoder_options import EncodingOptions, run_extraction, tell_images
+    from zeroshift.cli._inputs import load_images
+    from zeroshift.cli._output_paths import check_targets
+    from zeroshift.cli._prompt_options import chosen_prompts
     from zeroshift.parameters import Choice
 
     if out.suffix != ".safetensors":

@@ -38,7 +38,7 @@ def methods(
         print_json(records[0] if name is not None else records)
         return
     if markdown:
-        from zeroshift.report.method_list import methods_markdown
+        from zeroshift.report.tables import methods_markdown
 
         print(methods_markdown(chosen))
         return
@@ -57,7 +57,7 @@ def methods(
 
 
 def _facts(method: MethodInfo) -> dict[str, str]:
-    from zeroshift.report.words import needs
+    from zeroshift.report.formatting import needs
 
     facts = {"needs": needs(method) or "nothing but prototypes", "state": method.state_size, "cost": method.complexity}
     if method.protocol == "online":

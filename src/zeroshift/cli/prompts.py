@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zeroshift.cli import encoding_options as options
+from zeroshift.cli import _encoder_options as options
 from zeroshift.cli.console import console, print_json
 
 __all__ = ["prompts"]
@@ -23,7 +23,7 @@ def prompts(
 
     For example: zeroshift prompts ensemble --classes cat,dog
     """
-    from zeroshift.cli.prompting import asked_mode
+    from zeroshift.cli._prompt_options import asked_mode
     from zeroshift.encode.prompts import MODES, Prompts, check_descriptions, parse_class_names, read_descriptions
 
     given = {"classes": classes, "template": template, "descriptions": descriptions}

@@ -2,14 +2,355 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from zeroshift.cli.console import console, print_json, print_warning
+from zeroshift.evaluate.keys import one_form
+from zeroshift.evaluate.results import check_fields, group, offer, ordered, told_apart, value_of
+from zeroshift.evaluate.streams.spec import UNIMPORTANT
+from zeroshift.files import atomic_path
+from zeroshift.report.formatting import counted, percent, points
 
-__all__ = ["results"]
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+__all__ = [
+    "Rows",
+    "grouped_rows",
+    "legend",
+    "results",
+    "results_table",
+    "run_rows",
+    "warnings_about",
+    "write_csv",
+    "write_markdown",
+]
+
+
+# What the rows of `zeroshift results --by` have in them that a reader would not guess: runs that should not be summed
+# up together, and means over other sets than those of the next row.
+
+
+ResultsMixedRecord = Mapping[str, Any]
+
+OF_A_SET = ("features", "digest", "n_samples", "n_classes", "dimension")
+"""Fields by which sets are meant to be told apart."""
+
+PLAIN = ("stored", "random")
+"""Streams that are the same rows in no order of their own: which of them a method is given is its own business."""
+
+
+def warnings_about(runs: Sequence[ResultsMixedRecord], by: Sequence[str]) -> Iterator[str]:
+    """Sentences, none where all is as it seems."""
+    heaps: dict[str, list[ResultsMixedRecord]] = {}
+    for record in runs:
+        heaps.setdefault(repr([value_of(record, name) for name in by]), []).append(record)
+    found: dict[str, None] = {}
+    for heap in heaps.values():
+        jobs = {str(value_of(record, "job")) for record in heap}
+        found |= dict.fromkeys([*(["contestant"] if len(jobs) > 1 else []), *told_apart(heap)])
+    if found:
+        yield f"rows mix runs that differ in {', '.join(found)}; add it to --by, or choose with --where"
+    if not set(by).intersection(OF_A_SET):
+        yield from _uneven(heaps, by, "sets", _set_of, "features")
+    if not any(name.startswith("stream") for name in by):
+        yield from _uneven(heaps, by, "streams", _stream_of, "stream.kind")
+
+
+def _uneven(
+    heaps: Mapping[str, list[ResultsMixedRecord]],
+    by: Sequence[str],
+    what: str,
+    of: Callable[[ResultsMixedRecord], str],
+    field: str,
+) -> Iterator[str]:
+    """Whether rows are means over different things, and for two of them which."""
+    covered = {name: {of(record): value_of(record, field) for record in heap} for name, heap in heaps.items()}
+    first, *others = covered
+    for other in others:
+        if apart := covered[first].keys() ^ covered[other].keys():
+            thing = sorted(str({**covered[first], **covered[other]}[key]) for key in apart)[0]
+            has, lacks = (first, other) if any(str(v) == thing for v in covered[first].values()) else (other, first)
+            yield (
+                f"rows cover different {what}, so their means do not compare: {_called(heaps[has][0], by)} has runs on "
+                f"{thing} that {_called(heaps[lacks][0], by)} lacks; choose with --where, or add {field} to --by"
+            )
+            return
+
+
+def _called(record: ResultsMixedRecord, by: Sequence[str]) -> str:
+    return ", ".join(str(value_of(record, name)) for name in by)
+
+
+def _set_of(record: ResultsMixedRecord) -> str:
+    return str(record.get("digest") or record.get("features"))
+
+
+def _stream_of(record: ResultsMixedRecord) -> str:
+    stream = record.get("stream")
+    if not isinstance(stream, Mapping) or stream.get("kind") in PLAIN:
+        return ""
+    # The sizes of domains belong to the set.
+    kept = {name: value for name, value in stream.items() if name not in (*UNIMPORTANT, "domains")}
+    return json.dumps(one_form(kept), sort_keys=True)
+
+
+# The rows of `zeroshift results`: a run each, or a group of runs; values as the records hold them.
+
+
+Record = dict[str, Any]
+
+BASELINE = "zero_shot_accuracy"
+
+OF_RUNS = ("features", "job", "seed", "accuracy", BASELINE, "gain", "calibration_error")
+OF_GROUPS = (
+    "runs", "accuracy", "accuracy_low", "accuracy_high", "accuracy_worst", BASELINE, "gain", "gain_low", "gain_high",
+    "calibration_error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rows:
+    names: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    asked: tuple[str, ...] = ()
+    """Columns the user named: they are shown however narrow the terminal."""
+    told_apart: tuple[str, ...] = ()
+    """Columns that are there because the runs differ in them."""
+    summed: int | None = None
+    """Runs in all rows together, where a row is a group of them."""
+
+    def records(self) -> list[Record]:
+        return [dict(zip(self.names, row, strict=True)) for row in self.rows]
+
+
+def run_rows(chosen: Sequence[Record], columns: str | None, sort: str | None, *, of: Sequence[Record]) -> Rows:
+    """A row for each record, with the columns asked for; or else with the usual ones, the zero-shot accuracy of the
+    same features among them, and one for whatever else the runs differ in. `of` are all records there are."""
+    asked = () if columns is None else tuple(dict.fromkeys(_listed("--columns", columns)))
+    check_fields("--columns", asked, of)
+    if sort is not None:
+        check_fields("--sort", [sort.removeprefix("-")], of)
+        chosen = ordered(chosen, sort.removeprefix("-"), descending=sort.startswith("-"))
+    apart = () if asked else tuple(told_apart(chosen))
+    after = OF_RUNS.index("seed")
+    names = asked or (*OF_RUNS[:after], *apart, *OF_RUNS[after:])
+    return Rows(names, tuple(tuple(value_of(record, name) for name in names) for record in chosen), asked, apart)
+
+
+def grouped_rows(chosen: Sequence[Record], by: str | None, sort: str | None, *, of: Sequence[Record]) -> Rows:
+    """A row for the runs that agree in the fields of `by`. Where a row mixes runs that differ in more than the set and
+    the seed, a warning says in what."""
+    asked = tuple(dict.fromkeys(_listed("--by", by or "")))
+    check_fields("--by", asked, of)
+    names = tuple(dict.fromkeys([*asked, *OF_GROUPS]))
+    runs = [record for record in chosen if value_of(record, "accuracy") is not None]
+    if without := len(chosen) - len(runs):
+        print_warning(f"{counted(without, 'record')} without an accuracy left out: looks at features, not runs")
+    for warning in warnings_about(runs, asked) if runs else ():
+        print_warning(warning)
+    rows = [
+        {
+            **dict(zip(asked, heap.of, strict=True)),
+            "runs": heap.runs,
+            "accuracy": heap.accuracy.mean,
+            "accuracy_low": heap.accuracy.low,
+            "accuracy_high": heap.accuracy.high,
+            "accuracy_worst": heap.worst,
+            BASELINE: heap.zero_shot,
+            "gain": heap.gain.mean,
+            "gain_low": heap.gain.low,
+            "gain_high": heap.gain.high,
+            "calibration_error": heap.calibration_error,
+        }
+        for heap in group(runs, asked)
+    ]
+    if sort is not None:
+        wanted = sort.removeprefix("-")
+        if wanted not in names:
+            near = offer(wanted, names)
+            raise ValueError(f"--sort: no column is called {wanted!r}. {near}Fix: one of {', '.join(names)}.")
+        # The columns of a group stand in its dictionary under their own names, dots and all.
+        order = ordered([{"at": k, "key": row[wanted]} for k, row in enumerate(rows)], "key",
+                        descending=sort.startswith("-"))  # fmt: skip
+        rows = [rows[place["at"]] for place in order]
+    return Rows(names, tuple(tuple(row[name] for name in names) for row in rows), asked, summed=len(runs))
+
+
+def _listed(option: str, text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise ValueError(f"{option} names no field; got {text!r}. Fix: such as {option} features,contestant.")
+    return names
+
+
+# Rows of `zeroshift results` on a terminal, as Markdown and as CSV.
+
+
+TITLES = {
+    "accuracy": "acc",
+    "accuracy_low": "min",
+    "accuracy_high": "max",
+    "accuracy_worst": "worst 10%",
+    "zero_shot_accuracy": "zero-shot",
+    "calibration_error": "ECE",
+    "gain_low": "gain min",
+    "gain_high": "gain max",
+    "job": "what",
+    "features": "set",
+}
+
+DISPENSABLE = (
+    ("gain_low", "gain_high"), ("calibration_error",), ("accuracy_low", "accuracy_high"), ("accuracy_worst",),
+    ("seed",), ("runs",),
+)  # fmt: skip
+"""What goes first where the terminal is too narrow, together where one says little without the other: half a number
+says less than none."""
+
+FRACTIONS = ("accuracy", "accuracy_low", "accuracy_high", "accuracy_worst", "calibration_error")
+"""How the names of columns end that are shown in percent."""
+
+WIDEST = 1000
+
+NAMELESS = "none"
+
+WORDS_WIDTH = 20
+"""Room that a column of words is left, whatever it holds: longer ones are broken over lines before a number goes."""
+
+MEANINGS = {
+    "accuracy_low": "min and max are the lowest and the highest run",
+    "accuracy_worst": "worst 10% is the mean of the worst tenth of the runs",
+}
+
+
+def legend(names: Sequence[str]) -> str:
+    """What the numbers of these columns mean; empty where they need no word.
+
+    >>> legend(["features", "accuracy", "gain"])
+    'Accuracies in percent, gain over zero-shot on the same rows in points.'
+    """
+    percents = ["accuracies"] if any(name.endswith(FRACTIONS[:-1]) for name in names) else []
+    percents += ["calibration error (ECE)"] if any(name.endswith(FRACTIONS[-1]) for name in names) else []
+    said = [f"{' and '.join(percents)} in percent"] if percents else []
+    said += ["gain over zero-shot on the same rows in points"] if any(n.startswith("gain") for n in names) else []
+    said += [meaning for name, meaning in MEANINGS.items() if name in names]
+    text = ", ".join(said)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def results_table(rows: Rows, width: int) -> Group:
+    """With the columns that `width` holds, what it does not hold named below; stacked where words would be broken."""
+    from rich.console import Console, Group
+    from rich.text import Text
+
+    wide = Console(width=WIDEST)
+    groups = [group for group in (*DISPENSABLE, *((name,) for name in reversed(rows.told_apart)))
+              if set(group) & set(rows.names) and not set(group) & set(rows.asked)]  # fmt: skip
+    for dropping in range(len(groups) + 1):
+        gone = {name for group in groups[:dropping] for name in group}
+        names = [name for name in rows.names if name not in gone]
+        roomy = wide.measure(_table(rows, names, words=WORDS_WIDTH)).maximum <= width
+        # With nothing left to drop words may stand below each other, but are not broken.
+        if (roomy or dropping == len(groups)) and wide.measure(_table(rows, names)).minimum <= width:
+            break
+    else:
+        return Group(*_stacked(rows), Text(legend(rows.names), style="dim"))
+    below = []
+    dropped = [TITLES.get(name, name) for name in rows.names if name not in (*names, *rows.told_apart)]
+    hidden = [name for name in rows.told_apart if name not in names]
+    if hidden:
+        below.append(f"No room for {', '.join(hidden)}, in which runs differ too: widen the terminal.")
+    if dropped:
+        below.append(f"No room for {', '.join(dropped)}{'' if hidden else ': widen the terminal'}.")
+    texts = [Text(text, style="dim") for text in (*below, legend(names)) if text]
+    return Group(_table(rows, names), *texts)
+
+
+def _stacked(rows: Rows) -> Iterator[Text]:
+    """A line a value, an empty one between rows."""
+    from rich.text import Text
+
+    for row in rows.rows:
+        for name, value in zip(rows.names, row, strict=True):
+            yield Text(f"{TITLES.get(name, name)}: {_shown(rows, name, value)}")
+        yield Text("")
+
+
+def _table(rows: Rows, names: list[str], *, words: int | None = None) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
+    places = [rows.names.index(name) for name in names]
+    for name, place in zip(names, places, strict=True):
+        numbers = all(row[place] is None or isinstance(row[place], (int, float)) for row in rows.rows)
+        if numbers:
+            table.add_column(Text(TITLES.get(name, name)), justify="right", no_wrap=True)
+        else:
+            table.add_column(Text(TITLES.get(name, name)), overflow="fold", max_width=words)
+    for row in rows.rows:
+        table.add_row(*(_cell(rows, name, row[place]) for name, place in zip(names, places, strict=True)))
+    return table
+
+
+def _cell(rows: Rows, name: str, value: Any) -> Any:
+    from rich.text import Text
+
+    text = _shown(rows, name, value)
+    return Text(text, style={"+": "green", "-": "red"}.get(text[:1], "") if name == "gain" else "")
+
+
+def _shown(rows: Rows, name: str, value: Any) -> str:
+    """As `_written`; a group without a value is called none, as --where has it."""
+    return NAMELESS if value is None and rows.summed is not None and name in rows.asked else _written(name, value)
+
+
+def _written(name: str, value: Any) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if name.startswith("gain"):
+            return points(value)
+        if name.endswith(FRACTIONS):
+            return percent(value)
+        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def write_csv(path: Path, rows: Rows) -> None:
+    """A header, then a line a row; numbers as the records hold them."""
+    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(rows.names)
+        for row in rows.rows:
+            writer.writerow(["" if v is None else ",".join(map(str, v)) if isinstance(v, list) else v for v in row])
+
+
+def write_markdown(path: Path, rows: Rows) -> None:
+    """A table, and what its numbers mean."""
+    lines = [f"| {' | '.join(TITLES.get(name, name) for name in rows.names)} |", f"|{'---|' * len(rows.names)}"]
+    for row in rows.rows:
+        cells = (_plain(_shown(rows, name, value)) for name, value in zip(rows.names, row, strict=True))
+        lines.append(f"| {' | '.join(cells)} |")
+    with atomic_path(path) as temporary:
+        temporary.write_text(
+            "\n".join([*lines, "", legend(rows.names), ""]).rstrip("\n") + "\n", encoding="utf-8", newline="\n"
+        )
+
+
+def _plain(text: str) -> str:
+    """Names as letters: a set may be called what Markdown would take for something else."""
+    return re.sub(r"([\\`*_<>|\[\]])", r"\\\1", text)
+
 
 WHICH_PANEL = "Which runs"
 SHOWN_PANEL = "What is shown"
@@ -58,12 +399,9 @@ def results(
 
     For example: zeroshift results zeroshift-experiments --where contestant=tda --by features
     """
-    from zeroshift.cli.results_rows import grouped_rows, run_rows
-    from zeroshift.cli.results_table import results_table, write_csv, write_markdown
-    from zeroshift.cli.targets import check_targets
-    from zeroshift.evaluate.results import collect, field_names
-    from zeroshift.evaluate.results_where import Condition
-    from zeroshift.report.words import counted
+    from zeroshift.cli._output_paths import check_targets
+    from zeroshift.evaluate.results import Condition, collect, field_names
+    from zeroshift.report.formatting import counted
 
     conditions = [Condition.parse(text) for text in where or []]
     for option, target in (("csv", csv), ("md", markdown)):

@@ -2,6 +2,6 @@
 
 from zeroshift.data import catalogue, corruptions, packs
 from zeroshift.data.image_set import ImageSet
-from zeroshift.data.readers.opening import open_images
+from zeroshift.data.readers import open_images
 
 __all__ = ["ImageSet", "catalogue", "corruptions", "open_images", "packs"]

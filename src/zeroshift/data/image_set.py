@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift.data.images import ImageSource
-from zeroshift.feature_checks import checked_indices, checked_provenance
+from zeroshift.features.checks import checked_indices, checked_provenance
 
 __all__ = ["ImageSet"]
 

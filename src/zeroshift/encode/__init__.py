@@ -5,7 +5,6 @@
 ['clip', 'siglip', 'siglip2']
 """
 
-from zeroshift.encode.adapting import adapt_images
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.extraction import (
     Extraction,
@@ -15,13 +14,12 @@ from zeroshift.encode.extraction import (
     encode_prompts,
     extract,
 )
-from zeroshift.encode.making import make_method
+from zeroshift.encode.pipeline import adapt_images, make_method
 from zeroshift.encode.prompts import MODES, Prompts, parse_class_names, read_descriptions, read_templates
 from zeroshift.encode.registry import DEFAULT_ENCODER, list_families
 from zeroshift.encode.registry import load as load_encoder
 from zeroshift.encode.tuning import prompted_text, prompted_vision
-from zeroshift.encode.tuning.maple import load_maple
-from zeroshift.encode.tuning.maple_statistics import maple_statistics
+from zeroshift.encode.tuning.maple import load_maple, maple_statistics
 from zeroshift.encode.views import Views
 
 __all__ = [

@@ -2,23 +2,141 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from zeroshift.arrays import normalize
-from zeroshift.encode.batches import in_batches
 from zeroshift.encode.preprocessing import PixelPreprocessing, Pixels, Preprocessing
 
 if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-__all__ = ["UNKNOWN", "Encoder"]
+__all__ = [
+    "DTYPES",
+    "UNKNOWN",
+    "Encoder",
+    "choose_device",
+    "choose_dtype",
+    "gpu_batch_size",
+    "in_batches",
+    "out_of_memory",
+]
+
+
+# Where a model runs and in which precision, chosen or as asked for.
+
+
+GPU_BATCH = 256
+"""From here on the largest GPUs are busy."""
+
+BYTES_A_PIXEL = 1000
+"""Memory of the device one pixel of a picture is given: a few times what a vision transformer needs for it."""
+
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+def choose_device(device: str = "auto") -> torch.device:
+    """`device`, or for "auto" the first there is of CUDA, Apple's MPS and the CPU."""
+    import torch
+
+    if device == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+        torch.zeros(1, device=chosen).item()  # a device that holds no numbers is none
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"device={device!r} cannot be used here ({reason}). Fix: device='auto' (--device auto) takes what there is."
+        ) from error
+    return chosen
+
+
+def choose_dtype(dtype: str = "auto", device: Any = None) -> torch.dtype:
+    """`dtype`, or for "auto" float32 on every device: halves of it change features in the third digit."""
+    import torch
+
+    name = "float32" if dtype == "auto" else dtype
+    if name not in DTYPES:
+        raise ValueError(f"dtype must be 'auto', {', '.join(map(repr, DTYPES))}; got {dtype!r}.")
+    if name == "float16" and device is not None and device.type == "cpu":
+        raise ValueError(
+            "dtype='float16' is for GPUs: on a CPU it is slower than float32 and several layers lack it. "
+            "Fix: dtype='float32' (--dtype float32), or 'bfloat16'."
+        )
+    return getattr(torch, name)
+
+
+def gpu_batch_size(device: torch.device, size: tuple[int, int]) -> int:
+    """Pictures of this height and width at a time to begin with, by the memory the GPU has in all: the same on every
+    run, whatever else is on it."""
+    import torch
+
+    fitting = torch.cuda.get_device_properties(device).total_memory // (BYTES_A_PIXEL * size[0] * size[1])
+    # A power of two, so that halving it when memory runs out nonetheless loses nothing.
+    return min(GPU_BATCH, 2 ** max(0, int(fitting).bit_length() - 1))
+
+
+# As many at a time as memory allows: start with a size, halve it when memory runs out, keep what was found.
+
+
+SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate", "alloc_failed")
+"""Of memory that ran out, in the words of CUDA, MPS, cuBLAS and torch's own allocators."""
+
+
+def in_batches(count: int, size: int, encode: Callable[[slice], np.ndarray]) -> tuple[np.ndarray, int]:
+    """`encode` over rows 0 to `count`, at most `size` at a time; and the size that memory allowed.
+
+    >>> in_batches(5, 2, lambda rows: np.arange(5)[rows])
+    (array([0, 1, 2, 3, 4]), 2)
+    """
+    parts: list[np.ndarray] = []
+    done = 0
+    while done < count:
+        tried = min(size, count - done)
+        try:
+            parts.append(encode(slice(done, done + tried)))
+            done += tried
+            continue
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+            if tried == 1:
+                raise MemoryError(
+                    "one item at a time is already too much for the memory of the device. "
+                    "Fix: free memory there, take device='cpu', or a smaller model."
+                ) from error
+        # Out here the error is gone, and with its traceback the tensors that were too many.
+        size = tried // 2
+        _release()
+    return np.concatenate(parts), size
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: torch says so in several ways, some of them only in words."""
+    if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "AcceleratorError"):
+        return isinstance(error, MemoryError) or "out of memory" in str(error)
+    words = str(error).lower()
+    return isinstance(error, RuntimeError) and any(sign in words for sign in SIGNS)
+
+
+def _release() -> None:
+    import sys
+
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
 
 UNKNOWN = "unknown"
 """The revision of a model that does not say which it is."""
@@ -126,7 +244,7 @@ class Encoder(ABC):
 
         For more than a few hundred, `extract` is faster, decoding beside the model, and can be interrupted.
         """
-        from zeroshift.encode.pictures import as_picture
+        from zeroshift.encode.preprocessing import as_picture
 
         if isinstance(images, (str, Path)) or not isinstance(images, Iterable):
             raise TypeError(f"images must be several, in a list; got one {type(images).__name__}. Fix: [image].")

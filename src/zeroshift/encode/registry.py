@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zeroshift.encode.devices import gpu_batch_size
-from zeroshift.encode.encoder import Encoder
-from zeroshift.encode.extraction.cache import as_folder
+from zeroshift.encode.encoder import Encoder, gpu_batch_size
+from zeroshift.encode.extraction.store import as_folder
 from zeroshift.parameters import Number
 from zeroshift.suggest import did_you_mean
 
@@ -195,7 +194,7 @@ def _model_type(source: str, revision: str | None) -> str:
         )
     from transformers import AutoConfig
 
-    from zeroshift.encode.families.hub import from_hub, loading
+    from zeroshift.encode.families.base import from_hub, loading
 
     with loading(source, revision):
         return str(AutoConfig.from_pretrained(source, **from_hub(source, revision)).model_type)

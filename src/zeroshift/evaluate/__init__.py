@@ -1,17 +1,13 @@
 """How well a method does: feeding it in order, metrics, methods side by side, and many runs that can be resumed."""
 
-from zeroshift.evaluate.analysis import Analysis
-from zeroshift.evaluate.bootstrap import gain_interval
+from zeroshift.evaluate.aggregate import Spread, Standing, Standings, gather
 from zeroshift.evaluate.comparison import Comparison, Result, compare, mean_accuracy, zero_shot_beside
-from zeroshift.evaluate.contest import LeftOut, Plan, contest, plan, told
-from zeroshift.evaluate.contestant import Contestant, contestants
 from zeroshift.evaluate.encoders import EncoderBehind
-from zeroshift.evaluate.entry import Entry
-from zeroshift.evaluate.follow import Run, Step, follow, run
-from zeroshift.evaluate.gather import Spread, Standing, Standings, gather
-from zeroshift.evaluate.job import Job
+from zeroshift.evaluate.job import Analysis, Job
 from zeroshift.evaluate.ledger import Ledger
-from zeroshift.evaluate.metrics import (
+from zeroshift.evaluate.method_spec import Contestant, contestants
+from zeroshift.evaluate.metrics import Scorecard, worst_share
+from zeroshift.evaluate.metrics.functions import (
     accuracy,
     auroc,
     brier_score,
@@ -22,9 +18,11 @@ from zeroshift.evaluate.metrics import (
     running_accuracy,
     top_k_accuracy,
 )
+from zeroshift.evaluate.metrics.gain import gain_interval
+from zeroshift.evaluate.plan import Entry, LeftOut, Plan, contest, plan, told
 from zeroshift.evaluate.runner import Outcome, run_jobs
+from zeroshift.evaluate.stream_loop import Run, Step, follow, run
 from zeroshift.evaluate.streams import Arrangement, Stream
-from zeroshift.evaluate.tallies import Scorecard, worst_share
 from zeroshift.evaluate.trial import Trial
 
 __all__ = [

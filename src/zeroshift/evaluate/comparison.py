@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate.follow import EVERY, Run, Step, run
-from zeroshift.evaluate.metrics import accuracy, class_accuracy, expected_calibration_error
+from zeroshift.evaluate.metrics.functions import accuracy, class_accuracy, expected_calibration_error
+from zeroshift.evaluate.stream_loop import EVERY, Run, Step, run
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot

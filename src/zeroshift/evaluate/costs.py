@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from zeroshift.arrays import Array
-from zeroshift.methods.parts.towers import Glance, PromptedText, PromptedVision, Tower
+from zeroshift.methods._shared.towers import Glance, PromptedText, PromptedVision, Tower
 
 __all__ = ["COSTS", "CountedText", "CountedVision", "Counts", "costs_of", "counted"]
 
@@ -104,7 +104,7 @@ def counted(tower: Tower, counts: Counts) -> Tower:
     """`tower`, adding to `counts` whatever it is asked; a kind there is no counter for stays as it is.
 
     >>> import numpy as np
-    >>> from zeroshift.methods.parts.example_towers import ExampleText
+    >>> from zeroshift.methods._shared.examples import ExampleText
     >>> counts = Counts()
     >>> text = counted(ExampleText(np.eye(5)), counts)
     >>> text.features(text.context).shape, counts.prompts

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zeroshift.arrays import to_numpy
-from zeroshift.evaluate.code import code_digest
+from zeroshift.evaluate.keys import code_digest
 from zeroshift.features import FeatureSet
-from zeroshift.methods.parts.towers import PromptedText
+from zeroshift.methods._shared.towers import PromptedText
 
 if TYPE_CHECKING:
     from zeroshift.encode import Encoder
@@ -47,7 +47,7 @@ class EncoderBehind:
 
     @property
     def code(self) -> str:
-        """The code that makes text sides: see `zeroshift.evaluate.code`."""
+        """The code that makes text sides: see `zeroshift.evaluate.keys`."""
         from zeroshift.encode import prompted_text
 
         return code_digest(prompted_text)

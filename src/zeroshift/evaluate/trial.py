@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,24 +12,200 @@ import numpy as np
 from zeroshift import methods
 from zeroshift._version import __version__
 from zeroshift.arrays import to_numpy
-from zeroshift.evaluate.code import code_digest
-from zeroshift.evaluate.contestant import Contestant
-from zeroshift.evaluate.costs import COSTS, Counts, counted
+from zeroshift.evaluate.costs import COSTS, Counts, costs_of, counted
 from zeroshift.evaluate.encoders import EncoderBehind
-from zeroshift.evaluate.filling import fed, filled, grouped
-from zeroshift.evaluate.follow import EVERY
+from zeroshift.evaluate.inputs import LACKING, VIEWS
 from zeroshift.evaluate.job import keyed
-from zeroshift.evaluate.measure import measured
-from zeroshift.evaluate.one_form import one_form
-from zeroshift.evaluate.split import split
-from zeroshift.evaluate.streams import Arrangement
-from zeroshift.evaluate.tallies import score_sheet
-from zeroshift.evaluate.threads import one_blas_thread
+from zeroshift.evaluate.keys import code_digest, one_form
+from zeroshift.evaluate.method_spec import Contestant
+from zeroshift.evaluate.metrics import score_sheet
+from zeroshift.evaluate.resources import HostGauge, one_blas_thread, settle
+from zeroshift.evaluate.stream_loop import EVERY, follow
+from zeroshift.evaluate.streams import Arrangement, Stream
 from zeroshift.features import FeatureSet
+from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
 from zeroshift.parameters import Number, Optional
 
-__all__ = ["Trial", "run_trial"]
+__all__ = ["Fed", "Split", "Trial", "fed", "filled", "grouped", "measure_run", "run_trial", "split"]
+
+
+# Which rows of a set a method is given beforehand, which it is scored on, and in which order.
+
+
+DRAWING = 1
+"""Kept apart from the seed of the order, so that the draw does not repeat the order's random numbers."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Row numbers; no row is in two of them."""
+
+    scored: np.ndarray
+    """In the order of the stream."""
+    support: np.ndarray | None = None
+    """Labelled rows given beforehand, class by class."""
+    validation: np.ndarray | None = None
+    """Labelled rows given beforehand to choose parameters by."""
+    unlabelled: np.ndarray | None = None
+    """Rows given beforehand without their labels."""
+
+
+def split(
+    labels: np.ndarray,
+    *,
+    seed: int | None,
+    shuffled: bool,
+    shots: int | None = None,
+    validated: bool = False,
+    halved: bool = False,
+    order: np.ndarray | None = None,
+) -> Split:
+    """Draw from the rows with `seed`; without one, all rows in their stored order.
+
+    Parameters
+    ----------
+    labels : (N,) class indices.
+    seed : of the order and of the draws; the same seed gives the same rows.
+    shuffled : whether the scored rows come in a random order.
+    shots : labelled rows of each class to be given beforehand, never more than half of a class.
+    validated : whether every other labelled row of a class is for validation: the same number of labels in all.
+    halved : whether a random half of the remaining rows is given beforehand without labels.
+    order : the rows that come, in this order, in place of all of them; what is given beforehand is left out of it.
+
+    >>> parts = split(np.array([0, 0, 0, 1, 1, 1, 1, 1]), seed=0, shuffled=False, shots=2)
+    >>> parts.support.tolist(), parts.scored.tolist()
+    ([1, 3, 7], [0, 2, 4, 5, 6])
+    """
+    if seed is None:
+        return Split(np.arange(len(labels)) if order is None else order)
+    draw = np.random.default_rng([seed, DRAWING])
+    # The whole set is put in order and what was drawn is left out: without a draw it is the plain random order.
+    if order is None:
+        order = np.random.default_rng(seed).permutation(len(labels)) if shuffled else np.arange(len(labels))
+    free = np.ones(len(labels), bool)
+    support = validation = unlabelled = None
+    if shots is not None:
+        support = _support(labels, shots, draw)
+        free[support] = False
+        if validated:
+            second = _places(labels[support]) % 2 == 1
+            support, validation = support[~second], support[second]
+    if halved:
+        left = draw.permutation(np.flatnonzero(free))
+        unlabelled = np.sort(left[: len(left) // 2])
+        free[unlabelled] = False
+    return Split(order[free[order]], support, validation, unlabelled)
+
+
+def _support(labels: np.ndarray, shots: int, draw: np.random.Generator) -> np.ndarray:
+    mixed = draw.permutation(len(labels))
+    by_class = mixed[np.argsort(labels[mixed], kind="stable")]
+    taken = np.minimum(shots, np.bincount(labels) // 2)
+    return by_class[_places(labels[by_class]) < taken[labels[by_class]]]
+
+
+def _places(labels: np.ndarray) -> np.ndarray:
+    """Where each row stands within its class, from 0 on, for labels in order."""
+    counts = np.bincount(labels)
+    return np.arange(len(labels)) - (np.cumsum(counts) - counts)[labels]
+
+
+# A method let loose on a stream: its answers, and what they took in time, memory and passes of the encoder.
+
+
+WARMING = 2
+"""Images with views to warm up with: what is allocated once is there after the first, and one can take seconds."""
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What a method is fed: rows in the order they come; or the views of all images, and which come in which order."""
+
+    features: np.ndarray
+    rows: np.ndarray | None = None
+
+    @property
+    def n_views(self) -> int:
+        """Encoded for each image."""
+        return 1 if self.features.ndim == 2 else int(self.features.shape[1])
+
+    def begin(self, method: Method) -> None:
+        """The first few, so that what happens once in a process has happened."""
+        few = EVERY if self.features.ndim == 2 or method.protocol == "transductive" else WARMING
+        rows = np.arange(len(self.features)) if self.rows is None else self.rows
+        for _ in follow(method, self.features[rows[:few]]):
+            pass
+
+
+def measure_run(make: Callable[[], Method], fed: Fed, counts: Counts, *, every: int) -> dict[str, Any]:
+    """Let a new method adapt to the stream. What it is made with adds to `counts`; set-up is told apart."""
+    # What is imported or allocated once a process is there before anything is counted.
+    fed.begin(make())
+    settle()
+    gauge = HostGauge()
+    before, asked = gauge.now(), replace(counts)
+    gauge.reset()
+    began = time.perf_counter()
+    method = make()
+    setup = time.perf_counter() - began
+    peak, made = gauge.peak(), replace(counts)
+    # Looks at the whole stream, which a method that learns row by row does not.
+    steps = follow(method, fed.features, rows=fed.rows, every=every)
+    settle()
+    gauge.reset()
+    answers = [(step.probabilities, step.seconds) for step in steps]
+    peak = max(peak, gauge.peak())
+    probabilities = np.concatenate([probabilities for probabilities, _ in answers])
+    taken = counts.since(made)
+    return {
+        "probabilities": probabilities,
+        "seconds": sum(seconds for _, seconds in answers),
+        "setup_seconds": setup,
+        "setup_prompts": made.since(asked).prompts,
+        "peak_bytes": max(0, peak - before) if gauge.resets else None,
+        **costs_of(taken, images=len(probabilities), views=fed.n_views, steps=int(method.gradient_steps)),
+    }
+
+
+# What a run takes out of a set: parameters that hold arrays, what a method is fed, the groups of what it sees.
+
+
+def filled(features: FeatureSet, contestant: Contestant, parts: Split) -> dict[str, Any]:
+    """The parameters that come from the set."""
+    found: dict[str, Any] = {}
+    if "logit_scale" in contestant.settings:
+        found["logit_scale"] = features.logit_scale
+    if "prompts" in contestant.given:
+        found["prompts"] = features.prompts_of_each_class()
+    for name, rows in (("support", parts.support), ("validation", parts.validation)):
+        if rows is not None and features.labels is not None:
+            found[name] = (np.asarray(features.features[rows]), features.labels[rows])
+    if parts.unlabelled is not None:
+        found["unlabelled"] = np.asarray(features.features[parts.unlabelled])
+    return found
+
+
+def grouped(stream: Stream, scored: np.ndarray, n_samples: int) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """The group of every scored row: what is given beforehand is no longer in the stream."""
+    if stream.groups is None:
+        return None, ()
+    of_row = np.full(n_samples, -1)
+    of_row[stream.rows] = stream.groups
+    return of_row[scored], stream.group_names
+
+
+def fed(features: FeatureSet, contestant: Contestant, scored: np.ndarray, stream: np.ndarray) -> Fed:
+    if VIEWS not in contestant.given:
+        return Fed(stream)
+    if features.views is None:
+        raise ValueError(f"{contestant.label} needs {LACKING[VIEWS]}.")
+    if np.array_equal(scored, np.arange(features.n_samples)):
+        return Fed(features.views)
+    # A method that is given all images at once would copy them while its memory is weighed.
+    whole = contestant.info.protocol == "transductive"
+    return Fed(features.views[scored]) if whole else Fed(features.views, scored)
+
 
 NUMBERS = (
     "scored",
@@ -57,7 +234,7 @@ class Trial:
     features: str
     """Name of the set; not part of the key."""
     digest: str
-    """What the set holds: see `zeroshift.evaluate.digest`."""
+    """What the set holds: see `zeroshift.evaluate.keys`."""
     prompt: str
     contestant: Contestant
     seed: int | None
@@ -184,7 +361,7 @@ class Trial:
 
 def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
     """Do it: the record holds numbers and words only. Times are of one thread, set-up apart; an online method is given
-    a few rows at a time, as `follow` feeds it. What is scored, and how, is in `zeroshift.evaluate.tallies`: after the
+    a few rows at a time, as `follow` feeds it. What is scored, and how, is in `zeroshift.evaluate.metrics`: after the
     run, outside its time and its memory.
 
     >>> pets = FeatureSet(np.eye(2)[[0, 1, 1]], prototypes=np.eye(2), labels=[0, 1, 0])
@@ -221,7 +398,7 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         arguments["text"] = counted(text, counts)
     stream, labels = np.asarray(features.features[parts.scored]), features.labels[parts.scored]
     with one_blas_thread():
-        found = measured(
+        found = measure_run(
             lambda: methods.create(contestant.method, prototypes, **arguments),
             fed(features, contestant, parts.scored, stream),
             counts,

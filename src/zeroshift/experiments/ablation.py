@@ -8,21 +8,20 @@ from functools import partial
 from itertools import product
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments.parts.choice import one_a_task, one_a_task_note
-from zeroshift.experiments.parts.claims import Evidence, above_zero_shot, higher, paper_beside, samples_behind, verdict
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Finding, Remark, Table
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.suite import Member, Suite, Task
-from zeroshift.experiments.parts.task_table import (
-    Variant,
-    accuracies,
-    jobs_of,
-    printed_by_task,
-    task_table,
-    task_title,
+from zeroshift.experiments._shared.claims import (
+    Evidence,
+    above_zero_shot,
+    higher,
+    paper_beside,
+    samples_behind,
+    verdict,
 )
-from zeroshift.experiments.parts.trials import points, runs
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Finding, Remark, Table
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.suite import Member, Suite, Task, one_a_task, one_a_task_note
+from zeroshift.experiments._shared.tables import Variant, accuracies, jobs_of, printed_by_task, task_table, task_title
+from zeroshift.experiments._shared.trials import points, runs
 
 __all__ = ["EXPERIMENT"]
 

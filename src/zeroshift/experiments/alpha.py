@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments.parts.claims import paper_beside, verdict
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Finding
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.suite import Suite
-from zeroshift.experiments.parts.sweep import ORDER_NOTE, Sweep, curves, rising, sweep_lines
-from zeroshift.experiments.parts.task_table import jobs_of, printed_by_task, task_table
+from zeroshift.experiments._shared.claims import paper_beside, verdict
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Finding
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.suite import Suite
+from zeroshift.experiments._shared.sweep import ORDER_NOTE, Sweep, curves, rising, sweep_lines
+from zeroshift.experiments._shared.tables import jobs_of, printed_by_task, task_table
 
 __all__ = ["EXPERIMENT"]
 

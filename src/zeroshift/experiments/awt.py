@@ -6,19 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments.parts.claims import Evidence, higher, samples_behind, verdict
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Column, Finding, Remark, Row, Table, Value
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.reference import reference
-from zeroshift.experiments.parts.set_columns import unlike
-from zeroshift.experiments.parts.standings import AVERAGE
-from zeroshift.experiments.parts.suite import Member, Suite
-from zeroshift.experiments.parts.task_table import data_remark, task_title
-from zeroshift.experiments.parts.tasks import FINE_GRAINED, PAPERS_BACKBONE, get_task
-from zeroshift.experiments.parts.trials import mean_of_sets, runs
-from zeroshift.experiments.parts.view_rows import alone
-from zeroshift.experiments.parts.view_sets import bundled_views
+from zeroshift.experiments._shared.claims import Evidence, higher, samples_behind, verdict
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
+from zeroshift.experiments._shared.main_table import AVERAGE, unlike
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.paper_tables import reference
+from zeroshift.experiments._shared.suite import Member, Suite
+from zeroshift.experiments._shared.tables import data_remark, task_title
+from zeroshift.experiments._shared.tasks import FINE_GRAINED, PAPERS_BACKBONE, get_task
+from zeroshift.experiments._shared.trials import mean_of_sets, runs
+from zeroshift.experiments._shared.views import alone, bundled_views
 
 __all__ = ["EXPERIMENT"]
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from zeroshift.evaluate import Analysis, Job
-from zeroshift.evaluate.tallies.calibration import BINS
-from zeroshift.evaluate.tallies.log_loss import LEAST_PROBABILITY
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import (
+from zeroshift.evaluate.metrics.calibration import BINS, LEAST_PROBABILITY
+from zeroshift.evaluate.metrics.scorecard import Scorecard
+from zeroshift.evaluate.resources import one_blas_thread
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import (
     Column,
     Finding,
     Reliability,
@@ -22,11 +23,61 @@ from zeroshift.experiments.parts.findings import (
     Table,
     Value,
 )
-from zeroshift.experiments.parts.suite import Member, Suite, together
-from zeroshift.experiments.parts.trials import mean_of_sets, runs
-from zeroshift.experiments.parts.untempered import untempered
+from zeroshift.experiments._shared.suite import Member, Suite, together
+from zeroshift.experiments._shared.trials import mean_of_sets, runs
+from zeroshift.features import FeatureSet
+from zeroshift.mixture.base import AnchoredMixture
+from zeroshift.mixture.online import OnlineAnchoredMixture
+from zeroshift.mixture.statistics import Mixture
+from zeroshift.mixture.sums import Sums
+from zeroshift.mixture.transductive import TransductiveAnchoredMixture
 
-__all__ = ["EXPERIMENT"]
+__all__ = ["EXPERIMENT", "UNTEMPERED_METHODS", "untempered"]
+
+
+# The anchored mixtures' own probabilities, before the one temperature that is found without labels.
+
+
+# By module: the key of the work follows these, so that other code is other work.
+
+
+class _Untempered(AnchoredMixture):
+    """Nothing is learned from the temperature, so that all else, the labels given too, stays as it is."""
+
+    def _estimated(self, sums: Sums) -> Mixture | None:
+        found = super()._estimated(sums)
+        return None if found is None else replace(found, temperature=1.0)
+
+
+class _UntemperedOnline(_Untempered, OnlineAnchoredMixture):
+    pass
+
+
+class _UntemperedTransductive(_Untempered, TransductiveAnchoredMixture):
+    pass
+
+
+UNTEMPERED_METHODS: dict[str, type[AnchoredMixture]] = {
+    OnlineAnchoredMixture.name: _UntemperedOnline,
+    TransductiveAnchoredMixture.name: _UntemperedTransductive,
+}
+"""The mixtures by their names, each without its temperature."""
+
+
+def untempered(features: FeatureSet, *, prompt: str, method: str, seed: int) -> dict[str, Any]:
+    """A mixture on a labelled set, in the order a run with this seed has, and what a run's record says of its answers:
+    `accuracy`, `calibration_error`, `nll`, `brier` and the bins, as its own, untempered probabilities have them."""
+    if method not in UNTEMPERED_METHODS:
+        raise ValueError(f"method must be one of {', '.join(UNTEMPERED)}; got {method!r}.")
+    if features.labels is None:
+        raise ValueError(f"features must be labelled; got {features!r}.")
+    order = np.random.default_rng(seed).permutation(features.n_samples)
+    mixture = UNTEMPERED_METHODS[method](features.prototypes_for(prompt), logit_scale=features.logit_scale)
+    card = Scorecard(features.n_classes)
+    with one_blas_thread():
+        card.update(mixture.adapt(np.asarray(features.features[order])), features.labels[order])
+    return {**card.record(), "detail": card.detail()}
+
 
 METHODS = {
     "zero_shot": "zero-shot",

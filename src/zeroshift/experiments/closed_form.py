@@ -9,21 +9,13 @@ from functools import partial
 import numpy as np
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments.parts.choice import one_a_task, one_a_task_note
-from zeroshift.experiments.parts.claims import Evidence, paper_beside, samples_behind, verdict, within
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Cell, Column, Finding, Remark, Table, Value
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.suite import Member, Suite
-from zeroshift.experiments.parts.task_table import (
-    Variant,
-    accuracies,
-    jobs_of,
-    printed_by_task,
-    task_table,
-    task_title,
-)
-from zeroshift.experiments.parts.trials import points, runs
+from zeroshift.experiments._shared.claims import Evidence, paper_beside, samples_behind, verdict, within
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Cell, Column, Finding, Remark, Table, Value
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.suite import Member, Suite, one_a_task, one_a_task_note
+from zeroshift.experiments._shared.tables import Variant, accuracies, jobs_of, printed_by_task, task_table, task_title
+from zeroshift.experiments._shared.trials import points, runs
 
 __all__ = ["EXPERIMENT"]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from zeroshift.experiments.parts.experiment import Experiment
-from zeroshift.experiments.parts.main_table import AVERAGE, Place, main_findings, main_jobs
-from zeroshift.experiments.parts.set_columns import mean_place, unlike
-from zeroshift.experiments.parts.suite import PAPERS_SEVERITY, Member, Suite
-from zeroshift.experiments.parts.tasks import CORRUPTION, get_task
+from zeroshift.experiments._shared.experiment import Experiment
+from zeroshift.experiments._shared.main_table import AVERAGE, Place, main_findings, main_jobs, mean_place, unlike
+from zeroshift.experiments._shared.suite import PAPERS_SEVERITY, Member, Suite
+from zeroshift.experiments._shared.tasks import CORRUPTION, get_task
 
 __all__ = ["EXPERIMENT", "GROUPS"]
 

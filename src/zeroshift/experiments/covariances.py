@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments.parts.choice import PAPERS_SET, main_set, one_a_task, one_a_task_note
-from zeroshift.experiments.parts.claims import Evidence, higher, paper_beside, samples_behind, verdict
-from zeroshift.experiments.parts.costs import Cost, cost_table
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Finding, Remark, Table
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.suite import Member, Suite
-from zeroshift.experiments.parts.task_table import Variant, accuracies, jobs_of, task_table, task_title
-from zeroshift.experiments.parts.trials import points, runs
+from zeroshift.experiments._shared.claims import Evidence, higher, paper_beside, samples_behind, verdict
+from zeroshift.experiments._shared.costs import Cost, cost_table
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Finding, Remark, Table
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.suite import PAPERS_SET, Member, Suite, main_set, one_a_task, one_a_task_note
+from zeroshift.experiments._shared.tables import Variant, accuracies, jobs_of, task_table, task_title
+from zeroshift.experiments._shared.trials import points, runs
 
 __all__ = ["EXPERIMENT"]
 

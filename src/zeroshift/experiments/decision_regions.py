@@ -2,20 +2,212 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from zeroshift.adapt.online import OnlineADAPT
+from zeroshift.adapt.transductive import TransductiveADAPT
 from zeroshift.evaluate import Analysis, Job
-from zeroshift.experiments.parts.claims import Evidence, higher, verdict
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Column, Finding, Region, Regions, Remark, Row, Table, Value
-from zeroshift.experiments.parts.pictured_sets import clean_and_corrupted
-from zeroshift.experiments.parts.plane_regions import METHODS, plane_regions
-from zeroshift.experiments.parts.suite import Member, Suite, together
+from zeroshift.evaluate.resources import one_blas_thread
+from zeroshift.experiments._shared.claims import Evidence, higher, verdict
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Column, Finding, Region, Regions, Remark, Row, Table, Value
+from zeroshift.experiments._shared.suite import Member, Suite, clean_and_corrupted, together
+from zeroshift.features import FeatureSet
+from zeroshift.method import Method
+from zeroshift.methods.tda import TDA
+from zeroshift.methods.zero_shot import ZeroShot
 
-__all__ = ["EXPERIMENT"]
+__all__ = ["EXPERIMENT", "HALF_SIDE", "METHODS", "Plane", "boundary", "lifted", "plane_regions"]
+
+
+# Features brought to a plane and lifted from there to the unit sphere in three dimensions, where methods can run.
+#
+# Methods need rows of unit length, and a plane has none but a circle's. So: (1) the rows are projected to their first
+# two
+# principal components; (2) the prototypes, which lie in a cone of their own apart from the images, are projected to
+# the
+# same plane about their own mean, and brought to the rows' root-mean-square radius; (3) everything is scaled into a
+# square inside the unit disc, and each point (u, v) goes to (u, v, sqrt(1 - u^2 - v^2)). Near the middle the sphere is
+# all but flat, so that cosines order points as distances in the plane do. (4) The logit scale is set so that zero-shot
+# logits vary as much as they did in all dimensions, else confidence would mean something else. No labels are used.
+
+
+HALF_SIDE = 0.7
+"""Half the side of the square everything lies in: its corners are inside the unit disc."""
+
+FLAT = 1e-7
+"""Rows that differ from their mean by so small a share of their length are all the same."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Rows and prototypes in two dimensions."""
+
+    points: np.ndarray
+    """(n, 2), within `HALF_SIDE` of the middle in both directions."""
+    anchors: np.ndarray
+    """(K, 2), the prototypes; likewise."""
+    logit_scale: float
+    kept: float
+    """Share of the rows' variance that the plane keeps."""
+
+    @classmethod
+    def of(cls, rows: np.ndarray, prototypes: np.ndarray, logit_scale: float) -> Plane:
+        """From unit rows (n, d) and prototypes (K, d); two rows and two dimensions at least."""
+        centred = rows - rows.mean(axis=0)
+        if len(rows) < 2 or np.linalg.norm(centred) <= FLAT * np.linalg.norm(rows):
+            raise ValueError(
+                f"the {len(rows)} rows are all the same: there is no plane in which they differ. Fix: a set whose "
+                "samples differ."
+            )
+        _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
+        top = _upright(directions[:2])
+        points = centred @ top.T
+        anchors = (prototypes - prototypes.mean(axis=0)) @ top.T
+        anchors = anchors * _radius(points) / max(_radius(anchors), np.finfo(np.float64).tiny)
+        scale = HALF_SIDE / max(np.abs(points).max(), np.abs(anchors).max())
+        points, anchors = points * scale, anchors * scale
+        before = logit_scale * _variation(rows @ prototypes.T)
+        variation = _variation(lifted(points) @ lifted(anchors).T)
+        if variation == 0.0:
+            raise ValueError(
+                f"the {len(anchors)} prototypes fall on one point of the plane: no field is nearer to any. Fix: "
+                "prompts that tell the classes apart."
+            )
+        return cls(points, anchors, before / variation, float(np.sum(lengths[:2] ** 2) / np.sum(lengths**2)))
+
+
+def lifted(points: np.ndarray) -> np.ndarray:
+    """Points of the unit disc (n, 2) to the upper half of the unit sphere (n, 3).
+
+    >>> lifted(np.array([[0.6, 0.0], [0.0, 0.0]])).tolist()
+    [[0.6, 0.0, 0.8], [0.0, 0.0, 1.0]]
+    """
+    return np.column_stack([points, np.sqrt(1 - np.sum(points**2, axis=1))])
+
+
+def _upright(directions: np.ndarray) -> np.ndarray:
+    """A direction is as good as its negative; here the entry of largest magnitude is positive on every machine."""
+    largest = np.argmax(np.abs(directions), axis=1)
+    signs = np.sign(directions[np.arange(len(directions)), largest])
+    return np.asarray(directions * signs[:, None])
+
+
+def _radius(points: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.sum(points**2, axis=1))))
+
+
+def _variation(cosines: np.ndarray) -> float:
+    """How much the cosines (n, K) of a row differ between classes, on average."""
+    return float(np.sqrt(np.mean(np.var(cosines, axis=1))))
+
+
+# How methods divide a plane of the features of a few classes among them.
+
+
+METHODS: Mapping[str, Callable[..., Method]] = {
+    "zero_shot": ZeroShot,
+    "tda": TDA,
+    "adapt_online": OnlineADAPT,
+    "adapt_transductive": TransductiveADAPT,
+}
+
+CLASSES = 6
+POINTS = 300
+GRID = 80
+"""Classes drawn, points shown, and fields a side of the grid, at most."""
+
+MOST_ROWS = 2000
+"""Samples of these classes that methods learn from, at most."""
+
+DECIMALS = 4
+
+
+def plane_regions(
+    features: FeatureSet,
+    *,
+    prompt: str,
+    classes: int = CLASSES,
+    points: int = POINTS,
+    grid: int = GRID,
+    most_rows: int = MOST_ROWS,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The plane of some classes, drawn at random, its points, and for each method the class of every field of a grid.
+
+    Methods adapt to the lifted points in a random order and then `predict` the fields. Accuracies are of `adapt`, in
+    the plane and, of the same rows and classes, in all dimensions; `zero_shot_accuracy` is of these rows and classes
+    too. `classes` holds their indices; points and fields are numbered by their place in it.
+    """
+    if features.labels is None:
+        raise ValueError("decision regions are drawn with the true classes of points; this set has no labels.")
+    if min(features.n_classes, features.dimension, classes) < 2:
+        raise ValueError(
+            f"regions need two classes in two dimensions at least; the set has {features.n_classes} in "
+            f"{features.dimension}, and classes={classes} are to be drawn. Fix: a set with more classes or "
+            "dimensions, and classes of at least 2."
+        )
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.choice(features.n_classes, min(classes, features.n_classes), replace=False))
+    rows = rng.permutation(np.flatnonzero(np.isin(features.labels, chosen)))[:most_rows]
+    labels = np.searchsorted(chosen, features.labels[rows])
+    x = _unit(features.features[rows])
+    prototypes = _unit(features.prototypes_for(prompt)[chosen])
+    plane = Plane.of(x, prototypes, features.logit_scale)
+    fields = lifted(_fields(grid))
+    regions = {}
+    for name, make in METHODS.items():
+        with one_blas_thread():
+            whole = make(prototypes, logit_scale=features.logit_scale).adapt(x)
+            method = make(lifted(plane.anchors), logit_scale=plane.logit_scale)
+            flat = method.adapt(lifted(plane.points))
+            divided = np.asarray(method.predict(fields)).argmax(axis=1).reshape(grid, grid)
+        regions[name] = {
+            "accuracy": float(np.mean(np.asarray(flat).argmax(axis=1) == labels)),
+            "accuracy_in_all_dimensions": float(np.mean(np.asarray(whole).argmax(axis=1) == labels)),
+            "boundary": boundary(divided),
+            "classes_with_a_region": len(np.unique(divided)),
+            "classes": divided.tolist(),
+        }
+    return {
+        "classes": chosen.tolist(),
+        "zero_shot_accuracy": regions["zero_shot"]["accuracy_in_all_dimensions"],
+        "rows": len(rows),
+        "dimension": features.dimension,
+        "kept": plane.kept,
+        "logit_scale": plane.logit_scale,
+        "half_side": HALF_SIDE,
+        "points": np.round(plane.points[:points], DECIMALS).tolist(),
+        "labels": labels[:points].tolist(),
+        "anchors": np.round(plane.anchors, DECIMALS).tolist(),
+        "regions": regions,
+    }
+
+
+def boundary(classes: np.ndarray) -> float:
+    """Share of neighbouring fields that belong to different classes: the length of all borders.
+
+    >>> boundary(np.array([[0, 0], [1, 1]]))
+    0.5
+    """
+    across, up = classes[:, 1:] != classes[:, :-1], classes[1:] != classes[:-1]
+    return float((across.sum() + up.sum()) / (across.size + up.size))
+
+
+def _fields(grid: int) -> np.ndarray:
+    """Centres of the fields (grid^2, 2), row by row from the bottom."""
+    centres = HALF_SIDE * ((2 * np.arange(grid) + 1) / grid - 1)
+    return np.stack(np.meshgrid(centres, centres), axis=-1).reshape(-1, 2)
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    wide = np.asarray(rows, dtype=np.float64)
+    return np.asarray(wide / np.linalg.norm(wide, axis=1, keepdims=True))
+
 
 LABELS = {
     "zero_shot": "zero-shot",

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments.parts.choice import PAPERS_SET, main_set
-from zeroshift.experiments.parts.claims import Evidence, higher, paper_beside, verdict
-from zeroshift.experiments.parts.costs import Cost, cost_table
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Finding, Remark
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.suite import Member, Suite
-from zeroshift.experiments.parts.trials import runs
+from zeroshift.experiments._shared.claims import Evidence, higher, paper_beside, verdict
+from zeroshift.experiments._shared.costs import Cost, cost_table
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Finding, Remark
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.suite import PAPERS_SET, Member, Suite, main_set
+from zeroshift.experiments._shared.trials import runs
 
 __all__ = ["EXPERIMENT"]
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments.parts.claims import Evidence, higher, samples_behind, verdict
-from zeroshift.experiments.parts.contenders import label_of, printed_number
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Bar, Bars, Cell, Column, Finding, Remark, Row, Table, Value
-from zeroshift.experiments.parts.main_table import AVERAGE
-from zeroshift.experiments.parts.marks import with_best
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.printed_means import noted
-from zeroshift.experiments.parts.suite import TASKS, Member, Suite, Task, together
-from zeroshift.experiments.parts.task_table import data_remark
-from zeroshift.experiments.parts.trials import mean_of_sets, runs
+from zeroshift.experiments._shared.claims import Evidence, higher, samples_behind, verdict
+from zeroshift.experiments._shared.contenders import label_of, printed_number
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Bar, Bars, Cell, Column, Finding, Remark, Row, Table, Value
+from zeroshift.experiments._shared.main_table import AVERAGE
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.suite import TASKS, Member, Suite, Task, together
+from zeroshift.experiments._shared.tables import data_remark, noted, with_best
+from zeroshift.experiments._shared.trials import mean_of_sets, runs
 
 __all__ = ["EXPERIMENT"]
 

@@ -8,21 +8,210 @@ from typing import Any
 import numpy as np
 
 from zeroshift.evaluate import Analysis, Job
-from zeroshift.experiments.parts.covariance_figures import (
-    covariances,
-    dissimilarities,
-    relative_distances,
-    traces,
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import (
+    Bar,
+    Bars,
+    Cell,
+    Column,
+    Finding,
+    HeatMap,
+    HeatMaps,
+    Lines,
+    Remark,
+    Row,
+    Series,
+    Table,
+    Value,
 )
-from zeroshift.experiments.parts.covariance_spread import NEAR, SHUFFLES, covariance_spread
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Cell, Column, Finding, Remark, Row, Table, Value
-from zeroshift.experiments.parts.pictured_sets import clean_and_corrupted
-from zeroshift.experiments.parts.suite import Member, Suite
-from zeroshift.experiments.parts.task_table import data_remark
-from zeroshift.experiments.parts.tasks import PAPERS_BACKBONE
+from zeroshift.experiments._shared.suite import Member, Suite, clean_and_corrupted
+from zeroshift.experiments._shared.tables import data_remark
+from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
+from zeroshift.features import FeatureSet
 
-__all__ = ["EXPERIMENT"]
+__all__ = [
+    "EXPERIMENT",
+    "NEAR",
+    "SHOWN",
+    "SHUFFLES",
+    "covariance_spread",
+    "covariances",
+    "dissimilarities",
+    "relative_distances",
+    "spread",
+    "traces",
+]
+
+
+# How far the covariances of classes lie from the pooled one, and how far sampling alone would put them.
+
+
+NEAR = 0.1
+"""The Frobenius distance below which the paper calls a class's covariance aligned with the pooled one."""
+
+SHUFFLES = 19
+"""Random re-assignments: a class that is like the others is farther than in all of these one time in twenty."""
+
+PAIRED = 30
+PICTURED = 3
+SHOWN = 32
+"""Classes compared in pairs, classes whose covariance is shown, and how many of its first dimensions."""
+
+DIGITS = 7
+"""Decimals kept of the numbers that are only looked at."""
+
+
+def covariance_spread(
+    features: FeatureSet, *, prompt: str, near: float = NEAR, shuffles: int = SHUFFLES, seed: int = 0
+) -> dict[str, Any]:
+    """Distances, traces and some covariances of the classes of a set. Classes of one sample are left out.
+
+    `classes`, `pictured` and `paired` hold indices of classes.
+
+    The yardstick: samples, each centred on its class, are dealt to the classes anew at random, so that all classes have
+    one covariance by construction, and the same distances are taken.
+    """
+    if features.labels is None:
+        raise ValueError("covariances of classes need labels that say which they are; this set has none.")
+    labels = np.asarray(features.labels)
+    classes = [k for k in range(features.n_classes) if np.count_nonzero(labels == k) >= 2]
+    if not classes:
+        raise ValueError("no class has two samples, so none has a covariance. Fix: a set with more samples a class.")
+    groups = [np.asarray(features.features[labels == k], dtype=np.float64) for k in classes]
+    pooled, distances, traces = spread(groups)
+    rng = np.random.default_rng(seed)
+    shuffled = np.array([spread(_dealt_anew(groups, rng))[1] for _ in range(shuffles)]).reshape(shuffles, len(groups))
+    norm = float(np.linalg.norm(pooled))
+    chosen = np.sort(rng.choice(len(groups), min(PAIRED, len(groups)), replace=False))
+    pictured = np.sort(rng.choice(len(groups), min(PICTURED, len(groups)), replace=False))
+    return {
+        "classes": classes,
+        "left_out": features.n_classes - len(classes),
+        "zero_shot_accuracy": features.subset(np.isin(labels, classes)).zero_shot_accuracy(prompt),
+        "pooled_norm": norm,
+        "pooled_trace": float(np.trace(pooled)),
+        "near": near,
+        "share_near": float(np.mean(distances < near)),
+        "distances": distances.tolist(),
+        "traces": traces.tolist(),
+        "sampling": shuffled.mean(axis=0).tolist(),
+        "share_beyond_sampling": float(np.mean(distances > shuffled.max(axis=0))) if shuffles else None,
+        "pictured": [classes[k] for k in pictured],
+        "pooled": _corner(pooled),
+        "covariances": [_corner(_covariance(groups[k])) for k in pictured],
+        "paired": [classes[k] for k in chosen],
+        "dissimilarity": np.round(_dissimilarity([groups[k] for k in chosen]) / norm, DIGITS).tolist(),
+    }
+
+
+def spread(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pooled covariance (d, d), each group's Frobenius distance to it (K,) and each group's trace (K,).
+
+    >>> pooled, distances, traces = spread([np.array([[-1.0, 0.0], [1.0, 0.0]]), np.array([[0.0, -1.0], [0.0, 1.0]])])
+    >>> pooled.tolist(), distances.round(3).tolist(), traces.tolist()
+    ([[1.0, 0.0], [0.0, 1.0]], [1.414, 1.414], [2.0, 2.0])
+    """
+    degrees = sum(len(group) - 1 for group in groups)
+    pooled = sum((len(group) - 1) * _covariance(group) for group in groups) / degrees
+    # Once more, rather than kept: a thousand classes in 512 dimensions are 2 GB.
+    pairs = [(float(np.linalg.norm(c - pooled)), float(np.trace(c))) for c in map(_covariance, groups)]
+    distances, traces = np.array(pairs).T
+    return np.asarray(pooled), distances, traces
+
+
+def _covariance(group: np.ndarray) -> np.ndarray:
+    centred = group - group.mean(axis=0)
+    return np.asarray(centred.T @ centred / (len(group) - 1))
+
+
+def _dealt_anew(groups: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    # Centring on the mean of n samples shrinks their covariance by (n - 1) / n; this takes it back.
+    centred = [(group - group.mean(axis=0)) * np.sqrt(len(group) / (len(group) - 1)) for group in groups]
+    dealt = rng.permutation(np.concatenate(centred))
+    return np.split(dealt, np.cumsum([len(group) for group in groups])[:-1])
+
+
+def _dissimilarity(groups: Sequence[np.ndarray]) -> np.ndarray:
+    covariances = np.array([_covariance(group).ravel() for group in groups])
+    return np.array([np.linalg.norm(covariances - one, axis=1) for one in covariances])
+
+
+def _corner(covariance: np.ndarray) -> list[list[float]]:
+    found: list[list[float]] = np.round(covariance[:SHOWN, :SHOWN], DIGITS).tolist()
+    return found
+
+
+# The pictures of the covariances of classes: distances, traces, some covariances, and how unlike pairs are.
+
+
+BARS = 30
+"""Classes drawn as bars, at most."""
+
+WRITTEN = 12
+"""Classes whose pairwise distances are few enough to be written into the fields."""
+
+
+def relative_distances(shown: Sequence[tuple[Member, Mapping[str, Any]]]) -> Lines:
+    """How many classes lie how far, and how far sampling alone would put them."""
+    series = []
+    for member, record in shown:
+        for label, field in ((member.name, "distances"), (f"{member.name}, sampling alone", "sampling")):
+            ordered = np.sort(np.array(record[field]) / record["pooled_norm"])
+            shares = np.arange(1, len(ordered) + 1) / len(ordered)
+            series.append(Series(label, tuple(ordered.tolist()), tuple(shares.tolist())))
+    return Lines(
+        "relative-distances",
+        "How far classes are from the pooled covariance",
+        "Frobenius distance over the norm of the pooled covariance",
+        "share of classes at most so far",
+        tuple(series),
+        "A class whose covariance were zero everywhere would be at 1.",
+        steps=True,
+    )
+
+
+def traces(member: Member, record: Mapping[str, Any], place: int) -> Bars:
+    names = _names(member, record["classes"])
+    bars = [Bar(name, trace) for name, trace in zip(names, record["traces"], strict=True)]
+    return Bars(
+        f"traces-{place + 1}",
+        f"Trace of each class's covariance: {member.name}",
+        "trace",
+        (*bars[:BARS], Bar("pooled", record["pooled_trace"])),
+        f"The first {BARS} classes of {len(bars)}." if len(bars) > BARS else "",
+    )
+
+
+def covariances(member: Member, record: Mapping[str, Any], place: int) -> HeatMaps:
+    names = _names(member, record["pictured"])
+    maps = [HeatMap("pooled", np.array(record["pooled"]))]
+    maps += [HeatMap(name, np.array(values)) for name, values in zip(names, record["covariances"], strict=True)]
+    return HeatMaps(
+        f"covariances-{place + 1}",
+        f"Covariances of some classes beside the pooled one: {member.name}",
+        tuple(maps),
+        f"The first {SHOWN} feature dimensions; classes drawn at random.",
+        unit="covariance",
+        diverging=True,
+    )
+
+
+def dissimilarities(member: Member, record: Mapping[str, Any], place: int) -> HeatMaps:
+    names = _names(member, record["paired"])
+    return HeatMaps(
+        f"dissimilarity-{place + 1}",
+        f"How unlike the covariances of two classes are: {member.name}",
+        (HeatMap("", np.array(record["dissimilarity"]), names, names),),
+        "Frobenius distance of two classes' covariances over the norm of the pooled one.",
+        unit="relative distance",
+        written=len(names) <= WRITTEN,
+    )
+
+
+def _names(member: Member, classes: Sequence[int]) -> tuple[str, ...]:
+    """Records hold indices: what classes are called is no part of what a set holds."""
+    return tuple(member.entry.class_names[k] for k in classes)
+
 
 PAPERS_SET = "imagenet"
 PAPERS_SHARE = 0.993

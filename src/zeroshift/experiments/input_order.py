@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from zeroshift.evaluate import Arrangement, Job, Trial
-from zeroshift.experiments.parts.claims import Evidence, higher, paper_beside, samples_behind, verdict
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Finding, Table, Value
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.suite import Member, Suite
-from zeroshift.experiments.parts.task_table import Variant, jobs_of, task_table
-from zeroshift.experiments.parts.trials import runs
+from zeroshift.experiments._shared.claims import Evidence, higher, paper_beside, samples_behind, verdict
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Finding, Table, Value
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.suite import Member, Suite
+from zeroshift.experiments._shared.tables import Variant, jobs_of, task_table
+from zeroshift.experiments._shared.trials import runs
 
 __all__ = ["EXPERIMENT"]
 

@@ -7,18 +7,147 @@ from typing import Any
 
 import numpy as np
 
+from zeroshift.adapt.bank import KnowledgeBank
+from zeroshift.adapt.statistics import Rule, estimate, score
+from zeroshift.arrays import Home
 from zeroshift.evaluate import Analysis, Job
-from zeroshift.evaluate.streams.long_tail import FEWEST, GROUPS, IMBALANCE
-from zeroshift.evaluate.streams.noise import CONFIDENT, PHASE, SHARE
-from zeroshift.experiments.parts.claims import Evidence, higher, samples_behind, verdict
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Column, Finding, Remark, Row, Table, Value
-from zeroshift.experiments.parts.noisy_tail import ALL, long_tail_with_noise
-from zeroshift.experiments.parts.reference import reference
-from zeroshift.experiments.parts.suite import Member, Suite, together
-from zeroshift.experiments.parts.trials import points, spread
+from zeroshift.evaluate.streams.long_tail import (
+    CONFIDENT,
+    FEWEST,
+    GROUPS,
+    IMBALANCE,
+    PHASE,
+    SHARE,
+    early_noise,
+    long_tail,
+)
+from zeroshift.evaluate.streams.spec import Clues
+from zeroshift.evaluate.streams.stream import Stream
+from zeroshift.experiments._shared.claims import Evidence, higher, samples_behind, verdict
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
+from zeroshift.experiments._shared.paper_tables import reference
+from zeroshift.experiments._shared.suite import Member, Suite, together
+from zeroshift.experiments._shared.trials import points, spread
+from zeroshift.features import FeatureSet
+from zeroshift.parameters import Flag, Number, Optional
+from zeroshift.zero_shot import confidence, log_posterior, pseudo_class
 
-__all__ = ["EXPERIMENT"]
+__all__ = ["ALL", "EXPERIMENT", "adapt_online_given", "long_tail_with_noise"]
+
+
+# Algorithm 1 with zero-shot posteriors that are given, not computed: what noise on pseudo-labels needs.
+
+
+def adapt_online_given(
+    features: np.ndarray,
+    log_posteriors: np.ndarray,
+    prototypes: np.ndarray,
+    *,
+    bank_size: int = 16,
+    alpha: float = 0.9,
+    beta: float | None = None,
+    use_bank_term: bool = True,
+    update_mean: bool = True,
+    update_covariance: bool = True,
+) -> np.ndarray:
+    """Scores (N, K) of online ADAPT, sample by sample, as `OnlineADAPT(engine="direct")` computes them in float64.
+
+    Parameters
+    ----------
+    features : (N, d) unit rows, in the order of the stream.
+    log_posteriors : (N, K) what stands for the zero-shot classifier's: it says who enters which bank, and takes part in
+        the fusion.
+    prototypes : (K, d) unit rows: where the means start.
+    bank_size, alpha, beta, use_bank_term, update_mean, update_covariance : as in `OnlineADAPT`; a bank is needed.
+
+    >>> log_y = np.log([[0.9, 0.1], [0.2, 0.8]])
+    >>> adapt_online_given(np.eye(2), log_y, np.eye(2)).argmax(axis=1)
+    array([0, 1])
+    """
+    features = np.asarray(features, np.float64)
+    prototypes = np.asarray(prototypes, np.float64)
+    log_y = np.asarray(log_posteriors, np.float64)
+    if log_y.shape != (len(features), len(prototypes)):
+        raise ValueError(
+            f"log_posteriors must have a row a sample and a column a class, {(len(features), len(prototypes))}; "
+            f"got {log_y.shape}. Fix: give those of the same rows, in the same order."
+        )
+    rule = Rule(
+        alpha=float(Number(0, 1).check("alpha", alpha)),
+        beta=Optional(Number(0)).check("beta", beta),
+        use_bank_term=Flag().check("use_bank_term", use_bank_term),
+        update_mean=Flag().check("update_mean", update_mean),
+        update_covariance=Flag().check("update_covariance", update_covariance),
+        per_class=False,
+    )
+    capacity = int(Number(1, integer=True).check("bank_size", bank_size))
+    bank = KnowledgeBank(Home.of(prototypes), len(prototypes), prototypes.shape[1], capacity)
+    gaussians = estimate(bank, bank.sums(), prototypes, rule)
+    scores = np.empty(log_y.shape)
+    for place in range(len(features)):
+        row = slice(place, place + 1)
+        if bank.offer(features[row], log_y[row]):
+            gaussians = estimate(bank, bank.sums(), prototypes, rule)
+        scores[row] = score(features[row], log_y[row], gaussians, bank, rule)
+    return scores
+
+
+# Online ADAPT on a long-tailed stream, without and with wrong pseudo-labels near the start.
+
+
+# By module: the key of the work follows these, so that other code is other work.
+
+
+ALL = "all"
+"""What the whole stream is called beside its groups."""
+
+
+def long_tail_with_noise(
+    features: FeatureSet, *, prompt: str, seed: int, imbalance: float = IMBALANCE, noisy: bool
+) -> dict[str, Any]:
+    """Accuracy of the zero-shot classifier and of online ADAPT on a long-tailed stream, by group.
+
+    With `noisy`, both see the same posteriors, some of the early ones swapped: see `early_noise`; noise never corrects.
+    `zero_shot_accuracy` is that without noise, on the rows that came. Where a class has too few samples for a tail,
+    none are scored, and there are no accuracies.
+    """
+    every_label = Clues(features, prompt).labels
+    if np.unique(every_label, return_counts=True)[1].min() < FEWEST:
+        return {"scored": 0, "zero_shot_accuracy": None}
+    stream = long_tail(every_label, seed, imbalance=imbalance)
+    rows = np.asarray(features.features[stream.rows], np.float64)
+    labels = every_label[stream.rows]
+    prototypes = features.prototypes_for(prompt).astype(np.float64)
+    log_y = log_posterior(rows, prototypes, features.logit_scale)
+    plain, turned = float(np.mean(pseudo_class(log_y) == labels)), 0
+    if noisy:
+        noise = early_noise(confidence(log_y), pseudo_class(log_y), features.n_classes, seed, labels=labels)
+        log_y, turned = noise.apply(log_y), len(noise)
+    adapted = adapt_online_given(rows, log_y, prototypes)
+    inside = {name: labels[_of(stream, name)] for name in (*GROUPS, ALL)}
+    sizes = np.unique(labels, return_counts=True)[1]
+    return {
+        "scored": len(labels),
+        "zero_shot_accuracy": plain,
+        "turned": turned,
+        "imbalance": float(sizes.max() / sizes.min()),
+        "samples": {name: len(part) for name, part in inside.items()},
+        "classes": {name: len(set(part.tolist())) for name, part in inside.items()},
+        "zero_shot": _accuracies(pseudo_class(log_y) == labels, stream),
+        "adapt_online": _accuracies(adapted.argmax(axis=1) == labels, stream),
+    }
+
+
+def _accuracies(right: np.ndarray, stream: Stream) -> dict[str, float | None]:
+    """By group, and over all samples; None for a group no class falls into."""
+    inside = {name: right[_of(stream, name)] for name in (*GROUPS, ALL)}
+    return {name: float(part.mean()) if len(part) else None for name, part in inside.items()}
+
+
+def _of(stream: Stream, name: str) -> np.ndarray:
+    return np.ones(len(stream), bool) if name == ALL else np.asarray(stream.groups) == GROUPS.index(name)
+
 
 Record = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from zeroshift.evaluate import Arrangement, Job, Trial
-from zeroshift.experiments.parts.claims import (
+from zeroshift.experiments._shared.claims import (
     Evidence,
     above_zero_shot,
     every,
@@ -21,13 +21,13 @@ from zeroshift.experiments.parts.claims import (
     verdict,
     within,
 )
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Column, Finding, Remark, Row, Table, Value
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.suite import Member, Suite, Task
-from zeroshift.experiments.parts.sweep import ORDER_NOTE
-from zeroshift.experiments.parts.tasks import PAPERS_BACKBONE
-from zeroshift.experiments.parts.trials import mean_of_sets, points, runs
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.suite import Member, Suite, Task
+from zeroshift.experiments._shared.sweep import ORDER_NOTE
+from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
+from zeroshift.experiments._shared.trials import mean_of_sets, points, runs
 
 __all__ = ["EXPERIMENT"]
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Finding, Remark, Table, Value
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.printed_means import noted
-from zeroshift.experiments.parts.prompt_modes import mode_title, modes_of, modes_remark, runs_in_mode
-from zeroshift.experiments.parts.reference import reference
-from zeroshift.experiments.parts.suite import TASKS, Suite
-from zeroshift.experiments.parts.task_table import Variant, data_remark, jobs_of, task_table
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Finding, Remark, Table, Value
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.paper_tables import reference
+from zeroshift.experiments._shared.prompt_modes import mode_title, modes_of, modes_remark, runs_in_mode
+from zeroshift.experiments._shared.suite import TASKS, Suite
+from zeroshift.experiments._shared.tables import Variant, data_remark, jobs_of, noted, task_table
 
 __all__ = ["EXPERIMENT"]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from zeroshift.experiments.parts.experiment import Experiment
-from zeroshift.experiments.parts.main_table import main_findings, main_jobs
-from zeroshift.experiments.parts.set_columns import set_columns
-from zeroshift.experiments.parts.tasks import NATURAL, OTHER
+from zeroshift.experiments._shared.experiment import Experiment
+from zeroshift.experiments._shared.main_table import main_findings, main_jobs, set_columns
+from zeroshift.experiments._shared.tasks import NATURAL, OTHER
 
 __all__ = ["EXPERIMENT"]
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments.parts.claims import Evidence, every, higher, paper_beside, samples_behind, verdict
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Cell, Column, Finding, Remark, Row, Table, Value
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.suite import Member, Suite
-from zeroshift.experiments.parts.task_table import Variant, accuracies, jobs_of, task_table, task_title
-from zeroshift.experiments.parts.tasks import PAPERS_BACKBONE
-from zeroshift.experiments.parts.trials import measured, points, runs
+from zeroshift.experiments._shared.claims import Evidence, every, higher, paper_beside, samples_behind, verdict
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Cell, Column, Finding, Remark, Row, Table, Value
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.suite import Member, Suite
+from zeroshift.experiments._shared.tables import Variant, accuracies, jobs_of, task_table, task_title
+from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
+from zeroshift.experiments._shared.trials import measured, points, runs
 
 __all__ = ["EXPERIMENT"]
 

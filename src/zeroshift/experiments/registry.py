@@ -34,7 +34,7 @@ from zeroshift.experiments import (
     tda_prompts,
     views,
 )
-from zeroshift.experiments.parts.experiment import Experiment
+from zeroshift.experiments._shared.experiment import Experiment
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["get", "list_experiments"]

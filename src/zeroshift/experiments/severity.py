@@ -6,18 +6,16 @@ from collections.abc import Sequence
 
 from zeroshift.data.corruptions import KINDS
 from zeroshift.evaluate import Job
-from zeroshift.experiments.parts.claims import Evidence, higher, samples_behind, verdict
-from zeroshift.experiments.parts.contenders import label_of
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Cell, Column, Finding, Lines, Remark, Row, Series, Table, Value
-from zeroshift.experiments.parts.marks import with_best
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.printed_means import noted
-from zeroshift.experiments.parts.reference import reference
-from zeroshift.experiments.parts.suite import Member, Suite, together
-from zeroshift.experiments.parts.task_table import data_remark
-from zeroshift.experiments.parts.tasks import CORRUPTION, PAPERS_BACKBONE
-from zeroshift.experiments.parts.trials import mean_of_sets, runs
+from zeroshift.experiments._shared.claims import Evidence, higher, samples_behind, verdict
+from zeroshift.experiments._shared.contenders import label_of
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Cell, Column, Finding, Lines, Remark, Row, Series, Table, Value
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.paper_tables import reference
+from zeroshift.experiments._shared.suite import Member, Suite, together
+from zeroshift.experiments._shared.tables import data_remark, noted, with_best
+from zeroshift.experiments._shared.tasks import CORRUPTION, PAPERS_BACKBONE
+from zeroshift.experiments._shared.trials import mean_of_sets, runs
 
 __all__ = ["EXPERIMENT"]
 

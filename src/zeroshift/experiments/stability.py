@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from zeroshift.evaluate import Job, Trial, worst_share
-from zeroshift.experiments.parts.claims import paper_beside
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Cell, Column, Finding, Remark, Row, Table, Value
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.set_columns import unlike
-from zeroshift.experiments.parts.suite import Member, Suite, Task
-from zeroshift.experiments.parts.tasks import PAPERS_BACKBONE
-from zeroshift.experiments.parts.trials import measured, runs, spread
+from zeroshift.experiments._shared.claims import paper_beside
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Cell, Column, Finding, Remark, Row, Table, Value
+from zeroshift.experiments._shared.main_table import unlike
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.suite import Member, Suite, Task
+from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
+from zeroshift.experiments._shared.trials import measured, runs, spread
 
 __all__ = ["EXPERIMENT"]
 

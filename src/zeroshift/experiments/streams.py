@@ -2,23 +2,231 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate import Analysis, Job, Trial
-from zeroshift.evaluate.streams.arrangement import UNIMPORTANT
-from zeroshift.experiments.parts.choice import one_a_task
-from zeroshift.experiments.parts.domain_sets import DOMAIN_ROWS, StackedMember, stacked_members
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Cell, Column, Finding, HeatMap, HeatMaps, Remark, Row, Table, Value
-from zeroshift.experiments.parts.harm import Harm, harm_remark
-from zeroshift.experiments.parts.neighbours import WINDOW, neighbours
-from zeroshift.experiments.parts.stream_kinds import LONG_TAIL, RANDOM, STREAMS, STREAMS_TOLD, Kind
-from zeroshift.experiments.parts.suite import Member, Suite, together
-from zeroshift.experiments.parts.trials import mean_of_sets, points, runs, spread
+from zeroshift.evaluate import Analysis, Arrangement, Job, Trial
+from zeroshift.evaluate.streams import stackable, stacked
+from zeroshift.evaluate.streams.long_tail import IMBALANCE
+from zeroshift.evaluate.streams.orders import CONCENTRATION
+from zeroshift.evaluate.streams.spec import UNIMPORTANT
+from zeroshift.experiments._shared.claims import higher, samples_behind
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Cell, Column, Finding, HeatMap, HeatMaps, Remark, Row, Table, Value
+from zeroshift.experiments._shared.suite import Member, Suite, one_a_task, together
+from zeroshift.experiments._shared.trials import mean_of_sets, points, runs, spread
+from zeroshift.features import FeatureSet
 
-__all__ = ["EXPERIMENT", "METHODS", "STREAMS"]
+__all__ = [
+    "DOMAIN_ROWS",
+    "EXPERIMENT",
+    "LONG_TAIL",
+    "METHODS",
+    "RANDOM",
+    "STREAMS",
+    "STREAMS_TOLD",
+    "WINDOW",
+    "Harm",
+    "Kind",
+    "StackedMember",
+    "harm_remark",
+    "neighbours",
+    "stacked_members",
+]
+
+
+# How far a stream is from a random order: how many classes come near each other, and how unequal classes are.
+
+
+WINDOW = 64
+"""Samples in a row: what is often given to a model at a time."""
+
+
+def neighbours(
+    features: FeatureSet, *, prompt: str, seed: int, kind: str, parameters: Mapping[str, Any], window: int = WINDOW
+) -> dict[str, Any]:
+    """Mean number of classes in `window` samples in a row, and the greatest class of the stream against the smallest.
+
+    Windows do not overlap; what is left over at the end is one only where the stream is shorter than a window.
+
+    >>> pets = FeatureSet(np.eye(2)[[0, 1] * 4], prototypes=np.eye(2), labels=[0, 1] * 4)
+    >>> neighbours(pets, prompt="default", seed=0, kind="class_sorted", parameters={}, window=4)["classes_in_a_row"]
+    1.0
+    """
+    if features.labels is None:
+        raise ValueError(f"features must be labelled: classes are counted; got {features!r}.")
+    rows = Arrangement(kind, parameters).stream(features, seed=seed, prompt=prompt).rows
+    labels = features.labels[rows]
+    starts = range(0, max(1, len(labels) - window + 1), window)
+    sizes = np.unique(labels, return_counts=True)[1]
+    return {
+        "scored": len(rows),
+        "classes_in_a_row": float(np.mean([len(set(labels[i : i + window].tolist())) for i in starts])),
+        "imbalance": float(sizes.max() / sizes.min()),
+        "zero_shot_accuracy": features.subset(rows).zero_shot_accuracy(prompt),
+    }
+
+
+# Sets of one suite that are the same classes in several domains, stacked into one set for streams across them.
+
+
+DOMAIN_ROWS = 5000
+"""At most so many rows of a domain, drawn at random: streams across fifteen corruptions of ImageNet would else be of
+750,000."""
+
+
+@dataclass(frozen=True)
+class StackedMember(Member):
+    """A set made of others."""
+
+    domains: tuple[int, ...] = ()
+    """Rows of each domain, in the order stacked."""
+    domain_names: tuple[str, ...] = ()
+
+
+def stacked_members(suite: Suite) -> list[StackedMember]:
+    """One set for each group of two or more of the same classes, prototypes and logit scale; of the same data seen
+    twice, only the larger counts.
+
+    >>> from zeroshift.data import packs
+    >>> names = ("cifar10", "cifar10c_fog_5", "fmnist")
+    >>> (both,) = stacked_members(Suite.of({name: packs.load(name).subset(slice(0, 50)) for name in names}))
+    >>> both.domain_names, both.domains
+    (('cifar10', 'cifar10c_fog_5'), (50, 50))
+    """
+    groups: list[list[Member]] = []
+    firsts: list[FeatureSet] = []
+    for member in _distinct(suite):
+        features = member.entry.load()
+        place = next((i for i, first in enumerate(firsts) if stackable(first, features)), None)
+        if place is None:
+            groups.append([member])
+            firsts.append(features)
+        else:
+            groups[place].append(member)
+    return [_stacked(group) for group in groups if len(group) > 1]
+
+
+def _distinct(suite: Suite) -> list[Member]:
+    largest: dict[tuple[object, ...], Member] = {}
+    for member in suite.members:
+        what = (member.encoder, *member.subject)
+        if what not in largest or member.entry.n_samples > largest[what].entry.n_samples:
+            largest[what] = member
+    return [member for member in suite.members if member in largest.values()]
+
+
+def _stacked(group: Sequence[Member]) -> StackedMember:
+    parts = tuple((member.name, member.entry.load) for member in group)
+    features = _load(parts)
+    name = f"{group[0].data_set} and its shifts" if group[0].corruption is None else " and ".join(n for n, _ in parts)
+    base = Member.of(name, features, partial(_load, parts), group[0].entry.prompt)
+    sizes = tuple(min(member.entry.n_samples, DOMAIN_ROWS) for member in group)
+    # Of provenances only what all agree on is kept; they share their prototypes, and hence their encoder.
+    said = {**vars(base), "encoder": group[0].encoder}
+    return StackedMember(**said, domains=sizes, domain_names=tuple(name for name, _ in parts))
+
+
+def _load(parts: Sequence[tuple[str, Callable[[], FeatureSet]]]) -> FeatureSet:
+    return stacked({name: _some(load()) for name, load in parts})
+
+
+def _some(features: FeatureSet) -> FeatureSet:
+    if features.n_samples <= DOMAIN_ROWS:
+        return features
+    return features.subset(np.random.default_rng(0).permutation(features.n_samples)[:DOMAIN_ROWS])
+
+
+# The streams that are no random order: by kind, parameters and what they are called, and what they are in words.
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A row: a kind of stream."""
+
+    label: str
+    kind: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    domains: bool = False
+    """Whether it runs over stacked sets, not over each alone."""
+
+    def arrangement(self, member: Member) -> Arrangement:
+        if not isinstance(member, StackedMember):
+            return Arrangement(self.kind, self.parameters)
+        where = {"domains": list(member.domains), "names": list(member.domain_names)}
+        return Arrangement(self.kind, {**self.parameters, **where})
+
+
+BATCH, CLASSES, SURE = WINDOW, 2, 2
+"""Samples of a batch and classes in it, where they are few; confident samples a class that stay."""
+
+RANDOM, LONG_TAIL = Kind("random", "random"), Kind("long tail", "long_tail", {"imbalance": IMBALANCE})
+
+STREAMS = (
+    RANDOM,
+    Kind("class-sorted", "class_sorted"),
+    Kind("correlated", "dirichlet", {"concentration": CONCENTRATION}),
+    Kind("few classes a batch", "few_classes", {"classes_per_batch": CLASSES, "batch_size": BATCH}),
+    LONG_TAIL,
+    Kind("few confident", "few_confident", {"per_class": SURE}),
+    Kind("continual", "continual", domains=True),
+    Kind("gradual", "gradual", {"overlap": 0.5}, domains=True),
+    Kind("mixed", "mixed", domains=True),
+)
+
+STREAMS_TOLD = (
+    f"class-sorted: one class after the other. correlated: a Dirichlet draw for each class, of concentration "
+    f"{CONCENTRATION:g} in all, says how it falls on as many stretches of time as there are classes. few classes a "
+    f"batch: at most {CLASSES} in every {BATCH}, as far as classes have samples enough; those that have not come last. "
+    f"long tail: up to {IMBALANCE:g} times as many of one class as of another, and never more than the smallest class "
+    f"has. few confident: of the surest half of what is taken for a class only {SURE} come."
+)
+"""What stands under a table of them."""
+
+
+# Whether methods end below zero-shot, and how sure that is.
+
+
+LEAST_DIFFERENCE = 0.1
+"""Points: what a table can show. A gain nearer to zero is told as none."""
+
+
+@dataclass(frozen=True)
+class Harm:
+    """A cell of the table, as far as it says whether a method does harm."""
+
+    where: str
+    gain: float
+    """In points."""
+    zero_shot: float
+    samples: Sequence[int]
+    """Of each set."""
+
+    @property
+    def sure(self) -> bool | None:
+        """Whether it is none; None where that is too close to say."""
+        after = self.zero_shot + self.gain / 100
+        return higher(after, self.zero_shot, samples=samples_behind(self.samples))
+
+    def __str__(self) -> str:
+        return f"{self.where} ({self.gain:+.1f})"
+
+
+def harm_remark(found: Sequence[Harm]) -> Remark:
+    """Who ends below zero-shot, and where, of the cells that are there."""
+    lost = [str(cell) for cell in found if cell.sure is False]
+    close = [str(cell) for cell in found if cell.sure is None and cell.gain <= -LEAST_DIFFERENCE]
+    said = [f"Below zero-shot, in points: {'; '.join(lost)}."] if lost else []
+    said += [f"Below zero-shot by less than a standard error, too close to say: {'; '.join(close)}."] if close else []
+    if not said:
+        said = [f"Of {len(found)} gains none is below zero; {sum(cell.sure is True for cell in found)} are above it by "
+                "more than a standard error."]  # fmt: skip
+    return Remark(" ".join(said), kind="warning" if lost else "note")
+
 
 METHODS = {
     "adapt_online": "ADAPT",

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments.parts.claims import Evidence, every, higher, samples_behind, verdict
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Column, Finding, Remark, Row, Table, Value
-from zeroshift.experiments.parts.paper import paper_table
-from zeroshift.experiments.parts.printed_means import noted
-from zeroshift.experiments.parts.prompt_modes import PAPERS_MODES, mode_title, modes_of, modes_remark, runs_in_mode
-from zeroshift.experiments.parts.reference import reference
-from zeroshift.experiments.parts.suite import Suite, Task
-from zeroshift.experiments.parts.task_table import data_remark, task_title
-from zeroshift.experiments.parts.tasks import PAPERS_BACKBONE
-from zeroshift.experiments.parts.trials import mean_of_sets
+from zeroshift.experiments._shared.claims import Evidence, every, higher, samples_behind, verdict
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
+from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments._shared.paper_tables import reference
+from zeroshift.experiments._shared.prompt_modes import PAPERS_MODES, mode_title, modes_of, modes_remark, runs_in_mode
+from zeroshift.experiments._shared.suite import Suite, Task
+from zeroshift.experiments._shared.tables import data_remark, noted, task_title
+from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
+from zeroshift.experiments._shared.trials import mean_of_sets
 
 __all__ = ["EXPERIMENT"]
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments.parts.claims import Evidence, higher, verdict
-from zeroshift.experiments.parts.experiment import Answers, Experiment, Options
-from zeroshift.experiments.parts.findings import Finding, Lines, Remark, Series
-from zeroshift.experiments.parts.reference import reference
-from zeroshift.experiments.parts.suite import Member, Suite
-from zeroshift.experiments.parts.task_table import data_remark
-from zeroshift.experiments.parts.tasks import PAPERS_BACKBONE, TASKS
-from zeroshift.experiments.parts.trials import measured
-from zeroshift.experiments.parts.view_rows import ViewRow, left_out, view_rows
-from zeroshift.experiments.parts.view_sets import NO_VIEWS, bundled_views, seen_often
-from zeroshift.experiments.parts.view_table import view_table
+from zeroshift.experiments._shared.claims import Evidence, higher, verdict
+from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.findings import Finding, Lines, Remark, Series
+from zeroshift.experiments._shared.paper_tables import reference
+from zeroshift.experiments._shared.suite import Member, Suite
+from zeroshift.experiments._shared.tables import data_remark
+from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE, TASKS
+from zeroshift.experiments._shared.trials import measured
+from zeroshift.experiments._shared.views import (
+    NO_VIEWS,
+    ViewRow,
+    bundled_views,
+    left_out,
+    seen_often,
+    view_rows,
+    view_table,
+)
 
 __all__ = ["EXPERIMENT"]
 

@@ -1,6 +1,9 @@
 """Every method under one roof: the registry, and the base classes to write one's own."""
 
-from zeroshift.method import Method
+from zeroshift.method import EpisodicMethod, Method, ViewMethod
+from zeroshift.methods._shared.few_shot import FewShotMethod
+from zeroshift.methods._shared.source_statistics import source_statistics
+from zeroshift.methods._shared.towers import PromptedText, PromptedVision
 from zeroshift.methods.awt import AWT
 from zeroshift.methods.b2tpt import B2TPT
 from zeroshift.methods.bca import BCA
@@ -19,9 +22,6 @@ from zeroshift.methods.histo_transclip import HistoTransCLIP
 from zeroshift.methods.histpt import HisTPT
 from zeroshift.methods.mta import MTA
 from zeroshift.methods.oga import OGA
-from zeroshift.methods.parts.few_shot import FewShotMethod
-from zeroshift.methods.parts.source_statistics import source_statistics
-from zeroshift.methods.parts.towers import PromptedText, PromptedVision
 from zeroshift.methods.promptalign import PromptAlign
 from zeroshift.methods.ratta import RATTA
 from zeroshift.methods.registry import MethodInfo, ParameterInfo, create, get, list_methods, load
@@ -40,7 +40,6 @@ from zeroshift.methods.zero import ZERO
 from zeroshift.methods.zero_shot import ZeroShot
 from zeroshift.methods.zlap import ZLaP
 from zeroshift.methods.zlap_inductive import ZLaPInductive
-from zeroshift.view_method import EpisodicMethod, ViewMethod
 
 __all__ = [
     "AWT",

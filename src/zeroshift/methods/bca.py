@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
-from zeroshift.low_entropy import RATIO, select_lowest_entropy
-from zeroshift.methods.parts.rows import normalize_rows
-from zeroshift.methods.parts.whole_steps import WholeViews
+from zeroshift.methods._shared.similarity import normalize_rows
+from zeroshift.methods._shared.whole_steps import WholeViews
 from zeroshift.parameters import Constraint, Number
+from zeroshift.views import RATIO, select_lowest_entropy
 from zeroshift.zero_shot import logits, softmax
 
 __all__ = ["BCA"]

@@ -5,13 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from zeroshift.arrays import Array
-from zeroshift.methods.parts.dispersion import dispersion
-from zeroshift.methods.parts.towers import PromptedText
-from zeroshift.methods.parts.word_steps import WordSteps
+from zeroshift.arrays import Array, namespace
+from zeroshift.methods._shared.prompt_tuned import WordSteps
+from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.parameters import Constraint, Number
 
-__all__ = ["CTPT"]
+__all__ = ["CTPT", "dispersion"]
+
+
+# How far the text features of the classes lie from their mean, and its gradient: what C-TPT keeps large.
+
+
+ON_THE_MEAN = 1e-12
+"""A class no further than this from the mean is on it: what is left is the rounding of a sum, and has no direction."""
+
+
+def dispersion(text: Array) -> tuple[Array, Array]:
+    """The mean distance of the rows (K, d) from their mean, and its gradient (K, d).
+
+    A row on the mean has no direction away from it: it adds nothing to the gradient.
+
+    >>> import numpy as np
+    >>> value, gradient = dispersion(np.array([[0.0, 1.0], [0.0, -1.0], [0.0, 0.0]]))
+    >>> round(float(value), 4), gradient.round(4)
+    (0.6667, array([[ 0.    ,  0.3333],
+           [ 0.    , -0.3333],
+           [ 0.    ,  0.    ]]))
+    """
+    xp = namespace(text)
+    away = text - xp.mean(text, axis=0, keepdims=True)
+    distances = xp.linalg.vector_norm(away, axis=1, keepdims=True)
+    apart = distances > ON_THE_MEAN
+    directions = xp.where(apart, away / xp.where(apart, distances, xp.ones_like(distances)), xp.zeros_like(away))
+    # Moving a row moves the mean as well, and with it the distances of all rows.
+    gradient = (directions - xp.mean(directions, axis=0, keepdims=True)) / text.shape[0]
+    return xp.mean(distances), gradient
 
 
 class CTPT(WordSteps):
@@ -39,7 +67,7 @@ class CTPT(WordSteps):
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import CTPT
-    >>> from zeroshift.methods.parts.example_towers import ExampleText
+    >>> from zeroshift.methods._shared.examples import ExampleText
     >>> text = ExampleText(np.eye(2))
     >>> ctpt = CTPT(text.features(text.context), text=text, logit_scale=5.0)
     >>> ctpt.adapt_views(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).round(3)
@@ -55,7 +83,7 @@ class CTPT(WordSteps):
     The first step of AdamW moves every coordinate by nearly `rate` whatever the size of the gradient, so the weight
     decides only which of the two terms gives each coordinate its sign. A class whose text feature is the mean itself
     has no direction to move in and adds nothing to the gradient. The calibration error is in
-    `zeroshift.evaluate.metrics`.
+    `zeroshift.evaluate.metrics.functions`.
     """
 
     name = "ctpt"

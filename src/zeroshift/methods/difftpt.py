@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from zeroshift.arrays import Array, Home, namespace
-from zeroshift.low_entropy import select_lowest_entropy
-from zeroshift.methods.parts.towers import PromptedText
-from zeroshift.methods.parts.word_steps import WordSteps
+from zeroshift.methods._shared.prompt_tuned import WordSteps
+from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.parameters import Constraint, Number
+from zeroshift.views import select_lowest_entropy
 
 __all__ = ["DiffTPT"]
 
@@ -40,7 +40,7 @@ class DiffTPT(WordSteps):
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import DiffTPT
-    >>> from zeroshift.methods.parts.example_towers import ExampleText
+    >>> from zeroshift.methods._shared.examples import ExampleText
     >>> text = ExampleText(np.eye(2))
     >>> difftpt = DiffTPT(text.features(text.context), text=text, logit_scale=5.0)
     >>> difftpt.adapt_views(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).round(3)

@@ -4,19 +4,234 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from zeroshift.adapt.statistics import discriminant, linear_head
 from zeroshift.arrays import Array, Home, Rows, is_double
-from zeroshift.low_entropy import RATIO, select_lowest_entropy
-from zeroshift.methods.parts.positive import add_to_diagonal, invert_positive
-from zeroshift.methods.parts.soft_gaussians import Learned, Lesson, SoftGaussians
-from zeroshift.methods.parts.soft_stream import SoftStream
-from zeroshift.methods.parts.whole_steps import WholeViews
+from zeroshift.linalg import add_to_diagonal, invert_positive
+from zeroshift.methods._shared.whole_steps import WholeViews
 from zeroshift.parameters import Choice, Constraint, Number
+from zeroshift.views import RATIO, select_lowest_entropy
 from zeroshift.zero_shot import logits, softmax
 
-__all__ = ["DOTA"]
+__all__ = ["DOTA", "Lesson", "SoftGaussians", "SoftStream"]
+
+
+# Gaussians learned from soft labels, as DOTA defines them: what some samples leave behind.
+#
+# A sample x with soft labels y changes every class k, with the mean as it was before the sample:
+#
+# S_k += y_k (x - mu_k)(x - mu_k)^T,   mu_k = (c_k mu_k + y_k x) / (c_k + y_k),   c_k += y_k,
+#
+# and the shared covariance is the mean over classes of (sigma I + S_k) / c_k.
+
+
+WORK_NUMBERS, GPU_WORK_NUMBERS = 2_000_000, 100_000_000
+"""Numbers of the S_k changed together."""
+
+
+class Lesson(NamedTuple):
+    """Samples x (n, d) with soft labels y (n, K), and the mean of class k each of them is compared with, in terms of
+    the mean mu_k before the first: own[i, k] mu_k + sum_j mixed[k, i, j] x_j; no `mixed` means zeros."""
+
+    x: Array
+    y: Array
+    own: Array
+    mixed: Array | None
+    means: Array
+    """Means (K, d) afterwards."""
+    counts: Array
+    """Counts (K,) afterwards."""
+
+
+class Part(NamedTuple):
+    """How far a lesson has come: the sums of the classes before `stop` are changed, but for those of `part`, which are
+    to become `sums`, unless that is None. `total` is the sum of all their S_k / c_k."""
+
+    part: slice
+    sums: Array | None
+    total: Array
+
+
+class Learned(NamedTuple):
+    """Means (K, d), counts (K,) and the shared covariance (d, d) before the lesson under way, if there is one."""
+
+    means: Array
+    counts: Array
+    shared: Array
+    under_way: Part | None = None
+
+
+class SoftGaussians:
+    """Means (K, d), counts (K,), the sums S_k (K, d, d) in `dtype` and the shared covariance (d, d).
+
+    >>> import numpy as np
+    >>> gaussians = SoftGaussians(np.zeros((2, 2)), sigma=0.5, dtype=np.float64)
+    >>> gaussians.learn(gaussians.together(np.array([[0.8, 0.6]]), np.array([[0.731059, 0.268941]])))
+    >>> gaussians.means.round(6)
+    array([[0.337855, 0.253391],
+           [0.169553, 0.127165]])
+    >>> gaussians.shared.round(6)
+    array([[0.544398, 0.152222],
+           [0.152222, 0.455602]])
+    """
+
+    def __init__(self, means: Array, sigma: float, dtype: Any) -> None:
+        home = Home.of(means)
+        classes, d = means.shape
+        self.sigma = sigma
+        # Without the sigma I every class starts from: zeros take no memory until they are written to.
+        self.sums = home.zeros((classes, d, d), dtype)
+        counts = home.zeros((classes,)) + 1.0
+        self.learned = Learned(means, counts, self.averaged(home.zeros((d, d)), counts))
+
+    @property
+    def means(self) -> Array:
+        return self.learned.means
+
+    @property
+    def counts(self) -> Array:
+        return self.learned.counts
+
+    @property
+    def shared(self) -> Array:
+        return self.learned.shared
+
+    def averaged(self, total: Array, counts: Array) -> Array:
+        """The shared covariance, `total` being the sum over classes of S_k / c_k, which becomes it."""
+        total /= counts.shape[0]
+        return add_to_diagonal(total, self.sigma * Home.of(total).xp.mean(1 / counts))
+
+    def together(self, x: Array, y: Array) -> Lesson:
+        """Samples learned at once, all with the present means."""
+        xp = Home.of(x).xp
+        counts = self.counts + xp.sum(y, axis=0)
+        means = (self.counts[:, None] * self.means + y.T @ x) / counts[:, None]
+        return Lesson(x, y, xp.ones_like(y), None, means, counts)
+
+    def learn(self, lesson: Lesson) -> None:
+        """Take the samples in. Where that was interrupted, the same lesson again goes on from there, and must, before
+        anything else is done. Once it is learned, the same again changes nothing."""
+        before = self.learned
+        if before.counts is lesson.counts:
+            return
+        home, (classes, d) = Home.of(self.sums), before.means.shape
+        size = max(1, (GPU_WORK_NUMBERS if home.on_gpu else WORK_NUMBERS) // (d * d))
+        weights = home.bring(1 / lesson.counts, self.sums.dtype)
+        done = before.under_way or Part(slice(0, 0), None, home.zeros((d, d)))
+        while True:
+            if done.sums is not None:
+                self.sums[done.part] = done.sums
+                done = done._replace(sums=None)  # written: the memory is needed for the next
+                self.learned = before._replace(under_way=done)
+            if done.part.stop >= classes:
+                break
+            part = slice(done.part.stop, done.part.stop + size)
+            sums = self._squares(lesson, part)
+            sums += self.sums[part]
+            share = home.xp.reshape(weights[part] @ home.xp.reshape(sums, (-1, d * d)), (d, d))
+            # From here on the part is to be written, however often it takes.
+            done = Part(part, sums, done.total + share)
+            self.learned = before._replace(under_way=done)
+            del sums
+        shared = self.averaged(home.copy(done.total), lesson.counts)
+        self.learned = Learned(lesson.means, lesson.counts, shared)
+
+    def _squares(self, lesson: Lesson, part: slice) -> Array:
+        """sum_i y_ik (x_i - mu_k)(x_i - mu_k)^T of some classes (k, d, d), each sample with its own means."""
+        home = Home.of(self.means)
+        transpose, matmul = home.xp.matrix_transpose, home.xp.matmul
+        centred = lesson.x - transpose(lesson.own[:, part])[:, :, None] * self.means[part][:, None, :]
+        if lesson.mixed is not None:
+            centred -= matmul(lesson.mixed[part], lesson.x)
+        centred *= (transpose(lesson.y[:, part]) ** 0.5)[:, :, None]
+        centred = home.bring(centred, self.sums.dtype)
+        # Of single samples without a matrix product: libraries are slow at those with nothing to sum over.
+        return matmul(transpose(centred), centred) if centred.shape[1] > 1 else transpose(centred) * centred
+
+
+# Soft Gaussians followed through a block of samples in order, without touching their K d^2 numbers for each.
+#
+# Within a block the sums S_k stay as they were before it. The means mu_k before it and the block's samples X span
+# whatever the means become, so after the samples 0 to e the sum of class k is
+#
+# S_k + (X - 1 mu_k^T)^T B_k (X - 1 mu_k^T),
+#
+# and with counts c_q before sample q, c = c_0, and D_q = sum over r <= q of y_r / c_r^2, all of class k,
+#
+# B[p, q] = y_p y_q (D_e - D_q - 1 / c_q) for p < q,   B[q, q] = y_q + y_q^2 (D_e - D_q),
+# (B 1)[q] = y_q c (1 / c_q - (D_e - D_q)),            1^T B 1 = c^2 D_e.
+#
+# The average over classes is then one product of all S_k with the block's weights, and small products a sample.
+
+
+class SoftStream:
+    """Samples x (n, d) with soft labels y (n, K), to be learned one after the other.
+
+    >>> import numpy as np
+    >>> x, y = np.array([[0.8, 0.6], [0.6, 0.8], [1.0, 0.0]]), np.array([[0.7, 0.3], [0.2, 0.8], [0.9, 0.1]])
+    >>> whole, single = (SoftGaussians(np.zeros((2, 2)), 0.5, np.float64) for _ in range(2))
+    >>> stream = SoftStream(whole, x, y)
+    >>> for row, (means, shared) in enumerate(stream.moments()):
+    ...     single.learn(single.together(x[row : row + 1], y[row : row + 1]))
+    ...     print(np.allclose(means, single.means), np.allclose(shared, single.shared))
+    True True
+    True True
+    >>> whole.learn(stream.lesson())
+    >>> single.learn(single.together(x[2:], y[2:]))
+    >>> np.allclose(whole.sums, single.sums)
+    True
+    """
+
+    def __init__(self, gaussians: SoftGaussians, x: Array, y: Array) -> None:
+        xp = Home.of(x).xp
+        self._gaussians, self._x, self._y = gaussians, x, y
+        self.counts = gaussians.counts + xp.concat([y[:1] * 0, xp.cumulative_sum(y, axis=0)], axis=0)
+        """Counts (n + 1, K) before each sample, and after the last."""
+
+    def lesson(self) -> Lesson:
+        """What the whole block leaves behind."""
+        home, xp = Home.of(self._x), Home.of(self._x).xp
+        before, after = self._gaussians.counts, self.counts[-1]
+        n = self._x.shape[0]
+        earlier = xp.tril(xp.ones((n, n), dtype=xp.float64, device=home.device), k=-1)
+        mixed = None
+        if n > 1:
+            mixed = earlier * self._y.T[:, None, :] / self.counts[:-1].T[:, :, None]
+        means = (before[:, None] * self._gaussians.means + self._y.T @ self._x) / after[:, None]
+        return Lesson(self._x, self._y, before / self.counts[:-1], mixed, means, after)
+
+    def moments(self) -> Iterator[tuple[Array, Array]]:
+        """Means (K, d) and shared covariance (d, d) after each sample but the last."""
+        home, xp = Home.of(self._x), Home.of(self._x).xp
+        gaussians, x, y, counts = self._gaussians, self._x, self._y, self.counts
+        n, d = x.shape
+        if n == 1:
+            return
+        weights = 1 / counts[1:-1]
+        sums = xp.reshape(gaussians.sums, (-1, d * d))
+        base = xp.reshape(home.bring(weights, sums.dtype) @ sums, (n - 1, d, d))
+        start, first = gaussians.means, counts[0]
+        reach = xp.cumulative_sum(y / counts[:-1] ** 2, axis=0)
+        near = y * (reach + 1 / counts[:-1])
+        means = start
+        for last in range(n - 1):
+            seen, weight = slice(0, last + 1), weights[last]
+            means = (counts[last][:, None] * means + y[last][:, None] * x[last]) * weight[:, None]
+            ys = y[seen]
+            weighted = ys * weight
+            # Half of B: above the diagonal, and half the diagonal. The other half is its transpose.
+            half = xp.triu((weighted * reach[last]) @ ys.T - weighted @ near[seen].T, k=1)
+            own = xp.sum(weighted * (1 + ys * (reach[last] - reach[seen])), axis=1)
+            half += 0.5 * own[:, None] * xp.eye(last + 1, dtype=xp.float64, device=home.device)
+            along = (weighted * first * (1 / counts[seen] - reach[last] + reach[seen])) @ start
+            term = half @ x[seen] - along
+            spread = start * (first * (weight * reach[last]) ** 0.5)[:, None]
+            # X^T term, its transpose, and the spread of the means, in one product.
+            total = xp.concat([x[seen], term, spread]).T @ xp.concat([term, x[seen], spread])
+            total += base[last]
+            yield means, gaussians.averaged(total, counts[last + 1])
+
 
 BLOCK_ROWS = 32
 

@@ -4,23 +4,81 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home
-from zeroshift.methods.parts.adamw import AdamW
-from zeroshift.methods.parts.batch_statistics import Moments, distance, distance_gradient, moments
-from zeroshift.methods.parts.example_vision import example_source, example_vision
-from zeroshift.methods.parts.image_method import VISION, ImageMethod
-from zeroshift.methods.parts.prompt_coreset import PromptCoreset
-from zeroshift.methods.parts.source_statistics import checked_source
-from zeroshift.methods.parts.towers import Glance, PromptedVision
+from zeroshift.arrays import Array, Home, namespace
+from zeroshift.methods._shared.examples import example_source, example_vision
+from zeroshift.methods._shared.image_method import VISION, ImageMethod
+from zeroshift.methods._shared.source_statistics import Moments, checked_source, distance, distance_gradient, moments
+from zeroshift.methods._shared.towers import Glance, PromptedVision
+from zeroshift.methods._shared.tuning import AdamW
 from zeroshift.parameters import Constraint, Number, Optional
-from zeroshift.zero_shot import logits
+from zeroshift.zero_shot import logits, softmax
 
-__all__ = ["DPCore"]
+__all__ = ["DPCore", "PromptCoreset"]
+
+
+# DPCore's coreset: prompts, each kept with the statistics of the batches it is for.
+
+
+@dataclass(frozen=True)
+class PromptCoreset:
+    """Never written to: what a batch teaches makes another coreset."""
+
+    kinds: Moments
+    """(P, width) each: what the batches look like without a prompt, at first."""
+    prompts: Array
+    """(P, tokens, width)."""
+
+    @classmethod
+    def empty(cls, home: Home, tokens: int, width: int) -> PromptCoreset:
+        nothing = home.zeros((0, width))
+        return cls(Moments(nothing, nothing), home.zeros((0, tokens, width)))
+
+    def __len__(self) -> int:
+        return int(self.prompts.shape[0])
+
+    def weights(self, found: Moments, temperature: float, std_weight: float) -> Array:
+        """(P,), summing to 1: how like each element's batches one with these statistics is."""
+        return softmax(-distance(found, self.kinds, std_weight) / temperature)
+
+    def mixed(self, weights: Array) -> Array:
+        """(tokens, width): the prompts, so weighed."""
+        return namespace(weights).sum(weights[:, None, None] * self.prompts, axis=0)
+
+    def followed(self, shares: Array, found: Moments, prompt: Array) -> PromptCoreset:
+        """Each element moved by its share of the way to a batch and its prompt; standard deviations only grow."""
+        xp = namespace(shares)
+        mean, std = self.kinds
+        share = shares[:, None]
+        grown = xp.where(found.std > std, found.std - std, xp.zeros_like(std))
+        kinds = Moments(mean + share * (found.mean - mean), std + share * grown)
+        return PromptCoreset(kinds, self.prompts + share[:, :, None] * (prompt - self.prompts))
+
+    def joined(self, found: Moments, prompt: Array, capacity: int | None) -> PromptCoreset:
+        """One element more; the oldest less where there is no place for it."""
+        xp = namespace(prompt)
+        first = 0 if capacity is None else max(0, len(self) + 1 - capacity)
+        mean, std, prompts = (
+            xp.concat([kept, new[None]])[first:]
+            for kept, new in zip((*self.kinds, self.prompts), (*found, prompt), strict=True)
+        )
+        return PromptCoreset(Moments(mean, std), prompts)
+
+    def arrays(self) -> dict[str, Array]:
+        return {"mean": self.kinds.mean, "std": self.kinds.std, "prompts": self.prompts}
+
+    def restored(self, arrays: Mapping[str, Array]) -> PromptCoreset:
+        """What `arrays` gave; refused where it is of other tokens than these, or not of one piece."""
+        found = tuple(tuple(arrays[name].shape) for name in ("mean", "std", "prompts"))
+        size, (tokens, width) = found[2][0], tuple(self.prompts.shape[1:])
+        if found != ((size, width), (size, width), (size, tokens, width)):
+            raise ValueError(f"the coreset's arrays have the shapes {found}: not prompts of {tokens} x {width}")
+        return PromptCoreset(Moments(arrays["mean"], arrays["std"]), arrays["prompts"])
 
 
 class Look(NamedTuple):
@@ -78,7 +136,7 @@ class DPCore(ImageMethod):
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import DPCore
-    >>> from zeroshift.methods.parts.example_vision import ExampleVision, example_source
+    >>> from zeroshift.methods._shared.examples import ExampleVision, example_source
     >>> prototypes = np.eye(2)
     >>> dpcore = DPCore(prototypes, vision=ExampleVision(prototypes), source=example_source(prototypes))
     >>> images = np.array([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])

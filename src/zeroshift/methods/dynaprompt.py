@@ -2,23 +2,160 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
-from zeroshift.low_entropy import entropy
-from zeroshift.methods.parts.adamw import AdamW
-from zeroshift.methods.parts.prompt_buffer import PromptBuffer, checked_residuals
-from zeroshift.methods.parts.prompt_choice import MODES, choose, ratings_of
-from zeroshift.methods.parts.prompt_tuned import TEXT, PromptTuned
-from zeroshift.methods.parts.towers import PromptedText
-from zeroshift.methods.parts.tuning_losses import entropy_of_mean, logits_to_text
-from zeroshift.methods.parts.whole_steps import WholeViews
+import numpy as np
+
+from zeroshift.arrays import Array, Home, Rows, is_array, namespace, to_numpy
+from zeroshift.methods._shared.prompt_tuned import TEXT, PromptTuned
+from zeroshift.methods._shared.towers import PromptedText
+from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
+from zeroshift.methods._shared.whole_steps import WholeViews
 from zeroshift.parameters import Choice, Constraint, Number
-from zeroshift.zero_shot import logits
+from zeroshift.views import entropy
+from zeroshift.zero_shot import logits, pseudo_class, softmax
 
-__all__ = ["DynaPrompt"]
+__all__ = ["MODES", "DynaPrompt", "PromptBuffer", "Ratings", "checked_residuals", "choose", "ratings_of"]
+
+
+# DynaPrompt's buffer: prompts as residuals of one set of words, and which of them was used when.
+
+
+class PromptBuffer(NamedTuple):
+    """Never changed: an image makes another one."""
+
+    residuals: Array
+    """(M, n, width): prompt i is the words plus `residuals[i]`."""
+    order: tuple[int, ...]
+    """The prompts' numbers, the least recently used first."""
+    uses: tuple[int, ...]
+    """How often each was chosen since it was last begun anew."""
+    chosen: tuple[int, ...]
+    """Those chosen for the last image."""
+    head: Array
+    """(K, d): the mean of the text features of those, which answers as the mean of their logits."""
+
+    def renewed(self) -> PromptBuffer:
+        """Where all were used, the least recently used begins anew, at the words themselves.
+
+        A single prompt is never given up: it is tuned on and on.
+        """
+        if len(self.uses) == 1 or 0 in self.uses:
+            return self
+        first = self.order[0]
+        residuals = Home.of(self.residuals).copy(self.residuals)
+        residuals[first, ...] = 0.0
+        uses = tuple(0 if i == first else n for i, n in enumerate(self.uses))
+        return self._replace(residuals=residuals, uses=uses)
+
+    def used(self, chosen: Sequence[int], residuals: Array, head: Array) -> PromptBuffer:
+        """After an image that chose these, in their order; one chosen twice counts twice."""
+        order, uses = list(self.order), list(self.uses)
+        for i in chosen:
+            order.remove(i)
+            order.append(i)
+            uses[i] += 1
+        return PromptBuffer(residuals, tuple(order), tuple(uses), tuple(chosen), head)
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        values = {"order": list(self.order), "uses": list(self.uses), "chosen": list(self.chosen)}
+        return {"residuals": self.residuals, "head": self.head}, values
+
+    def restored(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> PromptBuffer:
+        """What `state` gave; ValueError where it is not that of a buffer of this size."""
+        order, uses, chosen = (tuple(int(n) for n in values[name]) for name in ("order", "uses", "chosen"))
+        numbers = range(len(self.order))
+        if sorted(order) != list(numbers):
+            raise ValueError(f"the order {order} does not name each of {len(numbers)} prompts once")
+        if len(uses) != len(numbers) or min(uses) < 0 or not set(chosen) <= set(numbers):
+            raise ValueError(f"uses {uses} and chosen {chosen} do not fit {len(numbers)} prompts")
+        for name, own in (("residuals", self.residuals), ("head", self.head)):
+            if arrays[name].shape != own.shape:
+                raise ValueError(f"{name} has the shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
+        return PromptBuffer(arrays["residuals"], order, uses, chosen, arrays["head"])
+
+
+def checked_residuals(residuals: Any, shape: tuple[int, ...], home: Home) -> Array:
+    """Residuals a user brings, (M, n, width), copied to where the method is."""
+    if not is_array(residuals) or not namespace(residuals).isdtype(residuals.dtype, "real floating"):
+        what = residuals.dtype if is_array(residuals) else type(residuals).__name__
+        raise TypeError(
+            f"residuals must be an array or tensor of floating-point numbers of shape {shape}; got {what}. "
+            "Fix: numpy.asarray(residuals, dtype='float32')."
+        )
+    if tuple(residuals.shape) != shape:
+        raise ValueError(
+            f"residuals must have the shape (n_prompts, words, width) = {shape}; got {tuple(residuals.shape)}. "
+            f"Fix: numpy.zeros({shape}) is what the prompts begin with otherwise."
+        )
+    if not np.isfinite(to_numpy(residuals)).all():
+        raise ValueError("residuals holds NaN or infinity. Fix: drop or recompute them.")
+    with home.computing():
+        return home.copy(home.bring(residuals))
+
+
+# Which of DynaPrompt's prompts suit an image: how sure each is of it, and how well it tells it from its views.
+
+
+MODES = ("paper", "released")
+
+DIGITS = 9
+"""Ratings are compared to so many digits: prompts that are alike must tie, whatever the rounding of a sum."""
+
+
+class Ratings(NamedTuple):
+    """How each of the M prompts takes an image."""
+
+    entropies: np.ndarray
+    """(M,), the mean over all views."""
+    differences: np.ndarray
+    """(M,): how much surer, on average, a prompt is of the image than of its other views; 0 where there are none."""
+
+
+def ratings_of(scores: Array, mode: str) -> Ratings:
+    """Ratings from each prompt's logits of the views, (M, V, K) in all, view 0 the image itself."""
+    xp = namespace(scores)
+    sure = _of_the_same_class(scores) if mode == "paper" else xp.max(scores, axis=2)
+    entropies = to_numpy(xp.mean(entropy(scores), axis=1))
+    several = scores.shape[1] > 1
+    differences = to_numpy(sure[:, 0] - xp.mean(sure[:, 1:], axis=1)) if several else np.zeros(len(entropies))
+    return Ratings(np.round(entropies, DIGITS), np.round(differences, DIGITS))
+
+
+def _of_the_same_class(scores: Array) -> Array:
+    """The probability (M, V) each prompt gives, in each view, to the class it gives the image itself."""
+    classes = pseudo_class(scores[:, 0, :])
+    prompts = namespace(scores).arange(scores.shape[0], device=Home.of(scores).device)
+    return softmax(scores)[prompts, :, classes]
+
+
+def choose(ratings: Ratings, first: int, mode: str) -> tuple[int, ...]:
+    """Numbers of the prompts an image is given to; `first`, the least recently used, is the last of them.
+
+    >>> ratings = Ratings(np.array([0.3, 0.9, 0.1, 0.2]), np.array([0.1, 0.2, 0.5, 0.4]))
+    >>> choose(ratings, 0, "paper"), choose(ratings, 0, "released")
+    ((2, 3, 0), (3, 0))
+    """
+    return _surer_and_keener(ratings, first) if mode == "paper" else _as_released(ratings, first)
+
+
+def _surer_and_keener(ratings: Ratings, first: int) -> tuple[int, ...]:
+    """Those of lower entropy and larger difference than `first`, and it."""
+    entropies, differences = ratings
+    better = (entropies < entropies[first]) & (differences > differences[first])
+    return (*np.flatnonzero(better).tolist(), first)
+
+
+def _as_released(ratings: Ratings, first: int) -> tuple[int, ...]:
+    """The same meant, with two slips: the rank by entropy cuts the list by difference, and numbers serve as ranks."""
+    unsure = np.argsort(-ratings.entropies, kind="stable").tolist()
+    keen = np.argsort(-ratings.differences, kind="stable").tolist()
+    rank = unsure.index(first)
+    surer = unsure[min(rank + 1, len(unsure) - 1) :]
+    both = sorted(set(surer) & set(keen[:rank]))
+    return (*(unsure[number] for number in both), first)
 
 
 class DynaPrompt(PromptTuned, WholeViews):
@@ -49,7 +186,7 @@ class DynaPrompt(PromptTuned, WholeViews):
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import DynaPrompt
-    >>> from zeroshift.methods.parts.example_towers import ExampleText
+    >>> from zeroshift.methods._shared.examples import ExampleText
     >>> text = ExampleText(np.eye(2))
     >>> dynaprompt = DynaPrompt(text.features(text.context), text=text, logit_scale=5.0, n_prompts=3)
     >>> views = np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])

@@ -3,19 +3,346 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from zeroshift.arrays import Array, Home, Rows, namespace
-from zeroshift.labelled import Labelled, checked_labelled
+import numpy as np
+
+from zeroshift.arrays import Array, Home, Labelled, Rows, checked_labelled, namespace
 from zeroshift.method import Method
-from zeroshift.methods.parts.context_links import ContextLinks
-from zeroshift.methods.parts.growing_graph import Arrival, GrowingGraph, SpreadRule
-from zeroshift.methods.parts.neighbour_lists import NeighbourLists
-from zeroshift.methods.parts.rows import unit_rows
+from zeroshift.methods._shared.similarity import unit_rows
+from zeroshift.methods._shared.sparse import SparseMatrix, degree_factors
+from zeroshift.methods._shared.top_k import top_k
 from zeroshift.parameters import Constraint, Number
 from zeroshift.zero_shot import log_posterior, softmax
 
-__all__ = ["ECALP"]
+__all__ = [
+    "ECALP",
+    "Arrival",
+    "ContextLinks",
+    "GrowingGraph",
+    "NeighbourLists",
+    "SpreadRule",
+    "inverse_spread",
+    "largest_first",
+    "spread",
+]
+
+
+# Lists of nearest neighbours that are kept exact while samples come in one by one.
+
+
+NOBODY = -2.0
+"""The cosine of an empty place: below every other."""
+
+
+class NeighbourLists(NamedTuple):
+    """The k nodes most similar to each of n nodes, itself among them; of equally similar ones the earlier.
+
+    >>> import numpy as np
+    >>> lists = NeighbourLists.empty(Home.of(np.eye(2)), 2)
+    >>> for cosines in ([0.9], [0.5, 0.9], [0.7, 0.2, 0.9]):
+    ...     lists = lists.joined(np.array(cosines), np.array(cosines))
+    >>> lists.nodes
+    array([[0, 2],
+           [1, 0],
+           [2, 0]])
+    """
+
+    nodes: Array
+    """(n, k), the most similar first."""
+    cosines: Array
+    """(n, k); `NOBODY` in empty places."""
+    weights: Array
+    """(n, k), of the links; 0 in empty places."""
+
+    @classmethod
+    def empty(cls, home: Home, k: int) -> NeighbourLists:
+        return cls(home.zeros((0, k), home.xp.int64), home.zeros((0, k)), home.zeros((0, k)))
+
+    def joined(self, cosines: Array, weights: Array) -> NeighbourLists:
+        """With one more node, whose cosines (n + 1,) are those with all before it and with itself."""
+        xp = namespace(cosines)
+        n, k = self.nodes.shape
+        own = largest_first(cosines, k)
+        new = (own, cosines[own], weights[own])
+        if n + 1 < k:
+            empty = Home.of(cosines).zeros((k - n - 1,))
+            new = (
+                xp.concat([own, xp.astype(empty, own.dtype)]),
+                xp.concat([new[1], empty + NOBODY]),
+                xp.concat([new[2], empty]),
+            )
+        nodes, near, linked = (xp.concat([old, row[None, :]], axis=0) for old, row in zip(self, new, strict=True))
+        # An equally similar newcomer stays outside: those before it come first.
+        (moved,) = xp.nonzero(cosines[:n] > self.cosines[:, -1])
+        if moved.shape[0]:
+            candidates = xp.concat([near[moved, :], cosines[moved, None]], axis=1)
+            order = xp.argsort(-candidates, axis=1, stable=True)[:, :k]
+            newcomer = xp.full_like(nodes[moved, :1], n)
+            near[moved, :] = xp.take_along_axis(candidates, order, axis=1)
+            nodes[moved, :] = xp.take_along_axis(xp.concat([nodes[moved, :], newcomer], axis=1), order, axis=1)
+            linked[moved, :] = xp.take_along_axis(
+                xp.concat([linked[moved, :], weights[moved, None]], axis=1), order, axis=1
+            )
+        return NeighbourLists(nodes, near, linked)
+
+    def twinned(self, cosines: Array, weights: Array) -> tuple[Array, Array]:
+        """Nodes and weights (n + 1, k) once the last node, whose `cosines` (n,) these are, has an equal behind it.
+
+        The twin is as similar to everyone as the last node is. In a list with room for one of them only, it takes that
+        one's place: so do the neighbours the authors' code finds.
+        """
+        xp = namespace(cosines)
+        n = cosines.shape[0]
+        fits = cosines > self.cosines[:, -1]
+        fits[:-1] |= self.nodes[:-1, -1] == n - 1
+        last = xp.where(fits, xp.full_like(self.nodes[:, -1], n), self.nodes[:, -1])
+        nodes = xp.concat([self.nodes[:, :-1], last[:, None]], axis=1)
+        last = xp.where(fits, weights, self.weights[:, -1])
+        linked = xp.concat([self.weights[:, :-1], last[:, None]], axis=1)
+        return xp.concat([nodes, nodes[-1:, :]], axis=0), xp.concat([linked, linked[-1:, :]], axis=0)
+
+
+def largest_first(values: Array, k: int) -> Array:
+    """Numbers of the k largest entries of a vector, fewer where it is shorter; among equals the first.
+
+    >>> import numpy as np
+    >>> largest_first(np.array([0.5, 0.9, 0.5, 0.5]), 3)
+    array([1, 0, 2])
+    """
+    xp = namespace(values)
+    k = min(k, values.shape[0])
+    edge = xp.sort(values)[-k]
+    (above,) = xp.nonzero(values > edge)
+    (level,) = xp.nonzero(values == edge)
+    chosen = xp.concat([above, level[: k - above.shape[0]]])
+    return chosen[xp.argsort(-values[chosen], stable=True)]
+
+
+# How strongly ECALP links a sample to others, to texts and to labelled samples: cosines that weigh dimensions.
+
+
+TELLING = 1e12
+"""Cosines are told apart to twelve digits: products of another shape leave those of equal samples a rounding apart."""
+
+NO_SPREAD = 1e-12
+"""A variance below this, or below this share of the largest, is none."""
+
+
+class ContextLinks:
+    """Links to the fixed nodes, which are the texts and behind them the labelled samples, and cosines of samples.
+
+    Everything is float64, and samples are of unit length.
+    """
+
+    def __init__(self, prototypes: Array, support: Labelled | None, n_texts: int, n_support: int, gamma: float) -> None:
+        home = Home.of(prototypes)
+        self._gamma = gamma
+        self._texts = unit_rows(home.bring(prototypes, home.xp.float64))
+        self._context = spread(self._texts)
+        self._n_texts = min(n_texts, prototypes.shape[0])
+        self._n_support = 0
+        labels = np.arange(prototypes.shape[0])
+        if support is not None:
+            self._support = unit_rows(home.bring(support[0], home.xp.float64))
+            self._support_context = inverse_spread(self._support)
+            self._n_support = min(n_support, len(support[1]))
+            labels = np.concatenate([labels, support[1]])
+        self.labels = home.index(labels)
+        """The class of each fixed node."""
+
+    @property
+    def n_fixed(self) -> int:
+        """Fixed nodes each sample is linked to."""
+        return self._n_texts + self._n_support
+
+    def weighed(self, x: Array) -> Array:
+        """Samples (n, d) as later ones are compared with them: where the classes differ, dimensions count more."""
+        return unit_rows(x * self._context)
+
+    def cosines(self, x: Array, weighed: Array) -> Array:
+        """(n, m) of samples (n, d) with earlier ones (m, d) that are weighed."""
+        return namespace(x).round(x @ weighed.T * TELLING) / TELLING
+
+    def weights(self, cosines: Array) -> Array:
+        """Of links, from cosines; of those below zero the size counts, as it does with the authors' even power."""
+        return abs(cosines) ** self._gamma
+
+    def fixed(self, x: Array) -> tuple[Array, Array]:
+        """The fixed nodes nearest to each sample and the weights of the links, (n, n_fixed) each."""
+        xp = namespace(x)
+        cosines, nodes = top_k(x @ self._texts.T, self._n_texts)
+        if self._n_support:
+            more, numbers = top_k(unit_rows(x * self._support_context) @ self._support.T, self._n_support)
+            cosines = xp.concat([cosines, more], axis=1)
+            nodes = xp.concat([nodes, numbers + self._texts.shape[0]], axis=1)
+        return nodes, self.weights(cosines)
+
+
+def spread(prototypes: Array) -> Array:
+    """Variances (d,) at unit length: in which dimensions the classes differ. All alike where they do not differ at all.
+
+    >>> import numpy as np
+    >>> spread(np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])).round(6)
+    array([0.707107, 0.707107, 0. ])
+    """
+    xp = namespace(prototypes)
+    variances = xp.var(prototypes, axis=0)
+    if float(xp.max(variances)) <= NO_SPREAD:
+        variances = xp.ones_like(variances)
+    return variances / xp.linalg.vector_norm(variances)
+
+
+def inverse_spread(features: Array) -> Array:
+    """1 / variance (d,), and 0 for a dimension in which nothing varies. All alike where none does.
+
+    >>> import numpy as np
+    >>> inverse_spread(np.array([[1.0, 0.0, 0.5], [0.0, 0.5, 0.5]]))
+    array([ 4., 16.,  0.])
+    """
+    xp = namespace(features)
+    variances = xp.var(features, axis=0)
+    varies = variances > NO_SPREAD * xp.max(variances)
+    ones = xp.ones_like(variances)
+    if not bool(xp.any(varies)):
+        return ones
+    return xp.where(varies, 1.0 / xp.where(varies, variances, ones), 0.0 * ones)
+
+
+# ECALP's graph: it grows by a sample at a time, and at each step class labels spread over all of it.
+
+
+SOFTENING = 1e-6
+"""Added to the square roots of degrees, as in the authors' code."""
+
+
+class SpreadRule(NamedTuple):
+    alpha: float
+    rounds: int
+    carry: float
+    labels: Array
+    """The class (f,) of each fixed node: the texts, then labelled samples."""
+    n_classes: int
+
+
+class Arrival(NamedTuple):
+    """A sample's links to the n before it, to itself, and to the fixed nodes nearest to it."""
+
+    cosines: Array
+    """(n + 1,), the last with itself."""
+    weights: Array
+    """(n + 1,)."""
+    fixed: Array
+    """(t,)."""
+    fixed_weights: Array
+    """(t,)."""
+
+
+class Snapshot(NamedTuple):
+    """The graph of one step: n samples, the newest, and its twin, which is asked and then forgotten."""
+
+    lists: NeighbourLists
+    fixed: Array
+    fixed_weights: Array
+    links: SparseMatrix
+    """(n + 2, n + 2), scaled by the degrees."""
+    told: SparseMatrix
+    """(n + 2, K): what the fixed nodes say in every round."""
+    begun: SparseMatrix
+    """(n + 2, K): labels carried over from the step before, one a sample."""
+
+
+class GrowingGraph(NamedTuple):
+    """What stays of n samples: a new graph is made at each step, so that an interrupt leaves the old one whole."""
+
+    lists: NeighbourLists
+    fixed: Array
+    """(n, t): the fixed nodes each is linked to."""
+    fixed_weights: Array
+    """(n, t)."""
+    fixed_degrees: Array
+    """(f,): sums of the weights of all links to each fixed node."""
+    classes: Array
+    """(n,): the class of each one's largest label."""
+    values: Array
+    """(n,): the part of that label that is carried over."""
+
+    @classmethod
+    def empty(cls, home: Home, n_neighbors: int, n_fixed_links: int, n_fixed: int) -> GrowingGraph:
+        whole = home.xp.int64
+        return cls(
+            NeighbourLists.empty(home, n_neighbors),
+            home.zeros((0, n_fixed_links), whole),
+            home.zeros((0, n_fixed_links)),
+            home.zeros((n_fixed,)),
+            home.zeros((0,), whole),
+            home.zeros((0,)),
+        )
+
+    @property
+    def size(self) -> int:
+        return int(self.values.shape[0])
+
+    def grown(self, arrival: Arrival, rule: SpreadRule) -> tuple[Array, GrowingGraph]:
+        """The newcomer's labels (K,), and the graph with it. Every label changes a little, so all are spread."""
+        xp = namespace(self.values)
+        now = self._snapshot(arrival, rule)
+        told = now.told.dense()
+        labels: Array = now.begun
+        begun = now.begun.dense() if rule.alpha != 1.0 else None
+        for _ in range(rule.rounds):
+            labels = now.links @ labels
+            labels += told
+            if begun is not None:
+                labels = rule.alpha * labels + (1.0 - rule.alpha) * begun
+        kept = labels[:-1, :]
+        classes = xp.argmax(kept, axis=1)
+        values = rule.carry * xp.take_along_axis(kept, classes[:, None], axis=1)[:, 0]
+        fixed_degrees = _added(self.fixed_degrees, arrival)
+        grown = GrowingGraph(now.lists, now.fixed[:-1, :], now.fixed_weights[:-1, :], fixed_degrees, classes, values)
+        return labels[-1, :], grown
+
+    def asked(self, arrival: Arrival, rule: SpreadRule) -> Array:
+        """The labels (K,) the newcomer would get; nothing changes.
+
+        The links are symmetric, so instead of every label coming to the twin, the twin's own weight goes out to where
+        labels are: products with a vector in place of a matrix.
+        """
+        now = self._snapshot(arrival, rule)
+        weight = Home.of(self.values).zeros((self.size + 2, 1))
+        weight[-1, 0] = 1.0
+        heard = 0.0 * weight
+        for _ in range(rule.rounds):
+            heard += weight
+            weight = rule.alpha * (now.links @ weight)
+        return (rule.alpha * (now.told.T @ heard) + now.begun.T @ ((1.0 - rule.alpha) * heard + weight))[:, 0]
+
+    def _snapshot(self, arrival: Arrival, rule: SpreadRule) -> Snapshot:
+        home, n = Home.of(self.values), self.size
+        xp = home.xp
+        lists = self.lists.joined(arrival.cosines, arrival.weights)
+        nodes, weights = lists.twinned(arrival.cosines, arrival.weights)
+        both = SparseMatrix.of_lists(nodes, weights, n + 2).plus_transpose()
+        fixed = xp.concat([self.fixed, arrival.fixed[None, :], arrival.fixed[None, :]], axis=0)
+        new = arrival.fixed_weights[None, :]
+        fixed_weights = xp.concat([self.fixed_weights, new, new], axis=0)
+        factors = degree_factors(both.row_sums() + xp.sum(fixed_weights, axis=1), SOFTENING)
+        fixed_factors = degree_factors(_added(_added(self.fixed_degrees, arrival), arrival), SOFTENING)
+        said = fixed_weights * fixed_factors[fixed] * factors[:, None]
+        told = SparseMatrix.of_lists(rule.labels[fixed], said, rule.n_classes)
+        nothing = home.zeros((2,))
+        classes = xp.concat([self.classes, xp.astype(nothing, self.classes.dtype)])
+        values = xp.concat([self.values, nothing])
+        begun = SparseMatrix.of_lists(classes[:, None], values[:, None], rule.n_classes)
+        return Snapshot(lists, fixed, fixed_weights, both.scaled(factors, factors), told, begun)
+
+
+def _added(degrees: Array, arrival: Arrival) -> Array:
+    """With one more sample's links to the fixed nodes, which are all different."""
+    degrees = Home.of(degrees).copy(degrees)
+    degrees[arrival.fixed] += arrival.fixed_weights
+    return degrees
+
 
 BLOCK_ROWS = 256
 WORK_NUMBERS = 4_000_000

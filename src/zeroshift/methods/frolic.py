@@ -3,31 +3,364 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from zeroshift.adapt.statistics import linear_head
-from zeroshift.arrays import Array, Home, Rows
-from zeroshift.methods.parts.confidence_matching import matching_temperature, mean_confidence
-from zeroshift.methods.parts.examples import example_prompts
-from zeroshift.methods.parts.label_bias import corrected, stationary_vector, transition_matrix
-from zeroshift.methods.parts.linear_head import LinearHead
-from zeroshift.methods.parts.linear_transductive import BLOCK_ROWS, LinearTransductive
-from zeroshift.methods.parts.prompt_distribution import (
-    mean_prompts,
-    moment_covariance,
-    pooled_variance,
-    prompt_logits,
-    shrunken_precision,
-)
-from zeroshift.methods.parts.prompts import checked_prompts
-from zeroshift.methods.parts.proxies import label_sums, refine_proxies
-from zeroshift.methods.parts.rows import unit_rows
-from zeroshift.methods.parts.sinkhorn import balance, class_shares
+from zeroshift.arrays import Array, Home, Rows, namespace
+from zeroshift.methods._shared.examples import example_prompts
+from zeroshift.methods._shared.linear_head import LinearHead, LinearTransductive
+from zeroshift.methods._shared.prompts import checked_prompts
+from zeroshift.methods._shared.similarity import unit_rows
+from zeroshift.methods._shared.sinkhorn import balance, class_shares
 from zeroshift.parameters import Choice, Constraint, Number, Optional
-from zeroshift.zero_shot import softmax
+from zeroshift.zero_shot import log_softmax, pseudo_class, softmax
 
-__all__ = ["Frolic"]
+__all__ = [
+    "Frolic",
+    "corrected",
+    "harden",
+    "label_sums",
+    "matching_temperature",
+    "mean_confidence",
+    "mean_prompts",
+    "moment_covariance",
+    "pooled_variance",
+    "prompt_logits",
+    "refine_proxies",
+    "shrunken_precision",
+    "stationary_vector",
+    "transition_matrix",
+]
+
+
+# Frolic's correction of label bias: what a classifier says of the samples of each class shows what it favours.
+
+
+LABEL_BIAS_TINY = 1e-12
+
+
+def transition_matrix(blocks: Iterable[Array], margin: float = -math.inf) -> Array:
+    """Column k (K, K): the mean posterior of the samples whose largest logit is that of class k; zero where none is.
+
+    The logits come in blocks (n, K). Samples whose two largest logits are not more than `margin` apart are left out.
+
+    >>> import numpy as np
+    >>> transition_matrix([np.log(np.array([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]]))])
+    array([[0.7, 0.3],
+           [0.3, 0.7]])
+    """
+    total: tuple[Array, Array] | None = None
+    for logits in blocks:
+        home, xp = Home.of(logits), namespace(logits)
+        classes = xp.arange(logits.shape[1], device=home.device)
+        log_p = log_softmax(logits)
+        label = pseudo_class(log_p)[:, None] == classes
+        second = xp.max(xp.where(label, -xp.inf, log_p), axis=1)
+        clear = xp.max(log_p, axis=1) - second > margin
+        chosen = xp.astype(label & clear[:, None], logits.dtype)
+        # Added up in float64: a class may have a million samples.
+        part = home.bring(xp.exp(log_p).T @ chosen, xp.float64), xp.sum(home.bring(chosen, xp.float64), axis=0)
+        total = part if total is None else (total[0] + part[0], total[1] + part[1])
+    if total is None:
+        raise ValueError("blocks is empty; at least one block of logits is needed.")
+    sums, counts = total
+    xp = namespace(sums)
+    return sums / xp.where(counts > 0, counts, xp.ones_like(counts))
+
+
+def stationary_vector(transition: Array, *, tolerance: float = 1e-3, iterations: int = 100) -> Array:
+    """beta (K,) with A beta = beta, by power iteration from the uniform vector.
+
+    It ends at the first change (L1) below `tolerance`, with the vector before that change, as the released code does.
+    Where nothing is left to iterate with, A having no column, the last vector stands.
+
+    >>> import numpy as np
+    >>> stationary_vector(np.array([[0.8, 0.1], [0.2, 0.9]])).round(6)
+    array([0.334948, 0.665052])
+    """
+    xp = namespace(transition)
+    classes = transition.shape[0]
+    beta = xp.full((classes,), 1 / classes, dtype=transition.dtype, device=Home.of(transition).device)
+    for _ in range(iterations):
+        after = transition @ beta
+        total = xp.sum(xp.abs(after))
+        if float(total) == 0:
+            break
+        after = xp.clip(after / total, 0, None)
+        if float(xp.sum(xp.abs(after - beta))) < tolerance:
+            break
+        beta = after
+    return beta
+
+
+def corrected(offsets: Array, beta: Array) -> Array:
+    """Offsets of the logits, each class's lowered by ln beta: what is favoured too much loses.
+
+    >>> import numpy as np
+    >>> corrected(np.zeros(2), np.array([0.334948, 0.665052])).round(4)
+    array([1.0938, 0.4079])
+    """
+    return offsets - namespace(beta).log(beta + LABEL_BIAS_TINY)
+
+
+# The temperature at which one classifier is as confident as another, on average.
+
+
+BLOCK_ROWS = 4096
+RANGE = 1e6
+"""Temperatures tried lie within this factor of the largest difference between two logits of a sample."""
+
+
+def mean_confidence(logits: Array, temperature: float = 1.0) -> float:
+    """Mean over samples of the largest probability, for logits (N, K) divided by a temperature.
+
+    >>> import numpy as np
+    >>> round(mean_confidence(np.array([[4.0, 3.0], [0.0, 0.0]])), 4)
+    0.6155
+    """
+    home, xp = Home.of(logits), namespace(logits)
+    total = home.zeros(())
+    for start in range(0, logits.shape[0], BLOCK_ROWS):
+        log_p = log_softmax(logits[start : start + BLOCK_ROWS] / temperature)
+        total = total + xp.sum(home.bring(xp.exp(xp.max(log_p, axis=1)), xp.float64))
+    return float(total) / int(logits.shape[0])
+
+
+def matching_temperature(logits: Array, confidence: float, *, tolerance: float = 1e-10) -> float:
+    """The temperature at which `mean_confidence(logits, temperature)` is `confidence`, by bisection on its logarithm.
+
+    Confidence falls as the temperature rises. Where no temperature in range will do, the nearest end of the range is
+    answered; where the logits do not differ at all, 1.
+
+    >>> import numpy as np
+    >>> logits = np.array([[4.0, 3.0], [0.0, 5.0]])
+    >>> round(matching_temperature(logits, mean_confidence(logits, 2.5)), 6)
+    2.5
+    """
+    xp = namespace(logits)
+    spread = float(xp.max(xp.max(logits, axis=1) - xp.min(logits, axis=1)))
+    if spread == 0:
+        return 1.0
+    low, high = math.log(spread / RANGE), math.log(spread * RANGE)
+    while high - low > tolerance:
+        middle = (low + high) / 2
+        if mean_confidence(logits, math.exp(middle)) > confidence:
+            low = middle
+        else:
+            high = middle
+    return math.exp((low + high) / 2)
+
+
+# What Frolic takes a class's prompts for: samples of a Gaussian, whose covariance unlabelled features tell.
+
+
+BLOCK_ROWS = 4096
+
+
+def mean_prompts(prompts: Array) -> Array:
+    """Unit means (K, d) of prompts (K, P, d)."""
+    return unit_rows(namespace(prompts).mean(prompts, axis=1))
+
+
+def pooled_variance(features: Array, prompts: Array) -> Array:
+    """Unbiased variance (d,) of every dimension over features (N, d) and prompts (K, P, d) taken together, float64.
+
+    Images and texts lie apart, so the gap between them counts as spread.
+
+    >>> import numpy as np
+    >>> pooled_variance(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[[0.0, 1.0]]]))
+    array([0.33333333, 0.33333333])
+    """
+    home, xp = Home.of(features), namespace(features)
+    texts = home.bring(prompts.reshape(-1, prompts.shape[2]), xp.float64)
+    blocks = [slice(start, start + BLOCK_ROWS) for start in range(0, features.shape[0], BLOCK_ROWS)]
+    count = features.shape[0] + texts.shape[0]
+    total = xp.sum(texts, axis=0)
+    for rows in blocks:
+        total = total + xp.sum(home.bring(features[rows], xp.float64), axis=0)
+    mean = total / count
+    squares = xp.sum((texts - mean) ** 2, axis=0)
+    for rows in blocks:
+        squares = squares + xp.sum((home.bring(features[rows], xp.float64) - mean) ** 2, axis=0)
+    return squares / (count - 1)
+
+
+def shrunken_precision(variance: Array, shrinkage: float) -> Array:
+    """1 / ((1 - l) v + l): variances (d,) drawn towards 1.
+
+    >>> import numpy as np
+    >>> shrunken_precision(np.array([0.0, 1.0]), 0.5)
+    array([2., 1.])
+    """
+    return 1 / ((1 - shrinkage) * variance + shrinkage)
+
+
+def prompt_logits(features: Array, means: Array, precision: Array) -> Array:
+    """-1/2 (x - m_k)^T L (x - m_k), (N, K), with a diagonal precision L (d,).
+
+    >>> import numpy as np
+    >>> prompt_logits(np.array([[1.0, 0.0]]), np.eye(2), np.array([2.0, 4.0]))
+    array([[ 0., -3.]])
+    """
+    xp = namespace(features)
+    weighted = means * precision
+    logits = features @ weighted.T
+    logits -= 0.5 * xp.sum(weighted * means, axis=1)
+    # A product with a vector, not a sum of squares: it needs no second array of the features' size.
+    logits -= (0.5 * ((features**2) @ precision))[:, None]
+    return logits
+
+
+def moment_covariance(features: Array, means: Array, ridge: float) -> tuple[Array, float]:
+    """mean x x^T - mean m m^T (d, d) of features (N, d) and class means (K, d), in float64, and what was added to it.
+
+    Texts and images lie apart, so the difference of their second moments has negative eigenvalues. As much of the
+    identity is added as lifts the smallest eigenvalue to `ridge` times the largest in size.
+
+    >>> import numpy as np
+    >>> covariance, added = moment_covariance(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), 1.0)
+    >>> covariance, added
+    (array([[3., 0.],
+           [0., 1.]]), 2.0)
+    """
+    home, xp = Home.of(features), namespace(features)
+    wide = home.bring(means, xp.float64)
+    d = features.shape[1]
+    second = home.zeros((d, d))
+    for start in range(0, features.shape[0], BLOCK_ROWS):
+        block = features[start : start + BLOCK_ROWS]
+        second = second + home.bring(block.T @ block, xp.float64)
+    covariance = second / features.shape[0] - wide.T @ wide / wide.shape[0]
+    covariance = (covariance + covariance.T) / 2
+    eigenvalues = xp.linalg.eigvalsh(covariance)
+    largest = float(xp.max(xp.abs(eigenvalues)))
+    # Features equal to the means have no spread at all: the identity then.
+    added = max(ridge * largest - float(eigenvalues[0]), 0.0) if largest > 0 else 1.0
+    return covariance + added * xp.eye(d, dtype=xp.float64, device=home.device), added
+
+
+# InMaP's proxies: class vectors moved in closed-form steps until their soft predictions agree with soft labels.
+
+
+WORK_NUMBERS, WORK_NUMBERS_ON_GPU = 4_000_000, 64_000_000
+"""Predictions held at once: few enough to stay in a processor's cache, many enough to keep a GPU busy."""
+LEAST_ROWS = 256
+TINY = 1e-24
+"""Added to squared lengths: a zero proxy stays zero."""
+SAFE_EXPONENT = 60.0
+"""Up to here no exponential, and no sum of them, leaves float32: the largest score need not be subtracted first."""
+
+
+def harden(labels: Array, threshold: float) -> Array:
+    """Soft labels (n, K), those rows that are surer than `threshold` made one-hot.
+
+    >>> import numpy as np
+    >>> harden(np.array([[0.7, 0.3], [0.5, 0.5]]), 0.6)
+    array([[1. , 0. ],
+           [0.5, 0.5]])
+    """
+    xp = namespace(labels)
+    classes = xp.arange(labels.shape[1], device=Home.of(labels).device)
+    hard = xp.astype(xp.argmax(labels, axis=1)[:, None] == classes, labels.dtype)
+    return xp.where((xp.max(labels, axis=1) > threshold)[:, None], hard, labels)
+
+
+def label_sums(features: Array, labels: Array, threshold: float) -> Array:
+    """sum_i y_ik x_i (K, d) of features (N, d) with their hardened labels (N, K): all that steps need of the labels.
+
+    Summed in float64, once: whatever is wrong here, every one of thousands of steps is drawn to.
+    """
+    home, xp = Home.of(features), namespace(features)
+    sums = home.zeros((labels.shape[1], features.shape[1]))
+    for start in range(0, features.shape[0], BLOCK_ROWS):
+        rows = slice(start, start + BLOCK_ROWS)
+        hard = home.bring(harden(labels[rows], threshold), xp.float64)
+        sums = sums + hard.T @ home.bring(features[rows], xp.float64)
+    return home.bring(sums, features.dtype)
+
+
+def refine_proxies(
+    features: Array,
+    starts: Array,
+    sums: Array,
+    *,
+    temperature: float = 0.04,
+    rate: float = 10.0,
+    iterations: int = 2000,
+) -> Array:
+    """Unit proxies (F, K, d) after `iterations` steps of F independent fits to the same features (N, d).
+
+    A fit begins at `starts[f]` and moves towards softmax predictions whose sums over the features are `sums[f]`, see
+    `label_sums`. Its steps are halved whenever the disagreement has grown. F fits side by side cost two products with
+    F K columns a step, in place of 2 F narrow ones.
+
+    >>> import numpy as np
+    >>> features = np.array([[1.0, 0.0], [0.6, 0.8]])
+    >>> labels = np.array([[0.9, 0.1], [0.2, 0.8]])
+    >>> proxies = refine_proxies(features, np.eye(2)[None], label_sums(features, labels, 0.6)[None])
+    >>> (features @ proxies[0].T).round(2)
+    array([[ 0.72, 0.08],
+           [-0.12, 0.84]])
+    """
+    home, xp = Home.of(features), namespace(features)
+    step = rate / (features.shape[0] * temperature)
+    steps = xp.full((starts.shape[0], 1, 1), step, dtype=features.dtype, device=home.device)
+    before = xp.full_like(steps, xp.inf)
+    proxies = home.copy(starts)
+    predictions = _Predictions(features, starts.shape[0], starts.shape[1], temperature)
+    for _ in range(iterations):
+        gradient = predictions.sums(proxies)
+        gradient -= sums
+        length = xp.sum(gradient * gradient, axis=(1, 2), keepdims=True)
+        # Decided where the arrays are: asking for the number would stop a GPU at every step.
+        steps = xp.where(length > before, steps / 2, steps)
+        before = length
+        gradient *= steps
+        proxies -= gradient
+        proxies /= xp.sqrt(xp.sum(proxies * proxies, axis=2, keepdims=True) + TINY)
+    return proxies
+
+
+class _Predictions:
+    """Sums of the features weighted by what proxies predict of them, in work space that is used again and again."""
+
+    def __init__(self, features: Array, fits: int, classes: int, temperature: float) -> None:
+        home = Home.of(features)
+        self._features, self._temperature = features, temperature
+        self._chunks = _chunks(features, fits * classes)
+        # Unit vectors have cosines of about 1 at most.
+        self._safe = 1.1 / temperature < SAFE_EXPONENT
+        largest = max(rows.stop - rows.start for rows in self._chunks)
+        self._space = home.zeros((fits * classes * largest,), features.dtype)
+
+    def sums(self, proxies: Array) -> Array:
+        """sum_i p_ik x_i, (F, K, d)."""
+        xp = namespace(proxies)
+        fits, classes, d = proxies.shape
+        scaled = proxies.reshape(fits * classes, d) / self._temperature
+        total = xp.zeros_like(scaled)
+        for rows in self._chunks:
+            x = self._features[rows]
+            # Samples along the last axis: sums over classes then add long rows.
+            flat = self._space[: fits * classes * x.shape[0]].reshape(fits * classes, x.shape[0])
+            xp.matmul(scaled, x.T, out=flat)
+            p = flat.reshape(fits, classes, x.shape[0])
+            if not self._safe:
+                p -= xp.max(p, axis=1, keepdims=True)
+            xp.exp(p, out=p)
+            p /= xp.sum(p, axis=1, keepdims=True)
+            total += flat @ x
+        return total.reshape(fits, classes, d)
+
+
+def _chunks(features: Array, columns: int) -> list[slice]:
+    """Rows to take together where each needs `columns` numbers."""
+    work = WORK_NUMBERS_ON_GPU if Home.of(features).on_gpu else WORK_NUMBERS
+    size = max(LEAST_ROWS, work // columns)
+    n = features.shape[0]
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
 
 ROUNDS = {"released": 11, "paper": 1}
 
@@ -55,12 +388,12 @@ class Frolic(LinearTransductive):
         How far the variances of the prompts' Gaussian are drawn towards 1 ("released").
     label_temperature, label_gamma, label_iterations : float, float, int
         Temperature, exponent of the classes' shares and number of iterations of the Sinkhorn scaling that makes soft
-        labels ("released"); see `zeroshift.methods.parts.sinkhorn`.
+        labels ("released"); see `zeroshift.methods._shared.sinkhorn`.
     hard_above : float
         Soft labels surer than this are made hard ("released").
     proxy_temperature, proxy_rate, proxy_iterations : float, float, int
         Temperature, first step size and number of steps of the InMaP classifiers ("released"); see
-        `zeroshift.methods.parts.proxies`.
+        `zeroshift.methods.frolic`.
     ridge : float
         The smallest eigenvalue of the prompts' covariance, as a share of the largest in size ("paper").
     bias_margin : float, optional

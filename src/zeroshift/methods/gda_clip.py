@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from zeroshift.arrays import Array, Home
-from zeroshift.labelled import Labelled
-from zeroshift.methods.parts.few_shot import FewShotMethod
-from zeroshift.methods.parts.gaussian_classifier import linear_discriminant
-from zeroshift.methods.parts.linear_head import LinearHead
-from zeroshift.methods.parts.weight_search import best_weight
+from zeroshift.arrays import Array, Home, Labelled
+from zeroshift.methods._shared.few_shot import FewShotMethod, best_weight
+from zeroshift.methods._shared.gaussian_classifier import linear_discriminant
+from zeroshift.methods._shared.linear_head import LinearHead
 from zeroshift.parameters import Constraint, Number
 
 __all__ = ["GDACLIP"]

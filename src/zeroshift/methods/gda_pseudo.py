@@ -7,10 +7,9 @@ from typing import ClassVar, NamedTuple
 
 from zeroshift.adapt.statistics import class_means, linear_head, soft_scatter
 from zeroshift.arrays import Array, Home, Rows
-from zeroshift.methods.parts.linear_head import LinearHead
-from zeroshift.methods.parts.linear_transductive import BLOCK_ROWS, LinearTransductive
+from zeroshift.linalg import ridge_precision
+from zeroshift.methods._shared.linear_head import BLOCK_ROWS, LinearHead, LinearTransductive
 from zeroshift.parameters import Constraint, Number
-from zeroshift.ridge import ridge_precision
 from zeroshift.zero_shot import softmax
 
 __all__ = ["GDAPseudo"]

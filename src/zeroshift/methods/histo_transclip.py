@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from zeroshift.arrays import Array, namespace
 from zeroshift.method import Method
-from zeroshift.methods.parts.examples import example_prompts
-from zeroshift.methods.parts.prompts import checked_prompts
-from zeroshift.methods.parts.rows import unit_rows
+from zeroshift.methods._shared.examples import example_prompts
+from zeroshift.methods._shared.prompts import checked_prompts
+from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods.transclip import TransCLIP
 from zeroshift.parameters import Constraint, Flag
 

@@ -7,18 +7,160 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from zeroshift.arrays import Array, Home, Rows, namespace
-from zeroshift.low_entropy import marginal_entropy, select_lowest_entropy
-from zeroshift.methods.parts.adamw import AdamW
-from zeroshift.methods.parts.prompt_tuned import TEXT, PromptTuned
-from zeroshift.methods.parts.text_history import Remembered, TextHistory, retrieved
-from zeroshift.methods.parts.towers import PromptedText
-from zeroshift.methods.parts.tuning_losses import cross_entropy, logits_to_text
-from zeroshift.methods.parts.whole_steps import WholeViews
-from zeroshift.parameters import Choice, Constraint, Number
-from zeroshift.zero_shot import logits, pseudo_class
+import numpy as np
 
-__all__ = ["HisTPT"]
+from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
+from zeroshift.methods._shared.prompt_tuned import TEXT, PromptTuned
+from zeroshift.methods._shared.towers import PromptedText
+from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
+from zeroshift.methods._shared.whole_steps import WholeViews
+from zeroshift.parameters import Choice, Constraint, Number
+from zeroshift.views import marginal_entropy, select_lowest_entropy
+from zeroshift.zero_shot import confidence, graded, log_softmax, logits, pseudo_class, softmax
+
+__all__ = ["HisTPT", "Remembered", "TextHistory", "TextQueue", "retrieved"]
+
+
+# The latest text features, first in, first out, in a ring that is allocated once.
+
+
+class TextQueue:
+    """`size` text features (K, d). Image number i has the slot i modulo `size`; image 0 fills them all.
+
+    What the queue would hold with a new entry can be asked before the entry is written.
+
+    >>> import numpy as np
+    >>> queue = TextQueue(Home.of(np.eye(1)), size=2, shape=(1, 2), dtype=None)
+    >>> queue.write(0, np.array([[1.0, 0.0]]))
+    >>> queue.mixed(queue.evenly[None, :], 1, np.array([[0.0, 1.0]]))
+    array([[[0.5, 0.5]]])
+    """
+
+    def __init__(self, home: Home, size: int, shape: tuple[int, int], dtype: Any) -> None:
+        self._home, self.size = home, size
+        self.entries = home.zeros((size, *shape), dtype)
+        self.evenly = np.full(size, 1 / size)
+
+    def slot(self, image: int) -> int:
+        return image % self.size
+
+    def mixed(self, weights: np.ndarray, image: int, newest: Array) -> Array:
+        """Means (m, K, d) over the entries once `newest` (K, d) of this image is among them, by weights (m, size)."""
+        xp, slot = self._home.xp, self.slot(image)
+        others = weights.copy()
+        others[:, slot] = 0
+        # A product, not a sum of chosen entries: these are large, and are neither copied nor widened.
+        mixed = self._home.bring(others, self.entries.dtype) @ xp.reshape(self.entries, (self.size, -1))
+        mixed = xp.reshape(self._home.bring(mixed, newest.dtype), (-1, *newest.shape))
+        return mixed + self._home.bring(weights[:, slot], newest.dtype)[:, None, None] * newest
+
+    def oldest(self, image: int, newest: Array) -> Array:
+        """(K, d): the entry that leaves next once `newest` of this image is among them."""
+        leaving = self.slot(image + 1)
+        return newest if leaving == self.slot(image) else self._home.bring(self.entries[leaving], newest.dtype)
+
+    def write(self, image: int, newest: Array) -> None:
+        """Hold `newest` (K, d). Doing it again changes nothing."""
+        self.entries[self.slot(image) if image else slice(None)] = newest
+
+    def newest_first(self, image: int) -> np.ndarray:
+        """(size,): the slots of image number `image` and those before it."""
+        return (image - np.arange(self.size)) % self.size
+
+
+# HisTPT's memory of text features: the latest, the hardest of those, and a slow average of what leaves either.
+
+
+class Remembered(NamedTuple):
+    """What the banks hold once an image has entered them; nothing of it is written yet."""
+
+    image: int
+    """How many images entered before it."""
+    local: Array
+    """(K, d): the newest entry of the local bank."""
+    hard: Array
+    """(K, d): the newest entry of the hard bank."""
+    entropies: np.ndarray
+    """(L,), of the images whose text features the local bank holds, by slot."""
+    prototypes: Array
+    """(3, K, d): the global bank, and the means of the local and of the hard one."""
+
+
+class TextHistory:
+    """Three banks of text features (K, d). The first image fills all of them.
+
+    Local: the latest `local_size`, with the entropies of the images they were used for. Hard: for each image the mean
+    of the `n_hard` local entries of highest entropy, the newer first on a tie, the latest `hard_size` of them. Global:
+    a moving average of the oldest entries of the two.
+    """
+
+    def __init__(
+        self, home: Home, shape: tuple[int, int], *, sizes: tuple[int, int], n_hard: int, momentum: float, dtype: object
+    ) -> None:
+        self._home, self.n_hard, self.momentum = home, n_hard, momentum
+        self.local, self.hard = (TextQueue(home, size, shape, dtype) for size in sizes)
+        self.entropies = np.zeros(sizes[0])  # on the host, as all that only says which entries are meant
+        self.prototypes = home.zeros((3, *shape))
+
+    def entered(self, text: Array, entropy: float, image: int) -> Remembered:
+        """What is held once the text features (K, d) and the entropy of image number `image` have entered."""
+        xp = self._home.xp
+        if image == 0:
+            return Remembered(image, text, text, np.full_like(self.entropies, entropy), xp.stack([text, text, text]))
+        entropies = self.entropies.copy()
+        entropies[self.local.slot(image)] = entropy
+        weights = np.stack([self.local.evenly, self._hardest(entropies, image)])
+        mean, hardest = self.local.mixed(weights, image, text)
+        (hard_mean,) = self.hard.mixed(self.hard.evenly[None, :], image, hardest)
+        leaving = (self.local.oldest(image, text) + self.hard.oldest(image, hardest)) / 2
+        slow = self.momentum * self.prototypes[0] + (1 - self.momentum) * leaving
+        return Remembered(image, text, hardest, entropies, xp.stack([slow, mean, hard_mean]))
+
+    def write(self, entry: Remembered) -> None:
+        """Hold it. Doing it again changes nothing."""
+        self.local.write(entry.image, entry.local)
+        self.hard.write(entry.image, entry.hard)
+        self.entropies, self.prototypes = entry.entropies, entry.prototypes
+
+    def _hardest(self, entropies: np.ndarray, image: int) -> np.ndarray:
+        """Weights (L,) of the mean over the entries of highest entropy."""
+        newest_first = self.local.newest_first(image)
+        order = newest_first[np.argsort(-graded(entropies[newest_first]), stable=True)]
+        weights = np.zeros_like(entropies)
+        weights[order[: self.n_hard]] = 1 / self.n_hard
+        return weights
+
+    def arrays(self) -> dict[str, Array]:
+        """What to save."""
+        return {
+            "local": self.local.entries,
+            "hard": self.hard.entries,
+            "entropies": self._home.bring(self.entropies, self._home.xp.float64),
+            "bank_prototypes": self.prototypes,
+        }
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Take up what `arrays` gave."""
+        for name, own in self.arrays().items():
+            if tuple(arrays[name].shape) != tuple(own.shape):
+                raise ValueError(f"{name} of shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}, were saved")
+        self.local.entries, self.hard.entries = arrays["local"], arrays["hard"]
+        self.entropies, self.prototypes = to_numpy(arrays["entropies"]), arrays["bank_prototypes"]
+
+
+def retrieved(features: Array, prototypes: Array, logit_scale: float) -> Array:
+    """Logits (n, K) of features (n, d) from several banks' prototypes (B, K, d), each weighed by how sure it is.
+
+    A bank's weight for a feature is the softmax, over banks, of its negative entropy. Both banks have seen the same:
+
+    >>> import numpy as np
+    >>> retrieved(np.array([[0.8, 0.6]]), np.stack([np.eye(2), np.eye(2)]), 5.0)
+    array([[4., 3.]])
+    """
+    xp = Home.of(features).xp
+    logits = logit_scale * (features @ xp.permute_dims(prototypes, (0, 2, 1)))
+    weights = softmax(confidence(log_softmax(logits)).T)
+    return xp.sum(weights.T[:, :, None] * logits, axis=0)
 
 
 class Tuned(NamedTuple):
@@ -59,7 +201,7 @@ class HisTPT(PromptTuned, WholeViews):
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import HisTPT
-    >>> from zeroshift.methods.parts.example_towers import ExampleText
+    >>> from zeroshift.methods._shared.examples import ExampleText
     >>> text = ExampleText(np.eye(2))
     >>> histpt = HisTPT(text.features(text.context), text=text, logit_scale=5.0)
     >>> histpt.adapt_views(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).round(3)

@@ -2,23 +2,176 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, check_matrix, namespace
-from zeroshift.low_entropy import entropy
-from zeroshift.methods.parts.description_bank import DescriptionBank, checked_descriptions
-from zeroshift.methods.parts.examples import example_descriptions, example_unlabelled
-from zeroshift.methods.parts.retrieval import WORK_NUMBERS, Candidates, candidates, largest_cosines, quantile_cosines
-from zeroshift.methods.parts.sinkhorn import REGULARISATION, transport
-from zeroshift.methods.parts.top_k import top_k
+from zeroshift.arrays import Array, Home, check_labels, check_matrix, namespace
+from zeroshift.method import EpisodicMethod
+from zeroshift.methods._shared.examples import example_descriptions, example_unlabelled
+from zeroshift.methods._shared.prompts import checked_prompts
+from zeroshift.methods._shared.similarity import unit_rows
+from zeroshift.methods._shared.sinkhorn import REGULARISATION, transport
+from zeroshift.methods._shared.top_k import top_k
 from zeroshift.parameters import Constraint, Number
-from zeroshift.view_method import EpisodicMethod
+from zeroshift.views import entropy
 from zeroshift.zero_shot import logits, softmax
 
-__all__ = ["RATTA"]
+__all__ = [
+    "RATTA",
+    "Candidates",
+    "DescriptionBank",
+    "candidates",
+    "checked_descriptions",
+    "largest_cosines",
+    "quantile_cosines",
+]
+
+
+# Descriptions of classes as one bank of rows, each with its class: as many of a class as there are.
+
+
+Descriptions = Array | tuple[Array, np.ndarray]
+"""(K, P, d), or a pair: (R, d), and the class of each row (R,)."""
+
+
+class DescriptionBank(NamedTuple):
+    rows: Array
+    """(R, d)."""
+    classes: Array
+    """(R,), at home where the rows are."""
+
+    @classmethod
+    def of(cls, descriptions: Descriptions) -> DescriptionBank:
+        """Of checked descriptions in either form.
+
+        >>> DescriptionBank.of(np.ones((2, 3, 1))).classes
+        array([0, 0, 0, 1, 1, 1])
+        """
+        if isinstance(descriptions, tuple):
+            rows, classes = descriptions
+        else:
+            rows = descriptions.reshape(-1, descriptions.shape[2])
+            classes = np.repeat(np.arange(descriptions.shape[0]), descriptions.shape[1])
+        return cls(rows, Home.of(rows).index(classes))
+
+
+def checked_descriptions(name: str, given: Any, prototypes: Array) -> Descriptions:
+    """Unit embeddings (K, P, d), or a pair of them (R, d) and their classes (R,); refused by `name`; copied.
+
+    In either form, descriptions that mostly lie nearer to another class's prototype than to their own are warned of.
+    """
+    if not isinstance(given, (tuple, list)):
+        return checked_prompts(given, prototypes)
+    if len(given) != 2:
+        raise TypeError(
+            f"{name} must be an array (K, P, d) or a pair (descriptions, classes); got a {type(given).__name__} of "
+            f"{len(given)}. Fix: {name}=(descriptions, classes)."
+        )
+    check_matrix(f"{name} descriptions", given[0], columns=prototypes.shape[1])
+    classes = check_labels(f"{name} classes", given[1], rows=given[0].shape[0], classes=prototypes.shape[0])
+    home = Home.of(prototypes)
+    with home.computing():
+        rows = home.copy(home.bring(given[0]))
+        checked_prompts(_mean_of_each_class(rows, classes, prototypes), prototypes)
+    return rows, classes
+
+
+def _mean_of_each_class(rows: Array, classes: np.ndarray, prototypes: Array) -> Array:
+    """(K, 1, d), of unit length; the prototype of a class without descriptions, or with such as cancel out."""
+    xp = Home.of(rows).xp
+    means = xp.stack([xp.sum(rows[Home.of(rows).index(classes == k)], axis=0) for k in range(prototypes.shape[0])])
+    means = unit_rows(means)
+    lost = xp.linalg.vector_norm(means, axis=-1, keepdims=True) < 0.5
+    return xp.where(lost, Home.of(rows).bring(prototypes, means.dtype), means)[:, None, :]
+
+
+# What RA-TTA looks up: the descriptions most views of an image are like, the classes they speak for, and images of an
+# index like those. Banks and indices are read in blocks, so that their size is no one's memory.
+
+
+WORK_NUMBERS = 4_000_000
+"""Cosines, or coordinates of rows, held at once."""
+
+
+def quantile_cosines(views: Array, bank: Array, level: float) -> Array:
+    """For each image of views (B, V, d) and row of a bank (R, d), a quantile of the views' cosines with it: (B, R).
+
+    Between two views it is interpolated linearly.
+
+    >>> import numpy as np
+    >>> quantile_cosines(np.array([[[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]]), np.eye(2), 0.75)
+    array([[0.8, 0.9]])
+    """
+    xp = namespace(views)
+    images, n_views, dimension = views.shape
+    position = level * (n_views - 1)
+    below = math.floor(position)
+    above, share = min(below + 1, n_views - 1), position - below
+    size = max(1, WORK_NUMBERS // max(images * n_views, dimension))
+    found = []
+    for start in range(0, bank.shape[0], size):
+        block = Home.of(views).bring(bank[start : start + size], views.dtype)
+        cosines = xp.sort(block[None, :, :] @ xp.matrix_transpose(views), axis=-1)
+        found.append(cosines[..., below] + share * (cosines[..., above] - cosines[..., below]))
+    return xp.concat(found, axis=1)
+
+
+def largest_cosines(queries: Array, index: Array, k: int) -> Array:
+    """Of each query (L, d) with the k rows of an index (n, d) nearest to it, nearest first: (L, k). Exact.
+
+    >>> import numpy as np
+    >>> largest_cosines(np.eye(2), np.array([[0.8, 0.6], [0.0, 1.0], [1.0, 0.0]]), 2)
+    array([[1. , 0.8],
+           [1. , 0.6]])
+    """
+    xp = namespace(queries)
+    best = None
+    size = max(1, WORK_NUMBERS // max(queries.shape))
+    for start in range(0, index.shape[0], size):
+        block = Home.of(queries).bring(index[start : start + size], queries.dtype)
+        found, _ = top_k(queries @ block.T, k)
+        best = found if best is None else top_k(xp.concat([best, found], axis=1), k)[0]
+    return best
+
+
+class Candidates(NamedTuple):
+    """The classes enough of an image's n descriptions speak for, L in all, of B images."""
+
+    images: Array
+    """(L,), whose candidate it is."""
+    places: Array
+    """(L,), which of the image's descriptions is the first of the class."""
+    prototypes: Array
+    """(B, n, d), at each description's place the direction of all the image's descriptions of that class."""
+    shared: Array
+    """(B, d), the direction of all candidates' descriptions together; zero where there is none."""
+
+
+def candidates(descriptions: Array, classes: Array, least: int) -> Candidates:
+    """The classes (B, n) of which at least `least` are among each image's n descriptions (B, n, d).
+
+    >>> import numpy as np
+    >>> found = candidates(np.eye(3)[None], np.array([[4, 7, 4]]), 2)
+    >>> found.images, found.places, found.shared.round(3)
+    (array([0]), array([0]), array([[0.707, 0.   , 0.707]]))
+    """
+    xp = namespace(descriptions)
+    same = classes[:, :, None] == classes[:, None, :]
+    enough = xp.sum(xp.astype(same, xp.int64), axis=-1) >= least
+    order = xp.arange(classes.shape[1], device=Home.of(classes).device)
+    first = ~xp.any(same & (order[None, :] < order[:, None]), axis=-1)
+    images, places = xp.nonzero(enough & first)
+    kept = xp.astype(enough, descriptions.dtype)[:, :, None]
+    return Candidates(
+        images,
+        places,
+        unit_rows(xp.astype(same, descriptions.dtype) @ descriptions),
+        unit_rows(xp.sum(kept * descriptions, axis=1)),
+    )
+
 
 LOG_GUARD = 1e-7
 """Added to a retrieved probability before its logarithm, as in the authors' code: most of them are 0."""

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from zeroshift import method_file
+from zeroshift import serialization as method_file
 from zeroshift.adapt import OnlineADAPT, ReleasedOnlineADAPT, ReleasedTransductiveADAPT, TransductiveADAPT
 from zeroshift.arrays import Array
 from zeroshift.method import Method

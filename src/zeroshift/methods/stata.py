@@ -9,17 +9,18 @@ from typing import ClassVar
 import numpy as np
 
 from zeroshift.arrays import Array, Home, namespace, to_numpy
-from zeroshift.methods.parts.affinity import neighbour_affinity
-from zeroshift.methods.parts.diagonal_gaussians import (
+from zeroshift.methods._shared.affinity import neighbour_affinity
+from zeroshift.methods._shared.gaussian_method import (
     ZERO_MASS,
+    GaussianMethod,
     Gaussians,
+    Solution,
     floored,
     mean_directions,
     shared_variance,
     statistics,
 )
-from zeroshift.methods.parts.gaussian_method import GaussianMethod, Solution
-from zeroshift.methods.parts.rows import unit_rows
+from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.parameters import Constraint, Flag, Number, Optional
 
 __all__ = ["StatA"]

@@ -7,16 +7,107 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Rows, namespace
-from zeroshift.methods.parts.adamw import AdamW
-from zeroshift.methods.parts.image_views import ImageViews
-from zeroshift.methods.parts.prompt_tuned import TEXT, PromptTuned
-from zeroshift.methods.parts.swapped import PseudoLabels, pseudo_loss, surest_of_each_class, swap_loss
-from zeroshift.methods.parts.towers import PromptedText
+from zeroshift.adapt.transductive import Surest
+from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
+from zeroshift.methods._shared.prompt_tuned import TEXT, PromptTuned
+from zeroshift.methods._shared.towers import PromptedText
+from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
 from zeroshift.parameters import Constraint, Number
-from zeroshift.zero_shot import logits
+from zeroshift.zero_shot import log_softmax, logits, pseudo_class, softmax
 
-__all__ = ["SwapPrompt"]
+__all__ = ["ImageViews", "PseudoLabels", "SwapPrompt", "pseudo_loss", "surest_of_each_class", "swap_loss"]
+
+
+# A set of images, one view of some of them at a time: what goes over a set again and again with few views needs.
+
+
+WORK_NUMBERS = 4_000_000
+"""Features or logits held at once: 32 MB in float64."""
+
+
+class ImageViews:
+    """Checked rows, (N, V, d) with views or (N, d) without: the image itself is view 0 of both."""
+
+    def __init__(self, rows: Rows, n_classes: int) -> None:
+        shape = rows[:1].shape
+        self._rows, self._several = rows, len(shape) == 3
+        self.n_views = int(shape[1]) if self._several else 1
+        self._at_once = max(1, WORK_NUMBERS // max(n_classes, int(shape[-1])))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def blocks(self) -> Iterator[slice]:
+        """Which images are looked at together."""
+        return (slice(start, min(start + self._at_once, len(self))) for start in range(0, len(self), self._at_once))
+
+    def view(self, images: slice, number: int) -> Array:
+        """(n, d): view `number` of these images, the others left where they are."""
+        if not self._several:
+            return self._rows[images]
+        return self._rows[images, number]  # type: ignore[index]  # the one view only, of memory-mapped ones too
+
+    def pick(self, numbers: Array) -> Array:
+        """(n, d): view 0 of the images with these numbers."""
+        if not self._several:
+            return self._rows.take(numbers)
+        return self._rows[to_numpy(numbers), 0]  # type: ignore[index]
+
+
+# SwapPrompt's two losses: what one prompt says of a view, predicted by the other from another view; and pseudo-labels.
+#
+# Each comes with its gradient with respect to the text features of the prompt that learns, in closed form.
+
+
+class PseudoLabels(NamedTuple):
+    """Some images and the classes they are taken for: (n, d) and (n,)."""
+
+    features: Array
+    classes: Array
+
+
+def swap_loss(views: tuple[Array, Array], online: Array, target: Array, logit_scale: float) -> tuple[Array, Array]:
+    """CE(target on one view, online on the other), both ways, summed over images; and its gradient (K, d).
+
+    Two views (n, d) of the same images, and the text features (K, d) of both prompts; the target's predictions are
+    taken as they are. Of equal views and prompts it is twice the entropy:
+
+    >>> import numpy as np
+    >>> x = np.array([[0.8, 0.6]])
+    >>> loss, _ = swap_loss((x, x), np.eye(2), np.eye(2), 5.0)
+    >>> round(float(loss) / 2, 4)
+    0.5822
+    """
+    xp = namespace(online)
+    loss, gradient = 0.0, xp.zeros_like(online)
+    for seen, asked in (views, views[::-1]):
+        wanted = softmax(logits(seen, target, logit_scale))
+        losses, to_logits = cross_entropy(logits(asked, online, logit_scale), wanted)
+        loss = loss + xp.sum(losses)
+        gradient = gradient + logits_to_text(to_logits, asked, logit_scale)
+    return loss, gradient
+
+
+def pseudo_loss(labels: PseudoLabels, online: Array, logit_scale: float) -> tuple[Array, Array]:
+    """Cross-entropy with the pseudo-labels, summed over them; and its gradient (K, d)."""
+    xp = namespace(online)
+    classes = xp.arange(online.shape[0], device=Home.of(online).device)
+    one_hot = xp.astype(labels.classes[:, None] == classes, online.dtype)
+    losses, to_logits = cross_entropy(logits(labels.features, online, logit_scale), one_hot)
+    return xp.sum(losses), logits_to_text(to_logits, labels.features, logit_scale)
+
+
+def surest_of_each_class(images: ImageViews, text: Array, logit_scale: float, count: int) -> PseudoLabels:
+    """Of every class the `count` images it is most probable for, among those it is the most probable class of."""
+    home, xp = Home.of(text), namespace(text)
+    surest = Surest(home, count)
+    for block in images.blocks():
+        log_y = log_softmax(logits(images.view(block, 0), text, logit_scale))
+        highest = xp.max(log_y, axis=1)
+        surest.offer(pseudo_class(log_y), highest, xp.exp(highest), block.start)
+    classes, _, rows, _, _ = surest.chosen()
+    return PseudoLabels(images.pick(rows), classes)
+
 
 LABELS_AT_ONCE = 4096
 """Pseudo-labelled images looked at together."""
@@ -59,7 +150,7 @@ class SwapPrompt(PromptTuned):
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import SwapPrompt
-    >>> from zeroshift.methods.parts.example_towers import ExampleText
+    >>> from zeroshift.methods._shared.examples import ExampleText
     >>> text = ExampleText(np.eye(2))
     >>> swapprompt = SwapPrompt(text.features(text.context), text=text, logit_scale=5.0)
     >>> swapprompt.adapt(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).round(3)

@@ -4,21 +4,182 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
-from zeroshift.methods.parts.dropped_supports import DroppedSupports
-from zeroshift.methods.parts.memory import Entry
-from zeroshift.methods.parts.rows import unit_rows
-from zeroshift.methods.parts.single import inner_products, look_at_one
-from zeroshift.methods.parts.supports import AllSupports, Changes, Offered, SurestSupports
-from zeroshift.methods.parts.whole_steps import WholeSteps
+from zeroshift.methods._shared.low_entropy_memory import Entry, LowEntropyMemory
+from zeroshift.methods._shared.similarity import inner_products, look_at_one, unit_rows
+from zeroshift.methods._shared.whole_steps import WholeSteps
 from zeroshift.parameters import Constraint, Flag, Number, Optional
 from zeroshift.zero_shot import look, softmax
 
-__all__ = ["T3A"]
+__all__ = ["T3A", "AllSupports", "Changes", "DroppedSupports", "Offered", "SurestSupports"]
+
+
+# T3A's support sets: which samples stand for a class after each batch, and the sums of them.
+#
+# Which stay depends on zero-shot entropies alone, so all changes in a run of batches are known before any is
+# predicted.
+
+
+class Offered(NamedTuple):
+    """Unit features (n, d) in order, their pseudo-classes and entropies (n,)."""
+
+    features: Array
+    classes: np.ndarray
+    entropies: np.ndarray
+
+
+class Changes(NamedTuple):
+    """New sums of classes, in order; a class's last one stays."""
+
+    starts: np.ndarray
+    """First row of the batch each came with, (c,)."""
+    classes: np.ndarray
+    sums: Array
+    """(c, d)."""
+    keep: partial[None]
+    """Store what stays; until then nothing is changed, and doing it again changes nothing more."""
+
+
+def _entered(rows: np.ndarray, classes: np.ndarray, n: int, batch_size: int) -> tuple[np.ndarray, ...]:
+    """(start, last row, class) wherever rows (e,) of a batch entered a class, in order."""
+    n_classes = int(classes.max(initial=0)) + 1
+    batches, entered = np.divmod(np.unique(rows // batch_size * n_classes + classes), n_classes)
+    starts = batches * batch_size
+    return starts, np.minimum(starts + batch_size, n) - 1, entered
+
+
+class SurestSupports:
+    """At most `size` supports a class, those of lowest entropy."""
+
+    def __init__(self, prototypes: Array, size: int) -> None:
+        classes, width = prototypes.shape
+        self._home = Home.of(prototypes)
+        self._memory = LowEntropyMemory(self._home, classes, size, width, dtype=prototypes.dtype)
+
+    def changes(self, offered: Offered, batch_size: int) -> Changes:
+        memory = self._memory
+        features = self._home.bring(offered.features, memory.features.dtype)
+        plan = memory.plan(offered.classes, offered.entropies)
+        if not len(plan.rows):
+            return Changes(plan.rows, plan.rows, features[:0, :], partial(memory.note_all, plan))
+        joined = plan.slots // memory.capacity
+        starts, last, classes = _entered(plan.rows, joined, plan.n_rows, batch_size)
+        when = last[:, None]
+        old = plan.old_leaves.reshape(-1, memory.capacity)[classes] > when
+        new = (plan.rows <= when) & (when < plan.leaves) & (joined == classes[:, None])
+        # From the entries each time, so that nothing drifts.
+        held = self._as_numbers(old)[:, None, :] @ memory.features[self._home.index(classes)]
+        sums = held[:, 0, :] + self._as_numbers(new) @ features[self._home.index(plan.rows)]
+        return Changes(starts, classes, sums, partial(memory.keep, plan, features))
+
+    def entry(self, k: int, entropy: float) -> Entry | None:
+        """Where one sample enters, None where it is not sure enough."""
+        return self._memory.entry(k, entropy)
+
+    def enter(self, entry: Entry, feature: Array) -> Array:
+        """Store one unit feature (d,): the new sum (1, d) of its class. Doing it again changes nothing."""
+        self._memory.enter(entry, feature)
+        return self._home.xp.sum(self._memory.features[entry.k], axis=0, keepdims=True)
+
+    def _as_numbers(self, mask: np.ndarray) -> Array:
+        return self._home.bring(mask.astype(np.float64), self._memory.features.dtype)
+
+    def arrays(self) -> dict[str, Array]:
+        return self._memory.arrays()
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        self._memory.restore(arrays)
+
+
+class AllSupports:
+    """Every support ever offered: their sums are all that is needed."""
+
+    def __init__(self, prototypes: Array) -> None:
+        self._home = Home.of(prototypes)
+        self._sums = self._home.zeros(tuple(prototypes.shape))
+
+    def changes(self, offered: Offered, batch_size: int) -> Changes:
+        n = len(offered.classes)
+        starts, last, classes = _entered(np.arange(n), offered.classes, n, batch_size)
+        there = (np.arange(n) <= last[:, None]) & (offered.classes == classes[:, None])
+        added = self._home.bring(there.astype(np.float64)) @ offered.features
+        sums = self._sums[self._home.index(classes)] + added
+        final = {k: change for change, k in enumerate(classes.tolist())}
+        places, chosen = (self._home.index(np.array(list(part))) for part in (final, final.values()))
+        return Changes(starts, classes, sums, partial(self._keep, places, sums[chosen]))
+
+    def _keep(self, classes: Array, sums: Array) -> None:
+        self._sums[classes] = sums
+
+    def arrays(self) -> dict[str, Array]:
+        return {"sums": self._sums}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        if tuple(arrays["sums"].shape) != tuple(self._sums.shape):
+            raise ValueError(f"sums of shape {tuple(arrays['sums'].shape)}, not {tuple(self._sums.shape)}, were saved")
+        self._sums = arrays["sums"]
+
+
+# What T3A's released code does when it is told to keep all supports.
+
+
+class DroppedSupports:
+    """With every batch, each class loses its support of highest entropy, be it the only one."""
+
+    def __init__(self, first: Offered, n_classes: int) -> None:
+        self._home, self._n_classes = Home.of(first.features), n_classes
+        self._held = first
+
+    def changes(self, offered: Offered, batch_size: int) -> Changes:
+        home, held = self._home, self._held
+        starts: list[int] = []
+        changed: list[int] = []
+        sums: list[Array] = []
+        for start in range(0, len(offered.classes), batch_size):
+            batch = slice(start, start + batch_size)
+            features = home.xp.concat([held.features, offered.features[batch, :]], axis=0)
+            classes = np.concatenate([held.classes, offered.classes[batch]])
+            entropies = np.concatenate([held.entropies, offered.entropies[batch]])
+            order = np.lexsort((entropies, classes))
+            dropped = order[np.append(classes[order][1:] != classes[order][:-1], True)]
+            kept = np.setdiff1d(np.arange(len(classes)), dropped)
+            for k in np.unique(classes).tolist():
+                members = kept[classes[kept] == k]
+                if not np.array_equal(members, np.flatnonzero(held.classes == k)):
+                    starts.append(start)
+                    changed.append(k)
+                    sums.append(home.xp.sum(features[home.index(members), :], axis=0))
+            held = Offered(features[home.index(kept), :], classes[kept], entropies[kept])
+        together = home.xp.stack(sums) if sums else held.features[:0, :]
+        return Changes(
+            np.array(starts, dtype=np.int64), np.array(changed, dtype=np.int64), together, partial(self._keep, held)
+        )
+
+    def _keep(self, held: Offered) -> None:
+        self._held = held
+
+    def arrays(self) -> dict[str, Array]:
+        """What to save."""
+        return {
+            "features": self._held.features,
+            "classes": self._home.xp.asarray(self._held.classes, device=self._home.device),
+            "entropies": self._home.bring(self._held.entropies, self._home.xp.float64),
+        }
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Take up what `arrays` gave."""
+        classes, entropies = to_numpy(arrays["classes"]), to_numpy(arrays["entropies"])
+        n, width = arrays["features"].shape
+        if classes.shape != (n,) or entropies.shape != (n,) or width != self._held.features.shape[1]:
+            raise ValueError(f"{n} supports of width {width}, {classes.shape} classes and {entropies.shape} entropies")
+        if n and not 0 <= classes.min() <= classes.max() < self._n_classes:
+            raise ValueError(f"classes of supports must be from 0 to {self._n_classes - 1}")
+        self._held = Offered(arrays["features"], classes.copy(), entropies.copy())
+
 
 BLOCK_ROWS = 256
 

@@ -5,14 +5,119 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from zeroshift.arrays import Array
-from zeroshift.labelled import Labelled
-from zeroshift.methods.parts.guided import GuidedMethod
-from zeroshift.methods.parts.mutual_guidance import guided_text, matching_scores
-from zeroshift.methods.parts.rows import unit_rows
-from zeroshift.parameters import Constraint, Number, Optional
+import numpy as np
 
-__all__ = ["TIMO"]
+from zeroshift.arrays import Array, Home, Labelled, namespace, to_numpy
+from zeroshift.methods._shared.examples import example_prompts, example_support
+from zeroshift.methods._shared.few_shot import FewShotMethod, best_weight
+from zeroshift.methods._shared.gaussian_classifier import ClassGroups, LinearDiscriminant, linear_discriminant
+from zeroshift.methods._shared.linear_head import LinearHead
+from zeroshift.methods._shared.prompts import checked_prompts
+from zeroshift.methods._shared.similarity import unit_rows
+from zeroshift.parameters import Constraint, Number, Optional
+from zeroshift.zero_shot import softmax
+
+__all__ = ["TIMO", "GuidedMethod", "guided_text", "join_prompts", "matching_scores"]
+
+
+# How TIMO lets images weigh the prompts of a class, and prompts join its images.
+
+
+def matching_scores(prompts: Array, support: Labelled) -> Array:
+    """Cosines (K, P) between the prompts (K, P, d) and the mean image of their class.
+
+    A class without samples is matched with the mean of the other classes' mean images.
+
+    >>> matching_scores(np.eye(2)[:, None, :], (np.array([[0.8, 0.6], [0.6, 0.8]]), np.array([0, 1])))
+    array([[0.8],
+           [0.8]])
+    """
+    features, labels = support
+    home = Home.of(prompts)
+    groups = ClassGroups(labels, prompts.shape[0])
+    anchors = unit_rows(groups.means(home.bring(features[home.index(groups.order)], prompts.dtype)))
+    present = home.index(np.flatnonzero(groups.counts))
+    average = unit_rows(home.xp.mean(anchors[present], axis=0))
+    anchors[home.index(np.flatnonzero(groups.counts == 0))] = average
+    return home.xp.matmul(prompts, anchors[:, :, None])[:, :, 0]
+
+
+def guided_text(prompts: Array, matching: Array, gamma: float) -> Array:
+    """One unit text weight a class (K, d): its prompts, weighted by the softmax of their matching scores.
+
+    The scores of a class are first divided by their length, then multiplied by `gamma`.
+
+    >>> prompts = np.array([[[1.0, 0.0], [0.0, 1.0]]])
+    >>> guided_text(prompts, np.array([[0.3, 0.4]]), gamma=1.0).round(6)
+    array([[0.633492, 0.773749]])
+    """
+    weights = softmax(gamma * unit_rows(matching))
+    return unit_rows(namespace(prompts).matmul(weights[:, None, :], prompts)[:, 0, :])
+
+
+def join_prompts(prompts: Array, matching: Array, count: int, support: Labelled) -> Labelled:
+    """The support samples with `count` prompts a class before them, best match first, each as long as its score.
+
+    After the last prompt the best comes again.
+
+    >>> prompts = np.array([[[1.0, 0.0], [0.0, 1.0]]])
+    >>> features, labels = join_prompts(prompts, np.array([[0.3, 0.4]]), 3, (np.array([[0.8, 0.6]]), np.array([0])))
+    >>> features
+    array([[0. , 0.4],
+           [0.3, 0. ],
+           [0. , 0.4],
+           [0.8, 0.6]])
+    """
+    home = Home.of(prompts)
+    classes, available, d = prompts.shape
+    ranked = np.argsort(-to_numpy(matching), axis=1, kind="stable")
+    picked = ranked[:, np.arange(count) % available]
+    places = home.index((np.arange(classes)[:, None] * available + picked).reshape(-1))
+    scaled = prompts.reshape(-1, d)[places] * matching.reshape(-1)[places][:, None]
+    features, labels = support
+    joined = home.xp.concat([scaled, home.bring(features, prompts.dtype)], axis=0)
+    return joined, np.concatenate([np.repeat(np.arange(classes), count), labels])
+
+
+# What TIMO and TIMO-S share: prompts, text weights chosen by images, and one linear head for text and Gaussians.
+
+
+ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1e3, 1e4)
+"""Weights of the text tried on the validation set."""
+
+
+class GuidedMethod(FewShotMethod):
+    """A subclass's `_fit` ends with `_keep`."""
+
+    array_parameters = ("prototypes", "prompts", "support", "validation")
+    example_parameters: ClassVar[Mapping[str, Any]] = {"prompts": example_prompts, "support": example_support}
+
+    prompts: Array
+
+    def _validate(self) -> None:
+        super()._validate()
+        self.prompts = checked_prompts(self.prompts, self.prototypes)
+
+    @property
+    def text(self) -> Array:
+        """The text weights (K, d) the images chose, of unit length."""
+        return Home.of(self._text).copy(self._text)
+
+    def _gaussians(self, prompts: Array, matching: Array, transferred: int) -> LinearDiscriminant:
+        return linear_discriminant(*join_prompts(prompts, matching, transferred, self.support), self.n_classes)
+
+    def _best_alpha(self, text: Array, gaussians: LinearDiscriminant) -> tuple[float, float]:
+        """The text weight found on the validation set, and the accuracy it has there."""
+        assert self.validation is not None
+        return best_weight(self.validation, self.n_classes, ALPHAS, lambda x: (gaussians.scores(x), x @ text.T))
+
+    def _keep(self, text: Array, gaussians: LinearDiscriminant, alpha: float) -> None:
+        self._text = text
+        # Text and Gaussians are linear both, so one product answers for the two.
+        self._head = LinearHead(alpha * text + gaussians.weights, gaussians.offsets)
+
+    def _predict_scores(self, features: Array) -> Array:
+        return self._head.scores(features)
 
 
 class TIMO(GuidedMethod):

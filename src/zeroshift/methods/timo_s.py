@@ -7,13 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array
-from zeroshift.labelled import Labelled
-from zeroshift.methods.parts.examples import example_support
-from zeroshift.methods.parts.few_shot import accuracy_of, first_best
-from zeroshift.methods.parts.guided import GuidedMethod
-from zeroshift.methods.parts.mutual_guidance import guided_text, matching_scores
-from zeroshift.methods.parts.rows import unit_rows
+from zeroshift.arrays import Array, Labelled
+from zeroshift.methods._shared.examples import example_support
+from zeroshift.methods._shared.few_shot import accuracy_of, first_best
+from zeroshift.methods._shared.similarity import unit_rows
+from zeroshift.methods.timo import GuidedMethod, guided_text, matching_scores
 from zeroshift.parameters import Constraint, Number
 
 __all__ = ["TIMOS"]

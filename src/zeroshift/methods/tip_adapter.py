@@ -7,12 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, to_numpy
-from zeroshift.labelled import Labelled
-from zeroshift.methods.parts.class_groups import ClassGroups
-from zeroshift.methods.parts.few_shot import FewShotMethod
-from zeroshift.methods.parts.kernel import exponential_kernel
-from zeroshift.methods.parts.weight_search import row_blocks, rows_right
+from zeroshift.arrays import Array, Home, Labelled, to_numpy
+from zeroshift.methods._shared.few_shot import FewShotMethod, row_blocks, rows_right
+from zeroshift.methods._shared.gaussian_classifier import ClassGroups
+from zeroshift.methods._shared.similarity import exponential_kernel
 from zeroshift.parameters import Constraint, Number, Pair
 from zeroshift.zero_shot import logits
 

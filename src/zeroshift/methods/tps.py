@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 from zeroshift.arrays import Array, Home, namespace
-from zeroshift.low_entropy import select_lowest_entropy
-from zeroshift.methods.parts.adamw import AdamW
-from zeroshift.methods.parts.rows import unit_rows
-from zeroshift.methods.parts.tuning_losses import entropy_of_mean, through_unit_rows
+from zeroshift.method import WORK_NUMBERS, EpisodicMethod
+from zeroshift.methods._shared.similarity import unit_rows
+from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, through_unit_rows
 from zeroshift.parameters import Choice, Constraint, Number
-from zeroshift.view_method import WORK_NUMBERS, EpisodicMethod
+from zeroshift.views import select_lowest_entropy
 
 __all__ = ["TPS"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from zeroshift.arrays import Array
-from zeroshift.methods.parts.towers import PromptedText
-from zeroshift.methods.parts.word_steps import WordSteps
+from zeroshift.methods._shared.prompt_tuned import WordSteps
+from zeroshift.methods._shared.towers import PromptedText
 
 __all__ = ["TPT"]
 
@@ -32,7 +32,7 @@ class TPT(WordSteps):
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import TPT
-    >>> from zeroshift.methods.parts.example_towers import ExampleText
+    >>> from zeroshift.methods._shared.examples import ExampleText
     >>> text = ExampleText(np.eye(2))
     >>> tpt = TPT(text.features(text.context), text=text, logit_scale=5.0)
     >>> tpt.adapt_views(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).round(3)

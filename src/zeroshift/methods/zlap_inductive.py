@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 
 from zeroshift.arrays import Array, Home, Rows, check_matrix
 from zeroshift.method import Method
-from zeroshift.methods.parts.examples import example_unlabelled
-from zeroshift.methods.parts.rows import normalize_rows
-from zeroshift.methods.parts.text_image_graph import LinkRule, TextImageGraph
-from zeroshift.methods.zlap import GRAPH_CONSTRAINTS, WORK_NUMBERS
+from zeroshift.methods._shared.examples import example_unlabelled
+from zeroshift.methods._shared.similarity import normalize_rows
+from zeroshift.methods.zlap import GRAPH_CONSTRAINTS, WORK_NUMBERS, LinkRule, TextImageGraph
 from zeroshift.parameters import Constraint, Flag
 
 __all__ = ["ZLaPInductive"]

@@ -7,8 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from zeroshift.arrays import Array, Home, Rows
 from zeroshift.mixture.base import AnchoredMixture
-from zeroshift.mixture.normalised import normalised
-from zeroshift.mixture.statistics import Mixture
+from zeroshift.mixture.statistics import Mixture, normalised
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import N_TEMPERATURES
 from zeroshift.parameters import Constraint, Number

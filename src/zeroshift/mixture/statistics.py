@@ -3,19 +3,126 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from zeroshift.adapt.engines.factors import positive_inverse
 from zeroshift.arrays import Array, Home, to_numpy
-from zeroshift.mixture.caution import Caution, caution
-from zeroshift.mixture.normalised import normalised
+from zeroshift.linalg import ZERO_TRACE, positive_inverse
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import confidence_curve, temperature_for
-from zeroshift.ridge import ZERO_TRACE
 from zeroshift.zero_shot import TIE
 
-__all__ = ["Head", "Mixture", "Reading", "Rule", "estimate"]
+__all__ = [
+    "Caution",
+    "Head",
+    "Mixture",
+    "Normalised",
+    "Reading",
+    "Rule",
+    "caution",
+    "class_share",
+    "estimate",
+    "neighbour_correlation",
+    "normalised",
+]
+
+
+# Scores made probabilities in their own memory: with a thousand classes, another array costs more than the numbers.
+
+
+class Normalised(NamedTuple):
+    """Log-posteriors and posteriors, both (n, K)."""
+
+    logs: Array
+    posteriors: Array
+
+
+def normalised(scores: Array) -> Normalised:
+    """Log-softmax and softmax of scores (n, K) by one exponential; the scores are overwritten.
+
+    >>> import numpy as np
+    >>> found = normalised(np.array([[1.0, 1.0]]))
+    >>> found.logs.round(6), found.posteriors
+    (array([[-0.693147, -0.693147]]), array([[0.5, 0.5]]))
+    """
+    home = Home.of(scores)
+    xp = home.xp
+    if home.library == "torch":
+        logs = scores.log_softmax(-1)  # one launch on a GPU in place of five
+        return Normalised(logs, xp.exp(logs))
+    scores -= xp.max(scores, axis=1, keepdims=True)
+    posteriors = xp.exp(scores)
+    totals = xp.sum(posteriors, axis=1, keepdims=True)
+    posteriors /= totals
+    scores -= xp.log(totals)
+    return Normalised(scores, posteriors)
+
+
+# How little the stream so far looks like samples drawn from all classes alike, from its zero-shot posteriors alone.
+
+
+class Caution(NamedTuple):
+    """Each from 0, not at all, to 1, wholly."""
+
+    order: float
+    """Neighbours are alike, as where classes come one after the other."""
+    balance: float
+    """Few of the classes come."""
+
+    @property
+    def whole(self) -> float:
+        """For either reason."""
+        return 1.0 - (1.0 - self.order) * (1.0 - self.balance)
+
+
+def caution(
+    posteriors: np.ndarray, watched: np.ndarray, *, correlation: float, balance: tuple[float, float]
+) -> Caution:
+    """How unlike samples drawn from all classes alike those watched are.
+
+    Parameters
+    ----------
+    posteriors, watched : sums, see `Sums`.
+    correlation : of neighbours, at which there is half of the caution there can be by their order.
+    balance : share of the classes that come in effect: no caution by that above the second, all of it below the first.
+    """
+    if watched[0] < 2:
+        return Caution(0.0, 0.0)
+    r = neighbour_correlation(posteriors, watched)
+    share = class_share(len(posteriors), _strangers(posteriors, watched))
+    least, enough = balance
+    missing = float(np.clip((enough - share) / (enough - least), 0.0, 1.0)) if enough > least else float(share < least)
+    return Caution(r * r / (r * r + correlation**2), missing)
+
+
+def _strangers(posteriors: np.ndarray, watched: np.ndarray) -> float:
+    """Mean of y_i.y_j over two different samples: how often two drawn at random are of one class."""
+    n, squares = watched[0], watched[1]
+    return max(float(posteriors @ posteriors - squares) / (n * (n - 1)), 0.0)
+
+
+def class_share(classes: int, strangers: float) -> float:
+    """Classes that come in effect, of all: one over the probability that two samples share theirs, over K.
+
+    >>> class_share(4, 0.5)  # two of four, alike often
+    0.5
+    """
+    return min(1.0, 1.0 / (classes * max(strangers, 1.0 / classes)))
+
+
+def neighbour_correlation(posteriors: np.ndarray, watched: np.ndarray) -> float:
+    """How much more neighbours are alike than strangers, of how much more a sample is like itself; 0 where less.
+
+    >>> round(neighbour_correlation(np.array([3.0, 3.0]), np.array([6.0, 6.0, 5.0, 4.0])), 6)
+    0.666667
+    """
+    n, squares, pairs, products = watched
+    if pairs == 0:
+        return 0.0
+    stranger, self_ = _strangers(posteriors, watched), squares / n
+    return float(np.clip((products / pairs - stranger) / max(self_ - stranger, 1e-12), 0.0, 1.0))
+
 
 ROUNDING = 1e-12
 """Share of the samples' mean squared length that may be left of it by subtracting: a smaller variance is noise, whose

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -10,13 +11,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from zeroshift import __version__
 from zeroshift.evaluate import Spread, Standing, Standings
-from zeroshift.report.compare_costs import COST_COLUMNS, cost_legend, costs_shown
-from zeroshift.report.words import counted, percent, points, sig
+from zeroshift.evaluate.costs import COSTS
+from zeroshift.report.formatting import counted, percent, points, sig
 
 __all__ = [
+    "COST_COLUMNS",
     "by_protocol",
+    "compare_record",
     "compare_table",
+    "cost_legend",
+    "costs_shown",
     "legend",
     "marked",
     "megabytes",
@@ -25,6 +31,103 @@ __all__ = [
     "sig",
     "span",
 ]
+
+
+# What an image takes of the encoder, in the tables of a comparison: columns that stand where they say something.
+
+
+COST_COLUMNS = {
+    "views": "image_passes",
+    "steps": "gradient_steps",
+    "prompts": "prompt_passes",
+    "grads": "prompt_gradients",
+}
+"""What a column is called, and what it shows."""
+
+COMPARE_COSTS_MEANING = {
+    "views": "views of it that are encoded",
+    "steps": "steps along a gradient",
+    "prompts": "prompts encoded, beside those encoded once for all images",
+    "grads": "prompts a gradient is carried through, each encoded once more for it",
+}
+
+
+def costs_shown(standings: Sequence[Standing]) -> list[str]:
+    """The columns in which some method differs from one that is given a feature an image and does nothing more."""
+    return [
+        name
+        for name, cost in COST_COLUMNS.items()
+        if any(standing.costs[cost] != COSTS[cost] for standing in standings)
+    ]
+
+
+def cost_legend(shown: Sequence[str]) -> str:
+    """
+    >>> cost_legend(["views", "steps"])
+    'For each image: views of it that are encoded (views); steps along a gradient (steps).'
+    >>> cost_legend([])
+    ''
+    """
+    return f"For each image: {'; '.join(f'{MEANING[name]} ({name})' for name in shown)}." if shown else ""
+
+
+# The comparison as plain dictionaries, for JSON: full precision, accuracies as fractions, gains in points.
+
+
+def compare_record(standings: Standings) -> dict[str, Any]:
+    plan = standings.plan
+    return {
+        "zeroshift": __version__,
+        "orders": plan.orders,
+        "shots": plan.shots,
+        "encoder": None if plan.encoder is None else {**plan.encoder.identity, "source": plan.encoder.source},
+        "sets": [
+            {
+                "name": entry.name,
+                "digest": entry.digest,
+                "prompt": entry.prompt,
+                "n_samples": entry.n_samples,
+                "n_classes": entry.n_classes,
+                "dimension": entry.dimension,
+                "n_views": entry.n_views,
+                "methods": [_standing(standing) for standing in standings.by_set[entry.name]],
+            }
+            for entry in plan.entries
+        ],
+        "mean": [{**_standing(standing), "sets": list(standing.sets)} for standing in standings.overall],
+        "left_out": [
+            {
+                "method": left.contestant.label,
+                "set": None if left.entry is None else left.entry.name,
+                "reason": left.reason,
+            }
+            for left in plan.left_out
+        ],
+        "failed": [{"run": str(outcome.job), "error": outcome.error} for outcome in standings.failed],
+        "runs": [_short(record) for record in standings.records],
+    }
+
+
+def _short(record: dict[str, Any]) -> dict[str, Any]:
+    """Without what figures are drawn from, which is most of it; the ledger's files have it."""
+    return {name: value for name, value in record.items() if name != "detail"}
+
+
+def _standing(standing: Standing) -> dict[str, Any]:
+    return {
+        "method": standing.contestant.label,
+        "protocol": standing.contestant.protocol,
+        "runs": standing.runs,
+        "accuracy": asdict(standing.accuracy),
+        "gain": asdict(standing.gain),
+        "calibration_error": standing.calibration_error,
+        "microseconds": standing.microseconds,
+        "setup_seconds": standing.setup_seconds,
+        "peak_bytes": standing.peak_bytes,
+        **standing.costs,
+        "setup_prompts": standing.setup_prompts,
+    }
+
 
 PROTOCOLS = ("online", "episodic", "transductive", "few-shot")
 

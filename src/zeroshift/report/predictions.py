@@ -1,18 +1,121 @@
-"""Predictions as a file: CSV for people and spreadsheets, parquet for data frames, npz with every probability."""
+"""Columns as a file, a row for each sample: CSV for people and spreadsheets, parquet for data frames."""
 
 from __future__ import annotations
 
+import csv
+import importlib.util
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from zeroshift.arrays import Array, to_numpy
 from zeroshift.evaluate import Comparison
 from zeroshift.files import atomic_path
-from zeroshift.report.columns import TABLE_WRITERS, ByName, Column, check_suffix
 
-__all__ = ["check_format", "write_predictions"]
+__all__ = [
+    "TABLE_WRITERS",
+    "ByName",
+    "Column",
+    "check_classifications_format",
+    "check_format",
+    "check_suffix",
+    "checked_files",
+    "checked_reject",
+    "utf8",
+    "write_classifications",
+    "write_csv",
+    "write_parquet",
+    "write_predictions",
+]
+
+
+class ByName(NamedTuple):
+    """Classes: indices here, names in the file."""
+
+    indices: np.ndarray
+    names: Sequence[str]
+
+
+Column = ByName | np.ndarray | Sequence[str]
+"""Classes, numbers or texts, one a row."""
+
+
+def check_suffix(path: str | os.PathLike[str], suffixes: Sequence[str]) -> None:
+    """Refuse a file of predictions whose name does not end in one of `suffixes`, or whose format cannot be written.
+
+    >>> check_suffix("predictions.csv", [".csv", ".parquet"])
+    """
+    suffix = Path(path).suffix
+    if suffix not in suffixes:
+        allowed = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        raise ValueError(
+            f"predictions are written as {allowed}, by the file's suffix; got {str(path)!r}. "
+            f"Fix: {Path(path).with_suffix('.csv')}."
+        )
+    if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise ImportError(
+            f"{path} needs pyarrow, which is not installed. Fix: pip install 'zeroshift[parquet]', or write a .csv."
+        )
+
+
+def utf8(text: str) -> str:
+    r"""The text, with what UTF-8 cannot hold spelled out: the names of some old files are not made of characters.
+
+    >>> print(utf8("caf\udce9.jpg"))
+    caf\udce9.jpg
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def write_csv(path: Path, columns: Mapping[str, Column]) -> None:
+    """UTF-8, quoted as RFC 4180 has it, rows ended by a line feed, numbers with six significant digits."""
+    with open(path, "w", encoding="utf-8", newline="") as handle:
+        plain = csv.writer(handle, lineterminator="\n")
+        quoted = csv.writer(handle, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        plain.writerow(columns)
+        for row in zip(*map(_cells, columns.values()), strict=True):
+            # Before Python 3.13 a carriage return does not get a cell quoted, and readers would start a new row at it.
+            (quoted if any("\r" in cell for cell in row) else plain).writerow(row)
+
+
+def _cells(column: Column) -> Iterable[str]:
+    if isinstance(column, ByName):
+        names = [utf8(name) for name in column.names]
+        return (names[index] for index in column.indices)
+    if isinstance(column, np.ndarray):
+        return (f"{value:.6g}" for value in column) if column.dtype.kind == "f" else map(str, column)
+    return map(utf8, column)
+
+
+def write_parquet(path: Path, columns: Mapping[str, Column]) -> None:
+    """Numbers at full precision; the names of classes are stored once and referred to by number, readers see text."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    arrays = {}
+    for name, column in columns.items():
+        if isinstance(column, ByName):
+            names = pa.array(map(utf8, column.names), pa.string())
+            arrays[name] = pa.DictionaryArray.from_arrays(pa.array(column.indices, pa.int32()), names)
+        elif isinstance(column, np.ndarray):
+            arrays[name] = pa.array(column)
+        else:
+            arrays[name] = pa.array(map(utf8, column), pa.string())
+    pq.write_table(pa.table(arrays), path)
+
+
+TABLE_WRITERS: Mapping[str, Callable[[Path, Mapping[str, Column]], None]] = {
+    ".csv": write_csv,
+    ".parquet": write_parquet,
+}
+"""How columns are written, by the file's suffix."""
+
+
+# Predictions as a file: CSV for people and spreadsheets, parquet for data frames, npz with every probability.
+
 
 ARCHIVE = ".npz"
 
@@ -35,10 +138,10 @@ def write_predictions(path: str | os.PathLike[str], comparison: Comparison) -> N
         if suffix == ARCHIVE:
             _write_npz(temporary, comparison)
         else:
-            TABLE_WRITERS[suffix](temporary, _columns(comparison))
+            TABLE_WRITERS[suffix](temporary, _predictions_columns(comparison))
 
 
-def _columns(comparison: Comparison) -> dict[str, Column]:
+def _predictions_columns(comparison: Comparison) -> dict[str, Column]:
     adapted, zero_shot = comparison.results[-1], comparison.baseline
     names, labels = comparison.features.class_names, comparison.features.labels
     files = comparison.features.sample_names
@@ -69,3 +172,88 @@ def _write_npz(path: Path, comparison: Comparison) -> None:
     # Through a handle: given a name, NumPy would put ".npz" behind the temporary one.
     with open(path, "wb") as handle:
         np.savez(handle, **arrays)
+
+
+# What `zeroshift classify` says of each image, as a file: its label, and what zero-shot alone would have said.
+
+
+def check_classifications_format(path: str | os.PathLike[str]) -> None:
+    """Refuse a file name `write_classifications` could not write to, before anything has been computed.
+
+    >>> check_classifications_format("predictions.csv")
+    """
+    check_suffix(path, list(TABLE_WRITERS))
+
+
+def write_classifications(path: str | os.PathLike[str], comparison: Comparison, reject: Array) -> None:
+    """Write a row for each image as .csv or .parquet, by the suffix of `path`; whole or not at all.
+
+    The columns are `file`, `label`, `probability`, `zero_shot_label`, `zero_shot_probability`, `reject_score` and,
+    where known, `true_label`. CSV holds six significant digits, parquet all.
+
+    Parameters
+    ----------
+    path : where to; a file of that name is replaced.
+    comparison : zero-shot first and the method last, on a set with `sample_names`.
+    reject : (N,) scores, the higher the less an image is like any of the classes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from zeroshift import FeatureSet, OnlineADAPT, ZeroShot
+    >>> from zeroshift.evaluate import compare
+    >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), class_names=["cat", "dog"], sample_names=["a.jpg", "b.jpg"])
+    >>> comparison = compare(pets, [ZeroShot(np.eye(2)), OnlineADAPT(np.eye(2))])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_classifications(Path(folder) / "p.csv", comparison, np.array([0.25, 0.5]))
+    ...     print((Path(folder) / "p.csv").read_text())
+    file,label,probability,zero_shot_label,zero_shot_probability,reject_score
+    a.jpg,cat,1,cat,1,0.25
+    b.jpg,dog,1,dog,1,0.5
+    """
+    check_classifications_format(path)
+    columns = _columns(comparison, reject)
+    with atomic_path(path) as temporary:
+        TABLE_WRITERS[Path(path).suffix](temporary, columns)
+
+
+def _columns(comparison: Comparison, reject: Array) -> dict[str, Column]:
+    adapted, zero_shot = comparison.results[-1], comparison.baseline
+    names, labels = comparison.features.class_names, comparison.features.labels
+    columns: dict[str, Column] = {
+        "file": checked_files(comparison),
+        "label": ByName(adapted.predictions, names),
+        "probability": adapted.run.probabilities.max(axis=1),
+        "zero_shot_label": ByName(zero_shot.predictions, names),
+        "zero_shot_probability": zero_shot.run.probabilities.max(axis=1),
+        "reject_score": checked_reject(comparison, reject),
+    }
+    if labels is not None:
+        columns["true_label"] = ByName(labels, names)
+    return columns
+
+
+def checked_files(comparison: Comparison) -> tuple[str, ...]:
+    """The names of the images; refused where the set has none."""
+    names = comparison.features.sample_names
+    if names is None:
+        raise ValueError(
+            "comparison must be of a set whose images have names, and its sample_names is None. "
+            "Fix: FeatureSet(..., sample_names=[one name an image])."
+        )
+    return names
+
+
+def checked_reject(comparison: Comparison, reject: Array) -> np.ndarray:
+    """The reject scores as an array; refused where they are not one finite number an image."""
+    scores, n_samples = to_numpy(reject), comparison.features.n_samples
+    if scores.shape != (n_samples,) or scores.dtype.kind != "f":
+        raise ValueError(
+            f"reject must be a vector of {n_samples} floating-point scores, one for each image; "
+            f"got shape {scores.shape} of {scores.dtype}. Fix: score every image of the set, in its order."
+        )
+    faulty = ~np.isfinite(scores)
+    if faulty.any():
+        at = int(np.argmax(faulty))
+        raise ValueError(f"reject must be finite; got {scores[at]} for image {at}. Fix: look at that image's feature.")
+    return scores

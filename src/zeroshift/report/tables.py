@@ -14,19 +14,19 @@ from zeroshift.encode.prompts import Mode
 from zeroshift.encode.registry import FamilyInfo
 from zeroshift.evaluate import Comparison, mean_accuracy
 from zeroshift.methods import MethodInfo
+from zeroshift.report.formatting import method_label, needs, percent, points, setting
 from zeroshift.report.records import mean_calibration_error
-from zeroshift.report.words import method_label, needs, percent, points, setting
 
 __all__ = [
     "comparison_tables",
     "encoders_table",
+    "methods_markdown",
     "methods_table",
     "packs_table",
     "parameters_table",
     "prompts_table",
     "summary_table",
 ]
-
 
 EDGES, GAP = 2, 3
 """Columns of the terminal a table takes at its sides, and between two of its own."""
@@ -190,3 +190,40 @@ def _table(first: str, *, names: Sequence[str]) -> Table:
     # rich shrinks even columns that do not wrap where the terminal is narrow; a least width it keeps.
     table.add_column(first, no_wrap=True, min_width=max(map(cell_len, (first, *names))))
     return table
+
+
+# Every method in a Markdown table: the one in docs/methods.md, which a test holds to the registry.
+
+
+HEADER = ("name", "class", "protocol", "needs", "state", "cost", "")
+
+
+def methods_markdown(methods: Sequence[MethodInfo]) -> str:
+    """A row for each method; the last column says of an online method that it is scored before it learns, and marks
+    reconstructions.
+
+    >>> from zeroshift.methods import get
+    >>> print(methods_markdown([get("zero_shot")]).splitlines()[-1])
+    | zero_shot | `ZeroShot` | online | | K d, the prototypes | O(K d) a sample | |
+    """
+    rows = [HEADER, ("---",) * len(HEADER), *(_cells(method) for method in methods)]
+    return "\n".join(_line(row) for row in rows)
+
+
+def _cells(method: MethodInfo) -> tuple[str, ...]:
+    remarks = ["scored before it learns"] if method.protocol == "online" and method.scored == "before" else []
+    remarks += ["reconstructed"] if method.reconstructed else []
+    return (
+        method.name,
+        f"`{method.cls.__name__}`",
+        method.protocol,
+        needs(method),
+        method.state_size,
+        method.complexity,
+        ", ".join(remarks),
+    )
+
+
+def _line(cells: Sequence[str]) -> str:
+    written = "|".join(f" {cell} " if cell else " " for cell in (cell.replace("|", "\\|") for cell in cells))
+    return f"|{written}|"

@@ -7,8 +7,7 @@
 {}
 """
 
-from zeroshift.testing.case import Case, NotApplicable
+from zeroshift.testing.case import Case, NotApplicable, Problem, make_problem
 from zeroshift.testing.check import CHECKS, CheckReport, check_method, checks
-from zeroshift.testing.problems import Problem, make_problem
 
 __all__ = ["CHECKS", "Case", "CheckReport", "NotApplicable", "Problem", "check_method", "checks", "make_problem"]

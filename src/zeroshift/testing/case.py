@@ -6,15 +6,64 @@ import os
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, to_numpy
+from zeroshift.arrays import Array, normalize, to_numpy
 from zeroshift.method import Method
-from zeroshift.testing.problems import Problem, make_problem
+from zeroshift.parameters import Number
 
-__all__ = ["Case", "Check", "NotApplicable", "assert_same", "expect_error", "fingerprint", "reachable_bytes"]
+__all__ = [
+    "Case",
+    "Check",
+    "NotApplicable",
+    "Problem",
+    "assert_same",
+    "expect_error",
+    "fingerprint",
+    "make_problem",
+    "reachable_bytes",
+]
+
+
+# Small made-up problems with the geometry of a dual encoder: features in one cone, prototypes in another.
+
+
+class Problem(NamedTuple):
+    features: np.ndarray
+    prototypes: np.ndarray
+    labels: np.ndarray
+
+
+def make_problem(
+    classes: int = 6,
+    dimension: int = 16,
+    samples: int = 80,
+    *,
+    seed: int = 0,
+    cone: float = 2.0,
+    noise: float = 1.0,
+    gap: float = 0.5,
+) -> Problem:
+    """Unit features scattered about class directions that lean towards one common direction by `cone`.
+
+    Prototypes are the class directions moved by a shared `gap`. With `cone=0` cosines take both signs. The posteriors
+    stay unsure on purpose: confidences that rounding could reorder would make every comparison of banks a lottery.
+
+    >>> make_problem(classes=3, dimension=8, samples=5).features.shape
+    (5, 8)
+    """
+    for name, value in (("classes", classes), ("dimension", dimension), ("samples", samples)):
+        Number(low=1, integer=True).check(name, value)
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=dimension)
+    shift = rng.normal(size=dimension)
+    directions = rng.normal(size=(classes, dimension)) + cone * common
+    labels = rng.integers(classes, size=samples)
+    features = normalize(directions[labels] + noise * rng.normal(size=(samples, dimension)))
+    return Problem(features, normalize(directions + gap * shift), labels)
+
 
 LOGIT_SCALE = 20.0
 """Keeps the made-up posteriors unsure."""

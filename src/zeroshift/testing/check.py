@@ -9,14 +9,14 @@ from typing import Any
 
 from zeroshift.method import Method
 from zeroshift.methods import get
-from zeroshift.testing import contract, edges, inputs, interrupts, libraries, persistence, symmetry
+from zeroshift.testing import contract, inputs, interrupts, libraries, persistence, symmetry
 from zeroshift.testing.case import Case, Check, NotApplicable
 
 __all__ = ["CHECKS", "CheckReport", "check_method", "checks"]
 
 CHECKS: Mapping[str, Check] = {
     check.__name__: check
-    for room in (contract, inputs, symmetry, edges, libraries, persistence, interrupts)
+    for room in (contract, inputs, symmetry, libraries, persistence, interrupts)
     for check in room.CHECKS
 }
 """Every check by name. A check takes a `Case` and raises AssertionError where the method breaks its promise."""

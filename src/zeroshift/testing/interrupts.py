@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 import zeroshift
-from zeroshift.method import Method
+from zeroshift.method import Method, ViewMethod
 from zeroshift.testing.case import Case, NotApplicable, assert_same
-from zeroshift.view_method import ViewMethod
 
 __all__ = ["CHECKS"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zeroshift.method_file import read_header
+from zeroshift.serialization import read_header
 from zeroshift.testing.case import Case, assert_same, expect_error, fingerprint, reachable_bytes
 
 __all__ = ["CHECKS"]

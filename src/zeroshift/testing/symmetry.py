@@ -6,8 +6,8 @@ import itertools
 
 import numpy as np
 
+from zeroshift.method import ViewMethod
 from zeroshift.testing.case import Case, NotApplicable, assert_same
-from zeroshift.view_method import ViewMethod
 
 __all__ = ["CHECKS"]
 

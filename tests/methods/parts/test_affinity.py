@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from goldens import golden, problem
-from zeroshift.methods.parts import top_k as blocks
-from zeroshift.methods.parts.affinity import few_shot_affinity, neighbour_affinity, neighbour_edges
+from zeroshift.methods._shared import top_k as blocks
+from zeroshift.methods._shared.affinity import few_shot_affinity, neighbour_affinity, neighbour_edges
 from zeroshift.testing import make_problem
 
 

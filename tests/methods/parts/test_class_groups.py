@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.methods.parts.class_groups import ClassGroups
+from zeroshift.methods._shared.gaussian_classifier import ClassGroups
 
 CASES = {
     "balanced": np.repeat(np.arange(5), 4),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.methods.parts import confidence_matching as room
-from zeroshift.methods.parts.confidence_matching import matching_temperature, mean_confidence
+from zeroshift.methods import frolic as room
+from zeroshift.methods.frolic import matching_temperature, mean_confidence
 from zeroshift.zero_shot import softmax
 
 LOGITS = 5 * np.random.default_rng(2).normal(size=(90, 7))

@@ -8,7 +8,7 @@ import torch
 
 from zeroshift.arrays import UnitLengthError
 from zeroshift.methods import GDACLIP
-from zeroshift.methods.parts.few_shot import accuracy_of, first_best
+from zeroshift.methods._shared.few_shot import accuracy_of, first_best
 from zeroshift.testing import make_problem
 
 MADE = make_problem(classes=4, dimension=8, samples=60)

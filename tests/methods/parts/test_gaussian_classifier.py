@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from goldens import first_shots, golden, problem
-from zeroshift.methods.parts.gaussian_classifier import linear_discriminant
-from zeroshift.methods.parts.linear_head import LinearHead
+from zeroshift.methods._shared.gaussian_classifier import linear_discriminant
+from zeroshift.methods._shared.linear_head import LinearHead
 from zeroshift.testing import make_problem
 
 

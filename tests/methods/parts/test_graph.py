@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.methods.parts import graph
-from zeroshift.methods.parts.graph import degree_factors, settled, without_self
-from zeroshift.methods.parts.sparse import SparseMatrix
+from zeroshift.methods._shared import sparse as graph
+from zeroshift.methods._shared.sparse import SparseMatrix, degree_factors, settled, without_self
 
 both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 

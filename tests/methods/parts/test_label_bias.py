@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.methods.parts.label_bias import corrected, stationary_vector, transition_matrix
+from zeroshift.methods.frolic import corrected, stationary_vector, transition_matrix
 from zeroshift.zero_shot import log_softmax, softmax
 
 EXAMPLE = np.array([[0.8, 0.1], [0.2, 0.9]])

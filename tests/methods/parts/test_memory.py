@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zeroshift.arrays import Home
-from zeroshift.methods.parts.memory import LowEntropyMemory
+from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory
 
 K = 3
 

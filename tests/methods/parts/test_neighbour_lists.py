@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zeroshift.arrays import Home
-from zeroshift.methods.parts.neighbour_lists import NOBODY, NeighbourLists, largest_first
+from zeroshift.methods.ecalp import NOBODY, NeighbourLists, largest_first
 
 both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 

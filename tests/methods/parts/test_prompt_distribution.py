@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 
 from goldens import problem
-from zeroshift.methods.parts import prompt_distribution as room
-from zeroshift.methods.parts.prompt_distribution import (
-    mean_prompts,
-    moment_covariance,
-    pooled_variance,
-    prompt_logits,
-)
+from zeroshift.methods import frolic as room
+from zeroshift.methods.frolic import mean_prompts, moment_covariance, pooled_variance, prompt_logits
 
 GIVEN = problem("float64")
 X, PROMPTS = GIVEN["features"], GIVEN["prompts"]

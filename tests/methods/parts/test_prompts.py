@@ -8,7 +8,7 @@ import torch
 
 from zeroshift.arrays import UnitLengthError, normalize
 from zeroshift.methods import TIMO
-from zeroshift.methods.parts.prompts import checked_prompts
+from zeroshift.methods._shared.prompts import checked_prompts
 
 PROTOTYPES = np.eye(3, 4)
 NOISE = 0.3 * np.random.default_rng(0).normal(size=(6, 4))

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from zeroshift import normalize
-from zeroshift.methods.parts import proxies as room
-from zeroshift.methods.parts.proxies import harden, label_sums, refine_proxies
+from zeroshift.methods import frolic as room
+from zeroshift.methods.frolic import harden, label_sums, refine_proxies
 from zeroshift.testing import make_problem
 from zeroshift.zero_shot import posterior, softmax
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.methods.parts.sinkhorn import (
+from zeroshift.methods._shared.sinkhorn import (
     alternate,
     balance,
     class_shares,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zeroshift.arrays import Home
-from zeroshift.methods.parts.sparse import SparseMatrix
+from zeroshift.methods._shared.sparse import SparseMatrix
 
 SHAPE = (6, 4)
 

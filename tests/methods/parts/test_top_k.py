@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.methods.parts import top_k as blocks
-from zeroshift.methods.parts.top_k import nearest, top_k
+from zeroshift.methods._shared import top_k as blocks
+from zeroshift.methods._shared.top_k import nearest, top_k
 from zeroshift.testing import make_problem
 
 both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zeroshift.arrays import Home
-from zeroshift.methods.parts.weight_search import best_weight, row_blocks, rows_right
+from zeroshift.methods._shared.few_shot import best_weight, row_blocks, rows_right
 
 WEIGHTS = np.array([0.0, 1e-4, 0.03, 0.5, 1.0, 2.5, 40.0, 1e4])
 
@@ -60,13 +60,13 @@ def test_best_weight_is_the_first_of_the_best(monkeypatch):
     counts = tried(*scores(features), labels)
     expected = WEIGHTS[counts.argmax()], counts.max() / 300
     assert best_weight((features, labels), 5, WEIGHTS.tolist(), scores) == expected
-    monkeypatch.setattr("zeroshift.methods.parts.weight_search.WORK_NUMBERS", 7 * 8)
+    monkeypatch.setattr("zeroshift.methods._shared.few_shot.WORK_NUMBERS", 7 * 8)
     assert best_weight((features, labels), 5, WEIGHTS.tolist(), scores) == expected
     assert best_weight((features, labels), 5, [0.5, 0.5], scores)[0] == 0.5
 
 
 def test_blocks_cover_every_row_once(monkeypatch):
-    monkeypatch.setattr("zeroshift.methods.parts.weight_search.WORK_NUMBERS", 10)
+    monkeypatch.setattr("zeroshift.methods._shared.few_shot.WORK_NUMBERS", 10)
     blocks = list(row_blocks(7, 3, Home.of(np.eye(2))))
     assert [(block.start, block.stop) for block in blocks] == [(0, 3), (3, 6), (6, 7)]
     assert len(list(row_blocks(4, 1000, Home.of(np.eye(2))))) == 4

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from zeroshift.adapt.engines.base import EngineBase
-from zeroshift.adapt.engines.health import Health
-from zeroshift.adapt.gaussians import Evidence, Rule, estimate, score
+from zeroshift.adapt.engines.base import EngineBase, Health
+from zeroshift.adapt.statistics import Evidence, Rule, estimate, score
 from zeroshift.arrays import Array, namespace
 from zeroshift.zero_shot import log_posterior, softmax
 

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from zeroshift.adapt.bank import Plan
-from zeroshift.adapt.engines.blocks import GPU_RANK_LIMIT, groups, segments
-from zeroshift.adapt.engines.primal import PrimalPrecision, scatter_is_sound
-from zeroshift.adapt.engines.solve import solve_all
-from zeroshift.adapt.engines.story import Story
+from zeroshift.adapt.engines.precision_primal import PrimalPrecision, scatter_is_sound
+from zeroshift.adapt.engines.replay_blocks import GPU_RANK_LIMIT, Story, groups, segments, solve_all
 from zeroshift.adapt.engines.streaming import SMALLEST_PRIMAL, StreamingEngine
 from zeroshift.arrays import Array
 

@@ -13,16 +13,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from zeroshift.adapt.bank import HELD, KnowledgeBank, Plan
-from zeroshift.adapt.engines.base import EngineBase
-from zeroshift.adapt.engines.changes import Change
-from zeroshift.adapt.engines.dual import DualPrecision
-from zeroshift.adapt.engines.fixed import FixedPrecision
-from zeroshift.adapt.engines.fresh import FRESH_WORK, FreshPrecision
-from zeroshift.adapt.engines.health import Health
-from zeroshift.adapt.engines.primal import PrimalPrecision
-from zeroshift.adapt.engines.sums import ClassSums
-from zeroshift.adapt.engines.tape import Tape
-from zeroshift.adapt.gaussians import Gaussians, Rule
+from zeroshift.adapt.engines.base import EngineBase, Health
+from zeroshift.adapt.engines.class_statistics import Change, ClassSums
+from zeroshift.adapt.engines.cuda_graph import Tape
+from zeroshift.adapt.engines.precision_dual import DualPrecision
+from zeroshift.adapt.engines.precision_primal import PrimalPrecision
+from zeroshift.adapt.engines.precision_simple import FRESH_WORK, FixedPrecision, FreshPrecision
+from zeroshift.adapt.statistics import Gaussians, Rule
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.zero_shot import log_posterior, look
 

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 from zeroshift.data.catalogue import loading
-from zeroshift.data.catalogue.class_lists import class_list
 from zeroshift.data.catalogue.data_sets import DataSetInfo
-from zeroshift.data.catalogue.locating import Place, candidates, find, find_split_file
+from zeroshift.data.catalogue.files import Place, candidates, class_list, find, find_split_file
 from zeroshift.data.corruptions import KINDS
-from zeroshift.data.readers.aircraft import read_aircraft
-from zeroshift.data.readers.class_folders import read_class_folders
-from zeroshift.data.readers.split_file import read_split_file
-from zeroshift.data.readers.walking import absent_files, entries, sub_folders
+from zeroshift.data.readers.folder import absent_files, entries, read_class_folders, sub_folders
+from zeroshift.data.readers.split_files import read_aircraft, read_split_file
 
 __all__ = ["DataSetStatus", "State", "check"]
 

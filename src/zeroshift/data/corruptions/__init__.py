@@ -18,7 +18,6 @@ Severities are made for images of 224 x 224 pixels; for small ones there are tho
 """
 
 from zeroshift.data.corruptions.constants import GROUPS, KINDS, SEVERITIES, SIZES
-from zeroshift.data.corruptions.corruption import Corruption, corrupt
-from zeroshift.data.corruptions.framing import FramedCorruption
+from zeroshift.data.corruptions.corruption import Corruption, FramedCorruption, corrupt
 
 __all__ = ["GROUPS", "KINDS", "SEVERITIES", "SIZES", "Corruption", "FramedCorruption", "corrupt"]

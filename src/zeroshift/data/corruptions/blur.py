@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeroshift.data.corruptions.levels import to_levels, to_unit
-from zeroshift.data.corruptions.motion import blur_along
-from zeroshift.data.corruptions.zooming import clipped_zoom
+from zeroshift.data.corruptions.operations import blur_along, clipped_zoom, to_levels, to_unit
 
 __all__ = ["defocus_blur", "disk_kernel", "glass_blur", "motion_blur", "zoom_blur"]
 

@@ -1,4 +1,4 @@
-"""One kind of corruption at one severity, applied to images; the same image gives the same result everywhere."""
+"""The photographs of frost that ImageNet-C was made with, for those who have them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,86 @@ import importlib
 import operator
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from zeroshift.data.corruptions.constants import GROUPS, KINDS, SEVERITIES, SIZES, constants
+from zeroshift.data.images import decode
 from zeroshift.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["SMALLEST", "Corruption", "corrupt"]
+__all__ = [
+    "PHOTOGRAPHS",
+    "SMALLEST",
+    "Corruption",
+    "FramedCorruption",
+    "check_folder",
+    "corrupt",
+    "crop",
+    "digest",
+    "thinned",
+]
+
+PHOTOGRAPHS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
+"""Those that are drawn from. The released code comes with a sixth, frost6.jpg, but picks among the first five."""
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that lacks one of the photographs."""
+    missing = [name for name in PHOTOGRAPHS if not (folder / name).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"frost_images must be a folder with {', '.join(PHOTOGRAPHS)}; {folder} has no {', '.join(missing)}. "
+            "Fix: take them from the code released with ImageNet-C, or leave frost_images out to have frost drawn."
+        )
+
+
+def crop(folder: Path, height: int, width: int, rng: np.random.Generator, every: int = 1) -> np.ndarray:
+    """A piece of one of the photographs, both at random, (height, width, 3); the photograph `thinned` before."""
+    path = folder / PHOTOGRAPHS[rng.integers(len(PHOTOGRAPHS))]
+    photograph = thinned(_photograph(path), every)
+    room = photograph.shape[0] - height, photograph.shape[1] - width
+    if min(room) < 0:
+        thin = f" when one in {every} is taken" if every > 1 else ""
+        raise ValueError(
+            f"the image has {width} x {height} pixels and {path.name} only {photograph.shape[1]} x "
+            f"{photograph.shape[0]}{thin}, so no frost can be cut from it. "
+            "Fix: shrink the image, or leave frost_images out."
+        )
+    top, left = (int(rng.integers(max(free, 1))) for free in room)
+    return photograph[top : top + height, left : left + width]
+
+
+def thinned(pane: np.ndarray, every: int) -> np.ndarray:
+    """The middle one of each `every` pixels along both sides.
+
+    >>> thinned(np.arange(144).reshape(12, 12), 5).tolist()
+    [[26, 31], [86, 91]]
+    """
+    return pane[every // 2 :: every, every // 2 :: every]
+
+
+@lru_cache(maxsize=len(PHOTOGRAPHS))
+def _photograph(path: Path) -> np.ndarray:
+    """Kept, because each is asked for thousands of times."""
+    return np.asarray(decode(path.read_bytes(), path.name).image)
+
+
+def digest(folder: Path) -> str:
+    """Of the files' content: frost cut from other photographs is another corruption."""
+    read = hashlib.sha256()
+    for name in PHOTOGRAPHS:
+        read.update(hashlib.sha256((folder / name).read_bytes()).digest())
+    return read.hexdigest()[:16]
+
+
+# One kind of corruption at one severity, applied to images; the same image gives the same result everywhere.
+
 
 SMALLEST = 8
 """Pixels that each side of an image must have: glass blur at severity 5 reaches over four on either side."""
@@ -82,8 +150,6 @@ class Corruption:
         if self.frost_images is not None:
             object.__setattr__(self, "frost_images", Path(self.frost_images))
             if self.kind == "frost":
-                from zeroshift.data.corruptions.photographs import check_folder
-
                 check_folder(Path(self.frost_images))
 
     def __call__(self, image: Picture, key: bytes | int | None = None) -> Picture:
@@ -123,8 +189,6 @@ class Corruption:
         if self.kind == "frost":
             record["frost"] = "procedural"
             if self.frost_images is not None:
-                from zeroshift.data.corruptions.photographs import digest
-
                 record["frost"] = f"photographs, sha256:{digest(self.frost_images)}"
         return record
 
@@ -180,7 +244,7 @@ def _integer(value: Any) -> int | None:
 
 
 def _pillow() -> Any:
-    from zeroshift.data.decoding import pillow
+    from zeroshift.data.images import pillow
 
     return pillow()
 
@@ -210,3 +274,52 @@ def _pixels(image: Any, made_for: int) -> np.ndarray:
             "for which the constants are made."
         )
     return pixels
+
+
+# Photographs brought to the size the corruptions were made for, as ImageNet-C brought ImageNet's.
+
+
+SHORTER, SIDE = 256, 224
+"""Pixels: the shorter side is scaled to the first, and the centre cut out to the second."""
+
+
+@dataclass(frozen=True)
+class FramedCorruption:
+    """A corruption of photographs of any size: scaled and cut as ImageNet-C's were, then corrupted.
+
+    Severities are in pixels of a 224 x 224 image, so that the same blur would hardly show on a photograph of twelve
+    million. Pictures of that size or smaller are corrupted as they are. So are all where the corruption is made for
+    another size: CIFAR-10-C's pictures, of 32 x 32 pixels, were neither scaled nor cut.
+
+    >>> from PIL import Image
+    >>> framed = FramedCorruption(Corruption("contrast", severity=3))
+    >>> framed(Image.new("RGB", (640, 480)), b"a").size, framed(Image.new("RGB", (32, 32)), b"a").size
+    ((224, 224), (32, 32))
+    """
+
+    corruption: Corruption
+
+    def __call__(self, image: Image, key: bytes) -> Image:
+        return self.corruption(framed(image) if self._frames else image, key)
+
+    def describe(self) -> dict[str, Any]:
+        frame = {"shorter_side": SHORTER, "side": SIDE} if self._frames else {}
+        return {**self.corruption.describe(), **frame}
+
+    @property
+    def _frames(self) -> bool:
+        return self.corruption.made_for == SIDE
+
+
+def framed(image: Image) -> Image:
+    """The centre of the picture, 224 x 224; the picture itself where it is not larger."""
+    from PIL.Image import Resampling
+
+    width, height = image.size
+    if min(width, height) <= SIDE:
+        return image
+    shorter = min(width, height)
+    # Which way halves are rounded is that of the torchvision ImageNet-C was made with: down here, to even below.
+    scaled = image.resize((SHORTER * width // shorter, SHORTER * height // shorter), Resampling.BILINEAR)
+    left, top = round((scaled.width - SIDE) / 2), round((scaled.height - SIDE) / 2)
+    return scaled.crop((left, top, left + SIDE, top + SIDE))

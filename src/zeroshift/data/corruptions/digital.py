@@ -6,9 +6,8 @@ import io
 
 import numpy as np
 
-from zeroshift.data.corruptions.levels import to_levels, to_unit
-from zeroshift.data.corruptions.warp import displace, move_points
-from zeroshift.data.decoding import pillow
+from zeroshift.data.corruptions.operations import displace, move_points, to_levels, to_unit
+from zeroshift.data.images import pillow
 
 __all__ = ["contrast", "elastic_transform", "jpeg_compression", "pixelate"]
 

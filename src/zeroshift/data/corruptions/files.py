@@ -5,6 +5,7 @@ PNG, because it loses nothing. A copy is whole or not there, so a run that was s
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from zeroshift._version import __version__
 from zeroshift.data.corruptions.corruption import Corruption
-from zeroshift.data.corruptions.record import begin
 from zeroshift.data.images import ImageError, ImageFiles
 from zeroshift.data.readers import read_folder
 from zeroshift.files import atomic_path
@@ -22,7 +23,55 @@ from zeroshift.workers import Workers
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["Copies", "Failure", "corrupt_files"]
+__all__ = ["RECORD", "Copies", "Failure", "begin", "corrupt_files"]
+
+
+# A record beside corrupted copies that says what was done to them, so that copies of two kinds never mix.
+
+
+RECORD = "corruption.json"
+"""Holds what `Corruption.describe` says, and the version of zeroshift."""
+
+FIX = "Fix: name another folder to write to, or replace the copies with --force (force=True)."
+
+
+def begin(folder: Path, corruption: Corruption, names: Sequence[str], *, force: bool) -> None:
+    """Make `folder` ready for copies called `names`; refuse it where it holds copies that are not of this corruption.
+
+    With `force` the copies that are there are deleted, and their record replaced.
+    """
+    record = folder / RECORD
+    if force:
+        # Before the new record is written: copies made with another seed must never lie beside it.
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+    elif record.exists():
+        if not _says(record, corruption):
+            raise FileExistsError(f"{folder} holds copies made with another seed or other constants. {FIX}")
+        return
+    elif folder.exists():
+        present = next((folder / name for name in names if (folder / name).exists()), None)
+        if present is not None:
+            raise FileExistsError(f"{present} exists, and no {RECORD} says what it is. {FIX}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"the folder {folder} cannot be made ({error.strerror or error}). Fix: name another folder to write to."
+        ) from error
+    with atomic_path(record) as temporary:
+        said = {"zeroshift": __version__, **corruption.describe()}
+        temporary.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+
+
+def _says(record: Path, corruption: Corruption) -> bool:
+    try:
+        said = json.loads(record.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    # Whichever version wrote it.
+    return isinstance(said, dict) and {key: said[key] for key in said if key != "zeroshift"} == corruption.describe()
+
 
 Advance = Callable[[int, str], None]
 """(images done since the last call, the name of the last)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeroshift.data.corruptions.levels import LEVELS, to_levels, to_unit
+from zeroshift.data.corruptions.operations import LEVELS, to_levels, to_unit
 
 __all__ = ["gaussian_noise", "impulse_noise", "shot_noise"]
 

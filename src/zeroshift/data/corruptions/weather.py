@@ -7,12 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from zeroshift.data.corruptions.crystals import ice
-from zeroshift.data.corruptions.levels import LEVELS, to_levels, to_unit
-from zeroshift.data.corruptions.motion import blur_along
-from zeroshift.data.corruptions.photographs import crop, thinned
-from zeroshift.data.corruptions.plasma import plasma
-from zeroshift.data.corruptions.zooming import clipped_zoom
+from zeroshift.data.corruptions.corruption import crop, thinned
+from zeroshift.data.corruptions.operations import LEVELS, blur_along, clipped_zoom, ice, plasma, to_levels, to_unit
 
 __all__ = ["brightness", "fog", "frost", "snow"]
 

@@ -1,8 +1,74 @@
 """Readers of what users have: folders of images, tables of paths, arrays of pixels."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zeroshift.data.image_set import ImageSet
 from zeroshift.data.readers.array import read_array
 from zeroshift.data.readers.folder import read_folder
-from zeroshift.data.readers.opening import open_images
-from zeroshift.data.readers.table import read_table
+from zeroshift.data.readers.table import TABLE_SUFFIXES, read_table
 
 __all__ = ["open_images", "read_array", "read_folder", "read_table"]
+
+
+# One door for everything of a user's own: what lies at a path decides how it is read.
+
+
+def open_images(
+    source: str | os.PathLike[str],
+    classes: Sequence[str] | None = None,
+    *,
+    labelled: bool | None = None,
+    root: str | os.PathLike[str] | None = None,
+    labels: str | os.PathLike[str] | Sequence[int] | np.ndarray | None = None,
+    upright: bool = True,
+) -> ImageSet:
+    """The images at `source`: a folder, a .csv or .parquet table, or an .npy array.
+
+    Parameters
+    ----------
+    source : what to read, by `read_folder`, `read_table` or `read_array`.
+    classes : names of the classes.
+    labelled : only for a folder: whether its sub-folders are the classes.
+    root : only for a table: the folder its paths are relative to.
+    labels : only for an array: class indices, or an .npy file with them.
+    upright : turn photographs as their EXIF orientation says; an array has none.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as top:
+    ...     open(os.path.join(top, "a.jpg"), "w").close()
+    ...     len(open_images(top))
+    1
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        raise TypeError(f"source must be a path; got {type(source).__name__}. Fix: open_images('photos').")
+    path = Path(source)
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        _only("a folder", source, root=root, labels=labels)
+        return read_folder(path, classes, labelled=labelled, upright=upright)
+    if not path.exists():
+        raise FileNotFoundError(f"nothing lies at {source}. Fix: check the path.")
+    if suffix in TABLE_SUFFIXES:
+        _only("a table", source, labelled=labelled, labels=labels)
+        return read_table(path, root, classes, upright=upright)
+    if suffix == ".npy":
+        _only("an array", source, labelled=labelled, root=root)
+        return read_array(path, labels, classes)
+    raise ValueError(
+        f"images are read from a folder, a .csv or .parquet table or an .npy array; got the file {source}. "
+        "Fix: name the folder the images lie in."
+    )
+
+
+def _only(kind: str, source: str | os.PathLike[str], **given: Any) -> None:
+    """Refuse what this kind of source has no use for, rather than pass over it in silence."""
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} does not go with {kind}, which {source} is. Fix: leave it out.")

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageFiles
-from zeroshift.data.readers.labelling import class_indices
-from zeroshift.data.readers.walking import absent_files
+from zeroshift.data.readers.folder import absent_files, class_indices
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["LABEL_COLUMN", "PATH_COLUMNS", "TABLE_SUFFIXES", "read_table"]

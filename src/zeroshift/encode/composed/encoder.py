@@ -2,30 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from zeroshift.arrays import normalize
-from zeroshift.encode.composed import packages
-from zeroshift.encode.composed.bridge import Bridge, fit_bridge
-from zeroshift.encode.composed.image_tower import ImageTower, lite2_preprocessing
-from zeroshift.encode.composed.keeping import Arrays, kept
-from zeroshift.encode.composed.space import DIMENSION
-from zeroshift.encode.composed.text_tower import TEXT_DIMENSION, TEXT_LENGTH, TextTower
-from zeroshift.encode.composed.wording import BRIDGE_TEMPLATES, imagenet_prompts
-from zeroshift.encode.devices import choose_device, choose_dtype
-from zeroshift.encode.encoder import Encoder
-from zeroshift.encode.prompts.templates import check_templates
+from zeroshift.data.catalogue.files import class_list
+from zeroshift.encode.composed import towers as packages
+from zeroshift.encode.composed.towers import (
+    DIMENSION,
+    TEXT_DIMENSION,
+    TEXT_LENGTH,
+    ImageTower,
+    TextTower,
+    lite2_preprocessing,
+)
+from zeroshift.encode.encoder import Encoder, choose_device, choose_dtype
+from zeroshift.encode.extraction.store import keyed_folder
+from zeroshift.encode.prompts.templates import ENSEMBLE, check_templates, fill
 from zeroshift.encode.registry import get
+from zeroshift.files import FileFormatError, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ComposedEncoder"]
+__all__ = ["BRIDGE_TEMPLATES", "Bridge", "ComposedEncoder", "fit_bridge", "imagenet_prompts", "imagenet_sample", "kept"]
+
+
+# From sentences to the image side: kernel ridge regression on the thousand names and weights of ImageNet's classes.
+#
+# The idea is DeViSE's (Frome et al., NeurIPS 2013): the weights of a classifier are places of its classes among
+# pictures,
+# their names have places among sentences, and a map learnt from one to the other places every other name, too.
+
+
+SHARPNESS = 4.0
+"""In the kernel exp(4 (cos - 1)); as in the bundled packs."""
+
+RIDGE = 1.0
+"""Lambda, added to the kernel's diagonal; as in the bundled packs."""
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """A fitted map: sentences (e) to the image side (d).
+
+    Attributes
+    ----------
+    centre : (e,), mean of the sentences it was fitted on.
+    anchors : (C, e), those sentences less the centre, of unit length.
+    weights : (C, d), what the kernel with each anchor counts for.
+    """
+
+    centre: np.ndarray
+    anchors: np.ndarray
+    weights: np.ndarray
+
+    def __call__(self, texts: np.ndarray, centre: np.ndarray | None = None) -> np.ndarray:
+        """(K, d) of any length. `centre` takes the place of the bridge's own where `texts` are worded otherwise."""
+        centred = texts.astype(np.float64) - (self.centre if centre is None else centre)
+        return _kernel(np.asarray(normalize(centred)), self.anchors) @ self.weights
+
+
+def fit_bridge(texts: np.ndarray, targets: np.ndarray) -> Bridge:
+    """The bridge that carries (C, e) `texts` near (C, d) `targets`.
+
+    >>> bridge = fit_bridge(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0], [-1.0]]))
+    >>> bridge(np.array([[0.9, 0.1]])).round(3)  # (1 - exp(-8)) / (2 - exp(-8))
+    array([[0.5]])
+    """
+    centre = texts.mean(axis=0, dtype=np.float64)
+    anchors = np.asarray(normalize(texts.astype(np.float64) - centre))
+    ridge = _kernel(anchors, anchors) + RIDGE * np.eye(len(anchors))
+    return Bridge(centre, anchors, np.linalg.solve(ridge, targets.astype(np.float64)))
+
+
+def _kernel(rows: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+    return np.asarray(np.exp(SHARPNESS * (rows @ anchors.T - 1)))
+
+
+# Arrays that take a while to make and are small to keep: made once, read afterwards, made again where damaged.
+
+
+KIND = "composed"
+SCHEMA = 1
+
+Arrays = dict[str, np.ndarray]
+
+
+def kept(cache: Path | None, settings: Mapping[str, Any], make: Callable[[], Arrays]) -> Arrays:
+    """What `make` gives, from the file under these settings where there is a whole one; `cache` None keeps nothing."""
+    if cache is None:
+        return make()
+    path = keyed_folder(cache, KIND, settings) / "arrays.safetensors"
+    try:
+        arrays, header = read_tensors(path, kind=KIND, schema=SCHEMA)
+        if header.get("digest") != _digest(arrays):
+            raise FileFormatError(f"{path} is damaged.")
+    except (OSError, FileFormatError):
+        arrays = make()
+        write_tensors(path, arrays, {"kind": KIND, "schema": SCHEMA, "digest": _digest(arrays)})
+    return arrays
+
+
+def _digest(arrays: Arrays) -> str:
+    """Of every number: safetensors finds a file that was cut short, but no number that changed."""
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+# What ImageNet's names are in a given wording: the sentences that fit the bridge, and those that centre others.
+#
+# "a photo of a cat." lies nearer to "a photo of a car." than to "the origami cat.": the wording moves every sentence
+# the
+# same way, which the mean over ImageNet's names in that wording takes away again.
+
+
+BRIDGE_TEMPLATES = ENSEMBLE
+"""The wording the bridge is fitted in: the seven templates, averaged."""
+
+MOST_WHOLE = len(ENSEMBLE)
+"""The most templates for which all thousand names are encoded; for more, the sample below."""
+
+SAMPLE = (
+    459, 206, 222, 162, 711, 814, 350, 890, 518, 264, 683, 674, 511, 391, 329, 325, 81, 201, 582, 380,
+    945, 970, 813, 734, 652, 509, 25, 584, 36, 651, 583, 144, 209, 8, 467, 164, 494, 768, 388, 158,
+    631, 926, 898, 84, 907, 694, 421, 954, 106, 69, 451, 973, 245, 299, 522, 762, 273, 853, 920, 334,
+)  # fmt: skip
+"""Sixty of ImageNet's classes: the first of NumPy's default_rng(0).permutation(1000), with which the `clip_template`
+prototypes of the bundled packs were centred. Written out, because NumPy may come to draw others."""
+
+
+def imagenet_sample(n_templates: int) -> tuple[str, ...]:
+    """The names that say where a wording of this many templates lies.
+
+    >>> len(imagenet_sample(1)), len(imagenet_sample(7)), len(imagenet_sample(80))
+    (1000, 1000, 60)
+    """
+    names = class_list("imagenet").names
+    return names if n_templates <= MOST_WHOLE else tuple(names[label] for label in SAMPLE)
+
+
+def imagenet_prompts(templates: Sequence[str]) -> list[str]:
+    """Every name in every template, name by name.
+
+    >>> imagenet_prompts(["a photo of a {}.", "the {}."])[:3]
+    ['a photo of a tench.', 'the tench.', 'a photo of a goldfish.']
+    """
+    return [fill(template, name) for name in imagenet_sample(len(templates)) for template in templates]
+
 
 LOGIT_SCALE = 25.0
 """At which probabilities on CIFAR-10 are about as right as they claim to be (calibration error 4%; 12-21% at 100)."""

@@ -1,8 +1,7 @@
 """Images and class names to a feature set: decoded beside the encoder, kept by content, gone on with when stopped."""
 
-from zeroshift.encode.extraction.cache import default_cache
 from zeroshift.encode.extraction.extract import Extraction, encode_images, extract
-from zeroshift.encode.extraction.single_prompts import encode_prompts
-from zeroshift.encode.extraction.text import ClassTexts, encode_classes
+from zeroshift.encode.extraction.store import default_cache
+from zeroshift.encode.extraction.text import ClassTexts, encode_classes, encode_prompts
 
 __all__ = ["ClassTexts", "Extraction", "default_cache", "encode_classes", "encode_images", "encode_prompts", "extract"]

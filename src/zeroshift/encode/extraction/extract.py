@@ -15,15 +15,12 @@ import numpy as np
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageError
 from zeroshift.encode.encoder import Encoder
-from zeroshift.encode.extraction.cache import as_folder, keyed_folder
-from zeroshift.encode.extraction.contents import Contents
-from zeroshift.encode.extraction.decoding import Decoder, default_workers
-from zeroshift.encode.extraction.shards import Outcome, encode_shards
-from zeroshift.encode.extraction.store import DamagedPartError, FeatureStore
+from zeroshift.encode.extraction.images import Contents, Decoder, Outcome, default_workers, encode_shards
+from zeroshift.encode.extraction.store import DamagedPartError, FeatureStore, as_folder, keyed_folder
 from zeroshift.encode.extraction.text import encode_classes
 from zeroshift.encode.prompts.prompts import Prompts
-from zeroshift.feature_checks import checked_class_names
 from zeroshift.features import FeatureSet
+from zeroshift.features.checks import checked_class_names
 from zeroshift.parameters import Choice, Number
 from zeroshift.workers import Workers
 

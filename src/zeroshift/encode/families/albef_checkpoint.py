@@ -7,20 +7,173 @@ temperature. Their sizes are read off the tensors: the file need not hold a conf
 from __future__ import annotations
 
 import math
+import pickle
 import re
+import zipfile
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from zeroshift.encode.families.albef_files import WHERE_FROM, read_state
-from zeroshift.encode.families.albef_vision import HEAD_WIDTH, VisionSizes, VisionTransformer
+import torch
+from torch import nn
+from torch.nn import functional
+
 from zeroshift.files import FileFormatError
 
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
+__all__ = [
+    "HEAD_WIDTH",
+    "WHERE_FROM",
+    "Checkpoint",
+    "VisionSizes",
+    "VisionTransformer",
+    "find_checkpoint",
+    "read_state",
+]
 
-__all__ = ["Checkpoint"]
+
+# Where an ALBEF checkpoint lies, and what is in the file.
+
+
+SUFFIXES = (".pth", ".pt")
+
+WHERE_FROM = "https://storage.googleapis.com/sfr-pcl-data-research/ALBEF/ALBEF.pth"
+"""Where the authors keep the model pre-trained on 14 million images; ALBEF_4M, flickr30k and mscoco lie beside it."""
+
+
+def find_checkpoint(source: str) -> Path:
+    """The checkpoint that `source` means: the file itself, or the only one in a folder."""
+    given = Path(source)
+    if given.is_file():
+        return given
+    if not given.is_dir():
+        raise FileNotFoundError(
+            f"no ALBEF checkpoint at {source}. Fix: download one, such as {WHERE_FROM}, and give its path."
+        )
+    found = sorted(path for path in given.iterdir() if path.suffix in SUFFIXES)
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise FileNotFoundError(
+            f"{source} must hold one checkpoint ({' or '.join(SUFFIXES)}); it holds {names}. Fix: name the file itself."
+        )
+    return found[0]
+
+
+def read_state(path: Path) -> dict[str, torch.Tensor]:
+    """The state dictionary, without running code that a file may bring along."""
+    import torch
+
+    try:
+        # Mapped where the format allows it: momentum copies and an optimizer's state then stay on the disk.
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        raise FileFormatError(
+            f"{path} is not a torch checkpoint, or holds more than tensors and numbers. Fix: copy it again if it may "
+            "be damaged; if you trust where it is from, save the weights alone: "
+            "torch.save({'model': torch.load(path, weights_only=False)['model']}, new_path)."
+        ) from error
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        # Over damaged bytes torch fails with whatever comes first: KeyError, IndexError, AssertionError, ...
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise FileFormatError(f"{path} cannot be read as a torch checkpoint ({reason}). Fix: copy it again.") from error
+    tensors = content.get("model") if isinstance(content, dict) else None
+    if not isinstance(tensors, dict):
+        kept = f"keys {', '.join(map(str, list(content)[:5]))}" if isinstance(content, dict) else type(content).__name__
+        raise FileFormatError(
+            f"{path} must hold a dictionary with the key 'model'; it holds {kept}. Fix: give a checkpoint as ALBEF "
+            "wrote it, or save the state dictionary as {'model': state}."
+        )
+    return {str(name): value for name, value in tensors.items() if isinstance(value, torch.Tensor)}
+
+
+# ALBEF's image tower: a vision transformer as in Dosovitskiy et al. (ICLR 2021), norms before the layers.
+#
+# Parameters have the names they have in ALBEF's checkpoints (those of the timm library), so that weights go in by
+# name.
+
+
+HEAD_WIDTH = 64
+"""Width of one attention head in all of ALBEF (768 over 12 heads); the tensors do not tell it."""
+
+LAYER_NORM_EPS = 1e-6
+"""What ALBEF builds its image tower with; torch's own default is 1e-5."""
+
+
+@dataclass(frozen=True)
+class VisionSizes:
+    """Everything that decides the shapes of the tower's tensors."""
+
+    width: int
+    depth: int
+    hidden: int
+    """Width between the two layers of each MLP."""
+    patch: int
+    """Pixels on a side of one patch."""
+    grid: int
+    """Patches on a side of the picture."""
+
+    @property
+    def side(self) -> int:
+        """Pixels on a side of the picture."""
+        return self.patch * self.grid
+
+
+class Block(nn.Module):
+    """Attention, then an MLP; each reads the normalised rows and adds to them."""
+
+    def __init__(self, sizes: VisionSizes) -> None:
+        super().__init__()
+        width = sizes.width
+        self.heads = width // HEAD_WIDTH
+        self.norm1 = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.attn = nn.ModuleDict({"qkv": nn.Linear(width, 3 * width), "proj": nn.Linear(width, width)})
+        self.norm2 = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.mlp = nn.ModuleDict({"fc1": nn.Linear(width, sizes.hidden), "fc2": nn.Linear(sizes.hidden, width)})
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        rows = rows + self.attention(self.norm1(rows))
+        inner = functional.gelu(self.mlp["fc1"](self.norm2(rows)))
+        updated: torch.Tensor = rows + self.mlp["fc2"](inner)
+        return updated
+
+    def attention(self, rows: torch.Tensor) -> torch.Tensor:
+        # One product makes queries, keys and values, in this order and each head by head.
+        stacked = self.attn["qkv"](rows).unflatten(-1, (3, self.heads, HEAD_WIDTH))
+        query, key, value = (part.transpose(1, 2) for part in stacked.unbind(2))
+        mixed = functional.scaled_dot_product_attention(query, key, value)
+        projected: torch.Tensor = self.attn["proj"](mixed.transpose(1, 2).flatten(2))
+        return projected
+
+
+class VisionTransformer(nn.Module):
+    """(B, 3, side, side) pixels to (B, width): the class token, normalised, before any projection.
+
+    >>> tower = VisionTransformer(VisionSizes(width=64, depth=1, hidden=128, patch=16, grid=2))
+    >>> tower(torch.zeros(5, 3, 32, 32)).shape
+    torch.Size([5, 64])
+    """
+
+    def __init__(self, sizes: VisionSizes) -> None:
+        super().__init__()
+        width, patch = sizes.width, sizes.patch
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + sizes.grid**2, width))
+        self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(3, width, kernel_size=patch, stride=patch)})
+        self.blocks = nn.ModuleList(Block(sizes) for _ in range(sizes.depth))
+        self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        patches = self.patch_embed["proj"](pixels).flatten(2).transpose(1, 2)
+        first = self.cls_token.expand(len(patches), -1, -1)
+        rows = torch.cat([first, patches], dim=1) + self.pos_embed
+        for block in self.blocks:
+            rows = block(rows)
+        # Each row is normalised by itself, so the others need not be.
+        token: torch.Tensor = self.norm(rows[:, 0])
+        return token
+
 
 TEXT_LAYER_NORM_EPS = 1e-12
 """BERT's own."""

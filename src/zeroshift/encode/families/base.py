@@ -3,19 +3,219 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import json
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
 
-from zeroshift.encode.devices import choose_device, choose_dtype
-from zeroshift.encode.encoder import UNKNOWN, Encoder
-from zeroshift.encode.families.hub import from_hub, loading
-from zeroshift.encode.families.processor import preprocessing_of
+import numpy as np
+
+from zeroshift.encode.encoder import UNKNOWN, Encoder, choose_device, choose_dtype, out_of_memory
+from zeroshift.encode.preprocessing import RESAMPLING, PixelPreprocessing, Pixels, Preprocessing
 
 if TYPE_CHECKING:
     import torch
+    from PIL.Image import Image
 
-__all__ = ["TransformersEncoder", "folder_digest"]
+__all__ = [
+    "OwnProcessor",
+    "TransformersEncoder",
+    "check_revision",
+    "folder_digest",
+    "from_hub",
+    "loading",
+    "preprocessing_of",
+    "weights_digest",
+]
+
+
+# Which weights exactly, where no hub gives them a name: a hash of the numbers themselves.
+
+
+def weights_digest(tensors: Mapping[str, torch.Tensor], vocabulary: Mapping[str, int] | None = None) -> str:
+    """One hash of names, types, shapes and numbers, in any order; and of the vocabulary, where that is read apart.
+
+    >>> import torch
+    >>> weights_digest({"a": torch.zeros(2), "b": torch.ones(1)})
+    'sha256:831a61fb1ec25cf4'
+    """
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        # As bytes, because NumPy does not know every type torch has.
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    for word, number in sorted((vocabulary or {}).items()):
+        digest.update(f"{word}\0{number}\0".encode())
+    return f"sha256:{digest.hexdigest()[:16]}"
+
+
+def check_revision(asked: str | None, found: str, source: str) -> None:
+    """Refuse weights that are not the ones asked for: there is no hub to fetch others from."""
+    if asked is not None and asked != found:
+        raise ValueError(
+            f"revision={asked!r} was asked for, but {source} is {found!r}. Fix: give the checkpoint that has this "
+            "hash, or leave revision out."
+        )
+
+
+# Getting a model: from the hub, from what was downloaded before, or from a folder; and saying why when it fails.
+
+
+ENDPOINT = "https://huggingface.co"
+
+
+def from_hub(source: str, revision: str | None) -> dict[str, object]:
+    """Arguments of every `from_pretrained`. Where the hub's name cannot be resolved, only local files are looked for:
+    else half a minute of attempts would pass before anyone is told."""
+    arguments: dict[str, object] = {"revision": revision}
+    if not Path(source).is_dir() and not _resolved(os.environ.get("HF_ENDPOINT") or ENDPOINT):
+        arguments["local_files_only"] = True
+    return arguments
+
+
+def _resolved(endpoint: str) -> bool:
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True  # names are then resolved by the proxy, not here
+    try:
+        socket.getaddrinfo(urlsplit(endpoint).hostname, 443)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def loading(source: str, revision: str | None) -> Iterator[None]:
+    """Turns what transformers and the hub raise over a model that cannot be had into one error with the fix."""
+    from safetensors import SafetensorError
+    from transformers.utils import logging
+
+    # Its bars and advice (about a torchvision that is not needed here) would run through ours.
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError, UnpicklingError) as error:
+        if out_of_memory(error):
+            raise
+        raise _cannot_load(source, revision, error) from error
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _cannot_load(source: str, revision: str | None, error: BaseException) -> Exception:
+    what = source if revision is None else f"{source} at revision {revision}"
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    if isinstance(error, ImportError):
+        return ImportError(f"{what} needs a package that is not installed ({first}). Fix: install it.")
+    if Path(source).exists():
+        return ValueError(
+            f"{what} is not a whole model folder ({first}). Fix: it needs config.json, the weights, and the files of "
+            "tokenizer and image processor, as save_pretrained writes them."
+        )
+    return OSError(
+        f"{what} cannot be had from the hub ({first}). Fix: check the id and the network, or give the folder of a "
+        "downloaded model; `--encoder composed` needs no hub."
+    )
+
+
+# A model's own image processor, taken over: as resize, crop and table where that is all, as itself where not.
+
+
+PROBES = ((61, 97), (97, 61), (300, 20))
+"""Width and height of the pictures both ways are compared on: upright, lying, and longer than any crop."""
+
+
+def preprocessing_of(processor: Any, *, side: int) -> Preprocessing:
+    """What `processor` does, as `PixelPreprocessing` if that gives the very same values on pictures of several shapes.
+
+    `side` is the picture's height and width where the processor does not say (it then makes patches of any number).
+    """
+    simple = _as_pixels(processor)
+    if simple is not None and all(_agree(simple, processor, size) for size in PROBES):
+        return simple
+    return OwnProcessor(processor, side)
+
+
+class OwnProcessor(Preprocessing):
+    """The model's own processor, called in the worker processes; slower to start, since they load transformers."""
+
+    def __init__(self, processor: Any, side: int) -> None:
+        self.processor = processor
+        self.size = (side, side)
+
+    def __call__(self, image: Image) -> Pixels:
+        return self._made(image)
+
+    def ready(self, image: Image) -> Pixels:
+        # One that scales to more than it then crops would take the picture's middle again. One that does not crop finds
+        # the picture of the right size already.
+        cropping = getattr(self.processor, "do_center_crop", False)
+        return self._made(image, **({"do_resize": False, "do_center_crop": False} if cropping else {}))
+
+    def _made(self, image: Image, **settings: Any) -> Pixels:
+        made = self.processor(images=image, return_tensors="np", **settings)
+        return tuple(np.asarray(made[name][0]) for name in self.processor.model_input_names if name in made)
+
+    def describe(self) -> dict[str, Any]:
+        settings = {name: value for name, value in self.processor.to_dict().items() if not name.startswith("_")}
+        return {"processor": json.loads(json.dumps(settings, default=str))}
+
+
+def _as_pixels(processor: Any) -> PixelPreprocessing | None:
+    """The settings read as resize, crop and table; None where they say something else."""
+    names = {number: name for name, number in RESAMPLING.items()}
+    resample = names.get(int(getattr(processor, "resample", None) or 0))
+    resize = _resize(processor)
+    crop = None
+    if getattr(processor, "do_center_crop", False):
+        crop = (processor.crop_size["height"], processor.crop_size["width"])
+    table = _table(processor)
+    if resample is None or table is None or (crop is None and (resize is None or resize[0] == "shorter")):
+        return None
+    return PixelPreprocessing(resize, crop, resample, table)
+
+
+def _resize(processor: Any) -> tuple[Any, ...] | None:
+    size = getattr(processor, "size", None)
+    if not getattr(processor, "do_resize", False) or not size:
+        return None
+    if size.get("shortest_edge"):
+        return ("shorter", int(size["shortest_edge"]))
+    return ("exact", int(size["height"]), int(size["width"]))
+
+
+def _table(processor: Any) -> np.ndarray | None:
+    """What the processor makes of each of the 256 values, asked of itself: whatever its arithmetic, to the last bit."""
+    from PIL import Image
+
+    ramp = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2)
+    try:
+        made = processor(images=Image.fromarray(ramp), do_resize=False, do_center_crop=False, return_tensors="np")
+        values = np.asarray(made["pixel_values"][0], np.float32)
+    except (TypeError, ValueError, KeyError):
+        return None
+    return values.reshape(3, 256) if values.shape == (3, 16, 16) else None
+
+
+def _agree(simple: PixelPreprocessing, processor: Any, size: tuple[int, int]) -> bool:
+    from PIL import Image
+
+    noise = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    image = Image.fromarray(noise)
+    (pixels,) = simple(image)
+    own = np.asarray(processor(images=image, return_tensors="np")["pixel_values"][0])
+    return own.shape == pixels.shape and bool(np.array_equal(simple.values(pixels), own.astype(np.float32)))
+
 
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".json", ".txt", ".model")
 """Files of a model's folder that decide what it computes: weights, configuration, vocabulary."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from zeroshift.encode.families.base import TransformersEncoder
-from zeroshift.features import DEFAULT_LOGIT_SCALE
+from zeroshift.features.feature_set import DEFAULT_LOGIT_SCALE
 
 if TYPE_CHECKING:
     import torch

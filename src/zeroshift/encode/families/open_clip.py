@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from zeroshift.encode.devices import choose_device, choose_dtype
-from zeroshift.encode.encoder import Encoder
+from zeroshift.encode.encoder import Encoder, choose_device, choose_dtype
 from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
 from zeroshift.suggest import did_you_mean
 
@@ -54,7 +53,7 @@ class OpenClipEncoder(Encoder):
         device: Any,
         dtype: Any,
     ) -> None:
-        from zeroshift.encode.families.weights import check_revision, weights_digest
+        from zeroshift.encode.families.base import check_revision, weights_digest
 
         self.source = source
         self.revision = weights_digest(model.state_dict())

@@ -1,4 +1,4 @@
-"""From class names to the sentences a text encoder reads, to the character as the published numbers were made."""
+"""The prompt modes by name: the six ways the paper compares of making a prototype from text, and one it leaves out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,75 @@ from typing import Any
 
 from zeroshift.encode.prompts.class_names import clean
 from zeroshift.encode.prompts.descriptions import checked_sentences, refuse_missing
-from zeroshift.encode.prompts.modes import MODES, get_mode
-from zeroshift.encode.prompts.templates import check_template, check_templates, fill
+from zeroshift.encode.prompts.templates import CLIP_TEMPLATE, ENSEMBLE, VANILLA, check_template, check_templates, fill
+from zeroshift.suggest import did_you_mean
 
-__all__ = ["USER_TEMPLATES", "Prompts"]
+__all__ = ["AWT_TEMPLATES", "MODES", "USER_TEMPLATES", "Mode", "Prompts", "awt_prompts", "get_mode"]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way of making prompts from a class name."""
+
+    name: str
+    """What `Prompts.named` takes."""
+    title: str
+    """The row of the paper's table "Mean initialization comparison"; "Custom" is not in it."""
+    summary: str
+    templates: tuple[str, ...] | None
+    """None where the template is the data set's own, or the user's."""
+    needs: tuple[str, ...] = ()
+    """What `Prompts.named` must be given: `"template"`, `"descriptions"`."""
+
+
+_ALL = (
+    Mode("vanilla", "Vanilla", "'a photo of a {}.'", VANILLA),
+    Mode("ensemble", "Ensemble", "7 templates, averaged", ENSEMBLE),
+    Mode("clip_template", "CLIP Template", "CLIP's 80 templates for ImageNet, averaged", CLIP_TEMPLATE),
+    Mode("custom", "Custom", "the data set's own template", None, ("template",)),
+    Mode(
+        "descriptions",
+        "GPT",
+        "each description of the class in the data set's own template, averaged; the paper's main results",
+        None,
+        ("template", "descriptions"),
+    ),
+    Mode(
+        "descriptions_ensemble",
+        "GPT & Ensemble",
+        "each description of the class in each of the 7 templates, averaged",
+        ENSEMBLE,
+        ("descriptions",),
+    ),
+    Mode(
+        "descriptions_clip_template",
+        "GPT & CLIP Template",
+        "each description of the class in each of CLIP's 80 templates, averaged",
+        CLIP_TEMPLATE,
+        ("descriptions",),
+    ),
+)
+
+MODES: Mapping[str, Mode] = {mode.name: mode for mode in _ALL}
+"""Every mode by name, in the order of the paper's table."""
+
+
+def get_mode(name: str) -> Mode:
+    """The mode called `name`; a near miss is answered with the name that was probably meant.
+
+    >>> get_mode("descriptions").needs
+    ('template', 'descriptions')
+    """
+    if name in MODES:
+        return MODES[name]
+    raise ValueError(
+        f"mode must be one of {', '.join(map(repr, MODES))}; got {name!r}. {did_you_mean(name, MODES)}"
+        "Fix: take one of them; templates of your own go to Prompts.from_templates."
+    )
+
+
+# From class names to the sentences a text encoder reads, to the character as the published numbers were made.
+
 
 USER_TEMPLATES = "templates"
 """The mode of prompts made from a user's own templates."""
@@ -163,3 +228,45 @@ class Prompts:
 def _modes(need: str, needing: bool) -> str:
     """The modes that need, or do not need, something: what to take instead."""
     return ", ".join(repr(mode.name) for mode in MODES.values() if (need in mode.needs) is needing)
+
+
+# AWT's prompts: its one template for each data set, and how it puts descriptions behind the class.
+
+
+AWT_TEMPLATES = {
+    "oxford_pets": "a photo of a {} from OxfordPets",
+    "oxford_flowers": "a photo of a {}, a type of flower",
+    "fgvc_aircraft": "a photo of a {} from Fine-Grained Visual Classification of Aircraft",
+    "dtd": "a photo of a {}, which is a type of texture, or a type of pattern",
+    "eurosat": "satellite photo of the {}",
+    "stanford_cars": "a photo of a {}",
+    "food101": "a photo of a {} from Food101",
+    "sun397": "a photo of a {}",
+    "caltech101": "a photo of a {}",
+    "ucf101": "a photo of a person doing {}",
+    "imagenet": "a photo of a {}",
+    "imagenet_sketch": "a sketch photo of a {}",
+    "imagenetv2": "a photo of a {}",
+    "imagenet_a": "a photo of a {}",
+    "imagenet_r": "a rendition photo of a {}",
+}
+"""By data set, from AWT's released code; the full stop is added by `awt_prompts`. ImageNet-C has none. (Those of ADAPT
+are in the catalogue, `zeroshift.data.catalogue.get(name).template`.)"""
+
+AWT_DESCRIPTIONS = 50
+"""How many descriptions of a class AWT uses, the first ones; every class in its files has as many or more."""
+
+
+def awt_prompts(name: str, template: str, descriptions: Sequence[str], limit: int = AWT_DESCRIPTIONS) -> list[str]:
+    """The prompts of one class as AWT composes them: the class alone, then the class with each of the first `limit`
+    descriptions behind it. AWT keeps their vectors apart; it does not average them.
+
+    Where ADAPT puts the whole description into the slot, AWT appends it; see `zeroshift.encode.prompts.Prompts`.
+
+    >>> awt_prompts("hot_dog", "a photo of a {}", ["It lies in a bun.", "Mustard is on top."], limit=1)
+    ['a photo of a hot dog.', 'a photo of a hot dog. It lies in a bun.']
+    """
+    if limit < 0:
+        raise ValueError(f"limit must be 0 or more; got {limit}. Fix: {AWT_DESCRIPTIONS}, as AWT has it.")
+    alone = fill(check_template(template), clean(name)) + "."
+    return [alone, *(f"{alone} {description}" for description in descriptions[:limit])]

@@ -1,7 +1,6 @@
 """Encoders whose prompts can be tuned, for the methods that do: see docs/methods.md."""
 
-from zeroshift.encode.tuning.prompted import prompted_text
-from zeroshift.encode.tuning.text import ContextText, find_context
+from zeroshift.encode.tuning.text import ContextText, find_context, prompted_text
 from zeroshift.encode.tuning.vision import prompted_vision
 
 __all__ = ["ContextText", "find_context", "prompted_text", "prompted_vision"]

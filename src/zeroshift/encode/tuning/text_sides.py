@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from zeroshift.encode.composed.encoder import SHARPNESS, ComposedEncoder
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.families.albef import ALBEFEncoder
 from zeroshift.encode.families.base import TransformersEncoder
@@ -15,7 +16,38 @@ from zeroshift.encode.families.open_clip import OpenClipEncoder
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TextSide", "text_side"]
+__all__ = ["TextSide", "differentiable_text", "text_side"]
+
+
+# The composed encoder's text side with words that can be tuned: MiniLM, the mean of its tokens, then the bridge.
+
+
+def differentiable_text(
+    encoder: ComposedEncoder, templates: Sequence[str]
+) -> Callable[[Mapping[str, torch.Tensor]], torch.Tensor]:
+    """Tokens to (n, 256) of any length: what `finish_prototypes` makes of single sentences, with gradients.
+
+    `templates` are the wording whose centre is taken off; the words that are tuned move away from it, it stays.
+    """
+    import torch
+
+    model, bridge = encoder.text.model, encoder.bridge
+    # The bridge in float64, as it was fitted: it works on differences between sentences that are much alike.
+    centre, anchors, weights = (
+        torch.tensor(array, device=encoder.device, dtype=torch.float64)
+        for array in (encoder._centre(tuple(templates)), bridge.anchors, bridge.weights)
+    )
+
+    def encode(tokens: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        states = model(**tokens).last_hidden_state
+        real = tokens["attention_mask"].unsqueeze(-1).to(states.dtype)
+        sentences = ((states * real).sum(dim=1) / real.sum(dim=1)).double()
+        centred = torch.nn.functional.normalize(sentences, dim=-1) - centre
+        cosines = torch.nn.functional.normalize(centred, dim=-1) @ anchors.T
+        return torch.exp(SHARPNESS * (cosines - 1)) @ weights
+
+    return encode
+
 
 Tokens = Mapping[str, "torch.Tensor"]
 
@@ -117,7 +149,6 @@ def _of_albef(encoder: ALBEFEncoder) -> TextSide:
 
 
 def _of_composed(encoder: Any, template: str) -> TextSide:
-    from zeroshift.encode.composed.prompted import differentiable_text
 
     model, tokenizer = encoder.text.model, encoder.text.tokenizer
 

@@ -10,8 +10,8 @@ from zeroshift.arrays import Array, Home, is_array, namespace, to_numpy
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.families.base import TransformersEncoder
 from zeroshift.encode.preprocessing import PixelPreprocessing
-from zeroshift.encode.tuning.passes import each_chunk, frozen, powers_of_two, tracing, unpicklable
-from zeroshift.methods.parts.towers import Glance, Patches, PromptedVision
+from zeroshift.encode.tuning.autograd_utils import each_chunk, frozen, powers_of_two, tracing, unpicklable
+from zeroshift.methods._shared.towers import Glance, Patches, PromptedVision
 from zeroshift.parameters import Number
 
 if TYPE_CHECKING:

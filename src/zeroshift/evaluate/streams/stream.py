@@ -2,13 +2,104 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from zeroshift.arrays import to_numpy
 
-__all__ = ["Stream"]
+__all__ = ["Stream", "checked_classes", "checked_confidences", "checked_seed", "vector"]
+
+
+# What every stream checks of what it is given: classes, confidences, the seed; lists and tensors become arrays.
+
+
+def checked_seed(seed: Any) -> int:
+    """An integer of at least 0, however large.
+
+    >>> checked_seed(np.int64(3))
+    3
+    """
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        number = -1
+    if number < 0 or isinstance(seed, (bool, np.bool_)):
+        kind = ValueError if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool) else TypeError
+        raise kind(f"seed must be an integer of at least 0, from which all is drawn; got {seed!r}. Fix: seed=0.")
+    return number
+
+
+def checked_classes(name: str, classes: Any, *, rows: int | None = None, n_classes: int | None = None) -> np.ndarray:
+    """(N,) class indices, at least one; so many as `rows` and below `n_classes` where these are given.
+
+    >>> checked_classes("labels", [0, 1, 1]).tolist()
+    [0, 1, 1]
+    """
+    found = vector(name, classes, "class indices", fix=_classes_fix(name, classes), rows=rows)
+    allowed = "class indices, integers of at least 0" if n_classes is None else f"class indices, 0 to {n_classes - 1}"
+    if found.dtype.kind not in "iu":
+        raise TypeError(f"{name} must hold {allowed}; got {found.dtype}. Fix: {_classes_fix(name, classes, found)}.")
+    outside = found < 0 if n_classes is None else (found < 0) | (found >= n_classes)
+    if outside.any():
+        row = int(np.argmax(outside))
+        fix = "leave out the rows without a class" if found[row] < 0 else "n_classes as many as there are classes"
+        raise ValueError(f"{name} must hold {allowed}; got {found[row]} in row {row}. Fix: {fix}.")
+    return found.astype(np.int64)
+
+
+def checked_confidences(confidences: Any) -> np.ndarray:
+    """(N,) finite numbers, at least one, in float64.
+
+    >>> checked_confidences([-0.5, 0]).tolist()
+    [-0.5, 0.0]
+    """
+    name = "confidences"
+    found = vector(
+        name, confidences, "numbers", fix="the confidences of one prompt mode, such as look(...).confidences"
+    )
+    if found.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must hold numbers; got {found.dtype}. Fix: numpy.asarray({name}, dtype='float64').")
+    wide = found.astype(np.float64)
+    if not np.isfinite(wide).all():
+        row = int(np.argmin(np.isfinite(wide)))
+        raise ValueError(f"{name} must be finite; got {wide[row]} in row {row}. Fix: leave out such rows.")
+    return wide
+
+
+def vector(name: str, values: Any, of: str, *, fix: str, rows: int | None = None) -> np.ndarray:
+    """`values` in NumPy, refused where they are no vector with one entry or more."""
+    length = "one a row" if rows is None else f"{rows} of them, one a row"
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError(f"{name} must be a plain vector; got a masked one. Fix: leave out the masked rows.")
+    try:
+        found = to_numpy(values)
+    except ValueError:  # lists of unequal length
+        found = np.array(None)
+    if found.ndim == 0:
+        raise TypeError(f"{name} must be a vector of {of}, {length}; got {_briefly(values)}. Fix: {fix}.")
+    if found.ndim != 1:
+        raise ValueError(f"{name} must be a vector of {of}, {length}; got shape {found.shape}. Fix: {fix}.")
+    if len(found) == 0:
+        raise ValueError(f"{name} must be a vector of {of}, at least one; got none. Fix: a set with samples.")
+    if rows is not None and len(found) != rows:
+        raise ValueError(f"{name} must be a vector of {of}, {length}; got {len(found)}. Fix: those of the same rows.")
+    return found
+
+
+def _classes_fix(name: str, given: Any, found: np.ndarray | None = None) -> str:
+    if hasattr(given, "labels"):
+        return f"{name}=features.labels"
+    if found is not None and found.dtype.kind in "US":
+        return f"[class_names.index(name) for name in {name}]"
+    whole = found is not None and found.dtype.kind == "f" and bool((found == np.floor(found)).all())
+    return f"numpy.asarray({name}).astype(int)" if whole else "the number of each row's class"
+
+
+def _briefly(value: Any) -> str:
+    return repr(value) if value is None or isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from zeroshift.experiments import Chapter
-from zeroshift.experiments.parts.findings import (
+from zeroshift.experiments._shared.findings import (
     Bars,
     Cell,
     Column,
@@ -26,8 +26,7 @@ from zeroshift.experiments.parts.findings import (
     Value,
 )
 from zeroshift.files import atomic_path
-from zeroshift.report.experiments.grid import harmless
-from zeroshift.report.experiments.naming import folder_for, named_findings
+from zeroshift.report.experiments.tables import folder_for, harmless, named_findings
 
 __all__ = ["write_csv"]
 

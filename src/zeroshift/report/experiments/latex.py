@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from zeroshift.experiments import Chapter
-from zeroshift.experiments.parts.findings import Table
+from zeroshift.experiments._shared.findings import Table
 from zeroshift.files import atomic_path
-from zeroshift.report.experiments.grid import Grid, GridCell, GridRow, grid, harmless
-from zeroshift.report.experiments.naming import folder_for, named_findings
+from zeroshift.report.experiments.tables import Grid, GridCell, GridRow, folder_for, grid, harmless, named_findings
 
 __all__ = ["latex_table", "write_latex"]
 

@@ -11,12 +11,11 @@ from urllib.parse import quote
 
 from zeroshift._version import __version__
 from zeroshift.experiments import Chapter, Suite
-from zeroshift.experiments.parts.findings import Finding, Remark, Table
+from zeroshift.experiments._shared.findings import Finding, Remark, Table
 from zeroshift.files import atomic_path
-from zeroshift.report.experiments.grid import GridCell, GridRow, grid, harmless, written
-from zeroshift.report.experiments.naming import full_name
-from zeroshift.report.experiments.sets import sets_table
-from zeroshift.report.experiments.spoken import spoken
+from zeroshift.report.experiments.alt_text import spoken
+from zeroshift.report.experiments.page import sets_table
+from zeroshift.report.experiments.tables import GridCell, GridRow, full_name, grid, harmless, written
 
 __all__ = ["MARK", "chapters_markdown", "check_markdown", "write_markdown"]
 

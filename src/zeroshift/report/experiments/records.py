@@ -12,7 +12,7 @@ import numpy as np
 
 from zeroshift import __version__
 from zeroshift.experiments import Chapter, Member, Suite
-from zeroshift.experiments.parts.findings import Finding
+from zeroshift.experiments._shared.findings import Finding
 
 __all__ = ["chapters_record"]
 

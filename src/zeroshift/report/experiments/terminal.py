@@ -12,8 +12,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from zeroshift.experiments import Chapter
-from zeroshift.experiments.parts.findings import Remark, Table
-from zeroshift.report.experiments.grid import Grid, GridCell, GridColumn, GridRow, grid, harmless
+from zeroshift.experiments._shared.findings import Remark, Table
+from zeroshift.report.experiments.tables import Grid, GridCell, GridColumn, GridRow, grid, harmless
 
 __all__ = ["print_chapters"]
 

@@ -1,0 +1,134 @@
+"""The precision while the bank holds fewer samples than there are dimensions: everything in terms of inner products.
+
+With Z (N, d) the bank's entries about their class means, S = Z^T Z and
+
+    rho (S + rho I)^-1 = I - Z^T (Z Z^T + rho I)^-1 Z,
+
+so one small N x N inverse serves, exact at every step: early on the ridge moves too fast for anything maintained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from zeroshift.adapt.bank import KnowledgeBank
+from zeroshift.adapt.engines.base import Health
+from zeroshift.adapt.engines.class_statistics import Change, ClassSums, check_shapes
+from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.linalg import ZERO_TRACE, positive_inverse
+
+__all__ = ["DualPrecision"]
+
+
+class DualPrecision:
+    """Z, Z Z^T and Z mu^T, of which an insertion changes the rows of one class; the inverse is made anew each time."""
+
+    form = "dual"
+
+    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, health: Health) -> None:
+        self._home = home
+        self._bank = bank
+        self._sums = sums
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Everything anew from the bank."""
+        home, bank, sums = self._home, self._bank, self._sums
+        occupied = np.argwhere(bank.occupied_in(slice(None)))
+        self._row = {(int(k), int(slot)): row for row, (k, slot) in enumerate(occupied)}
+        k, slot = (home.xp.asarray(column, device=home.device) for column in occupied.T)
+        self.centred = bank.features[k, slot] - sums.means[k]
+        self.gram = self.centred @ self.centred.T
+        self.projected = self.centred @ sums.means.T
+        self._factorise()
+
+    def _factorise(self) -> None:
+        xp = self._home.xp
+        n, d = self.centred.shape
+        means = self._sums.means
+        lengths = xp.sum(means * means, axis=1)
+        trace = float(xp.linalg.trace(self.gram)) if n else 0.0
+        self._scale = d * n / trace if trace > ZERO_TRACE * n else 1.0
+        self._solved = None
+        quadratic = lengths
+        if n > 1 and trace > ZERO_TRACE * n:
+            ridge = trace / (n - 1) * xp.eye(n, dtype=means.dtype, device=self._home.device)
+            self._solved = positive_inverse(self.gram + ridge) @ self.projected
+            quadratic = lengths - xp.sum(self.projected * self._solved, axis=0)
+        self.quadratic = self._scale * quadratic
+
+    @property
+    def gathered(self) -> float:
+        """The scatter is summed when asked for: no squares came and went."""
+        return float(self._home.xp.linalg.trace(self.gram))
+
+    def settled(self) -> Array:
+        """The scatter matrix."""
+        return self.centred.T @ self.centred
+
+    def insert(self, change: Change, slot: int) -> None:
+        """Follow one insertion into `slot` of the class."""
+        xp, bank, k = self._home.xp, self._bank, change.k
+        members = bank.slots_of(k)
+        if (k, slot) not in self._row:
+            self._grow(k, slot)
+        rows = xp.asarray([self._row[k, member] for member in members], device=self._home.device)
+        means = self._sums.means
+        own = bank.features[k][xp.asarray(members, device=self._home.device)] - means[k]
+        self.centred[rows] = own
+        products = own @ self.centred.T
+        self.gram[rows] = products
+        self.gram[:, rows] = products.T
+        self.projected[rows] = own @ means.T
+        self.projected[:, k] = self.centred @ means[k]
+        self._factorise()
+
+    def _grow(self, k: int, slot: int) -> None:
+        n, d = self.centred.shape
+        xp, zeros = self._home.xp, self._home.zeros
+        self._row[k, slot] = n
+        self.centred = xp.concat([self.centred, zeros((1, d))])
+        self.projected = xp.concat([self.projected, zeros((1, self.projected.shape[1]))])
+        gram = zeros((n + 1, n + 1))
+        gram[:n, :n] = self.gram
+        self.gram = gram
+
+    def cross(self, x: Array) -> Array:
+        """mu_k^T P x, (n, K)."""
+        plain = x @ self._sums.means.T
+        if self._solved is None:
+            return self._scale * plain
+        return self._scale * (plain - (x @ self.centred.T) @ self._solved)
+
+    def directions(self) -> Array:
+        """P mu_k, (K, d)."""
+        means = self._sums.means
+        if self._solved is None:
+            return self._scale * means
+        return self._scale * (means - self._solved.T @ self.centred)
+
+    def matrix(self) -> Array:
+        """P (d, d)."""
+        xp, n = self._home.xp, self.centred.shape[0]
+        identity = xp.eye(self.centred.shape[1], dtype=xp.float64, device=self._home.device)
+        if self._solved is None:
+            return self._scale * identity
+        ridge = xp.linalg.trace(self.gram) / (n - 1) * xp.eye(n, dtype=xp.float64, device=self._home.device)
+        return self._scale * (identity - self.centred.T @ positive_inverse(self.gram + ridge) @ self.centred)
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        places = np.array(sorted(self._row, key=self._row.__getitem__), dtype=np.int64).reshape(-1, 2)
+        kept = {"centred": self.centred, "gram": self.gram, "projected": self.projected}
+        return {**kept, "places": self._home.xp.asarray(places, device=self._home.device)}, {}
+
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        places = [tuple(place) for place in to_numpy(arrays["places"]).tolist()]
+        if sorted(places) != sorted(self._row):
+            raise ValueError("the engine's places are not the bank's")
+        check_shapes(arrays, self.state()[0])
+        self._row = {place: row for row, place in enumerate(places)}
+        self.centred, self.gram, self.projected = arrays["centred"], arrays["gram"], arrays["projected"]
+        self._factorise()

@@ -1,0 +1,107 @@
+"""The precision that never moves: the identity (`update_covariance=False`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zeroshift.adapt.bank import KnowledgeBank
+from zeroshift.adapt.engines.base import Health
+from zeroshift.adapt.engines.class_statistics import Change, ClassSums
+from zeroshift.adapt.statistics import ridge_precision
+from zeroshift.arrays import Array, Home
+
+__all__ = ["FRESH_WORK", "FixedPrecision", "FreshPrecision"]
+
+
+class FixedPrecision:
+    form = "fixed"
+
+    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, health: Health) -> None:
+        self._home = home
+        self._sums = sums
+
+    @property
+    def quadratic(self) -> Array:
+        return self._home.xp.sum(self._sums.means * self._sums.means, axis=1)
+
+    def insert(self, change: Change, slot: int) -> None:
+        """Nothing to follow: the means are all that changes."""
+
+    def cross(self, x: Array) -> Array:
+        return x @ self._sums.means.T
+
+    def directions(self) -> Array:
+        return self._home.copy(self._sums.means)
+
+    def matrix(self) -> Array:
+        xp = self._home.xp
+        return xp.eye(self._sums.means.shape[1], dtype=xp.float64, device=self._home.device)
+
+    gathered = 0.0
+
+    def settled(self) -> Array:
+        raise NotImplementedError("an identity has no scatter")
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        return {}, {}
+
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        """Nothing was saved, because nothing is kept."""
+
+
+# The precision made anew for every insertion: where dimensions and bank are small, nothing is quicker.
+
+
+FRESH_WORK = 2_000_000
+"""Multiplications, (N + d + K) d^2, up to which a fresh precision costs no more than following the changes."""
+
+
+class FreshPrecision:
+    form = "fresh"
+
+    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, health: Health) -> None:
+        self._home = home
+        self._bank = bank
+        self._sums = sums
+        self.refresh()
+
+    def refresh(self) -> None:
+        means = self._sums.means
+        self._precision = ridge_precision(self.settled(), self._sums.size) if self._sums.size else None
+        self._directions = means if self._precision is None else means @ self._precision
+        self.quadratic = self._home.xp.sum(self._directions * means, axis=1)
+
+    @property
+    def gathered(self) -> float:
+        """The scatter is summed when asked for: no squares came and went."""
+        return float(self._home.xp.linalg.trace(self.settled()))
+
+    def settled(self) -> Array:
+        """The scatter matrix."""
+        return self._bank.scatter(self._sums.means)
+
+    def insert(self, change: Change, slot: int) -> None:
+        self.refresh()
+
+    def cross(self, x: Array) -> Array:
+        """mu_k^T P x, (n, K)."""
+        return x @ self._directions.T
+
+    def directions(self) -> Array:
+        """P mu_k, (K, d)."""
+        return self._home.copy(self._directions)
+
+    def matrix(self) -> Array:
+        """P (d, d)."""
+        if self._precision is None:
+            xp = self._home.xp
+            return xp.eye(self._sums.means.shape[1], dtype=xp.float64, device=self._home.device)
+        return self._home.copy(self._precision)
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        return {}, {}
+
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        """Nothing was saved but the sums, from which all of it follows."""
+        self.refresh()

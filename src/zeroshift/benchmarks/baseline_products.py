@@ -1,0 +1,70 @@
+"""The floor: the bare matrix products no way of computing the method can do without."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from zeroshift.arrays import Array, Home
+from zeroshift.benchmarks.timing import Clock, latencies, spread
+
+__all__ = ["floor"]
+
+CHUNK_ROWS = 4096
+"""Rows of one product: as many as the engines take at a time, too many for the cache to hold."""
+
+LEAST_SECONDS, MOST_REPEATS = 0.1, 50
+"""How long, and how often at most, a product is repeated."""
+
+SINGLE_PRODUCTS = 3
+"""Products of one sample with K vectors: zero-shot posterior, discriminant, bank term."""
+
+SINGLE_SAMPLES = 300
+"""Samples whose own products are timed."""
+
+
+def floor(features: Array, prototypes: Array, home: Home, repeats: int) -> dict[str, Any]:
+    """Seconds of the one product (N, d) (d, K) in float64 and in float32, and of the products of one sample alone.
+
+    Only the products are timed: not the conversion of the features, and not the memory for the answer.
+    """
+    return {
+        "float64": spread(_repeated(features, prototypes, home, home.xp.float64, repeats)),
+        "float32": spread(_repeated(features, prototypes, home, home.xp.float32, repeats)),
+        "single_sample_float64": _single(features, prototypes, home),
+    }
+
+
+def _repeated(features: Array, prototypes: Array, home: Home, dtype: object, repeats: int) -> list[float]:
+    """At least `repeats` times; small products more often, for they are over before a busy machine is calm."""
+    seconds: list[float] = []
+    while len(seconds) < repeats or (sum(seconds) < LEAST_SECONDS and len(seconds) < MOST_REPEATS):
+        seconds.append(_seconds(features, prototypes, home, dtype))
+    return seconds
+
+
+def _seconds(features: Array, prototypes: Array, home: Home, dtype: object) -> float:
+    clock, seconds = Clock(home), 0.0
+    texts = home.bring(prototypes, dtype).T
+    for start in range(0, features.shape[0], CHUNK_ROWS):
+        rows = home.bring(features[start : start + CHUNK_ROWS], dtype)
+        if start == 0:
+            rows @ texts  # the first product of a size also pays for threads and memory
+        seconds += clock.time(operator.matmul, rows, texts)[0]
+    return seconds
+
+
+def _single(features: Array, prototypes: Array, home: Home) -> dict[str, float] | None:
+    """Latency of the three K d products of one sample."""
+    clock = Clock(home)
+    texts = home.bring(prototypes, home.xp.float64)
+    rows = home.bring(features[:SINGLE_SAMPLES], home.xp.float64)
+
+    def products(x: Array) -> None:
+        for _ in range(SINGLE_PRODUCTS):
+            texts @ x
+
+    products(rows[0])
+    return latencies(np.array([clock.time(products, rows[i])[0] for i in range(rows.shape[0])]))

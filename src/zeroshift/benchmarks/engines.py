@@ -1,0 +1,403 @@
+"""Which samples of a stream enter a bank, and the saved state after some of them: known without predicting any.
+
+What enters depends on the zero-shot posterior alone. So a state far into a stream costs one product and a walk over the
+samples, and every engine can be started from the very same one, `direct` too, which could not come that far in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zeroshift.adapt import OnlineADAPT, TransductiveADAPT
+from zeroshift.adapt.statistics import (
+    bank_scatter,
+    bank_term,
+    class_means,
+    discriminant,
+    fuse,
+    linear_head,
+    ridge_precision,
+)
+from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.benchmarks.problems import ClipLike
+from zeroshift.benchmarks.timing import Clock, Steps, agreement, latencies, scores_along, spread, steps_from, stream
+from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
+from zeroshift.zero_shot import confidence, log_posterior, pseudo_class, softmax
+
+__all__ = [
+    "DEFINITION",
+    "MIXTURE_METHODS",
+    "MIXTURE_SINGLE",
+    "WHOLE_ARRAY",
+    "Notify",
+    "Schedule",
+    "measure_mixture",
+    "measure_online",
+    "measure_transductive",
+    "schedule",
+]
+
+SCHEDULE_BLOCK_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class Schedule:
+    entered: np.ndarray
+    """Whether each sample enters a bank, (N,)."""
+    entries: np.ndarray
+    """Bank entries after each sample, (N,)."""
+    states: dict[int, Path]
+    """Saved states, by the number of samples they have seen."""
+
+    def rows_from(self, seen: int, steps: int) -> np.ndarray:
+        """Rows to step through from the state at `seen`: up to `steps` that enter a bank and up to `steps` that do not.
+
+        Samples that do not enter leave no trace, so they may be skipped; every sample that enters before the last row
+        chosen is among the chosen. The state at each of them is that of the whole stream.
+        """
+        enters = seen + np.flatnonzero(self.entered[seen:])
+        end = int(enters[steps]) if len(enters) > steps else len(self.entered)
+        others = seen + np.flatnonzero(~self.entered[seen:end])
+        return np.sort(np.concatenate([enters[:steps], others[:steps]]))
+
+
+def schedule(problem: ClipLike, points: Sequence[int], folder: Path) -> Schedule:
+    """Walk the stream through the banks of the definition; save the state at each of `points` (samples seen)."""
+    adapter = OnlineADAPT(np.asarray(problem.prototypes), logit_scale=problem.logit_scale, engine="direct")
+    prototypes = np.asarray(problem.prototypes, np.float64)
+    n_rows = len(problem.features)
+    entered = np.zeros(n_rows, dtype=bool)
+    entries = np.zeros(n_rows, dtype=np.int64)
+    states: dict[int, Path] = {}
+
+    def save(seen: int) -> None:
+        adapter.n_seen = seen
+        adapter._engine.refresh()
+        states[seen] = folder / f"seen-{seen}.safetensors"
+        adapter.save(states[seen])
+
+    held = 0
+    for row in range(n_rows):
+        if row in points:
+            save(row)
+        block = row % SCHEDULE_BLOCK_ROWS
+        if block == 0:
+            features = np.asarray(problem.features[row : row + SCHEDULE_BLOCK_ROWS], np.float64)
+            log_y = log_posterior(features, prototypes, problem.logit_scale)
+        entered[row] = adapter._evidence.offer(features[block : block + 1], log_y[block : block + 1])
+        held = adapter._evidence.size if entered[row] else held
+        entries[row] = held
+    return Schedule(entered, entries, states)
+
+
+# The engines of `OnlineADAPT` on one stream: `direct` on sampled steps, the others on all of it, all compared.
+
+
+DEFINITION = "direct"
+"""The engine the others are compared with. Too slow for whole streams, so it is timed on sampled steps only."""
+
+WHOLE_ARRAY = ("replay",)
+"""Engines that are given the whole array at once."""
+
+ONLINE_WINDOWS = 20
+"""Stretches of a stream whose times show whether a sample costs more the more were seen."""
+
+Notify = Callable[[str], None]
+
+
+def measure_online(
+    problem: ClipLike,
+    features: Array,
+    plan: Schedule,
+    engines: Sequence[str],
+    home: Home,
+    *,
+    steps: int,
+    repeats: int,
+    notify: Notify,
+) -> dict[str, Any]:
+    """A record for each engine; `features` are the problem's, at `home`."""
+    rows = {seen: plan.rows_from(seen, steps) for seen in plan.states}
+    notify(f"{DEFINITION} on sampled steps")
+    definition = {
+        seen: steps_from(state, DEFINITION, features, rows[seen], home, scores=True)
+        for seen, state in plan.states.items()
+    }
+    records: dict[str, Any] = {DEFINITION: _definition_record(definition, plan)}
+    prototypes = home.bring(np.asarray(problem.prototypes))
+
+    def fresh(engine: str) -> OnlineADAPT:
+        return OnlineADAPT(prototypes, logit_scale=problem.logit_scale, engine=engine)
+
+    for engine in engines:
+        if engine == DEFINITION:
+            continue
+        notify(engine)
+        if engine in WHOLE_ARRAY:
+            records[engine] = _whole_array(partial(fresh, engine), features, plan, definition, home, repeats)
+        else:
+            records[engine] = _one_by_one(engine, partial(fresh, engine), features, plan, definition, home)
+        records[engine]["times_faster_than_direct"] = records[DEFINITION]["seconds"] / records[engine]["seconds"]
+    return records
+
+
+def _definition_record(definition: dict[int, Steps], plan: Schedule) -> dict[str, Any]:
+    """Times at the sampled points, and what they add up to over the stream when interpolated between the points."""
+    points = [_point(seen, taken, plan) for seen, taken in definition.items()]
+    # A kind of sample that no point met hardly occurs; where it does, it counts as the other kind.
+    entering = _interpolated(points, "entering", "other", len(plan.entered))
+    other = _interpolated(points, "other", "entering", len(plan.entered))
+    seconds = float(np.sum(np.where(plan.entered, entering, other)))
+    return {
+        "timed": "sampled steps, interpolated over the stream",
+        "seconds": seconds,
+        "seconds_a_sample": seconds / len(plan.entered),
+        "points": points,
+    }
+
+
+def _interpolated(points: Sequence[Mapping[str, Any]], kind: str, instead: str, samples: int) -> np.ndarray:
+    """Time of a sample of this kind at every place of the stream: medians, so that one disturbed step tells nothing."""
+    kind = kind if any(point[kind] for point in points) else instead
+    known = [point for point in points if point[kind]]
+    at, times = [point["seen"] for point in known], [point[kind]["p50"] for point in known]
+    return np.interp(np.arange(samples), at, times)
+
+
+def _point(seen: int, taken: Steps, plan: Schedule) -> dict[str, Any]:
+    enters = plan.entered[taken.rows]
+    return {
+        "seen": seen,
+        "entries": int(plan.entries[seen - 1]) if seen else 0,
+        "entering": latencies(taken.seconds[enters]),
+        "other": latencies(taken.seconds[~enters]),
+    }
+
+
+def _one_by_one(
+    engine: str,
+    fresh: Callable[[], OnlineADAPT],
+    features: Array,
+    plan: Schedule,
+    definition: dict[int, Steps],
+    home: Home,
+) -> dict[str, Any]:
+    """The whole stream, one sample a call; and beside `direct` from the same states."""
+    keep, adapter = _sampled(definition), fresh()
+    whole = stream(adapter, features, keep, home)
+    same_state = {
+        seen: steps_from(plan.states[seen], engine, features, d.rows, home, scores=True)
+        for seen, d in definition.items()
+    }
+    points = []
+    for seen, taken in same_state.items():
+        point = _point(seen, taken, plan)
+        reference = _point(seen, definition[seen], plan)
+        for kind in ("entering", "other"):
+            both = point[kind] is not None
+            ratio = reference[kind]["p50"] / point[kind]["p50"] if both else None
+            point[f"{kind}_times_faster_than_direct"] = ratio
+        reference_steps = definition[seen]
+        point |= agreement(taken.probabilities, reference_steps.probabilities, taken.scores, reference_steps.scores)
+        points.append(point)
+    scores = scores_along(fresh(), features, keep, home)
+    seconds = float(whole.seconds.sum())
+    return {
+        "timed": "the whole stream, one sample a call",
+        "seconds": seconds,
+        "seconds_a_sample": seconds / len(whole.seconds),
+        "latency": {
+            "all": latencies(whole.seconds),
+            "entering": latencies(whole.seconds[plan.entered]),
+            "other": latencies(whole.seconds[~plan.entered]),
+        },
+        "windows": [
+            {"seen": int(part[-1]) + 1, "seconds_a_sample": float(np.median(whole.seconds[part]))}
+            for part in np.array_split(np.arange(len(whole.seconds)), min(ONLINE_WINDOWS, len(whole.seconds)))
+        ],
+        "points": points,
+        "agreement": agreement(whole.probabilities, _answers(definition), scores, _scores(definition)),
+        "banks_equal": _banks_equal(adapter, plan),
+        "health": asdict(adapter.health),
+    }
+
+
+def _whole_array(
+    fresh: Callable[[], OnlineADAPT],
+    features: Array,
+    plan: Schedule,
+    definition: dict[int, Steps],
+    home: Home,
+    repeats: int,
+) -> dict[str, Any]:
+    clock = Clock(home)
+    taken, adapter, answer = [], fresh(), None
+    for _ in range(repeats):
+        adapter, answer = fresh(), None
+        seconds, answer = clock.time(adapter.adapt, features)
+        taken.append(seconds)
+    banks_equal, health = _banks_equal(adapter, plan), asdict(adapter.health)
+    # Slices one after the other, from one state to the next: whether a sample costs more the more were seen.
+    adapter, windows = fresh(), []
+    for part in np.array_split(np.arange(features.shape[0]), min(ONLINE_WINDOWS, features.shape[0])):
+        rows = slice(int(part[0]), int(part[-1]) + 1)
+        seconds, _ = clock.time(adapter.adapt, features[rows])
+        windows.append({"seen": rows.stop, "seconds_a_sample": seconds / len(part)})
+    sampled = to_numpy(answer)[_sampled(definition)].astype(np.float64)
+    del answer
+    scores = scores_along(fresh(), features, _sampled(definition), home)
+    times = spread(taken)
+    return {
+        "timed": "the whole array in one call",
+        "seconds": times["median"],
+        "seconds_a_sample": times["median"] / features.shape[0],
+        "repeated": times,
+        "windows": windows,
+        "banks_equal": banks_equal,
+        "health": health,
+        "agreement": agreement(sampled, _answers(definition), scores, _scores(definition)),
+    }
+
+
+def _sampled(definition: dict[int, Steps]) -> np.ndarray:
+    """Every row `direct` answered; a row that two points share counts twice."""
+    return np.concatenate([taken.rows for taken in definition.values()])
+
+
+def _answers(definition: dict[int, Steps]) -> np.ndarray:
+    return np.concatenate([taken.probabilities for taken in definition.values()])
+
+
+def _scores(definition: dict[int, Steps]) -> np.ndarray:
+    return np.concatenate([taken.scores for taken in definition.values() if taken.scores is not None])
+
+
+def _banks_equal(adapter: OnlineADAPT, plan: Schedule) -> bool:
+    """Whether as many samples are in the banks at the end as the definition put there."""
+    return int(to_numpy(adapter.bank_counts).sum()) == int(plan.entries[-1])
+
+
+# The transductive method against three bare products, and against its definition on sampled rows.
+
+
+CHECKED_ROWS = 200
+"""Rows, spread over the set, whose answers are compared with the definition's."""
+
+BLOCK_ROWS = 4096
+
+PRODUCTS = 3
+"""N K d products the method cannot do without: posterior, discriminant, bank term."""
+
+
+def measure_transductive(
+    problem: ClipLike, features: Array, home: Home, floor_seconds: float, repeats: int
+) -> dict[str, Any]:
+    prototypes = home.bring(np.asarray(problem.prototypes))
+    adapter = TransductiveADAPT(prototypes, logit_scale=problem.logit_scale)
+    clock, taken, answer = Clock(home), [], None
+    for _ in range(repeats + 1):
+        answer = None  # two answers at once could be more than the memory there is
+        seconds, answer = clock.time(adapter.adapt, features)
+        taken.append(seconds)
+    rows = np.unique(np.linspace(0, features.shape[0] - 1, CHECKED_ROWS).round().astype(np.int64))
+    times = spread(taken[1:])
+    sampled = to_numpy(answer)[rows].astype(np.float64)
+    scores = to_numpy(adapter.predict_scores(home.bring(np.asarray(problem.features[rows]), home.xp.float64)))
+    definition = _definition(problem, rows, adapter)
+    return {
+        "timed": "the whole set in one call",
+        "seconds": times["median"],
+        "seconds_a_sample": times["median"] / features.shape[0],
+        "repeated": times,
+        "times_three_products": times["median"] / (PRODUCTS * floor_seconds),
+        "agreement": agreement(sampled, softmax(definition), scores, definition),
+    }
+
+
+def _definition(problem: ClipLike, rows: np.ndarray, adapter: TransductiveADAPT) -> np.ndarray:
+    """Scores of the given rows by Algorithm 2 as the equations have it, in NumPy float64."""
+    prototypes = np.asarray(problem.prototypes, np.float64)
+    classes, d = prototypes.shape
+    sums, weight = np.zeros((classes, d)), np.zeros(classes)
+    pseudo, sure, own = [], [], []
+    for start in range(0, len(problem.features), BLOCK_ROWS):
+        x = np.asarray(problem.features[start : start + BLOCK_ROWS], np.float64)
+        log_y = log_posterior(x, prototypes, problem.logit_scale)
+        y = np.exp(log_y)
+        sums, weight = sums + y.T @ x, weight + y.sum(axis=0)
+        pseudo.append(pseudo_class(log_y))
+        sure.append(confidence(log_y))
+        own.append(y[np.arange(len(x)), pseudo[-1]])
+    k, c, p = (np.concatenate(parts) for parts in (pseudo, sure, own))
+    banks, weights = np.zeros((classes, adapter.bank_size, d)), np.zeros((classes, adapter.bank_size))
+    for label in range(classes):
+        of_class = np.flatnonzero(k == label)
+        surest = of_class[np.argsort(-c[of_class], kind="stable")][: adapter.bank_size]
+        banks[label, : len(surest)] = problem.features[surest]
+        weights[label, : len(surest)] = p[surest]
+    sums = sums + (weights[:, :, None] * banks).sum(axis=1)
+    means = class_means(sums, weight + weights.sum(axis=1), prototypes, adapter.alpha, adapter.beta)
+    occupied = (weights > 0).astype(np.float64)
+    precision = ridge_precision(bank_scatter(banks, occupied, means), float(occupied.sum()))
+    x = np.asarray(problem.features[rows], np.float64)
+    g = discriminant(x, *linear_head(means, precision))
+    scores: np.ndarray = fuse(log_posterior(x, prototypes, problem.logit_scale), g, bank_term(x, banks, weights))
+    return scores
+
+
+# The anchored mixture on the same problem, one sample a call, the stream in one call, and as a set.
+
+
+MIXTURE_SINGLE, MIXTURE_CALL, MIXTURE_SET = "mixture", "mixture call", "mixture set"
+"""One sample a call; the whole stream in one call; transductive. Short, for the table fits a terminal."""
+
+MIXTURE_METHODS = {MIXTURE_CALL: OnlineAnchoredMixture, MIXTURE_SET: TransductiveAnchoredMixture}
+"""Given the whole array at once."""
+
+WINDOWS = 20
+"""Stretches of a stream whose times show whether a sample costs more the more were seen."""
+
+COMPARED = 500
+"""Rows, spread over the stream, whose answers one by one and in one call are compared."""
+
+
+def measure_mixture(problem: ClipLike, features: Array, home: Home, repeats: int) -> dict[str, Any]:
+    """A record for each way; `features` are the problem's, at `home`."""
+    prototypes, clock = home.bring(np.asarray(problem.prototypes)), Clock(home)
+    n = features.shape[0]
+    rows = np.unique(np.linspace(0, n - 1, COMPARED).round().astype(np.int64))
+    records: dict[str, Any] = {}
+    kept = {}
+    for name, method in MIXTURE_METHODS.items():
+        taken: list[float] = []
+        for _ in range(repeats):
+            adapter, answer = method(prototypes, logit_scale=problem.logit_scale), None
+            seconds, answer = clock.time(adapter.adapt, features)
+            taken.append(seconds)
+        kept[name] = to_numpy(answer)[rows].astype(np.float64)
+        del answer
+        records[name] = _record("the whole array in one call", spread(taken)["median"], n, repeated=spread(taken))
+    single = OnlineAnchoredMixture(prototypes, logit_scale=problem.logit_scale)
+    times, answers, wanted = np.zeros(n), [], set(rows.tolist())
+    for row in range(n):
+        times[row], one = clock.time(single.adapt, features[row])
+        if row in wanted:
+            answers.append(to_numpy(one).astype(np.float64))
+    records[MIXTURE_CALL]["agreement"] = agreement(kept[MIXTURE_CALL], np.array(answers))
+    first = _record("the whole stream, one sample a call", float(times.sum()), n, latency={"all": latencies(times)})
+    # Renewals are part of the price: means over stretches, where ADAPT's insertions are shown by medians.
+    first["windows"] = [
+        {"seen": int(part[-1]) + 1, "seconds_a_sample": float(times[part].mean())}
+        for part in np.array_split(np.arange(n), min(WINDOWS, n))
+    ]
+    return {MIXTURE_SINGLE: first, **records}
+
+
+def _record(timed: str, seconds: float, samples: int, **more: Any) -> dict[str, Any]:
+    return {"timed": timed, "seconds": seconds, "seconds_a_sample": seconds / samples, **more}

@@ -1,0 +1,179 @@
+"""Records of runs summed up: each contestant on each set over its orders, and over all sets, each counting the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zeroshift.evaluate.costs import COSTS
+from zeroshift.evaluate.method_spec import Contestant
+from zeroshift.evaluate.metrics.base import number_list
+from zeroshift.evaluate.plan import Plan
+from zeroshift.evaluate.runner import Outcome
+from zeroshift.evaluate.trial import Trial
+from zeroshift.suggest import did_you_mean
+
+__all__ = ["Spread", "Standing", "Standings", "gather"]
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The mean over orders, and the least and the greatest of them.
+
+    >>> Spread.of([0.5, 0.75, 0.25])
+    Spread(mean=0.5, low=0.25, high=0.75, values=(0.5, 0.75, 0.25))
+    """
+
+    mean: float
+    low: float
+    high: float
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Of at least one order."""
+        found = tuple(number_list("values", values, each="order").tolist())
+        if not found:
+            raise ValueError("values must hold the number of at least one order; got none. Fix: values=[0.75].")
+        return cls(float(np.mean(found)), min(found), max(found), found)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a contestant does on one set, or on the mean of several."""
+
+    contestant: Contestant
+    sets: tuple[str, ...]
+    """The sets it was run on."""
+    runs: int
+    accuracy: Spread
+    gain: Spread
+    """Over zero-shot on the very same rows, in percentage points."""
+    calibration_error: float
+    microseconds: float
+    """A sample, set-up apart."""
+    setup_seconds: float
+    peak_bytes: int | None
+    """Beyond what was there before the run: the median of its orders, the largest of its sets; None where the system
+    cannot tell."""
+    costs: Mapping[str, float]
+    """What an image takes of the encoder, by the names in `zeroshift.evaluate.costs.COSTS`: the mean of its sets."""
+    setup_prompts: float
+    """Prompts encoded once, before any image."""
+
+
+@dataclass(frozen=True)
+class Standings:
+    """Everything a table needs."""
+
+    plan: Plan
+    by_set: dict[str, list[Standing]]
+    """Set by set, those contestants that have a result there."""
+    overall: list[Standing]
+    failed: list[Outcome[Trial]]
+    records: list[dict[str, Any]]
+
+    @property
+    def partial(self) -> list[Standing]:
+        """Contestants whose means leave out a set: not to be compared with the others'."""
+        return [standing for standing in self.overall if len(standing.sets) < len(self.plan.entries)]
+
+    def on(self, entry: str, contestant: Contestant) -> Standing | None:
+        """Its standing on a set; None where it has no result there."""
+        if entry not in self.by_set:
+            known = ", ".join(map(repr, self.by_set))
+            raise ValueError(
+                f"entry is {entry!r}, a set that was not compared. {did_you_mean(entry, self.by_set)}"
+                f"Fix: one of {known}."
+            )
+        return next((s for s in self.by_set[entry] if s.contestant == contestant), None)
+
+
+def gather(plan: Plan, outcomes: Sequence[Outcome[Trial]]) -> Standings:
+    """Sum up what `contest` yielded, in the order of the plan whatever order the runs ended in."""
+    # By label: two contestants may come down to the same run, and each has its own row.
+    found = {_place(outcome.job): outcome for outcome in outcomes}
+    places = map(_place, plan.trials)
+    kept = [found[place] for place in places if place in found]
+    by_set: dict[str, list[Standing]] = {}
+    for entry in plan.entries:
+        by_set[entry.name] = []
+        for contestant in plan.contestants:
+            records = _records(kept, entry.name, contestant)
+            if records:
+                by_set[entry.name].append(_on_set(contestant, entry.name, records))
+    overall = [
+        _overall([s for group in by_set.values() for s in group if s.contestant == contestant])
+        for contestant in plan.contestants
+        if any(s.contestant == contestant for group in by_set.values() for s in group)
+    ]
+    return Standings(
+        plan=plan,
+        by_set=by_set,
+        overall=overall,
+        failed=[outcome for outcome in kept if outcome.error is not None],
+        records=[outcome.record for outcome in kept if outcome.record is not None],
+    )
+
+
+def _place(trial: Trial) -> tuple[str, str, int | None]:
+    return trial.features, trial.contestant.label, trial.seed
+
+
+def _records(outcomes: Sequence[Outcome[Trial]], entry: str, contestant: Contestant) -> list[Record]:
+    return [
+        outcome.record
+        for outcome in outcomes
+        if outcome.record is not None and outcome.job.features == entry and outcome.job.contestant == contestant
+    ]
+
+
+def _on_set(contestant: Contestant, entry: str, records: Sequence[Record]) -> Standing:
+    gains = [100 * (record["accuracy"] - record["zero_shot_accuracy"]) for record in records]
+    peaks = [record["peak_bytes"] for record in records if record["peak_bytes"] is not None]
+    return Standing(
+        contestant=contestant,
+        sets=(entry,),
+        runs=len(records),
+        accuracy=Spread.of([record["accuracy"] for record in records]),
+        gain=Spread.of(gains),
+        calibration_error=float(np.mean([record["calibration_error"] for record in records])),
+        # The quickest of the runs: what else the machine does can only make one slower.
+        microseconds=1e6 * min(record["seconds"] / record["scored"] for record in records),
+        setup_seconds=min(record["setup_seconds"] for record in records),
+        # The first run of a process can take a little more than the same run later on.
+        peak_bytes=int(np.median(peaks)) if peaks else None,
+        # Records from before they were counted have none: those methods were given one feature an image.
+        costs={name: float(np.mean([r.get(name, usual) for r in records])) for name, usual in COSTS.items()},
+        setup_prompts=float(np.mean([record.get("setup_prompts", 0) for record in records])),
+    )
+
+
+def _overall(standings: Sequence[Standing]) -> Standing:
+    peaks = [standing.peak_bytes for standing in standings if standing.peak_bytes is not None]
+    return Standing(
+        contestant=standings[0].contestant,
+        sets=tuple(name for standing in standings for name in standing.sets),
+        runs=sum(standing.runs for standing in standings),
+        accuracy=_mean_spread(standings, lambda standing: standing.accuracy),
+        gain=_mean_spread(standings, lambda standing: standing.gain),
+        calibration_error=float(np.mean([standing.calibration_error for standing in standings])),
+        microseconds=float(np.mean([standing.microseconds for standing in standings])),
+        setup_seconds=float(np.mean([standing.setup_seconds for standing in standings])),
+        peak_bytes=max(peaks, default=None),
+        costs={name: float(np.mean([standing.costs[name] for standing in standings])) for name in COSTS},
+        setup_prompts=float(np.mean([standing.setup_prompts for standing in standings])),
+    )
+
+
+def _mean_spread(standings: Sequence[Standing], of: Callable[[Standing], Spread]) -> Spread:
+    """The mean over the sets, order by order. A set with fewer orders (one, or one that failed) counts its mean."""
+    spreads = [of(standing) for standing in standings]
+    orders = max(len(spread.values) for spread in spreads)
+    columns = [spread.values if len(spread.values) == orders else (spread.mean,) * orders for spread in spreads]
+    return Spread.of([float(np.mean(values)) for values in zip(*columns, strict=True)])

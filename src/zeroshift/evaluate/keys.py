@@ -1,0 +1,193 @@
+"""Numbers in one form, however they were typed: what a key is made of."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import json
+import pkgutil
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zeroshift.features import FeatureSet
+from zeroshift.features.checks import blocks
+
+__all__ = ["code_digest", "digest", "one_form"]
+
+
+def one_form(value: Any) -> Any:
+    """1, 1.0 and NumPy's 1 as the same, in lists and mappings too; True stays True, and what is no number stays.
+
+    >>> one_form({"bank_size": np.int64(16), "alpha": 1.0, "prune": (4, 0.5), "moving": True})
+    {'bank_size': 16, 'alpha': 1, 'prune': [4, 0.5], 'moving': True}
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, Mapping):
+        return {name: one_form(one) for name, one in value.items()}
+    return [one_form(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+# What a feature set holds, as one short text: two sets with the same text give every method the same answers.
+
+
+DIGEST_BYTES = 16
+"""Enough that two sets never share a digest by chance."""
+
+
+def digest(features: FeatureSet) -> str:
+    """Hexadecimal digits of features, views, labels, prototypes of every prompt mode and logit scale; names do not
+    count.
+
+    >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
+    >>> digest(pets) == digest(FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1], class_names=["cat", "dog"]))
+    True
+    >>> digest(pets) == digest(FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[1, 1]))
+    False
+    """
+    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    head = {"logit_scale": features.logit_scale, "default_prompt": features.default_prompt}
+    found.update(json.dumps(head, sort_keys=True).encode())
+    arrays: dict[str, np.ndarray | None] = {"features": features.features, "labels": features.labels}
+    arrays |= {f"prototypes {mode}": matrix for mode, matrix in sorted(features.prototypes.items())}
+    arrays["views"] = features.views
+    for name, array in arrays.items():
+        if array is not None:
+            _add(found, name, array)
+    return found.hexdigest()
+
+
+def _add(found: hashlib.blake2b, name: str, array: np.ndarray) -> None:
+    # The kind and shape as well: the same bytes can be read in more than one way.
+    found.update(f"\n{name} {array.dtype.newbyteorder('<').str} {array.shape}\n".encode())
+    little = array.dtype.newbyteorder("<")
+    width = int(np.prod(array.shape[1:]))
+    for rows in blocks(len(array), width):
+        found.update(np.ascontiguousarray(array[rows], dtype=little).tobytes())
+
+
+# Which code makes a result, as one short text: changes whenever what computes changes, whatever the version says.
+
+
+BYTES = 8
+
+PACKAGE = "zeroshift"
+
+MEASURING = (
+    "evaluate.analysis",
+    "evaluate.contestant",
+    "evaluate.costs",
+    "evaluate.encoders",
+    "evaluate.filling",
+    "evaluate.follow",
+    "evaluate.gauge",
+    "evaluate.measure",
+    "evaluate.metrics",
+    "evaluate.needs",
+    "evaluate.split",
+    "evaluate.streams",
+    "evaluate.tallies",
+    "evaluate.threads",
+    "evaluate.trial",
+    "features",
+    "methods.zero_shot",
+    "zero_shot",
+)
+"""What arranges, feeds and scores, and the baseline beside every score: modules, and packages with all they hold."""
+
+
+class Source(NamedTuple):
+    """A module: what it means, and the modules of ours it imports."""
+
+    meaning: str
+    imports: tuple[str, ...]
+
+
+@cache
+def code_digest(worker: type | Callable[..., Any]) -> str:
+    """Hexadecimal digits of the code of a method or a function, of all of ours it imports, and of what measures it;
+    comments and docstrings do not count.
+
+    >>> from zeroshift import OnlineADAPT, ZeroShot
+    >>> len(code_digest(ZeroShot)), code_digest(ZeroShot) == code_digest(OnlineADAPT)
+    (16, False)
+    """
+    written = [cls.__module__ for cls in worker.__mro__[:-1]] if isinstance(worker, type) else [worker.__module__]
+    # What those that measure import is not followed: through the registry that would be every method there is.
+    reached, waiting = dict.fromkeys(_measuring()), written
+    while waiting:
+        module = waiting.pop()
+        if module not in reached:
+            reached[module] = None
+            waiting += _source(module).imports
+    found = hashlib.blake2b(digest_size=BYTES)
+    for module in sorted(reached):
+        found.update(f"{module}\n{_source(module).meaning}\n".encode())
+    return found.hexdigest()
+
+
+def _measuring() -> list[str]:
+    names = []
+    for name in (f"{PACKAGE}.{name}" for name in MEASURING):
+        spec = importlib.util.find_spec(name)
+        inside = None if spec is None else spec.submodule_search_locations
+        names += [name] if inside is None else [found.name for found in pkgutil.walk_packages(inside, f"{name}.")]
+    return names
+
+
+@cache
+def _source(module: str) -> Source:
+    path = _file(module)
+    if path is None:
+        return Source("", ())  # typed in, or built into Python: nothing to read
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imports = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
+            # `from zeroshift import ridge` names a module, `from zeroshift.linalg import ZERO_TRACE` is of one.
+            named = {f"{node.module}.{alias.name}" for alias in node.names}
+            imports |= {name for name in (node.module, *named) if _file(name) is not None}
+            imports |= {home for alias in node.names if (home := _home(node.module, alias.name)) is not None}
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
+    return Source(ast.unparse(tree), tuple(sorted(imports)))
+
+
+@cache
+def _home(package: str, name: str) -> str | None:
+    """The module a name is written in that a package only passes on: `from zeroshift import OnlineADAPT`."""
+    spec = None if _file(package) is not None else importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
+            for alias in node.names:
+                # `from zeroshift import data` in zeroshift itself names a package, which has no home.
+                if (alias.asname or alias.name) == name and node.module != package:
+                    return node.module if _file(node.module) is not None else _home(node.module, alias.name)
+    return None
+
+
+@cache
+def _file(module: str) -> Path | None:
+    """Where a module is written down. Of packages only what they hold counts, not the list of it."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    if spec is None or spec.origin is None or spec.submodule_search_locations or not spec.origin.endswith(".py"):
+        return None
+    return Path(spec.origin)
+
+
+def _is_text(line: ast.stmt) -> bool:
+    """A text that stands alone: a docstring, of an attribute too."""
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)

@@ -1,0 +1,154 @@
+"""Feeding a method in order and watching it learn: a generator of steps, and the blocking call around it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zeroshift.arrays import Array, check_matrix, is_array, to_numpy
+from zeroshift.evaluate.resources import one_blas_thread
+from zeroshift.features.checks import blocks
+from zeroshift.method import Method, ViewMethod
+from zeroshift.parameters import Number
+from zeroshift.views import as_images, check_unit_views
+
+__all__ = ["Run", "Step", "follow", "run"]
+
+EVERY = 64
+"""Rows between two records: a few records a second where a sample takes milliseconds."""
+
+VIEW_NUMBERS = 4_000_000
+"""Features of views copied at once: 64 images of 64 views in d = 1024 are as many."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happened between two looks at a method."""
+
+    start: int
+    stop: int
+    """The rows learned and predicted in this step, `start` to `stop` - 1."""
+    probabilities: np.ndarray
+    """Of these rows, (stop - start, K)."""
+    bank_counts: np.ndarray | None
+    """Bank entries of each class after these rows, (K,); None for a method that keeps none."""
+    seconds: float
+    """Time this step took."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A method's answer on a whole set, with what was seen on the way."""
+
+    probabilities: np.ndarray
+    """(N, K)."""
+    seconds: float
+    rows_seen: np.ndarray
+    """Rows seen at the end of each step, (S,)."""
+    bank_history: np.ndarray | None
+    """Bank entries of each class at the end of each step, (S, K); None for a method that keeps none."""
+
+
+def follow(method: Method, features: Array, *, rows: np.ndarray | None = None, every: int = EVERY) -> Iterator[Step]:
+    """Let `method` adapt to `features` in order; yield a record about every `every` rows.
+
+    An online method is given slices of whole batches (`batch_size`, where it has one), so looking on never changes the
+    answer beyond rounding. A transductive method needs the whole set at once and gives one record. Everything is
+    checked before the first row is learned. Records hold NumPy arrays whatever library the features come from.
+
+    Features (N, V, d) are V views of each image, view 0 the image itself, for methods with `adapt_views`. `rows` says
+    which rows come, in this order; they are copied a few at a time.
+
+    >>> from zeroshift import OnlineADAPT
+    >>> adapter = OnlineADAPT(np.eye(2), logit_scale=10.0)
+    >>> for step in follow(adapter, np.eye(2)[[0, 1, 0, 0, 1]], every=2):
+    ...     print(step.start, step.stop, step.probabilities.argmax(axis=1), step.bank_counts)
+    0 2 [0 1] [1 1]
+    2 4 [0 0] [3 1]
+    4 5 [1] [3 2]
+    """
+    every = int(Number(1, integer=True).check("every", every))
+    adapt = _adapting(method, features)
+    if rows is not None:
+        _check_rows(rows, int(features.shape[0]))
+    n_rows = int(features.shape[0]) if rows is None else len(rows)
+    if method.protocol == "transductive":
+        return _steps(method, adapt, features, rows, n_rows, nullcontext)
+    numbers = int(np.prod(tuple(features.shape[1:])))
+    size = min(every, max(1, VIEW_NUMBERS // numbers)) if len(features.shape) == 3 else every
+    batch_size = getattr(method, "batch_size", None) or 1
+    return _steps(method, adapt, features, rows, -(-size // batch_size) * batch_size, one_blas_thread)
+
+
+def _check_rows(rows: Any, n_rows: int) -> None:
+    fine = isinstance(rows, np.ndarray) and rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size
+    if not fine or rows.min() < 0 or rows.max() >= n_rows:
+        raise ValueError(
+            f"rows must be a NumPy array of at least one row number from 0 to {n_rows - 1}; got {rows!r}. "
+            "Fix: rows=numpy.arange(len(features)), or None for all in order."
+        )
+
+
+def _adapting(method: Method, features: Array) -> Callable[[Array], Array]:
+    """The call that takes what `features` is, all of which is looked at."""
+    if not is_array(features) or len(features.shape) != 3:
+        check_matrix("features", features, columns=method.dimension)
+        return method.adapt
+    if not isinstance(method, ViewMethod):
+        raise TypeError(
+            f"{method.name} takes no views; got features of shape {tuple(features.shape)}. "
+            "Fix: features[:, 0], the images themselves."
+        )
+    views, _ = as_images(features, method.dimension)
+    for images in blocks(views.shape[0], views.shape[1] * views.shape[2]):
+        check_unit_views(views[images], images.start)
+    return method.adapt_views
+
+
+def _steps(
+    method: Method,
+    adapt: Callable[[Array], Array],
+    features: Array,
+    rows: np.ndarray | None,
+    size: int,
+    threads: Callable[[], AbstractContextManager[Any]],
+) -> Iterator[Step]:
+    n_rows = int(features.shape[0]) if rows is None else len(rows)
+    for start in range(0, n_rows, size):
+        stop = min(start + size, n_rows)
+        some = features[start:stop] if rows is None else features[rows[start:stop]]
+        began = time.perf_counter()
+        with threads():
+            probabilities = to_numpy(adapt(some))
+        seconds = time.perf_counter() - began
+        counts = getattr(method, "bank_counts", None)
+        yield Step(start, stop, probabilities, None if counts is None else to_numpy(counts).copy(), seconds)
+
+
+def run(method: Method, features: Array, progress: Callable[[Step], None] | None = None, *, every: int = EVERY) -> Run:
+    """`follow` to the end; `progress` is called with each step as it is done.
+
+    >>> from zeroshift import ZeroShot
+    >>> run(ZeroShot(np.eye(2), logit_scale=10.0), np.eye(2)).probabilities.round(3)
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    answer: np.ndarray | None = None
+    seconds, rows_seen, history = 0.0, [], []
+    for step in follow(method, features, every=every):
+        if answer is None:
+            answer = np.empty((int(features.shape[0]), step.probabilities.shape[1]), step.probabilities.dtype)
+        answer[step.start : step.stop] = step.probabilities
+        seconds += step.seconds
+        rows_seen.append(step.stop)
+        if step.bank_counts is not None:
+            history.append(step.bank_counts)
+        if progress is not None:
+            progress(step)
+    assert answer is not None  # `follow` refuses a set without rows
+    return Run(answer, seconds, np.array(rows_seen), np.stack(history) if history else None)

@@ -1,0 +1,237 @@
+"""Who leads a main table, and whether ADAPT is above zero-shot: only where all who could lead are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from zeroshift.evaluate import Contestant, Job
+from zeroshift.experiments._shared.claims import higher, samples_behind
+from zeroshift.experiments._shared.contenders import (
+    OURS,
+    SLOW,
+    contenders,
+    group_of,
+    in_words,
+    label_of,
+    left_out,
+    printed_number,
+    trials_of,
+)
+from zeroshift.experiments._shared.experiment import Answers, Options
+from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
+from zeroshift.experiments._shared.paper import PaperTable, paper_table
+from zeroshift.experiments._shared.paper_tables import reference
+from zeroshift.experiments._shared.suite import Member, Suite
+from zeroshift.experiments._shared.tables import data_remark, noted, with_best
+from zeroshift.experiments._shared.tasks import get_task
+from zeroshift.experiments._shared.trials import mean_of_sets
+
+__all__ = ["AVERAGE", "Place", "main_findings", "main_jobs", "mean_place", "set_columns", "standings", "unlike"]
+
+AVERAGE = "Avg."
+"""What the paper calls the mean of all sets."""
+
+LEADS = " In the paper ADAPT is the best of this group."
+
+
+def standings(table: Table, members: Sequence[Member], printed: PaperTable | None) -> list[Remark]:
+    """A remark on each of the two protocols, by the last column of the table.
+
+    Parameters
+    ----------
+    table : rows grouped by protocol; an empty cell in the last column is a method that failed on some set.
+    members : the sets the last column is the mean of.
+    printed : the paper's table whose conclusion is to be named where ours differs; None where it says nothing of them.
+    """
+    where = f"On {members[0].title}" if len(members) == 1 else f"On the mean of {len(members)} sets"
+    samples = samples_behind(member.entry.n_samples for member in members)
+    base = _numbers(table, "online").get(label_of("zero_shot"))
+    remarks = []
+    for protocol, ours in OURS.items():
+        numbers = _numbers(table, protocol)
+        mine = numbers.pop(label_of(ours), None)
+        if mine is None:
+            continue
+        text = f"{where} {_rank(mine, numbers, protocol, samples, printed)}"
+        gains = True if base is None else higher(mine, base, samples=samples)
+        if gains is False:
+            text += f" That is below the zero-shot classifier ({base:.1%})."
+        elif gains is None:
+            text += f" It is too close to the zero-shot classifier ({base:.1%}) to call that a gain or a loss."
+        remarks.append(Remark(text, kind="warning" if gains is False else "note"))
+    return remarks
+
+
+def _numbers(table: Table, group: str) -> dict[str, float | None]:
+    """The last column of a group, by the label of the row; None where there is no number."""
+    rows = (row for row in table.rows if row.group == group)
+    return {str(row.cells[0]): cell.value if isinstance(cell := row.cells[-1], Value) else None for row in rows}
+
+
+def _rank(
+    mine: float, rivals: dict[str, float | None], protocol: str, samples: float, printed: PaperTable | None
+) -> str:
+    failed = [label for label, value in rivals.items() if value is None]
+    there = {label: value for label, value in rivals.items() if value is not None}
+    if failed or not there:
+        missing = f"{', '.join(failed)} failed" if failed else "there is no other"
+        return f"{protocol} ADAPT has {mine:.1%}; who leads the {protocol} methods is not said, because {missing}."
+    best = max(there, key=there.__getitem__)
+    ahead = higher(mine, there[best], samples=samples)
+    if ahead:
+        return f"ADAPT is the best of the {protocol} methods ({mine:.1%}; next is {best} with {there[best]:.1%})."
+    if ahead is None:
+        other = f"the best other {protocol} method, {best} ({there[best]:.1%})"
+        return f"ADAPT ({mine:.1%}) and {other}, are too close to tell apart."
+    leads = LEADS if printed is not None and _leads(printed, protocol) else ""
+    return f"the highest of the {protocol} methods is {best} with {there[best]:.1%}; ADAPT has {mine:.1%}.{leads}"
+
+
+def _leads(printed: PaperTable, protocol: str) -> bool:
+    """Whether ADAPT has the greatest mean of its group in the paper."""
+    means = {row.method: row.number(AVERAGE) or 0.0 for row in printed.rows if row.protocol == protocol}
+    return max(means, key=means.__getitem__) == "ADAPT"
+
+
+# What the three main tables share: every method that features alone allow, on every set of a task.
+
+
+@dataclass(frozen=True)
+class Place:
+    """A column: one set, or the mean of several."""
+
+    title: str
+    members: tuple[Member, ...]
+    paper: str | None
+    """What the paper's table calls it; None where it has no such column, or ours is of other data."""
+    detail: str = ""
+
+
+Places = Callable[[Suite], list[Place]]
+"""The columns for the sets of an encoder; the last is the mean of all. Empty where there are no sets."""
+
+
+def main_jobs(places: Places, suite: Suite, options: Options) -> list[Job]:
+    """All work of a main table, and none for sets that stand in no column of it."""
+    shown = {member.name: member for place in places(suite) for member in place.members}
+    return [
+        trial
+        for member in shown.values()
+        for contestant in _everyone()
+        for trial in trials_of(contestant, member, options.orders)
+    ]
+
+
+def main_findings(
+    task: str, places: Places, suite: Suite, options: Options, answers: Answers, *, heading: str
+) -> list[Finding]:
+    """The table of an encoder's sets, what is to be said about it, and the paper's own."""
+    known = get_task(task)
+    first = next(iter(known.tables.values()))
+    columns = places(suite)
+    if not columns:
+        return [Remark(f"None of the sets is one of {known.title}. {WHAT_TO_GIVE}"), reference(first)]
+    (encoder,) = suite.encoders
+    papers = known.tables.get(encoder)
+    table = _table(heading, columns, None if papers is None else paper_table(papers), options, answers)
+    used = columns[-1].members
+    # Of sets that are neither the paper's nor in their place the paper says nothing.
+    claims = paper_table(papers or first) if any(member.task == task for member in used) else None
+    remark = data_remark(Suite(tuple(used)))
+    return [
+        noted(table),
+        *standings(table, used, claims),
+        *([] if remark is None else [remark]),
+        reference(papers or first),
+    ]
+
+
+WHAT_TO_GIVE = (
+    "Fix: give the folder the data sets lie in (--data ROOT), feature files that `zeroshift extract` made, or the "
+    "bundled packs."
+)
+
+
+def _everyone() -> list[Contestant]:
+    return [contestant for protocol in OURS for contestant in contenders(protocol)]
+
+
+def _table(
+    title: str, places: Sequence[Place], printed: PaperTable | None, options: Options, answers: Answers
+) -> Table:
+    rows = []
+    for protocol, ours in OURS.items():
+        for contestant in sorted(contenders(protocol), key=group_of):
+            method = contestant.method
+            cells = (
+                mean_of_sets(
+                    answers,
+                    [trials_of(contestant, member, options.orders) for member in place.members],
+                    paper=printed_number(printed, place.paper, method),
+                )
+                for place in places
+            )
+            rows.append(Row((label_of(method), *cells), group_of(contestant), method == ours))
+    columns = (Column("method", "text"), *(Column(place.title, "percent", place.detail) for place in places))
+    return Table("accuracy", title, columns, with_best(rows, by_group=True), _notes(options))
+
+
+def _notes(options: Options) -> tuple[str, ...]:
+    *most, last = (label_of(method) for method in SLOW)
+    slow = f"{', '.join(most)} and {last}"
+    orders = (
+        "Online methods: one random order."
+        if options.orders == 1
+        else f"Online methods: the mean of {options.orders} random orders; {slow}, which take long: of one."
+    )
+    return (
+        f"{orders} Transductive methods do not depend on the order.",
+        "All methods run on the features of the plain images, without views, at their default parameters. The "
+        "inductive ZLaP is given half of the samples without labels, and scored on the other half: what the paper "
+        "prints for ZLaP among the online methods, of all samples, does not stand beside it.",
+        f"Left out, because features alone are not enough: {in_words(left_out())}; methods that need views of "
+        "an image, which the experiment `views` asks about; and those that see labels, of which the few-shot "
+        "experiment holds Tip-Adapter, GDA-CLIP and TIMO.",
+    )
+
+
+# The columns of a main table: a set each, in the paper's order, and their mean.
+
+
+OOD_AVERAGE = "OOD Avg."
+
+
+def set_columns(task: str, suite: Suite, *, source: str | None = None, also: Sequence[str] = ()) -> list[Place]:
+    """A column a set of the task, and of the tasks in `also`; where `source` is among them, a mean without it too."""
+    order = get_task(task).papers_sets
+    members = sorted(suite.of_task(task), key=lambda m: order.index(m.data_set) if m.data_set in order else len(order))
+    whole = Suite(tuple(members)).papers(get_task(task)) is not None
+    members += [member for other in also for member in suite.of_task(other)]
+    if not members:
+        return []
+    titles = unlike([member.paper_column or member.title for member in members], members)
+    places = [Place(title, (m,), m.paper_column, _size(m)) for title, m in zip(titles, members, strict=True)]
+    shifted = [member for member in members if member.data_set != source]
+    whole = whole and len(members) == len(order)
+    if source is not None and 0 < len(shifted) < len(members):
+        places.append(mean_place(OOD_AVERAGE, shifted, whole))
+    return [*places, mean_place(AVERAGE, members, whole)]
+
+
+def mean_place(title: str, members: Sequence[Member], whole: bool) -> Place:
+    """The mean of several sets; `whole` says whether they are just those of the paper's mean."""
+    sets = "1 set" if len(members) == 1 else f"{len(members)} sets"
+    return Place(title, tuple(members), title if whole else None, sets)
+
+
+def unlike(titles: Sequence[str], members: Sequence[Member]) -> list[str]:
+    """Titles that differ: where two are the same, the sets' own names tell them apart."""
+    return [
+        f"{title} ({member.name})" if titles.count(title) > 1 else title
+        for title, member in zip(titles, members, strict=True)
+    ]
+
+
+def _size(member: Member) -> str:
+    return f"{member.entry.n_samples:,} samples, {member.entry.n_classes:,} classes"

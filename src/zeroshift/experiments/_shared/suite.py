@@ -1,0 +1,359 @@
+"""What a feature set says about its origin, in the words of the experiments."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zeroshift.data import catalogue
+from zeroshift.data.corruptions import KINDS
+from zeroshift.evaluate import Entry
+from zeroshift.experiments._shared.tasks import OTHER_BACKBONE, PAPER_COLUMNS, PAPERS_BACKBONE, TASKS, Task, task_of
+from zeroshift.features import FeatureSet
+
+__all__ = [
+    "BACKBONES",
+    "NO_ORDER",
+    "PAPERS_SET",
+    "PAPERS_SEVERITY",
+    "TASKS",
+    "Member",
+    "Suite",
+    "Task",
+    "clean_and_corrupted",
+    "corruption_of",
+    "data_set_of",
+    "encoder_of",
+    "is_papers",
+    "main_set",
+    "one_a_task",
+    "one_a_task_note",
+    "together",
+]
+
+BACKBONES = {
+    "openai/clip-vit-base-patch16": PAPERS_BACKBONE,
+    "open_clip:vit-b-16/openai": PAPERS_BACKBONE,
+    "open_clip:vit-b-16-quickgelu/openai": PAPERS_BACKBONE,
+    "openai/clip-vit-base-patch32": "CLIP ViT-B/32",
+    "openai/clip-vit-large-patch14": "CLIP ViT-L/14",
+    "open_clip:rn50/openai": OTHER_BACKBONE,
+    "open_clip:rn50-quickgelu/openai": OTHER_BACKBONE,
+    "rn50": OTHER_BACKBONE,
+}
+"""What the paper, or the field, calls a model, by the name it is loaded under, in lower case."""
+
+
+def data_set_of(said: Mapping[str, Any], name: str) -> str:
+    """Id in the catalogue, or what the set says it was made from, or else its own name."""
+    images = said.get("images", {})
+    if "data_set" in images:
+        return str(images["data_set"])
+    made_from = said.get("data_set", said.get("dataset", name))
+    return str(made_from["name"] if isinstance(made_from, Mapping) else made_from)
+
+
+def corruption_of(said: Mapping[str, Any]) -> tuple[str | None, int | None]:
+    """Kind and severity.
+
+    >>> corruption_of({"corruption": "JPEG compression", "severity": 5})
+    ('jpeg_compression', 5)
+    >>> corruption_of({"images": {"corruption": "fog", "severity": 3}}), corruption_of({"corruption": None})
+    (('fog', 3), (None, None))
+    """
+    # A catalogue set is corrupted on the disk; any other may have been as it was encoded.
+    images = said.get("images", {})
+    told = said.get("corruption") or images.get("corruption")
+    severity = said.get("severity") or images.get("severity")
+    if isinstance(told, Mapping):
+        told, severity = told["kind"], told["severity"]
+    if not told:
+        return None, None
+    return str(told).lower().replace(" ", "_"), None if severity is None else int(severity)
+
+
+def encoder_of(said: Mapping[str, Any]) -> str:
+    """The backbone as the paper calls it, "composed", or whatever the set says.
+
+    >>> encoder_of({"encoder": {"source": "openai/clip-vit-base-patch16"}}), encoder_of({"encoder": "CLIP RN50"})
+    ('CLIP ViT-B/16', 'CLIP RN50')
+    """
+    encoder = said.get("encoder")
+    if isinstance(encoder, Mapping):
+        if str(encoder.get("statement", "")).startswith("a composed") or encoder.get("family") == "composed":
+            return "composed"
+        source = str(encoder.get("source", "unknown encoder"))
+        return BACKBONES.get(source.lower(), source)
+    text = str(encoder or "unknown encoder")
+    return "composed" if text.startswith("EfficientNet-Lite2") else text
+
+
+def is_papers(said: Mapping[str, Any], n_samples: int) -> bool:
+    """Whether these are the paper's own images, all of them, as they are on the disk, seen by one of its backbones."""
+    images = said.get("images", {})
+    if images.get("source") != "catalogue" or images.get("split") != "test":
+        return False
+    # What is corrupted as it is encoded is not what was published, whichever images it is made from.
+    if said.get("corruption"):
+        return False
+    whole = catalogue.get(str(images["data_set"])).counts["test"] == n_samples
+    return whole and encoder_of(said) in TASKS[0].tables
+
+
+# The sets an experiment runs on: which of the paper's three tasks each belongs to, and whether it is the paper's.
+
+
+PAPERS_SEVERITY = 5
+"""Of ImageNet-C, in all tables of the paper but the one of severities."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A set as an experiment knows it."""
+
+    entry: Entry
+    task: str
+    data_set: str
+    """Id in the catalogue, or what the set calls the data it was made from, or its own name."""
+    encoder: str
+    """"CLIP ViT-B/16", "composed", or whatever the set says."""
+    corruption: str | None
+    """One of the fifteen kinds, as the catalogue writes them: "defocus_blur"."""
+    severity: int | None
+    prompts: tuple[str, ...]
+    papers: bool
+    """Whether these are the paper's own images, all of them, seen by one of its backbones."""
+    samples: str
+    """Which samples they are, whichever encoder saw them: the data set, or where the set does not say, a digest of its
+    labels and class names."""
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def title(self) -> str:
+        return self.entry.title
+
+    @property
+    def kind(self) -> str:
+        """The kind of corruption in words, as the paper's columns have it; empty where there is none.
+
+        >>> from zeroshift.data import packs
+        >>> Member.of("jpeg", packs.load("cifar10c_jpeg_compression_5")).kind
+        'JPEG compression'
+        """
+        return (self.corruption or "").replace("_", " ").capitalize().replace("Jpeg", "JPEG")
+
+    @property
+    def subject(self) -> tuple[str, str | None, int | None]:
+        """What was looked at, whichever encoder did: which samples, kind and severity of corruption."""
+        return (self.samples, self.corruption, self.severity)
+
+    @property
+    def paper_column(self) -> str | None:
+        """What the column of this set is called in the paper's tables; None where the paper has none for it."""
+        if not self.papers:
+            return None
+        if self.data_set == "imagenet_c":
+            return self.kind if self.severity == PAPERS_SEVERITY else None
+        return PAPER_COLUMNS[self.data_set]
+
+    @classmethod
+    def of(
+        cls, name: str, features: FeatureSet, load: Callable[[], FeatureSet] | None = None, prompt: str | None = None
+    ) -> Member:
+        """From a labelled set; what it is, is read from its provenance.
+
+        >>> from zeroshift.data import packs
+        >>> fog = Member.of("fog", packs.load("cifar10c_fog_5"))
+        >>> fog.task, fog.corruption, fog.severity, fog.encoder, fog.papers
+        ('corruption', 'fog', 5, 'composed', False)
+        """
+        if not isinstance(name, str) or not name:
+            raise ValueError(
+                f"the name of a set must be text, and not empty; got {name!r}. Fix: 'photos', for example."
+            )
+        if not isinstance(features, FeatureSet):
+            raise TypeError(
+                f"{name} must be a FeatureSet; got {type(features).__name__}. "
+                "Fix: FeatureSet(features, prototypes=..., labels=...)."
+            )
+        said = features.provenance
+        data_set = data_set_of(said, name)
+        corruption, severity = corruption_of(said)
+        return cls(
+            entry=Entry.of(name, features, prompt, load),
+            task=task_of(data_set, corruption),
+            data_set=data_set,
+            encoder=encoder_of(said),
+            corruption=corruption,
+            severity=severity,
+            prompts=features.prompts,
+            papers=is_papers(said, features.n_samples),
+            samples=data_set_of(said, _digest(features)),
+        )
+
+
+@dataclass(frozen=True)
+class Suite:
+    """All sets of an experiment, in the order given."""
+
+    members: tuple[Member, ...]
+
+    def __post_init__(self) -> None:
+        count = Counter(member.name for member in self.members)
+        if twice := [name for name, times in count.items() if times > 1]:
+            raise ValueError(
+                f"every set needs a name of its own; {count[twice[0]]} are called {twice[0]!r}. "
+                "Fix: give each another name, such as Member.of('photos/pets', features)."
+            )
+
+    @classmethod
+    def of(cls, sets: Mapping[str, FeatureSet]) -> Suite:
+        """From sets in memory, by name.
+
+        >>> from zeroshift.data import packs
+        >>> suite = Suite.of({name: packs.load(name) for name in ("cifar10", "cifar10c_fog_5")})
+        >>> [member.task for member in suite.members], [task.paper for task in suite.tasks]
+        (['natural', 'corruption'], ['Task 1', 'Task 2'])
+        """
+        if not isinstance(sets, Mapping):
+            raise TypeError(
+                f"sets must be a mapping from names to feature sets; got {type(sets).__name__}. "
+                "Fix: Suite.of({'photos': features})."
+            )
+        if not sets:
+            raise ValueError("sets is empty; there is nothing to do experiments on. Fix: give at least one set.")
+        return cls(tuple(Member.of(name, features) for name, features in sets.items()))
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks there are sets for, in the paper's order."""
+        return [task for task in TASKS if self.of_task(task.id)]
+
+    @property
+    def encoders(self) -> list[str]:
+        return list(dict.fromkeys(member.encoder for member in self.members))
+
+    def of_task(self, task: str) -> list[Member]:
+        return [member for member in self.members if member.task == task]
+
+    def of_encoder(self, encoder: str) -> Suite:
+        return Suite(tuple(member for member in self.members if member.encoder == encoder))
+
+    @property
+    def by_encoder(self) -> list[Suite]:
+        """The sets of each encoder apart: their means do not mix."""
+        return [self.of_encoder(encoder) for encoder in self.encoders]
+
+    def papers(self, task: Task) -> str | None:
+        """The backbone, where the sets of a task are just the paper's: only then do their means compare with its."""
+        members = self.of_task(task.id)
+        backbones = {member.encoder for member in members}
+        if len(backbones) != 1 or not all(member.papers for member in members):
+            return None
+        (backbone,) = backbones
+        if task.id == "corruption":
+            kinds = {member.corruption for member in members if member.severity == PAPERS_SEVERITY}
+            return backbone if len(kinds) == len(members) == len(KINDS) else None
+        return backbone if sorted(member.data_set for member in members) == sorted(task.papers_sets) else None
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+
+def together(members: Sequence[Member]) -> str:
+    """Sets in a sentence: corrupted ones by what they are made from.
+
+    >>> from zeroshift.data import packs
+    >>> names = ("cifar10", "cifar10c_fog_5", "cifar10c_gaussian_noise_3")
+    >>> together(Suite.of({name: packs.load(name) for name in names}).members)
+    'CIFAR-10; CIFAR-10 under fog of severity 5; CIFAR-10 under Gaussian noise of severity 3'
+    """
+    plain = dict.fromkeys(member.title for member in members if not member.corruption)
+    kinds: dict[tuple[str, int | None], dict[str, None]] = {}
+    for member in members:
+        if member.corruption:
+            words = member.kind if member.kind.startswith(("Gaussian", "JPEG")) else member.kind.lower()
+            kinds.setdefault((member.data_set, member.severity), {})[words] = None
+    texts = [", ".join(plain)] if plain else []
+    for (data_set, severity), found in kinds.items():
+        ending = f" of severity {severity}" if severity else ""
+        texts.append(f"{data_set} under {_listed(list(found))}{ending}")
+    return "; ".join(texts)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+
+
+def _digest(features: FeatureSet) -> str:
+    labels = b"" if features.labels is None else features.labels.astype("<i8").tobytes()
+    return hashlib.blake2b(labels + "\n".join(features.class_names).encode(), digest_size=8).hexdigest()
+
+
+# Which sets are taken where all of them would take too long, or where the paper took one.
+
+
+PAPERS_SET = "imagenet"
+"""What the paper measures time and memory on."""
+
+NO_ORDER = "Zero-shot and transductive methods do not depend on the order."
+
+
+def main_set(suite: Suite) -> Member:
+    """The paper's ImageNet where it is there, else the set of most samples, the first of several."""
+    papers = [member for member in suite.members if member.papers and member.data_set == PAPERS_SET]
+    return max(papers or suite.members, key=lambda member: member.entry.n_samples)
+
+
+def one_a_task(suite: Suite) -> Suite:
+    """Of each task the set of most samples, the first of several. A task whose sets are just the paper's keeps them
+    all: the paper's number is a mean over them.
+
+    >>> from zeroshift.data import packs
+    >>> names = ("cifar10", "cifar10c_fog_5", "cifar10c_defocus_blur_5")
+    >>> suite = one_a_task(Suite.of({name: packs.load(name) for name in names}))
+    >>> [member.name for member in suite.members]
+    ['cifar10', 'cifar10c_fog_5']
+    """
+    taken: set[str] = set()
+    for task in suite.tasks:
+        members = suite.of_task(task.id)
+        whole = suite.papers(task) is not None
+        kept = members if whole else [max(members, key=lambda member: member.entry.n_samples)]
+        taken |= {member.entry.digest for member in kept}
+    return Suite(tuple(member for member in suite.members if member.entry.digest in taken))
+
+
+def one_a_task_note(suite: Suite) -> str:
+    """Says that sets were left out, where they were; `suite` holds all of them."""
+    kept = one_a_task(suite)
+    why = "because the slow rows compute everything anew for every sample"
+    if len(kept) == len(suite):
+        return f"Online: one random order, {why}. {NO_ORDER}"
+    return f"Online: one random order; and one set a task ({together(kept.members)}), {why}. {NO_ORDER}"
+
+
+# Which sets are pictured where every set would be too many.
+
+
+PICTURED_SETS = 2
+
+
+def clean_and_corrupted(suite: Suite, most: int = PICTURED_SETS) -> list[Member]:
+    """The first clean set and the first corrupted one, in the order of the suite; others where there is no such pair.
+
+    >>> from zeroshift.data import packs
+    >>> names = ("cifar10", "fmnist", "cifar10c_fog_5")
+    >>> [member.name for member in clean_and_corrupted(Suite.of({name: packs.load(name) for name in names}))]
+    ['cifar10', 'cifar10c_fog_5']
+    """
+    clean = [member for member in suite.members if member.corruption is None]
+    corrupted = [member for member in suite.members if member.corruption is not None]
+    chosen = [*clean[:1], *corrupted[:1], *clean[1:], *corrupted[1:]][:most]
+    return [member for member in suite.members if member in chosen]

@@ -1,0 +1,140 @@
+"""One parameter of a method over several values, all else at its default: what all such experiments share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from zeroshift.evaluate import Trial
+from zeroshift.experiments._shared.claims import Evidence, every, higher, samples_behind, within
+from zeroshift.experiments._shared.experiment import Answers
+from zeroshift.experiments._shared.findings import Lines, Series, Value
+from zeroshift.experiments._shared.suite import NO_ORDER, Member, Suite, Task
+from zeroshift.experiments._shared.tables import Variant
+from zeroshift.experiments._shared.trials import mean_of_sets, points, runs
+
+__all__ = ["ORDER_NOTE", "Curve", "Sweep", "curves", "flat", "rising", "sweep_lines"]
+
+ORDERS = 1
+"""Random orders of a sweep. All values see the same one, so that what differs is not the order."""
+
+ORDER_NOTE = f"Online: one random order, the same for every value. {NO_ORDER} Means over the sets of a task."
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean accuracy over the sets of a task, by value of the parameter; values that failed are left out."""
+
+    task: Task
+    values: Mapping[float, Value]
+    whole: bool
+    """Whether no value failed: nothing is concluded from a curve with gaps."""
+    samples: float
+    """How many stand behind each accuracy: see `samples_behind`."""
+
+    @classmethod
+    def of(cls, task: Task, found: Mapping[float, Value | None], samples: float) -> Curve:
+        values = {at: value for at, value in found.items() if value is not None}
+        return cls(task, values, len(values) == len(found), samples)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is varied, and how its rows are called."""
+
+    method: str
+    """Name in the registry."""
+    parameter: str
+    values: tuple[float, ...]
+    default: float
+    protocol: str
+    """"online" or "transductive": what the rows stand under."""
+    paper: Mapping[float, Mapping[str, float | None]] = field(default_factory=dict)
+    """What the paper printed, in percent, by value and by what it calls the task."""
+
+    def trials(self, member: Member, value: float) -> list[Trial]:
+        return runs(member, self.method, ORDERS, {self.parameter: value})
+
+    def variants(self) -> list[Variant]:
+        """A row for each value."""
+        return [
+            Variant(
+                label=_label(value, self.default),
+                trials=partial(self.trials, value=value),
+                group=self.protocol,
+                paper=self.paper.get(value, {}),
+                strong=value == self.default,
+            )
+            for value in self.values
+        ]
+
+    def curve(self, task: Task, suite: Suite, answers: Answers) -> Curve:
+        members = suite.of_task(task.id)
+        found = {
+            value: mean_of_sets(answers, [self.trials(member, value) for member in members]) for value in self.values
+        }
+        return Curve.of(task, found, samples_behind(member.entry.n_samples for member in members))
+
+
+def curves(sweep: Sweep, suite: Suite, answers: Answers) -> list[Curve]:
+    """The curve of every task that has one."""
+    found = (sweep.curve(task, suite, answers) for task in suite.tasks)
+    return [curve for curve in found if curve.values]
+
+
+def sweep_lines(
+    name: str,
+    title: str,
+    sweep: Sweep,
+    suite: Suite,
+    answers: Answers,
+    *,
+    x_label: str,
+    caption: str = "",
+    log_x: bool = False,
+) -> Lines:
+    """Accuracy against the parameter, a line for each task, the default marked."""
+    series = [
+        Series(curve.task.title, tuple(curve.values), tuple(100 * value.value for value in curve.values.values()))
+        for curve in curves(sweep, suite, answers)
+    ]
+    return Lines(name, title, x_label, "accuracy, percent", tuple(series), caption, log_x, sweep.default, steps=True)
+
+
+def flat(found: Sequence[Curve], tolerance: float, start: float = 0.0) -> list[Evidence]:
+    """Whether accuracy moves by at most `tolerance` points over all values from `start` on; of whole curves only."""
+    evidence = []
+    for curve in found:
+        reached = [value.value for at, value in curve.values.items() if at >= start]
+        if curve.whole and len(reached) > 1:
+            least, most = min(reached), max(reached)
+            told = f"{points(least, most):.1f} points, {100 * least:.1f}% to {100 * most:.1f}%"
+            holds = within(least, most, tolerance / 100, samples=curve.samples)
+            evidence.append(Evidence(curve.task.title, holds, told))
+    return evidence
+
+
+def rising(found: Sequence[Curve], tolerance: float) -> list[Evidence]:
+    """Whether accuracy ends above where it began, and on the way never falls more than `tolerance` points below what
+    a smaller value reached; of whole curves of two values or more."""
+    evidence = []
+    for curve in found:
+        reached = [value.value for _, value in sorted(curve.values.items())]
+        if not curve.whole or len(reached) < 2:
+            continue
+        best, fallen = reached[0], (reached[0], reached[0])
+        for accuracy in reached:
+            best = max(best, accuracy)
+            fallen = max(fallen, (accuracy, best), key=lambda pair: pair[1] - pair[0])
+        first, *_, last = reached
+        ends = f"{100 * first:.1f}% at {min(curve.values):g}, {100 * last:.1f}% at {max(curve.values):g}"
+        top = max(curve.values, key=lambda at: curve.values[at].value)
+        rises = higher(last, first, samples=curve.samples)
+        steady = within(*fallen, tolerance / 100, samples=curve.samples)
+        evidence.append(Evidence(curve.task.title, every((rises, steady)), f"{ends}, highest at {top:g}"))
+    return evidence
+
+
+def _label(value: float, default: float) -> str:
+    return f"{value:g} (default)" if value == default else f"{value:g}"

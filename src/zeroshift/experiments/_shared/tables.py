@@ -1,0 +1,253 @@
+"""The best numbers of a table, marked as papers do in bold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from zeroshift.evaluate import Job
+from zeroshift.experiments._shared.experiment import Answers
+from zeroshift.experiments._shared.findings import Cell, Column, Remark, Row, Table, Value
+from zeroshift.experiments._shared.paper import PaperRow, PaperTable, paper_table
+from zeroshift.experiments._shared.suite import Member, Suite, Task, together
+from zeroshift.experiments._shared.tasks import PAPER_COLUMNS, PAPERS_BACKBONE, TASKS
+from zeroshift.experiments._shared.trials import mean_of_sets
+
+__all__ = [
+    "MEANS_DIFFER_BY",
+    "PAPERS_PROMPT",
+    "ROUNDING",
+    "Variant",
+    "accuracies",
+    "data_remark",
+    "differs",
+    "jobs_of",
+    "mean_notes",
+    "noted",
+    "printed_by_task",
+    "task_table",
+    "task_title",
+    "with_best",
+]
+
+ROUNDING = 1e-9
+"""Means that differ by less are the same."""
+
+
+def with_best(rows: Sequence[Row], *, by_group: bool = False) -> tuple[Row, ...]:
+    """Mark the greatest number of each column, of the whole table or of each group; a tie marks both.
+
+    Where there is only one number nothing is compared, and nothing marked.
+
+    >>> rows = [Row(("a", Value(0.5)), "online"), Row(("b", Value(0.7)), "online"), Row(("c", Value(0.6)), "other")]
+    >>> [row.cells[1].best for row in with_best(rows)]
+    [False, True, False]
+    >>> [row.cells[1].best for row in with_best(rows, by_group=True)]
+    [False, True, False]
+    """
+    compared: dict[tuple[str, int], list[float]] = {}
+    for row in rows:
+        for place, cell in enumerate(row.cells):
+            if isinstance(cell, Value):
+                compared.setdefault((row.group if by_group else "", place), []).append(cell.value)
+
+    def marked(cell: Cell, key: tuple[str, int]) -> Cell:
+        if not isinstance(cell, Value):
+            return cell
+        return replace(cell, best=len(compared[key]) > 1 and cell.value >= max(compared[key]) - ROUNDING)
+
+    return tuple(
+        replace(row, cells=tuple(marked(cell, (row.group if by_group else "", i)) for i, cell in enumerate(row.cells)))
+        for row in rows
+    )
+
+
+# Means that the paper prints and that are not the means of the numbers it prints beside them.
+
+
+MEANS_DIFFER_BY = 0.02
+"""Percentage points that rounding explains, of numbers printed with two digits."""
+
+REPEATED = {"method": "ADAPT", "protocol": "transductive"}
+"""The row of Table 3 whose mean the paper repeats in other tables."""
+
+
+def mean_notes(table: PaperTable) -> tuple[str, ...]:
+    """A sentence for each row of a main table whose printed mean is another.
+
+    >>> mean_notes(paper_table("corruption_vitb16"))
+    ('The mean printed for ADAPT (transductive), 30.29, is not that of its 15 printed numbers, which is 30.43.',)
+    """
+    columns = [column for column in table.columns if not column.endswith("Avg.")]
+    return tuple(
+        f"The mean printed for {row.method} ({row.protocol}), {printed:.2f}, is not that of its {len(columns)} printed "
+        f"numbers, which is {mean:.2f}."
+        for row in table.rows
+        if (printed := row.number("Avg.")) is not None
+        and None not in (numbers := [row.number(column) for column in columns])
+        and abs(printed - (mean := float(np.mean([n for n in numbers if n is not None])))) > MEANS_DIFFER_BY
+    )
+
+
+def noted(table: Table) -> Table:
+    """The same table, with a note where the mean of Table 3 that is not one stands in it, as ours or as the paper's."""
+    printed = paper_table("corruption_vitb16")
+    number = printed.number_at("Avg.", **REPEATED)
+    if number is None or not any(math.isclose(n, number / 100, abs_tol=1e-9) for n in _printed(table)):
+        return table
+    (said,) = (note for note in mean_notes(printed) if f"{number:.2f}" in note)
+    return replace(table, notes=(*table.notes, f"{printed.title}: {said[0].lower()}{said[1:]}"))
+
+
+def _printed(table: Table) -> Iterator[float]:
+    """The paper's numbers in a table, but for those of a single set: one of them happens to be the same."""
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            if isinstance(cell, Value) and column.title not in PAPER_COLUMNS.values():
+                number = cell.value if table.reference else cell.paper
+                if number is not None:
+                    yield number
+
+
+# The shape most of the paper's tables have: a row a variant, a column a task.
+
+
+PAPERS_PROMPT = "descriptions"
+"""The prompt mode of the paper's main results: class descriptions written by GPT."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row: what is run on each set, and what the paper printed for it."""
+
+    label: str
+    trials: Callable[[Member], Sequence[Job]]
+    group: str = ""
+    paper: Mapping[str, float | None] = field(default_factory=dict)
+    """In percent, by what the paper calls the task: "Task 1"."""
+    strong: bool = False
+
+
+def jobs_of(variants: Sequence[Variant], suite: Suite) -> list[Job]:
+    """All work the rows need."""
+    return [trial for member in suite.members for variant in variants for trial in variant.trials(member)]
+
+
+def task_table(
+    name: str,
+    title: str,
+    variants: Sequence[Variant],
+    suite: Suite,
+    answers: Answers,
+    *,
+    label: str = "",
+    field: str = "accuracy",
+    notes: Sequence[str] = (),
+    best_by_group: bool = False,
+) -> Table:
+    """Mean accuracy over the sets of each task; the paper's beside it where the sets are the paper's.
+
+    The best of each column is marked: of the whole column or, with `best_by_group`, of each group of rows.
+    """
+    columns = [Column(label, "text")]
+    columns += [Column(task_title(task), "percent", together(suite.of_task(task.id))) for task in suite.tasks]
+    rows = [
+        Row((variant.label, *(_cell(variant, task, suite, answers, field) for task in suite.tasks)), variant.group,
+            variant.strong)
+        for variant in variants
+    ]  # fmt: skip
+    return noted(Table(name, title, tuple(columns), with_best(rows, by_group=best_by_group), tuple(notes)))
+
+
+def printed_by_task(row: PaperRow | None) -> dict[str, float | None]:
+    """What a row of the paper holds in the columns "Task 1" to "Task 3"; nothing where there is no such row."""
+    return {} if row is None else {task.paper: row.number(task.paper) for task in TASKS if task.paper}
+
+
+def accuracies(table: Table, suite: Suite) -> list[tuple[Task, dict[tuple[str, str], float]]]:
+    """What a `task_table` holds for each task, by group and label of the row; what failed is left out."""
+    return [
+        (
+            task,
+            {
+                (row.group, str(row.cells[0])): cell.value
+                for row in table.rows
+                if isinstance(cell := row.cells[place], Value)
+            },
+        )
+        for place, task in enumerate(suite.tasks, start=1)
+    ]
+
+
+def data_remark(
+    suite: Suite, what: str = "The paper's", *, needs: Sequence[str] = (), prompts: bool = True
+) -> Remark | None:
+    """Says where ours ran on other data than the paper's, or with other prompts; None where all was the same.
+
+    `needs` are the sets, by their ids in the catalogue, that the paper's numbers are of where they are not means over
+    all sets of a task. An experiment that compares prompts, and says itself which stand where, gives `prompts=False`.
+    """
+    texts = []
+    other = _other_data(suite)
+    if other:
+        encoders = " and ".join(suite.encoders)
+        texts.append(
+            f"Ours ran on other data than the paper's ({encoders} features, {'; '.join(other)}). {what} numbers are "
+            "for CLIP on ImageNet, its variants and ten fine-grained sets: compare the pattern, not the numbers."
+        )
+    missing = _missing(suite, needs)
+    if missing:
+        texts.append(f"Of the sets the paper's table is of, not here: {', '.join(missing)}.")
+    elif _partial(suite, needs):
+        texts.append("Some of the paper's sets are not here: our means do not compare with its means.")
+    modes = dict.fromkeys(m.entry.prompt for m in suite.members if m.papers and m.entry.prompt != PAPERS_PROMPT)
+    if modes and prompts:
+        texts.append(
+            f"The images are the paper's, the prompts are not: ours are {', '.join(modes)}, its main results are of "
+            f"class descriptions written by GPT (mode {PAPERS_PROMPT}). Fix: `zeroshift extract ... --prompts "
+            f"{PAPERS_PROMPT} --descriptions FILE`."
+        )
+    return Remark(" ".join(texts), kind="data") if texts else None
+
+
+def differs(suite: Suite, needs: Sequence[str] = ()) -> bool:
+    """Whether ours ran on other data than the paper's numbers are of; `needs` as in `data_remark`."""
+    return bool(_other_data(suite)) or _partial(suite, needs)
+
+
+def _other_data(suite: Suite) -> list[str]:
+    """By task, the sets that are not the paper's."""
+    by_task = ((task, [m for m in suite.of_task(task.id) if not m.papers]) for task in suite.tasks)
+    return [f"for {task_title(task)}: {together(members)}" for task, members in by_task if members]
+
+
+def _missing(suite: Suite, needs: Sequence[str]) -> list[str]:
+    """Of the sets needed those that are not here, where others of the paper's are."""
+    here = {member.data_set for member in suite.members if member.papers}
+    return [name for name in needs if name not in here] if here else []
+
+
+def _partial(suite: Suite, needs: Sequence[str]) -> bool:
+    """Whether sets of the paper's are missing from a mean. Means over several encoders are not its means either."""
+    if needs:
+        return bool(_missing(suite, needs))
+    whole = [task for task in suite.tasks if all(member.papers for member in suite.of_task(task.id))]
+    return any(part.papers(task) is None for task in whole for part in suite.by_encoder)
+
+
+def task_title(task: Task) -> str:
+    """What a column or a place in a sentence is called.
+
+    >>> task_title(TASKS[0]), task_title(TASKS[-1])
+    ('Task 1: natural shift', 'Other sets')
+    """
+    return f"{task.paper}: {task.title}" if task.paper else task.title.capitalize()
+
+
+def _cell(variant: Variant, task: Task, suite: Suite, answers: Answers, field: str) -> Cell:
+    printed = variant.paper.get(task.paper) if suite.papers(task) == PAPERS_BACKBONE else None
+    by_set = [variant.trials(member) for member in suite.of_task(task.id)]
+    return mean_of_sets(answers, by_set, field, paper=None if printed is None else printed / 100)

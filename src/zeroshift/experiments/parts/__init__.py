@@ -1,1 +1,0 @@
-"""What the experiments share: the sets they run on, the paper's numbers, and the shapes of what they find."""

@@ -1,0 +1,319 @@
+"""`FeatureSet`: the one object that passes between rooms. Checked when it is made, so that nobody downstream has to."""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zeroshift.arrays import Array, check_labels
+from zeroshift.features.checks import (
+    blocks,
+    check_view_zero,
+    checked_class_names,
+    checked_features,
+    checked_indices,
+    checked_prototypes,
+    checked_provenance,
+    checked_sample_names,
+    checked_views,
+    equal,
+    normalized,
+    read_only,
+)
+from zeroshift.features.files import FEATURES_SCHEMA, read_set, write_set
+from zeroshift.files import FileFormatError
+from zeroshift.parameters import Number
+from zeroshift.suggest import did_you_mean
+from zeroshift.zero_shot import logits, pseudo_class
+
+__all__ = ["FEATURES_SCHEMA", "FeatureSet"]
+
+DEFAULT_LOGIT_SCALE = 100.0
+"""What CLIP's learned temperature ended at, for every size of the model."""
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class FeatureSet:
+    """Image features with everything a zero-shot classifier needs beside them: prototypes, class names, logit scale.
+
+    Arrays are NumPy inside and read-only. Prototypes and labels are copied; features and views, which can be larger
+    than memory, are not: the set looks at the caller's array (or memory-mapped file), so do not write to it afterwards.
+
+    Parameters
+    ----------
+    features : (N, d) NumPy array or torch tensor of float16, float32 or float64, rows of unit length. May be left out
+        where `views` is given; it is then view 0 of each image.
+    prototypes : (K, d) array of unit rows, or a mapping from prompt mode ("ensemble", ...) to one. A bare array is the
+        mode "default".
+    labels : (N,) class indices, or None where they are not known.
+    class_names : K different names, in the order of the prototypes; by default "class 0", "class 1", ...
+    logit_scale : the encoder's temperature s in softmax(s t_k.x).
+    default_prompt : the mode used where none is named; by default "ensemble", or else the first mode by name.
+    views : (N, V, d) features of V augmented views of each image, view 0 being the image itself.
+    sample_names : what the N samples are called, such as the files they come from; None where they have no names.
+    provenance : where the set comes from, as a mapping that JSON can hold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> features = np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+    >>> pets = FeatureSet(features, prototypes=np.eye(2), labels=[0, 0, 1], class_names=["cat", "dog"])
+    >>> pets
+    FeatureSet(3 samples, 2 classes, d=2, float64, labelled, prompts: default, logit_scale=100)
+    >>> round(pets.zero_shot_accuracy(), 3)
+    0.667
+    >>> pets.subset([0, 2]).labels.tolist()
+    [0, 1]
+    """
+
+    features: np.ndarray
+    labels: np.ndarray | None
+    prototypes: dict[str, np.ndarray]
+    default_prompt: str
+    class_names: tuple[str, ...]
+    logit_scale: float
+    views: np.ndarray | None
+    sample_names: tuple[str, ...] | None
+    provenance: dict[str, Any]
+
+    def __init__(
+        self,
+        features: Array | None = None,
+        *,
+        prototypes: Array | Mapping[str, Array],
+        labels: Array | Sequence[int] | None = None,
+        class_names: Sequence[str] | None = None,
+        logit_scale: float = DEFAULT_LOGIT_SCALE,
+        default_prompt: str | None = None,
+        views: Array | None = None,
+        sample_names: Sequence[str] | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> None:
+        by_mode = checked_prototypes(prototypes)
+        n_classes, dimension = next(iter(by_mode.values())).shape
+        if views is not None:
+            views = checked_views(views, dimension)
+        if features is not None:
+            features = checked_features(features, dimension)
+            if views is not None:
+                check_view_zero(features, views)
+        elif views is not None:
+            features = views[:, 0]
+        else:
+            raise ValueError("features and views are both None; one is needed. Fix: pass features=, an (N, d) array.")
+        if labels is not None:
+            labels = check_labels("labels", labels, rows=len(features), classes=n_classes)
+            labels.flags.writeable = False
+        self._store(
+            features=features,
+            labels=labels,
+            prototypes=by_mode,
+            class_names=checked_class_names(class_names, n_classes),
+            logit_scale=Number(0, above=True).check("logit_scale", logit_scale),
+            views=views,
+            sample_names=checked_sample_names(sample_names, len(features)),
+            provenance=checked_provenance({} if provenance is None else provenance),
+        )
+        if default_prompt is None:
+            default_prompt = "ensemble" if "ensemble" in by_mode else next(iter(by_mode))
+        self._store(default_prompt=self._known_prompt("default_prompt", default_prompt))
+
+    def _store(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)  # the dataclass is frozen for everyone else
+
+    @property
+    def n_samples(self) -> int:
+        return int(self.features.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def dimension(self) -> int:
+        return int(self.features.shape[1])
+
+    @property
+    def n_views(self) -> int:
+        """Views of each image, the image itself included; 0 where the set has none."""
+        return 0 if self.views is None else int(self.views.shape[1])
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The prompt modes, by name."""
+        return tuple(self.prototypes)
+
+    def prototypes_for(self, prompt: str | None = None) -> np.ndarray:
+        """The (K, d) prototypes of a prompt mode, by default `default_prompt`."""
+        return self.prototypes[self.default_prompt if prompt is None else self._known_prompt("prompt", prompt)]
+
+    def prompts_of_each_class(self) -> np.ndarray:
+        """The prototypes of all P prompt modes, (K, P, d): for methods that weigh several prompts of a class."""
+        return np.stack(list(self.prototypes.values()), axis=1)
+
+    def _known_prompt(self, argument: str, prompt: str) -> str:
+        if isinstance(prompt, str) and prompt in self.prototypes:
+            return prompt
+        modes = ", ".join(repr(mode) for mode in self.prototypes)
+        if not isinstance(prompt, str):
+            raise TypeError(
+                f"{argument} must be the name of one of the set's prompt modes, {modes}; got {type(prompt).__name__}. "
+                f"Fix: {argument}={next(iter(self.prototypes))!r}."
+            )
+        guess = did_you_mean(prompt, self.prototypes)
+        raise ValueError(f"{argument} must be one of the set's prompt modes, {modes}; got {prompt!r}. {guess}".rstrip())
+
+    def zero_shot_accuracy(self, prompt: str | None = None) -> float:
+        """Fraction of samples the zero-shot classifier gets right: the baseline of every method on this set."""
+        prototypes = self.prototypes_for(prompt)
+        if self.labels is None:
+            raise ValueError(
+                "zero_shot_accuracy needs labels, and this set has none. Fix: pass labels= when making it."
+            )
+        right = 0
+        for rows in blocks(self.n_samples, max(self.n_classes, self.dimension)):
+            predicted = pseudo_class(logits(np.asarray(self.features[rows]), prototypes, self.logit_scale))
+            right += int(np.count_nonzero(predicted == self.labels[rows]))
+        return right / self.n_samples
+
+    def hints(self, prompt: str | None = None) -> list[str]:
+        """Signs, in words, that something is wrong with the set, as seen with the prototypes of a prompt mode, though
+        every array is well formed."""
+        # With 3 classes or fewer, three times chance is 100% or more, and the hint would always be given.
+        if self.labels is None or self.n_classes <= 3:
+            return []
+        chance = 1 / self.n_classes
+        # Of few classes, three times chance is more than many a good classifier reaches.
+        threshold, words = min((3 / self.n_classes, "three times chance"), (chance + 0.2, "twenty points above chance"))
+        accuracy = self.zero_shot_accuracy(prompt)
+        if accuracy >= threshold:
+            return []
+        return [
+            f"zero-shot accuracy {accuracy:.1%} is below {words} "
+            f"({threshold:.1%} for {self.n_classes} classes): check the label order"
+        ]
+
+    def subset(self, indices: Array | Sequence[int] | slice) -> FeatureSet:
+        """The samples at `indices` (integers in any order, a boolean mask or a slice), with everything else as it is.
+
+        A slice shares memory with this set; integers and masks copy the rows they choose.
+        """
+        rows = indices if isinstance(indices, slice) else checked_indices(indices, self.n_samples)
+        chosen = copy.copy(self)  # rows of a checked set need no second check
+        chosen._store(
+            features=read_only(self.features[rows]),
+            labels=None if self.labels is None else read_only(self.labels[rows]),
+            views=None if self.views is None else read_only(self.views[rows]),
+            sample_names=self._names_at(rows),
+        )
+        if chosen.n_samples == 0:
+            raise ValueError(f"indices chooses none of the {self.n_samples} samples; a set needs at least one.")
+        return chosen
+
+    def _names_at(self, rows: slice | np.ndarray) -> tuple[str, ...] | None:
+        if self.sample_names is None:
+            return None
+        return self.sample_names[rows] if isinstance(rows, slice) else tuple(self.sample_names[i] for i in rows)
+
+    def summary(self) -> dict[str, Any]:
+        """What the set is, as a dictionary that JSON can hold; zero-shot accuracy (None without labels) included."""
+        return {
+            "n_samples": self.n_samples,
+            "n_classes": self.n_classes,
+            "dimension": self.dimension,
+            "n_views": self.n_views,
+            "dtype": str(self.features.dtype),
+            "labelled": self.labels is not None,
+            "class_names": list(self.class_names),
+            "prompts": list(self.prompts),
+            "default_prompt": self.default_prompt,
+            "logit_scale": self.logit_scale,
+            "zero_shot_accuracy": None if self.labels is None else self.zero_shot_accuracy(),
+            "provenance": copy.deepcopy(self.provenance),
+        }
+
+    def __repr__(self) -> str:
+        prompts = ", ".join(
+            f"{mode} (default)" if mode == self.default_prompt and len(self.prompts) > 1 else mode
+            for mode in self.prompts
+        )
+        parts = [
+            f"{self.n_samples} samples",
+            f"{self.n_classes} classes",
+            f"d={self.dimension}",
+            str(self.features.dtype),
+            *([f"{self.n_views} views"] if self.n_views else []),
+            "unlabelled" if self.labels is None else "labelled",
+            f"prompts: {prompts}",
+            f"logit_scale={self.logit_scale:g}",
+        ]
+        return f"FeatureSet({', '.join(parts)})"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the set as one .safetensors file: whole or not at all, and the same bytes for the same content."""
+        # Features that are exactly view 0 are in the file already, and come back from there.
+        repeated = self.views is not None and equal(self.features, self.views[:, 0])
+        write_set(
+            path,
+            features=None if repeated else self.features,
+            views=self.views,
+            labels=self.labels,
+            sample_names=self.sample_names,
+            prototypes=self.prototypes,
+            class_names=self.class_names,
+            logit_scale=self.logit_scale,
+            default_prompt=self.default_prompt,
+            provenance=self.provenance,
+        )
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        prototypes: str | os.PathLike[str] | None = None,
+        labels: str | os.PathLike[str] | None = None,
+        class_names: str | os.PathLike[str] | Sequence[str] | None = None,
+        logit_scale: float | None = None,
+        normalize: bool = False,
+        check: bool = True,
+    ) -> FeatureSet:
+        """Read a set from one of three kinds of file, told apart by the suffix.
+
+        - `.safetensors`: what `save` wrote.
+        - `.npz`: `features` (N, d) or `view_features` (N, V, d); `prototypes` or one `prototypes_<mode>` per prompt
+          mode; where known, `labels`, `class_names`, `logit_scale` and `meta` (the provenance, a JSON object).
+        - `.npy`: the features alone, memory-mapped.
+
+        What an .npy or .npz file does not hold is passed beside it: `prototypes` and `labels` as paths of .npy files,
+        `class_names` as a list or the path of a text file with one name a line, `logit_scale` as a number.
+
+        With `normalize`, the rows of features, prototypes and views are scaled to unit length; float64 stays, narrower
+        becomes float32. The scaled rows are a copy in memory, those of a memory-mapped .npy file, too.
+
+        With `check`, each of `hints()` becomes a warning. Object arrays are refused: reading one can run anyone's code.
+
+        >>> import tempfile
+        >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), class_names=["cat", "dog"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pets.save(f"{folder}/pets.safetensors")
+        ...     FeatureSet.load(f"{folder}/pets.safetensors").class_names
+        ('cat', 'dog')
+        """
+        path = Path(path)
+        fields = read_set(path, prototypes=prototypes, labels=labels, class_names=class_names, logit_scale=logit_scale)
+        try:
+            loaded = cls(**(normalized(fields) if normalize else fields))
+        except (TypeError, ValueError) as error:
+            raise FileFormatError(f"{path}: {error}") from error
+        for hint in loaded.hints() if check else ():
+            warnings.warn(f"{path}: {hint}", UserWarning, stacklevel=2)
+        return loaded

@@ -1,0 +1,3 @@
+"""Building blocks the peers share, each once."""
+
+from __future__ import annotations

@@ -1,0 +1,166 @@
+"""AdamW (Loshchilov and Hutter, 2019) on plain arrays: the step nearly every tuning method takes once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zeroshift.arrays import Array, Home, namespace
+from zeroshift.methods._shared.similarity import TINY
+from zeroshift.zero_shot import log_softmax
+
+__all__ = [
+    "AdamW",
+    "cross_entropy",
+    "entropy_of_each",
+    "entropy_of_mean",
+    "info_nce",
+    "logits_to_text",
+    "through_unit_rows",
+]
+
+
+class AdamW:
+    """Follows one array. Each `step` gives the moved array; moments are kept until `reset`.
+
+    The first step moves every coordinate by `rate * g / (|g| + eps)`, whatever the size of the gradient g:
+
+    >>> import numpy as np
+    >>> AdamW(rate=0.1, weight_decay=0.0).step(np.array([1.0, 1.0]), np.array([1e-3, -50.0]))
+    array([0.900001, 1.1     ])
+
+    Parameters
+    ----------
+    rate : the step size.
+    betas : how much of the first and of the second moment is kept at a step.
+    eps : added to the root of the second moment.
+    weight_decay : the share of the array taken off at a step, times `rate`.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        self.rate, self.betas, self.eps, self.weight_decay = rate, betas, eps, weight_decay
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every step."""
+        self.steps = 0
+        self._first: Array = None
+        self._second: Array = None
+
+    def step(self, parameter: Array, gradient: Array) -> Array:
+        """The parameter after one step against the gradient; neither is changed."""
+        xp = namespace(parameter)
+        keep_first, keep_second = self.betas
+        first, second = (1 - keep_first) * gradient, (1 - keep_second) * gradient**2
+        if self._first is not None:
+            first, second = keep_first * self._first + first, keep_second * self._second + second
+        steps = self.steps + 1
+        # The moments begin at zero; dividing by what they would be for a constant gradient takes that out again.
+        direction = (first / (1 - keep_first**steps)) / (xp.sqrt(second / (1 - keep_second**steps)) + self.eps)
+        self.steps, self._first, self._second = steps, first, second
+        return parameter * (1 - self.rate * self.weight_decay) - self.rate * direction
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Moments and the number of steps, for a method that goes on with them."""
+        if self._first is None:
+            return {}, {"steps": 0}
+        return {"first_moment": self._first, "second_moment": self._second}, {"steps": self.steps}
+
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        """Put back what `state` gave."""
+        self.steps = int(values["steps"])
+        self._first, self._second = arrays.get("first_moment"), arrays.get("second_moment")
+
+
+# What prompt and prototype tuning minimise, each with its gradient, in closed form: no library has to trace it.
+
+
+def entropy_of_mean(logits: Array) -> tuple[Array, Array]:
+    """Entropy (...) of the mean softmax of views (..., V, K), TPT's loss, and its gradient (..., V, K).
+
+    >>> import numpy as np
+    >>> loss, gradient = entropy_of_mean(np.array([[2.0, 0.0], [0.0, 0.0]]))
+    >>> round(float(loss), 4), gradient.round(4)
+    (0.6188, array([[-0.0421,  0.0421],
+           [-0.1002,  0.1002]]))
+    """
+    xp = namespace(logits)
+    log_y = log_softmax(logits)
+    highest = xp.max(log_y, axis=-2, keepdims=True)
+    # In logarithms, so that a class no view believes in is no logarithm of zero.
+    log_mean = xp.log(xp.mean(xp.exp(log_y - highest), axis=-2, keepdims=True)) + highest
+    loss = -xp.sum(xp.exp(log_mean) * log_mean, axis=(-2, -1))
+    y = xp.exp(log_y)
+    # dL/dy = -(log mean + 1) / V; the 1 falls out in the softmax's own derivative.
+    pulled = -log_mean
+    gradient = y * (pulled - xp.sum(y * pulled, axis=-1, keepdims=True)) / logits.shape[-2]
+    return loss, gradient
+
+
+def entropy_of_each(logits: Array) -> tuple[Array, Array]:
+    """Entropy (...) of the softmax of logits (..., K), and its gradient (..., K).
+
+    >>> import numpy as np
+    >>> loss, gradient = entropy_of_each(np.array([2.0, 0.0]))
+    >>> round(float(loss), 4), gradient.round(4)
+    (0.3653, array([-0.21,  0.21]))
+    """
+    xp = namespace(logits)
+    log_y = log_softmax(logits)
+    y = xp.exp(log_y)
+    loss = -xp.sum(y * log_y, axis=-1)
+    return loss, -y * (log_y + loss[..., None])
+
+
+def cross_entropy(logits: Array, targets: Array) -> tuple[Array, Array]:
+    """Cross-entropy (...) of logits (..., K) against target distributions (..., K), and its gradient (..., K)."""
+    xp = namespace(logits)
+    log_y = log_softmax(logits)
+    loss = -xp.sum(targets * log_y, axis=-1)
+    return loss, xp.exp(log_y) * xp.sum(targets, axis=-1, keepdims=True) - targets
+
+
+def info_nce(queries: Array, keys: Array, temperature: float) -> tuple[Array, Array, Array]:
+    """InfoNCE of unit rows (C, d): each query is to be nearer to the key of its own row than to the others.
+
+    The mean loss over the queries, and its gradients with respect to queries and keys, (C, d) each.
+
+    >>> import numpy as np
+    >>> loss, to_queries, _ = info_nce(np.eye(2), np.eye(2), temperature=1.0)
+    >>> round(float(loss), 4), to_queries.round(4)
+    (0.3133, array([[-0.1345,  0.1345],
+           [ 0.1345, -0.1345]]))
+    """
+    xp, rows = namespace(queries), queries.shape[0]
+    own = xp.eye(rows, dtype=queries.dtype, device=Home.of(queries).device)
+    losses, pulled = cross_entropy(queries @ keys.T / temperature, own)
+    pulled = pulled / (rows * temperature)
+    return xp.mean(losses), pulled @ keys, pulled.T @ queries
+
+
+def logits_to_text(gradient: Array, features: Array, logit_scale: float) -> Array:
+    """A gradient with respect to logits (n, K) of features (n, d), carried to the text features (K, d)."""
+    return logit_scale * (gradient.T @ features)
+
+
+def through_unit_rows(gradient: Array, raw: Array) -> Array:
+    """A gradient with respect to unit rows, carried to the `raw` rows (..., d) that `unit_rows` scaled them from.
+
+    Along a row nothing is gained, and the longer it is the less a change turns it:
+
+    >>> import numpy as np
+    >>> through_unit_rows(np.array([[1.0, 1.0]]), np.array([[2.0, 0.0]]))
+    array([[0. , 0.5]])
+    """
+    xp = namespace(raw)
+    lengths = xp.linalg.vector_norm(raw, axis=-1, keepdims=True)
+    lengths = xp.where(lengths > TINY, lengths, xp.ones_like(lengths))  # a zero row stays as it is, and finite
+    unit = raw / lengths
+    return (gradient - xp.sum(gradient * unit, axis=-1, keepdims=True) * unit) / lengths

@@ -1,1 +1,0 @@
-"""Building blocks the peers share, each once."""

@@ -1,0 +1,147 @@
+"""Figures in words: for those who cannot see them, and for formats without pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+
+import numpy as np
+
+from zeroshift.experiments._shared.findings import (
+    Bar,
+    Bars,
+    Confusion,
+    Finding,
+    HeatMap,
+    HeatMaps,
+    Lines,
+    Regions,
+    Reliability,
+    ReliabilityPanel,
+    Remark,
+    Series,
+    Table,
+)
+from zeroshift.report.experiments.tables import harmless, written
+from zeroshift.report.formatting import counted
+
+__all__ = ["spoken"]
+
+MOST = 6
+"""How many lines, bars or panels a listener can follow; of more, the ends are named."""
+
+
+def spoken(finding: Finding) -> str:
+    """A sentence or two with the main numbers.
+
+    >>> spoken(Bars("gains", "Gain over zero-shot", "points", (Bar("cifar10", 4.9, 3.8, 6.1), Bar("fmnist", -0.5))))
+    'Gain over zero-shot, points: cifar10 4.9 (3.8 to 6.1); fmnist -0.5.'
+    """
+    return harmless(_said(finding))
+
+
+@singledispatch
+def _said(finding: Finding) -> str:
+    raise TypeError(f"finding is {finding!r}, which is no finding of an experiment. Fix: {Finding}.")
+
+
+@_said.register
+def _(finding: Remark) -> str:
+    return finding.text
+
+
+@_said.register
+def _(finding: Table) -> str:
+    rows = counted(len(finding.rows), "row")
+    return f"{finding.title}: a table of {rows} and {counted(len(finding.columns), 'column')}."
+
+
+@_said.register
+def _(finding: Lines) -> str:
+    lines = [_line(series) for series in finding.series if len(series.x)]
+    return f"{finding.title}: {finding.y_label} against {finding.x_label}. {_list(lines)}"
+
+
+def _line(series: Series) -> str:
+    first, last = (f"{written(series.y[end])} at {written(series.x[end])}" for end in (0, -1))
+    if len(series.x) == 1:
+        return f"{series.label}: {first}"
+    top = int(np.nanargmax(series.y)) if not np.isnan(series.y).all() else 0
+    highest = f", highest {written(series.y[top])} at {written(series.x[top])}"
+    return f"{series.label}: {first}, {last}{highest if 0 < top < len(series.x) - 1 else ''}"
+
+
+@_said.register
+def _(finding: Bars) -> str:
+    bars = list(finding.bars)
+    if len(bars) > MOST:
+        bars = sorted(bars, key=lambda bar: bar.value)
+        ends = f"from {_bar(bars[0])} to {_bar(bars[-1])}"
+        below = counted(sum(bar.value < 0 for bar in bars), "bar")
+        return f"{finding.title}, {finding.x_label}: {counted(len(bars), 'bar')}, {ends}; {below} below zero."
+    return f"{finding.title}, {finding.x_label}: {_list([_bar(bar) for bar in bars])}"
+
+
+def _bar(bar: Bar) -> str:
+    reach = "" if bar.low is None or bar.high is None else f" ({written(bar.low)} to {written(bar.high)})"
+    return f"{bar.label} {written(bar.value)}{reach}"
+
+
+@_said.register
+def _(finding: HeatMaps) -> str:
+    unit = f" of {finding.unit}" if finding.unit else ""
+    many = counted(len(finding.maps), "matrix", "matrices")
+    return f"{finding.title}: {many}{unit}. {_list([_map(heat_map) for heat_map in finding.maps])}"
+
+
+def _map(heat_map: HeatMap) -> str:
+    size = " by ".join(map(str, heat_map.values.shape))
+    known = heat_map.values[np.isfinite(heat_map.values)]
+    values = f", {written(known.min())} to {written(known.max())}" if known.size else ""
+    return f"{heat_map.title} ({size}{values})"
+
+
+@_said.register
+def _(finding: Reliability) -> str:
+    title = finding.title if finding.title.endswith("?") else f"{finding.title}:"
+    return f"{title} {_list([_panel(panel) for panel in finding.panels])}"
+
+
+def _panel(panel: ReliabilityPanel) -> str:
+    means = [float(np.dot(panel.share, values)) for values in (panel.confidence, panel.accuracy)]
+    confidence, accuracy = (written(mean, "percent") for mean in means)
+    error = written(panel.error, "percent")
+    return f"{panel.label} is {confidence}% sure and {accuracy}% right on average, calibration error {error}%"
+
+
+@_said.register
+def _(finding: Confusion) -> str:
+    sides = [(finding.before_label, finding.before), (finding.after_label, finding.after)]
+    said = [_confused(label, matrix, finding.class_names) for label, matrix in sides]
+    return f"{finding.title} ({counted(len(finding.class_names), 'class', 'classes')}): {_list(said)}"
+
+
+def _confused(label: str, matrix: np.ndarray, class_names: Sequence[str]) -> str:
+    diagonal = np.diagonal(matrix)
+    known = diagonal[np.isfinite(diagonal)]
+    right = f"{label} gets {written(known.mean(), 'percent')}% of a class right" if known.size else label
+    off = np.where(np.isfinite(matrix) & ~np.eye(len(matrix), dtype=bool), matrix, 0.0)
+    if not off.any():
+        return f"{right}, nothing is confused"
+    true, taken = map(int, np.unravel_index(int(off.argmax()), off.shape))
+    share = written(off[true, taken], "percent")
+    return f"{right}, most often takes {class_names[true]} for {class_names[taken]} ({share}%)"
+
+
+@_said.register
+def _(finding: Regions) -> str:
+    points, classes = counted(len(finding.points), "point"), counted(len(finding.class_names), "class", "classes")
+    right = [f"{region.label} {written(region.accuracy, 'percent')}%" for region in finding.regions]
+    return f"{finding.title}: {points} of {classes} in a plane, and how many each method gets right. {_list(right)}"
+
+
+def _list(parts: Sequence[str]) -> str:
+    if not parts:
+        return "Nothing was measured."
+    more = f"; and {len(parts) - MOST} more" if len(parts) > MOST else ""
+    return f"{'; '.join(parts[:MOST])}{more}."

@@ -1,0 +1,193 @@
+"""Saved methods: one safetensors file of arrays with a versioned JSON header. Never pickle: a state is data, not code.
+
+The header says what is inside (method, parameters, class count, dimension, dtype, library, schema version) so that a
+file can be inspected, refused with a reason, or read years later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from zeroshift import files
+from zeroshift._version import __version__
+from zeroshift.arrays import Home, to_numpy
+from zeroshift.files import FileFormatError, read_tensors, write_tensors
+from zeroshift.parameters import Number
+
+if TYPE_CHECKING:
+    from zeroshift.method import Method
+
+__all__ = ["STATE_SCHEMA", "load", "read_header", "save"]
+
+if TYPE_CHECKING:
+    M = TypeVar("M", bound=Method)
+
+
+STATE_SCHEMA = 1
+"""Raised when a file written now could not be read by the code before."""
+
+KIND = "state"
+
+
+def save(method: Method, path: str | os.PathLike[str]) -> None:
+    arrays, values = method._state()
+    tensors = {f"state/{name}": to_numpy(array) for name, array in arrays.items()}
+    parameters: dict[str, Any] = {}
+    models: dict[str, Any] = {}
+    for name, value in method.get_params().items():
+        if name in method.model_parameters:
+            models[name] = None if value is None else value.identity
+        elif name not in method.array_parameters:
+            parameters[name] = value
+        elif isinstance(value, tuple):
+            tensors |= {f"parameter/{name}/{i}": to_numpy(item) for i, item in enumerate(value)}
+        elif value is not None:
+            tensors[f"parameter/{name}"] = to_numpy(value)
+    home = Home.of(method.prototypes)
+    header = {
+        "kind": KIND,
+        "schema": STATE_SCHEMA,
+        "zeroshift": __version__,
+        "method": method.name,
+        "parameters": parameters,
+        **({"models": models} if models else {}),
+        "values": {**values, "n_seen": method.n_seen},
+        "classes": method.n_classes,
+        "dimension": method.dimension,
+        "dtype": str(to_numpy(method.prototypes).dtype),
+        "library": home.library,
+        "device": str(home.device),
+    }
+    write_tensors(path, tensors, header)
+
+
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a state file says of itself."""
+    return files.read_header(path, kind=KIND, schema=STATE_SCHEMA)
+
+
+def load(
+    cls: type[M],
+    path: str | os.PathLike[str],
+    *,
+    library: str | None,
+    device: str | None,
+    changes: Mapping[str, Any],
+) -> M:
+    if not hasattr(cls, "name"):
+        raise TypeError(f"{cls.__name__} is no method of its own. Fix: zeroshift.methods.load(path) picks the class.")
+    tensors, header = read_tensors(path, kind=KIND, schema=STATE_SCHEMA)
+    if header.get("method") != cls.name:
+        raise FileFormatError(
+            f"{path} holds the state of the method {header.get('method')!r}, not of {cls.name!r} ({cls.__name__}). "
+            "Fix: zeroshift.methods.load(path) picks the right class."
+        )
+    models = _models(cls, path, header, changes)
+    changes = {name: value for name, value in changes.items() if name not in models}
+    for name in changes:
+        if name not in cls.reload_parameters:
+            allowed = ", ".join((*cls.model_parameters, *cls.reload_parameters)) or "none"
+            raise TypeError(
+                f"{name} cannot be changed when a {cls.__name__} is loaded (allowed: {allowed}): "
+                "the saved state was learned with the saved value."
+            )
+    for key in ("parameters", "values", "library", "device"):
+        if key not in header:
+            raise FileFormatError(f"{path} has a header without {key!r}; it was not written by zeroshift.")
+    saved_there = library in (None, header["library"])
+    home = _home(path, library or header["library"], device or (header["device"] if saved_there else "cpu"))
+    at_home = {name: home.xp.asarray(array, device=home.device, copy=True) for name, array in tensors.items()}
+    arrays: dict[str, Any] = {}
+    state: dict[str, Any] = {}
+    for name in sorted(at_home, key=_numbered):
+        group, _, rest = name.partition("/")
+        if group == "state":
+            state[rest] = at_home[name]
+        elif "/" in rest:
+            arrays[rest.split("/")[0]] = (*arrays.get(rest.split("/")[0], ()), at_home[name])
+        else:
+            arrays[rest] = at_home[name]
+    for name, value in changes.items():
+        cls.constraints[name].check(name, value)
+    # A file that was edited or mixed up must fail here, not later in the middle of a stream.
+    try:
+        method = cls(**arrays, **models, **header["parameters"])
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise FileFormatError(f"{path} does not hold the state its header promises: {error}") from error
+    if changes:
+        # The caller's doing, not the file's: the method says itself what is wrong with it.
+        method = cls(**arrays, **models, **{**header["parameters"], **changes})
+    try:
+        if (method.n_classes, method.dimension) != (header["classes"], header["dimension"]):
+            raise ValueError(f"prototypes of {method.n_classes} classes in d = {method.dimension}")
+        method.n_seen = Number(low=0, integer=True).check("n_seen", header["values"]["n_seen"])
+        _check_arrays(state, method._state()[0])
+        with home.computing():
+            method._restore(state, header["values"])
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise FileFormatError(f"{path} does not hold the state its header promises: {error}") from error
+    return method
+
+
+def _models(
+    cls: type[M], path: str | os.PathLike[str], header: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The models the method computes with, which its file only names: those it was saved with, given again."""
+    saved = header.get("models", {})
+    models = {}
+    for name in cls.model_parameters:
+        if name not in given and saved.get(name) is not None:
+            raise TypeError(
+                f"{path} does not hold {name}, a model; it only says which: {saved[name]}. "
+                f"Fix: {cls.__name__}.load(path, {name}=...), with the one it was saved with."
+            )
+        if name not in given:
+            continue
+        models[name] = cls.constraints[name].check(name, given[name])
+        identity = None if models[name] is None else json.loads(json.dumps(models[name].identity))
+        if identity != saved.get(name):
+            raise ValueError(
+                f"{name} is {identity}, but {path} was saved with {saved.get(name)}: what was learned would not fit. "
+                f"Fix: give the {name} it was saved with."
+            )
+    return models
+
+
+def _check_arrays(state: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:
+    """Every array a fresh method has is there, of its type, and holds numbers."""
+    for name, own in fresh.items():
+        if name not in state:
+            raise ValueError(f"the array {name!r} is missing")
+        if state[name].dtype != own.dtype:
+            raise ValueError(f"the array {name!r} holds {state[name].dtype}, not {own.dtype}")
+    for name, array in state.items():
+        if not np.isfinite(to_numpy(array)).all():
+            raise ValueError(f"the array {name!r} holds NaN or infinity")
+
+
+def _numbered(name: str) -> tuple[str, int]:
+    """Sorts parameter/support/2 before parameter/support/10."""
+    head, _, tail = name.rpartition("/")
+    return (head, int(tail)) if tail.isdigit() else (name, 0)
+
+
+def _home(path: str | os.PathLike[str], library: str, device: str) -> Home:
+    if library not in ("numpy", "torch"):
+        raise ValueError(f"library must be 'numpy' or 'torch'; got {library!r}.")
+    try:
+        return Home.named(library, device)
+    except ImportError as error:
+        raise ImportError(
+            f"{path} is to be loaded into torch, which is not installed. Fix: pip install 'zeroshift[torch]', "
+            "or load it into NumPy with library='numpy'."
+        ) from error
+    except (RuntimeError, ValueError, AssertionError) as error:
+        raise ValueError(
+            f"the device {device!r} is not available for {library} ({error}). "
+            "Fix: pass device='cpu', or library='torch' for a device NumPy does not have."
+        ) from error

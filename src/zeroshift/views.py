@@ -1,0 +1,300 @@
+"""Several views of an image as the one feature that stands for it: the mean of the surest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from zeroshift import zero_shot
+from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array, is_double, namespace, to_numpy
+from zeroshift.arrays import normalize as unit_rows
+from zeroshift.features.checks import blocks
+from zeroshift.parameters import Choice, Number
+from zeroshift.zero_shot import confidence, log_softmax
+
+__all__ = [
+    "AveragedRows",
+    "AveragedViews",
+    "as_images",
+    "average_views",
+    "check_unit_views",
+    "entropy",
+    "images_at_once",
+    "marginal_entropy",
+    "select_lowest_entropy",
+]
+
+
+# Several views of an image: how sure the classifier is of each, which to keep, and what to make of those.
+#
+# Pure functions, on NumPy arrays and torch tensors alike. `zeroshift.encode.views` makes the views.
+
+
+RATIO = 0.1
+"""The share of views kept, as in TPT and in the released code of ADAPT: 6 of 64."""
+
+MODES = Choice(("online", "transductive"))
+
+
+class AveragedViews(NamedTuple):
+    """What stands for each image once its surest views are averaged; without the N where one image was given."""
+
+    features: Array
+    """(N, d), the means of unit vectors: shorter than 1 unless they were normalised."""
+    logits: Array
+    """(N, K), the means of the views' logits."""
+    probabilities: Array
+    """(N, K)."""
+    entropy: Array
+    """(N,), of `probabilities`."""
+
+
+def entropy(logits: Array) -> Array:
+    """Entropy in nats of the softmax over the last axis: 0 is certain, log K a guess; never NaN for finite logits.
+
+    >>> import numpy as np
+    >>> entropy(np.array([[4.0, 3.0], [0.0, 0.0], [0.0, 5000.0]])).round(4)
+    array([0.5822, 0.6931, 0. ])
+    """
+    _check_kind("logits", logits)
+    if not logits.shape or not logits.shape[-1]:
+        raise ValueError(
+            f"logits must have classes along its last axis; got shape {tuple(logits.shape)}. Fix: (..., K)."
+        )
+    return _entropy(log_softmax(_wide(logits)))
+
+
+def marginal_entropy(logits: Array) -> Array:
+    """Entropy of the mean of the views' softmaxes, for (V, K) or (N, V, K): what TPT minimises.
+
+    Two views that are sure of different classes have none each, and log 2 together:
+
+    >>> import numpy as np
+    >>> round(float(marginal_entropy(np.array([[50.0, 0.0], [0.0, 50.0]]))), 4)
+    0.6931
+    """
+    _check_shape("logits", logits, "K")
+    return _entropy(_log_mean_posterior(_wide(logits)))
+
+
+def select_lowest_entropy(logits: Array, ratio: float = RATIO) -> Array:
+    """Numbers of the views with the lowest entropy, lowest first; the earlier view where two are equal.
+
+    Parameters
+    ----------
+    logits : (V, K) of one image, or (N, V, K).
+    ratio : the share kept: int(V * ratio) views, at least one.
+
+    Returns
+    -------
+    (n,) or (N, n) integers.
+
+    >>> import numpy as np
+    >>> select_lowest_entropy(np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [0.0, 3.0]]), ratio=0.5)
+    array([1, 3])
+    """
+    _check_shape("logits", logits, "K")
+    ratio = _check_ratio(ratio)
+    xp = namespace(logits)
+    if not bool(xp.all(xp.isfinite(logits))):
+        raise ValueError("logits holds NaN or infinity, of which no order can be made. Fix: recompute them.")
+    order = xp.argsort(entropy(logits), axis=-1, stable=True)
+    return order[..., : max(int(logits.shape[-2] * ratio), 1)]
+
+
+def average_views(
+    views: Array,
+    prototypes: Array,
+    logit_scale: float,
+    *,
+    ratio: float = RATIO,
+    mode: str = "online",
+    normalize: bool = False,
+) -> AveragedViews:
+    """Each image's surest views as one: what ADAPT's released code feeds on for ImageNet-A, -R, -Sketch and V2.
+
+    The features and the logits of the views with the lowest entropy are averaged. Half precision is computed, and
+    answered, in float32.
+
+    Parameters
+    ----------
+    views : (N, V, d) unit features, or (V, d) of one image. Images are looked at a few at a time, so `views` may be a
+        memory-mapped file larger than memory.
+    prototypes : (K, d) unit rows.
+    logit_scale : s in softmax(s t.x).
+    ratio : the share of views kept, see `select_lowest_entropy`.
+    mode : what the probabilities are. The released online code takes the mean of the kept views' softmaxes, its
+        transductive code the softmax of their mean logits. Features and logits are the same in both.
+    normalize : scale the averaged features to unit length, which the methods of this library need. The released code
+        does not. Logits and probabilities are means over unit views and stay what they are.
+
+    >>> import numpy as np
+    >>> views = np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+    >>> one = average_views(views, np.eye(2), 5.0, ratio=0.5)
+    >>> one.features, one.logits, one.probabilities  # views 1 and 3 are the surest, and contradict each other
+    (array([0.5, 0.5]), array([2.5, 2.5]), array([0.5, 0.5]))
+    """
+    ratio, mode = _check_ratio(ratio), MODES.check("mode", mode)
+    logit_scale = Number(0, above=True).check("logit_scale", logit_scale)
+    check_matrix("prototypes", prototypes)
+    many, single = as_images(views, prototypes.shape[1])
+    n_images, n_views, dimension = many.shape
+    home = Home.of(views)
+    parts = []
+    with home.computing():
+        prototypes = home.bring(prototypes)
+        for images in blocks(n_images, n_views * max(dimension, prototypes.shape[0])):
+            block = many[images]
+            check_unit_views(block, images.start)
+            parts.append(_averaged(home.bring(block), prototypes, logit_scale, ratio, mode))
+        features, *others = (home.xp.concat(arrays) for arrays in zip(*parts, strict=True))
+    if normalize:
+        features = unit_rows(features)
+    joined = AveragedViews(features, *others)
+    return AveragedViews(*(array[0] for array in joined)) if single else joined
+
+
+def _averaged(views: Array, prototypes: Array, logit_scale: float, ratio: float, mode: str) -> AveragedViews:
+    xp = namespace(views)
+    logits = zero_shot.logits(views, prototypes, logit_scale)
+    kept = select_lowest_entropy(logits, ratio)
+    images = xp.arange(views.shape[0], device=Home.of(views).device)[:, None]
+    views, logits = views[images, kept], logits[images, kept]
+    mean = xp.mean(logits, axis=1)
+    log_y = _log_mean_posterior(logits) if mode == "online" else log_softmax(mean)
+    return AveragedViews(xp.mean(views, axis=1), mean, xp.exp(log_y), _entropy(log_y))
+
+
+def _log_mean_posterior(logits: Array) -> Array:
+    """Logarithm of the mean over views of their softmaxes; in logarithms, so that no class becomes log 0."""
+    xp = namespace(logits)
+    log_y = log_softmax(logits)
+    highest = xp.max(log_y, axis=-2, keepdims=True)
+    return xp.log(xp.mean(xp.exp(log_y - highest), axis=-2)) + highest[..., 0, :]
+
+
+def _entropy(log_y: Array) -> Array:
+    return abs(confidence(log_y))  # not -: a certain view has entropy 0, and not -0
+
+
+def _wide(logits: Array) -> Array:
+    """In float32 at least, and unlike with `Home.bring` still in torch's graph: TPT follows gradients through it."""
+    xp = namespace(logits)
+    return xp.astype(logits, xp.float64 if is_double(logits) else xp.float32, copy=False)
+
+
+def _check_ratio(ratio: float) -> float:
+    return float(Number(0, 1, above=True).check("ratio", ratio))
+
+
+def _check_kind(name: str, array: Array) -> None:
+    if not is_array(array):
+        raise TypeError(
+            f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}. "
+            f"Fix: numpy.asarray({name}, dtype='float32')."
+        )
+
+
+def _check_shape(name: str, array: Array, last: str) -> None:
+    _check_kind(name, array)
+    if len(array.shape) not in (2, 3) or 0 in array.shape:
+        raise ValueError(
+            f"{name} must have the shape (N, V, {last}), or (V, {last}) for one image, nothing of it 0; "
+            f"got {tuple(array.shape)}. Fix: one view of each image makes {name}[:, None, :]."
+        )
+
+
+def as_images(views: Array, dimension: int) -> tuple[Array, bool]:
+    """Views as (N, V, d), and whether one image came without its axis; refused where d is not `dimension`."""
+    _check_shape("views", views, "d")
+    if views.shape[-1] != dimension:
+        raise ValueError(
+            f"views has d = {views.shape[-1]}, but the prototypes have d = {dimension}. "
+            "Fix: take views and prototypes from the same encoder."
+        )
+    single = len(views.shape) == 2
+    return (views[None, ...] if single else views), single
+
+
+def check_unit_views(views: Array, start: int) -> None:
+    """All rows at once; one image at a time where that finds a fault, to say in which image, from `start` on, it is."""
+    try:
+        check_matrix("views", views.reshape(-1, views.shape[-1]))
+    except ValueError:
+        for image in range(views.shape[0]):
+            check_matrix(f"views[{start + image}]", views[image])
+        raise
+
+
+WORK_NUMBERS = 4_000_000
+"""Features or logits of views held at once: 32 MB in float64."""
+
+NO_DIRECTION = 1e-6
+"""The length below which a mean of unit vectors is rounding: they cancelled each other."""
+
+SUREST_ALONE = 1e-9
+"""A share so small that one view is kept."""
+
+
+def images_at_once(images: Rows, prototypes: Array) -> int:
+    """How many images' views, and logits of these, are worked on together."""
+    return max(1, WORK_NUMBERS // (images[:1].shape[1] * max(prototypes.shape)))
+
+
+class AveragedRows(Rows):
+    """Images (N, V, d), handed out as one feature (N, d) each, made when it is asked for and a few images at a time.
+
+    Parameters
+    ----------
+    images : the views, unit features.
+    prototypes, logit_scale, ratio : which views are the surest, see `average_views`.
+    unit : scale the means to unit length. A kept view that is the only one stays as it is, so that an image with one
+        view is that view bit for bit; where the kept views cancel, the surest stands for the image.
+    """
+
+    def __init__(self, images: Rows, prototypes: Array, logit_scale: float, ratio: float, *, unit: bool) -> None:
+        self._images = images
+        self._prototypes = prototypes
+        self._logit_scale = logit_scale
+        self._ratio = ratio
+        self._normalise = unit and int(images[:1].shape[1] * ratio) > 1
+        self._at_once = images_at_once(images, prototypes)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, rows: slice) -> Array:
+        start, stop, _ = rows.indices(len(self))
+        return self._gather(start, stop, self._images.__getitem__)
+
+    def blocks(self, size: int, *, reuse: bool = False) -> Iterator[tuple[slice, Array]]:
+        return super().blocks(size)  # an average is a new array every time; there is none to use again
+
+    def take(self, rows: Array) -> Array:
+        numbers = to_numpy(rows)
+        return self._gather(0, len(numbers), lambda some: self._images.take(numbers[some]))
+
+    def held(self) -> Rows:
+        """All of them averaged at once, for those who go over the rows more than once."""
+        home = Home.of(self._prototypes)
+        features = home.zeros((len(self), self._prototypes.shape[1]))
+        for block, some in self.blocks(self._at_once):
+            features[block] = some
+        return Rows(features, home, features.dtype)
+
+    def _gather(self, start: int, stop: int, views: Callable[[slice], Array]) -> Array:
+        starts = range(start, stop, self._at_once)
+        parts = [self._average(views(slice(a, min(a + self._at_once, stop)))) for a in starts]
+        return parts[0] if len(parts) == 1 else namespace(*parts).concat(parts)
+
+    def _average(self, views: Array) -> Array:
+        mean = average_views(views, self._prototypes, self._logit_scale, ratio=self._ratio).features
+        if not self._normalise:
+            return mean
+        xp = namespace(mean)
+        lengths = xp.linalg.vector_norm(mean, axis=1, keepdims=True)
+        cancelled = lengths < NO_DIRECTION
+        if bool(xp.any(cancelled)):
+            surest = average_views(views, self._prototypes, self._logit_scale, ratio=SUREST_ALONE).features
+            mean, lengths = xp.where(cancelled, surest, mean), xp.where(cancelled, xp.ones_like(lengths), lengths)
+        return mean / lengths
