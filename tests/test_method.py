@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zeroshift.methods import GDACLIP, TDA, TIMO
-from zeroshift.methods._shared.examples import example_prompts, example_support
+from zeroshift.testing.examples import example_prompts, example_support
 from zeroshift.testing import make_problem
 
 FEATURES, PROTOTYPES, _ = make_problem()

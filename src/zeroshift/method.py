@@ -1,99 +1,122 @@
-"""The one shape of a method: parameters stored as given, features in, probabilities out, state that can be saved.
+"""The one form of a method: features in, probabilities out, parameters and state declared once.
 
-A method is a subclass of `Method` that says what it is (`name`, `protocol`, `needs`, `constraints`) and fills in four
-things: `_begin` (state before any sample), `_adapt_scores`, `_predict_scores`, and `_state` / `_restore`. Checking,
-conversion between libraries and devices, normalisation, cloning, printing and files are the same for all and live here.
+A method is a class that derives from `Method`. Its body declares parameters and state (see `zeroshift.parameters`) and
+defines how to learn and how to score. Everything that is the same for all methods is here: the constructor, checking
+input, conversion between libraries and devices, blocks, counting, interrupts, cloning, printing, saving and merging.
+
+`OnlineMethod` is the simplest base class: `learn` from one sample, `score` samples. `ViewMethod` accepts several views
+per image, and `EpisodicMethod` adapts to each image by itself.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
 import os
+import signal
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType, TracebackType
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zeroshift import serialization as method_file
-from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array, is_double
+from zeroshift import serialization
+from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array, is_double, to_numpy
 from zeroshift.features.checks import blocks
-from zeroshift.parameters import Constraint
+from zeroshift.parameters import Constraint, Declared, array_parameter
 from zeroshift.suggest import did_you_mean
 from zeroshift.views import as_images, check_unit_views
 from zeroshift.zero_shot import softmax
 
-__all__ = ["EpisodicMethod", "Method", "ViewMethod"]
-
-M = TypeVar("M", bound="Method")
+__all__ = ["EpisodicMethod", "Method", "OnlineMethod", "ViewMethod", "registered_methods"]
 
 PREDICT_ROWS = 4096
-"""Rows scored together at most."""
+"""Largest number of rows scored together."""
+
+WORK_NUMBERS = 4_000_000
+"""Features or logits of views held in memory at one time: 32 MB in float64."""
+
+_REGISTERED: dict[str, type[Method]] = {}
 
 
-class Method(ABC):
+def registered_methods() -> dict[str, type[Method]]:
+    """The built-in methods imported so far, by name."""
+    return dict(_REGISTERED)
+
+
+class Method(Declared, ABC):
     """A zero-shot classifier that adapts at test time. Subclasses document what they learn and when."""
 
     name: ClassVar[str]
     """Name in the registry."""
     protocol: ClassVar[str]
-    """`"online"` (sample by sample, see `scored`), `"episodic"` (each sample by itself, nothing remembered),
-    `"transductive"` (the whole set at once) or `"few-shot"`."""
+    """`"online"` (one sample at a time, see `scored`), `"episodic"` (each sample by itself, nothing is kept),
+    `"transductive"` (the whole set in one call) or `"few-shot"`."""
     needs: ClassVar[tuple[str, ...]] = ("prototypes",)
-    """What the method takes beside features."""
+    """What the method requires in addition to features."""
     takes: ClassVar[tuple[str, ...]] = ()
-    """What it can be given through calls of its own and does without, such as `"views"` of an image."""
+    """What it accepts through calls of its own but does not require, such as `"views"` of an image."""
     constraints: ClassVar[Mapping[str, Constraint]] = {}
-    """What each parameter may be; see `zeroshift.parameters`."""
-    array_parameters: ClassVar[tuple[str, ...]] = ("prototypes",)
-    """Parameters that hold arrays."""
+    """What each parameter may be. Derived from the declared parameters."""
+    array_parameters: ClassVar[tuple[str, ...]] = ()
+    """Parameters that hold arrays. Derived from the declared parameters."""
     model_parameters: ClassVar[tuple[str, ...]] = ()
-    """Parameters that hold a model, such as the text side of an encoder. A saved state does not hold them: it says
-    which they were (`identity`), and `load` is given them again."""
+    """Parameters that hold a model, such as the text side of an encoder. Derived from the declared parameters."""
     reload_parameters: ClassVar[tuple[str, ...]] = ()
-    """Parameters that choose how to compute, not what: they may be changed when a saved state is loaded."""
+    """Parameters that `load` may change. Derived from the declared parameters."""
     check_exceptions: ClassVar[Mapping[str, str]] = {}
     """Checks of `zeroshift.testing.check_method` this method cannot satisfy, each with the reason."""
     example_parameters: ClassVar[Mapping[str, Any]] = {}
-    """Values for parameters that have no default, for checks and listings."""
+    """Values for `check_method` in place of the defaults. A function is called with the prototypes."""
     computes_in: ClassVar[str | None] = "float64"
-    """Precision features are brought to; None computes in the features' own precision, at least float32."""
+    """Precision that features are converted to; None keeps the precision of the features, at least float32."""
     scored: ClassVar[str] = "after"
     """Whether an online method predicts a sample `"before"` or `"after"` learning from it."""
     state_size: ClassVar[str] = "not stated"
-    """Numbers held on to, in K classes, d dimensions and N samples seen."""
+    """Numbers kept, in terms of K classes, d dimensions and N samples seen."""
     complexity: ClassVar[str] = "not stated"
-    """What a sample, or a set, costs, in the same letters."""
+    """Cost per sample, or per set, in the same terms."""
     reconstructed: ClassVar[str | None] = None
-    """Why the method is a reconstruction; None where it was written from its authors' code or equations."""
+    """Why the method is a reconstruction; None if it was written from its authors' code or equations."""
     from_features: ClassVar[str | None] = None
-    """What is missing where the method is given features alone; None where it is whole."""
-    gradient_steps: int = 0
-    """Steps along a gradient taken for an image, where these are not counted by a model."""
+    """What is missing when the method is given features only; None if nothing is."""
+    gradient_steps: ClassVar[int] = 0
+    """Gradient steps per image, for methods whose steps are not counted by a model."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """The authors' own parameters for single data sets. Never picked silently: see `preset`."""
+    """The authors' own parameters for single data sets. Never selected silently: see `preset`."""
 
-    prototypes: Array
-    n_seen: int
+    prototypes: Array = array_parameter("One unit-length text embedding per class, (K, d).", kw_only=False)
 
-    def __init__(self, prototypes: Array, **parameters: Any) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        declared = cls.declared_parameters.items()
+        cls.constraints = {name: one.allowed for name, one in declared if one.allowed is not None}
+        cls.array_parameters = tuple(name for name, one in declared if one.kind == "array")
+        cls.model_parameters = tuple(name for name, one in declared if one.kind == "model")
+        cls.reload_parameters = tuple(name for name, one in declared if one.reload)
+        if "name" in vars(cls) and cls.__module__.startswith("zeroshift."):
+            _REGISTERED[cls.name] = cls
+
+    def __init__(self, *arguments: Any, **parameters: Any) -> None:
+        values = self.bind(arguments, parameters)
+        prototypes = values["prototypes"]
         check_matrix("prototypes", prototypes)
         home = Home.of(prototypes)
         with home.computing():
-            # A copy: a caller who goes on using the array must not change the classifier.
-            self.prototypes = home.copy(home.bring(prototypes))
-        for name, value in parameters.items():
-            setattr(self, name, self.constraints[name].check(name, value) if name in self.constraints else value)
+            # A copy: a caller who changes the array later must not change the classifier.
+            values["prototypes"] = home.copy(home.bring(prototypes))
+        for name, value in values.items():
+            setattr(self, name, value)
         self._validate()
         if home.library == "numpy":
             for name in self.array_parameters:
-                _locked(getattr(self, name, None))
+                _make_read_only(getattr(self, name, None))
         self._fixed = self.parameter_names()
         self.reset()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # What was learned was learned with the parameters as they were; changing one half way would mix two methods.
+        # What was learned was learned with these parameters; changing one later would mix two methods.
         if name in self.__dict__.get("_fixed", ()):
             raise AttributeError(
                 f"{name} is fixed once a {type(self).__name__} is made. "
@@ -101,38 +124,39 @@ class Method(ABC):
             )
         super().__setattr__(name, value)
 
-    def _validate(self) -> None:  # noqa: B027 (most methods have nothing to add)
-        """Check what no single parameter's constraint can: how parameters fit together, and array parameters."""
+    def _validate(self) -> None:
+        """Check what no single constraint can: how parameters fit together, and array parameters."""
 
-    @abstractmethod
-    def _begin(self) -> None:
-        """Set the state as it is before any sample."""
+    def _prepare(self) -> None:
+        """Compute what follows from the parameters alone. Called before the initial state is made."""
+
+    def _derive(self) -> None:
+        """Compute what follows from parameters and state. Called after reset, load and merge."""
 
     @abstractmethod
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        """Learn from the rows; yield (which rows, their scores (n, K)) in order."""
+        """Learn from the rows; yield (slice of the rows, their scores (n, K)) in order.
+
+        State changes happen inside `with self._learning(samples):`. Such a section is not interrupted, and counts the
+        samples.
+        """
 
     @abstractmethod
     def _predict_scores(self, features: Array) -> Array:
-        """Scores (n, K) of features (n, d) with the present state, which stays as it is."""
-
-    @abstractmethod
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """The learned state: arrays, and JSON-able values (`n_seen` is kept for you)."""
-
-    @abstractmethod
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        """Put back what `_state` gave, arrays already at home."""
+        """Scores (n, K) of features (n, d) with the present state, which does not change."""
 
     def _probabilities(self, scores: Array) -> Array:
         return softmax(scores)
 
     def adapt(self, features: Array) -> Array:
-        """Learn from `features` and predict them, in the order `scored` says: (N, K) for (N, d), (K,) for (d,)."""
+        """Learn from `features` and predict them, in the order `scored` says: (N, K) for (N, d), (K,) for (d,).
+
+        If the call is interrupted or fails, the state is as before the call or after a whole number of samples.
+        """
         return self._answer(features, learn=True, probabilities=True)
 
     def adapt_scores(self, features: Array) -> Array:
-        """As `adapt`, but the raw scores before they are normalised to probabilities."""
+        """Like `adapt`, but return the raw scores before they are normalised to probabilities."""
         return self._answer(features, learn=True, probabilities=False)
 
     def predict(self, features: Array) -> Array:
@@ -140,30 +164,76 @@ class Method(ABC):
         return self._answer(features, learn=False, probabilities=True)
 
     def predict_scores(self, features: Array) -> Array:
-        """As `predict`, but the raw scores."""
+        """Like `predict`, but return the raw scores."""
         return self._answer(features, learn=False, probabilities=False)
 
     def reset(self) -> None:
         """Forget everything learned."""
-        self.n_seen = 0
+        self.n_seen: int = 0
+        self._failure: str | None = None
         with Home.of(self.prototypes).computing():
-            self._begin()
+            self._prepare()
+            if hasattr(self, "_begin"):
+                self._begin()
+            for name, declared in self.declared_states.items():
+                initial = declared.initial
+                setattr(self, name, initial(self) if callable(initial) else initial)
+            self._derive()
 
-    def clone(self: M) -> M:
+    def clone(self) -> Self:
         """A new method with the same parameters that has learned nothing (`copy.deepcopy` keeps what was learned)."""
         return type(self)(**self.get_params())
 
-    def __copy__(self: M) -> M:
-        # A shallow copy would share what is learned in place, and the two would spoil each other.
+    def __copy__(self) -> Self:
+        # A shallow copy would share arrays that are changed in place.
         return copy.deepcopy(self)
 
+    def merge(self, other: Self) -> Self:
+        """Add what `other` learned from its own samples to what this method learned, and return this method.
+
+        Both must have the same parameters. Only methods whose state can be merged support this, such as the anchored
+        mixture, whose state is sums.
+        """
+        self._check_mergeable(other)
+        home = Home.of(self.prototypes)
+        with home.computing():
+            merged = {
+                name: _merged(declared.merge, getattr(self, name), getattr(other, name), home)
+                for name, declared in self.declared_states.items()
+            }
+            with _Watch(), self._learning(other.n_seen):
+                for name, value in merged.items():
+                    setattr(self, name, value)
+                self._derive()
+        return self
+
+    def _check_mergeable(self, other: object) -> None:
+        if type(other) is not type(self):
+            raise TypeError(f"other must be a {type(self).__name__}; got {type(other).__name__}.")
+        fixed = [name for name, declared in self.declared_states.items() if declared.merge is None]
+        if fixed or not self.declared_states:
+            raise TypeError(
+                f"{type(self).__name__} cannot be merged: what it learned depends on the order of its samples. "
+                "Fix: adapt one object to all samples, or use a method whose state is sums (the anchored mixture)."
+            )
+        self._check_usable()
+        other._check_usable()
+        for name, mine in self.get_params().items():
+            theirs = other.get_params()[name]
+            if name not in self.reload_parameters and not _same(mine, theirs):
+                shown = "another array" if hasattr(mine, "shape") or isinstance(mine, tuple) else repr(theirs)
+                raise ValueError(
+                    f"other was made with another {name} ({shown}), so its state means something else. "
+                    f"Fix: make both with the same {name}, for example with method.clone()."
+                )
+
     def get_params(self) -> dict[str, Any]:
-        """The constructor's arguments; arrays as copies."""
+        """The constructor's arguments; arrays are copies."""
         return {name: _copied(getattr(self, name)) for name in self.parameter_names()}
 
     @classmethod
     def preset(cls, dataset: str) -> dict[str, Any]:
-        """The authors' parameters for one of their data sets, to be passed on: `TDA(t, **TDA.preset("dtd"))`."""
+        """The authors' parameters for one of their data sets, for example `TDA(t, **TDA.preset("dtd"))`."""
         if not cls.presets:
             raise ValueError(f"{cls.__name__} has no presets: its authors use one setting for all data.")
         if dataset not in cls.presets:
@@ -175,28 +245,45 @@ class Method(ABC):
 
     @classmethod
     def parameter_names(cls) -> tuple[str, ...]:
-        return tuple(name for name in inspect.signature(cls).parameters)
+        return tuple(cls.declared_parameters)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters and state as one safetensors file; the file at `path` is replaced whole or not at all."""
-        method_file.save(self, path)
+        """Write parameters and state to one safetensors file. A file at `path` is replaced completely or not at all."""
+        self._check_usable()
+        serialization.save(self, path)
 
     @classmethod
     def load(
-        cls: type[M],
+        cls,
         path: str | os.PathLike[str],
         *,
         library: str | None = None,
         device: str | None = None,
         **changes: Any,
-    ) -> M:
-        """A saved method, ready to go on bit for bit where it stopped.
+    ) -> Self:
+        """A saved method that continues bit for bit where it stopped.
 
-        `library` ("numpy" or "torch") and `device` are those it was saved from unless given. `changes` may name
-        parameters that choose how to compute but not what (see `reload_parameters`), such as `engine="direct"`, and
-        must name the models the method computes with (see `model_parameters`), such as `text=...`.
+        `library` ("numpy" or "torch") and `device` default to those it was saved from. `changes` may name parameters
+        that select how to compute but not what (see `reload_parameters`), such as `engine="direct"`, and must name the
+        models the method computes with (see `model_parameters`), such as `text=...`.
         """
-        return method_file.load(cls, path, library=library, device=device, changes=changes)
+        return serialization.load(cls, path, library=library, device=device, changes=changes)
+
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """The declared state as arrays and JSON values, for a state file."""
+        arrays: dict[str, Array] = {}
+        values: dict[str, Any] = {}
+        home = Home.of(self.prototypes)
+        for name, declared in self.declared_states.items():
+            serialization.pack(getattr(self, name), declared.saved_as, arrays, values, home)
+        return arrays, values
+
+    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        """Put back what `_state` returned. Arrays are in this method's library already."""
+        for name, declared in self.declared_states.items():
+            fresh = getattr(self, name)
+            setattr(self, name, serialization.unpack(fresh, declared.saved_as, arrays, values, grows=declared.grows))
+        self._derive()
 
     @property
     def n_classes(self) -> int:
@@ -210,13 +297,13 @@ class Method(ABC):
         home = Home.of(self.prototypes)
         where = home.library if home.library == "numpy" else f"{home.library} {home.device}"
         parts = [f"<prototypes {self.n_classes} x {self.dimension}, {where}>"]
-        for name, parameter in inspect.signature(type(self)).parameters.items():
+        for name, declared in self.declared_parameters.items():
             value = getattr(self, name)
-            if name in self.array_parameters:
+            if declared.kind == "array":
                 if name != "prototypes" and value is not None:
                     arrays = value if isinstance(value, tuple) else (value,)
                     parts.append(f"{name}=<{', '.join(str(tuple(array.shape)) for array in arrays)}>")
-            elif value != parameter.default:
+            elif value is not declared.default and value != declared.default:
                 parts.append(f"{name}={value!r}")
         return f"{type(self).__name__}({', '.join(parts)}, n_seen={self.n_seen})"
 
@@ -225,98 +312,260 @@ class Method(ABC):
         matrix = features[None, :] if single else features
         # The whole input is checked before anything is learned: a bad row leaves the state as it was.
         check_matrix("features", matrix, columns=self.dimension)
-        home, caller = Home.of(self.prototypes), Home.of(matrix)
-        precision = "float64" if is_double(matrix) else "float32"
-        rows = Rows(matrix, home, getattr(home.xp, self.computes_in or precision))
-        with home.computing():
-            answer = home.zeros((len(rows), self.n_classes), getattr(home.xp, precision))
-            for block, scores in self._adapt_scores(rows) if learn else self._predict_blocks(rows):
-                answer[block] = self._probabilities(scores) if probabilities else scores
-            answer = caller.bring(answer, getattr(caller.xp, precision))
+        rows = self._rows(matrix)
+        answer = self._collect(
+            rows, matrix, self._adapt_scores if learn else self._predict_blocks, learn, probabilities
+        )
         return answer[0] if single else answer
+
+    def _rows(self, features: Array) -> Rows:
+        """Checked features in this method's library, device and precision."""
+        home = Home.of(self.prototypes)
+        precision = "float64" if is_double(features) else "float32"
+        return Rows(features, home, getattr(home.xp, self.computes_in or precision))
+
+    def _collect(
+        self,
+        rows: Rows,
+        given: Array,
+        run: Callable[[Any], Iterator[tuple[slice, Array]]],
+        learn: bool,
+        probabilities: bool,
+    ) -> Array:
+        """The scores that `run` yields for the rows, in the library, device and precision of `given`."""
+        self._check_usable()
+        home, caller = Home.of(self.prototypes), Home.of(given)
+        precision = "float64" if is_double(given) else "float32"
+        with home.computing(), _Watch(enabled=learn):
+            answer = home.zeros((len(rows), self.n_classes), getattr(home.xp, precision))
+            for block, scores in run(rows):
+                answer[block] = self._probabilities(scores) if probabilities else scores
+            return caller.bring(answer, getattr(caller.xp, precision))
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         return ((block, self._predict_scores(x)) for block, x in rows.blocks(self._predict_rows))
 
     @property
     def _predict_rows(self) -> int:
-        """Rows scored together; a method whose scores need more work space than themselves takes fewer."""
+        """Rows scored together; a method whose scores need more memory than themselves uses fewer."""
         return PREDICT_ROWS
 
+    def _learning(self, samples: int = 1) -> _Learning:
+        """A section that changes the state: `with self._learning(samples): ...`.
 
-def _locked(value: Any) -> None:
-    """What was learned was learned with these numbers: NumPy arrays (also inside a pair) cannot be written to."""
+        Signals are handled when it ends, so an interrupt never finds a sample half learned; then the samples are
+        counted. If an exception is raised inside, the state may be incomplete: the object then refuses every call until
+        `reset` or `load`. Therefore compute first, and write inside the section.
+        """
+        return _Learning(self, samples)
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise RuntimeError(
+                f"this {type(self).__name__} failed while it changed its state ({self._failure}), which may be "
+                "incomplete. Fix: call reset(), or load the last saved state."
+            )
+
+
+class OnlineMethod(Method):
+    """An online method in two functions: `learn` from one sample, `score` samples.
+
+    The class attribute `scored` says whether a sample is predicted `"before"` or `"after"` it is learned.
+    """
+
+    protocol = "online"
+
+    @abstractmethod
+    def learn(self, x: Array) -> None:
+        """Change the state by one sample (d,)."""
+
+    @abstractmethod
+    def score(self, features: Array) -> Array:
+        """Scores (n, K) of features (n, d) with the present state, which does not change."""
+
+    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+        for block, features in rows.blocks(1):
+            scores = self.score(features) if self.scored == "before" else None
+            with self._learning():
+                self.learn(features[0])
+            yield block, self.score(features) if scores is None else scores
+
+    def _predict_scores(self, features: Array) -> Array:
+        return self.score(features)
+
+
+class _Learning:
+    """See `Method._learning`."""
+
+    __slots__ = ("_method", "_samples")
+
+    def __init__(self, method: Method, samples: int) -> None:
+        self._method, self._samples = method, samples
+
+    def __enter__(self) -> None:
+        _INTERRUPTS.postpone()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._method.n_seen += self._samples
+        else:
+            self._method._failure = f"{kind.__name__}: {error}"
+        _INTERRUPTS.resume()
+
+
+class _Interrupts:
+    """Postpones the handlers of SIGINT and SIGTERM while a method changes its state.
+
+    Python runs signal handlers in the main thread only, so other threads need no protection.
+    """
+
+    def __init__(self) -> None:
+        self.handlers: dict[int, Any] = {}
+        self._postponed = 0
+        self._pending: tuple[int, FrameType | None] | None = None
+
+    def postpone(self) -> None:
+        if threading.get_ident() == _MAIN_THREAD:
+            self._postponed += 1
+
+    def resume(self) -> None:
+        if threading.get_ident() != _MAIN_THREAD:
+            return
+        self._postponed -= 1
+        if self._pending is not None and not self._postponed:
+            number, frame = self._pending
+            self._pending = None
+            handler = self.handlers.get(number) or signal.getsignal(number)
+            if callable(handler):
+                handler(number, frame)
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        if self._postponed:
+            self._pending = (number, frame)
+        else:
+            self.handlers[number](number, frame)
+
+
+_INTERRUPTS = _Interrupts()
+_MAIN_THREAD = threading.main_thread().ident
+
+
+class _Watch:
+    """Around one call that learns: signals go through `_INTERRUPTS`, and to their own handlers again afterwards."""
+
+    __slots__ = ("_installed",)
+
+    def __init__(self, enabled: bool = True) -> None:
+        self._installed = enabled and not _INTERRUPTS.handlers and threading.get_ident() == _MAIN_THREAD
+
+    def __enter__(self) -> None:
+        if not self._installed:
+            return
+        _INTERRUPTS.postpone()
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    _INTERRUPTS.handlers[number] = handler
+                    signal.signal(number, _INTERRUPTS.handle)
+        finally:
+            _INTERRUPTS.resume()
+
+    def __exit__(self, *failure: object) -> None:
+        if not self._installed:
+            return
+        _INTERRUPTS.postpone()
+        try:
+            for number, handler in _INTERRUPTS.handlers.items():
+                signal.signal(number, handler)
+            _INTERRUPTS.handlers.clear()
+        finally:
+            _INTERRUPTS.resume()
+
+
+def _make_read_only(value: Any) -> None:
+    """NumPy arrays, also inside a tuple, can no longer be written to."""
     for array in value if isinstance(value, tuple) else (value,):
         if isinstance(array, np.ndarray):
             array.flags.writeable = False
 
 
 def _copied(value: Any) -> Any:
-    """Arrays (also inside a pair) copied, everything else as it is."""
+    """Arrays, also inside a tuple, are copied; everything else is returned as it is."""
     if isinstance(value, tuple) and any(hasattr(item, "shape") for item in value):
         return tuple(_copied(item) for item in value)
     return Home.of(value).copy(value) if hasattr(value, "shape") else value
 
 
-# Methods that can learn from several views of an image, `adapt_views` beside `adapt`; and those that live by them.
+def _same(mine: Any, theirs: Any) -> bool:
+    if isinstance(mine, tuple) and isinstance(theirs, tuple) and len(mine) == len(theirs):
+        return all(_same(a, b) for a, b in zip(mine, theirs, strict=True))
+    if hasattr(mine, "shape") and hasattr(theirs, "shape"):
+        return np.array_equal(to_numpy(mine), to_numpy(theirs))
+    return bool(mine is theirs or (not hasattr(mine, "shape") and not hasattr(theirs, "shape") and mine == theirs))
 
 
-WORK_NUMBERS = 4_000_000
-"""Features or logits of views held at once: 32 MB in float64."""
+def _merged(rule: str | Callable[[Any, Any], Any] | None, mine: Any, theirs: Any, home: Home) -> Any:
+    """Two values of one piece of state as one, by its rule."""
+    if callable(rule):
+        return rule(mine, theirs)
+    if isinstance(mine, tuple):
+        return type(mine)(*(_merged(rule, a, b, home) for a, b in zip(mine, theirs, strict=True)))
+    if hasattr(theirs, "shape"):
+        theirs = home.bring(theirs, mine.dtype)
+    if rule == "sum":
+        return mine + theirs
+    if not _same(mine, theirs):
+        raise ValueError("the two states differ where they must be equal; they were not made from the same start.")
+    return mine
 
 
 class ViewMethod(Method):
-    """A method that is given (V, d) views of an image, view 0 the image itself, as well as single features.
+    """A method that accepts views (V, d) of an image, of which view 0 is the image itself, as well as single features.
 
-    An online subclass fills in `_adapt_view`; one that learns from several images together `_adapt_view_scores`.
+    An online subclass defines `_adapt_view`; one that learns from several images together `_adapt_view_scores`.
     """
 
     takes: ClassVar[tuple[str, ...]] = ("views",)
 
     def _adapt_view(self, views: Array) -> Array:
-        """Learn from the views (V, d) of one image; scores (K,). The image is counted by the caller."""
-        raise NotImplementedError(f"{type(self).__name__} fills in neither _adapt_view nor _adapt_view_scores.")
+        """Learn from the views (V, d) of one image, in a section `self._learning()`; return its scores (K,)."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither _adapt_view nor _adapt_view_scores.")
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
-        """Learn from the images, (N, V, d) in all; yield (which images, their scores (n, K)) in order."""
+        """Learn from images (N, V, d); yield (slice of the images, their scores (n, K)) in order."""
         for block, views in images.blocks(1):
-            scores = self._adapt_view(views[0])
-            self.n_seen += 1
-            yield block, scores[None, :]
+            yield block, self._adapt_view(views[0])[None, :]
 
     def adapt_views(self, views: Array) -> Array:
         """Learn from each image's views and predict it: (N, K) for (N, V, d), (K,) for (V, d) of one image."""
         return self._answer_views(views, learn=True, probabilities=True)
 
     def adapt_views_scores(self, views: Array) -> Array:
-        """As `adapt_views`, but the raw scores."""
+        """Like `adapt_views`, but return the raw scores."""
         return self._answer_views(views, learn=True, probabilities=False)
 
     def _answer_views(self, views: Array, *, learn: bool, probabilities: bool) -> Array:
         images, single = as_images(views, self.dimension)
-        # All of them before anything is learned: a bad view leaves the state as it was.
+        # The whole input is checked before anything is learned: a bad view leaves the state as it was.
         for some in blocks(images.shape[0], images.shape[1] * images.shape[2]):
             check_unit_views(images[some], some.start)
-        home, caller = Home.of(self.prototypes), Home.of(images)
-        precision = "float64" if is_double(images) else "float32"
-        rows = Rows(images, home, getattr(home.xp, self.computes_in or precision))
-        with home.computing():
-            answer = home.zeros((len(rows), self.n_classes), getattr(home.xp, precision))
-            for block, scores in self._adapt_view_scores(rows) if learn else self._predict_view_scores(rows):
-                answer[block] = self._probabilities(scores) if probabilities else scores
-            answer = caller.bring(answer, getattr(caller.xp, precision))
+        run = self._adapt_view_scores if learn else self._predict_view_scores
+        answer = self._collect(self._rows(images), images, run, learn, probabilities)
         return answer[0] if single else answer
 
     def _predict_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
-        """Scores of images by their views with the present state, for methods that offer it."""
+        """Scores of images from their views with the present state, for methods that support it."""
         raise NotImplementedError(f"{type(self).__name__} predicts from single features only.")
 
 
 class EpisodicMethod(ViewMethod):
-    """A method for which every image is an episode of its own: it adapts to the image's views, answers, and forgets.
+    """A method that adapts to the views of one image, predicts it, and forgets it.
 
-    Nothing is learned from one image for the next, so `predict` answers as `adapt` does, which only counts. A single
-    feature is an image with one view. A subclass fills in `_episodes`.
+    Nothing is learned from one image for the next: `predict` returns the same as `adapt`, which also counts the images.
+    A single feature is an image with one view. A subclass defines `_episodes`.
     """
 
     protocol = "episodic"
@@ -326,22 +575,19 @@ class EpisodicMethod(ViewMethod):
 
     @abstractmethod
     def _episodes(self, views: Array) -> Array:
-        """Scores (B, K) of B images with V views each, (B, V, d): each image's from its own views alone."""
+        """Scores (B, K) of B images with V views each, (B, V, d), every image from its own views only."""
 
     def predict_views(self, views: Array) -> Array:
-        """As `adapt_views`, uncounted."""
+        """Like `adapt_views`, but the images are not counted."""
         return self._answer_views(views, learn=False, probabilities=True)
 
     def predict_views_scores(self, views: Array) -> Array:
-        """As `predict_views`, but the raw scores."""
+        """Like `predict_views`, but return the raw scores."""
         return self._answer_views(views, learn=False, probabilities=False)
 
     def _images_at_once(self, n_views: int) -> int:
-        """Images worked on together; a method that needs more space than views and logits themselves takes fewer."""
+        """Images processed together; a method that needs more memory than views and logits uses fewer."""
         return max(1, WORK_NUMBERS // (n_views * max(self.dimension, self.n_classes)))
-
-    def _begin(self) -> None:
-        pass
 
     def _predict_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         n_views = images[:1].shape[1]
@@ -349,7 +595,8 @@ class EpisodicMethod(ViewMethod):
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         for block, scores in self._predict_view_scores(images):
-            self.n_seen += scores.shape[0]
+            with self._learning(scores.shape[0]):
+                pass
             yield block, scores
 
     def _predict_scores(self, features: Array) -> Array:
@@ -357,15 +604,10 @@ class EpisodicMethod(ViewMethod):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for block, scores in self._predict_blocks(rows):
-            self.n_seen += scores.shape[0]
+            with self._learning(scores.shape[0]):
+                pass
             yield block, scores
 
     @property
     def _predict_rows(self) -> int:
         return min(super()._predict_rows, self._images_at_once(1))
-
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return {}, {}
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        pass

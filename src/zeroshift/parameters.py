@@ -1,13 +1,41 @@
-"""What a parameter may be, as data: one description serves validation, the command line, registry and checks."""
+"""Parameters and state, declared once.
+
+A class that derives from `Declared` writes one line per parameter (what it may be, its meaning, its default) and one
+line per piece of state (its initial value, how it merges). Constructor signature, validation, documentation, command
+line, registry, save, load, reset and merge follow from these lines. Constraints (`Number`, `Choice`, ...) say what a
+parameter may be, as data.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
+import textwrap
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, dataclass_transform
 
-__all__ = ["Choice", "Constraint", "Flag", "Model", "Number", "Optional", "Pair"]
+from zeroshift.suggest import did_you_mean
+
+__all__ = [
+    "REQUIRED",
+    "Choice",
+    "Constraint",
+    "Declared",
+    "Flag",
+    "Model",
+    "Number",
+    "Optional",
+    "Pair",
+    "Parameter",
+    "State",
+    "array_parameter",
+    "model_parameter",
+    "parameter",
+    "state",
+]
 
 
 class Constraint(ABC):
@@ -158,3 +186,177 @@ class Model(Constraint):
 
     def parse(self, text: str) -> Any:
         raise ValueError(text)
+
+
+# Declarations: what a class says once about its parameters and its state.
+
+REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "<required>"})()
+"""The default of a parameter that must be given."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One constructor argument. `parameter`, `array_parameter` and `model_parameter` declare one."""
+
+    allowed: Constraint | None
+    meaning: str
+    default: Any = REQUIRED
+    kind: str = "value"
+    """`"value"` (saved in the header of a state file), `"array"` (saved as tensors) or `"model"` (not saved)."""
+    reload: bool = False
+    """Whether `load` may change it: it selects how to compute, not what."""
+    kw_only: bool = True
+    annotation: str = ""
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+    def describe(self) -> str:
+        """The allowed values in words."""
+        return self.allowed.describe() if self.allowed else "an array" if self.kind == "array" else "any value"
+
+
+@dataclass(frozen=True)
+class State:
+    """One piece of state. `state` declares one."""
+
+    initial: Any
+    """The value before any sample, or a function of the object that returns it."""
+    saved_as: str
+    """Name in a state file; for a value of several parts the prefix of their names, and "" for no prefix."""
+    merge: str | Callable[[Any, Any], Any] | None
+    """How two values become one: "sum", "equal" (both must be the same) or a function; None where that is impossible."""
+    grows: bool
+    """Whether the first axis of an array grows with the samples seen."""
+
+
+def parameter(allowed: Constraint, meaning: str, *, default: Any = REQUIRED, reload: bool = False) -> Any:
+    """Declare a parameter: what it may be, its meaning in one sentence, and its default.
+
+    `reload` marks a parameter that selects how to compute, not what: `load` may change it.
+    """
+    return Parameter(allowed, meaning, default, "value", reload)
+
+
+def array_parameter(meaning: str, *, default: Any = REQUIRED, kw_only: bool = True) -> Any:
+    """Declare a parameter that holds an array, or a tuple of arrays."""
+    return Parameter(None, meaning, default, "array", kw_only=kw_only)
+
+
+def model_parameter(allowed: Constraint, meaning: str, *, default: Any = REQUIRED) -> Any:
+    """Declare a parameter that holds a model, such as the text side of an encoder.
+
+    A state file does not contain the model. It records which one it was (`identity`), and `load` must be given it.
+    """
+    return Parameter(allowed, meaning, default, "model")
+
+
+def state(
+    initial: Any,
+    *,
+    saved_as: str | None = None,
+    merge: str | Callable[[Any, Any], Any] | None = None,
+    grows: bool = False,
+    init: Literal[False] = False,
+) -> Any:
+    """Declare a piece of state: its initial value, or a function of the object that returns it, and how it merges.
+
+    Reset, save, load, copy and merge follow from the declaration. A value may be an array, a number, a named tuple of
+    these, or an object with `state() -> (arrays, values)` and `restore(arrays, values)`.
+    """
+    return State(initial, saved_as if saved_as is not None else "\0", merge, grows)
+
+
+@dataclass_transform(
+    eq_default=False, kw_only_default=True, field_specifiers=(parameter, array_parameter, model_parameter, state)
+)
+class Declared:
+    """Collects the declarations of a class body and of its bases, and derives signature and documentation from them."""
+
+    declared_parameters: ClassVar[Mapping[str, Parameter]] = {}
+    declared_states: ClassVar[Mapping[str, State]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        parameters: dict[str, Parameter] = {}
+        states: dict[str, State] = {}
+        for base in reversed(cls.__mro__[1:]):
+            parameters |= vars(base).get("declared_parameters", {})
+            states |= vars(base).get("declared_states", {})
+        annotations = vars(cls).get("__annotations__", {})
+        for name, value in list(vars(cls).items()):
+            if isinstance(value, Parameter):
+                parameters[name] = replace(value, annotation=str(annotations.get(name, "")))
+                delattr(cls, name)
+            elif isinstance(value, State):
+                saved_as = name.lstrip("_") if value.saved_as == "\0" else value.saved_as
+                states[name] = replace(value, saved_as=saved_as)
+                delattr(cls, name)
+        cls.declared_parameters, cls.declared_states = parameters, states
+        if "__init__" not in vars(cls):
+            cls.__signature__ = _signature(parameters)  # type: ignore[attr-defined]
+        if vars(cls).get("__doc__") and parameters:
+            cls.__doc__ = _with_parameters(cls.__doc__ or "", parameters)
+
+    @classmethod
+    def bind(cls, arguments: tuple[Any, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+        """The value of every parameter, checked. TypeError names a parameter that is unknown or missing."""
+        declared = cls.declared_parameters
+        positional = [name for name, one in declared.items() if not one.kw_only]
+        if len(arguments) > len(positional):
+            raise TypeError(
+                f"{cls.__name__} takes {len(positional)} positional argument{'s' * (len(positional) != 1)} "
+                f"({', '.join(positional)}); got {len(arguments)}. Fix: pass the others by name."
+            )
+        values = dict(zip(positional, arguments, strict=False))
+        for name in given:
+            if name in values:
+                raise TypeError(f"{cls.__name__} got {name} twice: by position and by name.")
+            if name not in declared:
+                known = ", ".join(declared)
+                raise TypeError(
+                    f"{cls.__name__} has no parameter {name!r}. {did_you_mean(name, declared)}It takes: {known}."
+                )
+        values |= given
+        for name, one in declared.items():
+            if name not in values:
+                if one.required:
+                    raise TypeError(f"{cls.__name__} needs {name} ({one.describe()}); it has no default.")
+                values[name] = one.default
+            elif one.allowed is not None:
+                values[name] = one.allowed.check(name, values[name])
+        return {name: values[name] for name in declared}
+
+
+def _signature(parameters: Mapping[str, Parameter]) -> inspect.Signature:
+    ordered = sorted(parameters.items(), key=lambda item: item[1].kw_only)
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY if one.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=inspect.Parameter.empty if one.required else one.default,
+                annotation=one.annotation or inspect.Parameter.empty,
+            )
+            for name, one in ordered
+        ]
+    )
+
+
+SECTION = re.compile(r"^(Examples|Notes|References|See Also)\n-{3,}$", re.MULTILINE)
+
+
+def _with_parameters(doc: str, parameters: Mapping[str, Parameter]) -> str:
+    """The docstring with a section on the parameters, before the first other section."""
+    text = inspect.cleandoc(doc)
+    lines = ["Parameters", "----------"]
+    for name, one in parameters.items():
+        kind = one.annotation or "array"
+        lines.append(f"{name} : {kind}" if one.required else f"{name} : {kind}, default {one.default!r}")
+        allowed = f" Must be {one.allowed.describe()}." if one.allowed is not None else ""
+        lines += [f"    {line}" for line in textwrap.wrap(one.meaning + allowed, 110)]
+    section = SECTION.search(text)
+    at = section.start() if section else len(text)
+    head, tail = text[:at].rstrip(), text[at:]
+    return "\n".join([head, "", *lines, *(["", tail] if tail else [])])

@@ -22,7 +22,7 @@ from zeroshift.parameters import Number
 if TYPE_CHECKING:
     from zeroshift.method import Method
 
-__all__ = ["STATE_SCHEMA", "load", "read_header", "save"]
+__all__ = ["STATE_SCHEMA", "load", "pack", "read_header", "save", "unpack"]
 
 if TYPE_CHECKING:
     M = TypeVar("M", bound=Method)
@@ -132,6 +132,55 @@ def load(
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
         raise FileFormatError(f"{path} does not hold the state its header promises: {error}") from error
     return method
+
+
+def pack(value: Any, name: str, arrays: dict[str, Any], values: dict[str, Any], home: Home) -> None:
+    """Add one piece of state to the arrays and JSON values of a state file, under `name`.
+
+    The parts of a named tuple, and of an object with `state()`, get `name` as a prefix; with `name=""` they get none.
+    """
+    if hasattr(value, "_asdict"):
+        for part, item in value._asdict().items():
+            pack(item, _joined(name, part), arrays, values, home)
+    elif hasattr(value, "state"):
+        own_arrays, own_values = value.state()
+        arrays.update({_joined(name, part): array for part, array in own_arrays.items()})
+        if own_values:
+            values.update({name: own_values} if name else own_values)
+    elif isinstance(value, np.ndarray) and home.library != "numpy":
+        arrays[name] = home.xp.asarray(value, device=home.device, copy=True)  # kept on the host by the method
+    elif hasattr(value, "shape"):
+        arrays[name] = value
+    else:
+        values[name] = value
+
+
+def unpack(fresh: Any, name: str, arrays: Mapping[str, Any], values: Mapping[str, Any], *, grows: bool = False) -> Any:
+    """The piece of state that `pack` stored under `name`. `fresh`, its initial value, says what it must look like."""
+    if hasattr(fresh, "_asdict"):
+        parts = (
+            unpack(item, _joined(name, part), arrays, values, grows=grows) for part, item in fresh._asdict().items()
+        )
+        return type(fresh)(*parts)
+    if hasattr(fresh, "restore"):
+        prefix = f"{name}_" if name else ""
+        own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+        restored = fresh.restore(own, values.get(name, {}) if name else values)
+        return fresh if restored is None else restored
+    if hasattr(fresh, "shape"):
+        array = arrays[name]
+        skip = 1 if grows else 0
+        if tuple(array.shape)[skip:] != tuple(fresh.shape)[skip:]:
+            raise ValueError(f"{name} has shape {tuple(array.shape)}, not {tuple(fresh.shape)}")
+        return to_numpy(array).astype(fresh.dtype) if isinstance(fresh, np.ndarray) else array
+    value = values[name]
+    if isinstance(fresh, bool | int | float) and not isinstance(value, bool | int | float):
+        raise ValueError(f"{name} is {value!r}, not a number")
+    return type(fresh)(value) if isinstance(fresh, bool | int | float) else value
+
+
+def _joined(name: str, part: str) -> str:
+    return f"{name}_{part}" if name else part
 
 
 def _models(

@@ -7,7 +7,7 @@ import pytest
 
 from evaluate import standins, viewing
 from zeroshift import FeatureSet, ZeroShot, methods
-from zeroshift.methods._shared.examples import ExampleText
+from zeroshift.testing.examples import ExampleText
 
 EXTRACT = "Fix: zeroshift extract --views 64"
 

@@ -16,7 +16,7 @@ from zeroshift.evaluate.costs import COSTS, Counts, costs_of, counted
 from zeroshift.evaluate.encoders import check_fit
 from zeroshift.evaluate.results import identity, told_apart
 from zeroshift.evaluate.trial import run_trial
-from zeroshift.methods._shared.examples import ExampleText
+from zeroshift.testing.examples import ExampleText
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.towers import Glance, PromptedVision, Tower
 

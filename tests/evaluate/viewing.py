@@ -10,7 +10,7 @@ import numpy as np
 from fresh_pages import take
 from zeroshift import FeatureSet, normalize
 from zeroshift.method import EpisodicMethod, ViewMethod
-from zeroshift.methods._shared.examples import ExampleText
+from zeroshift.testing.examples import ExampleText
 from zeroshift.parameters import Number
 from zeroshift.zero_shot import logits
 

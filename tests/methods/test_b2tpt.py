@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zeroshift.methods._shared.cma_es import CMAES
-from zeroshift.methods._shared.examples import ExampleText, ExampleVision
+from zeroshift.testing.examples import ExampleText, ExampleVision
 from zeroshift.methods._shared.towers import Patches
 from zeroshift.methods.b2tpt import B2TPT, LatentPrompts
 from zeroshift.testing import checks, make_problem

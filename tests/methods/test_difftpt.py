@@ -15,7 +15,7 @@ from tiny_clip import (
     tiny_text,
     tiny_views,
 )
-from zeroshift.methods._shared.examples import ExampleText
+from zeroshift.testing.examples import ExampleText
 from zeroshift.methods.difftpt import DiffTPT, most_alike
 from zeroshift.methods.tpt import TPT
 from zeroshift.testing import make_problem

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zeroshift.methods._shared.examples import ExampleVision, example_source
+from zeroshift.testing.examples import ExampleVision, example_source
 from zeroshift.methods._shared.source_statistics import Moments, distance, distance_gradient, moments, source_statistics
 from zeroshift.methods.dpcore import DPCore
 from zeroshift.testing import CHECKS, Case, make_problem

@@ -10,7 +10,7 @@ import torch
 from goldens import golden
 from tiny_clip import exact_text, exact_views, plain_text, plain_words, tiny_scale, tiny_text, tiny_views
 from zeroshift.methods import ZeroShot
-from zeroshift.methods._shared.examples import ExampleText
+from zeroshift.testing.examples import ExampleText
 from zeroshift.methods.dynaprompt import DynaPrompt, PromptBuffer, Ratings, choose, ratings_of
 from zeroshift.testing import checks, make_problem
 

@@ -11,7 +11,7 @@ from plain import ecalp as plain
 from zeroshift.files import FileFormatError
 from zeroshift.methods import ECALP, ecalp
 from zeroshift.methods import ecalp as growing_graph
-from zeroshift.methods._shared.examples import example_support
+from zeroshift.testing.examples import example_support
 from zeroshift.testing import check_method, make_problem
 from zeroshift.zero_shot import softmax
 

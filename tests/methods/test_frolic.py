@@ -10,7 +10,7 @@ from goldens import golden, problem
 from plain import frolic as plain
 from zeroshift import normalize
 from zeroshift.methods import Frolic
-from zeroshift.methods._shared.examples import example_prompts
+from zeroshift.testing.examples import example_prompts
 from zeroshift.methods._shared.sinkhorn import sinkhorn
 from zeroshift.methods.frolic import (
     label_sums,

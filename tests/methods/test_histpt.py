@@ -7,7 +7,7 @@ import torch
 from prompt_loops import clip_text, images, in_torch
 from tiny_clip import tiny_scale, tiny_text, tiny_views
 from zeroshift.arrays import Home, to_numpy
-from zeroshift.methods._shared.examples import ExampleText
+from zeroshift.testing.examples import ExampleText
 from zeroshift.methods.histpt import HisTPT, TextHistory, retrieved
 from zeroshift.testing import checks
 

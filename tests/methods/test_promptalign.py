@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zeroshift.methods._shared.examples import REACH, ExampleMaple, example_token_source
+from zeroshift.testing.examples import REACH, ExampleMaple, example_token_source
 from zeroshift.methods._shared.towers import Look
 from zeroshift.methods._shared.tuning import AdamW
 from zeroshift.methods.promptalign import PromptAlign, alignment

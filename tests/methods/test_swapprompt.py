@@ -9,7 +9,7 @@ from tiny_clip import tiny_scale, tiny_text, tiny_views
 from zeroshift.arrays import Home, Rows
 from zeroshift.methods import swapprompt
 from zeroshift.methods import swapprompt as image_views
-from zeroshift.methods._shared.examples import ExampleText
+from zeroshift.testing.examples import ExampleText
 from zeroshift.methods.swapprompt import (
     ImageViews,
     PseudoLabels,

@@ -17,7 +17,7 @@ from tiny_clip import (
     tiny_views,
 )
 from zeroshift.methods import TPT, ZeroShot
-from zeroshift.methods._shared.examples import ExampleText
+from zeroshift.testing.examples import ExampleText
 from zeroshift.testing import make_problem
 from zeroshift.views import marginal_entropy, select_lowest_entropy
 from zeroshift.zero_shot import logits

@@ -12,7 +12,7 @@ from goldens import golden, problem
 from plain import transclip as plain
 from zeroshift import normalize
 from zeroshift.methods import TransCLIP, transclip
-from zeroshift.methods._shared.examples import example_support
+from zeroshift.testing.examples import example_support
 from zeroshift.testing import check_method, make_problem
 from zeroshift.testing.case import fingerprint
 from zeroshift.zero_shot import posterior

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank, SoftCounts
 from zeroshift.adapt.statistics import Evidence, Gaussians, Rule
 from zeroshift.arrays import Array, Home, Rows, checked_labelled
 from zeroshift.method import ViewMethod
-from zeroshift.parameters import Choice, Constraint, Flag, Number, Optional
+from zeroshift.parameters import Choice, Flag, Number, Optional, parameter
 from zeroshift.views import AveragedRows
 
 __all__ = ["ADAPT"]
@@ -24,31 +21,56 @@ WORK_NUMBERS = 4_000_000
 class ADAPT(ViewMethod):
     """Class-conditional Gaussians with one shared covariance, refined by a knowledge bank."""
 
-    array_parameters = ("prototypes", "support")
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "bank_size": Number(low=0, integer=True),
-        "alpha": Number(low=0, high=1),
-        "beta": Optional(Number(low=0)),
-        "use_bank_term": Flag(),
-        "update_mean": Flag(),
-        "update_covariance": Flag(),
-        "covariance": Choice(("shared", "per_class")),
-        "iterations": Number(low=1, integer=True),
-        "view_ratio": Number(0, 1, above=True),
-    }
+    logit_scale: float = parameter(
+        Number(low=0, above=True), "Scale of the zero-shot logits; 100 for CLIP.", default=100.0
+    )
+    bank_size: int = parameter(
+        Number(low=0, integer=True),
+        "Samples kept a class (L). 0 turns the bank off: every sample counts with its soft posterior.",
+        default=16,
+    )
+    alpha: float = parameter(
+        Number(low=0, high=1),
+        "Weight of the bank's mean against the text prototype (0.9 in the paper's experiments).",
+        default=0.9,
+    )
+    beta: float | None = parameter(
+        Optional(Number(low=0)),
+        "Where given, replaces `alpha` by sum p / (sum p + beta) for each class: trust grows with what was seen.",
+        default=None,
+    )
+    use_bank_term: bool = parameter(
+        Flag(),
+        "The components of the paper's ablation (Table 5). Off means: no bank term; means stay at the prototypes; the covariance stays the identity.",
+        default=True,
+    )
+    update_mean: bool = parameter(
+        Flag(),
+        "The components of the paper's ablation (Table 5). Off means: no bank term; means stay at the prototypes; the covariance stays the identity.",
+        default=True,
+    )
+    update_covariance: bool = parameter(
+        Flag(),
+        "The components of the paper's ablation (Table 5). Off means: no bank term; means stay at the prototypes; the covariance stays the identity.",
+        default=True,
+    )
+    covariance: str = parameter(
+        Choice(("shared", "per_class")),
+        "One covariance for all classes, or one a class from its own bank (the paper's appendix; it does worse).",
+        default="shared",
+    )
+    iterations: int = parameter(
+        Number(low=1, integer=True),
+        "1 is the closed form. More alternate prediction and means, the samples at hand counted with their own prediction, until no probability moves by 1e-6 (Table 8). A class whose bank is empty keeps its prototype.",
+        default=1,
+    )
+    view_ratio: float = parameter(
+        Number(0, 1, above=True),
+        "Share of the views `adapt_views` keeps, those of lowest entropy; at least one.",
+        default=0.1,
+    )
 
-    logit_scale: float
-    bank_size: int
-    alpha: float
-    beta: float | None
-    use_bank_term: bool
-    update_mean: bool
-    update_covariance: bool
-    covariance: str
-    iterations: int
     support: tuple[Array, np.ndarray] | None
-    view_ratio: float
 
     _evidence: Evidence
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from zeroshift.adapt.bank import KnowledgeBank, Pruned
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines import ENGINE_NAMES, Health, make_engine, only_direct
 from zeroshift.adapt.statistics import Gaussians
 from zeroshift.arrays import Array, Home, Rows
-from zeroshift.parameters import Choice, Constraint, Number, Optional, Pair
+from zeroshift.parameters import Choice, Number, Optional, Pair, array_parameter, parameter
 
 __all__ = ["OnlineADAPT"]
 
@@ -20,43 +20,6 @@ __all__ = ["OnlineADAPT"]
 class OnlineADAPT(ADAPT):
     """Adapts sample by sample: confident samples enter small per-class banks, from which class means and one shared
     covariance are estimated in closed form; the Gaussian, the zero-shot posterior and the bank then vote together.
-
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class. Their library and device are where the state lives.
-    logit_scale : float
-        Scale of the zero-shot logits; 100 for CLIP.
-    bank_size : int
-        Samples kept a class (L). 0 turns the bank off: every sample counts with its soft posterior.
-    alpha : float
-        Weight of the bank's mean against the text prototype (0.9 in the paper's experiments).
-    beta : float, optional
-        Where given, replaces `alpha` by sum p / (sum p + beta) for each class: trust grows with what was seen.
-    batch_size : int
-        Samples learned together before any of them is predicted. Each call's rows are cut into batches of this size;
-        the last may be shorter. 1 is Algorithm 1.
-    use_bank_term, update_mean, update_covariance : bool
-        The components of the paper's ablation (Table 5). Off means: no bank term; means stay at the prototypes; the
-        covariance stays the identity.
-    covariance : "shared" or "per_class"
-        One covariance for all classes, or one a class from its own bank (the paper's appendix; it does worse).
-    iterations : int
-        1 is the closed form. More alternate prediction and means, the samples at hand counted with their own
-        prediction, until no probability moves by 1e-6 (Table 8). A class whose bank is empty keeps its prototype.
-    prune : (every, ratio), optional
-        After every `every` samples drop this share of each class's least confident entries.
-    support : (features, labels), optional
-        Labelled samples (few-shot): they enter their class's bank for good, beyond `bank_size`. With the bank off they
-        count with certainty.
-    engine : str
-        How to compute, not what. `"direct"` is the float64 definition, everything anew for every sample; `"streaming"`
-        follows each insertion, for samples that come one at a time; `"replay"` works on many rows at once; `"auto"`,
-        the recommended one, picks by how many rows a call brings. Scores agree to about 1e-7, and a saved state can be
-        loaded with any of them. Settings that move all means at once (`bank_size=0`, `iterations` above 1, per-class
-        covariances) are always computed directly. See docs/engines.md.
-    view_ratio : float
-        Share of the views `adapt_views` keeps, those of lowest entropy; at least one.
 
     Examples
     --------
@@ -85,57 +48,30 @@ class OnlineADAPT(ADAPT):
     protocol = "online"
     state_size = "K L d + d^2"
     complexity = "O(K d + d^2) a sample; an insertion O(K d + d^2) more"
-    reload_parameters = ("engine",)
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        **ADAPT.constraints,
-        "batch_size": Number(low=1, integer=True),
-        "prune": Optional(Pair(Number(low=1, integer=True), Number(low=0, high=1), ("every", "ratio"))),
-        "engine": Choice(ENGINE_NAMES),
-    }
 
-    batch_size: int
-    prune: tuple[int, float] | None
-    engine: str
+    batch_size: int = parameter(
+        Number(low=1, integer=True),
+        "Samples learned together before any of them is predicted. Each call's rows are cut into batches of this size; the last may be shorter. 1 is Algorithm 1.",
+        default=1,
+    )
+    prune: tuple[int, float] | None = parameter(
+        Optional(Pair(Number(low=1, integer=True), Number(low=0, high=1), ("every", "ratio"))),
+        "After every `every` samples drop this share of each class's least confident entries.",
+        default=None,
+    )
+    support: tuple[Array, Array] | None = array_parameter(
+        "Labelled samples (few-shot): they enter their class's bank for good, beyond `bank_size`. With the bank off they count with certainty.",
+        default=None,
+    )
+    engine: str = parameter(
+        Choice(ENGINE_NAMES),
+        'How to compute, not what. `"direct"` is the float64 definition, everything anew for every sample; `"streaming"` follows each insertion, for samples that come one at a time; `"replay"` works on many rows at once; `"auto"`, the recommended one, picks by how many rows a call brings. Scores agree to about 1e-7, and a saved state can be loaded with any of them. Settings that move all means at once (`bank_size=0`, `iterations` above 1, per-class covariances) are always computed directly. See docs/engines.md.',
+        default="auto",
+        reload=True,
+    )
 
     _prune_due: tuple[int, Pruned] | None
     """What is left of the bank once so many samples are counted."""
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        bank_size: int = 16,
-        alpha: float = 0.9,
-        beta: float | None = None,
-        batch_size: int = 1,
-        use_bank_term: bool = True,
-        update_mean: bool = True,
-        update_covariance: bool = True,
-        covariance: str = "shared",
-        iterations: int = 1,
-        prune: tuple[int, float] | None = None,
-        support: tuple[Array, Array] | None = None,
-        engine: str = "auto",
-        view_ratio: float = 0.1,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            bank_size=bank_size,
-            alpha=alpha,
-            beta=beta,
-            batch_size=batch_size,
-            use_bank_term=use_bank_term,
-            update_mean=update_mean,
-            update_covariance=update_covariance,
-            covariance=covariance,
-            iterations=iterations,
-            prune=prune,
-            support=support,
-            engine=engine,
-            view_ratio=view_ratio,
-        )
 
     def _validate(self) -> None:
         super()._validate()

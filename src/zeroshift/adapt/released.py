@@ -18,7 +18,7 @@ from zeroshift.adapt.transductive import CHUNK_ROWS, survey
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.linalg import residual_precision
 from zeroshift.method import ViewMethod
-from zeroshift.parameters import Constraint, Number, Optional
+from zeroshift.parameters import Number, Optional, parameter
 from zeroshift.views import AveragedRows, average_views, images_at_once
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class
 
@@ -62,23 +62,22 @@ def sample_covariance_precision(bank: KnowledgeBank, means: Array) -> Array:
 class ReleasedADAPT(ViewMethod):
     """What the two released variants share."""
 
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "scale": Number(low=0, above=True),
-        "logit_scale": Number(low=0, above=True),
-        "bank_size": Number(low=1, integer=True),
-        "alpha": Number(low=0, high=1),
-        "view_ratio": Number(0, 1, above=True),
-    }
-
     needs = ("prototypes", "scale")
     example_parameters: ClassVar[Mapping[str, Any]] = {"scale": 100.0}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"scale": s} for name, s in RELEASED_SCALES.items()}
 
-    scale: float
-    logit_scale: float
-    bank_size: int
-    alpha: float
-    view_ratio: float
+    scale: float = parameter(
+        Number(low=0, above=True),
+        'The authors\' fusion constant, which they set by hand for each data set (`ReleasedOnlineADAPT.preset("dtd")`). There is no honest default, so it must be given.',
+    )
+    logit_scale: float = parameter(Number(low=0, above=True), "As for `OnlineADAPT`.", default=100.0)
+    bank_size: int = parameter(Number(low=1, integer=True), "As for `OnlineADAPT`.", default=16)
+    alpha: float = parameter(Number(low=0, high=1), "As for `OnlineADAPT`.", default=0.9)
+    view_ratio: float = parameter(
+        Number(0, 1, above=True),
+        "Share of the views `adapt_views` keeps, those of lowest entropy; at least one.",
+        default=0.1,
+    )
 
     def _begin(self) -> None:
         home = Home.of(self.prototypes)
@@ -156,16 +155,6 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
     """Online ADAPT as released: a class's mean moves only when a sample enters its bank, that sample counted twice; a
     sample that enters no bank is scored with the bank similarities of the last one that did.
 
-    Parameters
-    ----------
-    prototypes, logit_scale, bank_size, alpha
-        As for `OnlineADAPT`.
-    scale : float
-        The authors' fusion constant, which they set by hand for each data set (`ReleasedOnlineADAPT.preset("dtd")`).
-        There is no honest default, so it must be given.
-    view_ratio : float
-        Share of the views `adapt_views` keeps, those of lowest entropy; at least one.
-
     Examples
     --------
     >>> import numpy as np
@@ -188,25 +177,6 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
     protocol = "online"
     state_size = "K L d + d^2"
     complexity = "O(K d) a sample; an insertion O(K L d^2 + d^3) more"
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        scale: float,
-        logit_scale: float = 100.0,
-        bank_size: int = 16,
-        alpha: float = 0.9,
-        view_ratio: float = 0.1,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            scale=scale,
-            logit_scale=logit_scale,
-            bank_size=bank_size,
-            alpha=alpha,
-            view_ratio=view_ratio,
-        )
 
     def _begin(self) -> None:
         super()._begin()
@@ -286,15 +256,6 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
     """Transductive ADAPT as released: the paper's means (a class with an empty bank keeps its prototype), the released
     covariance, bank term and fusion.
 
-    Parameters
-    ----------
-    prototypes, logit_scale, bank_size, alpha, chunk_size
-        As for `TransductiveADAPT`.
-    scale : float
-        As for `ReleasedOnlineADAPT`.
-    view_ratio : float
-        Share of the views `adapt_views` keeps, those of lowest entropy; at least one.
-
     Examples
     --------
     >>> import numpy as np
@@ -314,34 +275,11 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
     protocol = "transductive"
     state_size = "K L d + d^2"
     complexity = "O(N K d + K L d^2 + d^3)"
-    reload_parameters = ("chunk_size",)
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        **ReleasedADAPT.constraints,
-        "chunk_size": Optional(Number(low=1, integer=True)),
-    }
 
-    chunk_size: int | None
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        scale: float,
-        logit_scale: float = 100.0,
-        bank_size: int = 6,
-        alpha: float = 0.9,
-        chunk_size: int | None = None,
-        view_ratio: float = 0.1,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            scale=scale,
-            logit_scale=logit_scale,
-            bank_size=bank_size,
-            alpha=alpha,
-            chunk_size=chunk_size,
-            view_ratio=view_ratio,
-        )
+    bank_size: int = parameter(Number(low=1, integer=True), "As for `TransductiveADAPT`.", default=6)
+    chunk_size: int | None = parameter(
+        Optional(Number(low=1, integer=True)), "As for `TransductiveADAPT`.", default=None, reload=True
+    )
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         means = AveragedRows(images, self._wide_prototypes, self.logit_scale, self.view_ratio, unit=False)

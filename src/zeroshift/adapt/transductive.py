@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from zeroshift.adapt.bank import KnowledgeBank, SoftCounts
 from zeroshift.adapt.bank_term_bounds import Sketch, add_excess
@@ -12,7 +12,7 @@ from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines.direct import CONVERGED
 from zeroshift.adapt.statistics import Evidence, Gaussians, Rule, estimate
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
-from zeroshift.parameters import Constraint, Number, Optional
+from zeroshift.parameters import Number, Optional, array_parameter, parameter
 from zeroshift.zero_shot import TIE, graded, log_posterior, softmax
 
 __all__ = [
@@ -249,22 +249,6 @@ class TransductiveADAPT(ADAPT):
 
     `adapt` starts afresh from the set it is given; `predict` then scores other features with what that set taught.
 
-    Parameters
-    ----------
-    prototypes, logit_scale, alpha, beta, use_bank_term, update_mean, update_covariance, covariance, support, view_ratio
-        As for `OnlineADAPT`.
-    bank_size : int
-        Surest samples kept a class (L), 6 in the paper. 0 turns the bank off.
-    iterations : int
-        1 is the closed form. More alternate predictions and means (Table 8); this holds one (N, K) array of scores.
-    memory_budget : int
-        Bytes of work space `adapt` and `predict` may use beside the features and the answer, 256 MB by default: the
-        rows are worked on in chunks that fit. The bank and the statistics come first, and making them takes up to four
-        times the bank's own size; where that exceeds the budget the chunks are small, not refused. Features may be
-        memory-mapped and larger than memory.
-    chunk_size : int, optional
-        Rows worked on together, in place of as many as the budget allows. Neither changes the answer beyond rounding.
-
     Examples
     --------
     >>> import numpy as np
@@ -287,50 +271,23 @@ class TransductiveADAPT(ADAPT):
     protocol = "transductive"
     state_size = "K L d + d^2"
     complexity = "O(N K d + d^3)"
-    reload_parameters = ("memory_budget", "chunk_size")
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        **ADAPT.constraints,
-        "memory_budget": Number(low=1, integer=True),
-        "chunk_size": Optional(Number(low=1, integer=True)),
-    }
 
-    memory_budget: int
-    chunk_size: int | None
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        bank_size: int = 6,
-        alpha: float = 0.9,
-        beta: float | None = None,
-        use_bank_term: bool = True,
-        update_mean: bool = True,
-        update_covariance: bool = True,
-        covariance: str = "shared",
-        iterations: int = 1,
-        support: tuple[Array, Array] | None = None,
-        memory_budget: int = 256_000_000,
-        chunk_size: int | None = None,
-        view_ratio: float = 0.1,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            bank_size=bank_size,
-            alpha=alpha,
-            beta=beta,
-            use_bank_term=use_bank_term,
-            update_mean=update_mean,
-            update_covariance=update_covariance,
-            covariance=covariance,
-            iterations=iterations,
-            support=support,
-            memory_budget=memory_budget,
-            chunk_size=chunk_size,
-            view_ratio=view_ratio,
-        )
+    bank_size: int = parameter(
+        Number(low=0, integer=True), "Surest samples kept a class (L), 6 in the paper. 0 turns the bank off.", default=6
+    )
+    support: tuple[Array, Array] | None = array_parameter("As for `OnlineADAPT`.", default=None)
+    memory_budget: int = parameter(
+        Number(low=1, integer=True),
+        "Bytes of work space `adapt` and `predict` may use beside the features and the answer, 256 MB by default: the rows are worked on in chunks that fit. The bank and the statistics come first, and making them takes up to four times the bank's own size; where that exceeds the budget the chunks are small, not refused. Features may be memory-mapped and larger than memory.",
+        default=256_000_000,
+        reload=True,
+    )
+    chunk_size: int | None = parameter(
+        Optional(Number(low=1, integer=True)),
+        "Rows worked on together, in place of as many as the budget allows. Neither changes the answer beyond rounding.",
+        default=None,
+        reload=True,
+    )
 
     def _begin(self) -> None:
         self._evidence = self._fresh_evidence()

@@ -104,7 +104,7 @@ def counted(tower: Tower, counts: Counts) -> Tower:
     """`tower`, adding to `counts` whatever it is asked; a kind there is no counter for stays as it is.
 
     >>> import numpy as np
-    >>> from zeroshift.methods._shared.examples import ExampleText
+    >>> from zeroshift.testing.examples import ExampleText
     >>> counts = Counts()
     >>> text = counted(ExampleText(np.eye(5)), counts)
     >>> text.features(text.context).shape, counts.prompts

@@ -1,93 +1,81 @@
-"""Every method under one roof: the registry, and the base classes to write one's own."""
+"""All methods: the registry, one module per method, and the base classes for writing one.
 
-from zeroshift.method import EpisodicMethod, Method, ViewMethod
+Every module of this package is imported, and every method class in it registers itself and becomes available here. A
+new file is all that a new method needs.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+import zeroshift.adapt
+import zeroshift.mixture  # noqa: F401 (both register methods)
+from zeroshift.method import EpisodicMethod, Method, OnlineMethod, ViewMethod
+from zeroshift.method import registered_methods as _registered_methods
 from zeroshift.methods._shared.few_shot import FewShotMethod
 from zeroshift.methods._shared.source_statistics import source_statistics
 from zeroshift.methods._shared.towers import PromptedText, PromptedVision
-from zeroshift.methods.awt import AWT
-from zeroshift.methods.b2tpt import B2TPT
-from zeroshift.methods.bca import BCA
-from zeroshift.methods.ctpt import CTPT
-from zeroshift.methods.difftpt import DiffTPT
-from zeroshift.methods.dmn import DMN
-from zeroshift.methods.dota import DOTA
-from zeroshift.methods.dpcore import DPCore
-from zeroshift.methods.dpe import DPE
-from zeroshift.methods.dynaprompt import DynaPrompt
-from zeroshift.methods.ecalp import ECALP
-from zeroshift.methods.frolic import Frolic
-from zeroshift.methods.gda_clip import GDACLIP
-from zeroshift.methods.gda_pseudo import GDAPseudo
-from zeroshift.methods.histo_transclip import HistoTransCLIP
-from zeroshift.methods.histpt import HisTPT
-from zeroshift.methods.mta import MTA
-from zeroshift.methods.oga import OGA
-from zeroshift.methods.promptalign import PromptAlign
-from zeroshift.methods.ratta import RATTA
 from zeroshift.methods.registry import MethodInfo, ParameterInfo, create, get, list_methods, load
-from zeroshift.methods.stata import StatA
-from zeroshift.methods.swapprompt import SwapPrompt
-from zeroshift.methods.t3a import T3A
-from zeroshift.methods.tca import TCA
-from zeroshift.methods.tda import TDA
-from zeroshift.methods.timo import TIMO
-from zeroshift.methods.timo_s import TIMOS
-from zeroshift.methods.tip_adapter import TipAdapter
-from zeroshift.methods.tps import TPS
-from zeroshift.methods.tpt import TPT
-from zeroshift.methods.transclip import TransCLIP
-from zeroshift.methods.zero import ZERO
-from zeroshift.methods.zero_shot import ZeroShot
-from zeroshift.methods.zlap import ZLaP
-from zeroshift.methods.zlap_inductive import ZLaPInductive
+
+if TYPE_CHECKING:
+    # For editors and type checkers, which do not run the import below.
+    from zeroshift.methods.awt import AWT as AWT
+    from zeroshift.methods.b2tpt import B2TPT as B2TPT
+    from zeroshift.methods.bca import BCA as BCA
+    from zeroshift.methods.ctpt import CTPT as CTPT
+    from zeroshift.methods.difftpt import DiffTPT as DiffTPT
+    from zeroshift.methods.dmn import DMN as DMN
+    from zeroshift.methods.dota import DOTA as DOTA
+    from zeroshift.methods.dpcore import DPCore as DPCore
+    from zeroshift.methods.dpe import DPE as DPE
+    from zeroshift.methods.dynaprompt import DynaPrompt as DynaPrompt
+    from zeroshift.methods.ecalp import ECALP as ECALP
+    from zeroshift.methods.frolic import Frolic as Frolic
+    from zeroshift.methods.gda_clip import GDACLIP as GDACLIP
+    from zeroshift.methods.gda_pseudo import GDAPseudo as GDAPseudo
+    from zeroshift.methods.histo_transclip import HistoTransCLIP as HistoTransCLIP
+    from zeroshift.methods.histpt import HisTPT as HisTPT
+    from zeroshift.methods.mta import MTA as MTA
+    from zeroshift.methods.oga import OGA as OGA
+    from zeroshift.methods.promptalign import PromptAlign as PromptAlign
+    from zeroshift.methods.ratta import RATTA as RATTA
+    from zeroshift.methods.stata import StatA as StatA
+    from zeroshift.methods.swapprompt import SwapPrompt as SwapPrompt
+    from zeroshift.methods.t3a import T3A as T3A
+    from zeroshift.methods.tca import TCA as TCA
+    from zeroshift.methods.tda import TDA as TDA
+    from zeroshift.methods.timo import TIMO as TIMO
+    from zeroshift.methods.timo_s import TIMOS as TIMOS
+    from zeroshift.methods.tip_adapter import TipAdapter as TipAdapter
+    from zeroshift.methods.tps import TPS as TPS
+    from zeroshift.methods.tpt import TPT as TPT
+    from zeroshift.methods.transclip import TransCLIP as TransCLIP
+    from zeroshift.methods.zero import ZERO as ZERO
+    from zeroshift.methods.zero_shot import ZeroShot as ZeroShot
+    from zeroshift.methods.zlap import ZLaP as ZLaP
+    from zeroshift.methods.zlap_inductive import ZLaPInductive as ZLaPInductive
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+_classes = {
+    method.__name__: method for method in _registered_methods().values() if method.__module__.startswith(__name__)
+}
+globals().update(_classes)
 
 __all__ = [
-    "AWT",
-    "B2TPT",
-    "BCA",
-    "CTPT",
-    "DMN",
-    "DOTA",
-    "DPE",
-    "ECALP",
-    "GDACLIP",
-    "MTA",
-    "OGA",
-    "RATTA",
-    "T3A",
-    "TCA",
-    "TDA",
-    "TIMO",
-    "TIMOS",
-    "TPS",
-    "TPT",
-    "ZERO",
-    "DPCore",
-    "DiffTPT",
-    "DynaPrompt",
     "EpisodicMethod",
     "FewShotMethod",
-    "Frolic",
-    "GDAPseudo",
-    "HisTPT",
-    "HistoTransCLIP",
     "Method",
     "MethodInfo",
+    "OnlineMethod",
     "ParameterInfo",
-    "PromptAlign",
     "PromptedText",
     "PromptedVision",
-    "StatA",
-    "SwapPrompt",
-    "TipAdapter",
-    "TransCLIP",
     "ViewMethod",
-    "ZLaP",
-    "ZLaPInductive",
-    "ZeroShot",
     "create",
     "get",
     "list_methods",
     "load",
     "source_statistics",
 ]
+__all__ += sorted(_classes)

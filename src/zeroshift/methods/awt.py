@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
 
 from zeroshift.arrays import Array, Home, namespace
 from zeroshift.method import EpisodicMethod
-from zeroshift.methods._shared.examples import example_prompts
 from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.sinkhorn import (
     REGULARISATION,
@@ -18,7 +16,7 @@ from zeroshift.methods._shared.sinkhorn import (
     scaling_round,
     small_change,
 )
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, array_parameter, parameter
 from zeroshift.views import entropy
 from zeroshift.zero_shot import logits, softmax
 
@@ -185,22 +183,6 @@ class AWT(EpisodicMethod):
 
     With a single view it is what the ADAPT paper's appendix calls AWT*: descriptions are weighted, views are not.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class. Scores come from `prompts`; these name the classes and their order.
-    prompts : (K, P, d) array or tensor
-        P unit-length text embeddings a class: the class name and its descriptions. The authors take 51.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    image_temperature, text_temperature : float
-        Of the softmax over minus the entropies of views, and of descriptions; the lower, the more the surest count.
-    regularisation : float
-        How far the transport is smoothed by entropy, in units of 1 - cosine.
-    iterations, tolerance : int, float
-        Sinkhorn's scaling of an image ends after so many rounds, or when the factors of its views change by less than
-        the other on average.
-
     Examples
     --------
     >>> import numpy as np
@@ -227,49 +209,36 @@ class AWT(EpisodicMethod):
 
     name = "awt"
     needs = ("prototypes", "views", "prompts")
-    array_parameters = ("prototypes", "prompts")
-    example_parameters: ClassVar[Mapping[str, Any]] = {"prompts": example_prompts}
     state_size = "K P d, the prompts"
     complexity = "O(K V P (d + I)) for an image, I rounds of Sinkhorn's scaling"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "image_temperature": Number(low=0, above=True),
-        "text_temperature": Number(low=0, above=True),
-        "regularisation": REGULARISATION,
-        "iterations": Number(low=1, integer=True),
-        "tolerance": Number(low=0),
-    }
 
-    prompts: Array
-    logit_scale: float
-    image_temperature: float
-    text_temperature: float
-    regularisation: float
-    iterations: int
-    tolerance: float
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        prompts: Array,
-        logit_scale: float = 100.0,
-        image_temperature: float = 0.5,
-        text_temperature: float = 0.5,
-        regularisation: float = 0.1,
-        iterations: int = 100,
-        tolerance: float = 1e-2,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            prompts=prompts,
-            logit_scale=logit_scale,
-            image_temperature=image_temperature,
-            text_temperature=text_temperature,
-            regularisation=regularisation,
-            iterations=iterations,
-            tolerance=tolerance,
-        )
+    prompts: Array = array_parameter(
+        "P unit-length text embeddings a class: the class name and its descriptions. The authors take 51."
+    )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    image_temperature: float = parameter(
+        Number(low=0, above=True),
+        "Of the softmax over minus the entropies of views, and of descriptions; the lower, the more the surest count.",
+        default=0.5,
+    )
+    text_temperature: float = parameter(
+        Number(low=0, above=True),
+        "Of the softmax over minus the entropies of views, and of descriptions; the lower, the more the surest count.",
+        default=0.5,
+    )
+    regularisation: float = parameter(
+        REGULARISATION, "How far the transport is smoothed by entropy, in units of 1 - cosine.", default=0.1
+    )
+    iterations: int = parameter(
+        Number(low=1, integer=True),
+        "Sinkhorn's scaling of an image ends after so many rounds, or when the factors of its views change by less than the other on average.",
+        default=100,
+    )
+    tolerance: float = parameter(
+        Number(low=0),
+        "Sinkhorn's scaling of an image ends after so many rounds, or when the factors of its views change by less than the other on average.",
+        default=1e-2,
+    )
 
     def _validate(self) -> None:
         self.prompts = checked_prompts(self.prompts, self.prototypes)

@@ -12,11 +12,10 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home, namespace, to_numpy
 from zeroshift.methods._shared.cma_es import CMAES
-from zeroshift.methods._shared.examples import example_text, example_vision
 from zeroshift.methods._shared.image_method import VISION, ImageMethod
 from zeroshift.methods._shared.prompt_tuned import TEXT
 from zeroshift.methods._shared.towers import PromptedText, PromptedVision
-from zeroshift.parameters import Constraint, Number, Optional
+from zeroshift.parameters import Number, Optional, model_parameter, parameter
 from zeroshift.zero_shot import graded, log_softmax, logits, pseudo_class
 
 __all__ = ["B2TPT", "LatentPrompts"]
@@ -81,37 +80,11 @@ class B2TPT(ImageMethod):
     agree most surely with the zero-shot pseudo-labels, and answers with the best of its last generation. The search
     goes on from batch to batch.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class, of "a photo of a {class}.": the classifier that gives pseudo-labels.
-    text : PromptedText
-        The text side of the encoder, as `zeroshift.encode.prompted_text` makes it for eight words "X".
-    vision : PromptedVision, optional
-        The image side, as `zeroshift.encode.prompted_vision` makes it. None searches the text prompt alone, and images
-        are given as their unit-length features, (N, d).
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    batch_size : int
-        Images learned from together. Each call's images are cut into batches of this size; the last may be shorter.
-    population : int
-        Candidates in a generation.
-    generations : int
-        Generations for a batch.
-    text_latent, vision_latent : int
-        Dimensions of the search for the text and for the visual prompt.
-    vision_tokens : int
-        Tokens of the visual prompt.
-    sigma : float
-        The search's first standard deviation.
-    seed : int
-        Of the random matrices from latents to prompts, and of the search.
-
     Examples
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import B2TPT
-    >>> from zeroshift.methods._shared.examples import ExampleText
+    >>> from zeroshift.testing.examples import ExampleText
     >>> prototypes = np.eye(2)
     >>> b2tpt = B2TPT(prototypes, text=ExampleText(prototypes), logit_scale=5.0, text_latent=3, population=6)
     >>> b2tpt.adapt(np.array([[0.8, 0.6], [1.0, 0.0]])).argmax(axis=1)
@@ -142,70 +115,42 @@ class B2TPT(ImageMethod):
     reconstructed = "the authors choose the candidate by true labels; the choice by loss is ours"
     words: ClassVar[str] = "X X X X X X X X"
     """The words to replace, where `zeroshift.encode` makes the method."""
-    model_parameters: ClassVar[tuple[str, ...]] = ("text", "vision")
     example_parameters: ClassVar[Mapping[str, Any]] = {
-        "text": example_text,
-        "vision": example_vision,
+        "vision": "vision",
         "batch_size": 8,
         "population": 4,
         "generations": 2,
         "text_latent": 3,
         "vision_latent": 3,
     }
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "text": TEXT,
-        "vision": Optional(VISION),
-        "logit_scale": Number(low=0, above=True),
-        "batch_size": Number(low=1, integer=True),
-        "population": Number(low=2, integer=True),
-        "generations": Number(low=1, integer=True),
-        "text_latent": Number(low=1, integer=True),
-        "vision_latent": Number(low=1, integer=True),
-        "vision_tokens": Number(low=1, integer=True),
-        "sigma": Number(low=0, above=True),
-        "seed": Number(low=0, integer=True),
-    }
 
-    text: PromptedText
-    vision: PromptedVision | None
-    population: int
-    generations: int
-    text_latent: int
-    vision_latent: int
-    vision_tokens: int
-    sigma: float
-    seed: int
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        text: PromptedText,
-        vision: PromptedVision | None = None,
-        logit_scale: float = 100.0,
-        batch_size: int = 32,
-        population: int = 30,
-        generations: int = 4,
-        text_latent: int = 200,
-        vision_latent: int = 200,
-        vision_tokens: int = 5,
-        sigma: float = 1.0,
-        seed: int = 42,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            text=text,
-            vision=vision,
-            logit_scale=logit_scale,
-            batch_size=batch_size,
-            population=population,
-            generations=generations,
-            text_latent=text_latent,
-            vision_latent=vision_latent,
-            vision_tokens=vision_tokens,
-            sigma=sigma,
-            seed=seed,
-        )
+    text: PromptedText = model_parameter(
+        TEXT, 'The text side of the encoder, as `zeroshift.encode.prompted_text` makes it for eight words "X".'
+    )
+    vision: PromptedVision | None = model_parameter(
+        Optional(VISION),
+        "The image side, as `zeroshift.encode.prompted_vision` makes it. None searches the text prompt alone, and images are given as their unit-length features, (N, d).",
+        default=None,
+    )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    batch_size: int = parameter(
+        Number(low=1, integer=True),
+        "Images learned from together. Each call's images are cut into batches of this size; the last may be shorter.",
+        default=32,
+    )
+    population: int = parameter(Number(low=2, integer=True), "Candidates in a generation.", default=30)
+    generations: int = parameter(Number(low=1, integer=True), "Generations for a batch.", default=4)
+    text_latent: int = parameter(
+        Number(low=1, integer=True), "Dimensions of the search for the text and for the visual prompt.", default=200
+    )
+    vision_latent: int = parameter(
+        Number(low=1, integer=True), "Dimensions of the search for the text and for the visual prompt.", default=200
+    )
+    vision_tokens: int = parameter(Number(low=1, integer=True), "Tokens of the visual prompt.", default=5)
+    sigma: float = parameter(Number(low=0, above=True), "The search's first standard deviation.", default=1.0)
+    seed: int = parameter(
+        Number(low=0, integer=True), "Of the random matrices from latents to prompts, and of the search.", default=42
+    )
 
     def _validate(self) -> None:
         super()._validate()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.methods._shared.similarity import normalize_rows
 from zeroshift.methods._shared.whole_steps import WholeViews
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, parameter
 from zeroshift.views import RATIO, select_lowest_entropy
 from zeroshift.zero_shot import logits, softmax
 
@@ -27,23 +27,6 @@ TIE = 1e-9
 class BCA(WholeViews):
     """Moves the embedding of the predicted class towards the sample, and that class's prior over labels towards the
     posterior, whenever the posterior is high enough. A sample is predicted before it is learned from.
-
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class: where the class embeddings start.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    likelihood_threshold : float
-        The embedding moves where the highest probability is above this.
-    likelihood_count : float
-        How many samples a prototype counts for.
-    prior_threshold : float
-        The prior moves where the highest probability is above this.
-    prior_count : float
-        How many samples the first prior, certainty, counts for.
-    view_ratio : float
-        The share of views kept, those of lowest entropy, in `adapt_views`.
 
     Examples
     --------
@@ -69,41 +52,23 @@ class BCA(WholeViews):
     state_size = "K d + K^2"
     complexity = "O(K d + K^2) a sample"
     reconstructed = "the authors' code could not be had; written from what two public ports of it agree on"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "likelihood_threshold": Number(low=0, high=1),
-        "likelihood_count": Number(low=0),
-        "prior_threshold": Number(low=0, high=1),
-        "prior_count": Number(low=0),
-        "view_ratio": Number(low=0, high=1, above=True),
-    }
 
-    logit_scale: float
-    likelihood_threshold: float
-    likelihood_count: float
-    prior_threshold: float
-    prior_count: float
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        likelihood_threshold: float = 0.05,
-        likelihood_count: float = 20000.0,
-        prior_threshold: float = 0.65,
-        prior_count: float = 1.0,
-        view_ratio: float = RATIO,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            likelihood_threshold=likelihood_threshold,
-            likelihood_count=likelihood_count,
-            prior_threshold=prior_threshold,
-            prior_count=prior_count,
-            view_ratio=view_ratio,
-        )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    likelihood_threshold: float = parameter(
+        Number(low=0, high=1), "The embedding moves where the highest probability is above this.", default=0.05
+    )
+    likelihood_count: float = parameter(Number(low=0), "How many samples a prototype counts for.", default=20000.0)
+    prior_threshold: float = parameter(
+        Number(low=0, high=1), "The prior moves where the highest probability is above this.", default=0.65
+    )
+    prior_count: float = parameter(
+        Number(low=0), "How many samples the first prior, certainty, counts for.", default=1.0
+    )
+    view_ratio: float = parameter(
+        Number(low=0, high=1, above=True),
+        "The share of views kept, those of lowest entropy, in `adapt_views`.",
+        default=RATIO,
+    )
 
     @property
     def means(self) -> Array:

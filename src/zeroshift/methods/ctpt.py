@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from zeroshift.arrays import Array, namespace
 from zeroshift.methods._shared.prompt_tuned import WordSteps
-from zeroshift.methods._shared.towers import PromptedText
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, parameter
 
 __all__ = ["CTPT", "dispersion"]
 
@@ -46,28 +45,11 @@ class CTPT(WordSteps):
     """TPT with a second term in the loss: the words of the prompt move towards a surer mean prediction, and towards
     text features that lie further from their mean, which keeps the probabilities calibrated.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        The text features at the words tuning begins with: `text.features(text.context)`.
-    text : PromptedText
-        The text side of the encoder, as `zeroshift.encode.prompted_text` makes it.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    dispersion_weight : float
-        Weight of the mean distance of the classes' text features from their mean; 0 is TPT.
-    view_ratio : float
-        Share of the views kept, those of lowest entropy at the words as they were; at least one.
-    steps : int
-        Steps of AdamW for each image.
-    rate, weight_decay : float
-        Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.
-
     Examples
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import CTPT
-    >>> from zeroshift.methods._shared.examples import ExampleText
+    >>> from zeroshift.testing.examples import ExampleText
     >>> text = ExampleText(np.eye(2))
     >>> ctpt = CTPT(text.features(text.context), text=text, logit_scale=5.0)
     >>> ctpt.adapt_views(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).round(3)
@@ -87,36 +69,16 @@ class CTPT(WordSteps):
     """
 
     name = "ctpt"
-    constraints: ClassVar[Mapping[str, Constraint]] = {**WordSteps.constraints, "dispersion_weight": Number(low=0)}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {"dispersion_weight": 20.0}
         for dataset in ("imagenet_a", "imagenetv2", "imagenet_r", "imagenet_sketch")
     }
 
-    dispersion_weight: float
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        text: PromptedText,
-        logit_scale: float = 100.0,
-        dispersion_weight: float = 50.0,
-        view_ratio: float = 0.1,
-        steps: int = 1,
-        rate: float = 5e-3,
-        weight_decay: float = 0.01,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            text=text,
-            logit_scale=logit_scale,
-            dispersion_weight=dispersion_weight,
-            view_ratio=view_ratio,
-            steps=steps,
-            rate=rate,
-            weight_decay=weight_decay,
-        )
+    dispersion_weight: float = parameter(
+        Number(low=0),
+        "Weight of the mean distance of the classes' text features from their mean; 0 is TPT.",
+        default=50.0,
+    )
 
     def _to_text(self, kept: Array, text: Array) -> Array:
         _, gradient = dispersion(text)

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from zeroshift.arrays import Array, Home, namespace
 from zeroshift.methods._shared.prompt_tuned import WordSteps
-from zeroshift.methods._shared.towers import PromptedText
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, parameter
 from zeroshift.views import select_lowest_entropy
 
 __all__ = ["DiffTPT"]
@@ -18,29 +17,11 @@ class DiffTPT(WordSteps):
     """TPT on crops and generated variations of an image alike: views whose logits point another way than the image's
     are left out first, then the unsure ones, and the words of the prompt are moved several steps.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        The text features at the words tuning begins with: `text.features(text.context)`.
-    text : PromptedText
-        The text side of the encoder, as `zeroshift.encode.prompted_text` makes it.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    cosine_ratio : float
-        Share of the views beside the image itself that are kept first, int((V - 1) * cosine_ratio): those whose logits
-        have the largest cosine with the image's. The image itself is kept as well. 1 keeps all, which is TPT.
-    view_ratio : float
-        Share of what is left that is kept then, int(n * view_ratio) and at least one: those of lowest entropy.
-    steps : int
-        Steps of AdamW for each image. Which views are kept is decided before the first.
-    rate, weight_decay : float
-        Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.
-
     Examples
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import DiffTPT
-    >>> from zeroshift.methods._shared.examples import ExampleText
+    >>> from zeroshift.testing.examples import ExampleText
     >>> text = ExampleText(np.eye(2))
     >>> difftpt = DiffTPT(text.features(text.context), text=text, logit_scale=5.0)
     >>> difftpt.adapt_views(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).round(3)
@@ -57,34 +38,25 @@ class DiffTPT(WordSteps):
     """
 
     name = "difftpt"
-    constraints: ClassVar[Mapping[str, Constraint]] = {**WordSteps.constraints, "cosine_ratio": Number(0, 1)}
+
+    cosine_ratio: float = parameter(
+        Number(0, 1),
+        "Share of the views beside the image itself that are kept first, int((V - 1) * cosine_ratio): those whose logits have the largest cosine with the image's. The image itself is kept as well. 1 keeps all, which is TPT.",
+        default=0.8,
+    )
+    view_ratio: float = parameter(
+        Number(0, 1, above=True),
+        "Share of what is left that is kept then, int(n * view_ratio) and at least one: those of lowest entropy.",
+        default=0.3,
+    )
+    steps: int = parameter(
+        Number(low=1, integer=True),
+        "Steps of AdamW for each image. Which views are kept is decided before the first.",
+        default=4,
+    )
+
     # Half the steps for the common checks, which adapt to thousands of images.
-    example_parameters: ClassVar[Mapping[str, Any]] = {**WordSteps.example_parameters, "steps": 2}
-
-    cosine_ratio: float
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        text: PromptedText,
-        logit_scale: float = 100.0,
-        cosine_ratio: float = 0.8,
-        view_ratio: float = 0.3,
-        steps: int = 4,
-        rate: float = 5e-3,
-        weight_decay: float = 0.01,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            text=text,
-            logit_scale=logit_scale,
-            cosine_ratio=cosine_ratio,
-            view_ratio=view_ratio,
-            steps=steps,
-            rate=rate,
-            weight_decay=weight_decay,
-        )
+    example_parameters: ClassVar[Mapping[str, Any]] = {"steps": 2}
 
     def _kept(self, scores: Array) -> Array:
         alike = most_alike(scores, self.cosine_ratio)

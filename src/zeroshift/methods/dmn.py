@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from zeroshift.arrays import Array, Home, Rows, to_numpy
 from zeroshift.methods._shared.low_entropy_memory import Entry, LowEntropyMemory, Plan
 from zeroshift.methods._shared.similarity import exponential_kernel, look_at_one
 from zeroshift.methods._shared.whole_steps import WholeViews
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, parameter
 from zeroshift.views import average_views
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class, softmax
 
@@ -155,21 +155,6 @@ class DMN(WholeViews):
     """Each class remembers its surest samples beside its prototype, and answers a sample with their mean, weighed by
     how near they are to it. The posterior of these class vectors is averaged with the zero-shot posterior.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    memory_size : int
-        Samples remembered a class.
-    beta : float
-        Sharpness of the kernel exp(-beta (1 - cosine)).
-    text_weight, memory_weight : float
-        Weights of the two posteriors; not both 0.
-    view_ratio : float
-        Share of the views `adapt_views` keeps, those of lowest entropy; at least one.
-
     Examples
     --------
     >>> import numpy as np
@@ -193,41 +178,17 @@ class DMN(WholeViews):
     protocol = "online"
     state_size = "K (M + 1) (d + M + 1), in the prototypes' precision"
     complexity = "O(K M (d + M)) a sample"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "memory_size": Number(low=1, integer=True),
-        "beta": Number(low=0),
-        "text_weight": Number(low=0),
-        "memory_weight": Number(low=0),
-        "view_ratio": Number(0, 1, above=True),
-    }
 
-    logit_scale: float
-    memory_size: int
-    beta: float
-    text_weight: float
-    memory_weight: float
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        memory_size: int = 50,
-        beta: float = 5.5,
-        text_weight: float = 1.0,
-        memory_weight: float = 1.0,
-        view_ratio: float = 0.1,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            memory_size=memory_size,
-            beta=beta,
-            text_weight=text_weight,
-            memory_weight=memory_weight,
-            view_ratio=view_ratio,
-        )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    memory_size: int = parameter(Number(low=1, integer=True), "Samples remembered a class.", default=50)
+    beta: float = parameter(Number(low=0), "Sharpness of the kernel exp(-beta (1 - cosine)).", default=5.5)
+    text_weight: float = parameter(Number(low=0), "Weights of the two posteriors; not both 0.", default=1.0)
+    memory_weight: float = parameter(Number(low=0), "Weights of the two posteriors; not both 0.", default=1.0)
+    view_ratio: float = parameter(
+        Number(0, 1, above=True),
+        "Share of the views `adapt_views` keeps, those of lowest entropy; at least one.",
+        default=0.1,
+    )
 
     def _validate(self) -> None:
         if self.text_weight + self.memory_weight == 0:

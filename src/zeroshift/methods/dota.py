@@ -10,7 +10,7 @@ from zeroshift.adapt.statistics import discriminant, linear_head
 from zeroshift.arrays import Array, Home, Rows, is_double
 from zeroshift.linalg import add_to_diagonal, invert_positive
 from zeroshift.methods._shared.whole_steps import WholeViews
-from zeroshift.parameters import Choice, Constraint, Number
+from zeroshift.parameters import Choice, Number, parameter
 from zeroshift.views import RATIO, select_lowest_entropy
 from zeroshift.zero_shot import logits, softmax
 
@@ -259,28 +259,6 @@ class DOTA(WholeViews):
     """Estimates a Gaussian a class from zero-shot soft labels, with the mean of their covariances for all, and adds the
     discriminant to the logits, the more the more samples were seen. A sample is predicted before it is learned from.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    epsilon : float
-        Share of the identity mixed into the covariance before it is inverted.
-    sigma : float
-        Variance every class starts from, which counts as one sample.
-    eta : float
-        The most the discriminant may weigh.
-    rho : float
-        Its weight for each sample a class has seen on average, until that reaches `eta`.
-    initial_means : {"constant", "text"}
-        Where the means start: at `constant` in every coordinate, as in the code of the NeurIPS version, or at the
-        prototypes, as in the first release.
-    constant : float
-        See `initial_means`.
-    view_ratio : float
-        The share of views kept, those of lowest entropy, in `adapt_views`.
-
     Examples
     --------
     >>> import numpy as np
@@ -309,55 +287,36 @@ class DOTA(WholeViews):
     scored = "before"
     state_size = "K d^2"
     complexity = "O(K d^2 + d^3) a sample"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "epsilon": Number(low=0, high=1),
-        "sigma": Number(low=0, above=True),
-        "eta": Number(low=0),
-        "rho": Number(low=0),
-        "initial_means": Choice(("constant", "text")),
-        "constant": Number(),
-        "view_ratio": Number(low=0, high=1, above=True),
-    }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         name: {"epsilon": epsilon, "eta": eta, "rho": rho} for name, (epsilon, eta, rho) in PRESETS.items()
     }
+
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    epsilon: float = parameter(
+        Number(low=0, high=1), "Share of the identity mixed into the covariance before it is inverted.", default=1e-4
+    )
+    sigma: float = parameter(
+        Number(low=0, above=True), "Variance every class starts from, which counts as one sample.", default=0.002
+    )
+    eta: float = parameter(Number(low=0), "The most the discriminant may weigh.", default=0.3)
+    rho: float = parameter(
+        Number(low=0), "Its weight for each sample a class has seen on average, until that reaches `eta`.", default=0.02
+    )
+    initial_means: str = parameter(
+        Choice(("constant", "text")),
+        "Where the means start: at `constant` in every coordinate, as in the code of the NeurIPS version, or at the prototypes, as in the first release.",
+        default="constant",
+    )
+    constant: float = parameter(Number(), "See `initial_means`.", default=0.001)
+    view_ratio: float = parameter(
+        Number(low=0, high=1, above=True),
+        "The share of views kept, those of lowest entropy, in `adapt_views`.",
+        default=RATIO,
+    )
+
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "axes_do_not_matter": "the means start at the same number in every coordinate, as in the authors' code",
     }
-
-    logit_scale: float
-    epsilon: float
-    sigma: float
-    eta: float
-    rho: float
-    initial_means: str
-    constant: float
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        epsilon: float = 1e-4,
-        sigma: float = 0.002,
-        eta: float = 0.3,
-        rho: float = 0.02,
-        initial_means: str = "constant",
-        constant: float = 0.001,
-        view_ratio: float = RATIO,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            epsilon=epsilon,
-            sigma=sigma,
-            eta=eta,
-            rho=rho,
-            initial_means=initial_means,
-            constant=constant,
-            view_ratio=view_ratio,
-        )
 
     @property
     def means(self) -> Array:

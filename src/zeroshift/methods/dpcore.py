@@ -11,12 +11,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Home, namespace
-from zeroshift.methods._shared.examples import example_source, example_vision
 from zeroshift.methods._shared.image_method import VISION, ImageMethod
 from zeroshift.methods._shared.source_statistics import Moments, checked_source, distance, distance_gradient, moments
 from zeroshift.methods._shared.towers import Glance, PromptedVision
 from zeroshift.methods._shared.tuning import AdamW
-from zeroshift.parameters import Constraint, Number, Optional
+from zeroshift.parameters import Number, Optional, array_parameter, model_parameter, parameter
 from zeroshift.zero_shot import logits, softmax
 
 __all__ = ["DPCore", "PromptCoreset"]
@@ -101,42 +100,11 @@ class DPCore(ImageMethod):
     prompt with the batch's own statistics. A batch that the kept prompts, weighed by likeness, already serve well only
     refines them; any other adds one, and the coreset grows with every new kind of shift.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    vision : PromptedVision
-        The image side of the encoder, as `zeroshift.encode.prompted_vision` makes it.
-    source : (mean, std) of (width,) arrays or tensors
-        Of the image states before the shift; `source_statistics` computes them from images.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    batch_size : int
-        Images learned from together. Each call's images are cut into batches of this size; the last may be shorter.
-    n_tokens : int
-        Tokens of a prompt.
-    steps_known, steps_new : int
-        Steps of AdamW for a batch the coreset serves, and for one it does not.
-    rate, weight_decay : float
-        Of AdamW: the step size, and the share of the prompt taken off at a step, times `rate`.
-    temperature : float
-        Of the softmax over distances that weighs the prompts.
-    threshold : float
-        A batch is served where the weighed prompt leaves less than this share of its distance from the source.
-    momentum : float
-        How far, times its weight, a kept prompt follows a batch it served.
-    std_weight : float
-        Of the standard deviations in a distance, against the means.
-    capacity : int, optional
-        The most prompts kept, the oldest forgotten first; None keeps all, as the authors do.
-    seed : int
-        Of the prompt every new one is tuned from.
-
     Examples
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import DPCore
-    >>> from zeroshift.methods._shared.examples import ExampleVision, example_source
+    >>> from zeroshift.testing.examples import ExampleVision, example_source
     >>> prototypes = np.eye(2)
     >>> dpcore = DPCore(prototypes, vision=ExampleVision(prototypes), source=example_source(prototypes))
     >>> images = np.array([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
@@ -162,10 +130,7 @@ class DPCore(ImageMethod):
     state_size = "P (n + 2) w for P prompts of n tokens of width w; P grows with N where capacity is None"
     complexity = "2 passes of the batch and E passes with gradients, E = 1 for a known batch and 50 for a new one"
     reconstructed = "the authors' code is for a supervised ViT; states and head of CLIP are our reading"
-    array_parameters: ClassVar[tuple[str, ...]] = ("prototypes", "source")
     example_parameters: ClassVar[Mapping[str, Any]] = {
-        "vision": example_vision,
-        "source": example_source,
         "batch_size": 4,
         "n_tokens": 32,
         "steps_new": 3,
@@ -173,75 +138,60 @@ class DPCore(ImageMethod):
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "memory_is_bounded": "every batch unlike the source and unlike those before adds a prompt; set capacity",
     }
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "vision": VISION,
-        "logit_scale": Number(low=0, above=True),
-        "batch_size": Number(low=1, integer=True),
-        "n_tokens": Number(low=1, integer=True),
-        "steps_known": Number(low=1, integer=True),
-        "steps_new": Number(low=1, integer=True),
-        "rate": Number(low=0),
-        "weight_decay": Number(low=0),
-        "temperature": Number(low=0, above=True),
-        "threshold": Number(low=0),
-        "momentum": Number(0, 1),
-        "std_weight": Number(low=0),
-        "capacity": Optional(Number(low=1, integer=True)),
-        "seed": Number(low=0, integer=True),
-    }
 
-    vision: PromptedVision
-    source: tuple[Array, Array]
-    n_tokens: int
-    steps_known: int
-    steps_new: int
-    rate: float
-    weight_decay: float
-    temperature: float
-    threshold: float
-    momentum: float
-    std_weight: float
-    capacity: int | None
-    seed: int
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        vision: PromptedVision,
-        source: tuple[Array, Array],
-        logit_scale: float = 100.0,
-        batch_size: int = 64,
-        n_tokens: int = 8,
-        steps_known: int = 1,
-        steps_new: int = 50,
-        rate: float = 0.1,
-        weight_decay: float = 0.01,
-        temperature: float = 3.0,
-        threshold: float = 0.8,
-        momentum: float = 0.999,
-        std_weight: float = 1.0,
-        capacity: int | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            vision=vision,
-            source=source,
-            logit_scale=logit_scale,
-            batch_size=batch_size,
-            n_tokens=n_tokens,
-            steps_known=steps_known,
-            steps_new=steps_new,
-            rate=rate,
-            weight_decay=weight_decay,
-            temperature=temperature,
-            threshold=threshold,
-            momentum=momentum,
-            std_weight=std_weight,
-            capacity=capacity,
-            seed=seed,
-        )
+    vision: PromptedVision = model_parameter(
+        VISION, "The image side of the encoder, as `zeroshift.encode.prompted_vision` makes it."
+    )
+    source: tuple[Array, Array] = array_parameter(
+        "Of the image states before the shift; `source_statistics` computes them from images."
+    )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    batch_size: int = parameter(
+        Number(low=1, integer=True),
+        "Images learned from together. Each call's images are cut into batches of this size; the last may be shorter.",
+        default=64,
+    )
+    n_tokens: int = parameter(Number(low=1, integer=True), "Tokens of a prompt.", default=8)
+    steps_known: int = parameter(
+        Number(low=1, integer=True),
+        "Steps of AdamW for a batch the coreset serves, and for one it does not.",
+        default=1,
+    )
+    steps_new: int = parameter(
+        Number(low=1, integer=True),
+        "Steps of AdamW for a batch the coreset serves, and for one it does not.",
+        default=50,
+    )
+    rate: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of the prompt taken off at a step, times `rate`.",
+        default=0.1,
+    )
+    weight_decay: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of the prompt taken off at a step, times `rate`.",
+        default=0.01,
+    )
+    temperature: float = parameter(
+        Number(low=0, above=True), "Of the softmax over distances that weighs the prompts.", default=3.0
+    )
+    threshold: float = parameter(
+        Number(low=0),
+        "A batch is served where the weighed prompt leaves less than this share of its distance from the source.",
+        default=0.8,
+    )
+    momentum: float = parameter(
+        Number(0, 1), "How far, times its weight, a kept prompt follows a batch it served.", default=0.999
+    )
+    std_weight: float = parameter(
+        Number(low=0), "Of the standard deviations in a distance, against the means.", default=1.0
+    )
+    capacity: int | None = parameter(
+        Optional(Number(low=1, integer=True)),
+        "The most prompts kept, the oldest forgotten first; None keeps all, as the authors do.",
+        default=None,
+    )
+    seed: int = parameter(Number(low=0, integer=True), "Of the prompt every new one is tuned from.", default=0)
 
     def _validate(self) -> None:
         super()._validate()

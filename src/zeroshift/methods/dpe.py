@@ -15,7 +15,7 @@ from zeroshift.methods._shared.low_entropy_memory import Entry, LowEntropyMemory
 from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, look_at_one, unit_rows
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_each, info_nce, through_unit_rows
 from zeroshift.methods._shared.whole_steps import WholeViews
-from zeroshift.parameters import Choice, Constraint, Flag, Number
+from zeroshift.parameters import Choice, Flag, Number, parameter
 from zeroshift.views import average_views, entropy
 from zeroshift.zero_shot import pseudo_class
 
@@ -104,31 +104,6 @@ class DPE(WholeViews):
     step towards a surer prediction of each sample and towards each other before it answers. The step is undone, but
     where the answer was sure the moved text prototypes join a running mean that takes the place of the first ones.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    alpha : float
-        Weight of the visual prototypes.
-    beta : float
-        Sharpness of their kernel exp(-beta (1 - cosine)).
-    rate : float
-        Step size of AdamW.
-    align : float
-        Weight of the contrastive loss between visual and text prototypes, beside the entropy of the prediction.
-    capacity : int
-        Samples kept a class; 0 does without visual prototypes.
-    gate : float
-        Entropy, as a share of the largest, below which an answer is sure.
-    view_ratio : float
-        Share of the views `adapt_views` keeps, those of lowest entropy; at least one.
-    final : str
-        What is answered where there are views: the "image" itself, view 0, or its surest "views", chosen anew.
-    released : bool
-        Divide entropies by log2 K, as the authors' code does, and not by ln K, their largest value.
-
     Examples
     --------
     >>> import numpy as np
@@ -163,18 +138,6 @@ class DPE(WholeViews):
     state_size = "K (M + 1) d, M = capacity"
     complexity = "O(K M d + C^2 d) a sample, C <= K classes seen"
     gradient_steps = 1
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "alpha": Number(low=0),
-        "beta": Number(low=0),
-        "rate": Number(low=0),
-        "align": Number(low=0),
-        "capacity": Number(low=0, integer=True),
-        "gate": Number(0, 1),
-        "view_ratio": Number(0, 1, above=True),
-        "final": Choice(("image", "views")),
-        "released": Flag(),
-    }
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "axes_do_not_matter": "AdamW scales its step along every axis by itself, so the axes are part of the method"
     }
@@ -199,45 +162,36 @@ class DPE(WholeViews):
         )
     }
 
-    logit_scale: float
-    alpha: float
-    beta: float
-    rate: float
-    align: float
-    capacity: int
-    gate: float
-    view_ratio: float
-    final: str
-    released: bool
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        alpha: float = 6.0,
-        beta: float = 5.0,
-        rate: float = 6e-4,
-        align: float = 0.5,
-        capacity: int = 3,
-        gate: float = 0.1,
-        view_ratio: float = 0.1,
-        final: str = "image",
-        released: bool = False,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            alpha=alpha,
-            beta=beta,
-            rate=rate,
-            align=align,
-            capacity=capacity,
-            gate=gate,
-            view_ratio=view_ratio,
-            final=final,
-            released=released,
-        )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    alpha: float = parameter(Number(low=0), "Weight of the visual prototypes.", default=6.0)
+    beta: float = parameter(Number(low=0), "Sharpness of their kernel exp(-beta (1 - cosine)).", default=5.0)
+    rate: float = parameter(Number(low=0), "Step size of AdamW.", default=6e-4)
+    align: float = parameter(
+        Number(low=0),
+        "Weight of the contrastive loss between visual and text prototypes, beside the entropy of the prediction.",
+        default=0.5,
+    )
+    capacity: int = parameter(
+        Number(low=0, integer=True), "Samples kept a class; 0 does without visual prototypes.", default=3
+    )
+    gate: float = parameter(
+        Number(0, 1), "Entropy, as a share of the largest, below which an answer is sure.", default=0.1
+    )
+    view_ratio: float = parameter(
+        Number(0, 1, above=True),
+        "Share of the views `adapt_views` keeps, those of lowest entropy; at least one.",
+        default=0.1,
+    )
+    final: str = parameter(
+        Choice(("image", "views")),
+        'What is answered where there are views: the "image" itself, view 0, or its surest "views", chosen anew.',
+        default="image",
+    )
+    released: bool = parameter(
+        Flag(),
+        "Divide entropies by log2 K, as the authors' code does, and not by ln K, their largest value.",
+        default=False,
+    )
 
     def _begin(self) -> None:
         home = Home.of(self.prototypes)

@@ -13,7 +13,7 @@ from zeroshift.methods._shared.prompt_tuned import TEXT, PromptTuned
 from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
 from zeroshift.methods._shared.whole_steps import WholeViews
-from zeroshift.parameters import Choice, Constraint, Number
+from zeroshift.parameters import Choice, Number, array_parameter, model_parameter, parameter
 from zeroshift.views import entropy
 from zeroshift.zero_shot import logits, pseudo_class, softmax
 
@@ -162,31 +162,11 @@ class DynaPrompt(PromptTuned, WholeViews):
     """Keeps several prompts and, for each image, tunes those that are surer of it, and tell it better from its views,
     than the one unused for longest, and that one. They answer the image together, and stay as they were tuned.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        The text features at the words tuning begins with: `text.features(text.context)`.
-    text : PromptedText
-        The text side of the encoder, as `zeroshift.encode.prompted_text` makes it.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    n_prompts : int
-        Prompts kept, M. Once all were used, the one unused for longest begins anew at the words for each image; a
-        single one never does.
-    mode : {"paper", "released"}
-        How prompts are chosen, as the paper says or as the authors' code does it.
-    view_ratio : float
-        Share of the views kept, those of lowest mean entropy under the chosen prompts; at least one.
-    rate, weight_decay : float
-        Of AdamW: the step size, and the share of every prompt's residual taken off for each image, times `rate`.
-    residuals : (M, n, width) array or tensor, optional
-        What the prompts begin with, added to the embeddings of the n words; nothing.
-
     Examples
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import DynaPrompt
-    >>> from zeroshift.methods._shared.examples import ExampleText
+    >>> from zeroshift.testing.examples import ExampleText
     >>> text = ExampleText(np.eye(2))
     >>> dynaprompt = DynaPrompt(text.features(text.context), text=text, logit_scale=5.0, n_prompts=3)
     >>> views = np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])
@@ -215,51 +195,41 @@ class DynaPrompt(PromptTuned, WholeViews):
     protocol = "online"
     needs = ("prototypes", "views", "text")
     takes = ()
-    array_parameters = ("prototypes", "residuals")
     # Few prompts for the common checks, which adapt to thousands of images.
-    example_parameters: ClassVar[Mapping[str, Any]] = {**PromptTuned.example_parameters, "n_prompts": 3}
+    example_parameters: ClassVar[Mapping[str, Any]] = {"n_prompts": 3}
     state_size = "M n w + 3 K d, for n words of width w"
     complexity = "M + 2 C passes of K prompts, C of them with gradients, C of M prompts chosen, for an image"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "text": TEXT,
-        "logit_scale": Number(low=0, above=True),
-        "n_prompts": Number(low=1, integer=True),
-        "mode": Choice(MODES),
-        "view_ratio": Number(0, 1, above=True),
-        "rate": Number(low=0),
-        "weight_decay": Number(low=0),
-    }
 
-    n_prompts: int
-    mode: str
-    rate: float
-    weight_decay: float
-    residuals: Array | None
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        text: PromptedText,
-        logit_scale: float = 100.0,
-        n_prompts: int = 12,
-        mode: str = "paper",
-        view_ratio: float = 0.1,
-        rate: float = 5e-3,
-        weight_decay: float = 0.01,
-        residuals: Array | None = None,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            text=text,
-            logit_scale=logit_scale,
-            n_prompts=n_prompts,
-            mode=mode,
-            view_ratio=view_ratio,
-            rate=rate,
-            weight_decay=weight_decay,
-            residuals=residuals,
-        )
+    text: PromptedText = model_parameter(
+        TEXT, "The text side of the encoder, as `zeroshift.encode.prompted_text` makes it."
+    )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    n_prompts: int = parameter(
+        Number(low=1, integer=True),
+        "Prompts kept, M. Once all were used, the one unused for longest begins anew at the words for each image; a single one never does.",
+        default=12,
+    )
+    mode: str = parameter(
+        Choice(MODES), "How prompts are chosen, as the paper says or as the authors' code does it.", default="paper"
+    )
+    view_ratio: float = parameter(
+        Number(0, 1, above=True),
+        "Share of the views kept, those of lowest mean entropy under the chosen prompts; at least one.",
+        default=0.1,
+    )
+    rate: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of every prompt's residual taken off for each image, times `rate`.",
+        default=5e-3,
+    )
+    weight_decay: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of every prompt's residual taken off for each image, times `rate`.",
+        default=0.01,
+    )
+    residuals: Array | None = array_parameter(
+        "What the prompts begin with, added to the embeddings of the n words; nothing.", default=None
+    )
 
     def _validate(self) -> None:
         super()._validate()

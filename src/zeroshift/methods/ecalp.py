@@ -12,7 +12,7 @@ from zeroshift.method import Method
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.sparse import SparseMatrix, degree_factors
 from zeroshift.methods._shared.top_k import top_k
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, array_parameter, parameter
 from zeroshift.zero_shot import log_posterior, softmax
 
 __all__ = [
@@ -353,31 +353,6 @@ class ECALP(Method):
     """Keeps every sample as a node of a growing graph, linked to its nearest samples and texts. At each step class
     labels spread over the whole graph for a few rounds, and the newest sample gets the label that reached it most.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the zero-shot logits; it matters only for `predict` before anything was learned.
-    n_neighbors : int
-        Samples each sample is linked to, itself included.
-    n_text_neighbors : int
-        Texts each sample is linked to.
-    n_support_neighbors : int
-        Labelled samples each sample is linked to.
-    gamma : float
-        Power that the sizes of cosines are raised to; the larger, the more the nearest count.
-    alpha : float
-        Share of a label that comes from the neighbours; the rest is what was carried over from the step before.
-    rounds : int
-        How many links a label spreads over at each step.
-    carry : float
-        Share of its largest label a sample carries over to the next step; it carries none of the others.
-    sharpness : float
-        What scores are multiplied by before the softmax: they are small, and differ by about 1e-3.
-    support : pair (features (n, d), labels (n,)), optional
-        Labelled samples. They become nodes whose labels are fixed, as the texts' are.
-
     Examples
     --------
     >>> import numpy as np
@@ -399,64 +374,50 @@ class ECALP(Method):
 
     name = "ecalp"
     protocol = "online"
-    array_parameters = ("prototypes", "support")
     state_size = "N (d + k): it grows with the stream"
     complexity = "O(N d + N k K) a sample"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "n_neighbors": Number(low=1, integer=True),
-        "n_text_neighbors": Number(low=1, integer=True),
-        "n_support_neighbors": Number(low=1, integer=True),
-        "gamma": Number(low=0, above=True),
-        "alpha": Number(low=0, high=1),
-        "rounds": Number(low=1, integer=True),
-        "carry": Number(low=0, high=1),
-        "sharpness": Number(low=0, above=True),
-    }
+
+    logit_scale: float = parameter(
+        Number(low=0, above=True),
+        "Scale of the zero-shot logits; it matters only for `predict` before anything was learned.",
+        default=100.0,
+    )
+    n_neighbors: int = parameter(
+        Number(low=1, integer=True), "Samples each sample is linked to, itself included.", default=8
+    )
+    n_text_neighbors: int = parameter(Number(low=1, integer=True), "Texts each sample is linked to.", default=3)
+    n_support_neighbors: int = parameter(
+        Number(low=1, integer=True), "Labelled samples each sample is linked to.", default=8
+    )
+    gamma: float = parameter(
+        Number(low=0, above=True),
+        "Power that the sizes of cosines are raised to; the larger, the more the nearest count.",
+        default=10.0,
+    )
+    alpha: float = parameter(
+        Number(low=0, high=1),
+        "Share of a label that comes from the neighbours; the rest is what was carried over from the step before.",
+        default=1.0,
+    )
+    rounds: int = parameter(Number(low=1, integer=True), "How many links a label spreads over at each step.", default=3)
+    carry: float = parameter(
+        Number(low=0, high=1),
+        "Share of its largest label a sample carries over to the next step; it carries none of the others.",
+        default=0.2,
+    )
+    sharpness: float = parameter(
+        Number(low=0, above=True),
+        "What scores are multiplied by before the softmax: they are small, and differ by about 1e-3.",
+        default=10_000.0,
+    )
+    support: Labelled | None = array_parameter(
+        "Labelled samples. They become nodes whose labels are fixed, as the texts' are.", default=None
+    )
+
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "axes_do_not_matter": "dimensions are weighed one by one, by the variance of the prototypes in each",
         "memory_is_bounded": "every sample stays as a node of the graph",
     }
-
-    logit_scale: float
-    n_neighbors: int
-    n_text_neighbors: int
-    n_support_neighbors: int
-    gamma: float
-    alpha: float
-    rounds: int
-    carry: float
-    sharpness: float
-    support: Labelled | None
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        n_neighbors: int = 8,
-        n_text_neighbors: int = 3,
-        n_support_neighbors: int = 8,
-        gamma: float = 10.0,
-        alpha: float = 1.0,
-        rounds: int = 3,
-        carry: float = 0.2,
-        sharpness: float = 10_000.0,
-        support: tuple[Array, Array] | None = None,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            n_neighbors=n_neighbors,
-            n_text_neighbors=n_text_neighbors,
-            n_support_neighbors=n_support_neighbors,
-            gamma=gamma,
-            alpha=alpha,
-            rounds=rounds,
-            carry=carry,
-            sharpness=sharpness,
-            support=support,
-        )
 
     def _validate(self) -> None:
         if self.support is not None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator
 
 from zeroshift.adapt.statistics import linear_head
 from zeroshift.arrays import Array, Home, Rows, namespace
-from zeroshift.methods._shared.examples import example_prompts
 from zeroshift.methods._shared.linear_head import LinearHead, LinearTransductive
 from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.sinkhorn import balance, class_shares
-from zeroshift.parameters import Choice, Constraint, Number, Optional
+from zeroshift.parameters import Choice, Number, Optional, array_parameter, parameter
 from zeroshift.zero_shot import log_softmax, pseudo_class, softmax
 
 __all__ = [
@@ -374,36 +372,6 @@ class Frolic(LinearTransductive):
     `predict` scores other features with the classifier and the bias that set taught, which is ours: the authors know no
     other features. Before `adapt` it is the zero-shot classifier.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    prompts : (K, P, d) array or tensor
-        P unit-length text embeddings a class: templates and descriptions.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    variant : "released" or "paper"
-        What the authors' code computes, or what the paper says, reconstructed; see Notes.
-    shrinkage : float
-        How far the variances of the prompts' Gaussian are drawn towards 1 ("released").
-    label_temperature, label_gamma, label_iterations : float, float, int
-        Temperature, exponent of the classes' shares and number of iterations of the Sinkhorn scaling that makes soft
-        labels ("released"); see `zeroshift.methods._shared.sinkhorn`.
-    hard_above : float
-        Soft labels surer than this are made hard ("released").
-    proxy_temperature, proxy_rate, proxy_iterations : float, float, int
-        Temperature, first step size and number of steps of the InMaP classifiers ("released"); see
-        `zeroshift.methods.frolic`.
-    ridge : float
-        The smallest eigenvalue of the prompts' covariance, as a share of the largest in size ("paper").
-    bias_margin : float, optional
-        Samples whose two best logits are no further apart do not count for the bias. None: 1 / K for "released", every
-        sample counts for "paper".
-    bias_rounds : int, optional
-        How often the bias is measured and taken off. None: 11 for "released", once for "paper".
-    bias_tolerance, bias_iterations : float, int
-        When the power iteration for the bias ends: at a change below the one, or after the other.
-
     Examples
     --------
     >>> import numpy as np
@@ -438,84 +406,79 @@ class Frolic(LinearTransductive):
     # In float32 the rounding of two thousand steps can decide a round of the bias correction, and with it many labels.
     computes_in = "float64"
     needs = ("prototypes", "prompts")
-    array_parameters = ("prototypes", "prompts")
-    example_parameters: ClassVar[Mapping[str, Any]] = {"prompts": example_prompts}
     state_size = "K d"
     complexity = "O(I N K d), I = 4000 steps"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "variant": Choice(("released", "paper")),
-        "shrinkage": Number(low=0, high=1, above=True),
-        "label_temperature": Number(low=0, above=True),
-        "label_gamma": Number(low=0),
-        "label_iterations": Number(low=0, integer=True),
-        "hard_above": Number(low=0, high=1),
-        "proxy_temperature": Number(low=0, above=True),
-        "proxy_rate": Number(low=0, above=True),
-        "proxy_iterations": Number(low=0, integer=True),
-        "ridge": Number(low=0, above=True),
-        "bias_margin": Optional(Number(low=0)),
-        "bias_rounds": Optional(Number(low=0, integer=True)),
-        "bias_tolerance": Number(low=0),
-        "bias_iterations": Number(low=0, integer=True),
-    }
 
-    prompts: Array
-    variant: str
-    shrinkage: float
-    label_temperature: float
-    label_gamma: float
-    label_iterations: int
-    hard_above: float
-    proxy_temperature: float
-    proxy_rate: float
-    proxy_iterations: int
-    ridge: float
-    bias_margin: float | None
-    bias_rounds: int | None
-    bias_tolerance: float
-    bias_iterations: int
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        prompts: Array,
-        logit_scale: float = 100.0,
-        variant: str = "released",
-        shrinkage: float = 0.9,
-        label_temperature: float = 0.01,
-        label_gamma: float = 1.0,
-        label_iterations: int = 20,
-        hard_above: float = 0.6,
-        proxy_temperature: float = 0.04,
-        proxy_rate: float = 10.0,
-        proxy_iterations: int = 2000,
-        ridge: float = 1.0,
-        bias_margin: float | None = None,
-        bias_rounds: int | None = None,
-        bias_tolerance: float = 1e-3,
-        bias_iterations: int = 100,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            prompts=prompts,
-            logit_scale=logit_scale,
-            variant=variant,
-            shrinkage=shrinkage,
-            label_temperature=label_temperature,
-            label_gamma=label_gamma,
-            label_iterations=label_iterations,
-            hard_above=hard_above,
-            proxy_temperature=proxy_temperature,
-            proxy_rate=proxy_rate,
-            proxy_iterations=proxy_iterations,
-            ridge=ridge,
-            bias_margin=bias_margin,
-            bias_rounds=bias_rounds,
-            bias_tolerance=bias_tolerance,
-            bias_iterations=bias_iterations,
-        )
+    prompts: Array = array_parameter("P unit-length text embeddings a class: templates and descriptions.")
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    variant: str = parameter(
+        Choice(("released", "paper")),
+        "What the authors' code computes, or what the paper says, reconstructed; see Notes.",
+        default="released",
+    )
+    shrinkage: float = parameter(
+        Number(low=0, high=1, above=True),
+        'How far the variances of the prompts\' Gaussian are drawn towards 1 ("released").',
+        default=0.9,
+    )
+    label_temperature: float = parameter(
+        Number(low=0, above=True),
+        'Temperature, exponent of the classes\' shares and number of iterations of the Sinkhorn scaling that makes soft labels ("released"); see `zeroshift.methods._shared.sinkhorn`.',
+        default=0.01,
+    )
+    label_gamma: float = parameter(
+        Number(low=0),
+        'Temperature, exponent of the classes\' shares and number of iterations of the Sinkhorn scaling that makes soft labels ("released"); see `zeroshift.methods._shared.sinkhorn`.',
+        default=1.0,
+    )
+    label_iterations: int = parameter(
+        Number(low=0, integer=True),
+        'Temperature, exponent of the classes\' shares and number of iterations of the Sinkhorn scaling that makes soft labels ("released"); see `zeroshift.methods._shared.sinkhorn`.',
+        default=20,
+    )
+    hard_above: float = parameter(
+        Number(low=0, high=1), 'Soft labels surer than this are made hard ("released").', default=0.6
+    )
+    proxy_temperature: float = parameter(
+        Number(low=0, above=True),
+        'Temperature, first step size and number of steps of the InMaP classifiers ("released"); see `zeroshift.methods.frolic`.',
+        default=0.04,
+    )
+    proxy_rate: float = parameter(
+        Number(low=0, above=True),
+        'Temperature, first step size and number of steps of the InMaP classifiers ("released"); see `zeroshift.methods.frolic`.',
+        default=10.0,
+    )
+    proxy_iterations: int = parameter(
+        Number(low=0, integer=True),
+        'Temperature, first step size and number of steps of the InMaP classifiers ("released"); see `zeroshift.methods.frolic`.',
+        default=2000,
+    )
+    ridge: float = parameter(
+        Number(low=0, above=True),
+        'The smallest eigenvalue of the prompts\' covariance, as a share of the largest in size ("paper").',
+        default=1.0,
+    )
+    bias_margin: float | None = parameter(
+        Optional(Number(low=0)),
+        'Samples whose two best logits are no further apart do not count for the bias. None: 1 / K for "released", every sample counts for "paper".',
+        default=None,
+    )
+    bias_rounds: int | None = parameter(
+        Optional(Number(low=0, integer=True)),
+        'How often the bias is measured and taken off. None: 11 for "released", once for "paper".',
+        default=None,
+    )
+    bias_tolerance: float = parameter(
+        Number(low=0),
+        "When the power iteration for the bias ends: at a change below the one, or after the other.",
+        default=1e-3,
+    )
+    bias_iterations: int = parameter(
+        Number(low=0, integer=True),
+        "When the power iteration for the bias ends: at a change below the one, or after the other.",
+        default=100,
+    )
 
     def _validate(self) -> None:
         self.prompts = checked_prompts(self.prompts, self.prototypes)

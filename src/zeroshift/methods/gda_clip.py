@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from zeroshift.arrays import Array, Home, Labelled
 from zeroshift.methods._shared.few_shot import FewShotMethod, best_weight
 from zeroshift.methods._shared.gaussian_classifier import linear_discriminant
 from zeroshift.methods._shared.linear_head import LinearHead
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, array_parameter, parameter
 
 __all__ = ["GDACLIP"]
 
@@ -20,21 +17,6 @@ ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 class GDACLIP(FewShotMethod):
     """Fits a Gaussian with its own mean to each class and one covariance to all, in closed form, and adds its
     discriminant to the zero-shot logits. With a validation set the weight of the Gaussians is chosen there.
-
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class. Their library and device are where the state lives.
-    support : (features, labels)
-        Labelled samples: unit features (n, d) and class indices (n,).
-    validation : (features, labels), optional
-        Labelled samples to choose `alpha` on, among the powers of ten from 1e-4 to 100; of equally good ones the
-        smallest wins. What was found is in `chosen`.
-    logit_scale : float
-        Scale of the zero-shot logits; 100 for CLIP.
-    alpha : float
-        Weight of the Gaussian discriminant where there is no validation set. The authors always use one; 1, the
-        discriminant as it is, is ours.
 
     Examples
     --------
@@ -60,24 +42,20 @@ class GDACLIP(FewShotMethod):
     name = "gda_clip"
     state_size = "K d + d^2"
     complexity = "O(K d) a sample; the fit O(N d^2 + d^3) for N support samples"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "alpha": Number(low=0),
-    }
 
-    logit_scale: float
-    alpha: float
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        support: Labelled,
-        validation: Labelled | None = None,
-        logit_scale: float = 100.0,
-        alpha: float = 1.0,
-    ) -> None:
-        super().__init__(prototypes, support=support, validation=validation, logit_scale=logit_scale, alpha=alpha)
+    support: Labelled = array_parameter("Labelled samples: unit features (n, d) and class indices (n,).")
+    validation: Labelled | None = array_parameter(
+        "Labelled samples to choose `alpha` on, among the powers of ten from 1e-4 to 100; of equally good ones the smallest wins. What was found is in `chosen`.",
+        default=None,
+    )
+    logit_scale: float = parameter(
+        Number(low=0, above=True), "Scale of the zero-shot logits; 100 for CLIP.", default=100.0
+    )
+    alpha: float = parameter(
+        Number(low=0),
+        "Weight of the Gaussian discriminant where there is no validation set. The authors always use one; 1, the discriminant as it is, is ours.",
+        default=1.0,
+    )
 
     @property
     def chosen(self) -> dict[str, float]:

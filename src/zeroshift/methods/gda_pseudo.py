@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from zeroshift.adapt.statistics import class_means, linear_head, soft_scatter
 from zeroshift.arrays import Array, Home, Rows
 from zeroshift.linalg import ridge_precision
 from zeroshift.methods._shared.linear_head import BLOCK_ROWS, LinearHead, LinearTransductive
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, parameter
 from zeroshift.zero_shot import softmax
 
 __all__ = ["GDAPseudo"]
@@ -36,19 +35,6 @@ class GDAPseudo(LinearTransductive):
     `adapt` starts afresh from the set it is given. `predict` scores other features with the classifier that set taught,
     before `adapt` with the zero-shot one.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    alpha : float
-        Weight of the discriminants: logits + alpha (x.W_k + b_k). 1, of GDA-CLIP's grid 1e-4 to 1e2 the plain sum: the
-        grid is searched with labels, of which there are none.
-    iterations : int
-        How often means, covariance and responsibilities are estimated in turn. 1 learns from the zero-shot posteriors
-        alone.
-
     Examples
     --------
     >>> import numpy as np
@@ -74,19 +60,18 @@ class GDAPseudo(LinearTransductive):
     state_size = "K d"
     complexity = "O(T N K d + N d^2 + T d^3), T iterations"
     reconstructed = "the paper's unsupervised variant has no released code, and its settings are not known"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "alpha": Number(low=0),
-        "iterations": Number(low=1, integer=True),
-    }
 
-    alpha: float
-    iterations: int
-
-    def __init__(
-        self, prototypes: Array, *, logit_scale: float = 100.0, alpha: float = 1.0, iterations: int = 10
-    ) -> None:
-        super().__init__(prototypes, logit_scale=logit_scale, alpha=alpha, iterations=iterations)
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    alpha: float = parameter(
+        Number(low=0),
+        "Weight of the discriminants: logits + alpha (x.W_k + b_k). 1, of GDA-CLIP's grid 1e-4 to 1e2 the plain sum: the grid is searched with labels, of which there are none.",
+        default=1.0,
+    )
+    iterations: int = parameter(
+        Number(low=1, integer=True),
+        "How often means, covariance and responsibilities are estimated in turn. 1 learns from the zero-shot posteriors alone.",
+        default=10,
+    )
 
     def _learn(self, rows: Rows) -> LinearHead:
         second_moment = _second_moment(rows)

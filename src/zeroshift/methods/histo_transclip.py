@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 from zeroshift.arrays import Array, namespace
-from zeroshift.method import Method
-from zeroshift.methods._shared.examples import example_prompts
 from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods.transclip import TransCLIP
-from zeroshift.parameters import Constraint, Flag
+from zeroshift.parameters import Flag, array_parameter, parameter
 
 __all__ = ["HistoTransCLIP"]
 
@@ -19,17 +14,6 @@ __all__ = ["HistoTransCLIP"]
 class HistoTransCLIP(TransCLIP):
     """TransCLIP with the plain mean of each class's prompts for text. The mean is shorter the less the prompts agree,
     so that logits are flatter and lean towards classes whose prompts agree.
-
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class. `predict` uses them until something was learned; `adapt` does not.
-    prompts : (K, P, d) array or tensor
-        Unit-length embeddings of P prompts a class.
-    renormalise : bool
-        Scale the mean of the prompts to unit length, which the authors do not.
-    logit_scale, text_weight, neighbours, confident, initial_means, iterations, inner_iterations, temperature
-        As for `TransCLIP`.
 
     Examples
     --------
@@ -49,43 +33,11 @@ class HistoTransCLIP(TransCLIP):
 
     name = "histo_transclip"
     needs = ("prototypes", "prompts")
-    array_parameters = ("prototypes", "prompts")
-    example_parameters: ClassVar[Mapping[str, Any]] = {"prompts": example_prompts}
-    constraints: ClassVar[Mapping[str, Constraint]] = {**TransCLIP.constraints, "renormalise": Flag()}
 
-    prompts: Array
-    renormalise: bool
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        prompts: Array,
-        renormalise: bool = False,
-        logit_scale: float = 100.0,
-        text_weight: float | None = None,
-        neighbours: int = 3,
-        confident: int = 8,
-        initial_means: str = "confident",
-        iterations: int = 10,
-        inner_iterations: int = 5,
-        temperature: float = 50.0,
-    ) -> None:
-        # Not TransCLIP's own: labelled samples, which it would take, are not part of this method.
-        Method.__init__(
-            self,
-            prototypes,
-            prompts=prompts,
-            renormalise=renormalise,
-            logit_scale=logit_scale,
-            text_weight=text_weight,
-            neighbours=neighbours,
-            confident=confident,
-            initial_means=initial_means,
-            iterations=iterations,
-            inner_iterations=inner_iterations,
-            temperature=temperature,
-        )
+    prompts: Array = array_parameter("Unit-length embeddings of P prompts a class.")
+    renormalise: bool = parameter(
+        Flag(), "Scale the mean of the prompts to unit length, which the authors do not.", default=False
+    )
 
     def _validate(self) -> None:
         self.prompts = checked_prompts(self.prompts, self.prototypes)

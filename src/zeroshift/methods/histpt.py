@@ -14,7 +14,7 @@ from zeroshift.methods._shared.prompt_tuned import TEXT, PromptTuned
 from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
 from zeroshift.methods._shared.whole_steps import WholeViews
-from zeroshift.parameters import Choice, Constraint, Number
+from zeroshift.parameters import Choice, Number, model_parameter, parameter
 from zeroshift.views import marginal_entropy, select_lowest_entropy
 from zeroshift.zero_shot import confidence, graded, log_softmax, logits, pseudo_class, softmax
 
@@ -176,32 +176,11 @@ class HisTPT(PromptTuned, WholeViews):
     features agree on, and never puts them back. The banks hold the latest text features, those of the hardest images,
     and a slow average: what keeps a prompt that is tuned on and on from forgetting.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        The text features at the words tuning begins with: `text.features(text.context)`.
-    text : PromptedText
-        The text side of the encoder, as `zeroshift.encode.prompted_text` makes it.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    view_ratio : float
-        Share of the views the loss is made of, those of lowest entropy; at least one.
-    local_size, hard_size : int
-        Entries of the local and of the hard bank.
-    n_hard : int
-        How many local entries, those of highest entropy, are averaged for an entry of the hard bank.
-    momentum : float
-        Share of the global bank that stays as it is at an image.
-    rate, weight_decay : float
-        Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.
-    answer : "prompt" or "fused"
-        Who answers: the prompt after the image's step, or the banks together, which the prompt was tuned towards.
-
     Examples
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import HisTPT
-    >>> from zeroshift.methods._shared.examples import ExampleText
+    >>> from zeroshift.testing.examples import ExampleText
     >>> text = ExampleText(np.eye(2))
     >>> histpt = HisTPT(text.features(text.context), text=text, logit_scale=5.0)
     >>> histpt.adapt_views(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).round(3)
@@ -228,55 +207,39 @@ class HisTPT(PromptTuned, WholeViews):
     reconstructed = "the authors' code is for segmentation; classification is put together from it"
     state_size = "K d (L + H + 5), and the words with AdamW's two moments of each"
     complexity = "2 passes of K prompts, 1 of them with gradients, and O(K d (L + H)), for an image"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "text": TEXT,
-        "logit_scale": Number(low=0, above=True),
-        "view_ratio": Number(0, 1, above=True),
-        "local_size": Number(low=1, integer=True),
-        "hard_size": Number(low=1, integer=True),
-        "n_hard": Number(low=1, integer=True),
-        "momentum": Number(0, 1),
-        "rate": Number(low=0),
-        "weight_decay": Number(low=0),
-        "answer": Choice(("prompt", "fused")),
-    }
 
-    local_size: int
-    hard_size: int
-    n_hard: int
-    momentum: float
-    rate: float
-    weight_decay: float
-    answer: str
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        text: PromptedText,
-        logit_scale: float = 100.0,
-        view_ratio: float = 0.1,
-        local_size: int = 32,
-        hard_size: int = 32,
-        n_hard: int = 16,
-        momentum: float = 0.99,
-        rate: float = 5e-3,
-        weight_decay: float = 0.01,
-        answer: str = "prompt",
-    ) -> None:
-        super().__init__(
-            prototypes,
-            text=text,
-            logit_scale=logit_scale,
-            view_ratio=view_ratio,
-            local_size=local_size,
-            hard_size=hard_size,
-            n_hard=n_hard,
-            momentum=momentum,
-            rate=rate,
-            weight_decay=weight_decay,
-            answer=answer,
-        )
+    text: PromptedText = model_parameter(
+        TEXT, "The text side of the encoder, as `zeroshift.encode.prompted_text` makes it."
+    )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    view_ratio: float = parameter(
+        Number(0, 1, above=True),
+        "Share of the views the loss is made of, those of lowest entropy; at least one.",
+        default=0.1,
+    )
+    local_size: int = parameter(Number(low=1, integer=True), "Entries of the local and of the hard bank.", default=32)
+    hard_size: int = parameter(Number(low=1, integer=True), "Entries of the local and of the hard bank.", default=32)
+    n_hard: int = parameter(
+        Number(low=1, integer=True),
+        "How many local entries, those of highest entropy, are averaged for an entry of the hard bank.",
+        default=16,
+    )
+    momentum: float = parameter(Number(0, 1), "Share of the global bank that stays as it is at an image.", default=0.99)
+    rate: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.",
+        default=5e-3,
+    )
+    weight_decay: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.",
+        default=0.01,
+    )
+    answer: str = parameter(
+        Choice(("prompt", "fused")),
+        "Who answers: the prompt after the image's step, or the banks together, which the prompt was tuned towards.",
+        default="prompt",
+    )
 
     def _validate(self) -> None:
         super()._validate()

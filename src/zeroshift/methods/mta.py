@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from zeroshift.arrays import Array, Home, namespace
 from zeroshift.method import EpisodicMethod
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, parameter
 from zeroshift.zero_shot import log_softmax, logits, posterior, softmax
 
 __all__ = ["MTA", "Affinity", "Stop", "fit_in", "log_densities", "shift_mode", "squared_bandwidths"]
@@ -121,24 +121,6 @@ class MTA(EpisodicMethod):
     weighed by its inlierness: how dense it lies, and how far the other views agree with its prediction. The mode is
     answered in place of the image.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    affinity_weight : float
-        How much agreeing with the other views' predictions counts beside density; lambda_q in the paper's code. 0 does
-        without predictions.
-    inlier_temperature : float
-        Of the softmax inlierness is made by, lambda_y: large makes all views equal, small leaves one.
-    neighbour_share : float
-        Share of the other views, the nearest, whose mean squared distance is a view's bandwidth; at least one view.
-    iterations : int
-        Rounds of inlierness and mode, and the iterations at most of either in a round.
-    tolerance : float
-        Inlierness, or mode, that moves by less (Euclidean length) is taken as found for the round.
-
     Examples
     --------
     >>> import numpy as np
@@ -167,42 +149,33 @@ class MTA(EpisodicMethod):
 
     name = "mta"
     complexity = "O(V (K d + V d + V K) + I^2 V (V + d)) for V views, I = iterations"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "affinity_weight": Number(low=0),
-        "inlier_temperature": Number(low=0, above=True),
-        "neighbour_share": Number(0, 1),
-        "iterations": Number(low=1, integer=True),
-        "tolerance": Number(low=0),
-    }
 
-    logit_scale: float
-    affinity_weight: float
-    inlier_temperature: float
-    neighbour_share: float
-    iterations: int
-    tolerance: float
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        affinity_weight: float = 4.0,
-        inlier_temperature: float = 0.2,
-        neighbour_share: float = 0.3,
-        iterations: int = 5,
-        tolerance: float = 1e-6,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            affinity_weight=affinity_weight,
-            inlier_temperature=inlier_temperature,
-            neighbour_share=neighbour_share,
-            iterations=iterations,
-            tolerance=tolerance,
-        )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    affinity_weight: float = parameter(
+        Number(low=0),
+        "How much agreeing with the other views' predictions counts beside density; lambda_q in the paper's code. 0 does without predictions.",
+        default=4.0,
+    )
+    inlier_temperature: float = parameter(
+        Number(low=0, above=True),
+        "Of the softmax inlierness is made by, lambda_y: large makes all views equal, small leaves one.",
+        default=0.2,
+    )
+    neighbour_share: float = parameter(
+        Number(0, 1),
+        "Share of the other views, the nearest, whose mean squared distance is a view's bandwidth; at least one view.",
+        default=0.3,
+    )
+    iterations: int = parameter(
+        Number(low=1, integer=True),
+        "Rounds of inlierness and mode, and the iterations at most of either in a round.",
+        default=5,
+    )
+    tolerance: float = parameter(
+        Number(low=0),
+        "Inlierness, or mode, that moves by less (Euclidean length) is taken as found for the round.",
+        default=1e-6,
+    )
 
     def _episodes(self, views: Array) -> Array:
         if views.shape[1] == 1:

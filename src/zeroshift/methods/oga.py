@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from zeroshift.linalg import ZERO_TRACE, add_to_diagonal, invert_positive, pseud
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, Plan
 from zeroshift.methods._shared.similarity import normalize_rows, unit_rows
 from zeroshift.methods._shared.whole_steps import WholeSteps
-from zeroshift.parameters import Choice, Constraint, Flag, Number
+from zeroshift.parameters import Choice, Flag, Number, parameter
 from zeroshift.zero_shot import graded, log_posterior, look, softmax
 
 __all__ = ["OGA", "PooledResiduals", "SharedGaussians", "dual_head", "fit", "isotropic", "precision_of"]
@@ -166,27 +166,6 @@ class OGA(WholeSteps):
     """Keeps each class's surest samples, fits Gaussians with one covariance to them, and multiplies the zero-shot
     posterior by their tempered likelihood. Only zero-shot entropies decide what is kept, so errors do not feed back.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    capacity : int
-        Samples kept a class.
-    tau : float
-        Exponent of the likelihood.
-    covariance : {"auto", "ridge", "pinv"}
-        The precision matrix is d ((n - 1) M + tr(M) I)^-1 ("ridge") or the pseudo-inverse of M ("pinv"), M being the
-        covariance of the n samples kept about their class means. "auto": the ridge up to n = 4 d, then the other.
-    normalize_means : bool
-        Scale class means to unit length.
-    batch_size : int
-        Samples that enter the memory together, before any of them is predicted. The authors' runs take 32. A call with
-        fewer samples, or a rest of fewer, is a batch of its own.
-    released : bool
-        Divide a class's sum by `capacity`, not by how many samples it holds, as the released code does.
-
     Examples
     --------
     >>> import numpy as np
@@ -212,46 +191,26 @@ class OGA(WholeSteps):
     protocol = "online"
     state_size = "K M d + K d + d^2, M = capacity"
     complexity = "O(K d) a sample; a batch that enters O(d^3 + K d^2) more"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "capacity": Number(low=1, integer=True),
-        "tau": Number(low=0),
-        "covariance": Choice(("auto", "ridge", "pinv")),
-        "normalize_means": Flag(),
-        "batch_size": Number(low=1, integer=True),
-        "released": Flag(),
-    }
 
-    logit_scale: float
-    capacity: int
-    tau: float
-    covariance: str
-    normalize_means: bool
-    batch_size: int
-    released: bool
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        capacity: int = 8,
-        tau: float = 0.05,
-        covariance: str = "auto",
-        normalize_means: bool = False,
-        batch_size: int = 1,
-        released: bool = False,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            capacity=capacity,
-            tau=tau,
-            covariance=covariance,
-            normalize_means=normalize_means,
-            batch_size=batch_size,
-            released=released,
-        )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    capacity: int = parameter(Number(low=1, integer=True), "Samples kept a class.", default=8)
+    tau: float = parameter(Number(low=0), "Exponent of the likelihood.", default=0.05)
+    covariance: str = parameter(
+        Choice(("auto", "ridge", "pinv")),
+        'The precision matrix is d ((n - 1) M + tr(M) I)^-1 ("ridge") or the pseudo-inverse of M ("pinv"), M being the covariance of the n samples kept about their class means. "auto": the ridge up to n = 4 d, then the other.',
+        default="auto",
+    )
+    normalize_means: bool = parameter(Flag(), "Scale class means to unit length.", default=False)
+    batch_size: int = parameter(
+        Number(low=1, integer=True),
+        "Samples that enter the memory together, before any of them is predicted. The authors' runs take 32. A call with fewer samples, or a rest of fewer, is a batch of its own.",
+        default=1,
+    )
+    released: bool = parameter(
+        Flag(),
+        "Divide a class's sum by `capacity`, not by how many samples it holds, as the released code does.",
+        default=False,
+    )
 
     @property
     def means(self) -> Array:

@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zeroshift.arrays import Array, Home, is_array, namespace, to_numpy
-from zeroshift.methods._shared.examples import example_maple, example_token_source
 from zeroshift.methods._shared.image_method import ImageEpisodes
 from zeroshift.methods._shared.prompt_tuned import UNLIKE
 from zeroshift.methods._shared.towers import CoupledPrompts, Look
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
-from zeroshift.parameters import Constraint, Model, Number
+from zeroshift.parameters import Model, Number, array_parameter, model_parameter, parameter
 from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import logits
 
@@ -78,33 +77,11 @@ class PromptAlign(ImageEpisodes):
     and their tokens in the first layers towards the mean and variance that tokens of the source have there. Then it
     answers the image itself with the moved prompts, and puts them back.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        The text features at the prompts tuning begins with: `maple.text(maple.parameters)`.
-    maple : CoupledPrompts
-        Both sides of the encoder with MaPLe's trained prompts, as `zeroshift.encode.load_maple` makes them.
-    source : (means, variances) of (L, T, width) arrays or tensors
-        Of each token and channel, as the first L layers of the image side are given them before the shift:
-        `zeroshift.encode.maple_statistics` computes them from images.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    view_ratio : float
-        Share of the views kept, those of lowest entropy at the prompts as they were; at least one.
-    layers : int
-        How many layers, from the first on, are aligned. The paper says 3; the released loop stops one short.
-    align_weight : float
-        Of the alignment beside the entropy. The released code divides its 100 by 3, whatever its loop does.
-    steps : int
-        Steps of AdamW for each image.
-    rate, weight_decay : float
-        Of AdamW: the step size, and the share of the prompts and projections taken off at a step, times `rate`.
-
     Examples
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import PromptAlign
-    >>> from zeroshift.methods._shared.examples import ExampleMaple, example_token_source
+    >>> from zeroshift.testing.examples import ExampleMaple, example_token_source
     >>> maple = ExampleMaple(np.eye(2))
     >>> method = PromptAlign(
     ...     maple.text(maple.parameters), maple=maple, source=example_token_source(np.eye(2)), logit_scale=5.0
@@ -130,18 +107,7 @@ class PromptAlign(ImageEpisodes):
     needs = ("prototypes", "views", "images", "maple", "source")
     state_size = "2 K d + P + 2 L T w: two classifiers, the prompts, and the source's tokens"
     complexity = "V + 2 S n + 1 passes of an image and 2 S of K prompts, S n and S of them with gradients, n views kept"
-    array_parameters: ClassVar[tuple[str, ...]] = ("prototypes", "source")
-    example_parameters: ClassVar[Mapping[str, Any]] = {"maple": example_maple, "source": example_token_source}
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "maple": Model(CoupledPrompts, "zeroshift.encode.load_maple(encoder, checkpoint, class_names)"),
-        "logit_scale": Number(low=0, above=True),
-        "view_ratio": Number(0, 1, above=True),
-        "layers": Number(low=1, integer=True),
-        "align_weight": Number(low=0),
-        "steps": Number(low=1, integer=True),
-        "rate": Number(low=0),
-        "weight_decay": Number(low=0),
-    }
+    example_parameters: ClassVar[Mapping[str, Any]] = {"source": "token_source"}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {"rate": CROSS_DATASET_RATE}
         for dataset in (
@@ -158,41 +124,40 @@ class PromptAlign(ImageEpisodes):
         )
     }
 
-    source: tuple[Array, Array]
-    logit_scale: float
-    view_ratio: float
-    layers: int
-    align_weight: float
-    steps: int
-    rate: float
-    weight_decay: float
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        maple: CoupledPrompts,
-        source: tuple[Array, Array],
-        logit_scale: float = 100.0,
-        view_ratio: float = 0.1,
-        layers: int = 2,
-        align_weight: float = 100 / 3,
-        steps: int = 1,
-        rate: float = 4e-2,
-        weight_decay: float = 0.01,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            maple=maple,
-            source=source,
-            logit_scale=logit_scale,
-            view_ratio=view_ratio,
-            layers=layers,
-            align_weight=align_weight,
-            steps=steps,
-            rate=rate,
-            weight_decay=weight_decay,
-        )
+    maple: CoupledPrompts = model_parameter(
+        Model(CoupledPrompts, "zeroshift.encode.load_maple(encoder, checkpoint, class_names)"),
+        "Both sides of the encoder with MaPLe's trained prompts, as `zeroshift.encode.load_maple` makes them.",
+    )
+    source: tuple[Array, Array] = array_parameter(
+        "Of each token and channel, as the first L layers of the image side are given them before the shift: `zeroshift.encode.maple_statistics` computes them from images."
+    )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    view_ratio: float = parameter(
+        Number(0, 1, above=True),
+        "Share of the views kept, those of lowest entropy at the prompts as they were; at least one.",
+        default=0.1,
+    )
+    layers: int = parameter(
+        Number(low=1, integer=True),
+        "How many layers, from the first on, are aligned. The paper says 3; the released loop stops one short.",
+        default=2,
+    )
+    align_weight: float = parameter(
+        Number(low=0),
+        "Of the alignment beside the entropy. The released code divides its 100 by 3, whatever its loop does.",
+        default=100 / 3,
+    )
+    steps: int = parameter(Number(low=1, integer=True), "Steps of AdamW for each image.", default=1)
+    rate: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of the prompts and projections taken off at a step, times `rate`.",
+        default=4e-2,
+    )
+    weight_decay: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of the prompts and projections taken off at a step, times `rate`.",
+        default=0.01,
+    )
 
     def _validate(self) -> None:
         home, expected = Home.of(self.prototypes), (self.n_classes, self.dimension)

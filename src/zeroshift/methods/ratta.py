@@ -10,12 +10,11 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home, check_labels, check_matrix, namespace
 from zeroshift.method import EpisodicMethod
-from zeroshift.methods._shared.examples import example_descriptions, example_unlabelled
 from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.sinkhorn import REGULARISATION, transport
 from zeroshift.methods._shared.top_k import top_k
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, array_parameter, parameter
 from zeroshift.views import entropy
 from zeroshift.zero_shot import logits, softmax
 
@@ -183,32 +182,6 @@ class RATTA(EpisodicMethod):
 
     An image for which no class has enough descriptions is answered by the zero-shot classifier.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    prompts : (K, P, d) array or tensor, or a pair of (R, d) and (R,)
-        Unit-length text embeddings of descriptions: P of each class, or, where classes have different numbers of them,
-        R in all and the class of each.
-    unlabelled : (n, d) array or tensor
-        Unit-length features of the database of images that is searched: any images, of which no label is known.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    quantile : float
-        An image is as like a description as this quantile of its views: 0.75 on fine-grained data, 0.9 on ImageNet
-        and its variants (presets).
-    n_descriptions : int
-        Descriptions kept for an image.
-    min_descriptions : int
-        Those a class must have among them to be a candidate.
-    n_neighbours : int
-        Images of the database retrieved for a candidate.
-    regularisation : float
-        How far the transport is smoothed by entropy, in units of differences of cosines.
-    iterations, tolerance : int, float
-        Sinkhorn's scaling ends after so many rounds, or when a plan's marginal is off by less than the other, which is
-        looked at every ten rounds.
-
     Examples
     --------
     >>> import numpy as np
@@ -237,67 +210,46 @@ class RATTA(EpisodicMethod):
 
     name = "ratta"
     needs = ("prototypes", "views", "prompts", "unlabelled")
-    array_parameters = ("prototypes", "prompts", "unlabelled")
-    example_parameters: ClassVar[Mapping[str, Any]] = {
-        "prompts": example_descriptions,
-        "unlabelled": example_unlabelled,
-    }
+    example_parameters: ClassVar[Mapping[str, Any]] = {"prompts": "descriptions"}
     state_size = "(R + n) d, for R descriptions and n images of the database"
     complexity = "O(V R d + C n d + C V S I) for an image, C = 4 candidates, S retrieved for each, I rounds of scaling"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "quantile": Number(0, 1),
-        "n_descriptions": Number(low=1, integer=True),
-        "min_descriptions": Number(low=1, integer=True),
-        "n_neighbours": Number(low=1, integer=True),
-        "regularisation": REGULARISATION,
-        "iterations": Number(low=1, integer=True),
-        "tolerance": Number(low=0),
-    }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {"quantile": 0.9}
         for dataset in ("imagenet", "imagenet_a", "imagenetv2", "imagenet_r", "imagenet_sketch")
     }
 
-    prompts: Array | tuple[Array, np.ndarray]
-    unlabelled: Array
-    logit_scale: float
-    quantile: float
-    n_descriptions: int
-    min_descriptions: int
-    n_neighbours: int
-    regularisation: float
-    iterations: int
-    tolerance: float
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        prompts: Array | tuple[Array, np.ndarray],
-        unlabelled: Array,
-        logit_scale: float = 100.0,
-        quantile: float = 0.75,
-        n_descriptions: int = 20,
-        min_descriptions: int = 5,
-        n_neighbours: int = 20,
-        regularisation: float = 0.1,
-        iterations: int = 100,
-        tolerance: float = 1e-2,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            prompts=prompts,
-            unlabelled=unlabelled,
-            logit_scale=logit_scale,
-            quantile=quantile,
-            n_descriptions=n_descriptions,
-            min_descriptions=min_descriptions,
-            n_neighbours=n_neighbours,
-            regularisation=regularisation,
-            iterations=iterations,
-            tolerance=tolerance,
-        )
+    prompts: Array | tuple[Array, np.ndarray] = array_parameter(
+        "Unit-length text embeddings of descriptions: P of each class, or, where classes have different numbers of them, R in all and the class of each."
+    )
+    unlabelled: Array = array_parameter(
+        "Unit-length features of the database of images that is searched: any images, of which no label is known."
+    )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    quantile: float = parameter(
+        Number(0, 1),
+        "An image is as like a description as this quantile of its views: 0.75 on fine-grained data, 0.9 on ImageNet and its variants (presets).",
+        default=0.75,
+    )
+    n_descriptions: int = parameter(Number(low=1, integer=True), "Descriptions kept for an image.", default=20)
+    min_descriptions: int = parameter(
+        Number(low=1, integer=True), "Those a class must have among them to be a candidate.", default=5
+    )
+    n_neighbours: int = parameter(
+        Number(low=1, integer=True), "Images of the database retrieved for a candidate.", default=20
+    )
+    regularisation: float = parameter(
+        REGULARISATION, "How far the transport is smoothed by entropy, in units of differences of cosines.", default=0.1
+    )
+    iterations: int = parameter(
+        Number(low=1, integer=True),
+        "Sinkhorn's scaling ends after so many rounds, or when a plan's marginal is off by less than the other, which is looked at every ten rounds.",
+        default=100,
+    )
+    tolerance: float = parameter(
+        Number(low=0),
+        "Sinkhorn's scaling ends after so many rounds, or when a plan's marginal is off by less than the other, which is looked at every ten rounds.",
+        default=1e-2,
+    )
 
     def _validate(self) -> None:
         self.prompts = checked_descriptions("prompts", self.prompts, self.prototypes)

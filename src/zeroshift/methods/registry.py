@@ -1,4 +1,7 @@
-"""Every method under its name: what it is, needs and can be given; third parties add theirs by entry point."""
+"""Every method by name: what it is, what it needs and accepts.
+
+A built-in method registers itself when its class is defined; other packages add theirs through an entry point.
+"""
 
 from __future__ import annotations
 
@@ -11,96 +14,18 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from zeroshift import serialization as method_file
-from zeroshift.adapt import OnlineADAPT, ReleasedOnlineADAPT, ReleasedTransductiveADAPT, TransductiveADAPT
+from zeroshift import serialization
 from zeroshift.arrays import Array
-from zeroshift.method import Method
-from zeroshift.methods.awt import AWT
-from zeroshift.methods.b2tpt import B2TPT
-from zeroshift.methods.bca import BCA
-from zeroshift.methods.ctpt import CTPT
-from zeroshift.methods.difftpt import DiffTPT
-from zeroshift.methods.dmn import DMN
-from zeroshift.methods.dota import DOTA
-from zeroshift.methods.dpcore import DPCore
-from zeroshift.methods.dpe import DPE
-from zeroshift.methods.dynaprompt import DynaPrompt
-from zeroshift.methods.ecalp import ECALP
-from zeroshift.methods.frolic import Frolic
-from zeroshift.methods.gda_clip import GDACLIP
-from zeroshift.methods.gda_pseudo import GDAPseudo
-from zeroshift.methods.histo_transclip import HistoTransCLIP
-from zeroshift.methods.histpt import HisTPT
-from zeroshift.methods.mta import MTA
-from zeroshift.methods.oga import OGA
-from zeroshift.methods.promptalign import PromptAlign
-from zeroshift.methods.ratta import RATTA
-from zeroshift.methods.stata import StatA
-from zeroshift.methods.swapprompt import SwapPrompt
-from zeroshift.methods.t3a import T3A
-from zeroshift.methods.tca import TCA
-from zeroshift.methods.tda import TDA
-from zeroshift.methods.timo import TIMO
-from zeroshift.methods.timo_s import TIMOS
-from zeroshift.methods.tip_adapter import TipAdapter
-from zeroshift.methods.tps import TPS
-from zeroshift.methods.tpt import TPT
-from zeroshift.methods.transclip import TransCLIP
-from zeroshift.methods.zero import ZERO
-from zeroshift.methods.zero_shot import ZeroShot
-from zeroshift.methods.zlap import ZLaP
-from zeroshift.methods.zlap_inductive import ZLaPInductive
-from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
+from zeroshift.method import Method, registered_methods
+from zeroshift.parameters import Parameter
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["ENTRY_POINT_GROUP", "MethodInfo", "ParameterInfo", "create", "get", "list_methods", "load"]
 
 ENTRY_POINT_GROUP = "zeroshift.methods"
 PROTOCOLS = ("online", "episodic", "transductive", "few-shot")
-
-BUILT_IN: tuple[type[Method], ...] = (
-    ZeroShot,
-    OnlineADAPT,
-    TransductiveADAPT,
-    OnlineAnchoredMixture,
-    TransductiveAnchoredMixture,
-    ReleasedOnlineADAPT,
-    ReleasedTransductiveADAPT,
-    TDA,
-    DMN,
-    DOTA,
-    BCA,
-    OGA,
-    T3A,
-    ECALP,
-    ZLaPInductive,
-    TCA,
-    DPE,
-    MTA,
-    ZERO,
-    AWT,
-    RATTA,
-    TPS,
-    TPT,
-    CTPT,
-    DiffTPT,
-    PromptAlign,
-    DynaPrompt,
-    HisTPT,
-    B2TPT,
-    DPCore,
-    TransCLIP,
-    HistoTransCLIP,
-    StatA,
-    ZLaP,
-    Frolic,
-    GDAPseudo,
-    SwapPrompt,
-    TipAdapter,
-    GDACLIP,
-    TIMO,
-    TIMOS,
-)
+FIRST = ("zero_shot", "adapt_online", "adapt_transductive", "anchored_mixture_online", "anchored_mixture_transductive")
+"""Listed before the others."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +35,7 @@ class ParameterInfo:
     """What it may be, in words."""
     default: Any
     required: bool
+    meaning: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,7 +46,7 @@ class MethodInfo:
     """`"online"`, `"episodic"`, `"transductive"` or `"few-shot"`."""
     needs: tuple[str, ...]
     takes: tuple[str, ...]
-    """What it can be given and does without."""
+    """What it accepts but does not require."""
     summary: str
     parameters: tuple[ParameterInfo, ...]
     scored: str
@@ -128,21 +54,23 @@ class MethodInfo:
     state_size: str
     complexity: str
     reconstructed: str | None
-    """Why it is a reconstruction; None where it is written from its authors' code or equations."""
+    """Why it is a reconstruction; None if it was written from its authors' code or equations."""
     presets: tuple[str, ...]
     """Data sets the authors set parameters for by hand."""
 
     @classmethod
     def of(cls, method: type[Method]) -> MethodInfo:
         summary = " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split())
+        declared = method.declared_parameters.items()
+        optional = [(name, one) for name, one in declared if one.default is None]
         return cls(
             name=method.name,
             cls=method,
             protocol=method.protocol,
             needs=method.needs,
-            takes=(*method.takes, *_optional_arrays(method)),
+            takes=(*method.takes, *(name for name, one in optional if one.kind == "array")),
             summary=summary,
-            parameters=tuple(_parameters(method)),
+            parameters=tuple(_describe(name, one) for name, one in declared if name != "prototypes"),
             scored=method.scored,
             state_size=method.state_size,
             complexity=method.complexity,
@@ -151,28 +79,17 @@ class MethodInfo:
         )
 
 
-def _parameters(method: type[Method]) -> list[ParameterInfo]:
-    described = []
-    for name, parameter in inspect.signature(method).parameters.items():
-        if name == "prototypes":
-            continue
-        free = "arrays" if name in method.array_parameters else "anything"
-        allowed = method.constraints[name].describe() if name in method.constraints else free
-        required = parameter.default is inspect.Parameter.empty
-        described.append(ParameterInfo(name, allowed, None if required else parameter.default, required))
-    return described
-
-
-def _optional_arrays(method: type[Method]) -> tuple[str, ...]:
-    given = inspect.signature(method).parameters
-    return tuple(name for name in method.array_parameters if name in given and given[name].default is None)
+def _describe(name: str, declared: Parameter) -> ParameterInfo:
+    default = None if declared.required else declared.default
+    return ParameterInfo(name, declared.describe(), default, declared.required, declared.meaning)
 
 
 @cache
 def _registry() -> Mapping[str, MethodInfo]:
-    methods = {method.name: MethodInfo.of(method) for method in BUILT_IN}
+    built_in = sorted(registered_methods().values(), key=_place)
+    methods = {method.name: MethodInfo.of(method) for method in built_in}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        # One broken plug-in must not take the library down with it; it is named and left out.
+        # A plug-in that fails to import must not break the library: it is named in a warning and skipped.
         try:
             method = entry.load()
             if not (isinstance(method, type) and issubclass(method, Method)):
@@ -185,6 +102,12 @@ def _registry() -> Mapping[str, MethodInfo]:
         except Exception as error:
             warnings.warn(f"the method plug-in {entry.value!r} was left out: {error}", stacklevel=2)
     return methods
+
+
+def _place(method: type[Method]) -> tuple[int, int, str]:
+    """Where a built-in method is listed: the main ones first, then by protocol and name."""
+    first = FIRST.index(method.name) if method.name in FIRST else len(FIRST)
+    return first, PROTOCOLS.index(method.protocol), method.name
 
 
 def list_methods(protocol: str | None = None) -> list[MethodInfo]:
@@ -214,22 +137,13 @@ def create(name: str, prototypes: Array, **parameters: Any) -> Method:
     >>> create("adapt_online", np.eye(3, 8), bank_size=4)
     OnlineADAPT(<prototypes 3 x 8, numpy>, bank_size=4, n_seen=0)
     """
-    info = get(name)
-    known = {parameter.name: parameter for parameter in info.parameters}
-    for given in parameters:
-        if given not in known:
-            hint = did_you_mean(given, known)
-            raise TypeError(f"{name} has no parameter {given!r}. {hint}It takes: {', '.join(known)}.")
-    for parameter in info.parameters:
-        if parameter.required and parameter.name not in parameters:
-            raise TypeError(f"{name} needs {parameter.name} ({parameter.allowed}); it has no default.")
-    return info.cls(prototypes, **parameters)
+    return get(name).cls(prototypes, **parameters)
 
 
 def load(
     path: str | os.PathLike[str], *, library: str | None = None, device: str | None = None, **changes: Any
 ) -> Method:
     """A saved method of whatever class wrote the file; see `Method.load`."""
-    return get(str(method_file.read_header(path).get("method"))).cls.load(
+    return get(str(serialization.read_header(path).get("method"))).cls.load(
         path, library=library, device=device, **changes
     )

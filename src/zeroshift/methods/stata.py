@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +19,7 @@ from zeroshift.methods._shared.gaussian_method import (
     statistics,
 )
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.parameters import Constraint, Flag, Number, Optional
+from zeroshift.parameters import Flag, Number, Optional, parameter
 
 __all__ = ["StatA"]
 
@@ -38,32 +36,6 @@ class StatA(GaussianMethod):
     are.
 
     `adapt` starts afresh from the set it is given; `predict` then scores other features.
-
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the zero-shot logits; 100 for CLIP.
-    anchor : float
-        Number of samples the text counts as (alpha).
-    soft_counts : bool
-        Count a class's samples by their assignments. By default each counts for its most probable class.
-    text_weight : float
-        Power of the text's posterior.
-    neighbours : int
-        Nearest samples each sample is drawn to.
-    neighbour_weight : float
-        How strongly; 0 leaves neighbours out.
-    iterations, inner_iterations : int
-        Rounds of fitting the Gaussians, and of assigning the samples within each round.
-    temperature : float
-        What log-likelihoods are divided by.
-    batch_size : int, optional
-        Samples solved together. The batches know nothing of each other; what the last one taught is kept. None, the
-        default, takes the whole set.
-    released : bool
-        With the authors' first variance, which for more than 2500 samples is far too small: see Notes.
 
     Examples
     --------
@@ -85,53 +57,25 @@ class StatA(GaussianMethod):
     name = "stata"
     state_size = "2 K d"
     complexity = "O(N^2 d + N K d)"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        **GaussianMethod.constraints,
-        "anchor": Number(low=0),
-        "soft_counts": Flag(),
-        "text_weight": Number(low=0),
-        "neighbour_weight": Number(low=0),
-        "batch_size": Optional(Number(low=1, integer=True)),
-        "released": Flag(),
-    }
 
-    anchor: float
-    soft_counts: bool
-    text_weight: float
-    neighbour_weight: float
-    batch_size: int | None
-    released: bool
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        anchor: float = 1.0,
-        soft_counts: bool = False,
-        text_weight: float = 1.0,
-        neighbours: int = 3,
-        neighbour_weight: float = 1.0,
-        iterations: int = 10,
-        inner_iterations: int = 5,
-        temperature: float = 50.0,
-        batch_size: int | None = None,
-        released: bool = False,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            anchor=anchor,
-            soft_counts=soft_counts,
-            text_weight=text_weight,
-            neighbours=neighbours,
-            neighbour_weight=neighbour_weight,
-            iterations=iterations,
-            inner_iterations=inner_iterations,
-            temperature=temperature,
-            batch_size=batch_size,
-            released=released,
-        )
+    anchor: float = parameter(Number(low=0), "Number of samples the text counts as (alpha).", default=1.0)
+    soft_counts: bool = parameter(
+        Flag(),
+        "Count a class's samples by their assignments. By default each counts for its most probable class.",
+        default=False,
+    )
+    text_weight: float = parameter(Number(low=0), "Power of the text's posterior.", default=1.0)
+    neighbour_weight: float = parameter(Number(low=0), "How strongly; 0 leaves neighbours out.", default=1.0)
+    batch_size: int | None = parameter(
+        Optional(Number(low=1, integer=True)),
+        "Samples solved together. The batches know nothing of each other; what the last one taught is kept. None, the default, takes the whole set.",
+        default=None,
+    )
+    released: bool = parameter(
+        Flag(),
+        "With the authors' first variance, which for more than 2500 samples is far too small: see Notes.",
+        default=False,
+    )
 
     @property
     def _text_share(self) -> float:

@@ -12,7 +12,7 @@ from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.methods._shared.prompt_tuned import TEXT, PromptTuned
 from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, model_parameter, parameter
 from zeroshift.zero_shot import log_softmax, logits, pseudo_class, softmax
 
 __all__ = ["ImageViews", "PseudoLabels", "SwapPrompt", "pseudo_loss", "surest_of_each_class", "swap_loss"]
@@ -125,32 +125,11 @@ class SwapPrompt(PromptTuned):
     """Tunes a prompt on a whole set: towards the zero-shot classes of each class's surest images, and, on one view of
     an image, towards what a second prompt, the slow average of the first, says of another view. The second answers.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        The text features at the words tuning begins with: `text.features(text.context)`.
-    text : PromptedText
-        The text side of the encoder, as `zeroshift.encode.prompted_text` makes it.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    epochs : int
-        Times the set is gone over; a step of AdamW each.
-    n_surest : int
-        Images of each class, the surest zero-shot, that are given their zero-shot class.
-    swap_weight : float
-        Weight of the swapped predictions beside the pseudo-labels; 0 does without them.
-    momentum : float
-        Share of the target prompt that stays as it is at an epoch; 1 leaves it the zero-shot one.
-    rate, weight_decay : float
-        Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.
-    seed : int
-        Of the draw of two views for each epoch.
-
     Examples
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import SwapPrompt
-    >>> from zeroshift.methods._shared.examples import ExampleText
+    >>> from zeroshift.testing.examples import ExampleText
     >>> text = ExampleText(np.eye(2))
     >>> swapprompt = SwapPrompt(text.features(text.context), text=text, logit_scale=5.0)
     >>> swapprompt.adapt(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).round(3)
@@ -180,55 +159,41 @@ class SwapPrompt(PromptTuned):
     takes: ClassVar[tuple[str, ...]] = ()
     reconstructed = "no code was released; losses, optimiser and its constants are filled in from the abstract"
     # Fewer epochs for the common checks, which adapt to many sets.
-    example_parameters: ClassVar[Mapping[str, Any]] = {**PromptTuned.example_parameters, "epochs": 10}
+    example_parameters: ClassVar[Mapping[str, Any]] = {"epochs": 10}
     state_size = "2 K d, and the words of two prompts"
     complexity = "3 E passes of K prompts, E of them with gradients, E = epochs, and O(E N K d)"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "text": TEXT,
-        "logit_scale": Number(low=0, above=True),
-        "epochs": Number(low=1, integer=True),
-        "n_surest": Number(low=1, integer=True),
-        "swap_weight": Number(low=0),
-        "momentum": Number(0, 1),
-        "rate": Number(low=0),
-        "weight_decay": Number(low=0),
-        "seed": Number(low=0, integer=True),
-    }
 
-    epochs: int
-    n_surest: int
-    swap_weight: float
-    momentum: float
-    rate: float
-    weight_decay: float
-    seed: int
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        text: PromptedText,
-        logit_scale: float = 100.0,
-        epochs: int = 50,
-        n_surest: int = 16,
-        swap_weight: float = 1.0,
-        momentum: float = 0.99,
-        rate: float = 2e-3,
-        weight_decay: float = 0.01,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            text=text,
-            logit_scale=logit_scale,
-            epochs=epochs,
-            n_surest=n_surest,
-            swap_weight=swap_weight,
-            momentum=momentum,
-            rate=rate,
-            weight_decay=weight_decay,
-            seed=seed,
-        )
+    text: PromptedText = model_parameter(
+        TEXT, "The text side of the encoder, as `zeroshift.encode.prompted_text` makes it."
+    )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    epochs: int = parameter(
+        Number(low=1, integer=True), "Times the set is gone over; a step of AdamW each.", default=50
+    )
+    n_surest: int = parameter(
+        Number(low=1, integer=True),
+        "Images of each class, the surest zero-shot, that are given their zero-shot class.",
+        default=16,
+    )
+    swap_weight: float = parameter(
+        Number(low=0), "Weight of the swapped predictions beside the pseudo-labels; 0 does without them.", default=1.0
+    )
+    momentum: float = parameter(
+        Number(0, 1),
+        "Share of the target prompt that stays as it is at an epoch; 1 leaves it the zero-shot one.",
+        default=0.99,
+    )
+    rate: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.",
+        default=2e-3,
+    )
+    weight_decay: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.",
+        default=0.01,
+    )
+    seed: int = parameter(Number(low=0, integer=True), "Of the draw of two views for each epoch.", default=0)
 
     def _begin(self) -> None:
         self._prompts = Prompts(self._words, self._words, self._initial)

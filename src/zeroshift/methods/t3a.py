@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.methods._shared.low_entropy_memory import Entry, LowEntropyMemory
 from zeroshift.methods._shared.similarity import inner_products, look_at_one, unit_rows
 from zeroshift.methods._shared.whole_steps import WholeSteps
-from zeroshift.parameters import Constraint, Flag, Number, Optional
+from zeroshift.parameters import Flag, Number, Optional, parameter
 from zeroshift.zero_shot import look, softmax
 
 __all__ = ["T3A", "AllSupports", "Changes", "DroppedSupports", "Offered", "SurestSupports"]
@@ -188,20 +188,6 @@ class T3A(WholeSteps):
     """Replaces each prototype by the mean direction of its class's supports: the prototype itself and the samples
     given to the class by the zero-shot classifier, of which those of lowest entropy are kept.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP. It decides the entropies, those of the prototypes included.
-    filter_size : int or None
-        Supports kept a class; None keeps all.
-    batch_size : int
-        Samples that join the supports together, before any of them is predicted. A call's last batch may be smaller.
-    released : bool
-        Where `filter_size` is None, drop with every batch each class's support of highest entropy, as the authors' code
-        does for its "keep all" (-1). Nothing else changes.
-
     Examples
     --------
     >>> import numpy as np
@@ -227,30 +213,25 @@ class T3A(WholeSteps):
     protocol = "online"
     state_size = "K M d; K d where all are kept (released: N d, it grows)"
     complexity = "O(K d + M d) a sample"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "filter_size": Optional(Number(low=1, integer=True)),
-        "batch_size": Number(low=1, integer=True),
-        "released": Flag(),
-    }
 
-    logit_scale: float
-    filter_size: int | None
-    batch_size: int
-    released: bool
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        filter_size: int | None = 20,
-        batch_size: int = 1,
-        released: bool = False,
-    ) -> None:
-        super().__init__(
-            prototypes, logit_scale=logit_scale, filter_size=filter_size, batch_size=batch_size, released=released
-        )
+    logit_scale: float = parameter(
+        Number(low=0, above=True),
+        "Scale of the logits; 100 for CLIP. It decides the entropies, those of the prototypes included.",
+        default=100.0,
+    )
+    filter_size: int | None = parameter(
+        Optional(Number(low=1, integer=True)), "Supports kept a class; None keeps all.", default=20
+    )
+    batch_size: int = parameter(
+        Number(low=1, integer=True),
+        "Samples that join the supports together, before any of them is predicted. A call's last batch may be smaller.",
+        default=1,
+    )
+    released: bool = parameter(
+        Flag(),
+        "Where `filter_size` is None, drop with every batch each class's support of highest entropy, as the authors' code does for its \"keep all\" (-1). Nothing else changes.",
+        default=False,
+    )
 
     def _begin(self) -> None:
         home = Home.of(self.prototypes)

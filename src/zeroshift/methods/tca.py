@@ -11,7 +11,7 @@ import numpy as np
 from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array, is_double, namespace, to_numpy
 from zeroshift.methods._shared.similarity import exponential_kernel, unit_rows
 from zeroshift.methods._shared.whole_steps import WholeSteps
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, parameter
 from zeroshift.zero_shot import look
 
 __all__ = ["TCA", "ClassTokens", "TokenReservoir"]
@@ -112,22 +112,6 @@ class TCA(WholeSteps):
     adds to the zero-shot logits how much a sample's tokens resemble them. The full method also condenses the
     transformer's tokens on the way, guided by the reservoir; features alone give its reservoir only.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the zero-shot logits; 100 for CLIP.
-    reservoir_size : int
-        Samples kept a class.
-    layer_scale : float
-        How even the layers count: layer l of L weighs exp(l / (L - 1) / layer_scale), so 0.01 is the last layer alone
-        and 5 nearly all alike.
-    weight : float
-        Weight of the reservoir's vote.
-    beta : float
-        How fast that vote falls with distance.
-
     Examples
     --------
     >>> import numpy as np
@@ -152,13 +136,6 @@ class TCA(WholeSteps):
     from_features = "its reservoir on features alone, without the token condensation that needs images"
     state_size = "K M L w; K M d from features alone"
     complexity = "O(K M L w) a sample"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "reservoir_size": Number(low=1, integer=True),
-        "layer_scale": Number(low=0, above=True),
-        "weight": Number(low=0),
-        "beta": Number(low=0),
-    }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {"reservoir_size": size, "layer_scale": scale, "weight": weight, "beta": beta}
         for dataset, (size, scale, weight, beta) in {
@@ -180,30 +157,17 @@ class TCA(WholeSteps):
         }.items()
     }
 
-    logit_scale: float
-    reservoir_size: int
-    layer_scale: float
-    weight: float
-    beta: float
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        reservoir_size: int = 3,
-        layer_scale: float = 0.1,
-        weight: float = 3.0,
-        beta: float = 5.0,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            reservoir_size=reservoir_size,
-            layer_scale=layer_scale,
-            weight=weight,
-            beta=beta,
-        )
+    logit_scale: float = parameter(
+        Number(low=0, above=True), "Scale of the zero-shot logits; 100 for CLIP.", default=100.0
+    )
+    reservoir_size: int = parameter(Number(low=1, integer=True), "Samples kept a class.", default=3)
+    layer_scale: float = parameter(
+        Number(low=0, above=True),
+        "How even the layers count: layer l of L weighs exp(l / (L - 1) / layer_scale), so 0.01 is the last layer alone and 5 nearly all alike.",
+        default=0.1,
+    )
+    weight: float = parameter(Number(low=0), "Weight of the reservoir's vote.", default=3.0)
+    beta: float = parameter(Number(low=0), "How fast that vote falls with distance.", default=5.0)
 
     def adapt_tokens(self, features: Array, tokens: Array) -> Array:
         """`adapt` for features (N, d) with the class token of every layer, `tokens` (N, L, w)."""

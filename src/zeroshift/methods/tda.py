@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, to_numpy
+from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.low_entropy_memory import Entry, LowEntropyMemory, Plan
 from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, look_at_one
-from zeroshift.methods._shared.whole_steps import WholeViews
-from zeroshift.parameters import Constraint, Flag, Number, Pair
+from zeroshift.parameters import Flag, Number, Pair, parameter, state
 from zeroshift.views import average_views
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class
 
@@ -126,14 +125,12 @@ class VotingCache:
             self._set_rows(rows)
         self.memory.note_all(plan)
 
-    def arrays(self) -> dict[str, Array]:
-        """What to save."""
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         masks = {} if self.masks is None else {"masks": self.masks}
-        held = {name: array for name, array in self.memory.arrays().items() if name != "features"}
-        return {"entries": self.entries, "rows": self._rows_at_home, **held, **masks}
+        held = {name: array for name, array in self.memory.state()[0].items() if name != "features"}
+        return {"entries": self.entries, "rows": self._rows_at_home, **held, **masks}, {}
 
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Take up what `arrays` gave."""
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         for name in ("entries",) if self.masks is None else ("entries", "masks"):
             saved, own = tuple(arrays[name].shape), tuple(getattr(self, name).shape)
             if saved != own:
@@ -142,7 +139,7 @@ class VotingCache:
         held = np.sort(rows[rows != 0])
         if rows.shape != self._rows.shape or not np.array_equal(held, 1 + np.arange(len(held))):
             raise ValueError("the rows of the entries are not numbered 1, 2, ...")
-        self.memory.restore({**arrays, "features": self.memory.features})
+        self.memory.restore({**arrays, "features": self.memory.features}, values)
         if not np.array_equal(np.isfinite(self.memory.entropies).reshape(-1), rows != 0):
             raise ValueError("there are entries without an entropy, or entropies without an entry")
         self.entries, self.masks = arrays["entries"], arrays.get("masks")
@@ -154,8 +151,8 @@ BLOCK_ROWS = 256
 SHARE = Number(0, 1)
 
 
-class Seen(NamedTuple):
-    """Samples as the zero-shot classifier sees them: (n, d), (n, K), (n, K) and (n,)."""
+class ZeroShotScores(NamedTuple):
+    """Samples and what the zero-shot classifier says about them: (n, d), (n, K), (n, K) and (n,)."""
 
     features: Array
     logits: Array
@@ -163,31 +160,10 @@ class Seen(NamedTuple):
     entropies: np.ndarray
 
 
-class TDA(WholeViews):
+class TDA(ViewMethod):
     """A positive cache holds each class's surest samples and votes for that class, a negative cache holds samples of
     middling entropy and votes against the classes they were torn between. Votes are added to the zero-shot logits,
     weighed by an exponential kernel of the cosine.
-
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    positive_capacity, negative_capacity : int
-        Entries a class of either cache; 0 does without it.
-    positive_alpha, negative_alpha : float
-        Weight of either cache's votes.
-    positive_beta, negative_beta : float
-        Sharpness of either cache's kernel exp(-beta (1 - cosine)).
-    entropy_window : (float, float)
-        A sample is offered to the negative cache where its entropy, as a share of the largest, is strictly between.
-    probability_window : (float, float)
-        A negative entry votes against the classes whose probabilities were strictly between.
-    view_ratio : float
-        Share of the views `adapt_views` keeps, those of lowest entropy; at least one.
-    released : bool
-        Divide entropies by log2 K, as the authors' code does, and not by ln K, their largest value.
 
     Examples
     --------
@@ -214,19 +190,6 @@ class TDA(WholeViews):
     protocol = "online"
     state_size = "K (M+ + M-) d + K^2 M-"
     complexity = "O(K (M+ + M-) d + K^2 M-) a sample"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "positive_capacity": Number(low=0, integer=True),
-        "positive_alpha": Number(low=0),
-        "positive_beta": Number(low=0),
-        "negative_capacity": Number(low=0, integer=True),
-        "negative_alpha": Number(low=0),
-        "negative_beta": Number(low=0),
-        "entropy_window": Pair(SHARE, SHARE, ("low", "high")),
-        "probability_window": Pair(SHARE, SHARE, ("low", "high")),
-        "view_ratio": Number(0, 1, above=True),
-        "released": Flag(),
-    }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {"positive_alpha": alpha, "positive_beta": beta}
         for dataset, alpha, beta in (
@@ -248,47 +211,46 @@ class TDA(WholeViews):
         )
     }
 
-    logit_scale: float
-    positive_capacity: int
-    positive_alpha: float
-    positive_beta: float
-    negative_capacity: int
-    negative_alpha: float
-    negative_beta: float
-    entropy_window: tuple[float, float]
-    probability_window: tuple[float, float]
-    released: bool
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    positive_capacity: int = parameter(
+        Number(low=0, integer=True), "Entries a class of either cache; 0 does without it.", default=3
+    )
+    positive_alpha: float = parameter(Number(low=0), "Weight of either cache's votes.", default=2.0)
+    positive_beta: float = parameter(
+        Number(low=0), "Sharpness of either cache's kernel exp(-beta (1 - cosine)).", default=5.0
+    )
+    negative_capacity: int = parameter(
+        Number(low=0, integer=True), "Entries a class of either cache; 0 does without it.", default=2
+    )
+    negative_alpha: float = parameter(Number(low=0), "Weight of either cache's votes.", default=0.117)
+    negative_beta: float = parameter(
+        Number(low=0), "Sharpness of either cache's kernel exp(-beta (1 - cosine)).", default=1.0
+    )
+    entropy_window: tuple[float, float] = parameter(
+        Pair(SHARE, SHARE, ("low", "high")),
+        "A sample is offered to the negative cache where its entropy, as a share of the largest, is strictly between.",
+        default=(0.2, 0.5),
+    )
+    probability_window: tuple[float, float] = parameter(
+        Pair(SHARE, SHARE, ("low", "high")),
+        "A negative entry votes against the classes whose probabilities were strictly between.",
+        default=(0.03, 1.0),
+    )
+    view_ratio: float = parameter(
+        Number(0, 1, above=True),
+        "Share of the views `adapt_views` keeps, those of lowest entropy; at least one.",
+        default=0.1,
+    )
+    released: bool = parameter(
+        Flag(),
+        "Divide entropies by log2 K, as the authors' code does, and not by ln K, their largest value.",
+        default=False,
+    )
 
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        positive_capacity: int = 3,
-        positive_alpha: float = 2.0,
-        positive_beta: float = 5.0,
-        negative_capacity: int = 2,
-        negative_alpha: float = 0.117,
-        negative_beta: float = 1.0,
-        entropy_window: tuple[float, float] = (0.2, 0.5),
-        probability_window: tuple[float, float] = (0.03, 1.0),
-        view_ratio: float = 0.1,
-        released: bool = False,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            positive_capacity=positive_capacity,
-            positive_alpha=positive_alpha,
-            positive_beta=positive_beta,
-            negative_capacity=negative_capacity,
-            negative_alpha=negative_alpha,
-            negative_beta=negative_beta,
-            entropy_window=entropy_window,
-            probability_window=probability_window,
-            view_ratio=view_ratio,
-            released=released,
-        )
+    _positive: VotingCache = state(lambda self: self._empty_cache(self.positive_capacity, self.positive_beta))
+    _negative: VotingCache = state(
+        lambda self: self._empty_cache(self.negative_capacity, self.negative_beta, masked=True)
+    )
 
     def _validate(self) -> None:
         for name in ("entropy_window", "probability_window"):
@@ -296,17 +258,13 @@ class TDA(WholeViews):
             if low > high:
                 raise ValueError(f"{name} must be a pair (low, high); got {(low, high)}. Fix: {(high, low)}.")
 
-    def _begin(self) -> None:
+    def _prepare(self) -> None:
         home = Home.of(self.prototypes)
-        dtype = self.prototypes.dtype
         self._text = home.bring(self.prototypes, home.xp.float64)
-        sizes = (home, self.n_classes)
-        self._positive = VotingCache(
-            *sizes, self.positive_capacity, self.dimension, beta=self.positive_beta, dtype=dtype
-        )
-        self._negative = VotingCache(
-            *sizes, self.negative_capacity, self.dimension, beta=self.negative_beta, dtype=dtype, masked=True
-        )
+
+    def _empty_cache(self, capacity: int, beta: float, *, masked: bool = False) -> VotingCache:
+        home, dtype = Home.of(self.prototypes), self.prototypes.dtype
+        return VotingCache(home, self.n_classes, capacity, self.dimension, beta=beta, dtype=dtype, masked=masked)
 
     @property
     def positive_counts(self) -> Array:
@@ -319,7 +277,6 @@ class TDA(WholeViews):
         return self._counts(self._negative)
 
     def _counts(self, cache: VotingCache) -> Array:
-        self._finish()
         home = Home.of(self.prototypes)
         return home.xp.asarray(cache.memory.counts, device=home.device)
 
@@ -331,57 +288,51 @@ class TDA(WholeViews):
             scores = logits(features, self._text, self.logit_scale)
             log_y = log_softmax(scores)
             probabilities = Home.of(scores).xp.exp(log_y)
-            answer, keep = self._learned(Seen(features, scores, probabilities, -to_numpy(confidence(log_y))))
-            self._commit(keep, features.shape[0])
-            yield block, answer
+            seen = ZeroShotScores(features, scores, probabilities, -to_numpy(confidence(log_y)))
+            yield block, self._adapt_block(seen)
 
     def _adapt_one(self, features: Array) -> Array:
-        """One sample enters before it is predicted, so there is nothing to plan: learn, then predict."""
+        """One sample enters the caches before it is predicted, so there is nothing to plan: learn, then predict."""
         one = look_at_one(features, self._text, self.logit_scale)
-        keys = self._own(features)
+        keys = self._to_cache_dtype(features)
         positive = self._positive.memory.entry(one.k, one.entropy)
-        negative = self._negative.memory.entry(one.k, one.entropy) if self._unsure(one.entropy) else None
+        negative = self._negative.memory.entry(one.k, one.entropy) if self._is_uncertain(one.entropy) else None
         mask = None if negative is None else self._mask(one.probabilities)
-        self._commit(partial(self._enter, keys[0], positive, negative, mask))
-        return self._voted(one.logits, keys)
-
-    def _enter(self, key: Array, positive: Entry | None, negative: Entry | None, mask: Array | None) -> None:
-        if positive is not None:
-            self._positive.enter(positive, key)
-        if negative is not None:
-            self._negative.enter(negative, key, mask)
+        with self._learning():
+            if positive is not None:
+                self._positive.enter(positive, keys[0])
+            if negative is not None:
+                self._negative.enter(negative, keys[0], mask)
+        return self._add_votes(one.logits, keys)
 
     def _adapt_view(self, views: Array) -> Array:
-        self._finish()
         one = average_views(views[None, ...], self._text, self.logit_scale, ratio=self.view_ratio)
-        answer, keep = self._learned(Seen(one.features, one.logits, one.probabilities, to_numpy(one.entropy)))
-        self._decide(keep)
-        return answer[0]
+        seen = ZeroShotScores(one.features, one.logits, one.probabilities, to_numpy(one.entropy))
+        return self._adapt_block(seen)[0]
 
-    def _learned(self, seen: Seen) -> tuple[Array, partial[None]]:
-        """Scores (n, K), and how to keep what was learned on the way."""
-        keys = self._own(seen.features)
+    def _adapt_block(self, seen: ZeroShotScores) -> Array:
+        """Scores (n, K) of samples in order, each with the caches as they are at its turn; then store the samples."""
+        keys = self._to_cache_dtype(seen.features)
         classes = to_numpy(pseudo_class(seen.logits))
         masks = self._mask(seen.probabilities)
         positive = self._positive.memory.plan(classes, seen.entropies)
-        unsure = self._unsure(seen.entropies)
-        negative = self._negative.memory.plan(classes, np.where(unsure, seen.entropies, np.inf))
-        answer = (
+        uncertain = self._is_uncertain(seen.entropies)
+        negative = self._negative.memory.plan(classes, np.where(uncertain, seen.entropies, np.inf))
+        scores = (
             seen.logits
             + self.positive_alpha * self._positive.votes_during(positive, keys)
             - self.negative_alpha * self._negative.votes_during(negative, keys, masks)
         )
-        return answer, partial(self._keep, keys, masks, positive, negative)
+        with self._learning(len(keys)):
+            self._positive.keep(positive, keys)
+            self._negative.keep(negative, keys, masks)
+        return scores
 
-    def _keep(self, keys: Array, masks: Array, positive: Plan, negative: Plan) -> None:
-        self._positive.keep(positive, keys)
-        self._negative.keep(negative, keys, masks)
-
-    def _own(self, features: Array) -> Array:
-        """A copy in the precision of the caches: a step keeps it until it is written."""
+    def _to_cache_dtype(self, features: Array) -> Array:
+        """A copy in the precision of the caches."""
         return Home.of(self.prototypes).xp.astype(features, self.prototypes.dtype, copy=True)
 
-    def _unsure(self, entropies: Any) -> Any:
+    def _is_uncertain(self, entropies: Any) -> Any:
         low, high = self.entropy_window
         largest = math.log2(self.n_classes) if self.released else math.log(self.n_classes)
         return (low * largest < entropies) & (entropies < high * largest)
@@ -393,21 +344,12 @@ class TDA(WholeViews):
 
     def _predict_scores(self, features: Array) -> Array:
         keys = Home.of(self.prototypes).bring(features, self.prototypes.dtype)
-        return self._voted(logits(features, self._text, self.logit_scale), keys)
+        return self._add_votes(logits(features, self._text, self.logit_scale), keys)
 
-    def _voted(self, scores: Array, keys: Array) -> Array:
+    def _add_votes(self, scores: Array, keys: Array) -> Array:
         scores = scores + self.positive_alpha * self._positive.votes(keys)
         return scores - self.negative_alpha * self._negative.votes(keys)
 
     @property
     def _predict_rows(self) -> int:
         return BLOCK_ROWS
-
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        positive, negative = self._positive.arrays(), self._negative.arrays()
-        arrays = {f"positive_{name}": array for name, array in positive.items()}
-        return {**arrays, **{f"negative_{name}": array for name, array in negative.items()}}, {}
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        for which, cache in (("positive", self._positive), ("negative", self._negative)):
-            cache.restore({name.removeprefix(f"{which}_"): a for name, a in arrays.items() if name.startswith(which)})

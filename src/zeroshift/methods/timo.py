@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zeroshift.arrays import Array, Home, Labelled, namespace, to_numpy
-from zeroshift.methods._shared.examples import example_prompts, example_support
 from zeroshift.methods._shared.few_shot import FewShotMethod, best_weight
 from zeroshift.methods._shared.gaussian_classifier import ClassGroups, LinearDiscriminant, linear_discriminant
 from zeroshift.methods._shared.linear_head import LinearHead
 from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.parameters import Constraint, Number, Optional
+from zeroshift.parameters import Number, Optional, array_parameter, parameter
 from zeroshift.zero_shot import softmax
 
 __all__ = ["TIMO", "GuidedMethod", "guided_text", "join_prompts", "matching_scores"]
@@ -90,7 +89,6 @@ class GuidedMethod(FewShotMethod):
     """A subclass's `_fit` ends with `_keep`."""
 
     array_parameters = ("prototypes", "prompts", "support", "validation")
-    example_parameters: ClassVar[Mapping[str, Any]] = {"prompts": example_prompts, "support": example_support}
 
     prompts: Array
 
@@ -124,27 +122,6 @@ class TIMO(GuidedMethod):
     """Averages the prompts of a class by how well they match its support images, and adds the Gaussian discriminant of
     support images and matching prompts together. With a validation set the weight of the text is chosen there.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class. Their library and device are where the state lives; the text itself
-        comes from `prompts`.
-    prompts : (K, P, d) array or tensor
-        P unit-length text embeddings a class.
-    support : (features, labels)
-        Labelled samples: unit features (n, d) and class indices (n,).
-    validation : (features, labels), optional
-        Labelled samples to choose `alpha` on, among the powers of ten from 1e-4 to 1e4; of equally good ones the
-        smallest wins. What was found is in `chosen`.
-    gamma : float
-        How strongly the best matching prompts are preferred: 0 averages them all.
-    alpha : float
-        Weight of the text's cosines where there is no validation set. The authors always use one; 100, CLIP's logit
-        scale, is ours.
-    transferred : int, optional
-        Prompts a class that join its images, best match first, beginning anew after the last. Unless given each
-        prompt joins once.
-
     Examples
     --------
     >>> import numpy as np
@@ -171,40 +148,30 @@ class TIMO(GuidedMethod):
     needs = ("prototypes", "prompts", "support")
     state_size = "K d"
     complexity = "O(K d) a sample; the fit O((N + K P) d^2 + d^3) for N support samples and P prompts a class"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "gamma": Number(low=0),
-        "alpha": Number(low=0),
-        "transferred": Optional(Number(low=1, integer=True)),
-    }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "imagenet": {"gamma": 1.0},
         "oxford_flowers": {"gamma": 100.0},
     }
 
-    gamma: float
-    alpha: float
-    transferred: int | None
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        prompts: Array,
-        support: Labelled,
-        validation: Labelled | None = None,
-        gamma: float = 50.0,
-        alpha: float = 100.0,
-        transferred: int | None = None,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            prompts=prompts,
-            support=support,
-            validation=validation,
-            gamma=gamma,
-            alpha=alpha,
-            transferred=transferred,
-        )
+    prompts: Array = array_parameter("P unit-length text embeddings a class.")
+    support: Labelled = array_parameter("Labelled samples: unit features (n, d) and class indices (n,).")
+    validation: Labelled | None = array_parameter(
+        "Labelled samples to choose `alpha` on, among the powers of ten from 1e-4 to 1e4; of equally good ones the smallest wins. What was found is in `chosen`.",
+        default=None,
+    )
+    gamma: float = parameter(
+        Number(low=0), "How strongly the best matching prompts are preferred: 0 averages them all.", default=50.0
+    )
+    alpha: float = parameter(
+        Number(low=0),
+        "Weight of the text's cosines where there is no validation set. The authors always use one; 100, CLIP's logit scale, is ours.",
+        default=100.0,
+    )
+    transferred: int | None = parameter(
+        Optional(Number(low=1, integer=True)),
+        "Prompts a class that join its images, best match first, beginning anew after the last. Unless given each prompt joins once.",
+        default=None,
+    )
 
     @property
     def chosen(self) -> dict[str, float]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 import numpy as np
 
 from zeroshift.arrays import Array, Labelled
-from zeroshift.methods._shared.examples import example_support
 from zeroshift.methods._shared.few_shot import accuracy_of, first_best
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods.timo import GuidedMethod, guided_text, matching_scores
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, array_parameter, parameter
 
 __all__ = ["TIMOS"]
 
@@ -23,22 +19,6 @@ GAMMAS = tuple(float(gamma) for gamma in range(5, 101, 5))
 class TIMOS(GuidedMethod):
     """TIMO, whose preference for matching prompts and number of prompts that join the images are searched on a
     validation set as well, so that no number is left to choose.
-
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class. Their library and device are where the state lives; the text itself
-        comes from `prompts`.
-    prompts : (K, P, d) array or tensor
-        P unit-length text embeddings a class.
-    support : (features, labels)
-        Labelled samples: unit features (n, d) and class indices (n,).
-    validation : (features, labels)
-        Labelled samples to search on. First gamma, among 5, 10, ..., 100, by the text alone; then how many prompts
-        join, each number with its best weight of the text, among the powers of ten from 1e-4 to 1e4. Of equally good
-        values the smallest wins. What was found is in `chosen`.
-    candidates : int
-        Numbers of prompts tried, evenly spread from 1 to 2 P; one is 1 alone.
 
     Examples
     --------
@@ -58,27 +38,19 @@ class TIMOS(GuidedMethod):
 
     name = "timo_s"
     needs = ("prototypes", "prompts", "support", "validation")
-    example_parameters: ClassVar[Mapping[str, Any]] = {
-        **GuidedMethod.example_parameters,
-        "validation": example_support,
-    }
     state_size = "K d"
     complexity = "O(K d) a sample; the fit O((N + K P) d^2 + d^3) for each number of prompts tried"
-    constraints: ClassVar[Mapping[str, Constraint]] = {"candidates": Number(low=1, integer=True)}
 
-    validation: Labelled
-    candidates: int
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        prompts: Array,
-        support: Labelled,
-        validation: Labelled,
-        candidates: int = 10,
-    ) -> None:
-        super().__init__(prototypes, prompts=prompts, support=support, validation=validation, candidates=candidates)
+    prompts: Array = array_parameter("P unit-length text embeddings a class.")
+    support: Labelled = array_parameter("Labelled samples: unit features (n, d) and class indices (n,).")
+    validation: Labelled = array_parameter(
+        "Labelled samples to search on. First gamma, among 5, 10, ..., 100, by the text alone; then how many prompts join, each number with its best weight of the text, among the powers of ten from 1e-4 to 1e4. Of equally good values the smallest wins. What was found is in `chosen`.",
+    )
+    candidates: int = parameter(
+        Number(low=1, integer=True),
+        "Numbers of prompts tried, evenly spread from 1 to 2 P; one is 1 alone.",
+        default=10,
+    )
 
     def _validate(self) -> None:
         if self.validation is None:

@@ -11,7 +11,7 @@ from zeroshift.arrays import Array, Home, Labelled, to_numpy
 from zeroshift.methods._shared.few_shot import FewShotMethod, row_blocks, rows_right
 from zeroshift.methods._shared.gaussian_classifier import ClassGroups
 from zeroshift.methods._shared.similarity import exponential_kernel
-from zeroshift.parameters import Constraint, Number, Pair
+from zeroshift.parameters import Number, Pair, array_parameter, parameter
 from zeroshift.zero_shot import logits
 
 __all__ = ["TipAdapter"]
@@ -30,25 +30,6 @@ def _preset(alpha: float, search_scale: tuple[float, float]) -> dict[str, Any]:
 class TipAdapter(FewShotMethod):
     """Adds to the zero-shot logits a vote of labelled support samples, each the stronger the nearer it is. With a
     validation set the sharpness and the weight of the vote are searched there.
-
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class. Their library and device are where the state lives.
-    support : (features, labels)
-        Labelled samples: unit features (n, d) and class indices (n,).
-    validation : (features, labels), optional
-        Labelled samples to search `beta` and `alpha` on. What was found is in `chosen`.
-    logit_scale : float
-        Scale of the zero-shot logits; 100 for CLIP.
-    beta : float
-        Sharpness of the kernel exp(-beta (1 - cosine)). Used where there is no validation set.
-    alpha : float
-        Weight of the vote against the zero-shot logits. Used where there is no validation set.
-    search_scale : (beta, alpha)
-        Where the search ends: candidates start at 0.1 and stop one step before this.
-    search_steps : (beta, alpha)
-        Candidates of each. All pairs are tried; of equally good ones the smallest beta, then the smallest alpha wins.
 
     Examples
     --------
@@ -71,13 +52,6 @@ class TipAdapter(FewShotMethod):
     name = "tip_adapter"
     state_size = "N d for N support samples"
     complexity = "O(N d + K d) a sample"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "beta": Number(low=0),
-        "alpha": Number(low=0),
-        "search_scale": Pair(Number(low=LEAST), Number(low=LEAST), ("beta", "alpha")),
-        "search_steps": Pair(Number(low=1, integer=True), Number(low=1, integer=True), ("beta", "alpha")),
-    }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "imagenet": _preset(1.17, (7.0, 3.0)),
         "caltech101": _preset(3.0, (12.0, 5.0)),
@@ -92,34 +66,33 @@ class TipAdapter(FewShotMethod):
         "ucf101": _preset(3.0, (7.0, 3.0)),
     }
 
-    logit_scale: float
-    beta: float
-    alpha: float
-    search_scale: tuple[float, float]
-    search_steps: tuple[int, int]
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        support: Labelled,
-        validation: Labelled | None = None,
-        logit_scale: float = 100.0,
-        beta: float = 1.0,
-        alpha: float = 1.17,
-        search_scale: tuple[float, float] = (7.0, 3.0),
-        search_steps: tuple[int, int] = (200, 20),
-    ) -> None:
-        super().__init__(
-            prototypes,
-            support=support,
-            validation=validation,
-            logit_scale=logit_scale,
-            beta=beta,
-            alpha=alpha,
-            search_scale=search_scale,
-            search_steps=search_steps,
-        )
+    support: Labelled = array_parameter("Labelled samples: unit features (n, d) and class indices (n,).")
+    validation: Labelled | None = array_parameter(
+        "Labelled samples to search `beta` and `alpha` on. What was found is in `chosen`.", default=None
+    )
+    logit_scale: float = parameter(
+        Number(low=0, above=True), "Scale of the zero-shot logits; 100 for CLIP.", default=100.0
+    )
+    beta: float = parameter(
+        Number(low=0),
+        "Sharpness of the kernel exp(-beta (1 - cosine)). Used where there is no validation set.",
+        default=1.0,
+    )
+    alpha: float = parameter(
+        Number(low=0),
+        "Weight of the vote against the zero-shot logits. Used where there is no validation set.",
+        default=1.17,
+    )
+    search_scale: tuple[float, float] = parameter(
+        Pair(Number(low=LEAST), Number(low=LEAST), ("beta", "alpha")),
+        "Where the search ends: candidates start at 0.1 and stop one step before this.",
+        default=(7.0, 3.0),
+    )
+    search_steps: tuple[int, int] = parameter(
+        Pair(Number(low=1, integer=True), Number(low=1, integer=True), ("beta", "alpha")),
+        "Candidates of each. All pairs are tried; of equally good ones the smallest beta, then the smallest alpha wins.",
+        default=(200, 20),
+    )
 
     @property
     def chosen(self) -> dict[str, float]:

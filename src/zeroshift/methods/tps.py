@@ -9,7 +9,7 @@ from zeroshift.arrays import Array, Home, namespace
 from zeroshift.method import WORK_NUMBERS, EpisodicMethod
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, through_unit_rows
-from zeroshift.parameters import Choice, Constraint, Number
+from zeroshift.parameters import Choice, Number, parameter
 from zeroshift.views import select_lowest_entropy
 
 __all__ = ["TPS"]
@@ -34,21 +34,6 @@ class TPS(EpisodicMethod):
     """For each image, shifts the class prototypes one step towards a surer mean prediction over the image's surest
     views, then answers the image itself with the shifted prototypes, and puts them back.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    view_ratio : float
-        Share of the views kept, those of lowest entropy, chosen anew at every step; at least one.
-    steps : int
-        Steps of AdamW for each image.
-    rate, weight_decay : float
-        Of AdamW: the step size, and the share of the shift taken off at a step, times `rate`.
-    shift : str
-        "class" shifts every prototype by a vector of its own, "shared" all of them by the same.
-
     Examples
     --------
     >>> import numpy as np
@@ -71,45 +56,33 @@ class TPS(EpisodicMethod):
 
     name = "tps"
     complexity = "O(S (V + n) K d), S = steps, for an image's V views, n of them kept"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "view_ratio": Number(0, 1, above=True),
-        "steps": Number(low=1, integer=True),
-        "rate": Number(low=0),
-        "weight_decay": Number(low=0),
-        "shift": Choice(("class", "shared")),
-    }
+
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    view_ratio: float = parameter(
+        Number(0, 1, above=True),
+        "Share of the views kept, those of lowest entropy, chosen anew at every step; at least one.",
+        default=0.1,
+    )
+    steps: int = parameter(Number(low=1, integer=True), "Steps of AdamW for each image.", default=1)
+    rate: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of the shift taken off at a step, times `rate`.",
+        default=5e-3,
+    )
+    weight_decay: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of the shift taken off at a step, times `rate`.",
+        default=0.01,
+    )
+    shift: str = parameter(
+        Choice(("class", "shared")),
+        '"class" shifts every prototype by a vector of its own, "shared" all of them by the same.',
+        default="class",
+    )
+
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "axes_do_not_matter": "AdamW takes a step of the same size along every axis, so the axes are part of the method"
     }
-
-    logit_scale: float
-    view_ratio: float
-    steps: int
-    rate: float
-    weight_decay: float
-    shift: str
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        view_ratio: float = 0.1,
-        steps: int = 1,
-        rate: float = 5e-3,
-        weight_decay: float = 0.01,
-        shift: str = "class",
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            view_ratio=view_ratio,
-            steps=steps,
-            rate=rate,
-            weight_decay=weight_decay,
-            shift=shift,
-        )
 
     def _begin(self) -> None:
         home = Home.of(self.prototypes)

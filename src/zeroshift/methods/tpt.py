@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from zeroshift.arrays import Array
 from zeroshift.methods._shared.prompt_tuned import WordSteps
-from zeroshift.methods._shared.towers import PromptedText
 
 __all__ = ["TPT"]
 
@@ -13,26 +11,11 @@ class TPT(WordSteps):
     """For each image, moves the words of the prompt one step towards a surer mean prediction over the image's surest
     views, then answers the image itself with the moved prompt, and puts the words back.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        The text features at the words tuning begins with: `text.features(text.context)`.
-    text : PromptedText
-        The text side of the encoder, as `zeroshift.encode.prompted_text` makes it.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    view_ratio : float
-        Share of the views kept, those of lowest entropy at the words as they were; at least one.
-    steps : int
-        Steps of AdamW for each image.
-    rate, weight_decay : float
-        Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.
-
     Examples
     --------
     >>> import numpy as np
     >>> from zeroshift.methods import TPT
-    >>> from zeroshift.methods._shared.examples import ExampleText
+    >>> from zeroshift.testing.examples import ExampleText
     >>> text = ExampleText(np.eye(2))
     >>> tpt = TPT(text.features(text.context), text=text, logit_scale=5.0)
     >>> tpt.adapt_views(np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8]])).round(3)
@@ -52,24 +35,3 @@ class TPT(WordSteps):
     """
 
     name = "tpt"
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        text: PromptedText,
-        logit_scale: float = 100.0,
-        view_ratio: float = 0.1,
-        steps: int = 1,
-        rate: float = 5e-3,
-        weight_decay: float = 0.01,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            text=text,
-            logit_scale=logit_scale,
-            view_ratio=view_ratio,
-            steps=steps,
-            rate=rate,
-            weight_decay=weight_decay,
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from zeroshift.arrays import Array, Home, Labelled, checked_labelled, namespace
 from zeroshift.methods._shared.affinity import Affinity, few_shot_affinity, neighbour_affinity
@@ -20,7 +20,7 @@ from zeroshift.methods._shared.gaussian_method import (
     sum_of_squares,
 )
 from zeroshift.methods._shared.top_k import nearest, top_k
-from zeroshift.parameters import Choice, Constraint, Flag, Number, Optional
+from zeroshift.parameters import Choice, Flag, Number, Optional, array_parameter, parameter
 
 __all__ = ["GAMMAS", "SharedVarianceFit", "TransCLIP", "confident_means"]
 
@@ -80,36 +80,6 @@ class TransCLIP(GaussianMethod):
     Labelled support samples can be added. `adapt` starts afresh from the set it is given; `predict` then scores other
     features. Before any set it gives the zero-shot posterior, with labelled samples too.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the zero-shot logits; 100 for CLIP.
-    text_weight : float, optional
-        Power of the text's posterior (lambda). None, the default, is 1, and 0.5 with `support`.
-    neighbours : int
-        Nearest samples each sample is drawn to.
-    confident : int
-        Most probable samples a class's first mean is taken from.
-    initial_means : "confident" or "text"
-        Where the means start: at those samples, or at the labelled ones with `support`; or at the prototypes, as in the
-        copy of TransCLIP that StatA is compared with.
-    iterations, inner_iterations : int
-        Rounds of fitting the Gaussians, and of assigning the samples within each round.
-    temperature : float
-        What log-likelihoods are divided by.
-    support : (features, labels), optional
-        Labelled samples, unit features (S, d) and class indices (S,).
-    gamma : float
-        Weight of the labelled samples: all of them together count as much as `gamma` times `temperature` sets. The
-        default, 1/50, gives them the weight of the whole set; it is ours, the authors always search.
-    validation : (features, labels), optional
-        Labelled samples to choose gamma with, of 0.002, 0.01, 0.02 and 0.2 the first that none beats. Each is predicted
-        as the sample of the set nearest to it. `gamma` is not used then.
-    released : bool
-        With `support`, as the authors' code: see Notes.
-
     Examples
     --------
     >>> import numpy as np
@@ -134,58 +104,40 @@ class TransCLIP(GaussianMethod):
     """
 
     name = "transclip"
-    array_parameters: ClassVar[tuple[str, ...]] = ("prototypes", "support", "validation")
     state_size = "K d + d"
     complexity = "O(N^2 d + N K d)"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        **GaussianMethod.constraints,
-        "text_weight": Optional(Number(low=0)),
-        "confident": Number(low=1, integer=True),
-        "initial_means": Choice(("confident", "text")),
-        "gamma": Number(low=0),
-        "released": Flag(),
-    }
 
-    text_weight: float | None
-    confident: int
-    initial_means: str
+    text_weight: float | None = parameter(
+        Optional(Number(low=0)),
+        "Power of the text's posterior (lambda). None, the default, is 1, and 0.5 with `support`.",
+        default=None,
+    )
+    confident: int = parameter(
+        Number(low=1, integer=True), "Most probable samples a class's first mean is taken from.", default=8
+    )
+    initial_means: str = parameter(
+        Choice(("confident", "text")),
+        "Where the means start: at those samples, or at the labelled ones with `support`; or at the prototypes, as in the copy of TransCLIP that StatA is compared with.",
+        default="confident",
+    )
+    support: tuple[Array, Array] | None = array_parameter(
+        "Labelled samples, unit features (S, d) and class indices (S,).", default=None
+    )
+    gamma: float = parameter(
+        Number(low=0),
+        "Weight of the labelled samples: all of them together count as much as `gamma` times `temperature` sets. The default, 1/50, gives them the weight of the whole set; it is ours, the authors always search.",
+        default=0.02,
+    )
+    validation: tuple[Array, Array] | None = array_parameter(
+        "Labelled samples to choose gamma with, of 0.002, 0.01, 0.02 and 0.2 the first that none beats. Each is predicted as the sample of the set nearest to it. `gamma` is not used then.",
+        default=None,
+    )
+    released: bool = parameter(Flag(), "With `support`, as the authors' code: see Notes.", default=False)
+
     support: Labelled | None = None
     gamma: float = 0.02
     validation: Labelled | None = None
     released: bool = False
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        text_weight: float | None = None,
-        neighbours: int = 3,
-        confident: int = 8,
-        initial_means: str = "confident",
-        iterations: int = 10,
-        inner_iterations: int = 5,
-        temperature: float = 50.0,
-        support: tuple[Array, Array] | None = None,
-        gamma: float = 0.02,
-        validation: tuple[Array, Array] | None = None,
-        released: bool = False,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            text_weight=text_weight,
-            neighbours=neighbours,
-            confident=confident,
-            initial_means=initial_means,
-            iterations=iterations,
-            inner_iterations=inner_iterations,
-            temperature=temperature,
-            support=support,
-            gamma=gamma,
-            validation=validation,
-            released=released,
-        )
 
     def _validate(self) -> None:
         if self.support is not None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from zeroshift.arrays import Array, Home, namespace
 from zeroshift.method import EpisodicMethod
 from zeroshift.methods._shared.similarity import normalize_rows
-from zeroshift.parameters import Choice, Constraint, Number
+from zeroshift.parameters import Choice, Number, parameter
 from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import TIE, logits, pseudo_class, softmax
 
@@ -66,21 +63,6 @@ class ZERO(EpisodicMethod):
     """For each image, lets its surest views vote for a class, one vote each. Where classes have equally many votes, the
     surest of the remaining views whose own class is among them decides.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the logits, 100 for CLIP. It only orders the views by entropy; votes do not depend on it.
-    view_ratio : float
-        Share of the views that vote, those of lowest entropy: int(V view_ratio), at least one.
-    vote : "hard" or "soft"
-        A whole vote for the class of highest cosine, as the paper defines it; or one spread over the classes by a
-        softmax of the cosines, which is what the authors' code computes on a GPU.
-    inverse_temperature : float
-        Scale of the cosines in a soft vote. 1024, one over float16's machine epsilon, is what the authors' code comes
-        to under mixed precision.
-
     Examples
     --------
     >>> import numpy as np
@@ -108,34 +90,27 @@ class ZERO(EpisodicMethod):
 
     name = "zero"
     complexity = "O(V K d) for V views"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "view_ratio": Number(0, 1, above=True),
-        "vote": Choice(("hard", "soft")),
-        "inverse_temperature": Number(low=0, above=True),
-    }
 
-    logit_scale: float
-    view_ratio: float
-    vote: str
-    inverse_temperature: float
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        view_ratio: float = 0.3,
-        vote: str = "hard",
-        inverse_temperature: float = 1024.0,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            view_ratio=view_ratio,
-            vote=vote,
-            inverse_temperature=inverse_temperature,
-        )
+    logit_scale: float = parameter(
+        Number(low=0, above=True),
+        "Scale of the logits, 100 for CLIP. It only orders the views by entropy; votes do not depend on it.",
+        default=100.0,
+    )
+    view_ratio: float = parameter(
+        Number(0, 1, above=True),
+        "Share of the views that vote, those of lowest entropy: int(V view_ratio), at least one.",
+        default=0.3,
+    )
+    vote: str = parameter(
+        Choice(("hard", "soft")),
+        "A whole vote for the class of highest cosine, as the paper defines it; or one spread over the classes by a softmax of the cosines, which is what the authors' code computes on a GPU.",
+        default="hard",
+    )
+    inverse_temperature: float = parameter(
+        Number(low=0, above=True),
+        "Scale of the cosines in a soft vote. 1024, one over float16's machine epsilon, is what the authors' code comes to under mixed precision.",
+        default=1024.0,
+    )
 
     def _episodes(self, views: Array) -> Array:
         xp = namespace(views)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from zeroshift.arrays import Array, Home, Rows
 from zeroshift.method import Method
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, parameter
 from zeroshift.zero_shot import logits
 
 __all__ = ["ZeroShot"]
@@ -17,13 +17,6 @@ BLOCK_ROWS = 4096
 
 class ZeroShot(Method):
     """The softmax of scaled cosines between features and prototypes. It learns nothing; `adapt` only counts samples.
-
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
 
     Examples
     --------
@@ -42,13 +35,10 @@ class ZeroShot(Method):
     protocol = "online"
     state_size = "K d, the prototypes"
     complexity = "O(K d) a sample"
-    constraints: ClassVar[Mapping[str, Constraint]] = {"logit_scale": Number(low=0, above=True)}
+
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+
     computes_in = None
-
-    logit_scale: float
-
-    def __init__(self, prototypes: Array, *, logit_scale: float = 100.0) -> None:
-        super().__init__(prototypes, logit_scale=logit_scale)
 
     @property
     def means(self) -> Array:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from zeroshift.arrays import Array, Home, Rows, is_double, namespace
 from zeroshift.method import Method
 from zeroshift.methods._shared.similarity import normalize_rows
 from zeroshift.methods._shared.sparse import SparseMatrix, degree_factors, settled, without_self
 from zeroshift.methods._shared.top_k import nearest, top_k
-from zeroshift.parameters import Constraint, Flag, Number
+from zeroshift.parameters import Flag, Number, parameter
 from zeroshift.zero_shot import posterior
 
-__all__ = ["GRAPH_CONSTRAINTS", "LinkRule", "TextImageGraph", "ZLaP"]
+__all__ = ["LinkRule", "TextImageGraph", "ZLaP"]
 
 
 # ZLaP's graph: K text nodes, n image nodes, links between neighbours, and the class labels spread over it.
@@ -133,13 +133,6 @@ def _scaled(similarities: Array, limits: tuple[float, float]) -> Array:
     return (similarities - low) / (high - low) if high > low else similarities
 
 
-GRAPH_CONSTRAINTS: Mapping[str, Constraint] = {
-    "n_neighbors": Number(low=1, integer=True),
-    "gamma": Number(low=0, above=True),
-    "alpha": Number(low=0, high=0.999),
-    "scale_similarities": Flag(),
-}
-
 WORK_NUMBERS = 8_000_000
 """Labels of neighbours gathered at once."""
 
@@ -149,22 +142,6 @@ class ZLaP(Method):
     this graph until they settle. An image gets the class whose label reached it most.
 
     `adapt` starts afresh from the set it is given; `predict` then answers other features by their links into its graph.
-
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the zero-shot logits; it matters only for `predict` before anything was adapted to.
-    n_neighbors : int
-        Nearest images (an image itself is one of them) and nearest texts each image is linked to.
-    gamma : float
-        Power that cosines between images and texts are raised to; the larger, the more the nearest text counts.
-    alpha : float
-        How far labels spread, from 0 (not at all) to below 1.
-    scale_similarities : bool
-        Scale all similarities of the graph to lie between 0 and 1 before weights are made of them. Cosines between
-        images are much larger than those with texts; where they differ little, this can change the answers a lot.
 
     Examples
     --------
@@ -188,32 +165,30 @@ class ZLaP(Method):
     state_size = "N (d + K)"
     complexity = "O(N^2 d + N k K)"
     computes_in = None
-    constraints: ClassVar[Mapping[str, Constraint]] = {"logit_scale": Number(low=0, above=True), **GRAPH_CONSTRAINTS}
 
-    logit_scale: float
-    n_neighbors: int
-    gamma: float
-    alpha: float
-    scale_similarities: bool
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        n_neighbors: int = 5,
-        gamma: float = 5.0,
-        alpha: float = 0.3,
-        scale_similarities: bool = False,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            n_neighbors=n_neighbors,
-            gamma=gamma,
-            alpha=alpha,
-            scale_similarities=scale_similarities,
-        )
+    logit_scale: float = parameter(
+        Number(low=0, above=True),
+        "Scale of the zero-shot logits; it matters only for `predict` before anything was adapted to.",
+        default=100.0,
+    )
+    n_neighbors: int = parameter(
+        Number(low=1, integer=True),
+        "Nearest images (an image itself is one of them) and nearest texts each image is linked to.",
+        default=5,
+    )
+    gamma: float = parameter(
+        Number(low=0, above=True),
+        "Power that cosines between images and texts are raised to; the larger, the more the nearest text counts.",
+        default=5.0,
+    )
+    alpha: float = parameter(
+        Number(low=0, high=0.999), "How far labels spread, from 0 (not at all) to below 1.", default=0.3
+    )
+    scale_similarities: bool = parameter(
+        Flag(),
+        "Scale all similarities of the graph to lie between 0 and 1 before weights are made of them. Cosines between images are much larger than those with texts; where they differ little, this can change the answers a lot.",
+        default=False,
+    )
 
     def _begin(self) -> None:
         self._graph: TextImageGraph | None = None

@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 
 from zeroshift.arrays import Array, Home, Rows, check_matrix
 from zeroshift.method import Method
-from zeroshift.methods._shared.examples import example_unlabelled
 from zeroshift.methods._shared.similarity import normalize_rows
-from zeroshift.methods.zlap import GRAPH_CONSTRAINTS, WORK_NUMBERS, LinkRule, TextImageGraph
-from zeroshift.parameters import Constraint, Flag
+from zeroshift.methods.zlap import WORK_NUMBERS, LinkRule, TextImageGraph
+from zeroshift.parameters import Flag, Number, array_parameter, parameter
 
 __all__ = ["ZLaPInductive"]
 
@@ -18,23 +17,6 @@ __all__ = ["ZLaPInductive"]
 class ZLaPInductive(Method):
     """Spreads class labels from texts over a graph of unlabelled images, once. A test sample then gets the labels of
     its nearest images and texts in that graph, and leaves no trace: `adapt` only counts.
-
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    unlabelled : (n, d) array or tensor
-        Unit-length features of images of the same kind as those to come, such as a training set without its labels.
-    n_neighbors : int
-        Nearest images (an image of the graph counts itself) and nearest texts each image is linked to.
-    gamma : float
-        Power that cosines between images and texts are raised to; the larger, the more the nearest text counts.
-    alpha : float
-        How far labels spread, from 0 (not at all) to below 1.
-    scale_similarities : bool
-        Scale similarities by the smallest and largest of the graph before weights are made of them.
-    sparse : bool
-        Keep only the largest label of every node.
 
     Examples
     --------
@@ -55,45 +37,38 @@ class ZLaPInductive(Method):
     name = "zlap_inductive"
     protocol = "online"
     needs = ("prototypes", "unlabelled")
-    array_parameters = ("prototypes", "unlabelled")
-    example_parameters: ClassVar[Mapping[str, Any]] = {"unlabelled": example_unlabelled}
     state_size = "n (d + K), for n unlabelled samples"
     complexity = "O(n d + k K) a sample, after O(n^2 d + n k K)"
     computes_in = None
-    constraints: ClassVar[Mapping[str, Constraint]] = {**GRAPH_CONSTRAINTS, "sparse": Flag()}
+
+    unlabelled: Array = array_parameter(
+        "Unit-length features of images of the same kind as those to come, such as a training set without its labels."
+    )
+    n_neighbors: int = parameter(
+        Number(low=1, integer=True),
+        "Nearest images (an image of the graph counts itself) and nearest texts each image is linked to.",
+        default=5,
+    )
+    gamma: float = parameter(
+        Number(low=0, above=True),
+        "Power that cosines between images and texts are raised to; the larger, the more the nearest text counts.",
+        default=5.0,
+    )
+    alpha: float = parameter(
+        Number(low=0, high=0.999), "How far labels spread, from 0 (not at all) to below 1.", default=0.3
+    )
+    scale_similarities: bool = parameter(
+        Flag(),
+        "Scale similarities by the smallest and largest of the graph before weights are made of them.",
+        default=False,
+    )
+    sparse: bool = parameter(Flag(), "Keep only the largest label of every node.", default=False)
+
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "predict_before_adapt_is_zero_shot": "the unlabelled samples teach before anything is adapted to",
     }
 
-    unlabelled: Array
-    n_neighbors: int
-    gamma: float
-    alpha: float
-    scale_similarities: bool
-    sparse: bool
-
     _graph: TextImageGraph
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        unlabelled: Array,
-        n_neighbors: int = 5,
-        gamma: float = 5.0,
-        alpha: float = 0.3,
-        scale_similarities: bool = False,
-        sparse: bool = False,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            unlabelled=unlabelled,
-            n_neighbors=n_neighbors,
-            gamma=gamma,
-            alpha=alpha,
-            scale_similarities=scale_similarities,
-            sparse=sparse,
-        )
 
     def _validate(self) -> None:
         check_matrix("unlabelled", self.unlabelled, columns=self.dimension)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from zeroshift.arrays import Array, Home, Rows, check_matrix, checked_labelled, 
 from zeroshift.method import ViewMethod
 from zeroshift.mixture.statistics import Mixture, Rule, estimate
 from zeroshift.mixture.sums import Sums
-from zeroshift.parameters import Constraint, Number, Pair
+from zeroshift.parameters import Number, Pair, parameter
 from zeroshift.views import AveragedRows
 from zeroshift.zero_shot import log_posterior
 
@@ -63,42 +62,73 @@ class AnchoredMixture(ViewMethod):
     """Gaussian classes with one shrunk covariance, estimated from all samples by soft counts, their means anchored at
     text prototypes moved among the images, and trusted only as far as the samples seen allow."""
 
-    array_parameters = ("prototypes", "support")
     state_size = "K d + d^2"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "anchor_count": Number(low=0, above=True),
-        "cautious_anchor_count": Number(low=0, above=True),
-        "spread_range": Pair(Number(low=0), Number(low=0, above=True), ("least", "greatest")),
-        "spread_samples": Number(low=0),
-        "shrinkage": Number(low=0, high=1, above=True),
-        "shrinkage_samples": Number(low=0),
-        "reliability_samples": Number(low=0),
-        "weight": Number(low=0),
-        "first_samples": Number(low=1, integer=True),
-        "correlation": Number(low=0, above=True),
-        "balance": Pair(Number(low=0, high=1), Number(low=0, high=1), ("least", "enough")),
-        "relief": Number(low=0, high=1),
-        "calm": Number(low=0, high=1),
-        "view_ratio": Number(0, 1, above=True),
-    }
 
-    logit_scale: float
-    anchor_count: float
-    cautious_anchor_count: float
-    spread_range: tuple[float, float]
-    spread_samples: float
-    shrinkage: float
-    shrinkage_samples: float
-    reliability_samples: float
-    weight: float
-    first_samples: int
-    correlation: float
-    balance: tuple[float, float]
-    relief: float
-    calm: float
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    anchor_count: float = parameter(
+        Number(low=0, above=True),
+        "Samples an anchor, the prototype moved among the images, counts as in its class's mean: on a stream that mixes all classes, and on one that does not (see `caution`).",
+        default=1.0,
+    )
+    cautious_anchor_count: float = parameter(
+        Number(low=0, above=True),
+        "Samples an anchor, the prototype moved among the images, counts as in its class's mean: on a stream that mixes all classes, and on one that does not (see `caution`).",
+        default=4.0,
+    )
+    spread_range: tuple[float, float] = parameter(
+        Pair(Number(low=0), Number(low=0, above=True), ("least", "greatest")),
+        "Least and greatest ratio between the spread of the images' class means and that of the prototypes.",
+        default=(0.3, 3.0),
+    )
+    spread_samples: float = parameter(
+        Number(low=0),
+        "Samples a class, on average, after which that ratio is estimated; it is 1 until then.",
+        default=2.0,
+    )
+    shrinkage: float = parameter(
+        Number(low=0, high=1, above=True),
+        "Share of the identity in the covariance when there are very many samples.",
+        default=0.75,
+    )
+    shrinkage_samples: float = parameter(
+        Number(low=0), "How fast it gets there: the rest of the share is d / (d + shrinkage_samples n).", default=4.0
+    )
+    reliability_samples: float = parameter(
+        Number(low=0), "Samples a class, on average, at which the Gaussians are trusted half.", default=32.0
+    )
+    weight: float = parameter(
+        Number(low=0), "Weight of a Gaussian's log-likelihood that is fully trusted.", default=1.0
+    )
+    first_samples: int = parameter(
+        Number(low=1, integer=True),
+        "Samples, labelled ones included, before which the answer is zero-shot's.",
+        default=8,
+    )
+    correlation: float = parameter(
+        Number(low=0, above=True),
+        "Correlation of neighbours' posteriors at which half of what `relief` says is done.",
+        default=0.06,
+    )
+    balance: tuple[float, float] = parameter(
+        Pair(Number(low=0, high=1), Number(low=0, high=1), ("least", "enough")),
+        "Share of the classes that come, in effect: below the first the mixture is wholly cautious, above the second not at all.",
+        default=(0.4, 0.8),
+    )
+    relief: float = parameter(
+        Number(low=0, high=1),
+        "How much of the Gaussians is left out of the answers where neighbours are wholly alike, as they are where classes come one after the other: 1 answers zero-shot there, 0 takes no notice.",
+        default=1.0,
+    )
+    calm: float = parameter(
+        Number(low=0, high=1),
+        "Weight of the likelihood in the calm look that decides how sure answers may be.",
+        default=0.0625,
+    )
+    view_ratio: float = parameter(
+        Number(0, 1, above=True), "Share of views averaged, those of lowest entropy, in `adapt_views`.", default=0.1
+    )
+
     support: tuple[Array, np.ndarray] | None
-    view_ratio: float
 
     @property
     @abstractmethod

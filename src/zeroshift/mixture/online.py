@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from zeroshift.arrays import Array, Home, Rows
 from zeroshift.mixture.base import AnchoredMixture
 from zeroshift.mixture.statistics import Mixture, normalised
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import N_TEMPERATURES
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, array_parameter, parameter
 from zeroshift.zero_shot import logits
 
 __all__ = ["OnlineAnchoredMixture"]
@@ -47,49 +47,6 @@ class OnlineAnchoredMixture(AnchoredMixture):
     """Predicts each sample from all before it, then counts it by its soft label: a Gaussian mixture whose means are
     anchored at the text, whose covariance is shared and shrunk, and which is trusted as far as the samples allow.
 
-    Parameters
-    ----------
-    prototypes : (K, d) array or tensor
-        One unit-length text embedding a class.
-    logit_scale : float
-        Scale of the logits; 100 for CLIP.
-    anchor_count, cautious_anchor_count : float
-        Samples an anchor, the prototype moved among the images, counts as in its class's mean: on a stream that mixes
-        all classes, and on one that does not (see `caution`).
-    spread_range : (float, float)
-        Least and greatest ratio between the spread of the images' class means and that of the prototypes.
-    spread_samples : float
-        Samples a class, on average, after which that ratio is estimated; it is 1 until then.
-    shrinkage : float
-        Share of the identity in the covariance when there are very many samples.
-    shrinkage_samples : float
-        How fast it gets there: the rest of the share is d / (d + shrinkage_samples n).
-    reliability_samples : float
-        Samples a class, on average, at which the Gaussians are trusted half.
-    weight : float
-        Weight of a Gaussian's log-likelihood that is fully trusted.
-    first_samples : int
-        Samples, labelled ones included, before which the answer is zero-shot's.
-    correlation : float
-        Correlation of neighbours' posteriors at which half of what `relief` says is done.
-    balance : (float, float)
-        Share of the classes that come, in effect: below the first the mixture is wholly cautious, above the second not
-        at all.
-    relief : float
-        How much of the Gaussians is left out of the answers where neighbours are wholly alike, as they are where
-        classes come one after the other: 1 answers zero-shot there, 0 takes no notice.
-    calm : float
-        Weight of the likelihood in the calm look that decides how sure answers may be.
-    staleness : float
-        The statistics are renewed when this share of the samples seen, or of K where fewer were seen, has come since
-        they were. 1/32 is, with fewer than 64 classes, every sample up to the 64th, every second up to the 96th, every
-        eighth at the 256th; with a thousand, every 31st up to the 1024th. Never less often than every 256. 0 renews
-        them at every sample.
-    support : (features, labels), optional
-        Labelled samples, counted as certain.
-    view_ratio : float
-        Share of views averaged, those of lowest entropy, in `adapt_views`.
-
     Examples
     --------
     >>> import numpy as np
@@ -109,56 +66,15 @@ class OnlineAnchoredMixture(AnchoredMixture):
     protocol = "online"
     scored = "before"
     complexity = "O(K d + d^2) a sample; a renewal O(K d^2 + d^3), every 32nd part of the samples seen"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        **AnchoredMixture.constraints,
-        "staleness": Number(low=0, high=1),
-    }
 
-    staleness: float
+    staleness: float = parameter(
+        Number(low=0, high=1),
+        "The statistics are renewed when this share of the samples seen, or of K where fewer were seen, has come since they were. 1/32 is, with fewer than 64 classes, every sample up to the 64th, every second up to the 96th, every eighth at the 256th; with a thousand, every 31st up to the 1024th. Never less often than every 256. 0 renews them at every sample.",
+        default=0.03125,
+    )
+    support: tuple[Array, Array] | None = array_parameter("Labelled samples, counted as certain.", default=None)
+
     _stage: Stage
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        anchor_count: float = 1.0,
-        cautious_anchor_count: float = 4.0,
-        spread_range: tuple[float, float] = (0.3, 3.0),
-        spread_samples: float = 2.0,
-        shrinkage: float = 0.75,
-        shrinkage_samples: float = 4.0,
-        reliability_samples: float = 32.0,
-        weight: float = 1.0,
-        first_samples: int = 8,
-        correlation: float = 0.06,
-        balance: tuple[float, float] = (0.4, 0.8),
-        relief: float = 1.0,
-        calm: float = 0.0625,
-        staleness: float = 0.03125,
-        support: tuple[Array, Array] | None = None,
-        view_ratio: float = 0.1,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            anchor_count=anchor_count,
-            cautious_anchor_count=cautious_anchor_count,
-            spread_range=spread_range,
-            spread_samples=spread_samples,
-            shrinkage=shrinkage,
-            shrinkage_samples=shrinkage_samples,
-            reliability_samples=reliability_samples,
-            weight=weight,
-            first_samples=first_samples,
-            correlation=correlation,
-            balance=balance,
-            relief=relief,
-            calm=calm,
-            staleness=staleness,
-            support=support,
-            view_ratio=view_ratio,
-        )
 
     @property
     def _mixture(self) -> Mixture | None:

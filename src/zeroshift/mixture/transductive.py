@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from zeroshift.arrays import Array, Home, Rows, check_matrix
 from zeroshift.mixture.base import AnchoredMixture
 from zeroshift.mixture.statistics import Mixture
 from zeroshift.mixture.sums import Sums
-from zeroshift.parameters import Constraint, Number, Optional
+from zeroshift.parameters import Number, Optional, array_parameter, parameter
 
 __all__ = ["TransductiveAnchoredMixture"]
 
@@ -42,19 +42,6 @@ class TransductiveAnchoredMixture(AnchoredMixture):
     `adapt` starts afresh from the set it is given; `predict` then scores other features with what that set taught. For
     a set in several places, see `survey` and `merge`, or `adapt_shards`.
 
-    Parameters
-    ----------
-    prototypes, logit_scale, anchor_count, cautious_anchor_count, spread_range, spread_samples, shrinkage,
-    shrinkage_samples, reliability_samples, weight, first_samples, balance, calm, support, view_ratio
-        As for `OnlineAnchoredMixture`. A set has no order, so only `balance` makes the mixture cautious.
-    rounds : int
-        How often every sample is predicted and counted.
-    memory_budget : int
-        Bytes of work space beside the features and the answer, 256 MB by default: rows are worked on in chunks that
-        fit. Features may be memory-mapped and larger than memory.
-    chunk_size : int, optional
-        Rows worked on together, in place of as many as the budget allows. Neither changes the answer beyond rounding.
-
     Examples
     --------
     >>> import numpy as np
@@ -72,61 +59,26 @@ class TransductiveAnchoredMixture(AnchoredMixture):
     name = "anchored_mixture_transductive"
     protocol = "transductive"
     complexity = "O(R (N K d + K d^2 + d^3)), R = rounds"
-    reload_parameters = ("memory_budget", "chunk_size")
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        **{name: allowed for name, allowed in AnchoredMixture.constraints.items() if name not in BY_ORDER},
-        "rounds": Number(low=1, integer=True),
-        "memory_budget": Number(low=1, integer=True),
-        "chunk_size": Optional(Number(low=1, integer=True)),
-    }
 
-    rounds: int
-    memory_budget: int
-    chunk_size: int | None
+    rounds: int = parameter(Number(low=1, integer=True), "How often every sample is predicted and counted.", default=10)
+    support: tuple[Array, Array] | None = array_parameter(
+        "As for `OnlineAnchoredMixture`. A set has no order, so only `balance` makes the mixture cautious.",
+        default=None,
+    )
+    memory_budget: int = parameter(
+        Number(low=1, integer=True),
+        "Bytes of work space beside the features and the answer, 256 MB by default: rows are worked on in chunks that fit. Features may be memory-mapped and larger than memory.",
+        default=256_000_000,
+        reload=True,
+    )
+    chunk_size: int | None = parameter(
+        Optional(Number(low=1, integer=True)),
+        "Rows worked on together, in place of as many as the budget allows. Neither changes the answer beyond rounding.",
+        default=None,
+        reload=True,
+    )
+
     correlation, relief = 1.0, 0.0
-
-    def __init__(
-        self,
-        prototypes: Array,
-        *,
-        logit_scale: float = 100.0,
-        anchor_count: float = 1.0,
-        cautious_anchor_count: float = 4.0,
-        spread_range: tuple[float, float] = (0.3, 3.0),
-        spread_samples: float = 2.0,
-        shrinkage: float = 0.75,
-        shrinkage_samples: float = 4.0,
-        reliability_samples: float = 32.0,
-        weight: float = 1.0,
-        first_samples: int = 8,
-        balance: tuple[float, float] = (0.4, 0.8),
-        calm: float = 0.0625,
-        rounds: int = 10,
-        support: tuple[Array, Array] | None = None,
-        memory_budget: int = 256_000_000,
-        chunk_size: int | None = None,
-        view_ratio: float = 0.1,
-    ) -> None:
-        super().__init__(
-            prototypes,
-            logit_scale=logit_scale,
-            anchor_count=anchor_count,
-            cautious_anchor_count=cautious_anchor_count,
-            spread_range=spread_range,
-            spread_samples=spread_samples,
-            shrinkage=shrinkage,
-            shrinkage_samples=shrinkage_samples,
-            reliability_samples=reliability_samples,
-            weight=weight,
-            first_samples=first_samples,
-            balance=balance,
-            calm=calm,
-            rounds=rounds,
-            support=support,
-            memory_budget=memory_budget,
-            chunk_size=chunk_size,
-            view_ratio=view_ratio,
-        )
 
     @property
     def _mixture(self) -> Mixture | None:

@@ -13,6 +13,7 @@ import numpy as np
 from zeroshift.arrays import Array, normalize, to_numpy
 from zeroshift.method import Method
 from zeroshift.parameters import Number
+from zeroshift.testing.examples import EXAMPLES
 
 __all__ = [
     "Case",
@@ -82,9 +83,14 @@ class Case:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def create(self, prototypes: Array, **changes: Any) -> Method:
-        parameters = {**self.cls.example_parameters, **self.parameters, **changes}
-        # A value may depend on the problem, as labelled samples do: a function of the prototypes is called for it.
-        parameters = {name: value(prototypes) if callable(value) else value for name, value in parameters.items()}
+        declared = self.cls.declared_parameters
+        required = {name: name for name, one in declared.items() if one.required and name in EXAMPLES}
+        parameters: dict[str, Any] = {**required, **self.cls.example_parameters, **self.parameters, **changes}
+        for name, value in parameters.items():
+            # Arrays and models may be given by the name of an example, which depends on the prototypes.
+            if isinstance(value, str) and name in declared and declared[name].kind != "value":
+                value = EXAMPLES[value]
+            parameters[name] = value(prototypes) if callable(value) else value
         if "logit_scale" in self.cls.parameter_names():
             parameters.setdefault("logit_scale", LOGIT_SCALE)
         return self.cls(prototypes, **parameters)

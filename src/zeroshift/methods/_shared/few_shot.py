@@ -10,7 +10,6 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home, Labelled, Rows, checked_labelled, namespace, to_numpy
 from zeroshift.method import Method
-from zeroshift.methods._shared.examples import example_support
 
 __all__ = ["FewShotMethod", "accuracy_of", "best_weight", "first_best", "row_blocks", "rows_right"]
 
@@ -26,7 +25,6 @@ class FewShotMethod(Method):
     protocol = "few-shot"
     needs: ClassVar[tuple[str, ...]] = ("prototypes", "support")
     array_parameters: ClassVar[tuple[str, ...]] = ("prototypes", "support", "validation")
-    example_parameters: ClassVar[Mapping[str, Any]] = {"support": example_support}
     computes_in = None
 
     support: Labelled

@@ -11,7 +11,7 @@ from zeroshift.arrays import Array, Home, Rows, namespace
 from zeroshift.method import Method
 from zeroshift.methods._shared.affinity import Affinity
 from zeroshift.methods._shared.similarity import normalize_rows, unit_rows
-from zeroshift.parameters import Constraint, Number
+from zeroshift.parameters import Number, parameter
 from zeroshift.zero_shot import log_posterior, softmax
 
 __all__ = [
@@ -207,23 +207,27 @@ class GaussianMethod(Method):
 
     protocol = "transductive"
     computes_in = None
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "logit_scale": Number(low=0, above=True),
-        "neighbours": Number(low=1, integer=True),
-        "iterations": Number(low=0, integer=True),
-        "inner_iterations": Number(low=1, integer=True),
-        "temperature": Number(low=0, above=True),
-    }
+
+    logit_scale: float = parameter(
+        Number(low=0, above=True), "Scale of the zero-shot logits; 100 for CLIP.", default=100.0
+    )
+    neighbours: int = parameter(Number(low=1, integer=True), "Nearest samples each sample is drawn to.", default=3)
+    iterations: int = parameter(
+        Number(low=0, integer=True),
+        "Rounds of fitting the Gaussians, and of assigning the samples within each round.",
+        default=10,
+    )
+    inner_iterations: int = parameter(
+        Number(low=1, integer=True),
+        "Rounds of fitting the Gaussians, and of assigning the samples within each round.",
+        default=5,
+    )
+    temperature: float = parameter(Number(low=0, above=True), "What log-likelihoods are divided by.", default=50.0)
+
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "axes_do_not_matter": "variances belong to single dimensions, which a rotation mixes",
         "all_samples_equal": "of equal samples each picks a few as neighbours, and some are picked more often",
     }
-
-    logit_scale: float
-    neighbours: int
-    iterations: int
-    inner_iterations: int
-    temperature: float
 
     @abstractmethod
     def _solve(self, features: Array) -> Solution:

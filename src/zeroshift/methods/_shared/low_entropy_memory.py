@@ -159,17 +159,16 @@ class LowEntropyMemory:
         last = len(own) - 1 - int(own[::-1].argmax())
         return first if first == last else int(np.where(own == own[first], arrived, -1).argmax())
 
-    def arrays(self) -> dict[str, Array]:
-        """What to save; an empty slot's entropy as -1, since files hold finite numbers only."""
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """An empty slot's entropy is saved as -1, since files hold finite numbers only."""
         entropies = np.where(np.isfinite(self.entropies), self.entropies, -1.0)
         return {
             "features": self.features,
             "entropies": self._home.bring(entropies, self._home.xp.float64),
             "arrivals": self._home.xp.asarray(self.arrivals, device=self._home.device, copy=True),
-        }
+        }, {}
 
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Take up what `arrays` gave."""
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         entropies = to_numpy(arrays["entropies"]).astype(np.float64)
         if entropies.shape != self.entropies.shape or tuple(arrays["features"].shape) != tuple(self.features.shape):
             raise ValueError(

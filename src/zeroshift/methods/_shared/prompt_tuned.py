@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from zeroshift.arrays import Array, Home, namespace, to_numpy
 from zeroshift.method import EpisodicMethod, ViewMethod
-from zeroshift.methods._shared.examples import example_text
 from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
-from zeroshift.parameters import Constraint, Model, Number
+from zeroshift.parameters import Model, Number, model_parameter, parameter
 from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import logits
 
@@ -28,7 +26,6 @@ class PromptTuned(ViewMethod):
     """A method whose classifier is a prompt: its prototypes are the text features at the words it begins with."""
 
     model_parameters: ClassVar[tuple[str, ...]] = ("text",)
-    example_parameters: ClassVar[Mapping[str, Any]] = {"text": example_text}
     words: ClassVar[str] = "a photo of a"
     """The words to tune, where `zeroshift.encode` makes the method."""
 
@@ -84,19 +81,27 @@ class WordSteps(PromptTuned, EpisodicMethod):
     needs = ("prototypes", "views", "text")
     state_size = "2 K d, the prototypes and the text features at the first words"
     complexity = "2 S passes of K prompts, S of them with gradients, S = steps, for an image"
-    constraints: ClassVar[Mapping[str, Constraint]] = {
-        "text": TEXT,
-        "logit_scale": Number(low=0, above=True),
-        "view_ratio": Number(0, 1, above=True),
-        "steps": Number(low=1, integer=True),
-        "rate": Number(low=0),
-        "weight_decay": Number(low=0),
-    }
 
-    view_ratio: float
-    steps: int
-    rate: float
-    weight_decay: float
+    text: PromptedText = model_parameter(
+        TEXT, "The text side of the encoder, as `zeroshift.encode.prompted_text` makes it."
+    )
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    view_ratio: float = parameter(
+        Number(0, 1, above=True),
+        "Share of the views kept, those of lowest entropy at the words as they were; at least one.",
+        default=0.1,
+    )
+    steps: int = parameter(Number(low=1, integer=True), "Steps of AdamW for each image.", default=1)
+    rate: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.",
+        default=5e-3,
+    )
+    weight_decay: float = parameter(
+        Number(low=0),
+        "Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.",
+        default=0.01,
+    )
 
     def _episodes(self, views: Array) -> Array:
         xp = namespace(views)

@@ -16,6 +16,7 @@ from zeroshift.methods._shared.towers import CoupledPrompts, Glance, Look, Patch
 from zeroshift.methods._shared.tuning import through_unit_rows
 
 __all__ = [
+    "EXAMPLES",
     "ExampleMaple",
     "ExampleText",
     "ExampleVision",
@@ -342,3 +343,19 @@ def example_token_source(prototypes: Array) -> tuple[Array, Array] | None:
     tokens = maple.look(images, maple.parameters, LAYERS).tokens
     xp = Home.of(tokens).xp
     return xp.mean(tokens, axis=0), xp.var(tokens, axis=0)
+
+
+EXAMPLES: Mapping[str, Callable[[Array], Any]] = {
+    "support": example_support,
+    "validation": example_support,
+    "prompts": example_prompts,
+    "descriptions": example_descriptions,
+    "unlabelled": example_unlabelled,
+    "text": example_text,
+    "vision": example_vision,
+    "maple": example_maple,
+    "source": example_source,
+    "token_source": example_token_source,
+}
+"""Made-up values by name. A required parameter of that name is filled with one; `Method.example_parameters` may name
+another, as in `{"prompts": "descriptions"}`."""
