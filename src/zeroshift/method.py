@@ -397,19 +397,20 @@ class OnlineMethod(Method):
 class _Learning:
     """See `Method._learning`."""
 
-    __slots__ = ("_method", "_samples")
+    __slots__ = ("_method", "samples")
 
     def __init__(self, method: Method, samples: int) -> None:
-        self._method, self._samples = method, samples
+        self._method, self.samples = method, samples
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         _INTERRUPTS.postpone()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._method.n_seen += self._samples
+            self._method.n_seen += self.samples
         else:
             self._method._failure = f"{kind.__name__}: {error}"
         _INTERRUPTS.resume()

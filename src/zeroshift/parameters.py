@@ -226,7 +226,7 @@ class State:
     saved_as: str
     """Name in a state file; for a value of several parts the prefix of their names, and "" for no prefix."""
     merge: str | Callable[[Any, Any], Any] | None
-    """How two values become one: "sum", "equal" (both must be the same) or a function; None where that is impossible."""
+    """How two values become one: "sum", "equal" (they must be the same) or a function; None if that is impossible."""
     grows: bool
     """Whether the first axis of an array grows with the samples seen."""
 
