@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import linecache
 import signal
 import sys
 import threading
@@ -150,7 +151,7 @@ def _adapt_until(
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal begun, place
-        if event == "line" and frame.f_code.co_name not in GUARDS:
+        if event == "line" and not _is_guard(frame):
             begun += 1
             if begun == stop:
                 place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
@@ -167,8 +168,15 @@ def _adapt_until(
     return begun, place
 
 
+def _is_guard(frame: FrameType) -> bool:
+    """Whether the line belongs to the mechanism itself. Between the end of a `with` block and its `__exit__`, where a
+    trace function can raise an exception, no exception can occur otherwise."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return frame.f_code.co_name in GUARDS or "_learning(" in line
+
+
 GUARDS = ("__enter__", "__exit__", "__setattr__", "postpone", "resume", "handle", "_check_usable")
-"""The functions that postpone signals: a failure is not injected into them."""
+"""The functions that postpone signals."""
 
 
 def _interrupt() -> None:
