@@ -10,7 +10,6 @@ from goldens import golden, problem
 from plain import frolic as plain
 from zeroshift import normalize
 from zeroshift.methods import Frolic
-from zeroshift.testing.examples import example_prompts
 from zeroshift.methods._shared.sinkhorn import sinkhorn
 from zeroshift.methods.frolic import (
     label_sums,
@@ -23,6 +22,7 @@ from zeroshift.methods.frolic import (
     shrunken_precision,
 )
 from zeroshift.testing import NotApplicable, checks, make_problem
+from zeroshift.testing.examples import example_prompts
 from zeroshift.zero_shot import posterior, softmax
 
 TOLERANCE = 1e-3

@@ -12,9 +12,9 @@ import torch
 
 from zeroshift import normalize
 from zeroshift.methods import ratta as retrieval
-from zeroshift.testing.examples import example_descriptions, example_prompts
 from zeroshift.methods.ratta import RATTA, candidates, largest_cosines, quantile_cosines
 from zeroshift.testing import check_method, make_problem
+from zeroshift.testing.examples import example_descriptions, example_prompts
 from zeroshift.zero_shot import posterior
 
 SCALE = 20.0

@@ -12,9 +12,9 @@ from goldens import golden, problem
 from plain import transclip as plain
 from zeroshift import normalize
 from zeroshift.methods import TransCLIP, transclip
-from zeroshift.testing.examples import example_support
 from zeroshift.testing import check_method, make_problem
 from zeroshift.testing.case import fingerprint
+from zeroshift.testing.examples import example_support
 from zeroshift.zero_shot import posterior
 
 TOLERANCE = 4e-5

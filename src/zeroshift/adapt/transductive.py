@@ -13,7 +13,7 @@ from zeroshift.adapt.engines.direct import CONVERGED
 from zeroshift.adapt.statistics import Evidence, Gaussians, Rule, estimate
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.parameters import Number, Optional, array_parameter, parameter
-from zeroshift.zero_shot import TIE, graded, log_posterior, softmax
+from zeroshift.zero_shot import TIE, log_posterior, quantize, softmax
 
 __all__ = [
     "CHUNK_ROWS",
@@ -73,7 +73,7 @@ class Surest:
             xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
         )
         # By class, then surest first, then first come: both sorts are stable, and what is held came earlier.
-        order = xp.argsort(-graded(confidences), stable=True)
+        order = xp.argsort(-quantize(confidences), stable=True)
         order = order[xp.argsort(classes[order], stable=True)]
         by_class = classes[order]
         ranks = xp.arange(by_class.shape[0], device=self._home.device) - xp.searchsorted(by_class, by_class)
@@ -336,7 +336,7 @@ class TransductiveADAPT(ADAPT):
             yield slice(0, len(rows)), scores
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
-        return self._adapt_scores(self._averaged(images).held())
+        return self._adapt_scores(self._averaged(images).materialize())
 
     def _look_at(self, rows: Rows) -> Array | None:
         """First pass: what the means and the covariance are estimated from. Answers the rows' zero-shot

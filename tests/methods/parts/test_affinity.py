@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from zeroshift.methods._shared.affinity import few_shot_affinity, neighbour_affinity, neighbour_edges
 
 from goldens import golden, problem
 from zeroshift.methods._shared import top_k as blocks
-from zeroshift.methods._shared.affinity import few_shot_affinity, neighbour_affinity, neighbour_edges
 from zeroshift.testing import make_problem
 
 

@@ -21,7 +21,7 @@ from zeroshift.adapt.engines.precision_primal import PrimalPrecision
 from zeroshift.adapt.engines.precision_simple import FRESH_WORK, FixedPrecision, FreshPrecision
 from zeroshift.adapt.statistics import Gaussians, Rule
 from zeroshift.arrays import Array, Home, to_numpy
-from zeroshift.zero_shot import log_posterior, look
+from zeroshift.zero_shot import log_posterior, zero_shot_stats
 
 __all__ = ["SMALLEST_PRIMAL", "Precision", "StreamingEngine"]
 
@@ -145,7 +145,7 @@ class StreamingEngine(EngineBase):
 
     def _offer(self, features: Array) -> tuple[Array, Plan, np.ndarray]:
         """Log-posteriors of the rows, what they will do to the bank, and their confidences."""
-        log_y, classes, sureness = look(features, self._prototypes, self._logit_scale)
+        log_y, classes, sureness = zero_shot_stats(features, self._prototypes, self._logit_scale)
         self._bank.forget_undo()
         confidences = to_numpy(sureness)
         return log_y, self._bank.plan(to_numpy(classes), confidences), confidences
