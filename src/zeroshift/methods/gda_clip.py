@@ -41,7 +41,7 @@ class GDACLIP(FewShotMethod):
 
     name = "gda_clip"
     state_size = "K d + d^2"
-    complexity = "O(K d) a sample; the fit O(N d^2 + d^3) for N support samples"
+    complexity = "O(K d) per sample; the fit O(N d^2 + d^3) for N support samples"
 
     validation: Labelled | None = array_parameter(
         "Labelled samples to choose `alpha` with, among the powers of ten from 1e-4 to 100, the smallest of equally "

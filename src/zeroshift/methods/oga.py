@@ -60,7 +60,7 @@ class OGA(Method):
     name = "oga"
     protocol = "online"
     state_size = "K M d + K d + d^2, M = capacity"
-    complexity = "O(K d) a sample; a batch that enters O(d^3 + K d^2) more"
+    complexity = "O(K d) per sample; a batch that enters O(d^3 + K d^2) more"
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     capacity: int = parameter(Number(low=1, integer=True), "Samples kept per class.", default=8)

@@ -209,7 +209,7 @@ class RATTA(EpisodicMethod):
     needs = ("prototypes", "views", "prompts", "unlabelled")
     example_parameters: ClassVar[Mapping[str, Any]] = {"prompts": "descriptions"}
     state_size = "(R + n) d, for R descriptions and n images of the database"
-    complexity = "O(V R d + C n d + C V S I) for an image, C = 4 candidates, S retrieved for each, I rounds of scaling"
+    complexity = "O(V R d + C n d + C V S I) per image, C = 4 candidates, S retrieved for each, I rounds of scaling"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {"quantile": 0.9}
         for dataset in ("imagenet", "imagenet_a", "imagenetv2", "imagenet_r", "imagenet_sketch")

@@ -72,8 +72,8 @@ class T3A(Method):
 
     name = "t3a"
     protocol = "online"
-    state_size = "K M d; K d where all are kept (released: N d, it grows)"
-    complexity = "O(K d + M d) a sample"
+    state_size = "K M d; K d if all are kept (released: N d, which grows)"
+    complexity = "O(K d + M d) per sample"
 
     logit_scale: float = parameter(
         Number(low=0, above=True),

@@ -47,7 +47,7 @@ class TCA(Method):
     takes = ("tokens",)
     from_features = "its reservoir on features alone, without the token condensation that needs images"
     state_size = "K M L w; K M d from features alone"
-    complexity = "O(K M L w) a sample"
+    complexity = "O(K M L w) per sample"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {"reservoir_size": size, "layer_scale": scale, "weight": weight, "beta": beta}
         for dataset, (size, scale, weight, beta) in {

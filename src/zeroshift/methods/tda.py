@@ -61,7 +61,7 @@ class TDA(ViewMethod):
     name = "tda"
     protocol = "online"
     state_size = "K (M+ + M-) d + K^2 M-"
-    complexity = "O(K (M+ + M-) d + K^2 M-) a sample"
+    complexity = "O(K (M+ + M-) d + K^2 M-) per sample"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {"positive_alpha": alpha, "positive_beta": beta}
         for dataset, alpha, beta in (
@@ -273,7 +273,7 @@ class VotingCache:
         return self._sum_by_class(weights)
 
     def insert(self, insertion: Insertion, feature: Array, mask: Array | None = None) -> None:
-        """Store one sample (d,), with its mask (K,), where `memory.plan_one` says."""
+        """Store one sample (d,), with its mask (K,), in the slot from `memory.plan_one`."""
         slot = insertion.k * self.memory.capacity + insertion.slot
         rows = self._rows_with([slot])
         row = int(rows[slot])

@@ -86,7 +86,7 @@ class TIMO(TIMOBase):
 
     name = "timo"
     needs = ("prototypes", "prompts", "support")
-    complexity = "O(K d) a sample; the fit O((N + K P) d^2 + d^3) for N support samples and P prompts a class"
+    complexity = "O(K d) per sample; the fit O((N + K P) d^2 + d^3) for N support samples and P prompts per class"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "imagenet": {"gamma": 1.0},
         "oxford_flowers": {"gamma": 100.0},
@@ -151,7 +151,7 @@ class TIMOS(TIMOBase):
 
     name = "timo_s"
     needs = ("prototypes", "prompts", "support", "validation")
-    complexity = "O(K d) a sample; the fit O((N + K P) d^2 + d^3) for each number of prompts tried"
+    complexity = "O(K d) per sample; the fit O((N + K P) d^2 + d^3) for each number of prompts tried"
 
     validation: Labelled = array_parameter(
         "Labelled samples for the search: first gamma, among 5, 10, ..., 100, with the text alone; then the number of "

@@ -51,7 +51,7 @@ class TipAdapter(FewShotMethod):
 
     name = "tip_adapter"
     state_size = "N d for N support samples"
-    complexity = "O(N d + K d) a sample"
+    complexity = "O(N d + K d) per sample"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "imagenet": _preset(1.17, (7.0, 3.0)),
         "caltech101": _preset(3.0, (12.0, 5.0)),

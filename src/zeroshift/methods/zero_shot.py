@@ -31,7 +31,7 @@ class ZeroShot(Method):
     name = "zero_shot"
     protocol = "online"
     state_size = "K d, the prototypes"
-    complexity = "O(K d) a sample"
+    complexity = "O(K d) per sample"
     computes_in = None
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)

@@ -1,4 +1,6 @@
-"""ZLaP: class labels propagate from texts over a graph of texts and images, of a whole set or of a set known before."""
+"""ZLaP: class labels propagate from texts over a graph of texts and images. The images are the test set itself, or, in
+the inductive form, unlabelled samples known beforehand.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +155,7 @@ class ZLaPInductive(ZLaPBase):
     protocol = "online"
     needs = ("prototypes", "unlabelled")
     state_size = "n (d + K), for n unlabelled samples"
-    complexity = "O(n d + k K) a sample, after O(n^2 d + n k K)"
+    complexity = "O(n d + k K) per sample, after O(n^2 d + n k K)"
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "predict_before_adapt_is_zero_shot": "it has learned from the unlabelled samples before any call of adapt",
     }
@@ -233,7 +235,7 @@ class TextImageGraph:
         return xp.matmul(weights[:, None, :], self.labels[nodes, :])[:, 0, :]
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Images are saved in float64 always, so that files have the same types; `double` says what they were."""
+        """Images are always saved in float64, so that all files have the same types; `double` is their precision."""
         home = Home.of(self.images)
         arrays = {"images": home.bring(self.images, home.xp.float64), "labels": self.labels}
         return arrays, {"double": is_double(self.images), "limits": self.limits} if self.images.shape[0] else {}

@@ -91,7 +91,7 @@ def count_correct(base: Array, term: Array, labels: Array, weights: Array) -> Ar
     """For each weight w (m,), the number of rows of base + w term, both (n, K), that are largest at their label (n,).
 
     The lead of the label over another class is linear in w, so a row is correct on an interval of weights. Its two ends
-    answer for all w at once. Among tied classes the first is predicted.
+    decide for all w. Among tied classes the first is predicted.
 
     >>> base, term = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     >>> count_correct(base, term, np.array([1]), np.array([0.5, 1.5]))

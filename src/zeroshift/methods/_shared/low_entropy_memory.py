@@ -1,7 +1,7 @@
 """A bounded memory per class that keeps the samples with the lowest entropy, for TDA, DMN, DPE, OGA and T3A.
 
 Which samples enter depends on zero-shot entropies alone. So all insertions for a block of samples are known before any
-of them is predicted (`plan`), and prediction takes a few matrix products over all samples in memory at some time.
+of them is predicted (`plan`), and the whole block can be predicted with a few matrix products.
 """
 
 from __future__ import annotations
