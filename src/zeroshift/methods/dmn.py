@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, to_numpy
-from zeroshift.methods._shared.low_entropy_memory import Entry, LowEntropyMemory, Plan
-from zeroshift.methods._shared.similarity import exponential_kernel, look_at_one
+from zeroshift.methods._shared.low_entropy_memory import Insertion, InsertionPlan, LowEntropyMemory
+from zeroshift.methods._shared.similarity import exponential_kernel, single_sample_stats
 from zeroshift.methods._shared.whole_steps import WholeViews
 from zeroshift.parameters import Number, parameter
 from zeroshift.views import average_views
@@ -66,16 +66,16 @@ class KernelBank:
         weights = exponential_kernel(cosines, self._beta)
         return self._class_cosines(cosines, weights, self._squares(weights, self._used))
 
-    def enter(self, entry: Entry, feature: Array) -> None:
+    def enter(self, entry: Insertion, feature: Array) -> None:
         """Store one sample (d,) where `memory.entry` says. Doing it again changes nothing."""
         k, slot = entry.k, 1 + entry.slot
         used = max(self._used, 1 + slot)
         self.entries[slot, k] = feature
         self.grams[k, slot, :used] = self.grams[k, :used, slot] = self.entries[:used, k] @ feature
-        self.memory.note(entry)
+        self.memory.record(entry)
         self._used = used
 
-    def follow(self, plan: Plan, features: Array) -> Reading:
+    def follow(self, plan: InsertionPlan, features: Array) -> Reading:
         """The same while the bank changes as planned; nothing is stored yet."""
         used = _used(plan.entropies)
         cosines = self._entry_cosines(features, used)
@@ -96,16 +96,16 @@ class KernelBank:
             squares[k, row:] = self._home.xp.sum(w * (gram @ w), axis=0)
         return Reading(self._class_cosines(cosines, weights, squares), grams)
 
-    def keep(self, plan: Plan, features: Array, reading: Reading) -> None:
+    def keep(self, plan: InsertionPlan, features: Array, reading: Reading) -> None:
         """Carry out a plan that was followed. Doing it again changes nothing."""
-        staying = plan.staying()
+        staying = plan.kept()
         if len(staying):
             classes, slots = np.divmod(plan.slots[staying], self.memory.capacity)
             rows = self._home.index(plan.rows[staying])
             self.entries[self._home.index(1 + slots), self._home.index(classes)] = features[rows]
         for k, gram in reading.grams.items():
             self.grams[k, : gram.shape[0], : gram.shape[0]] = gram
-        self.memory.note_all(plan)
+        self.memory.record_plan(plan)
         self._used = _used(plan.entropies)
 
     def _entry_cosines(self, features: Array, used: int) -> Array:
@@ -222,9 +222,9 @@ class DMN(WholeViews):
 
     def _adapt_one(self, features: Array) -> Array:
         """One sample enters before it is predicted, so there is nothing to plan: learn, then predict."""
-        one = look_at_one(features, self._text, self.logit_scale)
+        one = single_sample_stats(features, self._text, self.logit_scale)
         keys = self._own(features)
-        entry = self._bank.memory.entry(one.k, one.entropy)
+        entry = self._bank.memory.plan_one(one.k, one.entropy)
         if entry is None:
             self.n_seen += 1
         else:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, namespace
-from zeroshift.methods._shared.low_entropy_memory import Entry, LowEntropyMemory
-from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, look_at_one, unit_rows
+from zeroshift.methods._shared.low_entropy_memory import Insertion, LowEntropyMemory
+from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, single_sample_stats, unit_rows
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_each, info_nce, through_unit_rows
 from zeroshift.methods._shared.whole_steps import WholeViews
 from zeroshift.parameters import Choice, Flag, Number, parameter
@@ -246,25 +246,25 @@ class DPE(WholeViews):
             mean = (n_sure * mean + text) / (n_sure + 1)
         return scores, partial(self._write, entry, feature, mean, n_sure)
 
-    def _entry(self, views: Array) -> tuple[Entry | None, Array]:
+    def _entry(self, views: Array) -> tuple[Insertion | None, Array]:
         """Where the image enters the memory, if it does, and what stands for it, (d,)."""
         text = unit_rows(self._text)
         if views.shape[0] == 1:
-            one = look_at_one(views, text, self.logit_scale)
-            return self._memory.entry(one.k, one.entropy), Home.of(views).copy(views[0])
+            one = single_sample_stats(views, text, self.logit_scale)
+            return self._memory.plan_one(one.k, one.entropy), Home.of(views).copy(views[0])
         seen = average_views(views, text, self.logit_scale, ratio=self.view_ratio)
-        return self._memory.entry(int(pseudo_class(seen.logits)), float(seen.entropy)), seen.features
+        return self._memory.plan_one(int(pseudo_class(seen.logits)), float(seen.entropy)), seen.features
 
     def _sure(self, scores: Array) -> bool:
         largest = math.log2(self.n_classes) if self.released else math.log(self.n_classes)
         return float(entropy(scores)[0]) < self.gate * largest
 
-    def _write(self, entry: Entry | None, feature: Array, text: Array, n_sure: int) -> None:
+    def _write(self, entry: Insertion | None, feature: Array, text: Array, n_sure: int) -> None:
         if entry is not None:
-            self._memory.enter(entry, feature)
+            self._memory.insert(entry, feature)
         self._text, self._n_sure = text, n_sure
 
-    def _prototypes(self, entry: Entry | None = None, feature: Array | None = None) -> DualPrototypes:
+    def _prototypes(self, entry: Insertion | None = None, feature: Array | None = None) -> DualPrototypes:
         """Both kinds of prototypes as they are, or as they will be once a feature (d,) has entered the memory."""
         xp = namespace(self._text)
         counts, sums = self._memory.counts, xp.sum(self._memory.features, axis=1)

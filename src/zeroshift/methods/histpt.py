@@ -16,7 +16,7 @@ from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_tex
 from zeroshift.methods._shared.whole_steps import WholeViews
 from zeroshift.parameters import Choice, Number, model_parameter, parameter
 from zeroshift.views import marginal_entropy, select_lowest_entropy
-from zeroshift.zero_shot import confidence, graded, log_softmax, logits, pseudo_class, softmax
+from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class, quantize, softmax
 
 __all__ = ["HisTPT", "Remembered", "TextHistory", "TextQueue", "retrieved"]
 
@@ -125,7 +125,7 @@ class TextHistory:
     def _hardest(self, entropies: np.ndarray, image: int) -> np.ndarray:
         """Weights (L,) of the mean over the entries of highest entropy."""
         newest_first = self.local.newest_first(image)
-        order = newest_first[np.argsort(-graded(entropies[newest_first]), stable=True)]
+        order = newest_first[np.argsort(-quantize(entropies[newest_first]), stable=True)]
         weights = np.zeros_like(entropies)
         weights[order[: self.n_hard]] = 1 / self.n_hard
         return weights
