@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from zeroshift.methods._shared.cma_es import CMAES
-from zeroshift.testing.examples import ExampleText, ExampleVision
 from zeroshift.methods._shared.towers import Patches
 from zeroshift.methods.b2tpt import B2TPT, LatentPrompts
 from zeroshift.testing import checks, make_problem
+from zeroshift.testing.examples import ExampleText, ExampleVision
 from zeroshift.zero_shot import posterior
 
 SCALE = 20.0
@@ -47,7 +47,7 @@ def as_specified(method, images):
             candidates, fitness, scores = search.ask(), [], []
             for z in candidates:
                 text = method.text.features(prompts.words(z))
-                x = batch if method.vision is None else method.vision.see(batch, prompts.tokens(z)).features
+                x = batch if method.vision is None else method.vision.encode(batch, prompts.tokens(z)).features
                 scores.append(SCALE * x @ text.T)
                 own, loss = log_softmax(scores[-1]), 0.0
                 for i in range(len(batch)):
@@ -74,7 +74,7 @@ def test_as_the_specification_says(problem, seeing):
     assert method._search.generation == 9  # the search goes on from batch to batch
     # What is asked afterwards is answered with the prompts of the last batch's choice.
     text = method.text.features(method._prompts.words(chosen))
-    x = method.vision.see(problem.features, method._prompts.tokens(chosen)).features if seeing else problem.features
+    x = method.vision.encode(problem.features, method._prompts.tokens(chosen)).features if seeing else problem.features
     np.testing.assert_allclose(method.predict_scores(problem.features), SCALE * x @ text.T, atol=1e-9)
 
 
@@ -164,4 +164,4 @@ def test_promises_hold_for_features_alone(name):
 
 
 def test_the_words_it_replaces_are_eight():
-    assert B2TPT.words.split() == ["X"] * 8
+    assert B2TPT.context_words.split() == ["X"] * 8

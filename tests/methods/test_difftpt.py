@@ -15,10 +15,10 @@ from tiny_clip import (
     tiny_text,
     tiny_views,
 )
-from zeroshift.testing.examples import ExampleText
 from zeroshift.methods.difftpt import DiffTPT, most_alike
 from zeroshift.methods.tpt import TPT
 from zeroshift.testing import make_problem
+from zeroshift.testing.examples import ExampleText
 from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import logits
 

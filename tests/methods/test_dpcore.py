@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from zeroshift.testing.examples import ExampleVision, example_source
 from zeroshift.methods._shared.source_statistics import Moments, distance, distance_gradient, moments, source_statistics
 from zeroshift.methods.dpcore import DPCore
 from zeroshift.testing import CHECKS, Case, make_problem
 from zeroshift.testing.case import fingerprint
+from zeroshift.testing.examples import ExampleVision, example_source
 from zeroshift.zero_shot import posterior
 
 SCALE = 20.0
@@ -108,7 +108,7 @@ def test_prompts_bring_the_batch_nearer_to_the_source(problem):
     method.adapt(batch)
     target, prompt = Moments(*method.source), method._state()[0]["prompts"][0]
     before, after = (
-        distance(moments(method.vision.see(batch, tokens).states), target, 1.0) for tokens in (None, prompt)
+        distance(moments(method.vision.encode(batch, tokens).states), target, 1.0) for tokens in (None, prompt)
     )
     assert after < 0.8 * before
 
@@ -121,7 +121,7 @@ def test_the_first_batch_is_new_and_the_same_again_is_known(problem):
     again = method.adapt_scores(problem.features[:8])
     assert method.coreset_size == 1
     # Under the kept prompt, before the step: not the answer of the pass before the last of fifty steps.
-    features = method.vision.see(problem.features[:8], kept).features
+    features = method.vision.encode(problem.features[:8], kept).features
     np.testing.assert_allclose(again, SCALE * features @ problem.prototypes.T, atol=1e-10)
     assert np.abs(again - first).max() > 0
     assert np.abs(method._state()[0]["prompts"][0] - kept).max() > 0
@@ -197,7 +197,7 @@ def test_the_example_s_own_gradient(problem):
     prompt, above = draw.normal(size=(4, vision.width)), draw.normal(size=(60, vision.width))
     given = torch.tensor(prompt, requires_grad=True)
     features, states = in_torch(vision)(torch.tensor(problem.features), given)
-    glance = vision.see(problem.features, prompt)
+    glance = vision.encode(problem.features, prompt)
     np.testing.assert_allclose(glance.features, features.detach(), atol=1e-12)
     np.testing.assert_allclose(glance.states, states.detach(), atol=1e-12)
     (states * torch.tensor(above)).sum().backward()
@@ -209,7 +209,7 @@ def test_source_statistics_are_those_of_the_first_sure_images(problem):
     y = posterior(problem.features, problem.prototypes, SCALE)
     sure = np.flatnonzero(-(y * np.log(y)).sum(axis=1) < MAX_ENTROPY)
     assert 12 < len(sure) < 60
-    states = vision.see(problem.features[sure[:12]], None).states
+    states = vision.encode(problem.features[sure[:12]], None).states
     settings = {"logit_scale": SCALE, "max_entropy": MAX_ENTROPY, "limit": 12}
     for batch_size in (1, 7, 64):
         found = source_statistics(vision, problem.features, problem.prototypes, **settings, batch_size=batch_size)

@@ -10,9 +10,9 @@ import torch
 from goldens import golden
 from tiny_clip import exact_text, exact_views, plain_text, plain_words, tiny_scale, tiny_text, tiny_views
 from zeroshift.methods import ZeroShot
-from zeroshift.testing.examples import ExampleText
 from zeroshift.methods.dynaprompt import DynaPrompt, PromptBuffer, Ratings, choose, ratings_of
 from zeroshift.testing import checks, make_problem
+from zeroshift.testing.examples import ExampleText
 
 AUTHORS = golden("tiny_clip_prompt_tuning")
 ROUNDING = 2e-5  # see test_tpt.py

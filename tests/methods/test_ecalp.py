@@ -11,8 +11,8 @@ from plain import ecalp as plain
 from zeroshift.files import FileFormatError
 from zeroshift.methods import ECALP, ecalp
 from zeroshift.methods import ecalp as growing_graph
-from zeroshift.testing.examples import example_support
 from zeroshift.testing import check_method, make_problem
+from zeroshift.testing.examples import example_support
 from zeroshift.zero_shot import softmax
 
 both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])

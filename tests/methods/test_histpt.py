@@ -7,9 +7,9 @@ import torch
 from prompt_loops import clip_text, images, in_torch
 from tiny_clip import tiny_scale, tiny_text, tiny_views
 from zeroshift.arrays import Home, to_numpy
-from zeroshift.testing.examples import ExampleText
 from zeroshift.methods.histpt import HisTPT, TextHistory, retrieved
 from zeroshift.testing import checks
+from zeroshift.testing.examples import ExampleText
 
 SCALE = 20.0
 SMALL = {"local_size": 4, "hard_size": 3, "n_hard": 2, "momentum": 0.8, "rate": 0.03, "view_ratio": 0.3}

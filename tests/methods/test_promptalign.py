@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from zeroshift.testing.examples import REACH, ExampleMaple, example_token_source
-from zeroshift.methods._shared.towers import Look
+from zeroshift.methods._shared.towers import LayerOutput
 from zeroshift.methods._shared.tuning import AdamW
 from zeroshift.methods.promptalign import PromptAlign, alignment
 from zeroshift.methods.tpt import TPT
 from zeroshift.testing import make_problem
 from zeroshift.testing.case import fingerprint
+from zeroshift.testing.examples import REACH, ExampleMaple, example_token_source
 
 SCALE = 20.0
 RATIO = 0.4
@@ -109,11 +109,11 @@ def test_pulling_back_is_torchs_gradient(problem, views):
     maple, draw = ExampleMaple(problem.prototypes), np.random.default_rng(1)
     read, look = in_torch(maple)
     point = maple.parameters + 0.3 * draw.normal(size=maple.parameters.shape)
-    above = Look(draw.normal(size=(10, 12)), draw.normal(size=(10, 3, 2, 3)))
+    above = LayerOutput(draw.normal(size=(10, 12)), draw.normal(size=(10, 3, 2, 3)))
     to_text = draw.normal(size=(5, 12))
     flat = torch.tensor(point).requires_grad_()
     features, tokens = look(torch.tensor(views[0]), flat, 3)
-    seen = maple.look(views[0], point, 3)
+    seen = maple.encode_images(views[0], point, 3)
     np.testing.assert_allclose(seen.features, features.detach(), atol=1e-12)
     np.testing.assert_allclose(seen.tokens, tokens.detach(), atol=1e-12)
     total = (features * torch.tensor(above.features)).sum() + (tokens * torch.tensor(above.tokens)).sum()
@@ -157,8 +157,8 @@ def test_without_alignment_and_image_prompts_it_is_tpt(problem, views):
     """Where the image side does not feel the parameters, the step is TPT's on the words."""
 
     class TextOnly(ExampleMaple):
-        def look(self, images, parameters, layers=0):
-            return Look(images, super().look(images, parameters, layers).tokens)
+        def encode_images(self, images, parameters, layers=0):
+            return LayerOutput(images, super().encode_images(images, parameters, layers).tokens)
 
         def pull_back_images(self, images, parameters, upstream):
             assert not upstream.tokens.any()
@@ -175,7 +175,7 @@ def test_an_aligned_source_leaves_the_entropy_alone(problem, views):
     """With the statistics of the kept views as the source, the first step has no alignment in it."""
     plain = made(problem, align_weight=0.0)
     kept = plain._kept(views[0])
-    tokens = plain.maple.look(kept, plain.maple.parameters, 3).tokens
+    tokens = plain.maple.encode_images(kept, plain.maple.parameters, 3).tokens
     aligned = made(problem, source=(tokens.mean(axis=0), tokens.var(axis=0)))
     np.testing.assert_allclose(aligned.adapt_views(views[0]), plain.adapt_views(views[0]), atol=1e-9)
     assert np.abs(made(problem).adapt_views(views[0]) - plain.adapt_views(views[0])).max() > 1e-4

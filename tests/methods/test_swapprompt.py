@@ -9,7 +9,6 @@ from tiny_clip import tiny_scale, tiny_text, tiny_views
 from zeroshift.arrays import Home, Rows
 from zeroshift.methods import swapprompt
 from zeroshift.methods import swapprompt as image_views
-from zeroshift.testing.examples import ExampleText
 from zeroshift.methods.swapprompt import (
     ImageViews,
     PseudoLabels,
@@ -19,6 +18,7 @@ from zeroshift.methods.swapprompt import (
     swap_loss,
     two_views,
 )
+from zeroshift.testing.examples import ExampleText
 from zeroshift.zero_shot import posterior
 
 SCALE = 20.0

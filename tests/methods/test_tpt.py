@@ -17,8 +17,8 @@ from tiny_clip import (
     tiny_views,
 )
 from zeroshift.methods import TPT, ZeroShot
-from zeroshift.testing.examples import ExampleText
 from zeroshift.testing import make_problem
+from zeroshift.testing.examples import ExampleText
 from zeroshift.views import marginal_entropy, select_lowest_entropy
 from zeroshift.zero_shot import logits
 
