@@ -1,4 +1,4 @@
-"""What the plain loops of prompt-tuning tests stand on: images with views, and text sides torch itself follows."""
+"""Helpers for the plain loops of prompt-tuning tests: images with views, and text features for torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def images(n_images, n_views, seed=3):
 
 
 def in_torch(text):
-    """The example text as its docstring says, for torch to differentiate."""
+    """The example text as a torch function, for gradients by torch."""
     import torch
 
     prototypes, directions = torch.tensor(text._prototypes), torch.tensor(text._directions)
@@ -33,8 +33,8 @@ def in_torch(text):
     return features
 
 
-def clip_text(words):
-    """The tiny CLIP's text features (7, d) with these words put among the tokens' embeddings, for torch to follow."""
+def clip_text(context):
+    """Text features (7, d) of the tiny CLIP with this context among the token embeddings, differentiable by torch."""
     import torch
 
     given, model = golden("tiny_clip_prompt_tuning"), tiny_clip()
@@ -42,7 +42,7 @@ def clip_text(words):
 
     def replaced(module, arguments, found):
         found = found.clone()
-        found[:, positions[0] : positions[-1] + 1] = words
+        found[:, positions[0] : positions[-1] + 1] = context
         return found
 
     handle = model.text_model.embeddings.token_embedding.register_forward_hook(replaced)
