@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.adapt.transductive import Surest
+from zeroshift.adapt.transductive import MostConfident
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
@@ -104,7 +104,7 @@ def pseudo_loss(labels: PseudoLabels, online: Array, logit_scale: float) -> tupl
 def most_confident_per_class(images: ImageViews, text: Array, logit_scale: float, count: int) -> PseudoLabels:
     """For every class the `count` images with the highest probability among those predicted as that class."""
     home, xp = Home.of(text), namespace(text)
-    candidates = Surest(home, count)
+    candidates = MostConfident(home, count)
     for block in images.blocks():
         log_y = log_softmax(logits(images.view(block, 0), text, logit_scale))
         highest = xp.max(log_y, axis=1)
