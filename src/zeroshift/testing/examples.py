@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,8 @@ __all__ = [
     "example_vision",
 ]
 
+T = TypeVar("T")
+
 SHIFTS = (0.0, 0.3, -0.3)
 """How far the example samples of a class are shifted along the mean of all prototypes."""
 
@@ -47,18 +49,18 @@ DESCRIPTION_SHIFTS = (0.0, 0.05, 0.1, 0.15, -0.05, -0.1, -0.15)
 """The same for example descriptions, of which some methods need several per class."""
 
 
-def _none_if_invalid(example: Callable[[Array], Any]) -> Callable[[Array], Any]:
-    """None for invalid prototypes: the method that is given both rejects the prototypes first."""
+def _example(make: Callable[[Array], T]) -> Callable[[Array], T]:
+    """For invalid prototypes, the example of valid ones: the method that gets both must reject the prototypes."""
 
-    @functools.wraps(example)
-    def guarded(prototypes: Array) -> Any:
+    @functools.wraps(make)
+    def example(prototypes: Array) -> T:
         try:
             check_matrix("prototypes", prototypes)
         except (TypeError, ValueError):
-            return None
-        return example(prototypes)
+            prototypes = np.eye(2)
+        return make(prototypes)
 
-    return guarded
+    return example
 
 
 def _shifted_prototypes(prototypes: Array, shifts: Sequence[float] = SHIFTS) -> Array:
@@ -70,7 +72,7 @@ def _shifted_prototypes(prototypes: Array, shifts: Sequence[float] = SHIFTS) -> 
         return home.xp.stack([unit_rows(wide + shift * mean) for shift in shifts], axis=1)
 
 
-@_none_if_invalid
+@_example
 def example_support(prototypes: Array) -> tuple[Array, np.ndarray]:
     """Three labelled samples per class."""
     features = _shifted_prototypes(prototypes)
@@ -78,19 +80,19 @@ def example_support(prototypes: Array) -> tuple[Array, np.ndarray]:
     return features.reshape(classes * shots, d), np.repeat(np.arange(classes), shots)
 
 
-@_none_if_invalid
+@_example
 def example_prompts(prototypes: Array) -> Array:
     """Three prompts per class (K, 3, d)."""
     return _shifted_prototypes(prototypes)
 
 
-@_none_if_invalid
+@_example
 def example_descriptions(prototypes: Array) -> Array:
     """Seven descriptions per class (K, 7, d)."""
     return _shifted_prototypes(prototypes, DESCRIPTION_SHIFTS)
 
 
-@_none_if_invalid
+@_example
 def example_unlabelled(prototypes: Array) -> Array:
     """Three unlabelled samples per class (3 K, d)."""
     features = _shifted_prototypes(prototypes)
@@ -154,7 +156,7 @@ class ExampleText(PromptedText):
         return f"<example text of {self.n_classes} classes>"
 
 
-@_none_if_invalid
+@_example
 def example_text(prototypes: Array) -> ExampleText:
     """The text side of an example encoder."""
     return ExampleText(prototypes)
@@ -221,17 +223,15 @@ class ExampleVision(PromptedVision):
         return f"<example vision of d = {self.dimension}>"
 
 
-@_none_if_invalid
+@_example
 def example_vision(prototypes: Array) -> ExampleVision:
     """The image side of an example encoder, whose images are unit features."""
     return ExampleVision(prototypes)
 
 
-def example_source(prototypes: Array) -> tuple[Array, Array] | None:
+def example_source(prototypes: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of the states of three example samples per class."""
     images, vision = example_unlabelled(prototypes), example_vision(prototypes)
-    if vision is None:
-        return None
     states = vision.encode(images, None).states
     with Home.of(states).computing():
         xp = Home.of(states).xp
@@ -323,17 +323,15 @@ class ExampleMaple(CoupledPrompts):
         return f"<example of coupled prompts for {self.n_classes} classes>"
 
 
-@_none_if_invalid
+@_example
 def example_maple(prototypes: Array) -> ExampleMaple:
     """Both sides of an example encoder with coupled prompts."""
     return ExampleMaple(prototypes)
 
 
-def example_token_source(prototypes: Array) -> tuple[Array, Array] | None:
+def example_token_source(prototypes: Array) -> tuple[Array, Array]:
     """Means and variances of the tokens of three example samples per class."""
     images, maple = example_unlabelled(prototypes), example_maple(prototypes)
-    if maple is None:
-        return None
     tokens = maple.encode_images(images, maple.parameters, MAPLE_LAYERS).tokens
     xp = Home.of(tokens).xp
     return xp.mean(tokens, axis=0), xp.var(tokens, axis=0)
