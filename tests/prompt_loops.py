@@ -6,6 +6,7 @@ import numpy as np
 
 from goldens import golden
 from tiny_clip import tiny_clip
+from zeroshift import normalize
 from zeroshift.testing import make_problem
 
 
@@ -51,3 +52,11 @@ def clip_text(context):
     finally:
         handle.remove()
     return found / found.norm(dim=1, keepdim=True)
+
+
+def noisy_views(images, views=20, classes=5, dimension=16, seed=0):
+    """Prototypes, and views (N, V, d) of made-up features: view 0 is the feature, the others are it with noise."""
+    features, prototypes, _ = make_problem(classes, dimension, images, seed=seed)
+    noise = 0.15 * np.random.default_rng(seed).normal(size=(images, views, dimension))
+    noise[:, 0] = 0
+    return prototypes, normalize((features[:, None, :] + noise).reshape(-1, dimension)).reshape(noise.shape)

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from goldens import golden
+from prompt_loops import noisy_views
 from zeroshift import normalize
 from zeroshift.methods import ZeroShot
 from zeroshift.methods.dpe import DPE, DualPrototypes
@@ -26,13 +27,6 @@ and in float64."""
 
 def method_for(setting, prototypes):
     return DPE(prototypes, released=True, **DPE.preset(setting.removesuffix("_single")))
-
-
-def some_views(images=30, views=20, classes=5, dimension=16, seed=0):
-    features, prototypes, _ = make_problem(classes, dimension, images, seed=seed)
-    noise = 0.15 * np.random.default_rng(seed).normal(size=(images, views, dimension))
-    noise[:, 0] = 0
-    return prototypes, normalize((features[:, None, :] + noise).reshape(-1, dimension)).reshape(noise.shape)
 
 
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
@@ -134,7 +128,7 @@ DEFAULTS = {"alpha": 3.0, "beta": 5.0, "rate": 5e-3, "align": 0.5, "capacity": 2
     ids=["usual", "released", "unaligned", "far"],
 )
 def test_torchs_own_gradients_and_adamw(changes, library):
-    prototypes, views = some_views()
+    prototypes, views = noisy_views(30)
     setting = {**DEFAULTS, "released": False, **changes}
     method = DPE(library(prototypes), logit_scale=20.0, view_ratio=0.2, **setting)
     scores = method.adapt_views_scores(library(views))

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from goldens import golden
+from prompt_loops import noisy_views
 from zeroshift import method as method_module
 from zeroshift import normalize
 from zeroshift.methods import ZeroShot
 from zeroshift.methods._shared.tuning import AdamW
 from zeroshift.methods.tps import TPS
-from zeroshift.testing import check_method, make_problem
+from zeroshift.testing import check_method
 
 SETTINGS = {
     "default": {},
@@ -30,13 +31,6 @@ EPS = 1e-8
 def given(dtype="float64"):
     problem = golden("problem_views")
     return problem["prototypes"].astype(dtype), problem["views"].astype(dtype)
-
-
-def some_views(images=12, views=20, classes=5, dimension=16, seed=0):
-    features, prototypes, _ = make_problem(classes, dimension, images, seed=seed)
-    noise = 0.15 * np.random.default_rng(seed).normal(size=(images, views, dimension))
-    noise[:, 0] = 0
-    return prototypes, normalize((features[:, None, :] + noise).reshape(-1, dimension)).reshape(noise.shape)
 
 
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
@@ -105,7 +99,7 @@ def traced(prototypes, views, *, steps, rate, weight_decay, shared, scale, ratio
 @pytest.mark.parametrize("shift", ["class", "shared"])
 @pytest.mark.parametrize(("steps", "rate", "weight_decay", "ratio"), [(1, 5e-3, 0.01, 0.1), (4, 0.05, 0.5, 0.3)])
 def test_torchs_own_gradients_and_adamw(steps, rate, weight_decay, ratio, shift, library):
-    prototypes, views = some_views()
+    prototypes, views = noisy_views(12)
     setting = {"steps": steps, "rate": rate, "weight_decay": weight_decay}
     expected = traced(prototypes, views, **setting, shared=shift == "shared", scale=20.0, ratio=ratio)
     method = TPS(library(prototypes), logit_scale=20.0, view_ratio=ratio, shift=shift, **setting)
@@ -113,14 +107,14 @@ def test_torchs_own_gradients_and_adamw(steps, rate, weight_decay, ratio, shift,
 
 
 def test_rate_zero_is_zero_shot_of_the_image():
-    prototypes, views = some_views()
+    prototypes, views = noisy_views(12)
     expected = ZeroShot(prototypes).predict_scores(views[:, 0])
     np.testing.assert_allclose(TPS(prototypes, rate=0.0, steps=3).adapt_views_scores(views), expected, atol=1e-12)
 
 
 def test_a_first_step_moves_every_coordinate_by_the_rate():
     """So each prototype moves by rate * sqrt(d), a logit by at most scale times that and a little for its length."""
-    prototypes, views = some_views(dimension=64)
+    prototypes, views = noisy_views(12, dimension=64)
     text = TPS(prototypes, logit_scale=20.0)
     shifts = AdamW(5e-3).step(np.zeros((12, 5, 64)), text._shift_gradient(views, np.zeros((12, 5, 64))).gradient)
     assert np.median(np.abs(shifts)) == pytest.approx(5e-3, rel=1e-3)
@@ -130,7 +124,7 @@ def test_a_first_step_moves_every_coordinate_by_the_rate():
 
 
 def test_a_step_makes_the_mean_prediction_more_confident():
-    prototypes, views = some_views()
+    prototypes, views = noisy_views(12)
     method = TPS(prototypes, logit_scale=20.0, rate=1e-4)
     before = method._shift_gradient(views, np.zeros((12, 5, 16)))
     after = method._shift_gradient(views, AdamW(1e-4).step(np.zeros((12, 5, 16)), before.gradient))
@@ -138,14 +132,14 @@ def test_a_step_makes_the_mean_prediction_more_confident():
 
 
 def test_the_order_of_the_other_views_does_not_matter():
-    prototypes, views = some_views()
+    prototypes, views = noisy_views(12)
     order = np.concatenate([[0], 1 + np.random.default_rng(1).permutation(views.shape[1] - 1)])
     method = TPS(prototypes, logit_scale=20.0)
     np.testing.assert_allclose(method.adapt_views(views[:, order]), method.adapt_views(views), rtol=0, atol=1e-12)
 
 
 def test_with_fewer_than_ten_views_the_most_confident_is_kept():
-    prototypes, views = some_views(views=4)
+    prototypes, views = noisy_views(12, views=4)
     step = TPS(prototypes, logit_scale=20.0)._shift_gradient(views, np.zeros((12, 5, 16)))
     y = np.exp(20.0 * views @ prototypes.T)
     y /= y.sum(axis=2, keepdims=True)
@@ -153,7 +147,7 @@ def test_with_fewer_than_ten_views_the_most_confident_is_kept():
 
 
 def test_images_in_small_blocks_agree(monkeypatch):
-    prototypes, views = some_views()
+    prototypes, views = noisy_views(12)
     method = TPS(prototypes, logit_scale=20.0, steps=2)
     expected = method.predict_views(views)
     monkeypatch.setattr("zeroshift.methods.tps.WORK_NUMBERS", 1)

@@ -23,7 +23,33 @@ class _RawImages(Rows):
         return self._features[rows]
 
 
-class ImageMethod(Method):
+class _ImageInput(Method):
+    """A method whose input is images (N, ...), in the form the encoder's preprocessing returns."""
+
+    takes_images: ClassVar[bool] = True
+    """Whether calls take images and not features."""
+
+    def adapt(self, images: Array) -> Array:
+        """Learn from images (N, ...) and predict them: (N, K), or (K,) for one image without its axis."""
+        return super().adapt(images)
+
+    def adapt_scores(self, images: Array) -> Array:
+        """Like `adapt`, but return the raw scores before they are normalised to probabilities."""
+        return super().adapt_scores(images)
+
+    def predict(self, images: Array) -> Array:
+        """Probabilities (N, K) of images (N, ...). No state changes and no image is counted."""
+        return super().predict(images)
+
+    def predict_scores(self, images: Array) -> Array:
+        """Like `predict`, but return the raw scores."""
+        return super().predict_scores(images)
+
+    def _rows(self, features: Array) -> Rows:
+        return _RawImages(features, Home.of(self.prototypes), None)
+
+
+class ImageMethod(_ImageInput):
     """An online method that encodes images with `vision`, one batch at a time.
 
     The images of each call are split into batches of `batch_size`; the last may be smaller. If `vision` is None, the
@@ -31,8 +57,6 @@ class ImageMethod(Method):
     """
 
     protocol = "online"
-    takes_images: ClassVar[bool] = True
-    """Whether `adapt` and `predict` take images, in the form the encoder's preprocessing returns."""
 
     vision: PromptedVision | None = model_parameter(
         Optional(VISION),
@@ -58,31 +82,12 @@ class ImageMethod(Method):
     def _adapt_batch(self, images: Array) -> Array:
         """Learn from one batch, in a section `self._learning(n)`; return its scores (n, K)."""
 
-    def adapt(self, images: Array) -> Array:
-        """Learn from images (N, ...) and predict them, batch by batch: (N, K); (K,) for one image without its axis."""
-        return super().adapt(images)
-
-    def adapt_scores(self, images: Array) -> Array:
-        """Like `adapt`, but return the raw scores before they are normalised to probabilities."""
-        return super().adapt_scores(images)
-
-    def predict(self, images: Array) -> Array:
-        """Probabilities with what has been learned so far. Nothing is learned and no state changes."""
-        return super().predict(images)
-
-    def predict_scores(self, images: Array) -> Array:
-        """Like `predict`, but return the raw scores."""
-        return super().predict_scores(images)
-
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         return ((block, self._adapt_batch(images)) for block, images in rows.blocks(self.batch_size))
 
     @property
     def _predict_rows(self) -> int:
         return self.batch_size
-
-    def _rows(self, features: Array) -> Rows:
-        return _RawImages(features, Home.of(self.prototypes), None)
 
     def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
         shape = (self.dimension,) if self.vision is None else self.vision.input_shape
@@ -104,11 +109,8 @@ class ImageMethod(Method):
         return VisionOutput(*(home.bring(array, home.xp.float64) for array in output))
 
 
-class EpisodicImageMethod(EpisodicMethod):
+class EpisodicImageMethod(_ImageInput, EpisodicMethod):
     """An episodic method that encodes each image, or its views, with `maple`. A subclass defines `_episode`."""
-
-    takes_images: ClassVar[bool] = True
-    """Whether calls take images, in the form the encoder's preprocessing returns."""
 
     maple: CoupledPrompts = model_parameter(
         Model(CoupledPrompts, "zeroshift.encode.load_maple(encoder, checkpoint, class_names)"),
@@ -118,25 +120,6 @@ class EpisodicImageMethod(EpisodicMethod):
     @abstractmethod
     def _episode(self, views: Array) -> Array:
         """Scores (K,) of one image, view 0 of `views` (V, ...), which are as the caller passed them."""
-
-    def adapt(self, images: Array) -> Array:
-        """Tune to each image, its only view, and predict it: (N, K) for (N, ...); (K,) for one without its axis."""
-        return super().adapt(images)
-
-    def adapt_scores(self, images: Array) -> Array:
-        """Like `adapt`, but return the raw scores before they are normalised to probabilities."""
-        return super().adapt_scores(images)
-
-    def predict(self, images: Array) -> Array:
-        """Like `adapt`, but the images are not counted."""
-        return super().predict(images)
-
-    def predict_scores(self, images: Array) -> Array:
-        """Like `predict`, but return the raw scores."""
-        return super().predict_scores(images)
-
-    def _rows(self, features: Array) -> Rows:
-        return _RawImages(features, Home.of(self.prototypes), None)
 
     def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
         single = is_array(features) and len(features.shape) == len(self.maple.input_shape)

@@ -140,9 +140,9 @@ def info_nce(queries: Array, keys: Array, temperature: float) -> tuple[Array, Ar
     """
     xp, rows = namespace(queries), queries.shape[0]
     own = xp.eye(rows, dtype=queries.dtype, device=Home.of(queries).device)
-    losses, pulled = cross_entropy(queries @ keys.T / temperature, own)
-    pulled = pulled / (rows * temperature)
-    return xp.mean(losses), pulled @ keys, pulled.T @ queries
+    losses, gradient = cross_entropy(queries @ keys.T / temperature, own)
+    gradient = gradient / (rows * temperature)
+    return xp.mean(losses), gradient @ keys, gradient.T @ queries
 
 
 def logits_to_text(gradient: Array, features: Array, logit_scale: float) -> Array:
