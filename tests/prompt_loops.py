@@ -1,4 +1,4 @@
-"""What the plain loops of prompt-tuning tests stand on: images with views, and text sides torch itself follows."""
+"""Helpers for the plain loops of prompt-tuning tests: images with views, and text features for torch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from goldens import golden
 from tiny_clip import tiny_clip
+from zeroshift import normalize
 from zeroshift.testing import make_problem
 
 
@@ -19,7 +20,7 @@ def images(n_images, n_views, seed=3):
 
 
 def in_torch(text):
-    """The example text as its docstring says, for torch to differentiate."""
+    """The example text as a torch function, for gradients by torch."""
     import torch
 
     prototypes, directions = torch.tensor(text._prototypes), torch.tensor(text._directions)
@@ -33,8 +34,8 @@ def in_torch(text):
     return features
 
 
-def clip_text(words):
-    """The tiny CLIP's text features (7, d) with these words put among the tokens' embeddings, for torch to follow."""
+def clip_text(context):
+    """Text features (7, d) of the tiny CLIP with this context among the token embeddings, differentiable by torch."""
     import torch
 
     given, model = golden("tiny_clip_prompt_tuning"), tiny_clip()
@@ -42,7 +43,7 @@ def clip_text(words):
 
     def replaced(module, arguments, found):
         found = found.clone()
-        found[:, positions[0] : positions[-1] + 1] = words
+        found[:, positions[0] : positions[-1] + 1] = context
         return found
 
     handle = model.text_model.embeddings.token_embedding.register_forward_hook(replaced)
@@ -51,3 +52,11 @@ def clip_text(words):
     finally:
         handle.remove()
     return found / found.norm(dim=1, keepdim=True)
+
+
+def noisy_views(images, views=20, classes=5, dimension=16, seed=0):
+    """Prototypes, and views (N, V, d) of made-up features: view 0 is the feature, the others are it with noise."""
+    features, prototypes, _ = make_problem(classes, dimension, images, seed=seed)
+    noise = 0.15 * np.random.default_rng(seed).normal(size=(images, views, dimension))
+    noise[:, 0] = 0
+    return prototypes, normalize((features[:, None, :] + noise).reshape(-1, dimension)).reshape(noise.shape)

@@ -175,8 +175,6 @@ class Method(Declared, ABC):
         self._failure: str | None = None
         with Home.of(self.prototypes).computing():
             self._prepare()
-            if hasattr(self, "_begin"):
-                self._begin()
             for name, declared in self.declared_states.items():
                 initial = declared.initial
                 setattr(self, name, initial(self) if callable(initial) else initial)

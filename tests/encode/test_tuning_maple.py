@@ -15,7 +15,7 @@ from encode import tiny  # noqa: E402
 from encode.maple_state import DEPTH, IMAGE_WIDTH, WORDS, state, write_checkpoint  # noqa: E402
 from encode.plain import PlainEncoder, noise  # noqa: E402
 from zeroshift.encode import Views, adapt_images, load_maple, maple_statistics, registry  # noqa: E402
-from zeroshift.methods._shared.towers import Look  # noqa: E402
+from zeroshift.methods._shared.towers import LayerOutput  # noqa: E402
 from zeroshift.methods.promptalign import PromptAlign  # noqa: E402
 
 NAMES = ["cat", "dog", "frog", "horse"]
@@ -132,7 +132,7 @@ def test_both_sides_are_the_plain_ones(maple, plain, views):
     np.testing.assert_allclose(maple.text(wide), plain.text().detach(), atol=1e-10)
     features, tokens = plain.look(views)
     for layers in (0, 2, LAYERS):
-        seen = maple.look(views, wide, layers)
+        seen = maple.encode_images(views, wide, layers)
         np.testing.assert_allclose(seen.features, features.detach(), atol=1e-10)
         np.testing.assert_allclose(seen.tokens, tokens[:, :layers].detach(), atol=1e-10)
 
@@ -153,7 +153,7 @@ def test_gradients_are_those_of_one_graph(maple, plain, views, layers):
     np.testing.assert_allclose(found, gradient((plain.text() * torch.tensor(to_text)).sum()), atol=1e-9)
     features, tokens = plain.look(views[:5])
     total = (features * torch.tensor(to_features)).sum() + (tokens[:, :layers] * torch.tensor(to_tokens)).sum()
-    found = maple.pull_back_images(views[:5], wide, Look(to_features, to_tokens))
+    found = maple.pull_back_images(views[:5], wide, LayerOutput(to_features, to_tokens))
     np.testing.assert_allclose(found, gradient(total), atol=1e-9)
     assert np.abs(found).max() > 1e-3
 
@@ -188,7 +188,10 @@ def test_promptalign_is_the_specification(encoder, maple, source, views, plain, 
     first = method.adapt_views_scores(views)
     expected = plain_promptalign(plain, views, source, keep=4, layers=layers)
     np.testing.assert_allclose(first, expected, atol=2e-5)  # answered in float32, as bytes were given
-    assert np.abs(first - method.logit_scale * prototypes @ maple.look(views[:1], before).features[0]).max() > 1e-2
+    assert (
+        np.abs(first - method.logit_scale * prototypes @ maple.encode_images(views[:1], before).features[0]).max()
+        > 1e-2
+    )
     np.testing.assert_array_equal(method.adapt_views_scores(views), first)
     np.testing.assert_array_equal(maple.parameters, before)
 
@@ -196,7 +199,7 @@ def test_promptalign_is_the_specification(encoder, maple, source, views, plain, 
 def test_chunks_do_not_show(encoder, checkpoint, maple, views):
     whole = load_maple(encoder, checkpoint, NAMES)
     draw, wide = np.random.default_rng(2), maple.parameters.astype(np.float64)
-    above = Look(draw.normal(size=(10, maple.dimension)), draw.normal(size=(10, 2, *maple.token_shape)))
+    above = LayerOutput(draw.normal(size=(10, maple.dimension)), draw.normal(size=(10, 2, *maple.token_shape)))
     to_text = draw.normal(size=(4, maple.dimension))
     for one, other in (
         (maple.pull_back_images(views, wide, above), whole.pull_back_images(views, wide, above)),
@@ -210,7 +213,7 @@ def test_half_precision_points_the_same_way(encoder, checkpoint, maple, views):
     narrow.model, narrow.dtype = copy.deepcopy(encoder.model).to(torch.bfloat16), torch.bfloat16
     half = load_maple(narrow, checkpoint, NAMES)
     draw = np.random.default_rng(3)
-    above = Look(1e-9 * draw.normal(size=(4, maple.dimension)), np.zeros((4, 1, *maple.token_shape)))
+    above = LayerOutput(1e-9 * draw.normal(size=(4, maple.dimension)), np.zeros((4, 1, *maple.token_shape)))
     to_text = 1e-9 * draw.normal(size=(4, maple.dimension))
     for call in (
         lambda one: one.pull_back_images(views[:4], one.parameters.astype(np.float64), above),
@@ -246,7 +249,7 @@ def test_the_encoder_and_other_threads_do_not_notice(encoder, maple, views):
         thread.join()
 
     handle = encoder.model.vision_model.encoder.layers[3].register_forward_pre_hook(watch)
-    maple.look(views, maple.parameters, 2)
+    maple.encode_images(views, maple.parameters, 2)
     assert inside
     for seen in (*inside, (encoder.encode_texts(PROMPTS), encoder.encode_pixels((views,)))):
         for one, other in zip(seen, before, strict=True):
@@ -255,7 +258,7 @@ def test_the_encoder_and_other_threads_do_not_notice(encoder, maple, views):
 
 def test_statistics_are_those_of_all_images_together(encoder, maple, source):
     pictures = np.stack([encoder.preprocessing(noise(20 + i, 40, 50))[0] for i in range(7)])
-    tokens = maple.look(pictures, maple.parameters, 3).tokens.astype(np.float64)
+    tokens = maple.encode_images(pictures, maple.parameters, 3).tokens.astype(np.float64)
     np.testing.assert_allclose(source.means, tokens.mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(source.variances, tokens.var(axis=0), atol=1e-6)
     pieces = maple_statistics(maple, iter([pictures[:3], pictures[3:]]), batch_size=2)

@@ -51,7 +51,7 @@ def walked(encoder, pixels, prompt, *, place):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_without_a_prompt_it_is_the_encoder(tiny_encoder, family, images):
     encoder = tiny_encoder(family)
-    glance = prompted_vision(encoder).see(images, None)
+    glance = prompted_vision(encoder).encode(images, None)
     np.testing.assert_allclose(glance.features, encoder.encode_pixels((images,)), atol=1e-6)
     assert glance.states.shape == (12, 32)
 
@@ -60,14 +60,14 @@ def test_without_a_prompt_it_is_the_encoder(tiny_encoder, family, images):
 def test_tokens_behind_the_image_s_own_are_tokens_between_them(tiny_encoder, family, images, prompt):
     """DPCore's place, after the class token, and B2TPT's, at the end, are one function."""
     encoder = tiny_encoder(family)
-    glance = prompted_vision(encoder).see(images, prompt)
+    glance = prompted_vision(encoder).encode(images, prompt)
     pixels = encoder._to_device(images, first=True)
     for place in (1, 5, 17):
         with torch.no_grad():
             states, features = walked(encoder, pixels, torch.tensor(prompt), place=place)
         np.testing.assert_allclose(glance.states, states, atol=2e-5)
         np.testing.assert_allclose(glance.features, features / features.norm(dim=1, keepdim=True), atol=2e-5)
-    assert np.abs(glance.features - prompted_vision(encoder).see(images, None).features).max() > 1e-3
+    assert np.abs(glance.features - prompted_vision(encoder).encode(images, None).features).max() > 1e-3
 
 
 def test_gradients_are_torch_s(tiny_encoder, images, prompt):
@@ -91,7 +91,7 @@ def test_chunks_do_not_show(tiny_encoder, images, prompt):
         vision = prompted_vision(encoder, chunk_size=chunk_size)
         vision.batch_size = chunk_size
         np.testing.assert_allclose(vision.pull_back(images, prompt, above), expected, atol=1e-5 * scale)
-        for one, other in zip(vision.see(images, prompt), whole.see(images, prompt), strict=True):
+        for one, other in zip(vision.encode(images, prompt), whole.encode(images, prompt), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-5)
 
 
@@ -121,7 +121,7 @@ def test_answers_come_where_the_prompt_is_and_the_encoder_is_left_alone(tiny_enc
     encoder = tiny_encoder("clip")
     vision, before = prompted_vision(encoder), encoder.encode_pixels((images,))
     with torch.inference_mode():
-        glance = vision.see(images, torch.tensor(prompt))
+        glance = vision.encode(images, torch.tensor(prompt))
         gradient = vision.pull_back(torch.tensor(images), torch.tensor(prompt), torch.ones(12, 32))
     assert isinstance(glance.features, torch.Tensor)
     assert isinstance(gradient, torch.Tensor)
@@ -145,7 +145,7 @@ def test_what_new_tokens_are_drawn_after(tiny_encoder):
 def test_bytes_and_their_numbers_are_the_same(tiny_encoder, images, prompt):
     vision = prompted_vision(tiny_encoder("clip"))
     vision.check("images", images.astype(np.float32))
-    one, other = vision.see(images, prompt), vision.see(images.astype(np.float32), prompt)
+    one, other = vision.encode(images, prompt), vision.encode(images.astype(np.float32), prompt)
     np.testing.assert_allclose(one.states, other.states, atol=2e-5)
 
 
@@ -177,7 +177,7 @@ def test_what_are_no_images_is_refused(tiny_encoder, images, change, message):
 
 def test_a_prompt_of_another_width_is_refused(tiny_encoder, images):
     with pytest.raises(ValueError, match=r"prompt must have the shape \(n, 32\), a row for each token; got \(3, 31\)"):
-        prompted_vision(tiny_encoder("clip")).see(images, np.ones((3, 31)))
+        prompted_vision(tiny_encoder("clip")).encode(images, np.ones((3, 31)))
 
 
 @pytest.mark.parametrize("family", ["siglip", "blip", "align"])
@@ -211,7 +211,7 @@ def test_dpcore_end_to_end(tiny_encoder, images):
     assert method.coreset_size == 1
     target, learned = Moments(*method.source), method._state()[0]["prompts"][0]
     before, after = (
-        float(distance(moments(to_numpy(vision.see(dark[:6], tokens).states)), target, 1.0))
+        float(distance(moments(to_numpy(vision.encode(dark[:6], tokens).states)), target, 1.0))
         for tokens in (None, learned)
     )
     assert after < 0.95 * before
@@ -226,7 +226,7 @@ def test_dpcore_end_to_end(tiny_encoder, images):
 def test_b2tpt_end_to_end(tiny_encoder, images, seeing, tmp_path):
     encoder = tiny_encoder("clip")
     prototypes = encoder.encode_texts([f"a photo of a {name}." for name in NAMES])
-    text = prompted_text(encoder, NAMES, words=B2TPT.words)
+    text = prompted_text(encoder, NAMES, words=B2TPT.context_words)
     assert text.context.shape == (8, 32)
     vision = prompted_vision(encoder) if seeing else None
     given = images if seeing else encoder.encode_pixels((images,))
@@ -251,4 +251,4 @@ def test_images_as_the_preprocessing_makes_them(tiny_encoder):
     (pixels,) = stacked([encoder.preprocessing(picture) for picture in pictures])
     vision = prompted_vision(encoder)
     vision.check("images", pixels)
-    np.testing.assert_allclose(vision.see(pixels, None).features, encoder.encode_images(pictures), atol=1e-6)
+    np.testing.assert_allclose(vision.encode(pixels, None).features, encoder.encode_images(pictures), atol=1e-6)

@@ -16,9 +16,9 @@ from zeroshift.evaluate.costs import COSTS, Counts, costs_of, counted
 from zeroshift.evaluate.encoders import check_fit
 from zeroshift.evaluate.results import identity, told_apart
 from zeroshift.evaluate.trial import run_trial
-from zeroshift.testing.examples import ExampleText
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
-from zeroshift.methods._shared.towers import Glance, PromptedVision, Tower
+from zeroshift.methods._shared.towers import PromptedVision, Tower, VisionOutput
+from zeroshift.testing.examples import ExampleText
 
 K = 4
 NAMES = tuple(f"kind {letter}" for letter in "abcd")
@@ -51,8 +51,8 @@ class ExampleVision(PromptedVision):
     def check(self, name, images):
         pass
 
-    def see(self, images, prompt):
-        return Glance(images, images)
+    def encode(self, images, prompt):
+        return VisionOutput(images, images)
 
     def pull_back(self, images, prompt, upstream):
         return np.zeros_like(prompt)
@@ -82,7 +82,7 @@ def test_a_counted_vision_counts_images():
     counts = Counts()
     vision = counted(ExampleVision(), counts)
     images = np.eye(3)
-    assert vision.see(images, None).features is images
+    assert vision.encode(images, None).features is images
     vision.pull_back(images[:2], np.zeros((1, 3)), np.zeros((2, 3)))
     vision.check("images", images)
     assert counts == Counts(images=5, steps=1)
@@ -118,7 +118,7 @@ def test_a_run_with_an_encoder_begins_with_the_encoder_s_own_words(seen, behind,
     moved = normalize(seen.prototypes_for() + 0.05)
     asked = viewing.stand_in_encoder(monkeypatch, moved)
     record = run_trial(tpt(behind), seen)
-    assert set(asked) == {(seen.class_names, PromptTuned.words)}
+    assert set(asked) == {(seen.class_names, PromptTuned.context_words)}
     method = methods.create("tpt", moved, text=ExampleText(moved), logit_scale=20.0)
     assert record["accuracy"] == accuracy(method.adapt_views(np.array(seen.views)), seen.labels)
     own = FeatureSet(seen.features, prototypes=moved, labels=seen.labels)
@@ -221,7 +221,7 @@ def changed(seen: FeatureSet, **changes) -> FeatureSet:
 
 
 def test_an_encoder_must_be_the_one_the_features_come_from(seen, behind, monkeypatch):
-    words = [PromptTuned.words]
+    words = [PromptTuned.context_words]
     check_fit("seen", seen, behind, words)
     same = changed(seen, provenance={"encoder": {"revision": "1234"}}, prototypes=-seen.prototypes_for())
     check_fit("seen", same, behind, words)  # what the set says of itself counts more than a guess

@@ -75,11 +75,11 @@ def test_the_common_checks():
     check_method(BCA, parameters={"likelihood_count": 1, "prior_threshold": 0.2, "view_ratio": 1.0})
 
 
-def test_it_says_that_it_is_reconstructed():
-    assert "code could not be had" in BCA.reconstructed
+def test_it_is_marked_as_reconstructed():
+    assert "code is not available" in BCA.reconstructed
 
 
-def test_thresholds_no_posterior_exceeds_leave_zero_shot():
+def test_thresholds_of_one_leave_zero_shot():
     given = problem("float64")
     method = BCA(given["prototypes"], likelihood_threshold=1, prior_threshold=1)
     expected = posterior(given["features"], given["prototypes"], 100.0)
@@ -90,23 +90,23 @@ def test_thresholds_no_posterior_exceeds_leave_zero_shot():
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize(("threshold", "still"), [("likelihood_threshold", "means"), ("prior_threshold", "prior")])
 def test_a_posterior_must_be_above_the_threshold_not_at_it(threshold, still, rows):
-    x = np.array([[0.8, 0.6, 0.0], [0.6, 0.5, math.sqrt(0.39)]])[:rows]  # the second is less sure
+    x = np.array([[0.8, 0.6, 0.0], [0.6, 0.5, math.sqrt(0.39)]])[:rows]  # the second is less confident
     setting = {"logit_scale": 5.0, "likelihood_threshold": 1.0, "likelihood_count": 2, "prior_threshold": 1.0}
     fixed = BCA(np.eye(3), **setting)
-    sureness = float(fixed.adapt_scores(x)[0].max())
+    highest = float(fixed.adapt_scores(x)[0].max())
     np.testing.assert_array_equal(getattr(fixed, still), np.eye(3))
 
-    at = BCA(np.eye(3), **{**setting, threshold: sureness})
+    at = BCA(np.eye(3), **{**setting, threshold: highest})
     at.adapt(x)
     np.testing.assert_array_equal(getattr(at, still), np.eye(3))
-    below = BCA(np.eye(3), **{**setting, threshold: math.nextafter(sureness, 0.0)})
+    below = BCA(np.eye(3), **{**setting, threshold: math.nextafter(highest, 0.0)})
     below.adapt(x)
     assert np.abs(getattr(below, still)[0] - np.eye(3)[0]).max() > 0.05
     np.testing.assert_array_equal(getattr(below, still)[1:], np.eye(3)[1:])
 
 
 @pytest.mark.parametrize(("parameter", "still"), [("likelihood_count", "means"), ("prior_count", "prior")])
-def test_a_start_that_counts_for_ever_stays(parameter, still):
+def test_a_very_large_count_keeps_the_initial_value(parameter, still):
     given = problem("float64")
     method = BCA(given["prototypes"], **{parameter: 1e15})
     before = getattr(method, still)
@@ -126,29 +126,29 @@ def test_priors_stay_distributions_and_embeddings_units():
 def test_the_row_of_the_predicted_label_moves_not_that_of_the_nearest_embedding():
     method = BCA(np.eye(2), logit_scale=1.0, likelihood_threshold=0, likelihood_count=1, prior_threshold=0.6)
     method._prior = np.array([[0.1, 0.9], [0.0, 1.0]])
-    method.adapt(np.array([0.8, 0.6]))  # nearest to embedding 0, which says label 1
+    method.adapt(np.array([0.8, 0.6]))  # nearest to embedding 0, whose prior favours label 1
     np.testing.assert_array_equal(method.means[0], [1, 0])
     np.testing.assert_allclose(method.means[1], np.array([0.8, 1.6]) / np.hypot(0.8, 1.6))
 
 
-def test_views_are_chosen_by_the_present_embeddings_and_averaged():
+def test_views_are_selected_with_the_present_embeddings_and_averaged():
     given = views("float64")
     method = BCA(given["prototypes"], likelihood_count=3)
     for image in given["views"][:20]:
-        seen = average_views(image, method.means, 100.0)
-        expected = np.exp(seen.logits - seen.logits.max())
+        average = average_views(image, method.means, 100.0)
+        expected = np.exp(average.logits - average.logits.max())
         expected = expected / expected.sum() @ method.prior
         k = int(expected.argmax())
         before = method.means[k]
         np.testing.assert_allclose(method.adapt_views_scores(image), expected, rtol=0, atol=1e-12)
         if expected[k] > 0.05:
-            towards = method._moves[k] + 2
-            moved = towards * before + seen.features
+            weight = method._moves[k] + 2
+            moved = weight * before + average.features
             np.testing.assert_allclose(method.means[k], moved / np.linalg.norm(moved), atol=1e-12)
     assert method.n_seen == 20
 
 
-def test_a_file_of_another_shape_is_refused():
+def test_a_state_of_another_shape_raises():
     method = BCA(np.eye(3))
     arrays, values = method._state()
     with pytest.raises(ValueError, match="prior"):

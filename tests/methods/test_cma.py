@@ -47,7 +47,7 @@ def test_the_covariance_becomes_the_inverse_of_the_hessian():
 
 
 def test_constants_worked_by_hand():
-    """n = 10 and a population of 10: the tutorial's Table 1 with a pocket calculator."""
+    """n = 10 and a population of 10: the tutorial's Table 1 computed by hand."""
     k = Constants.of(10, 10)
     assert k.parents == 5
     # ln 5.5 - ln i for i = 1 to 5 is 1.7047, 1.0116, 0.6061, 0.3185, 0.0953; their sum 3.7362.
@@ -91,8 +91,8 @@ def plain_generation(state, candidates, losses, constants, generation):
     return (mean + sigma * step, new_sigma, total, path_sigma, path_c), h
 
 
-@pytest.mark.parametrize("far", [1.0, 30.0])  # from far off, the second path stalls
-def test_generations_as_the_equations_say(far):
+@pytest.mark.parametrize("far", [1.0, 30.0])  # from far away, the second path is not updated
+def test_generations_agree_with_the_equations(far):
     draw, search = np.random.default_rng(3), CMAES(np.zeros(4), sigma=0.7, population=7)
     state, stalled = (search.mean, search.sigma, search.covariance, search.path_sigma, search.path_c), False
     for generation in range(6):
@@ -116,7 +116,7 @@ def test_candidates_have_the_search_s_mean_and_covariance():
     np.testing.assert_allclose(np.cov(drawn.T), 0.25 * search.covariance, atol=0.03)
 
 
-def test_only_the_order_of_losses_counts():
+def test_only_the_order_of_losses_matters():
     one, other = (CMAES(np.ones(3), sigma=1.0, population=6, seed=5) for _ in range(2))
     for _ in range(10):
         candidates = one.ask()
@@ -127,7 +127,7 @@ def test_only_the_order_of_losses_counts():
     np.testing.assert_array_equal(one.covariance, other.covariance)
 
 
-def test_a_search_taken_up_again_goes_on_bit_for_bit():
+def test_a_restored_search_continues_bit_for_bit():
     one = CMAES(np.ones(30), sigma=1.0, population=8, seed=5)
     lowest(ellipsoid, one, 5)
     other = CMAES(np.zeros(30), sigma=2.0, population=8, seed=5)
@@ -141,7 +141,7 @@ def test_a_search_taken_up_again_goes_on_bit_for_bit():
         CMAES(np.zeros(3), sigma=1.0, population=8).restore(*one.state())
 
 
-def test_eigenvectors_of_many_dimensions_are_found_now_and_then():
+def test_eigenvectors_are_not_computed_in_every_generation():
     """As in Hansen's program: every second to third generation for 400 dimensions and 30 candidates, always for few."""
     assert Constants.of(400, 30).gap == pytest.approx(1 / (10 * 400 * (1.2418e-05 + 8.6736e-05)), rel=1e-3)
     assert Constants.of(10, 10).gap < 1

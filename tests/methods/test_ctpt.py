@@ -33,19 +33,19 @@ def plain_dispersion(text):
 
 
 @pytest.mark.parametrize("run", WEIGHTS)
-def test_the_authors_logits_words_and_dispersion(run):
+def test_the_authors_logits_contexts_and_dispersion(run):
     method = tuner(tiny_text(), **WEIGHTS[run])
     scores = method.adapt_views_scores(tiny_views())
     np.testing.assert_allclose(scores, AUTHORS[f"logits_{run}"], rtol=0, atol=ROUNDING)
     np.testing.assert_array_equal(scores.argmax(axis=1), AUTHORS[f"logits_{run}"].argmax(axis=1))
-    words = [method._tuned(views.astype(np.float64)) for views in tiny_views()[:6]]
-    np.testing.assert_allclose(words, AUTHORS[f"ctx_{run}"][:6], rtol=0, atol=1e-6)
-    dispersions = [dispersion(method._text_features(each))[0] for each in words]
+    context = [method._tuned_context(views.astype(np.float64)) for views in tiny_views()[:6]]
+    np.testing.assert_allclose(context, AUTHORS[f"ctx_{run}"][:6], rtol=0, atol=1e-6)
+    dispersions = [dispersion(method._text_features(each))[0] for each in context]
     np.testing.assert_allclose(dispersions, AUTHORS[f"dispersion_{run}"][:6], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("run", WEIGHTS)
-def test_without_rounding_the_authors_words_give_our_logits(run):
+def test_without_rounding_the_authors_contexts_give_our_logits(run):
     scores = tuner(**WEIGHTS[run]).adapt_views_scores(exact_views()[:6])
     np.testing.assert_allclose(scores, exact_logits(AUTHORS[f"ctx_{run}"][:6]), rtol=0, atol=1e-5)
 
@@ -54,13 +54,13 @@ def test_without_rounding_the_authors_words_give_our_logits(run):
 def test_a_plain_loop_agrees(weight, steps):
     method = tuner(dispersion_weight=weight, steps=steps)
     for views in exact_views()[:2]:
-        words = plain_tuned(
+        context = plain_tuned(
             views,
             lambda scores: plain_surest(scores, 6),
             steps=steps,
             extra=lambda text: -weight * plain_dispersion(text),
         )
-        np.testing.assert_allclose(method._tuned(views), words, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(method._tuned_context(views), context, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (7, 5), (40, 16)])
@@ -77,23 +77,23 @@ def test_the_gradient_of_the_dispersion_is_torchs(shape):
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 11])
-def test_classes_all_alike_have_no_dispersion_and_no_gradient(classes):
-    """Not even where the mean of equal rows is rounded to one that none of them is."""
+def test_equal_classes_have_no_dispersion_and_no_gradient(classes):
+    """Also if the mean of equal rows is rounded to a value that differs from all of them."""
     rows = np.repeat(np.random.default_rng(1).normal(size=(1, 8)) / 3, classes, axis=0)
     value, gradient = dispersion(rows)
     assert value <= 1e-15
     np.testing.assert_array_equal(gradient, 0)
 
 
-def test_a_class_on_the_mean_is_left_out_of_the_gradient():
-    """As torch has it, where the norm of zero has the gradient zero."""
+def test_a_class_at_the_mean_adds_no_gradient():
+    """Like torch, where the norm of zero has the gradient zero."""
     rows = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]])
     traced = torch.tensor(rows, requires_grad=True)
     plain_dispersion(traced).backward()
     np.testing.assert_allclose(dispersion(rows)[1], traced.grad, rtol=0, atol=1e-15)
 
 
-def test_no_weight_is_tpt():
+def test_weight_zero_is_tpt():
     views = exact_views()[:3]
     np.testing.assert_array_equal(
         tuner(dispersion_weight=0.0, steps=2).adapt_views_scores(views),
@@ -102,10 +102,10 @@ def test_no_weight_is_tpt():
 
 
 def test_a_large_weight_spreads_the_classes():
-    apart = tuner(dispersion_weight=1000.0)
-    before = dispersion(apart.prototypes)[0]
+    method = tuner(dispersion_weight=1000.0)
+    before = dispersion(method.prototypes)[0]
     for views in exact_views()[:4]:
-        after = dispersion(apart._text_features(apart._tuned(views)))[0]
+        after = dispersion(method._text_features(method._tuned_context(views)))[0]
         assert after > before
 
 

@@ -22,7 +22,7 @@ SETTINGS = {
 }
 
 
-def assert_as_the_authors(scores, expected):
+def assert_authors_result(scores, expected):
     np.testing.assert_allclose(scores, expected, rtol=0, atol=TOLERANCE)
     np.testing.assert_array_equal(scores.argmax(axis=1), expected.argmax(axis=1))
 
@@ -32,7 +32,7 @@ def assert_as_the_authors(scores, expected):
 def test_the_authors_posteriors(array, dtype):
     given = problem(dtype)
     method = DMN(given["prototypes"], **SETTINGS[array])
-    assert_as_the_authors(method.adapt_scores(given["features"]), golden("dmn")[array])
+    assert_authors_result(method.adapt_scores(given["features"]), golden("dmn")[array])
     if method.memory_size == 50:
         np.testing.assert_array_equal(method.bank_counts, golden("dmn")["memory_count"][:, 0])
 
@@ -42,17 +42,17 @@ def test_the_authors_posteriors(array, dtype):
 def test_the_authors_posteriors_of_views(array, dtype):
     given = views(dtype)
     method = DMN(given["prototypes"], **SETTINGS[array])
-    assert_as_the_authors(method.adapt_views_scores(given["views"][:, :32]), golden("dmn_views")[array])
+    assert_authors_result(method.adapt_views_scores(given["views"][:, :32]), golden("dmn_views")[array])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_authors_posteriors_with_torch(dtype):
     given, images = problem(dtype), views(dtype)
     method = DMN(torch.tensor(given["prototypes"]), text_weight=0.0)
-    assert_as_the_authors(method.adapt(torch.tensor(given["features"])).numpy(), golden("dmn")["memory_probs"])
+    assert_authors_result(method.adapt(torch.tensor(given["features"])).numpy(), golden("dmn")["memory_probs"])
     method.reset()
     answer = method.adapt_views(torch.tensor(images["views"][:, :32]))
-    assert_as_the_authors(answer.numpy(), golden("dmn_views")["memory_probs"])
+    assert_authors_result(answer.numpy(), golden("dmn_views")["memory_probs"])
 
 
 @pytest.mark.parametrize(("seed", "memory_size"), [(1, 50), (2, 3), (3, 1)])
@@ -71,7 +71,7 @@ def test_the_plain_version_agrees(seed, memory_size):
 
 
 def test_predict_reads_the_bank_with_class_vectors():
-    """The class vectors are never formed; formed here from the bank, they give the same answer."""
+    """The method never computes class vectors; computed here from the bank, they give the same result."""
     given = make_problem(classes=5, samples=300, seed=4)
     method = DMN(given.prototypes, logit_scale=20.0, memory_size=6, text_weight=0.0)
     method.adapt(given.features)
@@ -82,7 +82,7 @@ def test_predict_reads_the_bank_with_class_vectors():
         np.testing.assert_allclose(method.predict(x), posterior(x[None], vectors, 20.0)[0], rtol=0, atol=1e-12)
 
 
-def test_inner_products_follow_the_bank():
+def test_inner_products_match_the_bank():
     """After many replacements they are still those of the entries, to the last digits."""
     given = make_problem(classes=4, dimension=8, samples=800, seed=5)
     bank = KernelBank(given.prototypes, capacity=5, beta=5.5)
@@ -90,32 +90,32 @@ def test_inner_products_follow_the_bank():
     for rows in np.array_split(np.arange(800), 40):
         features = given.features[rows]
         plan = bank.memory.plan(given.labels[rows], rng.random(len(rows)) + 1 - rows / 800)
-        bank.keep(plan, features, bank.follow(plan, features))
+        bank.keep(plan, features, bank.read_during(plan, features))
     by_class = bank.entries.transpose(1, 0, 2)
     np.testing.assert_allclose(bank.grams, by_class @ by_class.transpose(0, 2, 1), rtol=0, atol=1e-14)
 
 
-def test_following_a_plan_stores_nothing():
+def test_read_during_stores_nothing():
     given = make_problem(classes=4, samples=30)
     bank = KernelBank(given.prototypes, capacity=2, beta=5.5)
     before = bank.entries.copy(), bank.grams.copy()
-    bank.follow(bank.memory.plan(given.labels, np.linspace(1, 0, 30)), given.features)
+    bank.read_during(bank.memory.plan(given.labels, np.linspace(1, 0, 30)), given.features)
     np.testing.assert_array_equal(bank.entries, before[0])
     np.testing.assert_array_equal(bank.grams, before[1])
     assert not bank.memory.counts.any()
 
 
-def test_an_empty_memory_answers_as_the_prototypes_do():
+def test_an_empty_memory_predicts_like_the_prototypes():
     given = make_problem()
     method = DMN(given.prototypes, text_weight=0.0)
     expected = posterior(given.features, given.prototypes, 100.0)
     np.testing.assert_allclose(method.predict(given.features), expected, rtol=0, atol=1e-12)
 
 
-def test_views_choose_the_class_and_the_image_is_remembered():
-    """The image leans to class 1, its only sure view to class 0: it is stored there, and predicted as it is."""
-    image, sure = np.array([0.6, 0.8]), np.array([1.0, 0.0])
-    views = np.stack([image, sure])
+def test_views_determine_the_class_and_the_image_is_stored():
+    """The image is nearer to class 1, its confident view to class 0: it is stored there and predicted itself."""
+    image, confident = np.array([0.6, 0.8]), np.array([1.0, 0.0])
+    views = np.stack([image, confident])
     method = DMN(np.eye(2), logit_scale=5.0, view_ratio=0.5)
     answer = method.adapt_views_scores(views)
     assert method.bank_counts.tolist() == [1, 0]
@@ -127,12 +127,12 @@ def test_views_choose_the_class_and_the_image_is_remembered():
     np.testing.assert_allclose(answer, expected, atol=1e-12)
 
 
-def test_weights_of_nothing_are_refused():
+def test_two_zero_weights_raise():
     with pytest.raises(ValueError, match=r"text_weight and memory_weight are both 0.*Fix"):
         DMN(np.eye(2), text_weight=0.0, memory_weight=0.0)
 
 
-def test_a_saved_torch_method_goes_on(tmp_path):
+def test_a_saved_torch_method_continues(tmp_path):
     given = make_problem()
     method = DMN(torch.tensor(given.prototypes), logit_scale=20.0)
     method.adapt(torch.tensor(given.features[:40]))

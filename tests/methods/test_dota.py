@@ -6,7 +6,7 @@ import torch
 
 from goldens import golden, problem, views
 from plain import dota as plain
-from zeroshift.methods import DOTA
+from zeroshift.methods import DOTA, dota
 from zeroshift.testing import check_method, make_problem
 from zeroshift.testing.case import Case
 from zeroshift.testing.symmetry import axes_do_not_matter
@@ -30,13 +30,13 @@ def test_the_authors_logits(array, dtype):
 
 @pytest.mark.parametrize("array", ["dota_logits", "clipinit_dota_logits"])
 def test_the_authors_discriminant(array):
-    # What is left of the scores without the zero-shot logits and the weight: of up to 27 and 763.
+    # The scores without the zero-shot logits and the weight; up to 27 and 763.
     given, expected = problem("float64"), golden("dota")[array]
     method = DOTA(given["prototypes"], initial_means="text" if "clipinit" in array else "constant")
     scores = method.adapt_scores(given["features"]) - logits(given["features"], given["prototypes"], 100.0)
     weights = np.minimum(0.02 * (1 + np.arange(600) / 12), 0.3)
     np.testing.assert_allclose(scores / weights[:, None], expected, rtol=1e-5, atol=6e-4)
-    # The first is as good for every class where the means are all the same.
+    # The first sample is the same for every class if all means are equal.
     np.testing.assert_array_equal(scores.argmax(axis=1)[1:], expected.argmax(axis=1)[1:])
 
 
@@ -101,7 +101,7 @@ def test_the_common_checks():
     check_method(DOTA)
 
 
-def test_the_axes_do_not_matter_with_the_prototypes_for_a_start():
+def test_the_axes_do_not_matter_if_the_means_start_at_the_prototypes():
     assert list(DOTA.check_exceptions) == ["axes_do_not_matter"]
     axes_do_not_matter(Case(DOTA, {"initial_means": "text"}))
 
@@ -119,21 +119,15 @@ def test_blocks_equal_single_samples_and_counts_add_up():
     assert np.linalg.eigvalsh(sums).min() > -1e-12
 
 
-@pytest.fixture
-def gaussians():
-    """The class DOTA uses."""
-    return DOTA._begin.__globals__["SoftGaussians"]
-
-
-def test_classes_are_changed_in_parts_as_they_are_together(monkeypatch, gaussians):
+def test_classes_updated_in_parts_agree(monkeypatch):
     given = problem("float64")
     expected = DOTA(given["prototypes"]).adapt_scores(given["features"][:70])
-    monkeypatch.setitem(gaussians.learn.__globals__, "WORK_NUMBERS", 5 * 64 * 64)
+    monkeypatch.setattr(dota, "WORK_NUMBERS", 5 * 64 * 64)
     scores = DOTA(given["prototypes"]).adapt_scores(given["features"][:70])
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-11)
 
 
-def test_the_first_sample_is_predicted_as_zero_shot_does_and_the_weight_is_capped():
+def test_the_first_sample_is_predicted_zero_shot_and_the_weight_is_capped():
     given = problem("float64")
     method = DOTA(given["prototypes"], rho=0.1, eta=0.4)
     first = method.adapt_scores(given["features"][0]) - logits(given["features"][:1], given["prototypes"], 100.0)[0]
@@ -143,30 +137,7 @@ def test_the_first_sample_is_predicted_as_zero_shot_does_and_the_weight_is_cappe
     assert method._weight(2.0, views=4) == pytest.approx(0.05)
 
 
-def test_an_interrupted_sample_is_learned_whole(monkeypatch, gaussians):
-    given = problem("float64")
-    monkeypatch.setitem(gaussians.learn.__globals__, "WORK_NUMBERS", 5 * 64 * 64)
-    method, twin = DOTA(given["prototypes"]), DOTA(given["prototypes"])
-    method.adapt(given["features"][:32])
-    twin.adapt(given["features"][:32])
-    twin.adapt(given["features"][32])
-    squares, calls = gaussians._squares, []
-
-    def interrupted(self, lesson, part):
-        calls.append(part)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return squares(self, lesson, part)
-
-    monkeypatch.setattr(gaussians, "_squares", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        method.adapt(given["features"][32])
-    assert method.n_seen == 33
-    rest = given["features"][33:50]
-    np.testing.assert_array_equal(method.adapt(rest), twin.adapt(rest))
-
-
-def test_prototypes_decide_the_precision_of_the_covariances():
+def test_covariances_have_the_precision_of_the_prototypes():
     for dtype in ("float32", "float64"):
         assert DOTA(np.eye(3, dtype=dtype))._gaussians.sums.dtype == dtype
 
@@ -176,7 +147,7 @@ def test_presets_are_the_authors():
     assert len(DOTA.presets) == 15
 
 
-def test_a_file_of_another_shape_is_refused():
+def test_a_state_of_another_shape_raises():
     method = DOTA(np.eye(3))
     arrays, values = method._state()
     with pytest.raises(ValueError, match="sums"):

@@ -1,13 +1,13 @@
-"""DPCore against its specification in torch, gradients and optimiser torch's own; its coreset; its source."""
+"""DPCore against its specification in torch, with torch's gradients and optimiser; its coreset; its source."""
 
 import numpy as np
 import pytest
 
-from zeroshift.testing.examples import ExampleVision, example_source
 from zeroshift.methods._shared.source_statistics import Moments, distance, distance_gradient, moments, source_statistics
 from zeroshift.methods.dpcore import DPCore
 from zeroshift.testing import CHECKS, Case, make_problem
 from zeroshift.testing.case import fingerprint
+from zeroshift.testing.examples import ExampleVision, example_source
 from zeroshift.zero_shot import posterior
 
 SCALE = 20.0
@@ -20,32 +20,32 @@ def problem():
     return make_problem(classes=5, dimension=12, samples=60, seed=3)
 
 
-def made(problem, **changes):
+def make_method(problem, **changes):
     settings = {"vision": ExampleVision(problem.prototypes), "source": example_source(problem.prototypes)}
     return DPCore(problem.prototypes, **{**settings, **SETTINGS, **changes})
 
 
 def in_torch(vision):
-    """The made-up image side as a torch function, for torch to find gradients of."""
+    """The example image side as a torch function, for gradients by torch."""
     import torch
 
     directions, mixing = torch.tensor(vision._directions), torch.tensor(vision._mixing)
 
-    def see(images, prompt):
+    def encode(images, prompt):
         if prompt is None:
             return images, images @ directions.T
         raw = images + torch.tanh(prompt @ mixing.T).mean(dim=0) @ directions
         features = raw / raw.norm(dim=1, keepdim=True)
         return features, features @ directions.T
 
-    return see
+    return encode
 
 
 def as_specified(method, images, *, steps_known=1):
     """The specification's steps over batches; scores, coreset, and which batches were known."""
     import torch
 
-    see = in_torch(method.vision)
+    encode = in_torch(method.vision)
     source = [torch.tensor(part) for part in method.source]
     text = torch.tensor(method.prototypes)
 
@@ -59,7 +59,7 @@ def as_specified(method, images, *, steps_known=1):
         prompt = start.clone().requires_grad_()
         optimiser = torch.optim.AdamW([prompt], lr=0.1)
         for _ in range(steps):
-            features, states = see(batch, prompt)
+            features, states = encode(batch, prompt)
             loss = gap(statistics(states), source)
             optimiser.zero_grad()
             loss.backward()
@@ -69,31 +69,31 @@ def as_specified(method, images, *, steps_known=1):
     coreset, scores, known = [], [], []
     for start in range(0, len(images), method.batch_size):
         batch = torch.tensor(images[start : start + method.batch_size])
-        plain = statistics(see(batch, None)[1])
-        served = False
+        plain = statistics(encode(batch, None)[1])
+        is_known = False
         if coreset:
             weights = torch.softmax(torch.stack([-gap(plain, (m, s)) / 3.0 for m, s, _ in coreset]), dim=0)
             mixed = sum(w * p for w, (_, _, p) in zip(weights, coreset, strict=True))
-            served = bool(gap(statistics(see(batch, mixed)[1]), source) < method.threshold * gap(plain, source))
-        known.append(served)
-        if served:
+            is_known = bool(gap(statistics(encode(batch, mixed)[1]), source) < method.threshold * gap(plain, source))
+        known.append(is_known)
+        if is_known:
             prompt, features, (mean, std) = tuned(batch, mixed, steps_known)
             for j, (m, s, p) in enumerate(coreset):
                 share = 0.999 * weights[j]
                 coreset[j] = (m + share * (mean - m), s + share * torch.relu(std - s), p + share * (prompt - p))
         else:
-            prompt, features, _ = tuned(batch, torch.tensor(method._initial), method.steps_new)
+            prompt, features, _ = tuned(batch, torch.tensor(method._initial_prompt), method.steps_new)
             coreset.append((*plain, prompt))
         scores.append(SCALE * features @ text.T)
     return torch.cat(scores).numpy(), coreset, known
 
 
 @pytest.mark.parametrize("steps_known", [1, 3])
-def test_as_the_specification_says(problem, steps_known):
+def test_agrees_with_the_specification(problem, steps_known):
     pytest.importorskip("torch")
-    method = made(problem, steps_known=steps_known)
+    method = make_method(problem, steps_known=steps_known)
     expected, coreset, known = as_specified(method, problem.features, steps_known=steps_known)
-    assert any(known), "no batch was known: the test says nothing about those"
+    assert any(known), "no batch was known, so the test does not cover known batches"
     assert not all(known[1:])
     np.testing.assert_allclose(method.adapt_scores(problem.features), expected, atol=1e-8)
     assert method.coreset_size == len(coreset) == known.count(False)
@@ -102,44 +102,44 @@ def test_as_the_specification_says(problem, steps_known):
         np.testing.assert_allclose(arrays[name], [element[place].numpy() for element in coreset], atol=1e-8)
 
 
-def test_prompts_bring_the_batch_nearer_to_the_source(problem):
-    method = made(problem, steps_new=50, threshold=0.0)
+def test_a_prompt_moves_the_batch_towards_the_source(problem):
+    method = make_method(problem, steps_new=50, threshold=0.0)
     batch = problem.features[:8]
     method.adapt(batch)
     target, prompt = Moments(*method.source), method._state()[0]["prompts"][0]
     before, after = (
-        distance(moments(method.vision.see(batch, tokens).states), target, 1.0) for tokens in (None, prompt)
+        distance(moments(method.vision.encode(batch, tokens).states), target, 1.0) for tokens in (None, prompt)
     )
     assert after < 0.8 * before
 
 
-def test_the_first_batch_is_new_and_the_same_again_is_known(problem):
-    method = made(problem, steps_new=50)
+def test_the_first_batch_is_new_and_known_the_second_time(problem):
+    method = make_method(problem, steps_new=50)
     first = method.adapt_scores(problem.features[:8])
     assert method.coreset_size == 1
     kept = method._state()[0]["prompts"][0]
     again = method.adapt_scores(problem.features[:8])
     assert method.coreset_size == 1
-    # Under the kept prompt, before the step: not the answer of the pass before the last of fifty steps.
-    features = method.vision.see(problem.features[:8], kept).features
+    # With the stored prompt, before the step; not the result of the pass before the last of fifty steps.
+    features = method.vision.encode(problem.features[:8], kept).features
     np.testing.assert_allclose(again, SCALE * features @ problem.prototypes.T, atol=1e-10)
     assert np.abs(again - first).max() > 0
     assert np.abs(method._state()[0]["prompts"][0] - kept).max() > 0
 
 
-def test_weights_sum_to_one_and_favour_the_likest(problem):
-    method = made(problem, threshold=0.0)
+def test_weights_sum_to_one_and_favour_the_most_similar(problem):
+    method = make_method(problem, threshold=0.0)
     method.adapt(problem.features)
     coreset = method._coreset
     assert len(coreset) == 8
-    found = Moments(coreset.kinds.mean[2], coreset.kinds.std[2])
+    found = Moments(coreset.statistics.mean[2], coreset.statistics.std[2])
     weights = coreset.weights(found, 3.0, 1.0)
     assert weights.sum() == pytest.approx(1.0, abs=1e-12)
     assert weights.argmax() == 2
 
 
-def test_one_image_alone_teaches_nothing(problem):
-    method = made(problem)
+def test_nothing_is_learned_from_a_single_image(problem):
+    method = make_method(problem)
     answer = method.adapt(problem.features[0])
     np.testing.assert_allclose(answer, posterior(problem.features[:1], problem.prototypes, SCALE)[0], atol=1e-12)
     assert (method.n_seen, method.coreset_size) == (1, 0)
@@ -150,18 +150,18 @@ def test_one_image_alone_teaches_nothing(problem):
     np.testing.assert_array_equal(answer, method.predict(problem.features[20]))
 
 
-def test_predict_uses_the_prompts_where_they_serve(problem):
-    method = made(problem, steps_new=50, threshold=0.9)
+def test_predict_uses_the_prompts_for_known_batches(problem):
+    method = make_method(problem, steps_new=50, threshold=0.9)
     method.adapt(problem.features[:8])
     zero_shot = posterior(problem.features, problem.prototypes, SCALE)
     assert np.abs(method.predict(problem.features[:8]) - zero_shot[:8]).max() > 1e-3
-    strict = made(problem, threshold=0.0)
+    strict = make_method(problem, threshold=0.0)
     strict.adapt(problem.features)
     np.testing.assert_allclose(strict.predict(problem.features), zero_shot, atol=1e-12)
 
 
-def test_capacity_forgets_the_oldest(problem):
-    whole, few = made(problem, threshold=0.0), made(problem, threshold=0.0, capacity=3)
+def test_capacity_removes_the_oldest(problem):
+    whole, few = make_method(problem, threshold=0.0), make_method(problem, threshold=0.0, capacity=3)
     whole.adapt(problem.features)
     few.adapt(problem.features)
     assert (whole.coreset_size, few.coreset_size) == (8, 3)
@@ -169,7 +169,7 @@ def test_capacity_forgets_the_oldest(problem):
         np.testing.assert_array_equal(array, whole._state()[0][name][-3:])
 
 
-def test_bounded_where_it_has_a_capacity():
+def test_memory_is_bounded_with_a_capacity():
     CHECKS["memory_is_bounded"](Case(DPCore, {"capacity": 3}))
 
 
@@ -184,41 +184,41 @@ def test_gradient_of_the_distance():
     np.testing.assert_allclose(distance_gradient(states, target, 0.7), given.grad.numpy(), atol=1e-12)
 
 
-def test_no_spread_and_no_distance_have_no_gradient():
-    """Where torch's is not a number."""
+def test_zero_deviation_and_zero_distance_have_gradient_zero():
+    """There torch's gradient is NaN."""
     states = np.ones((3, 2))
     target = Moments(np.ones(2), np.array([1.0, 0.0]))
     np.testing.assert_array_equal(distance_gradient(states, target, 1.0), np.zeros((3, 2)))
 
 
-def test_the_example_s_own_gradient(problem):
+def test_gradient_of_the_example(problem):
     torch = pytest.importorskip("torch")
     vision, draw = ExampleVision(problem.prototypes), np.random.default_rng(1)
-    prompt, above = draw.normal(size=(4, vision.width)), draw.normal(size=(60, vision.width))
+    prompt, upstream = draw.normal(size=(4, vision.width)), draw.normal(size=(60, vision.width))
     given = torch.tensor(prompt, requires_grad=True)
     features, states = in_torch(vision)(torch.tensor(problem.features), given)
-    glance = vision.see(problem.features, prompt)
-    np.testing.assert_allclose(glance.features, features.detach(), atol=1e-12)
-    np.testing.assert_allclose(glance.states, states.detach(), atol=1e-12)
-    (states * torch.tensor(above)).sum().backward()
-    np.testing.assert_allclose(vision.pull_back(problem.features, prompt, above), given.grad, atol=1e-12)
+    output = vision.encode(problem.features, prompt)
+    np.testing.assert_allclose(output.features, features.detach(), atol=1e-12)
+    np.testing.assert_allclose(output.states, states.detach(), atol=1e-12)
+    (states * torch.tensor(upstream)).sum().backward()
+    np.testing.assert_allclose(vision.pull_back(problem.features, prompt, upstream), given.grad, atol=1e-12)
 
 
-def test_source_statistics_are_those_of_the_first_sure_images(problem):
+def test_source_statistics_use_the_first_confident_images(problem):
     vision = ExampleVision(problem.prototypes)
     y = posterior(problem.features, problem.prototypes, SCALE)
-    sure = np.flatnonzero(-(y * np.log(y)).sum(axis=1) < MAX_ENTROPY)
-    assert 12 < len(sure) < 60
-    states = vision.see(problem.features[sure[:12]], None).states
+    confident = np.flatnonzero(-(y * np.log(y)).sum(axis=1) < MAX_ENTROPY)
+    assert 12 < len(confident) < 60
+    states = vision.encode(problem.features[confident[:12]], None).states
     settings = {"logit_scale": SCALE, "max_entropy": MAX_ENTROPY, "limit": 12}
     for batch_size in (1, 7, 64):
         found = source_statistics(vision, problem.features, problem.prototypes, **settings, batch_size=batch_size)
         np.testing.assert_allclose(found.mean, states.mean(axis=0), atol=1e-12)
         np.testing.assert_allclose(found.std, states.std(axis=0, ddof=1), atol=1e-12)
-    assert made(problem, source=found).source[0].shape == (vision.width,)
+    assert make_method(problem, source=found).source[0].shape == (vision.width,)
 
 
-def test_the_authors_bound_keeps_nothing_of_few_classes(problem):
+def test_the_authors_bound_keeps_no_image_with_few_classes(problem):
     vision = ExampleVision(problem.prototypes)
     with pytest.raises(ValueError, match=r"0 of 60 images .* below max_entropy = -0\.195; .*Fix: more images, or a la"):
         source_statistics(vision, problem.features, problem.prototypes)
@@ -235,22 +235,22 @@ def test_the_authors_bound_keeps_nothing_of_few_classes(problem):
     ],
     ids=["an array", "too long", "a list", "NaN", "negative"],
 )
-def test_a_wrong_source_is_refused(problem, source, message):
+def test_a_wrong_source_raises(problem, source, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        made(problem, source=source)
+        make_method(problem, source=source)
 
 
-def test_vision_of_another_encoder_is_refused(problem):
+def test_vision_of_another_encoder_raises(problem):
     with pytest.raises(
         ValueError, match=r"vision gives features of d = 4, the prototypes have d = 12\. Fix: make both"
     ):
-        made(problem, vision=ExampleVision(np.eye(4)))
+        make_method(problem, vision=ExampleVision(np.eye(4)))
     with pytest.raises(TypeError, match=r"vision must be a PromptedVision, as zeroshift\.encode\.prompted_vision"):
-        made(problem, vision="clip")
+        make_method(problem, vision="clip")
 
 
-def test_a_state_is_loaded_with_its_vision(problem, tmp_path):
-    method = made(problem)
+def test_loading_requires_the_vision(problem, tmp_path):
+    method = make_method(problem)
     method.adapt(problem.features[:24])
     method.save(tmp_path / "dpcore.safetensors")
     with pytest.raises(TypeError, match=r"does not hold vision, a model.*Fix: DPCore\.load\(path, vision=\.\.\.\)"):

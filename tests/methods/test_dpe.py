@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from goldens import golden
+from prompt_loops import noisy_views
 from zeroshift import normalize
 from zeroshift.methods import ZeroShot
 from zeroshift.methods.dpe import DPE, DualPrototypes
@@ -16,23 +17,16 @@ from zeroshift.testing import CHECKS, Case, check_method, make_problem
 SETTINGS = ("imagenet", "imagenet_a", "dtd_single")
 
 TOLERANCE = 1.3e-3
-"""INDEX.md: 1.2e-3. All of it is float32: see `test_what_is_left_of_the_gap_in_the_authors_own_float32`."""
+"""INDEX.md: 1.2e-3. All of it is float32: see `test_the_gap_is_due_to_the_authors_float32`."""
 
-ELSEWHERE = 9e-5
-"""For all logits but those of the class answered: there the gradient is a probability near 1 times its logarithm, which
-float32 rounds by more than there is of it. One more logit of one setting is 5e-4 apart when
-`traced` is run in float32 and in float64."""
+OTHER_CLASSES = 9e-5
+"""For all logits except those of the predicted class: there the gradient is a probability near 1 times its logarithm,
+which float32 rounds by more than its size. One more logit of one setting differs by 5e-4 between `traced` in float32
+and in float64."""
 
 
 def method_for(setting, prototypes):
     return DPE(prototypes, released=True, **DPE.preset(setting.removesuffix("_single")))
-
-
-def some_views(images=30, views=20, classes=5, dimension=16, seed=0):
-    features, prototypes, _ = make_problem(classes, dimension, images, seed=seed)
-    noise = 0.15 * np.random.default_rng(seed).normal(size=(images, views, dimension))
-    noise[:, 0] = 0
-    return prototypes, normalize((features[:, None, :] + noise).reshape(-1, dimension)).reshape(noise.shape)
 
 
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
@@ -48,7 +42,7 @@ def test_the_authors_logits(setting, dtype, library):
     gap = np.abs(np.asarray(scores) - golden("dpe")[f"logits_{setting}"])
     assert gap.max() < TOLERANCE
     gap[np.arange(40), predicted] = 0
-    assert np.sort(gap, axis=None)[-2] < ELSEWHERE
+    assert np.sort(gap, axis=None)[-2] < OTHER_CLASSES
 
 
 def entropy_of(logits):
@@ -62,8 +56,8 @@ def entropy_of_their_mean(logits):
     return -(log_mean * log_mean.exp()).sum()
 
 
-def surest(views, text, scale, ratio):
-    """Mean feature and logits of the surest views."""
+def most_confident(views, text, scale, ratio):
+    """Mean feature and logits of the most confident views."""
     logits = scale * views @ text.T
     kept = torch.argsort(entropy_of(logits).detach(), stable=True)[: max(1, int(len(views) * ratio))]
     return views[kept].mean(0), logits[kept]
@@ -78,7 +72,7 @@ def traced(
     for image in views:
         to_text = torch.zeros_like(mean, requires_grad=True)
         text = functional.normalize(mean + to_text, dim=1)
-        feature, logits = surest(image, text, scale, ratio)
+        feature, logits = most_confident(image, text, scale, ratio)
         y = logits.detach().softmax(1).mean(0)
         uncertainty = float(-(y * y.log()).sum())
         items = cache.setdefault(int(logits.detach().mean(0).argmax()), [])
@@ -87,21 +81,21 @@ def traced(
         elif uncertainty < items[-1][0]:
             items[-1] = (uncertainty, feature)
         items.sort(key=lambda item: item[0])
-        held = sorted(cache)
-        means = torch.stack([torch.stack([kept for _, kept in cache[k]]).mean(0) for k in held])
+        seen = sorted(cache)
+        means = torch.stack([torch.stack([kept for _, kept in cache[k]]).mean(0) for k in seen])
         to_visual = torch.zeros_like(means, requires_grad=True)
         visual = functional.normalize(means + to_visual, dim=1)
         votes = alpha * torch.exp(-beta * (1 - visual @ feature))
-        fused = logits.mean(0) + torch.zeros(classes, dtype=votes.dtype).index_put((torch.tensor(held),), votes)
-        contrast = functional.cross_entropy(visual @ text[held].T / 0.01, torch.arange(len(held)))
+        fused = logits.mean(0) + torch.zeros(classes, dtype=votes.dtype).index_put((torch.tensor(seen),), votes)
+        contrast = functional.cross_entropy(visual @ text[seen].T / 0.01, torch.arange(len(seen)))
         (loss_of(fused) + align * contrast).backward()
         torch.optim.AdamW([to_text, to_visual], lr=rate, eps=1e-3, weight_decay=0.1).step()
         with torch.no_grad():
             text = functional.normalize(mean + to_text, dim=1)
             visual = functional.normalize(means + to_visual, dim=1)
-            shown = surest(image, text, scale, ratio)[0] if final == "views" else image[0]
-            fused = scale * text @ shown
-            fused[held] += alpha * torch.exp(-beta * (1 - visual @ shown))
+            predicted = most_confident(image, text, scale, ratio)[0] if final == "views" else image[0]
+            fused = scale * text @ predicted
+            fused[seen] += alpha * torch.exp(-beta * (1 - visual @ predicted))
             answers.append(fused)
             if entropy_of(fused) / (math.log2(classes) if released else math.log(classes)) < gate:
                 n_sure += 1
@@ -110,21 +104,21 @@ def traced(
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_what_is_left_of_the_gap_in_the_authors_own_float32(setting):
-    """In float64 their way is ours to 1e-9; in float32 it is their golden, all logits but one within rounding."""
+def test_the_gap_is_due_to_the_authors_float32(setting):
+    """In float64 their computation agrees with ours to 1e-9; in float32 it gives their golden, except for one logit."""
     problem = golden("problem_views")
     views = problem["views"][:, :1] if "single" in setting else problem["views"]
     given = {**DPE.preset(setting.removesuffix("_single")), "capacity": 3, "gate": 0.1, "released": True}
     given |= {"scale": 100.0, "ratio": 0.1, "loss_of": entropy_of_their_mean}
     narrow, _, _ = traced(views, problem["prototypes"], **given)
     gap = np.abs(narrow - golden("dpe")[f"logits_{setting}"])
-    assert np.sort(gap, axis=None)[-2] < ELSEWHERE
+    assert np.sort(gap, axis=None)[-2] < OTHER_CLASSES
     wide, _, _ = traced(*(array.astype("float64") for array in (views, problem["prototypes"])), **given)
     scores = method_for(setting, problem["prototypes"]).adapt_views_scores(views.astype("float64"))
     np.testing.assert_allclose(scores, wide, rtol=0, atol=1e-9)
 
 
-USUAL = {"alpha": 3.0, "beta": 5.0, "rate": 5e-3, "align": 0.5, "capacity": 2, "gate": 0.05, "final": "image"}
+DEFAULTS = {"alpha": 3.0, "beta": 5.0, "rate": 5e-3, "align": 0.5, "capacity": 2, "gate": 0.05, "final": "image"}
 
 
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
@@ -134,8 +128,8 @@ USUAL = {"alpha": 3.0, "beta": 5.0, "rate": 5e-3, "align": 0.5, "capacity": 2, "
     ids=["usual", "released", "unaligned", "far"],
 )
 def test_torchs_own_gradients_and_adamw(changes, library):
-    prototypes, views = some_views()
-    setting = {**USUAL, "released": False, **changes}
+    prototypes, views = noisy_views(30)
+    setting = {**DEFAULTS, "released": False, **changes}
     method = DPE(library(prototypes), logit_scale=20.0, view_ratio=0.2, **setting)
     scores = method.adapt_views_scores(library(views))
     expected, text, n_sure = traced(views, prototypes, **setting, scale=20.0, ratio=0.2)
@@ -146,8 +140,8 @@ def test_torchs_own_gradients_and_adamw(changes, library):
 
 def test_single_features_are_images_with_one_view():
     problem = make_problem(samples=60)
-    method = DPE(problem.prototypes, logit_scale=20.0, released=False, **USUAL)
-    setting = {**USUAL, "released": False, "scale": 20.0, "ratio": 0.1}
+    method = DPE(problem.prototypes, logit_scale=20.0, released=False, **DEFAULTS)
+    setting = {**DEFAULTS, "released": False, "scale": 20.0, "ratio": 0.1}
     expected, _, n_sure = traced(problem.features[:, None, :], problem.prototypes, **setting)
     np.testing.assert_allclose(method.adapt_scores(problem.features), expected, rtol=0, atol=1e-9)
     assert 0 < method.n_sure == n_sure < 60
@@ -179,7 +173,7 @@ def test_the_gradient_of_the_loss(align, classes):
 
 
 def test_the_first_sample_is_its_own_visual_prototype():
-    """Without a step: 4 and 3, and alpha exp(0) for the class it was given."""
+    """Without a step: 4 and 3, plus alpha exp(0) for its pseudo-class."""
     method = DPE(np.eye(2), logit_scale=5.0, rate=0.0)
     np.testing.assert_allclose(method.adapt_scores(np.array([0.8, 0.6])), [10.0, 3.0], atol=1e-12)
     np.testing.assert_array_equal(method.bank_counts, [1, 0])
@@ -194,7 +188,7 @@ def test_without_a_step_and_without_visual_prototypes_it_is_zero_shot():
 
 
 def test_predict_takes_no_step():
-    """Where the rate is zero an answer is what `predict` says afterwards, and otherwise it is not."""
+    """With rate zero a prediction equals that of `predict` afterwards; otherwise it does not."""
     problem = make_problem()
     for rate, same in ((0.0, True), (0.01, False)):
         method = DPE(problem.prototypes, logit_scale=20.0, rate=rate, gate=0.0)
@@ -205,8 +199,8 @@ def test_predict_takes_no_step():
         np.testing.assert_allclose(method.text_prototypes, problem.prototypes, atol=1e-12)
 
 
-def test_a_class_keeps_its_surest_samples():
-    """Features of one class at falling, then rising entropy: the two surest are its visual prototype."""
+def test_a_class_stores_its_most_confident_samples():
+    """Features of one class of falling, then rising entropy: the two most confident ones are its visual prototype."""
     angles = np.array([0.5, 0.3, 0.1, 0.4, 0.2])
     features = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     method = DPE(np.eye(2), logit_scale=5.0, rate=0.0, capacity=2)
@@ -217,8 +211,8 @@ def test_a_class_keeps_its_surest_samples():
     np.testing.assert_allclose(method.predict_scores(probe), expected, atol=1e-12)
 
 
-def test_the_text_prototypes_are_a_mean_over_sure_samples():
-    """Every sample sure: the first text prototypes and the moved ones of each sample weigh the same."""
+def test_the_text_prototypes_are_a_mean_over_confident_samples():
+    """Every sample is confident: the initial text prototypes and the moved ones of each sample have equal weights."""
     problem = make_problem(samples=12)
     method = DPE(problem.prototypes, logit_scale=20.0, rate=0.01, gate=1.0)
     total = problem.prototypes.copy()
@@ -231,7 +225,7 @@ def test_the_text_prototypes_are_a_mean_over_sure_samples():
 
 
 def test_entropies_are_divided_by_their_largest_value_unless_released():
-    """0.58 nats are 84 % of ln 2 and 58 % of log2 2: a gate of 0.7 lets through what is released only."""
+    """0.58 nats are 84 % of ln 2 and 58 % of log2 2: a gate of 0.7 is passed only with `released`."""
     setting = {"logit_scale": 5.0, "capacity": 0, "rate": 0.0, "gate": 0.7}
     for released in (False, True):
         method = DPE(np.eye(2), released=released, **setting)
@@ -239,8 +233,8 @@ def test_entropies_are_divided_by_their_largest_value_unless_released():
         assert method.n_sure == released
 
 
-def test_the_image_or_its_surest_views_are_answered():
-    """View 0 says class 1, the surest of the others class 0."""
+def test_the_image_or_its_most_confident_views_are_predicted():
+    """View 0 is of class 1, the most confident other view of class 0."""
     views = np.array([[0.6, 0.8], [1.0, 0.0], [0.8, 0.6]])
     answers = [
         DPE(np.eye(2), logit_scale=5.0, capacity=0, rate=0.0, final=final).adapt_views_scores(views)
@@ -251,7 +245,7 @@ def test_the_image_or_its_surest_views_are_answered():
 
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 def test_views_that_cancel_out_leave_no_nan(library):
-    """A mean of nothing has no direction: the visual prototype is zero, and everything stays finite."""
+    """A zero mean has no direction: the visual prototype is zero, and everything stays finite."""
     views = library(np.array([[0.6, 0.8], [-0.6, -0.8]]))
     method = DPE(library(np.eye(2)), logit_scale=5.0, view_ratio=1.0)
     for final in (views, views[:, [1, 0]]):

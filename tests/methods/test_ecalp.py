@@ -1,4 +1,4 @@
-"""ECALP against its authors' answers, the plain version, and what its graph must do."""
+"""ECALP against its authors' results, the plain version, and the rules of its graph."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from goldens import golden, problem
 from plain import ecalp as plain
 from zeroshift.files import FileFormatError
 from zeroshift.methods import ECALP, ecalp
-from zeroshift.methods import ecalp as growing_graph
-from zeroshift.testing.examples import example_support
 from zeroshift.testing import check_method, make_problem
+from zeroshift.testing.examples import example_support
 from zeroshift.zero_shot import softmax
 
 both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
@@ -36,7 +35,7 @@ def golden_method(kind: str, dtype: str, library) -> ECALP:
 )
 @pytest.mark.parametrize("kind", ["", "fewshot4_"], ids=["zero-shot", "few-shot"])
 def test_golden(kind, dtype, library):
-    """The authors' lists lose neighbours of the first ten samples, ours are exact: a few early rows differ."""
+    """The authors' lists lose neighbours of the first ten samples, ours are exact; a few early rows differ."""
     features = library(problem(dtype)["features"])
     scores, expected = golden("ecalp")[f"{kind}scores"], golden("ecalp")[f"{kind}probs"]
     actual = np.asarray(golden_method(kind, dtype, library).adapt_scores(features))
@@ -80,7 +79,7 @@ def test_plain(theirs, ours, shots, library):
     np.testing.assert_allclose(np.asarray(method.adapt_scores(library(given.features))), expected, rtol=1e-8)
 
 
-def test_the_first_answer_is_zero_shot():
+def test_the_first_prediction_is_zero_shot():
     given = make_problem(samples=40)
     method = ECALP(given.prototypes)
     for x in given.features:
@@ -94,18 +93,18 @@ def test_the_first_answer_is_zero_shot():
     ids=lambda given: "+".join(given) or "defaults",
 )
 @both_libraries
-def test_predict_is_what_adapt_would_answer(parameters, library):
+def test_predict_is_what_adapt_would_return(parameters, library):
     given = make_problem(samples=30, seed=22)
     parameters = {name: value(given.prototypes) if callable(value) else value for name, value in parameters.items()}
     method = ECALP(library(given.prototypes), **parameters)
     for x in given.features:
-        foretold = np.asarray(method.predict_scores(library(x)))
+        predicted = np.asarray(method.predict_scores(library(x)))
         answer = np.asarray(method.adapt_scores(library(x)))
         if method.n_seen > 1 or "support" in parameters:
-            np.testing.assert_allclose(foretold, answer, rtol=1e-9)
+            np.testing.assert_allclose(predicted, answer, rtol=1e-9)
 
 
-def test_blocks_do_not_show(monkeypatch):
+def test_blocks_agree(monkeypatch):
     given = make_problem(samples=80, seed=23)
     whole = ECALP(given.prototypes).adapt_scores(given.features)
     for name, value in (("BLOCK_ROWS", 7), ("WORK_NUMBERS", 1)):
@@ -113,8 +112,8 @@ def test_blocks_do_not_show(monkeypatch):
         np.testing.assert_allclose(ECALP(given.prototypes).adapt_scores(given.features), whole, rtol=1e-11)
 
 
-def test_samples_seen_before():
-    """Equal samples tie everywhere; how the stream is cut must not decide between them."""
+def test_repeated_samples():
+    """Equal samples tie everywhere; the split of the stream must not decide between them."""
     given = make_problem(samples=12, seed=24)
     stream = np.concatenate([given.features, given.features[::-1], given.features[3:9]] * 2)
     whole = ECALP(given.prototypes, n_neighbors=4)
@@ -123,19 +122,19 @@ def test_samples_seen_before():
     np.testing.assert_allclose(np.array([pieces.adapt_scores(x) for x in stream]), expected, rtol=1e-9)
 
 
-def test_an_interrupt_leaves_the_samples_before(monkeypatch):
+def test_an_interrupt_keeps_the_samples_before(monkeypatch):
     given = make_problem(samples=60, seed=25)
     method, undisturbed = ECALP(given.prototypes), ECALP(given.prototypes)
     undisturbed.adapt(given.features[:30])
-    spread, steps = growing_graph.degree_factors, iter(range(1000))
+    degree_factors, steps = ecalp.degree_factors, iter(range(1000))
 
     def interrupted(*arguments):
-        if next(steps) == 2 * 30:  # twice a step
+        if next(steps) == 2 * 30:  # twice per step
             raise KeyboardInterrupt
-        return spread(*arguments)
+        return degree_factors(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(growing_graph, "degree_factors", interrupted)
+        patch.setattr(ecalp, "degree_factors", interrupted)
         with pytest.raises(KeyboardInterrupt):
             method.adapt(given.features)
     assert method.n_seen == 30
@@ -143,8 +142,8 @@ def test_an_interrupt_leaves_the_samples_before(monkeypatch):
     np.testing.assert_allclose(method.adapt_scores(rest), undisturbed.adapt_scores(rest), rtol=1e-11)
 
 
-def test_no_class_differs():
-    """One class, equal prototypes and one labelled sample have no variance to weigh dimensions by."""
+def test_classes_without_variance():
+    """One class, equal prototypes and one labelled sample have no variance to weight dimensions by."""
     given = make_problem(classes=2, samples=20)
     equal = given.prototypes[[0, 0]]
     support = (given.features[:1], np.array([1]))
@@ -152,7 +151,7 @@ def test_no_class_differs():
         assert np.isfinite(method.adapt_scores(given.features)).all()
 
 
-def test_bad_support_is_named():
+def test_errors_name_bad_support():
     with pytest.raises(TypeError, match="support must be a pair"):
         ECALP(np.eye(3, 8), support=np.eye(3, 8))
     with pytest.raises(ValueError, match="support labels row 2 is 3"):
@@ -167,7 +166,7 @@ def test_saved_before_anything_was_seen(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "value"), [("nodes", 99), ("classes", -1), ("fixed", 6)])
-def test_a_file_with_links_to_nowhere_is_refused(name, value, tmp_path, monkeypatch):
+def test_a_file_with_invalid_links_raises(name, value, tmp_path, monkeypatch):
     given = make_problem(samples=20)
     method = ECALP(given.prototypes)
     method.adapt(given.features)

@@ -7,9 +7,9 @@ import torch
 from prompt_loops import clip_text, images, in_torch
 from tiny_clip import tiny_scale, tiny_text, tiny_views
 from zeroshift.arrays import Home, to_numpy
-from zeroshift.testing.examples import ExampleText
-from zeroshift.methods.histpt import HisTPT, TextHistory, retrieved
+from zeroshift.methods.histpt import HisTPT, TextHistory, retrieve_logits
 from zeroshift.testing import checks
+from zeroshift.testing.examples import ExampleText
 
 SCALE = 20.0
 SMALL = {"local_size": 4, "hard_size": 3, "n_hard": 2, "momentum": 0.8, "rate": 0.03, "view_ratio": 0.3}
@@ -24,7 +24,7 @@ DEFAULTS = {
 }
 
 
-def plainly(
+def plain_loop(
     views, features, context, scale, *, local_size, hard_size, n_hard, momentum, rate, weight_decay, view_ratio
 ):
     """The specification, image by image: logits of the prompt and of the banks, the context, both queues."""
@@ -34,19 +34,19 @@ def plainly(
     for number, image in enumerate(views):
         text = features(context)
         logits = scale * image.to(text.dtype) @ text.T
-        surest = (-(logits.softmax(1) * logits.log_softmax(1)).sum(1)).argsort(stable=True)
-        kept = logits[surest[: max(int(len(image) * view_ratio), 1)]]
+        order = (-(logits.softmax(1) * logits.log_softmax(1)).sum(1)).argsort(stable=True)
+        kept = logits[order[: max(int(len(image) * view_ratio), 1)]]
         mean = kept.detach().softmax(1).mean(0)
         entropy = float(-(mean * mean.log()).sum())
         now = text.detach()
         if number == 0:
-            local, entropies, hard, slow = [now] * local_size, [entropy] * local_size, [now] * hard_size, now
+            local, entropies, hard, average = [now] * local_size, [entropy] * local_size, [now] * hard_size, now
         else:
             local, entropies = [now, *local[:-1]], [entropy, *entropies[:-1]]
             hardest = sorted(range(local_size), key=lambda i: -entropies[i])[:n_hard]
             hard = [torch.stack([local[i] for i in hardest]).mean(0), *hard[:-1]]
-            slow = momentum * slow + (1 - momentum) * 0.5 * (local[-1] + hard[-1])
-        banks = [slow, torch.stack(local).mean(0), torch.stack(hard).mean(0)]
+            average = momentum * average + (1 - momentum) * 0.5 * (local[-1] + hard[-1])
+        banks = [average, torch.stack(local).mean(0), torch.stack(hard).mean(0)]
         by_bank = torch.stack([scale * image[0].to(text.dtype) @ bank.T for bank in banks])
         weights = (by_bank.softmax(1) * by_bank.log_softmax(1)).sum(1).softmax(0)
         fused = (weights[:, None] * by_bank).sum(0)
@@ -56,7 +56,14 @@ def plainly(
         optimiser.step()
         prompted.append(scale * image[0].to(text.dtype) @ features(context).detach().T)
         fused_all.append(fused.detach())
-    return torch.stack(prompted), torch.stack(fused_all), context.detach(), torch.stack(local), torch.stack(hard), slow
+    return (
+        torch.stack(prompted),
+        torch.stack(fused_all),
+        context.detach(),
+        torch.stack(local),
+        torch.stack(hard),
+        average,
+    )
 
 
 @pytest.mark.parametrize("parameters", [{}, SMALL, {**SMALL, "local_size": 1, "hard_size": 1, "n_hard": 1}])
@@ -64,14 +71,14 @@ def plainly(
 def test_a_plain_loop_agrees(parameters, n_views):
     prototypes, views = images(24, n_views)
     text = ExampleText(prototypes)
-    prompted, fused, context, local, hard, slow = plainly(
+    prompted, fused, context, local, hard, average = plain_loop(
         torch.tensor(views), in_torch(text), torch.tensor(text.context), SCALE, **{**DEFAULTS, **parameters}
     )
     method = HisTPT(prototypes, text=text, logit_scale=SCALE, **parameters)
     np.testing.assert_allclose(method.adapt_views_scores(views), prompted, rtol=0, atol=1e-9)
     np.testing.assert_allclose(method.context, context, rtol=0, atol=1e-10)
     assert np.abs(method.context - text.context).max() > 0.01
-    for name, expected in (("local", local), ("hard", hard), ("global", slow)):
+    for name, expected in (("local", local), ("hard", hard), ("global", average)):
         np.testing.assert_allclose(method.banks[name], expected, rtol=0, atol=1e-10)
     method = HisTPT(prototypes, text=text, logit_scale=SCALE, answer="fused", **parameters)
     np.testing.assert_allclose(method.adapt_views_scores(views), fused, rtol=0, atol=1e-9)
@@ -81,7 +88,7 @@ def test_a_plain_loop_agrees(parameters, n_views):
 def test_a_plain_loop_agrees_on_a_tiny_clip():
     text, views = tiny_text(), tiny_views()
     parameters = {**DEFAULTS, **SMALL, "rate": 5e-3}
-    prompted, fused, context, *_ = plainly(
+    prompted, fused, context, *_ = plain_loop(
         torch.tensor(views),
         clip_text,
         torch.tensor(text.context),
@@ -97,7 +104,7 @@ def test_a_plain_loop_agrees_on_a_tiny_clip():
         assert np.abs(method.context - text.context).max() > 0.01
 
 
-def test_the_first_image_fills_every_bank_and_is_labelled_zero_shot():
+def test_the_first_image_fills_every_bank_and_is_predicted_zero_shot():
     prototypes, views = images(24, 7)
     method = HisTPT(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, answer="fused")
     scores = method.adapt_views_scores(views[0])
@@ -108,7 +115,7 @@ def test_the_first_image_fills_every_bank_and_is_labelled_zero_shot():
         np.testing.assert_allclose(bank, np.broadcast_to(prototypes, bank.shape), rtol=0, atol=1e-12)
 
 
-def test_banks_keep_their_length_and_the_newest_come_first():
+def test_banks_have_a_fixed_length_and_the_newest_first():
     prototypes, views = images(24, 7)
     text = ExampleText(prototypes)
     method = HisTPT(prototypes, text=text, logit_scale=SCALE, **SMALL)
@@ -123,7 +130,7 @@ def test_banks_keep_their_length_and_the_newest_come_first():
 
 
 def test_entries_of_the_banks_by_hand():
-    """One class in one dimension; entropies 1, 3, 2, 2: the hardest is the second, then, of equal ones, the newer."""
+    """One class in one dimension; entropies 1, 3, 2, 2: the hardest is the second; then, of equal ones, the newer."""
     history = TextHistory(Home.of(np.eye(1)), (1, 1), sizes=(2, 2), n_hard=1, momentum=0.5, dtype=np.float64)
     expected = [
         # newest hard entry; global, local mean, hard mean
@@ -133,26 +140,27 @@ def test_entries_of_the_banks_by_hand():
         (40.0, (0.5 * 15 + 0.5 * 25, 35.0, 30.0)),  # 30 and 20 are
     ]
     for image, (value, entropy) in enumerate(((10.0, 1.0), (20.0, 3.0), (30.0, 2.0), (40.0, 2.0))):
-        entry = history.entered(np.array([[value]]), entropy, image)
-        history.write(entry)
-        history.write(entry)
+        update = history.update(np.array([[value]]), entropy, image)
+        history.apply(update)
         hard, prototypes = expected[image]
-        assert float(entry.hard[0, 0]) == hard
-        np.testing.assert_allclose(entry.prototypes[:, 0, 0], prototypes, rtol=1e-15)
+        assert float(update.hard[0, 0]) == hard
+        np.testing.assert_allclose(update.prototypes[:, 0, 0], prototypes, rtol=1e-15)
 
 
-def test_a_surer_bank_weighs_more():
-    sure, torn = np.eye(2), np.full((2, 2), 0.5**0.5)
+def test_a_more_confident_bank_has_more_weight():
+    confident, uncertain = np.eye(2), np.full((2, 2), 0.5**0.5)
     x = np.array([[0.96, 0.28]])
-    by_bank = np.array([10 * x[0] @ bank.T for bank in (sure, torn)])
+    by_bank = np.array([10 * x[0] @ bank.T for bank in (confident, uncertain)])
     y = np.exp(by_bank) / np.exp(by_bank).sum(axis=1, keepdims=True)
     weights = np.exp((y * np.log(y)).sum(axis=1))
     weights /= weights.sum()
     assert weights[0] > weights[1]
-    np.testing.assert_allclose(retrieved(x, np.stack([sure, torn]), 10.0), (weights @ by_bank)[None, :], rtol=1e-12)
+    np.testing.assert_allclose(
+        retrieve_logits(x, np.stack([confident, uncertain]), 10.0), (weights @ by_bank)[None, :], rtol=1e-12
+    )
 
 
-def test_predict_asks_the_prompt_or_the_banks_as_they_stand():
+def test_predict_uses_the_present_prompt_or_banks():
     prototypes, views = images(24, 7)
     text = ExampleText(prototypes)
     method = HisTPT(prototypes, text=text, logit_scale=SCALE, **SMALL)
@@ -167,24 +175,24 @@ def test_predict_asks_the_prompt_or_the_banks_as_they_stand():
     np.testing.assert_allclose(fused.predict_scores(views[-1, 0]), last, rtol=0, atol=1e-12)
 
 
-def test_no_step_is_zero_shot_and_a_momentum_of_one_keeps_the_first_features():
+def test_rate_zero_is_zero_shot_and_momentum_one_keeps_the_first_features():
     prototypes, views = images(24, 7)
     text = ExampleText(prototypes)
-    still = HisTPT(prototypes, text=text, logit_scale=SCALE, rate=0.0)
-    np.testing.assert_allclose(still.adapt_views_scores(views), SCALE * views[:, 0] @ prototypes.T, atol=1e-10)
+    fixed = HisTPT(prototypes, text=text, logit_scale=SCALE, rate=0.0)
+    np.testing.assert_allclose(fixed.adapt_views_scores(views), SCALE * views[:, 0] @ prototypes.T, atol=1e-10)
     method = HisTPT(prototypes, text=text, logit_scale=SCALE, **{**SMALL, "momentum": 1.0})
     method.adapt_views(views)
     np.testing.assert_allclose(method.banks["global"], prototypes, rtol=0, atol=1e-12)
     assert np.abs(method.banks["local"] - prototypes).max() > 1e-3
 
 
-def test_hard_entries_are_some_of_the_local_ones():
+def test_n_hard_above_local_size_raises():
     prototypes, _ = images(24, 7)
     with pytest.raises(ValueError, match=r"n_hard must be at most local_size, 8.*got 16\. Fix: n_hard=8"):
         HisTPT(prototypes, text=ExampleText(prototypes), local_size=8)
 
 
-def test_banks_are_held_in_the_precision_of_the_prototypes():
+def test_banks_have_the_precision_of_the_prototypes():
     prototypes, views = images(24, 7)
     text = ExampleText(prototypes)
     narrow = HisTPT(prototypes.astype("float32"), text=text, logit_scale=SCALE, answer="fused")
@@ -194,15 +202,15 @@ def test_banks_are_held_in_the_precision_of_the_prototypes():
     assert wide.banks["hard"].dtype == np.float64
 
 
-class Interrupting(ExampleText):
-    """Stops whoever asks it for the n-th time."""
+class InterruptingText(ExampleText):
+    """Raises KeyboardInterrupt at the n-th call."""
 
-    left = None
+    remaining_calls = None
 
     def _count(self):
-        if self.left is not None:
-            self.left -= 1
-            if self.left == 0:
+        if self.remaining_calls is not None:
+            self.remaining_calls -= 1
+            if self.remaining_calls == 0:
                 raise KeyboardInterrupt
 
     def features(self, context):
@@ -216,29 +224,28 @@ class Interrupting(ExampleText):
 
 @pytest.mark.parametrize("stop", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_interrupted_among_views_it_goes_on_where_it_counted(stop, library):
+def test_an_interrupted_call_continues_after_the_last_counted_image(stop, library):
     prototypes, views = images(24, 7)
     if library == "torch":
         prototypes = torch.tensor(prototypes)
-    text = Interrupting(prototypes)
-    straight = HisTPT(prototypes, text=text, logit_scale=SCALE, answer="fused", **SMALL)
-    expected = straight.adapt_views(views)
-    method = straight.clone()
+    text = InterruptingText(prototypes)
+    uninterrupted = HisTPT(prototypes, text=text, logit_scale=SCALE, answer="fused", **SMALL)
+    expected = uninterrupted.adapt_views(views)
+    method = uninterrupted.clone()
     method.adapt_views(views[:6])
-    text.left = stop
+    text.remaining_calls = stop
     with pytest.raises(KeyboardInterrupt):
         method.adapt_views(views[6:])
-    text.left = None
+    text.remaining_calls = None
     assert method.n_seen == 6 + (stop - 1) // 2
     np.testing.assert_allclose(method.adapt_views(views[method.n_seen :]), expected[6 + (stop - 1) // 2 :], atol=1e-12)
-    np.testing.assert_allclose(to_numpy(method.context), to_numpy(straight.context), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(to_numpy(method.context), to_numpy(uninterrupted.context), rtol=0, atol=1e-12)
 
 
 FUSED = (
     "predict_before_adapt_is_zero_shot",
     "predict_is_pure",
     "saved_and_continued_bit_for_bit",
-    "interrupted_adapt_learns_whole_samples",
     "class_order_does_not_matter",
     "views_all_alike_are_one_sample",
     "torch_equals_numpy",
@@ -246,5 +253,5 @@ FUSED = (
 
 
 @pytest.mark.parametrize("name", FUSED)
-def test_the_common_checks_with_the_banks_answer(name):
+def test_common_checks_with_fused_banks(name):
     dict(checks(HisTPT, {"answer": "fused", **SMALL}))[name]()

@@ -1,15 +1,15 @@
-"""PromptAlign against its specification in torch, on the made-up pair of sides; its alignment; what it refuses."""
+"""PromptAlign against its specification in torch, on the example encoder; its alignment; its errors."""
 
 import numpy as np
 import pytest
 
-from zeroshift.testing.examples import REACH, ExampleMaple, example_token_source
-from zeroshift.methods._shared.towers import Look
+from zeroshift.methods._shared.towers import LayerOutput
 from zeroshift.methods._shared.tuning import AdamW
 from zeroshift.methods.promptalign import PromptAlign, alignment
 from zeroshift.methods.tpt import TPT
 from zeroshift.testing import make_problem
 from zeroshift.testing.case import fingerprint
+from zeroshift.testing.examples import MAPLE_REACH, ExampleMaple, example_token_source
 
 SCALE = 20.0
 RATIO = 0.4
@@ -28,13 +28,13 @@ def views(problem):
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
-def made(problem, **changes):
+def make_method(problem, **changes):
     settings = {"maple": ExampleMaple(problem.prototypes), "source": example_token_source(problem.prototypes)}
     return PromptAlign(problem.prototypes, **{**settings, "logit_scale": SCALE, "view_ratio": RATIO, **changes})
 
 
 def in_torch(maple):
-    """The made-up sides as torch functions of the flat parameters, for torch to find gradients of."""
+    """The example sides as torch functions of the flat parameters, for gradients by torch."""
     import torch
 
     text, directions = maple._text, torch.tensor(maple._directions)
@@ -45,29 +45,29 @@ def in_torch(maple):
         weights = torch.tanh(mixing @ (flat[:6] - context.reshape(-1)))
         return torch.nn.functional.normalize(own + (weights[:, None, None] * sides).sum(0), dim=-1)
 
-    def look(images, flat, layers):
+    def encode(images, flat, layers):
         prompt = flat[6:].reshape(3, 3) @ flat[:6].reshape(2, 3).mean(0)
-        shift = REACH * torch.tanh(prompt) @ directions
+        shift = MAPLE_REACH * torch.tanh(prompt) @ directions
         tokens = [
             torch.stack([(images + layer * shift) @ directions.T, ((layer + 1) * prompt).expand(len(images), 3)], dim=1)
             for layer in range(layers)
         ]
         return torch.nn.functional.normalize(images + shift, dim=-1), torch.stack(tokens, dim=1)
 
-    return read, look
+    return read, encode
 
 
 def as_specified(method, views, *, keep, steps=1, rate=4e-2, weight=100 / 3, layers=2):
     """One image, with torch's gradients and torch's AdamW: the logits of view 0, and the parameters tuned to it."""
     import torch
 
-    read, look = in_torch(method.maple)
+    read, encode = in_torch(method.maple)
     means, variances = (torch.tensor(part) for part in method.source)
     views = torch.tensor(views)
     flat = torch.tensor(method.maple.parameters).requires_grad_()
     optimiser, kept = torch.optim.AdamW([flat], lr=rate), None
     for _ in range(steps):
-        features, tokens = look(views, flat, layers)
+        features, tokens = encode(views, flat, layers)
         logits = SCALE * features @ read(flat).T
         if kept is None:
             kept = (-(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)).argsort()[:keep]
@@ -81,11 +81,11 @@ def as_specified(method, views, *, keep, steps=1, rate=4e-2, weight=100 / 3, lay
         loss.backward()
         optimiser.step()
     with torch.no_grad():
-        return (SCALE * look(views[:1], flat, 1)[0] @ read(flat).T)[0].numpy(), flat.detach().numpy()
+        return (SCALE * encode(views[:1], flat, 1)[0] @ read(flat).T)[0].numpy(), flat.detach().numpy()
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected_changes"),
     [
         ({}, {}),
         ({"layers": 3, "align_weight": 5.0}, {"layers": 3, "weight": 5.0}),
@@ -94,33 +94,33 @@ def as_specified(method, views, *, keep, steps=1, rate=4e-2, weight=100 / 3, lay
     ],
     ids=["released", "as the paper", "steps", "no alignment"],
 )
-def test_it_is_the_specification(problem, views, changes, told):
+def test_agrees_with_the_specification(problem, views, changes, expected_changes):
     pytest.importorskip("torch")
-    method = made(problem, **changes)
+    method = make_method(problem, **changes)
     scores = method.adapt_views_scores(views)
     for image, answer in zip(views, scores, strict=True):
-        expected, tuned = as_specified(method, image, keep=4, **told)
+        expected, tuned = as_specified(method, image, keep=4, **expected_changes)
         np.testing.assert_allclose(answer, expected, atol=1e-9)
-        np.testing.assert_allclose(method._tuned(image), tuned, atol=1e-10)
+        np.testing.assert_allclose(method._tuned_parameters(image), tuned, atol=1e-10)
 
 
-def test_pulling_back_is_torchs_gradient(problem, views):
+def test_pull_back_is_torchs_gradient(problem, views):
     torch = pytest.importorskip("torch")
     maple, draw = ExampleMaple(problem.prototypes), np.random.default_rng(1)
-    read, look = in_torch(maple)
+    read, encode = in_torch(maple)
     point = maple.parameters + 0.3 * draw.normal(size=maple.parameters.shape)
-    above = Look(draw.normal(size=(10, 12)), draw.normal(size=(10, 3, 2, 3)))
-    to_text = draw.normal(size=(5, 12))
+    upstream = LayerOutput(draw.normal(size=(10, 12)), draw.normal(size=(10, 3, 2, 3)))
+    text_upstream = draw.normal(size=(5, 12))
     flat = torch.tensor(point).requires_grad_()
-    features, tokens = look(torch.tensor(views[0]), flat, 3)
-    seen = maple.look(views[0], point, 3)
-    np.testing.assert_allclose(seen.features, features.detach(), atol=1e-12)
-    np.testing.assert_allclose(seen.tokens, tokens.detach(), atol=1e-12)
-    total = (features * torch.tensor(above.features)).sum() + (tokens * torch.tensor(above.tokens)).sum()
+    features, tokens = encode(torch.tensor(views[0]), flat, 3)
+    output = maple.encode_images(views[0], point, 3)
+    np.testing.assert_allclose(output.features, features.detach(), atol=1e-12)
+    np.testing.assert_allclose(output.tokens, tokens.detach(), atol=1e-12)
+    total = (features * torch.tensor(upstream.features)).sum() + (tokens * torch.tensor(upstream.tokens)).sum()
     (expected,) = torch.autograd.grad(total, flat)
-    np.testing.assert_allclose(maple.pull_back_images(views[0], point, above), expected, atol=1e-10)
-    (expected,) = torch.autograd.grad((read(flat) * torch.tensor(to_text)).sum(), flat)
-    np.testing.assert_allclose(maple.pull_back_text(point, to_text), expected, atol=1e-10)
+    np.testing.assert_allclose(maple.pull_back_images(views[0], point, upstream), expected, atol=1e-10)
+    (expected,) = torch.autograd.grad((read(flat) * torch.tensor(text_upstream)).sum(), flat)
+    np.testing.assert_allclose(maple.pull_back_text(point, text_upstream), expected, atol=1e-10)
 
 
 def test_alignment_is_torchs_loss_and_gradient():
@@ -139,7 +139,7 @@ def test_alignment_is_torchs_loss_and_gradient():
     np.testing.assert_allclose(found, gradient, atol=1e-14)
 
 
-def test_tokens_distributed_as_the_source_are_aligned():
+def test_tokens_distributed_like_the_source_have_loss_zero():
     tokens = np.random.default_rng(3).normal(size=(6, 2, 5, 4))
     loss, gradient = alignment(tokens, tokens.mean(axis=0), tokens.var(axis=0))
     assert float(loss) == 0
@@ -154,11 +154,11 @@ def test_one_view_has_no_variance_and_a_finite_gradient():
 
 
 def test_without_alignment_and_image_prompts_it_is_tpt(problem, views):
-    """Where the image side does not feel the parameters, the step is TPT's on the words."""
+    """If the image side does not depend on the parameters, the step is TPT's on the context."""
 
     class TextOnly(ExampleMaple):
-        def look(self, images, parameters, layers=0):
-            return Look(images, super().look(images, parameters, layers).tokens)
+        def encode_images(self, images, parameters, layers=0):
+            return LayerOutput(images, super().encode_images(images, parameters, layers).tokens)
 
         def pull_back_images(self, images, parameters, upstream):
             assert not upstream.tokens.any()
@@ -166,26 +166,26 @@ def test_without_alignment_and_image_prompts_it_is_tpt(problem, views):
 
     maple = TextOnly(problem.prototypes)
     settings = {"logit_scale": SCALE, "view_ratio": RATIO, "rate": 5e-3}
-    method = made(problem, maple=maple, align_weight=0.0, rate=5e-3)
+    method = make_method(problem, maple=maple, align_weight=0.0, rate=5e-3)
     tpt = TPT(problem.prototypes, text=maple._text, **settings)
     np.testing.assert_allclose(method.adapt_views(views), tpt.adapt_views(views), atol=1e-12)
 
 
-def test_an_aligned_source_leaves_the_entropy_alone(problem, views):
-    """With the statistics of the kept views as the source, the first step has no alignment in it."""
-    plain = made(problem, align_weight=0.0)
-    kept = plain._kept(views[0])
-    tokens = plain.maple.look(kept, plain.maple.parameters, 3).tokens
-    aligned = made(problem, source=(tokens.mean(axis=0), tokens.var(axis=0)))
+def test_an_aligned_source_leaves_only_the_entropy(problem, views):
+    """With the statistics of the kept views as source, the alignment does not affect the first step."""
+    plain = make_method(problem, align_weight=0.0)
+    kept = plain._select_views(views[0])
+    tokens = plain.maple.encode_images(kept, plain.maple.parameters, 3).tokens
+    aligned = make_method(problem, source=(tokens.mean(axis=0), tokens.var(axis=0)))
     np.testing.assert_allclose(aligned.adapt_views(views[0]), plain.adapt_views(views[0]), atol=1e-9)
-    assert np.abs(made(problem).adapt_views(views[0]) - plain.adapt_views(views[0])).max() > 1e-4
+    assert np.abs(make_method(problem).adapt_views(views[0]) - plain.adapt_views(views[0])).max() > 1e-4
 
 
-def test_prompts_are_put_back_after_every_image(problem, views):
-    method = made(problem)
+def test_prompts_are_restored_after_every_image(problem, views):
+    method = make_method(problem)
     first, before = method.adapt_views(views), fingerprint(method.maple)
     assert np.array_equal(method.adapt_views(views[::-1])[::-1], first)
-    assert np.array_equal(np.stack([made(problem).adapt_views(image) for image in views]), first)
+    assert np.array_equal(np.stack([make_method(problem).adapt_views(image) for image in views]), first)
     assert fingerprint(method.maple) == before
     assert method.n_seen == 8
     assert np.array_equal(method.predict_views(views), first)
@@ -193,16 +193,16 @@ def test_prompts_are_put_back_after_every_image(problem, views):
 
 
 def test_tuned_parameters_are_a_step_away(problem, views):
-    method = made(problem)
-    gradient = method._gradient(method._kept(views[0]), method._trained, method._initial)
-    expected = AdamW(4e-2).step(method._trained, gradient)
-    assert np.array_equal(method._tuned(views[0]), expected)
+    method = make_method(problem)
+    gradient = method._gradient(method._select_views(views[0]), method._initial_parameters, method._initial_text)
+    expected = AdamW(4e-2).step(method._initial_parameters, gradient)
+    assert np.array_equal(method._tuned_parameters(views[0]), expected)
 
 
 def test_the_source_may_have_more_layers_than_are_aligned(problem, views):
     means, variances = example_token_source(problem.prototypes)
-    shorter = made(problem, source=(means[:2], variances[:2]))
-    assert np.array_equal(shorter.adapt_views(views), made(problem).adapt_views(views))
+    shorter = make_method(problem, source=(means[:2], variances[:2]))
+    assert np.array_equal(shorter.adapt_views(views), make_method(problem).adapt_views(views))
 
 
 @pytest.mark.parametrize(
@@ -216,17 +216,17 @@ def test_the_source_may_have_more_layers_than_are_aligned(problem, views):
         ({"source": (np.zeros((3, 2, 3)), -np.ones((3, 2, 3)))}, ValueError, "negative number"),
         ({"layers": 4}, ValueError, "layers must be at most the 3"),
         ({"maple": ExampleMaple(np.eye(12)[:3])}, ValueError, r"maple has 3 classes in d = 12, the prototypes have 5"),
-        ({"maple": ExampleMaple(np.eye(12)[:5])}, ValueError, "prototypes are not what maple makes"),
+        ({"maple": ExampleMaple(np.eye(12)[:5])}, ValueError, "prototypes differ from the text features of maple"),
     ],
     ids=["no maple", "no source", "shape", "layers of source", "nan", "negative", "layers", "classes", "prototypes"],
 )
-def test_what_does_not_fit_is_refused(problem, changes, kind, message):
+def test_parameters_that_do_not_fit_raise(problem, changes, kind, message):
     with pytest.raises(kind, match=message):
-        made(problem, **changes)
+        make_method(problem, **changes)
 
 
-def test_views_that_are_none_are_refused(problem, views):
-    method = made(problem)
+def test_invalid_views_raise(problem, views):
+    method = make_method(problem)
     for bad in (views[..., :-1], views[:0], views[None, None], views.tolist()):
         with pytest.raises((TypeError, ValueError), match="views"):
             method.adapt_views(bad)
@@ -237,15 +237,15 @@ def test_views_that_are_none_are_refused(problem, views):
     assert method.n_seen == 0
 
 
-def test_presets_are_the_other_rate():
+def test_presets_set_the_other_rate():
     assert PromptAlign.preset("dtd") == {"rate": 5e-4}
     assert len(PromptAlign.presets) == 10
     assert "imagenet_a" not in PromptAlign.presets
 
 
-def test_torch_views_are_answered_in_torch(problem, views):
+def test_torch_views_give_torch_results(problem, views):
     torch = pytest.importorskip("torch")
-    method = made(problem)
+    method = make_method(problem)
     answer = method.adapt_views(torch.tensor(views))
     assert isinstance(answer, torch.Tensor)
-    np.testing.assert_allclose(answer, made(problem).adapt_views(views), atol=1e-9)
+    np.testing.assert_allclose(answer, make_method(problem).adapt_views(views), atol=1e-9)

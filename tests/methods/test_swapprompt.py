@@ -8,17 +8,16 @@ from prompt_loops import clip_text, images, in_torch
 from tiny_clip import tiny_scale, tiny_text, tiny_views
 from zeroshift.arrays import Home, Rows
 from zeroshift.methods import swapprompt
-from zeroshift.methods import swapprompt as image_views
-from zeroshift.testing.examples import ExampleText
 from zeroshift.methods.swapprompt import (
     ImageViews,
     PseudoLabels,
     SwapPrompt,
+    most_confident_per_class,
     pseudo_loss,
-    surest_of_each_class,
     swap_loss,
     two_views,
 )
+from zeroshift.testing.examples import ExampleText
 from zeroshift.zero_shot import posterior
 
 SCALE = 20.0
@@ -29,7 +28,7 @@ def cross_entropy(targets, logits):
     return -(targets * logits.log_softmax(1)).sum(1)
 
 
-def plainly(views, features, context, scale, *, epochs, n_surest, swap_weight, momentum, rate, weight_decay):
+def plain_loop(views, features, context, scale, *, epochs, n_surest, swap_weight, momentum, rate, weight_decay):
     """The specification, with the whole set for a batch: logits, and both contexts. Views 1 and 2, or the last."""
     online, target = context.clone().requires_grad_(), context.clone()
     optimiser = torch.optim.AdamW([online], lr=rate, weight_decay=weight_decay)
@@ -44,9 +43,9 @@ def plainly(views, features, context, scale, *, epochs, n_surest, swap_weight, m
     x, x1, x2 = views[chosen, 0], views[:, 1 if views.shape[1] > 2 else 0], views[:, min(2, views.shape[1] - 1)]
     for _ in range(epochs):
         with torch.no_grad():
-            said1, said2 = ((scale * some @ features(target).T).softmax(1) for some in (x1, x2))
+            predicted1, predicted2 = ((scale * some @ features(target).T).softmax(1) for some in (x1, x2))
         text = features(online)
-        swap = cross_entropy(said1, scale * x2 @ text.T) + cross_entropy(said2, scale * x1 @ text.T)
+        swap = cross_entropy(predicted1, scale * x2 @ text.T) + cross_entropy(predicted2, scale * x1 @ text.T)
         pseudo = torch.nn.functional.cross_entropy(scale * x @ text.T, labels[chosen])
         optimiser.zero_grad()
         (pseudo + swap_weight * swap.mean()).backward()
@@ -62,7 +61,7 @@ def test_a_plain_loop_agrees(n_views, swap_weight):
     prototypes, views = images(40, n_views)
     text, parameters = ExampleText(prototypes), {**SMALL, "swap_weight": swap_weight}
     start = torch.tensor(text.context)
-    expected, online, target = plainly(torch.tensor(views), in_torch(text), start, SCALE, **parameters)
+    expected, online, target = plain_loop(torch.tensor(views), in_torch(text), start, SCALE, **parameters)
     method = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **parameters)
     np.testing.assert_allclose(method.adapt_views_scores(views), expected, rtol=0, atol=1e-9)
     np.testing.assert_allclose(method.online, online, rtol=0, atol=1e-10)
@@ -74,7 +73,7 @@ def test_a_plain_loop_agrees(n_views, swap_weight):
 def test_a_plain_loop_agrees_on_a_tiny_clip():
     text, views = tiny_text(), tiny_views()[:, :3]
     parameters = {**SMALL, "epochs": 3, "rate": 2e-3}
-    expected, online, target = plainly(
+    expected, online, target = plain_loop(
         torch.tensor(views),
         clip_text,
         torch.tensor(text.context),
@@ -90,13 +89,13 @@ def test_a_plain_loop_agrees_on_a_tiny_clip():
     assert np.abs(method.target - text.context).max() > 1e-3
 
 
-def test_losses_and_gradients_are_those_torch_finds():
+def test_losses_and_gradients_agree_with_torch():
     prototypes, views = images(40, 3)
     other = np.roll(prototypes, 1, axis=0)
     x1, x2 = torch.tensor(views[:, 1]), torch.tensor(views[:, 2])
     online, target = torch.tensor(prototypes, requires_grad=True), torch.tensor(other)
-    said1, said2 = ((SCALE * some @ target.T).softmax(1) for some in (x1, x2))
-    swap = cross_entropy(said1, SCALE * x2 @ online.T) + cross_entropy(said2, SCALE * x1 @ online.T)
+    predicted1, predicted2 = ((SCALE * some @ target.T).softmax(1) for some in (x1, x2))
+    swap = cross_entropy(predicted1, SCALE * x2 @ online.T) + cross_entropy(predicted2, SCALE * x1 @ online.T)
     (expected,) = torch.autograd.grad(swap.sum(), online)
     loss, gradient = swap_loss((views[:, 1], views[:, 2]), prototypes, other, SCALE)
     np.testing.assert_allclose(loss, swap.sum().detach(), rtol=1e-12)
@@ -109,7 +108,7 @@ def test_losses_and_gradients_are_those_torch_finds():
     np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-10)
 
 
-def test_of_equal_views_and_prompts_the_swap_loss_is_the_entropy_and_pulls_nowhere():
+def test_swap_loss_of_equal_views_and_prompts_is_the_entropy_with_gradient_zero():
     prototypes, views = images(40, 3)
     x = views[:, 0]
     y = posterior(x, prototypes, SCALE)
@@ -118,7 +117,7 @@ def test_of_equal_views_and_prompts_the_swap_loss_is_the_entropy_and_pulls_nowhe
     np.testing.assert_allclose(gradient, 0, atol=1e-10)
 
 
-def test_a_momentum_of_one_freezes_the_target_and_of_none_makes_it_the_online_prompt():
+def test_momentum_one_freezes_the_target_and_zero_makes_it_the_online_prompt():
     prototypes, views = images(40, 3)
     text = ExampleText(prototypes)
     frozen = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **{**SMALL, "momentum": 1.0})
@@ -141,7 +140,7 @@ def test_without_swapped_predictions_the_other_views_do_not_matter():
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_pseudo_labels_are_each_class_s_surest(library):
+def test_pseudo_labels_are_the_most_confident_per_class(library):
     prototypes, views = images(60, 3)
     y = posterior(views[:, 0], prototypes, SCALE)
     expected = set()
@@ -150,13 +149,13 @@ def test_pseudo_labels_are_each_class_s_surest(library):
         expected |= {(k, *views[i, 0]) for i in rows[np.argsort(-y[rows, k])][:4]}
     given, text = (views, prototypes) if library == "numpy" else (torch.tensor(views), torch.tensor(prototypes))
     home = Home.of(text)
-    labels = surest_of_each_class(ImageViews(Rows(given, home, home.xp.float64), 5), text, SCALE, 4)
+    labels = most_confident_per_class(ImageViews(Rows(given, home, home.xp.float64), 5), text, SCALE, 4)
     found = {(int(k), *x.tolist()) for k, x in zip(labels.classes, labels.features, strict=True)}
     assert found == expected
     assert len(found) > 8
 
 
-def test_two_views_are_drawn_for_each_epoch_and_none_is_the_image():
+def test_two_views_other_than_the_image_are_drawn_per_epoch():
     draw = np.random.default_rng(0)
     pairs = [two_views(draw, 5) for _ in range(200)]
     assert {number for pair in pairs for number in pair} == {1, 2, 3, 4}
@@ -170,17 +169,17 @@ def test_two_views_are_drawn_for_each_epoch_and_none_is_the_image():
     )
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 1e-9
-    # Where all but the image itself are alike, it does not matter which two are drawn.
-    alike = np.concatenate([views[:, :1], np.repeat(views[:, 1:2], 5, axis=1)], axis=1)
+    # If all views except the image are equal, it does not matter which two are drawn.
+    equal = np.concatenate([views[:, :1], np.repeat(views[:, 1:2], 5, axis=1)], axis=1)
     six, three = (
         SwapPrompt(prototypes, text=text, logit_scale=SCALE, **SMALL).adapt_views(some)
-        for some in (alike, alike[:, :3])
+        for some in (equal, equal[:, :3])
     )
     np.testing.assert_array_equal(six, three)
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_neither_the_order_of_images_nor_how_many_are_looked_at_together_shows(library, monkeypatch):
+def test_results_do_not_depend_on_order_or_block_size(library, monkeypatch):
     prototypes, views = images(40, 5)
     order = np.random.default_rng(0).permutation(len(views))
     if library == "torch":
@@ -189,13 +188,13 @@ def test_neither_the_order_of_images_nor_how_many_are_looked_at_together_shows(l
     expected = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **SMALL).adapt_views(views)
     shuffled = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **SMALL).adapt_views(views[order])
     np.testing.assert_allclose(shuffled, expected[order], rtol=0, atol=1e-10)
-    monkeypatch.setattr(image_views, "WORK_NUMBERS", 7 * 12)
-    monkeypatch.setattr(swapprompt, "LABELS_AT_ONCE", 4)
+    monkeypatch.setattr(swapprompt, "WORK_NUMBERS", 7 * 12)
+    monkeypatch.setattr(swapprompt, "LABEL_ROWS", 4)
     in_pieces = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **SMALL).adapt_views(views)
     np.testing.assert_allclose(in_pieces, expected, rtol=0, atol=1e-10)
 
 
-def test_views_may_lie_in_a_file_in_half_precision(tmp_path):
+def test_views_from_a_memory_mapped_half_precision_file(tmp_path):
     prototypes, views = images(40, 5)
     text, narrow = ExampleText(prototypes), views.astype("float16")
     np.save(tmp_path / "views.npy", narrow)
@@ -206,7 +205,7 @@ def test_views_may_lie_in_a_file_in_half_precision(tmp_path):
     np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-6)
 
 
-def test_a_set_is_a_new_beginning():
+def test_each_set_starts_from_the_initial_prompt():
     prototypes, views = images(40, 3)
     method = SwapPrompt(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, **SMALL)
     expected = method.adapt_views(views)
@@ -215,40 +214,40 @@ def test_a_set_is_a_new_beginning():
     np.testing.assert_array_equal(method.adapt_views(views), expected)
 
 
-class Interrupting(ExampleText):
-    """Stops whoever wants a gradient for the n-th time."""
+class InterruptingText(ExampleText):
+    """Raises KeyboardInterrupt at the n-th gradient."""
 
-    left = None
+    remaining_calls = None
 
     def pull_back(self, context, upstream):
-        if self.left is not None:
-            self.left -= 1
-            if self.left == 0:
+        if self.remaining_calls is not None:
+            self.remaining_calls -= 1
+            if self.remaining_calls == 0:
                 raise KeyboardInterrupt
         return super().pull_back(context, upstream)
 
 
 @pytest.mark.parametrize("stop", [1, 3, 6])
-def test_half_a_set_teaches_nothing(stop):
+def test_an_interrupted_set_changes_nothing(stop):
     prototypes, views = images(40, 3)
-    text = Interrupting(prototypes)
+    text = InterruptingText(prototypes)
     method = SwapPrompt(prototypes, text=text, logit_scale=SCALE, **SMALL)
     method.adapt_views(views[:20])
     before, online = method.predict(views[:, 0]), method.online
-    text.left = stop
+    text.remaining_calls = stop
     with pytest.raises(KeyboardInterrupt):
         method.adapt_views(views)
-    text.left = None
+    text.remaining_calls = None
     assert method.n_seen == 20
     np.testing.assert_array_equal(method.predict(views[:, 0]), before)
     np.testing.assert_array_equal(method.online, online)
 
 
-def test_tuning_lowers_the_loss_and_learns_the_classes_it_was_given():
+def test_tuning_lowers_the_loss_on_the_pseudo_labels():
     prototypes, views = images(40, 3)
     method = SwapPrompt(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, **{**SMALL, "momentum": 0.0})
     rows = ImageViews(Rows(views, Home.of(views), np.float64), 5)
-    labels = surest_of_each_class(rows, prototypes, SCALE, 3)
+    labels = most_confident_per_class(rows, prototypes, SCALE, 3)
     before, _ = pseudo_loss(labels, prototypes, SCALE)
     method.adapt_views(views)
     after, _ = pseudo_loss(labels, method.text.features(method.online), SCALE)

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from goldens import golden
-from zeroshift import method as view_method
+from prompt_loops import noisy_views
+from zeroshift import method as method_module
 from zeroshift import normalize
 from zeroshift.methods import ZeroShot
 from zeroshift.methods._shared.tuning import AdamW
 from zeroshift.methods.tps import TPS
-from zeroshift.testing import check_method, make_problem
+from zeroshift.testing import check_method
 
 SETTINGS = {
     "default": {},
@@ -32,13 +33,6 @@ def given(dtype="float64"):
     return problem["prototypes"].astype(dtype), problem["views"].astype(dtype)
 
 
-def some_views(images=12, views=20, classes=5, dimension=16, seed=0):
-    features, prototypes, _ = make_problem(classes, dimension, images, seed=seed)
-    noise = 0.15 * np.random.default_rng(seed).normal(size=(images, views, dimension))
-    noise[:, 0] = 0
-    return prototypes, normalize((features[:, None, :] + noise).reshape(-1, dimension)).reshape(noise.shape)
-
-
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -52,12 +46,12 @@ def test_the_authors_logits(setting, dtype, library):
 
 
 @pytest.mark.parametrize("setting", ["default", "lr1e3"])
-def test_the_authors_logits_are_as_near_as_float32_can_tell(setting):
+def test_the_authors_logits_agree_up_to_float32_rounding(setting):
     """The golden was computed in float32. Where a gradient is as small as AdamW's 1e-8, its rounding shows: no logit is
-    further off than an error of 2e-6 of the largest coordinate of the gradient would take it."""
+    farther off than an error of 2e-6 of the largest coordinate of the gradient would take it."""
     prototypes, views = given()
     method = TPS(prototypes, **SETTINGS[setting])
-    gradient = method._step(views, np.zeros((40, 12, 64))).gradient
+    gradient = method._shift_gradient(views, np.zeros((40, 12, 64))).gradient
     rounding = 2e-6 * np.abs(gradient).max(axis=2, keepdims=True)
     moved = [(g / (np.abs(g) + EPS)) for g in (gradient - rounding, gradient, gradient + rounding)]
     reach = method.rate * np.maximum(moved[1] - moved[0], moved[2] - moved[1])
@@ -68,15 +62,15 @@ def test_the_authors_logits_are_as_near_as_float32_can_tell(setting):
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_authors_views_and_losses(setting):
-    """Those of the last step."""
+    """Those of the last step are compared."""
     prototypes, views = given()
     method = TPS(prototypes, **SETTINGS[setting])
     shifts = np.zeros((40, 1 if setting == "shared" else 12, 64))
-    step = method._step(views, shifts)
+    step = method._shift_gradient(views, shifts)
     if method.steps == 2:
         first = step.kept
-        step = method._step(views, AdamW(method.rate).step(shifts, step.gradient))
-        assert (np.sort(step.kept) != np.sort(first)).any(), "no view was chosen anew"
+        step = method._shift_gradient(views, AdamW(method.rate).step(shifts, step.gradient))
+        assert (np.sort(step.kept) != np.sort(first)).any(), "no view was selected again"
     np.testing.assert_array_equal(np.sort(step.kept), np.sort(golden("tps")[f"selected_{setting}"]))
     np.testing.assert_allclose(step.loss, golden("tps")[f"loss_{setting}"], rtol=0, atol=5e-6)
 
@@ -105,55 +99,55 @@ def traced(prototypes, views, *, steps, rate, weight_decay, shared, scale, ratio
 @pytest.mark.parametrize("shift", ["class", "shared"])
 @pytest.mark.parametrize(("steps", "rate", "weight_decay", "ratio"), [(1, 5e-3, 0.01, 0.1), (4, 0.05, 0.5, 0.3)])
 def test_torchs_own_gradients_and_adamw(steps, rate, weight_decay, ratio, shift, library):
-    prototypes, views = some_views()
+    prototypes, views = noisy_views(12)
     setting = {"steps": steps, "rate": rate, "weight_decay": weight_decay}
     expected = traced(prototypes, views, **setting, shared=shift == "shared", scale=20.0, ratio=ratio)
     method = TPS(library(prototypes), logit_scale=20.0, view_ratio=ratio, shift=shift, **setting)
     np.testing.assert_allclose(method.adapt_views_scores(library(views)), expected, rtol=0, atol=1e-9)
 
 
-def test_without_a_step_size_it_is_zero_shot_of_the_image():
-    prototypes, views = some_views()
+def test_rate_zero_is_zero_shot_of_the_image():
+    prototypes, views = noisy_views(12)
     expected = ZeroShot(prototypes).predict_scores(views[:, 0])
     np.testing.assert_allclose(TPS(prototypes, rate=0.0, steps=3).adapt_views_scores(views), expected, atol=1e-12)
 
 
 def test_a_first_step_moves_every_coordinate_by_the_rate():
     """So each prototype moves by rate * sqrt(d), a logit by at most scale times that and a little for its length."""
-    prototypes, views = some_views(dimension=64)
+    prototypes, views = noisy_views(12, dimension=64)
     text = TPS(prototypes, logit_scale=20.0)
-    shifts = AdamW(5e-3).step(np.zeros((12, 5, 64)), text._step(views, np.zeros((12, 5, 64))).gradient)
+    shifts = AdamW(5e-3).step(np.zeros((12, 5, 64)), text._shift_gradient(views, np.zeros((12, 5, 64))).gradient)
     assert np.median(np.abs(shifts)) == pytest.approx(5e-3, rel=1e-3)
     assert np.abs(shifts).max() <= 5e-3
     moved = np.abs(text.adapt_views_scores(views) - 20.0 * views[:, 0] @ prototypes.T)
     assert 0 < moved.max() < 20.0 * 5e-3 * math.sqrt(64) * 1.1
 
 
-def test_the_step_makes_the_mean_prediction_surer():
-    prototypes, views = some_views()
+def test_a_step_makes_the_mean_prediction_more_confident():
+    prototypes, views = noisy_views(12)
     method = TPS(prototypes, logit_scale=20.0, rate=1e-4)
-    before = method._step(views, np.zeros((12, 5, 16)))
-    after = method._step(views, AdamW(1e-4).step(np.zeros((12, 5, 16)), before.gradient))
+    before = method._shift_gradient(views, np.zeros((12, 5, 16)))
+    after = method._shift_gradient(views, AdamW(1e-4).step(np.zeros((12, 5, 16)), before.gradient))
     assert (after.loss < before.loss).all()
 
 
-def test_only_the_image_itself_must_come_first():
-    prototypes, views = some_views()
+def test_the_order_of_the_other_views_does_not_matter():
+    prototypes, views = noisy_views(12)
     order = np.concatenate([[0], 1 + np.random.default_rng(1).permutation(views.shape[1] - 1)])
     method = TPS(prototypes, logit_scale=20.0)
     np.testing.assert_allclose(method.adapt_views(views[:, order]), method.adapt_views(views), rtol=0, atol=1e-12)
 
 
-def test_of_fewer_than_ten_views_the_surest_is_kept():
-    prototypes, views = some_views(views=4)
-    step = TPS(prototypes, logit_scale=20.0)._step(views, np.zeros((12, 5, 16)))
+def test_with_fewer_than_ten_views_the_most_confident_is_kept():
+    prototypes, views = noisy_views(12, views=4)
+    step = TPS(prototypes, logit_scale=20.0)._shift_gradient(views, np.zeros((12, 5, 16)))
     y = np.exp(20.0 * views @ prototypes.T)
     y /= y.sum(axis=2, keepdims=True)
     np.testing.assert_array_equal(step.kept[:, 0], (-(y * np.log(y)).sum(axis=2)).argmin(axis=1))
 
 
-def test_images_taken_few_at_a_time_are_the_same_images(monkeypatch):
-    prototypes, views = some_views()
+def test_images_in_small_blocks_agree(monkeypatch):
+    prototypes, views = noisy_views(12)
     method = TPS(prototypes, logit_scale=20.0, steps=2)
     expected = method.predict_views(views)
     monkeypatch.setattr("zeroshift.methods.tps.WORK_NUMBERS", 1)
@@ -161,12 +155,12 @@ def test_images_taken_few_at_a_time_are_the_same_images(monkeypatch):
     np.testing.assert_allclose(method.predict_views(views), expected, rtol=0, atol=1e-12)
 
 
-def test_shifts_of_many_classes_are_not_held_for_many_images():
+def test_memory_of_the_shifts_is_bounded():
     method = TPS(normalize(np.random.default_rng(0).normal(size=(1000, 512)).astype("float32")))
-    assert method._images_at_once(64) * 1000 * 512 <= view_method.WORK_NUMBERS
+    assert method._images_at_once(64) * 1000 * 512 <= method_module.WORK_NUMBERS
 
 
-def test_its_steps_are_counted():
+def test_gradient_steps():
     assert TPS(np.eye(2)).gradient_steps == 1
     assert TPS(np.eye(2), steps=3).gradient_steps == 3
 

@@ -103,14 +103,14 @@ def test_info_nce(rows, temperature):
     agree(lambda library: info_nce(library(queries), library(keys), temperature), traced(loss, queries, keys))
 
 
-def test_info_nce_of_one_pair_is_nothing():
+def test_info_nce_of_one_pair_is_zero():
     loss, to_queries, to_keys = info_nce(unit_rows(draw(1, 4)), unit_rows(draw(1, 4, seed=1)), 0.01)
     assert loss == 0
     assert not to_queries.any()
     assert not to_keys.any()
 
 
-def test_a_gradient_carried_to_the_text_features():
+def test_gradient_of_the_text_features():
     features, text = unit_rows(draw(5, 8)), unit_rows(draw(3, 8, seed=1))
     _, expected = traced(lambda text: of_mean(20.0 * torch.tensor(features) @ text.T), text)
     _, gradient = entropy_of_mean(20.0 * features @ text.T)
@@ -118,7 +118,7 @@ def test_a_gradient_carried_to_the_text_features():
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (2, 3, 6), (5, 1)])
-def test_a_gradient_carried_through_unit_rows(shape):
+def test_gradient_through_unit_rows(shape):
     raw, upstream = draw(*shape, scale=2.0), draw(*shape, seed=1)
     _, expected = traced(lambda raw: torch.tensor(upstream) * functional.normalize(raw, dim=-1), raw)
     agree(lambda library: [through_unit_rows(library(upstream), library(raw))], [expected])
@@ -126,11 +126,11 @@ def test_a_gradient_carried_through_unit_rows(shape):
     np.testing.assert_allclose(along, 0.0, atol=1e-12)
 
 
-def test_a_row_without_a_direction_stays_finite():
-    """`unit_rows` leaves a zero row as it is, so a gradient passes it as it is."""
+def test_gradient_of_a_zero_row_is_finite():
+    """`unit_rows` does not change a zero row, so its gradient does not change either."""
     upstream = np.array([[1.0, 2.0], [0.5, 0.5]])
-    carried = through_unit_rows(upstream, np.array([[0.0, 0.0], [2.0, 0.0]]))
-    np.testing.assert_array_equal(carried, [[1.0, 2.0], [0.0, 0.25]])
+    gradient = through_unit_rows(upstream, np.array([[0.0, 0.0], [2.0, 0.0]]))
+    np.testing.assert_array_equal(gradient, [[1.0, 2.0], [0.0, 0.25]])
 
 
 SETTINGS = {
@@ -143,8 +143,8 @@ SETTINGS = {
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("size", [1e-9, 1e-4, 10.0])
-def test_adamw_steps_as_torchs_own(setting, size):
-    """Eight steps along gradients that change, some coordinates of which are zero at first or for ever."""
+def test_adamw_agrees_with_torch(setting, size):
+    """Eight steps with changing gradients, some coordinates of which are zero at first or always."""
     options = SETTINGS[setting]
     gradients = draw(8, 3, 5, scale=size, seed=2)
     gradients[:, 0, :2] = 0
@@ -164,7 +164,7 @@ def test_adamw_steps_as_torchs_own(setting, size):
         np.testing.assert_allclose(other.numpy(), array, **EXACT)
 
 
-def test_adamw_leaves_what_it_is_given():
+def test_adamw_does_not_change_its_arguments():
     parameter, gradient = draw(3, 5), draw(3, 5, seed=1)
     before = parameter.copy(), gradient.copy()
     optimiser = AdamW(0.1)
@@ -174,7 +174,7 @@ def test_adamw_leaves_what_it_is_given():
     np.testing.assert_array_equal(gradient, before[1])
 
 
-def test_adamw_goes_on_from_its_state_and_forgets_when_reset():
+def test_adamw_continues_from_its_state_and_forgets_on_reset():
     gradients, start = draw(6, 4), draw(4, seed=1)
     whole, first, second = AdamW(0.1), AdamW(0.1), AdamW(0.1)
     second.restore(*first.state())  # before any step

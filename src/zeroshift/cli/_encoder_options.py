@@ -333,7 +333,7 @@ def models_for(info: MethodInfo, behind: EncoderBehind | None, features: Feature
     from zeroshift.evaluate import Contestant
     from zeroshift.evaluate.encoders import check_fit
 
-    check_fit(source, features, behind, [first_words(info) or PromptTuned.words])
+    check_fit(source, features, behind, [first_words(info) or PromptTuned.context_words])
     return {TEXT: behind.text(features.class_names, Contestant(info.name).words)}
 
 

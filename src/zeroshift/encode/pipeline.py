@@ -129,7 +129,7 @@ def _wording(name: str, prompts: Prompts | str | Array | None, *, tuned: bool, t
 
 
 def _text(cls: type[Method], encoder: Encoder, names: Sequence[str], repeated: bool) -> Tower:
-    return prompted_text(encoder, names, words=getattr(cls, "words", WORDS), repeated_names=repeated)
+    return prompted_text(encoder, names, words=getattr(cls, "context_words", WORDS), repeated_names=repeated)
 
 
 def _vision(cls: type[Method], encoder: Encoder, names: Sequence[str], repeated: bool) -> Tower:

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from zeroshift.arrays import Array
-from zeroshift.methods._shared.towers import Glance, PromptedText, PromptedVision, Tower
+from zeroshift.methods._shared.towers import PromptedText, PromptedVision, Tower, VisionOutput
 
 __all__ = ["COSTS", "CountedText", "CountedVision", "Counts", "costs_of", "counted"]
 
@@ -77,9 +77,9 @@ class CountedVision(PromptedVision):
     def check(self, name: str, images: Any) -> None:
         self._vision.check(name, images)
 
-    def see(self, images: Array, prompt: Array | None) -> Glance:
+    def encode(self, images: Array, prompt: Array | None) -> VisionOutput:
         self._counts.images += int(images.shape[0])
-        return self._vision.see(images, prompt)
+        return self._vision.encode(images, prompt)
 
     def pull_back(self, images: Array, prompt: Array, upstream: Array) -> Array:
         self._counts.images += int(images.shape[0])

@@ -103,7 +103,7 @@ class Contestant:
     @property
     def words(self) -> str:
         """Those it tunes, where it tunes any."""
-        return str(getattr(self.info.cls, "words", PromptTuned.words))
+        return str(getattr(self.info.cls, "context_words", PromptTuned.context_words))
 
     @property
     def protocol(self) -> str:

@@ -191,7 +191,9 @@ def _check_encoder(encoder: EncoderBehind, entries: Sequence[Entry], trials: Seq
     for entry in entries:
         tuned = [trial.contestant for trial in trials if trial.features == entry.name and trial.encoder is not None]
         if tuned:
-            words = [contestant.words if contestant.begins_with_words else PromptTuned.words for contestant in tuned]
+            words = [
+                contestant.words if contestant.begins_with_words else PromptTuned.context_words for contestant in tuned
+            ]
             check_fit(entry.name, entry.load(), encoder, dict.fromkeys(words))
 
 

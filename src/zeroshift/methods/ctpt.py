@@ -1,4 +1,4 @@
-"""C-TPT: TPT that keeps the classes' text features apart, for probabilities that can be believed."""
+"""C-TPT: TPT that also spreads the text features of the classes, for better calibrated probabilities."""
 
 from __future__ import annotations
 
@@ -6,23 +6,20 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from zeroshift.arrays import Array, namespace
-from zeroshift.methods._shared.prompt_tuned import WordSteps
+from zeroshift.methods._shared.prompt_tuned import EpisodicPromptTuning
 from zeroshift.parameters import Number, parameter
 
 __all__ = ["CTPT", "dispersion"]
 
 
-# How far the text features of the classes lie from their mean, and its gradient: what C-TPT keeps large.
-
-
-ON_THE_MEAN = 1e-12
-"""A class no further than this from the mean is on it: what is left is the rounding of a sum, and has no direction."""
+MIN_DISTANCE = 1e-12
+"""A class no farther than this from the mean counts as equal to it: the difference is rounding, without a direction."""
 
 
 def dispersion(text: Array) -> tuple[Array, Array]:
     """The mean distance of the rows (K, d) from their mean, and its gradient (K, d).
 
-    A row on the mean has no direction away from it: it adds nothing to the gradient.
+    A row equal to the mean has no direction away from it and adds nothing to the gradient.
 
     >>> import numpy as np
     >>> value, gradient = dispersion(np.array([[0.0, 1.0], [0.0, -1.0], [0.0, 0.0]]))
@@ -34,16 +31,16 @@ def dispersion(text: Array) -> tuple[Array, Array]:
     xp = namespace(text)
     away = text - xp.mean(text, axis=0, keepdims=True)
     distances = xp.linalg.vector_norm(away, axis=1, keepdims=True)
-    apart = distances > ON_THE_MEAN
+    apart = distances > MIN_DISTANCE
     directions = xp.where(apart, away / xp.where(apart, distances, xp.ones_like(distances)), xp.zeros_like(away))
     # Moving a row moves the mean as well, and with it the distances of all rows.
     gradient = (directions - xp.mean(directions, axis=0, keepdims=True)) / text.shape[0]
     return xp.mean(distances), gradient
 
 
-class CTPT(WordSteps):
-    """TPT with a second term in the loss: the words of the prompt move towards a surer mean prediction, and towards
-    text features that lie further from their mean, which keeps the probabilities calibrated.
+class CTPT(EpisodicPromptTuning):
+    """TPT with a second term in the loss: besides a low entropy of the mean prediction, the prompt is tuned for text
+    features that are far from their mean, which keeps the probabilities calibrated.
 
     Examples
     --------
@@ -58,14 +55,13 @@ class CTPT(WordSteps):
     Notes
     -----
     Yoon et al., *C-TPT: Calibrated Test-Time Prompt Tuning for Vision-Language Models via Text Feature Dispersion*,
-    ICLR 2024. The loss is TPT's entropy less `dispersion_weight` times the dispersion. The authors weigh it by 50 on
-    fine-grained data sets and on ImageNet, the default, and by 20 on ImageNet-A, -V2, -R and -Sketch:
-    `CTPT.preset("imagenet_a")`. On those four their script also turns AugMix on for the views, which TPT's does not.
+    ICLR 2024. The loss is TPT's entropy minus `dispersion_weight` times the dispersion. The authors' weight is 50 on
+    fine-grained data sets and on ImageNet, the default, and 20 on ImageNet-A, -V2, -R and -Sketch:
+    `CTPT.preset("imagenet_a")`. On those four their script also uses AugMix for the views, which TPT's does not.
 
-    The first step of AdamW moves every coordinate by nearly `rate` whatever the size of the gradient, so the weight
-    decides only which of the two terms gives each coordinate its sign. A class whose text feature is the mean itself
-    has no direction to move in and adds nothing to the gradient. The calibration error is in
-    `zeroshift.evaluate.metrics.functions`.
+    The first step of AdamW moves every coordinate by nearly `rate`, however large the gradient is, so the weight only
+    decides which of the two terms determines the sign of each coordinate. A class whose text feature equals the mean
+    adds nothing to the gradient. The calibration error is in `zeroshift.evaluate.metrics.functions`.
     """
 
     name = "ctpt"
@@ -76,10 +72,10 @@ class CTPT(WordSteps):
 
     dispersion_weight: float = parameter(
         Number(low=0),
-        "Weight of the mean distance of the classes' text features from their mean; 0 is TPT.",
+        "Weight of the mean distance between the text features and their mean; 0 gives TPT.",
         default=50.0,
     )
 
-    def _to_text(self, kept: Array, text: Array) -> Array:
+    def _text_gradient(self, kept: Array, text: Array) -> Array:
         _, gradient = dispersion(text)
-        return super()._to_text(kept, text) - self.dispersion_weight * gradient
+        return super()._text_gradient(kept, text) - self.dispersion_weight * gradient

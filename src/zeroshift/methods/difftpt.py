@@ -1,4 +1,4 @@
-"""DiffTPT: TPT with more views, some of them generated, and those unlike the image left out."""
+"""DiffTPT: TPT with more views, some of them generated, without those that differ too much from the image."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from zeroshift.arrays import Array, Home, namespace
-from zeroshift.methods._shared.prompt_tuned import WordSteps
+from zeroshift.methods._shared.prompt_tuned import EpisodicPromptTuning
 from zeroshift.parameters import Number, parameter
 from zeroshift.views import select_lowest_entropy
 
 __all__ = ["DiffTPT"]
 
 
-class DiffTPT(WordSteps):
-    """TPT on crops and generated variations of an image alike: views whose logits point another way than the image's
-    are left out first, then the unsure ones, and the words of the prompt are moved several steps.
+class DiffTPT(EpisodicPromptTuning):
+    """TPT on crops and generated variations of an image: views whose logits differ most in direction from the image's
+    are dropped first, then those of high entropy, and the context of the prompt is tuned for several steps.
 
     Examples
     --------
@@ -30,50 +30,53 @@ class DiffTPT(WordSteps):
     Notes
     -----
     Feng et al., *Diverse Data Augmentation with Diffusions for Effective Test-time Prompt Tuning*, ICCV 2023. Only the
-    tuning is here; where views come from does not matter to it. The authors give it 128: the image, 64 random crops,
-    and 63 variations from a diffusion model. 101 of them and the image pass the first sieve, and 30 of those the
-    second. This follows their code: the paper compares image features and sieves generated views only, the code
-    compares logits and sieves crops as well. Of so few views that a share is less than one their code keeps none; here
-    the surest one is kept. Their accuracies are of about a thousand images of a data set, not of whole sets.
+    tuning is implemented; it does not depend on how the views are made. The authors use 128 views: the image, 64 random
+    crops, and 63 variations from a diffusion model. The first filter keeps 101 of them and the image, the second 30 of
+    those. This follows their code: the paper compares image features and filters generated views only, the code
+    compares logits and filters crops as well. When a share is less than one view their code keeps none; here the most
+    confident one is kept. Their accuracies are on about a thousand images per data set, not on whole sets.
     """
 
     name = "difftpt"
 
     cosine_ratio: float = parameter(
         Number(0, 1),
-        "Share of the views beside the image itself that are kept first, int((V - 1) * cosine_ratio): those whose logits have the largest cosine with the image's. The image itself is kept as well. 1 keeps all, which is TPT.",
+        "Share of the other views that the first filter keeps, int((V - 1) * cosine_ratio): those whose logits have "
+        "the largest cosine with the image's. The image itself is always kept. 1 keeps all, as TPT does.",
         default=0.8,
     )
     view_ratio: float = parameter(
         Number(0, 1, above=True),
-        "Share of what is left that is kept then, int(n * view_ratio) and at least one: those of lowest entropy.",
+        "Share of the remaining n views that the second filter keeps, int(n * view_ratio) and at least one: those of "
+        "lowest entropy.",
         default=0.3,
     )
     steps: int = parameter(
         Number(low=1, integer=True),
-        "Steps of AdamW for each image. Which views are kept is decided before the first.",
+        "Steps of AdamW per image. The views are selected once, before the first step.",
         default=4,
     )
 
-    # Half the steps for the common checks, which adapt to thousands of images.
+    # Half the steps, because the common checks adapt to thousands of images.
     example_parameters: ClassVar[Mapping[str, Any]] = {"steps": 2}
 
-    def _kept(self, scores: Array) -> Array:
-        alike = most_alike(scores, self.cosine_ratio)
-        return alike[select_lowest_entropy(scores[alike, :], self.view_ratio)]
+    def _select_views(self, scores: Array) -> Array:
+        similar = most_similar(scores, self.cosine_ratio)
+        return similar[select_lowest_entropy(scores[similar, :], self.view_ratio)]
 
 
-def most_alike(scores: Array, ratio: float) -> Array:
-    """Numbers, in their order, of row 0 and of the int((V - 1) * ratio) other rows of (V, K) whose cosine with it is
-    largest; the earlier row where two are equal.
+def most_similar(scores: Array, ratio: float) -> Array:
+    """Sorted indices of row 0 and of the int((V - 1) * ratio) other rows of (V, K) with the largest cosine with it.
+
+    Of rows with equal cosines the earlier one is taken.
 
     >>> import numpy as np
-    >>> most_alike(np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.1], [-1.0, 0.0], [3.0, 3.0]]), 0.5)
+    >>> most_similar(np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.1], [-1.0, 0.0], [3.0, 3.0]]), 0.5)
     array([0, 2, 4])
     """
     xp = namespace(scores)
     lengths = xp.linalg.vector_norm(scores, axis=1)
-    # Logits that are all zero point nowhere, and are like nothing.
+    # Logits that are all zero have no direction; their cosine is 0.
     cosines = (scores[1:, :] @ scores[0, :]) / xp.where(lengths[1:] > 0, lengths[1:], xp.ones_like(lengths[1:]))
     n_kept = int((scores.shape[0] - 1) * ratio)
     nearest = 1 + xp.argsort(-cosines, stable=True)[:n_kept]

@@ -1,38 +1,30 @@
-"""DOTA: a Gaussian for every class, learned from soft labels; each sample is predicted before it is learned from."""
+"""DOTA: a Gaussian per class, learned from soft labels; each sample is predicted before it is learned from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from zeroshift.adapt.statistics import discriminant, linear_head
 from zeroshift.arrays import Array, Home, Rows, is_double
 from zeroshift.linalg import add_to_diagonal, invert_positive
-from zeroshift.methods._shared.whole_steps import WholeViews
-from zeroshift.parameters import Choice, Number, parameter
+from zeroshift.method import ViewMethod
+from zeroshift.parameters import Choice, Number, parameter, state
 from zeroshift.views import RATIO, select_lowest_entropy
 from zeroshift.zero_shot import logits, softmax
 
-__all__ = ["DOTA", "Lesson", "SoftGaussians", "SoftStream"]
-
-
-# Gaussians learned from soft labels, as DOTA defines them: what some samples leave behind.
-#
-# A sample x with soft labels y changes every class k, with the mean as it was before the sample:
-#
-# S_k += y_k (x - mu_k)(x - mu_k)^T,   mu_k = (c_k mu_k + y_k x) / (c_k + y_k),   c_k += y_k,
-#
-# and the shared covariance is the mean over classes of (sigma I + S_k) / c_k.
-
+__all__ = ["DOTA", "SoftGaussians", "SoftStream", "SoftUpdate"]
 
 WORK_NUMBERS, GPU_WORK_NUMBERS = 2_000_000, 100_000_000
-"""Numbers of the S_k changed together."""
+"""Numbers of the sums S_k changed together, on the CPU and on a GPU."""
 
 
-class Lesson(NamedTuple):
-    """Samples x (n, d) with soft labels y (n, K), and the mean of class k each of them is compared with, in terms of
-    the mean mu_k before the first: own[i, k] mu_k + sum_j mixed[k, i, j] x_j; no `mixed` means zeros."""
+class SoftUpdate(NamedTuple):
+    """An update of `SoftGaussians` by samples x (n, d) with soft labels y (n, K).
+
+    Sample i is compared with the mean of class k at its turn, own[i, k] mu_k + sum_j mixed[k, i, j] x_j, where mu_k is
+    the mean before the first sample. `mixed` None stands for zeros.
+    """
 
     x: Array
     y: Array
@@ -44,30 +36,18 @@ class Lesson(NamedTuple):
     """Counts (K,) afterwards."""
 
 
-class Part(NamedTuple):
-    """How far a lesson has come: the sums of the classes before `stop` are changed, but for those of `part`, which are
-    to become `sums`, unless that is None. `total` is the sum of all their S_k / c_k."""
-
-    part: slice
-    sums: Array | None
-    total: Array
-
-
-class Learned(NamedTuple):
-    """Means (K, d), counts (K,) and the shared covariance (d, d) before the lesson under way, if there is one."""
-
-    means: Array
-    counts: Array
-    shared: Array
-    under_way: Part | None = None
-
-
 class SoftGaussians:
-    """Means (K, d), counts (K,), the sums S_k (K, d, d) in `dtype` and the shared covariance (d, d).
+    """Gaussians learned from soft labels: means (K, d), counts (K,), sums S_k (K, d, d) and shared covariance (d, d).
+
+    A sample x with soft labels y changes every class k, with the mean as it was before the sample:
+
+        S_k += y_k (x - mu_k)(x - mu_k)^T,   mu_k = (c_k mu_k + y_k x) / (c_k + y_k),   c_k += y_k,
+
+    and the shared covariance is the mean over classes of (sigma I + S_k) / c_k. The sums are stored in `dtype`.
 
     >>> import numpy as np
     >>> gaussians = SoftGaussians(np.zeros((2, 2)), sigma=0.5, dtype=np.float64)
-    >>> gaussians.learn(gaussians.together(np.array([[0.8, 0.6]]), np.array([[0.731059, 0.268941]])))
+    >>> gaussians.learn(gaussians.joint_update(np.array([[0.8, 0.6]]), np.array([[0.731059, 0.268941]])))
     >>> gaussians.means.round(6)
     array([[0.337855, 0.253391],
            [0.169553, 0.127165]])
@@ -80,105 +60,86 @@ class SoftGaussians:
         home = Home.of(means)
         classes, d = means.shape
         self.sigma = sigma
-        # Without the sigma I every class starts from: zeros take no memory until they are written to.
+        # Without the sigma I that every class starts from: zeros take no memory until they are written to.
         self.sums = home.zeros((classes, d, d), dtype)
-        counts = home.zeros((classes,)) + 1.0
-        self.learned = Learned(means, counts, self.averaged(home.zeros((d, d)), counts))
+        self.means = means
+        self.counts = home.zeros((classes,)) + 1.0
+        self.shared = self.average(home.zeros((d, d)), self.counts)
 
-    @property
-    def means(self) -> Array:
-        return self.learned.means
-
-    @property
-    def counts(self) -> Array:
-        return self.learned.counts
-
-    @property
-    def shared(self) -> Array:
-        return self.learned.shared
-
-    def averaged(self, total: Array, counts: Array) -> Array:
-        """The shared covariance, `total` being the sum over classes of S_k / c_k, which becomes it."""
+    def average(self, total: Array, counts: Array) -> Array:
+        """The shared covariance, computed in place from `total`, the sum over classes of S_k / c_k."""
         total /= counts.shape[0]
         return add_to_diagonal(total, self.sigma * Home.of(total).xp.mean(1 / counts))
 
-    def together(self, x: Array, y: Array) -> Lesson:
-        """Samples learned at once, all with the present means."""
+    def joint_update(self, x: Array, y: Array) -> SoftUpdate:
+        """The update by samples that are all compared with the present means."""
         xp = Home.of(x).xp
         counts = self.counts + xp.sum(y, axis=0)
         means = (self.counts[:, None] * self.means + y.T @ x) / counts[:, None]
-        return Lesson(x, y, xp.ones_like(y), None, means, counts)
+        return SoftUpdate(x, y, xp.ones_like(y), None, means, counts)
 
-    def learn(self, lesson: Lesson) -> None:
-        """Take the samples in. Where that was interrupted, the same lesson again goes on from there, and must, before
-        anything else is done. Once it is learned, the same again changes nothing."""
-        before = self.learned
-        if before.counts is lesson.counts:
-            return
-        home, (classes, d) = Home.of(self.sums), before.means.shape
+    def learn(self, update: SoftUpdate) -> None:
+        """Apply an update, some classes at a time."""
+        home, (classes, d) = Home.of(self.sums), self.means.shape
         size = max(1, (GPU_WORK_NUMBERS if home.on_gpu else WORK_NUMBERS) // (d * d))
-        weights = home.bring(1 / lesson.counts, self.sums.dtype)
-        done = before.under_way or Part(slice(0, 0), None, home.zeros((d, d)))
-        while True:
-            if done.sums is not None:
-                self.sums[done.part] = done.sums
-                done = done._replace(sums=None)  # written: the memory is needed for the next
-                self.learned = before._replace(under_way=done)
-            if done.part.stop >= classes:
-                break
-            part = slice(done.part.stop, done.part.stop + size)
-            sums = self._squares(lesson, part)
-            sums += self.sums[part]
-            share = home.xp.reshape(weights[part] @ home.xp.reshape(sums, (-1, d * d)), (d, d))
-            # From here on the part is to be written, however often it takes.
-            done = Part(part, sums, done.total + share)
-            self.learned = before._replace(under_way=done)
-            del sums
-        shared = self.averaged(home.copy(done.total), lesson.counts)
-        self.learned = Learned(lesson.means, lesson.counts, shared)
+        weights = home.bring(1 / update.counts, self.sums.dtype)
+        total = home.zeros((d, d))
+        for start in range(0, classes, size):
+            part = slice(start, start + size)
+            sums = self.sums[part]
+            sums += self._squares(update, part)
+            total = total + home.xp.reshape(weights[part] @ home.xp.reshape(sums, (-1, d * d)), (d, d))
+        self.means, self.counts = update.means, update.counts
+        self.shared = self.average(total, update.counts)
 
-    def _squares(self, lesson: Lesson, part: slice) -> Array:
-        """sum_i y_ik (x_i - mu_k)(x_i - mu_k)^T of some classes (k, d, d), each sample with its own means."""
+    def _squares(self, update: SoftUpdate, part: slice) -> Array:
+        """sum_i y_ik (x_i - mu_k)(x_i - mu_k)^T of some classes (k, d, d), with the means at each sample's turn."""
         home = Home.of(self.means)
         transpose, matmul = home.xp.matrix_transpose, home.xp.matmul
-        centred = lesson.x - transpose(lesson.own[:, part])[:, :, None] * self.means[part][:, None, :]
-        if lesson.mixed is not None:
-            centred -= matmul(lesson.mixed[part], lesson.x)
-        centred *= (transpose(lesson.y[:, part]) ** 0.5)[:, :, None]
+        centred = update.x - transpose(update.own[:, part])[:, :, None] * self.means[part][:, None, :]
+        if update.mixed is not None:
+            centred -= matmul(update.mixed[part], update.x)
+        centred *= (transpose(update.y[:, part]) ** 0.5)[:, :, None]
         centred = home.bring(centred, self.sums.dtype)
-        # Of single samples without a matrix product: libraries are slow at those with nothing to sum over.
+        # Single samples without a matrix product: libraries are slow when there is nothing to sum over.
         return matmul(transpose(centred), centred) if centred.shape[1] > 1 else transpose(centred) * centred
 
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        return {name: getattr(self, name) for name in ("means", "counts", "sums", "shared")}, {}
 
-# Soft Gaussians followed through a block of samples in order, without touching their K d^2 numbers for each.
-#
-# Within a block the sums S_k stay as they were before it. The means mu_k before it and the block's samples X span
-# whatever the means become, so after the samples 0 to e the sum of class k is
-#
-# S_k + (X - 1 mu_k^T)^T B_k (X - 1 mu_k^T),
-#
-# and with counts c_q before sample q, c = c_0, and D_q = sum over r <= q of y_r / c_r^2, all of class k,
-#
-# B[p, q] = y_p y_q (D_e - D_q - 1 / c_q) for p < q,   B[q, q] = y_q + y_q^2 (D_e - D_q),
-# (B 1)[q] = y_q c (1 / c_q - (D_e - D_q)),            1^T B 1 = c^2 D_e.
-#
-# The average over classes is then one product of all S_k with the block's weights, and small products a sample.
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        for name, own in self.state()[0].items():
+            if tuple(arrays[name].shape) != tuple(own.shape):
+                raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
+            setattr(self, name, arrays[name])
 
 
 class SoftStream:
-    """Samples x (n, d) with soft labels y (n, K), to be learned one after the other.
+    """Samples x (n, d) with soft labels y (n, K) that `SoftGaussians` learn one after the other, computed as one block.
+
+    Within a block the K d^2 numbers of the sums S_k stay as they were before it. The means mu_k before the block and
+    the samples X of the block span all later means, so after the samples 0 to e the sum of class k is
+
+        S_k + (X - 1 mu_k^T)^T B_k (X - 1 mu_k^T),
+
+    and with counts c_q before sample q, c = c_0, and D_q = sum over r <= q of y_r / c_r^2, all of class k,
+
+        B[p, q] = y_p y_q (D_e - D_q - 1 / c_q) for p < q,   B[q, q] = y_q + y_q^2 (D_e - D_q),
+        (B 1)[q] = y_q c (1 / c_q - (D_e - D_q)),            1^T B 1 = c^2 D_e.
+
+    The mean over classes is then one product of all S_k with the weights of the block, and small products per sample.
 
     >>> import numpy as np
     >>> x, y = np.array([[0.8, 0.6], [0.6, 0.8], [1.0, 0.0]]), np.array([[0.7, 0.3], [0.2, 0.8], [0.9, 0.1]])
     >>> whole, single = (SoftGaussians(np.zeros((2, 2)), 0.5, np.float64) for _ in range(2))
     >>> stream = SoftStream(whole, x, y)
     >>> for row, (means, shared) in enumerate(stream.moments()):
-    ...     single.learn(single.together(x[row : row + 1], y[row : row + 1]))
+    ...     single.learn(single.joint_update(x[row : row + 1], y[row : row + 1]))
     ...     print(np.allclose(means, single.means), np.allclose(shared, single.shared))
     True True
     True True
-    >>> whole.learn(stream.lesson())
-    >>> single.learn(single.together(x[2:], y[2:]))
+    >>> whole.learn(stream.update())
+    >>> single.learn(single.joint_update(x[2:], y[2:]))
     >>> np.allclose(whole.sums, single.sums)
     True
     """
@@ -187,10 +148,10 @@ class SoftStream:
         xp = Home.of(x).xp
         self._gaussians, self._x, self._y = gaussians, x, y
         self.counts = gaussians.counts + xp.concat([y[:1] * 0, xp.cumulative_sum(y, axis=0)], axis=0)
-        """Counts (n + 1, K) before each sample, and after the last."""
+        """Counts (n + 1, K) before each sample and after the last."""
 
-    def lesson(self) -> Lesson:
-        """What the whole block leaves behind."""
+    def update(self) -> SoftUpdate:
+        """The update by the whole block."""
         home, xp = Home.of(self._x), Home.of(self._x).xp
         before, after = self._gaussians.counts, self.counts[-1]
         n = self._x.shape[0]
@@ -199,10 +160,10 @@ class SoftStream:
         if n > 1:
             mixed = earlier * self._y.T[:, None, :] / self.counts[:-1].T[:, :, None]
         means = (before[:, None] * self._gaussians.means + self._y.T @ self._x) / after[:, None]
-        return Lesson(self._x, self._y, before / self.counts[:-1], mixed, means, after)
+        return SoftUpdate(self._x, self._y, before / self.counts[:-1], mixed, means, after)
 
     def moments(self) -> Iterator[tuple[Array, Array]]:
-        """Means (K, d) and shared covariance (d, d) after each sample but the last."""
+        """Means (K, d) and shared covariance (d, d) after each sample except the last."""
         home, xp = Home.of(self._x), Home.of(self._x).xp
         gaussians, x, y, counts = self._gaussians, self._x, self._y, self.counts
         n, d = x.shape
@@ -220,17 +181,17 @@ class SoftStream:
             means = (counts[last][:, None] * means + y[last][:, None] * x[last]) * weight[:, None]
             ys = y[seen]
             weighted = ys * weight
-            # Half of B: above the diagonal, and half the diagonal. The other half is its transpose.
+            # Half of B: its upper triangle and half of its diagonal. The other half is the transpose.
             half = xp.triu((weighted * reach[last]) @ ys.T - weighted @ near[seen].T, k=1)
             own = xp.sum(weighted * (1 + ys * (reach[last] - reach[seen])), axis=1)
             half += 0.5 * own[:, None] * xp.eye(last + 1, dtype=xp.float64, device=home.device)
             along = (weighted * first * (1 / counts[seen] - reach[last] + reach[seen])) @ start
             term = half @ x[seen] - along
             spread = start * (first * (weight * reach[last]) ** 0.5)[:, None]
-            # X^T term, its transpose, and the spread of the means, in one product.
+            # X^T term, its transpose, and the spread of the means in one product.
             total = xp.concat([x[seen], term, spread]).T @ xp.concat([term, x[seen], spread])
             total += base[last]
-            yield means, gaussians.averaged(total, counts[last + 1])
+            yield means, gaussians.average(total, counts[last + 1])
 
 
 BLOCK_ROWS = 32
@@ -255,9 +216,10 @@ PRESETS: Mapping[str, tuple[float, float, float]] = {
 """The authors' epsilon, eta and rho for each of their data sets."""
 
 
-class DOTA(WholeViews):
-    """Estimates a Gaussian a class from zero-shot soft labels, with the mean of their covariances for all, and adds the
-    discriminant to the logits, the more the more samples were seen. A sample is predicted before it is learned from.
+class DOTA(ViewMethod):
+    """Estimates a Gaussian per class from zero-shot soft labels, with the mean of their covariances shared by all, and
+    adds the discriminant to the logits, with a weight that grows with the samples seen. A sample is predicted before it
+    is learned from.
 
     Examples
     --------
@@ -271,48 +233,53 @@ class DOTA(WholeViews):
     Notes
     -----
     Han et al., *DOTA: Distributional Test-Time Adaptation of Vision-Language Models*, NeurIPS 2025 (arXiv 2409.19375);
-    released code skylineeeeen/DOTA, commit bc67d44. The authors ship `epsilon`, `eta` and `rho` for each data set
+    released code skylineeeeen/DOTA, commit bc67d44. The authors provide `epsilon`, `eta` and `rho` for each data set
     (`DOTA.preset("dtd")`). Scores are logits.
 
-    The K class covariances are kept in float64 where the prototypes are, and otherwise in float32, as the authors keep
-    them: 1 GB for 1000 classes in 512 dimensions. All else is in float64. Many samples a call are quicker than single
-    ones: the covariances are then gone through once in 32 samples.
+    The K class covariances are stored in float64 if the prototypes are float64, and otherwise in float32, as the
+    authors do: 1 GB for 1000 classes in 512 dimensions. Everything else is float64. Many samples per call are faster
+    than single ones: the covariances are then read once per 32 samples.
 
-    Departures from that code: with fewer than ten views one is kept, not none; nothing is cast to half precision; until
-    something is learned, `predict` answers the zero-shot posterior.
+    Differences from that code: with fewer than ten views one is kept, not none; nothing is cast to half precision;
+    until something is learned, `predict` returns the zero-shot posterior.
     """
 
     name = "dota"
     protocol = "online"
     scored = "before"
     state_size = "K d^2"
-    complexity = "O(K d^2 + d^3) a sample"
+    complexity = "O(K d^2 + d^3) per sample"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         name: {"epsilon": epsilon, "eta": eta, "rho": rho} for name, (epsilon, eta, rho) in PRESETS.items()
     }
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     epsilon: float = parameter(
-        Number(low=0, high=1), "Share of the identity mixed into the covariance before it is inverted.", default=1e-4
+        Number(low=0, high=1), "Share of the identity added to the covariance before it is inverted.", default=1e-4
     )
     sigma: float = parameter(
-        Number(low=0, above=True), "Variance every class starts from, which counts as one sample.", default=0.002
+        Number(low=0, above=True), "Initial variance of every class, which counts as one sample.", default=0.002
     )
-    eta: float = parameter(Number(low=0), "The most the discriminant may weigh.", default=0.3)
+    eta: float = parameter(Number(low=0), "Largest weight of the discriminant.", default=0.3)
     rho: float = parameter(
-        Number(low=0), "Its weight for each sample a class has seen on average, until that reaches `eta`.", default=0.02
+        Number(low=0), "Weight of the discriminant per sample seen by a class on average, up to `eta`.", default=0.02
     )
     initial_means: str = parameter(
         Choice(("constant", "text")),
-        "Where the means start: at `constant` in every coordinate, as in the code of the NeurIPS version, or at the prototypes, as in the first release.",
+        'Initial means: "constant" sets every coordinate to `constant`, as in the code of the NeurIPS version; "text" '
+        "uses the prototypes, as in the first release.",
         default="constant",
     )
-    constant: float = parameter(Number(), "See `initial_means`.", default=0.001)
+    constant: float = parameter(
+        Number(), "Initial value of every coordinate of the means; see `initial_means`.", default=0.001
+    )
     view_ratio: float = parameter(
         Number(low=0, high=1, above=True),
-        "The share of views kept, those of lowest entropy, in `adapt_views`.",
+        "Share of the views that `adapt_views` keeps, those of lowest entropy; at least one.",
         default=RATIO,
     )
+
+    _gaussians: SoftGaussians = state(lambda self: self._initial_gaussians(), saved_as="")
 
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "axes_do_not_matter": "the means start at the same number in every coordinate, as in the authors' code",
@@ -321,95 +288,82 @@ class DOTA(WholeViews):
     @property
     def means(self) -> Array:
         """Class means (K, d), float64."""
-        self._finish()
         return Home.of(self.prototypes).copy(self._gaussians.means)
 
     @property
     def counts(self) -> Array:
-        """Soft counts (K,), float64: one, and the soft labels of every sample seen."""
-        self._finish()
+        """Soft counts (K,), float64: one plus the soft labels of all samples seen."""
         return Home.of(self.prototypes).copy(self._gaussians.counts)
 
     @property
     def covariance(self) -> Array:
-        """The mean (d, d) of all classes' covariances, float64."""
-        self._finish()
+        """The mean (d, d) of the covariances of all classes, float64."""
         return Home.of(self.prototypes).copy(self._gaussians.shared)
 
     @property
     def precision(self) -> Array:
         """Inverse (d, d) of the covariance with its share of the identity, float64."""
-        self._finish()
-        return self._precision_of(self._gaussians.shared) if self.n_seen else self._first_precision()
+        return self._precision()
 
-    def _begin(self) -> None:
+    def _prepare(self) -> None:
         home = Home.of(self.prototypes)
-        self._wide_prototypes = home.bring(self.prototypes, home.xp.float64)
-        means = home.copy(self._wide_prototypes)
+        self._text = home.bring(self.prototypes, home.xp.float64)
+
+    def _initial_gaussians(self) -> SoftGaussians:
+        home = Home.of(self.prototypes)
+        means = home.copy(self._text)
         if self.initial_means == "constant":
             means = home.xp.full_like(means, self.constant)
-        dtype = home.xp.float64 if is_double(self.prototypes) else home.xp.float32
-        self._gaussians = SoftGaussians(means, self.sigma, dtype)
-        self._head = linear_head(means, self._first_precision())
+        return SoftGaussians(means, self.sigma, home.xp.float64 if is_double(self.prototypes) else home.xp.float32)
 
-    def _first_precision(self) -> Array:
-        """The authors mix the identity in from the first update on, not before."""
+    def _derive(self) -> None:
+        self._head = linear_head(self._gaussians.means, self._precision())
+
+    def _precision(self) -> Array:
+        if self.n_seen:
+            return self._invert(self._gaussians.shared)
+        # The authors add the identity from the first update on, not before.
         home = Home.of(self.prototypes)
         return home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device) / self.sigma
 
-    def _precision_of(self, covariance: Array) -> Array:
+    def _invert(self, covariance: Array) -> Array:
         return invert_positive(add_to_diagonal((1 - self.epsilon) * covariance, self.epsilon))
 
     def _weight(self, mean_count: float, views: int = 1) -> float:
+        """Weight of the discriminant in the scores."""
         return min(self.rho * mean_count / views, self.eta)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for block, x in rows.blocks(BLOCK_ROWS):
             home, xp = Home.of(x), Home.of(x).xp
-            scores = logits(x, self._wide_prototypes, self.logit_scale)
+            scores = logits(x, self._text, self.logit_scale)
             stream = SoftStream(self._gaussians, home.copy(x), softmax(scores))
-            weights = xp.mean(stream.counts, axis=1).tolist()
-            scores[0] += self._weight(weights[0]) * discriminant(x[:1], *self._head)[0]
+            mean_counts = xp.mean(stream.counts, axis=1).tolist()
+            scores[0] += self._weight(mean_counts[0]) * discriminant(x[:1], *self._head)[0]
             for row, (means, covariance) in enumerate(stream.moments(), start=1):
-                head = linear_head(means, self._precision_of(covariance))
-                scores[row] += self._weight(weights[row]) * discriminant(x[row : row + 1], *head)[0]
-            self._commit(partial(self._learn, stream.lesson()), x.shape[0])
+                head = linear_head(means, self._invert(covariance))
+                scores[row] += self._weight(mean_counts[row]) * discriminant(x[row : row + 1], *head)[0]
+            self._learn(stream.update(), x.shape[0])
             yield block, scores
 
     def _adapt_view(self, views: Array) -> Array:
-        self._finish()
         xp = Home.of(views).xp
-        scores = logits(views, self._wide_prototypes, self.logit_scale)
+        scores = logits(views, self._text, self.logit_scale)
         kept = select_lowest_entropy(scores, self.view_ratio)
         views, scores = views[kept], scores[kept]
         weight = self._weight(float(xp.mean(self._gaussians.counts)), views.shape[0])
         answer = xp.mean(scores, axis=0) + weight * discriminant(xp.mean(views, axis=0)[None, :], *self._head)[0]
-        self._decide(partial(self._learn, self._gaussians.together(views, softmax(scores))))
+        self._learn(self._gaussians.joint_update(views, softmax(scores)), 1)
         return answer
 
-    def _learn(self, lesson: Lesson) -> None:
-        self._gaussians.learn(lesson)
-        self._head = self._present_head()
-
-    def _present_head(self) -> tuple[Array, Array]:
-        return linear_head(self._gaussians.means, self._precision_of(self._gaussians.shared))
+    def _learn(self, update: SoftUpdate, samples: int) -> None:
+        with self._learning(samples):
+            self._gaussians.learn(update)
+            self._head = linear_head(self._gaussians.means, self._invert(self._gaussians.shared))
 
     def _predict_scores(self, features: Array) -> Array:
-        scores = logits(features, self._wide_prototypes, self.logit_scale)
+        scores = logits(features, self._text, self.logit_scale)
         if not self.n_seen:
             return scores
         weight = self._weight(float(Home.of(features).xp.mean(self._gaussians.counts)))
         return scores + weight * discriminant(features, *self._head)
-
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        own = self._gaussians
-        return {"means": own.means, "counts": own.counts, "sums": own.sums, "shared": own.shared}, {}
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        own = self._gaussians
-        for name, array in self._state()[0].items():
-            if tuple(arrays[name].shape) != tuple(array.shape):
-                raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(array.shape)}")
-        own.sums, own.learned = arrays["sums"], Learned(arrays["means"], arrays["counts"], arrays["shared"])
-        if self.n_seen:
-            self._head = self._present_head()

@@ -1,97 +1,89 @@
-"""HisTPT: prompt tuning that goes on from image to image, held back by what the prompts said before."""
+"""HisTPT: prompt tuning that continues from image to image, regularised by text features of earlier prompts."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
-from zeroshift.methods._shared.prompt_tuned import TEXT, PromptTuned
-from zeroshift.methods._shared.towers import PromptedText
+from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
-from zeroshift.methods._shared.whole_steps import WholeViews
-from zeroshift.parameters import Choice, Number, model_parameter, parameter
+from zeroshift.parameters import Choice, Number, parameter, state
 from zeroshift.views import marginal_entropy, select_lowest_entropy
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class, quantize, softmax
 
-__all__ = ["HisTPT", "Remembered", "TextHistory", "TextQueue", "retrieved"]
-
-
-# The latest text features, first in, first out, in a ring that is allocated once.
+__all__ = ["HisTPT", "HistoryUpdate", "TextHistory", "TextQueue", "retrieve_logits"]
 
 
 class TextQueue:
-    """`size` text features (K, d). Image number i has the slot i modulo `size`; image 0 fills them all.
+    """The latest `size` text features (K, d), in a ring buffer.
 
-    What the queue would hold with a new entry can be asked before the entry is written.
+    Image number i has the slot i modulo `size`; image 0 fills all slots. Means can be computed as if a new entry were
+    already stored.
 
     >>> import numpy as np
     >>> queue = TextQueue(Home.of(np.eye(1)), size=2, shape=(1, 2), dtype=None)
-    >>> queue.write(0, np.array([[1.0, 0.0]]))
-    >>> queue.mixed(queue.evenly[None, :], 1, np.array([[0.0, 1.0]]))
+    >>> queue.store(0, np.array([[1.0, 0.0]]))
+    >>> queue.weighted_means(queue.even_weights[None, :], 1, np.array([[0.0, 1.0]]))
     array([[[0.5, 0.5]]])
     """
 
     def __init__(self, home: Home, size: int, shape: tuple[int, int], dtype: Any) -> None:
         self._home, self.size = home, size
         self.entries = home.zeros((size, *shape), dtype)
-        self.evenly = np.full(size, 1 / size)
+        self.even_weights = np.full(size, 1 / size)
 
     def slot(self, image: int) -> int:
         return image % self.size
 
-    def mixed(self, weights: np.ndarray, image: int, newest: Array) -> Array:
-        """Means (m, K, d) over the entries once `newest` (K, d) of this image is among them, by weights (m, size)."""
+    def weighted_means(self, weights: np.ndarray, image: int, newest: Array) -> Array:
+        """Means (m, K, d) over the entries with `newest` (K, d) of this image stored, by weights (m, size)."""
         xp, slot = self._home.xp, self.slot(image)
         others = weights.copy()
         others[:, slot] = 0
-        # A product, not a sum of chosen entries: these are large, and are neither copied nor widened.
-        mixed = self._home.bring(others, self.entries.dtype) @ xp.reshape(self.entries, (self.size, -1))
-        mixed = xp.reshape(self._home.bring(mixed, newest.dtype), (-1, *newest.shape))
-        return mixed + self._home.bring(weights[:, slot], newest.dtype)[:, None, None] * newest
+        # A matrix product: it neither copies the entries, which are large, nor converts them to another precision.
+        means = self._home.bring(others, self.entries.dtype) @ xp.reshape(self.entries, (self.size, -1))
+        means = xp.reshape(self._home.bring(means, newest.dtype), (-1, *newest.shape))
+        return means + self._home.bring(weights[:, slot], newest.dtype)[:, None, None] * newest
 
     def oldest(self, image: int, newest: Array) -> Array:
-        """(K, d): the entry that leaves next once `newest` of this image is among them."""
+        """The entry (K, d) that will be replaced next, with `newest` of this image stored."""
         leaving = self.slot(image + 1)
         return newest if leaving == self.slot(image) else self._home.bring(self.entries[leaving], newest.dtype)
 
-    def write(self, image: int, newest: Array) -> None:
-        """Hold `newest` (K, d). Doing it again changes nothing."""
+    def store(self, image: int, newest: Array) -> None:
+        """Store `newest` (K, d) of this image."""
         self.entries[self.slot(image) if image else slice(None)] = newest
 
     def newest_first(self, image: int) -> np.ndarray:
-        """(size,): the slots of image number `image` and those before it."""
+        """The slots (size,) of image number `image` and of those before it."""
         return (image - np.arange(self.size)) % self.size
 
 
-# HisTPT's memory of text features: the latest, the hardest of those, and a slow average of what leaves either.
-
-
-class Remembered(NamedTuple):
-    """What the banks hold once an image has entered them; nothing of it is written yet."""
+class HistoryUpdate(NamedTuple):
+    """An update of `TextHistory` by one image, not yet applied."""
 
     image: int
-    """How many images entered before it."""
+    """Number of images before it."""
     local: Array
-    """(K, d): the newest entry of the local bank."""
+    """(K, d): the new entry of the local bank."""
     hard: Array
-    """(K, d): the newest entry of the hard bank."""
+    """(K, d): the new entry of the hard bank."""
     entropies: np.ndarray
-    """(L,), of the images whose text features the local bank holds, by slot."""
+    """(L,): entropies of the images in the local bank, by slot."""
     prototypes: Array
-    """(3, K, d): the global bank, and the means of the local and of the hard one."""
+    """(3, K, d): the global bank, and the means of the local and of the hard bank."""
 
 
 class TextHistory:
     """Three banks of text features (K, d). The first image fills all of them.
 
-    Local: the latest `local_size`, with the entropies of the images they were used for. Hard: for each image the mean
-    of the `n_hard` local entries of highest entropy, the newer first on a tie, the latest `hard_size` of them. Global:
-    a moving average of the oldest entries of the two.
+    Local: the latest `local_size` text features, with the entropies of the images they were used for. Hard: for each
+    image the mean of the `n_hard` local entries of highest entropy (of equal ones the newer), the latest `hard_size` of
+    these. Global: a moving average of the oldest entries of the two.
     """
 
     def __init__(
@@ -99,30 +91,30 @@ class TextHistory:
     ) -> None:
         self._home, self.n_hard, self.momentum = home, n_hard, momentum
         self.local, self.hard = (TextQueue(home, size, shape, dtype) for size in sizes)
-        self.entropies = np.zeros(sizes[0])  # on the host, as all that only says which entries are meant
+        self.entropies = np.zeros(sizes[0])  # on the host, where entries are selected
         self.prototypes = home.zeros((3, *shape))
 
-    def entered(self, text: Array, entropy: float, image: int) -> Remembered:
-        """What is held once the text features (K, d) and the entropy of image number `image` have entered."""
+    def update(self, text: Array, entropy: float, image: int) -> HistoryUpdate:
+        """The update by the text features (K, d) and the entropy of image number `image`."""
         xp = self._home.xp
         if image == 0:
-            return Remembered(image, text, text, np.full_like(self.entropies, entropy), xp.stack([text, text, text]))
+            return HistoryUpdate(image, text, text, np.full_like(self.entropies, entropy), xp.stack([text, text, text]))
         entropies = self.entropies.copy()
         entropies[self.local.slot(image)] = entropy
-        weights = np.stack([self.local.evenly, self._hardest(entropies, image)])
-        mean, hardest = self.local.mixed(weights, image, text)
-        (hard_mean,) = self.hard.mixed(self.hard.evenly[None, :], image, hardest)
-        leaving = (self.local.oldest(image, text) + self.hard.oldest(image, hardest)) / 2
-        slow = self.momentum * self.prototypes[0] + (1 - self.momentum) * leaving
-        return Remembered(image, text, hardest, entropies, xp.stack([slow, mean, hard_mean]))
+        weights = np.stack([self.local.even_weights, self._hard_weights(entropies, image)])
+        local_mean, hard = self.local.weighted_means(weights, image, text)
+        (hard_mean,) = self.hard.weighted_means(self.hard.even_weights[None, :], image, hard)
+        oldest = (self.local.oldest(image, text) + self.hard.oldest(image, hard)) / 2
+        average = self.momentum * self.prototypes[0] + (1 - self.momentum) * oldest
+        return HistoryUpdate(image, text, hard, entropies, xp.stack([average, local_mean, hard_mean]))
 
-    def write(self, entry: Remembered) -> None:
-        """Hold it. Doing it again changes nothing."""
-        self.local.write(entry.image, entry.local)
-        self.hard.write(entry.image, entry.hard)
-        self.entropies, self.prototypes = entry.entropies, entry.prototypes
+    def apply(self, update: HistoryUpdate) -> None:
+        """Store an update."""
+        self.local.store(update.image, update.local)
+        self.hard.store(update.image, update.hard)
+        self.entropies, self.prototypes = update.entropies, update.prototypes
 
-    def _hardest(self, entropies: np.ndarray, image: int) -> np.ndarray:
+    def _hard_weights(self, entropies: np.ndarray, image: int) -> np.ndarray:
         """Weights (L,) of the mean over the entries of highest entropy."""
         newest_first = self.local.newest_first(image)
         order = newest_first[np.argsort(-quantize(entropies[newest_first]), stable=True)]
@@ -130,31 +122,29 @@ class TextHistory:
         weights[order[: self.n_hard]] = 1 / self.n_hard
         return weights
 
-    def arrays(self) -> dict[str, Array]:
-        """What to save."""
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         return {
             "local": self.local.entries,
             "hard": self.hard.entries,
             "entropies": self._home.bring(self.entropies, self._home.xp.float64),
             "bank_prototypes": self.prototypes,
-        }
+        }, {}
 
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Take up what `arrays` gave."""
-        for name, own in self.arrays().items():
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        for name, own in self.state()[0].items():
             if tuple(arrays[name].shape) != tuple(own.shape):
-                raise ValueError(f"{name} of shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}, were saved")
+                raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
         self.local.entries, self.hard.entries = arrays["local"], arrays["hard"]
         self.entropies, self.prototypes = to_numpy(arrays["entropies"]), arrays["bank_prototypes"]
 
 
-def retrieved(features: Array, prototypes: Array, logit_scale: float) -> Array:
-    """Logits (n, K) of features (n, d) from several banks' prototypes (B, K, d), each weighed by how sure it is.
+def retrieve_logits(features: Array, prototypes: Array, logit_scale: float) -> Array:
+    """Logits (n, K) of features (n, d) from the prototypes (B, K, d) of several banks, weighted by their confidence.
 
-    A bank's weight for a feature is the softmax, over banks, of its negative entropy. Both banks have seen the same:
+    The weight of a bank for a feature is the softmax, over banks, of its negative entropy. With equal banks:
 
     >>> import numpy as np
-    >>> retrieved(np.array([[0.8, 0.6]]), np.stack([np.eye(2), np.eye(2)]), 5.0)
+    >>> retrieve_logits(np.array([[0.8, 0.6]]), np.stack([np.eye(2), np.eye(2)]), 5.0)
     array([[4., 3.]])
     """
     xp = Home.of(features).xp
@@ -163,18 +153,10 @@ def retrieved(features: Array, prototypes: Array, logit_scale: float) -> Array:
     return xp.sum(weights.T[:, :, None] * logits, axis=0)
 
 
-class Tuned(NamedTuple):
-    """The prompt after a step: its words, the text features they make, and the optimiser that goes on."""
-
-    words: Array
-    text: Array
-    optimiser: AdamW
-
-
-class HisTPT(PromptTuned, WholeViews):
-    """Moves the words of the prompt one step for each image, towards the class that three banks of earlier text
-    features agree on, and never puts them back. The banks hold the latest text features, those of the hardest images,
-    and a slow average: what keeps a prompt that is tuned on and on from forgetting.
+class HisTPT(PromptTuned):
+    """Tunes the context of the prompt one step per image, towards the class that three banks of earlier text features
+    predict, and never restores it. The banks hold the latest text features, those of the hardest images, and a slow
+    average. They keep a prompt that is tuned continually from forgetting.
 
     Examples
     --------
@@ -189,69 +171,60 @@ class HisTPT(PromptTuned, WholeViews):
     Notes
     -----
     Zhang et al., *Historical Test-time Prompt Tuning for Vision Foundation Models*, NeurIPS 2024. The authors released
-    their code for segmentation alone. The banks, their order, the retrieval and the loss are as there; ours, for images
-    as a whole, are: the words are shared by all classes (theirs are tuned for each class), the views, their selection
-    and `rate` are TPT's (their `rate` is 1e-4, for segmentation), the loss is the mean cross-entropy of the surest
-    views with the class the banks find for the image itself, and an image's entropy, which says how hard it is, is that
-    of the mean over its surest views. Their code takes for it a sum over raw logits, which is no entropy.
+    their code for segmentation only. The banks, their order, the retrieval and the loss are as there. For the
+    classification of whole images we chose the following: all classes share the context (theirs is tuned per class);
+    views, their selection and `rate` are TPT's (their `rate` is 1e-4, for segmentation); the loss is the mean
+    cross-entropy of the most confident views with the class the banks predict for the image itself; and the entropy of
+    an image, which measures how hard it is, is that of the mean over its most confident views. Their code uses a sum
+    over raw logits instead, which is not an entropy.
 
-    AdamW's moments go on from image to image with the words, as in their training loop. The means of the banks are not
-    scaled to unit length, as there. Of equal entropies the newer entry counts as harder; theirs leaves that open. The
-    banks are held in the prototypes' precision. `predict` asks the prompt, or the banks, as they stand.
+    The moments of AdamW continue from image to image with the context, as in their training loop. The means of the
+    banks are not scaled to unit length, as there. Of equal entropies the newer entry counts as harder; theirs leaves
+    that open. The banks are stored in the precision of the prototypes. `predict` uses the present prompt or banks.
     """
 
     name = "histpt"
     protocol = "online"
     needs = ("prototypes", "views", "text")
     takes: ClassVar[tuple[str, ...]] = ()
-    reconstructed = "the authors' code is for segmentation; classification is put together from it"
-    state_size = "K d (L + H + 5), and the words with AdamW's two moments of each"
-    complexity = "2 passes of K prompts, 1 of them with gradients, and O(K d (L + H)), for an image"
+    reconstructed = "the authors' code is for segmentation; classification is our adaptation of it"
+    state_size = "K d (L + H + 5), and the context with the two moments of AdamW"
+    complexity = "2 passes of K prompts, 1 of them with gradients, and O(K d (L + H)), per image"
 
-    text: PromptedText = model_parameter(
-        TEXT, "The text side of the encoder, as `zeroshift.encode.prompted_text` makes it."
-    )
-    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     view_ratio: float = parameter(
         Number(0, 1, above=True),
-        "Share of the views the loss is made of, those of lowest entropy; at least one.",
+        "Share of the views used in the loss, those of lowest entropy; at least one.",
         default=0.1,
     )
-    local_size: int = parameter(Number(low=1, integer=True), "Entries of the local and of the hard bank.", default=32)
-    hard_size: int = parameter(Number(low=1, integer=True), "Entries of the local and of the hard bank.", default=32)
+    local_size: int = parameter(Number(low=1, integer=True), "Entries of the local bank.", default=32)
+    hard_size: int = parameter(Number(low=1, integer=True), "Entries of the hard bank.", default=32)
     n_hard: int = parameter(
         Number(low=1, integer=True),
-        "How many local entries, those of highest entropy, are averaged for an entry of the hard bank.",
+        "Local entries averaged for one entry of the hard bank, those of highest entropy.",
         default=16,
     )
-    momentum: float = parameter(Number(0, 1), "Share of the global bank that stays as it is at an image.", default=0.99)
-    rate: float = parameter(
-        Number(low=0),
-        "Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.",
-        default=5e-3,
-    )
-    weight_decay: float = parameter(
-        Number(low=0),
-        "Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.",
-        default=0.01,
-    )
+    momentum: float = parameter(Number(0, 1), "Share of the global bank that each image keeps.", default=0.99)
     answer: str = parameter(
         Choice(("prompt", "fused")),
-        "Who answers: the prompt after the image's step, or the banks together, which the prompt was tuned towards.",
+        'What predicts an image: the "prompt" after its step, or the "fused" banks, towards which it was tuned.',
         default="prompt",
     )
+
+    _context: Array = state(lambda self: self._initial_context, saved_as="words")
+    _text: Array = state(lambda self: self._initial_text)
+    _optimizer: AdamW = state(lambda self: AdamW(self.rate, weight_decay=self.weight_decay), saved_as="")
+    _history: TextHistory = state(lambda self: self._empty_history(), saved_as="")
 
     def _validate(self) -> None:
         super()._validate()
         if self.n_hard > self.local_size:
             raise ValueError(
-                f"n_hard must be at most local_size, {self.local_size}, of which they are taken; got {self.n_hard}. "
+                f"n_hard must be at most local_size, {self.local_size}; got {self.n_hard}. "
                 f"Fix: n_hard={self.local_size}, or a larger local_size."
             )
 
-    def _begin(self) -> None:
-        self._now = Tuned(self._words, self._initial, AdamW(self.rate, weight_decay=self.weight_decay))
-        self._history = TextHistory(
+    def _empty_history(self) -> TextHistory:
+        return TextHistory(
             Home.of(self.prototypes),
             (self.n_classes, self.dimension),
             sizes=(self.local_size, self.hard_size),
@@ -262,70 +235,45 @@ class HisTPT(PromptTuned, WholeViews):
 
     @property
     def context(self) -> Array:
-        """The words' embeddings as they stand, (n, width)."""
-        self._finish()
-        return Home.of(self.prototypes).copy(self._now.words)
+        """The present embeddings (n, width) of the context."""
+        return Home.of(self.prototypes).copy(self._context)
 
     @property
     def banks(self) -> dict[str, Array]:
         """`local` (L, K, d) and `hard` (H, K, d), the newest first, and `global` (K, d); zeros before any image."""
-        self._finish()
         history, home = self._history, Home.of(self.prototypes)
         queues = {"local": history.local, "hard": history.hard}
-        held = {name: q.entries[home.index(q.newest_first(self.n_seen - 1))] for name, q in queues.items()}
-        return {**held, "global": home.copy(history.prototypes[0])}
+        banks = {name: q.entries[home.index(q.newest_first(self.n_seen - 1))] for name, q in queues.items()}
+        return {**banks, "global": home.copy(history.prototypes[0])}
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, features in rows.blocks(1):
-            scores, learned = self._learned(features)
-            self._commit(learned)
-            yield block, scores[None, :]
+        return ((block, self._adapt_view(features)[None, :]) for block, features in rows.blocks(1))
 
     def _adapt_view(self, views: Array) -> Array:
-        self._finish()
-        scores, learned = self._learned(views)
-        self._decide(learned)
-        return scores
-
-    def _learned(self, views: Array) -> tuple[Array, partial[None]]:
-        """Scores (K,) of one image, view 0 of `views` (V, d), and how to keep what it teaches."""
-        now, image = self._now, views[:1, :]
-        scores = logits(views, now.text, self.logit_scale)
+        image = views[:1, :]
+        scores = logits(views, self._text, self.logit_scale)
         kept = select_lowest_entropy(scores, self.view_ratio)
-        entry = self._history.entered(now.text, float(marginal_entropy(scores[kept, :])), self.n_seen)
-        fused = retrieved(image, entry.prototypes, self.logit_scale)
-        tuned = self._step(now, views[kept, :], scores[kept, :], pseudo_class(fused))
-        answer = fused if self.answer == "fused" else logits(image, tuned.text, self.logit_scale)
-        return answer[0], partial(self._keep, entry, tuned)
+        update = self._history.update(self._text, float(marginal_entropy(scores[kept, :])), self.n_seen)
+        fused = retrieve_logits(image, update.prototypes, self.logit_scale)
+        gradient = self._gradient(views[kept, :], scores[kept, :], pseudo_class(fused))
+        optimizer = copy.copy(self._optimizer)  # a step replaces its moments and leaves the old arrays unchanged
+        context = optimizer.step(self._context, gradient)
+        text = self._text_features(context)
+        answer = fused if self.answer == "fused" else logits(image, text, self.logit_scale)
+        with self._learning():
+            self._history.apply(update)
+            self._context, self._text, self._optimizer = context, text, optimizer
+        return answer[0]
 
-    def _step(self, now: Tuned, kept: Array, scores: Array, label: Array) -> Tuned:
-        """The prompt one step nearer to the class `label` (1,) for the kept views (n, d), of logits (n, K)."""
+    def _gradient(self, kept: Array, scores: Array, label: Array) -> Array:
+        """Gradient of the mean cross-entropy of kept views (n, d) with the class `label` (1,), at the context."""
         xp = namespace(scores)
         one_hot = xp.astype(xp.arange(self.n_classes, device=Home.of(scores).device) == label, scores.dtype)
         _, gradient = cross_entropy(scores, one_hot)
-        to_text = logits_to_text(gradient / kept.shape[0], kept, self.logit_scale)
-        optimiser = copy.copy(now.optimiser)  # a step replaces its moments and leaves the old ones as they are
-        words = optimiser.step(now.words, self._to_context(now.words, to_text))
-        return Tuned(words, self._text_features(words), optimiser)
-
-    def _keep(self, entry: Remembered, tuned: Tuned) -> None:
-        self._history.write(entry)
-        self._now = tuned
+        text_gradient = logits_to_text(gradient / kept.shape[0], kept, self.logit_scale)
+        return self._context_gradient(self._context, text_gradient)
 
     def _predict_scores(self, features: Array) -> Array:
         if self.answer == "fused" and self.n_seen:
-            return retrieved(features, self._history.prototypes, self.logit_scale)
-        return logits(features, self._now.text, self.logit_scale)
-
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        moments, steps = self._now.optimiser.state()
-        return {"words": self._now.words, "text": self._now.text, **self._history.arrays(), **moments}, steps
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        optimiser = AdamW(self.rate, weight_decay=self.weight_decay)
-        optimiser.restore(arrays, values)
-        for name, own in (("words", self._now.words), ("text", self._now.text)):
-            if tuple(arrays[name].shape) != tuple(own.shape):
-                raise ValueError(f"{name} of shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}, were saved")
-        self._history.restore(arrays)
-        self._now = Tuned(arrays["words"], arrays["text"], optimiser)
+            return retrieve_logits(features, self._history.prototypes, self.logit_scale)
+        return logits(features, self._text, self.logit_scale)

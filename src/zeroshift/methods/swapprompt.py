@@ -1,4 +1,4 @@
-"""SwapPrompt: a prompt tuned on a whole set, and its moving average, each other's teacher on two views of an image."""
+"""SwapPrompt: a prompt and its moving average, tuned on a whole set by predicting each other's predictions."""
 
 from __future__ import annotations
 
@@ -9,68 +9,72 @@ import numpy as np
 
 from zeroshift.adapt.transductive import MostConfident
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
-from zeroshift.methods._shared.prompt_tuned import TEXT, PromptTuned
-from zeroshift.methods._shared.towers import PromptedText
+from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
-from zeroshift.parameters import Number, model_parameter, parameter
+from zeroshift.parameters import Number, parameter, state
 from zeroshift.zero_shot import log_softmax, logits, pseudo_class, softmax
 
-__all__ = ["ImageViews", "PseudoLabels", "SwapPrompt", "pseudo_loss", "surest_of_each_class", "swap_loss"]
-
-
-# A set of images, one view of some of them at a time: what goes over a set again and again with few views needs.
-
+__all__ = [
+    "ImageViews",
+    "PromptPair",
+    "PseudoLabels",
+    "SwapPrompt",
+    "most_confident_per_class",
+    "pseudo_loss",
+    "swap_loss",
+]
 
 WORK_NUMBERS = 4_000_000
-"""Features or logits held at once: 32 MB in float64."""
+"""Features or logits in memory at one time: 32 MB in float64."""
 
 
 class ImageViews:
-    """Checked rows, (N, V, d) with views or (N, d) without: the image itself is view 0 of both."""
+    """A set of images, (N, V, d) with views or (N, d) without, read one view of some images at a time.
+
+    View 0 is the image itself.
+    """
 
     def __init__(self, rows: Rows, n_classes: int) -> None:
         shape = rows[:1].shape
-        self._rows, self._several = rows, len(shape) == 3
-        self.n_views = int(shape[1]) if self._several else 1
-        self._at_once = max(1, WORK_NUMBERS // max(n_classes, int(shape[-1])))
+        self._rows, self._has_views = rows, len(shape) == 3
+        self.n_views = int(shape[1]) if self._has_views else 1
+        self._block_size = max(1, WORK_NUMBERS // max(n_classes, int(shape[-1])))
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def blocks(self) -> Iterator[slice]:
-        """Which images are looked at together."""
-        return (slice(start, min(start + self._at_once, len(self))) for start in range(0, len(self), self._at_once))
+        """Slices of the images that are processed together."""
+        return (
+            slice(start, min(start + self._block_size, len(self))) for start in range(0, len(self), self._block_size)
+        )
 
     def view(self, images: slice, number: int) -> Array:
-        """(n, d): view `number` of these images, the others left where they are."""
-        if not self._several:
+        """View `number` (n, d) of these images. Other views are not read."""
+        if not self._has_views:
             return self._rows[images]
-        return self._rows[images, number]  # type: ignore[index]  # the one view only, of memory-mapped ones too
+        return self._rows[images, number]  # type: ignore[index]  # reads one view only, also from a memory-mapped file
 
-    def pick(self, numbers: Array) -> Array:
-        """(n, d): view 0 of the images with these numbers."""
-        if not self._several:
+    def take(self, numbers: Array) -> Array:
+        """View 0 (n, d) of the images with these numbers."""
+        if not self._has_views:
             return self._rows.take(numbers)
         return self._rows[to_numpy(numbers), 0]  # type: ignore[index]
 
 
-# SwapPrompt's two losses: what one prompt says of a view, predicted by the other from another view; and pseudo-labels.
-#
-# Each comes with its gradient with respect to the text features of the prompt that learns, in closed form.
-
-
 class PseudoLabels(NamedTuple):
-    """Some images and the classes they are taken for: (n, d) and (n,)."""
+    """Images and their pseudo-classes: (n, d) and (n,)."""
 
     features: Array
     classes: Array
 
 
 def swap_loss(views: tuple[Array, Array], online: Array, target: Array, logit_scale: float) -> tuple[Array, Array]:
-    """CE(target on one view, online on the other), both ways, summed over images; and its gradient (K, d).
+    """Cross-entropy between the target on one view and the online prompt on the other, in both directions.
 
-    Two views (n, d) of the same images, and the text features (K, d) of both prompts; the target's predictions are
-    taken as they are. Of equal views and prompts it is twice the entropy:
+    `views` are two views (n, d) of the same images, `online` and `target` the text features (K, d) of both prompts.
+    Returns the sum over images, and its gradient (K, d) with respect to `online`; the target is constant. For equal
+    views and equal prompts the loss is twice the entropy:
 
     >>> import numpy as np
     >>> x = np.array([[0.8, 0.6]])
@@ -80,41 +84,41 @@ def swap_loss(views: tuple[Array, Array], online: Array, target: Array, logit_sc
     """
     xp = namespace(online)
     loss, gradient = 0.0, xp.zeros_like(online)
-    for seen, asked in (views, views[::-1]):
-        wanted = softmax(logits(seen, target, logit_scale))
-        losses, to_logits = cross_entropy(logits(asked, online, logit_scale), wanted)
+    for target_view, online_view in (views, views[::-1]):
+        predicted = softmax(logits(target_view, target, logit_scale))
+        losses, score_gradient = cross_entropy(logits(online_view, online, logit_scale), predicted)
         loss = loss + xp.sum(losses)
-        gradient = gradient + logits_to_text(to_logits, asked, logit_scale)
+        gradient = gradient + logits_to_text(score_gradient, online_view, logit_scale)
     return loss, gradient
 
 
 def pseudo_loss(labels: PseudoLabels, online: Array, logit_scale: float) -> tuple[Array, Array]:
-    """Cross-entropy with the pseudo-labels, summed over them; and its gradient (K, d)."""
+    """Sum of the cross-entropies with the pseudo-labels, and its gradient (K, d) with respect to `online`."""
     xp = namespace(online)
     classes = xp.arange(online.shape[0], device=Home.of(online).device)
     one_hot = xp.astype(labels.classes[:, None] == classes, online.dtype)
-    losses, to_logits = cross_entropy(logits(labels.features, online, logit_scale), one_hot)
-    return xp.sum(losses), logits_to_text(to_logits, labels.features, logit_scale)
+    losses, score_gradient = cross_entropy(logits(labels.features, online, logit_scale), one_hot)
+    return xp.sum(losses), logits_to_text(score_gradient, labels.features, logit_scale)
 
 
-def surest_of_each_class(images: ImageViews, text: Array, logit_scale: float, count: int) -> PseudoLabels:
-    """Of every class the `count` images it is most probable for, among those it is the most probable class of."""
+def most_confident_per_class(images: ImageViews, text: Array, logit_scale: float, count: int) -> PseudoLabels:
+    """For every class the `count` images with the highest probability among those predicted as that class."""
     home, xp = Home.of(text), namespace(text)
-    surest = MostConfident(home, count)
+    candidates = MostConfident(home, count)
     for block in images.blocks():
         log_y = log_softmax(logits(images.view(block, 0), text, logit_scale))
         highest = xp.max(log_y, axis=1)
-        surest.offer(pseudo_class(log_y), highest, xp.exp(highest), block.start)
-    classes, _, rows, _, _ = surest.chosen()
-    return PseudoLabels(images.pick(rows), classes)
+        candidates.offer(pseudo_class(log_y), highest, xp.exp(highest), block.start)
+    classes, _, rows, _, _ = candidates.chosen()
+    return PseudoLabels(images.take(rows), classes)
 
 
-LABELS_AT_ONCE = 4096
-"""Pseudo-labelled images looked at together."""
+LABEL_ROWS = 4096
+"""Pseudo-labelled images processed together."""
 
 
-class Prompts(NamedTuple):
-    """Both prompts' words (n, width), and the text features (K, d) of the target's, which answers."""
+class PromptPair(NamedTuple):
+    """The contexts (n, width) of both prompts, and the text features (K, d) of the target, which predicts."""
 
     online: Array
     target: Array
@@ -122,8 +126,9 @@ class Prompts(NamedTuple):
 
 
 class SwapPrompt(PromptTuned):
-    """Tunes a prompt on a whole set: towards the zero-shot classes of each class's surest images, and, on one view of
-    an image, towards what a second prompt, the slow average of the first, says of another view. The second answers.
+    """Tunes a prompt on a whole set: towards the zero-shot classes of the most confident images of each class, and, on
+    one view of an image, towards the prediction of a second prompt on another view. The second prompt is a slow average
+    of the first, and predicts.
 
     Examples
     --------
@@ -140,72 +145,61 @@ class SwapPrompt(PromptTuned):
     Notes
     -----
     Ma et al., *SwapPrompt: Test-Time Prompt Adaptation for Vision-Language Models*, NeurIPS 2023. No code was released:
-    the two prompts, the swapped predictions and the moving average are the paper's, everything else is filled in here.
-    The loss is the mean over the pseudo-labelled images plus `swap_weight` times the mean over all images.
+    the two prompts, the swapped predictions and the moving average are the paper's; we chose everything else. The loss
+    is the mean over the pseudo-labelled images plus `swap_weight` times the mean over all images.
 
-    The gradient is that of the whole set, gathered a few images at a time, with one step and one move of the target an
-    epoch, where the authors will have taken mini-batches: exact, the same in whatever order the set comes, and the text
-    model, most of the cost, is gone through three times an epoch however large the set is. Steps are therefore fewer,
-    and `momentum` is for one of them.
+    The gradient is that of the whole set, summed over a few images at a time, with one step and one update of the
+    target per epoch; the authors probably used mini-batches. It is exact and does not depend on the order of the set,
+    and the text model, most of the cost, runs three times per epoch however large the set is. There are therefore fewer
+    steps, and `momentum` is per epoch.
 
-    The two views of an epoch are two numbers drawn among all but view 0, which is the image itself, the same for all
-    images: views are random themselves. Of two views both are taken, and a single feature is both of its own. Pseudo-
-    labels are learned from, and answers given for, the image itself. `adapt` begins anew with each set.
+    The two views of an epoch are drawn from all views except view 0, the image itself; their numbers are the same for
+    all images, because the views are random anyway. With two views both are used, and a single feature serves as both.
+    Pseudo-labels and predictions use the image itself. Each call of `adapt` starts from the initial prompt.
     """
 
     name = "swapprompt"
     protocol = "transductive"
     needs = ("prototypes", "views", "text")
     takes: ClassVar[tuple[str, ...]] = ()
-    reconstructed = "no code was released; losses, optimiser and its constants are filled in from the abstract"
-    # Fewer epochs for the common checks, which adapt to many sets.
+    reconstructed = "no code was released; losses, optimiser and its constants are our choice after the abstract"
+    # Fewer epochs, because the common checks adapt to many sets.
     example_parameters: ClassVar[Mapping[str, Any]] = {"epochs": 10}
-    state_size = "2 K d, and the words of two prompts"
+    state_size = "2 K d, and the contexts of two prompts"
     complexity = "3 E passes of K prompts, E of them with gradients, E = epochs, and O(E N K d)"
 
-    text: PromptedText = model_parameter(
-        TEXT, "The text side of the encoder, as `zeroshift.encode.prompted_text` makes it."
-    )
-    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     epochs: int = parameter(
-        Number(low=1, integer=True), "Times the set is gone over; a step of AdamW each.", default=50
+        Number(low=1, integer=True), "Passes over the set, with one step of AdamW each.", default=50
     )
     n_surest: int = parameter(
         Number(low=1, integer=True),
-        "Images of each class, the surest zero-shot, that are given their zero-shot class.",
+        "Images per class, the most confident zero-shot predictions, that get their zero-shot class as pseudo-label.",
         default=16,
     )
     swap_weight: float = parameter(
-        Number(low=0), "Weight of the swapped predictions beside the pseudo-labels; 0 does without them.", default=1.0
+        Number(low=0), "Weight of the swapped predictions relative to the pseudo-labels; 0 disables them.", default=1.0
     )
     momentum: float = parameter(
         Number(0, 1),
-        "Share of the target prompt that stays as it is at an epoch; 1 leaves it the zero-shot one.",
+        "Share of the target prompt that each epoch keeps; 1 leaves it at the initial prompt.",
         default=0.99,
     )
-    rate: float = parameter(
-        Number(low=0),
-        "Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.",
-        default=2e-3,
-    )
-    weight_decay: float = parameter(
-        Number(low=0),
-        "Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.",
-        default=0.01,
-    )
-    seed: int = parameter(Number(low=0, integer=True), "Of the draw of two views for each epoch.", default=0)
+    rate: float = parameter(Number(low=0), "Step size of AdamW.", default=2e-3)
+    seed: int = parameter(Number(low=0, integer=True), "Seed of the draw of two views per epoch.", default=0)
 
-    def _begin(self) -> None:
-        self._prompts = Prompts(self._words, self._words, self._initial)
+    _prompts: PromptPair = state(lambda self: self._initial_prompts(), saved_as="")
+
+    def _initial_prompts(self) -> PromptPair:
+        return PromptPair(self._initial_context, self._initial_context, self._initial_text)
 
     @property
     def online(self) -> Array:
-        """The embeddings (n, width) of the prompt that was tuned."""
+        """The embeddings (n, width) of the tuned prompt."""
         return Home.of(self.prototypes).copy(self._prompts.online)
 
     @property
     def target(self) -> Array:
-        """The embeddings (n, width) of its moving average, which answers."""
+        """The embeddings (n, width) of its moving average, which predicts."""
         return Home.of(self.prototypes).copy(self._prompts.target)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
@@ -215,24 +209,24 @@ class SwapPrompt(PromptTuned):
         return self._adapt_set(ImageViews(images, self.n_classes))
 
     def _adapt_set(self, images: ImageViews) -> Iterator[tuple[slice, Array]]:
-        # Nothing is set before all is learned: an interrupt leaves what an earlier set taught.
-        prompts = self._tuned(images)
-        self._prompts, self.n_seen = prompts, len(images)
+        prompts = self._tune(images)
+        with self._learning(len(images)):
+            self._prompts, self.n_seen = prompts, 0  # the new set replaces what an earlier one taught
         for block in images.blocks():
             yield block, logits(images.view(block, 0), prompts.text, self.logit_scale)
 
-    def _tuned(self, images: ImageViews) -> Prompts:
-        """What the whole set teaches."""
-        now = Prompts(self._words, self._words, self._initial)
-        labels = surest_of_each_class(images, now.text, self.logit_scale, self.n_surest)
-        optimiser = AdamW(self.rate, weight_decay=self.weight_decay)
+    def _tune(self, images: ImageViews) -> PromptPair:
+        """The prompts after all epochs."""
+        now = self._initial_prompts()
+        labels = most_confident_per_class(images, now.text, self.logit_scale, self.n_surest)
+        optimizer = AdamW(self.rate, weight_decay=self.weight_decay)
         draw = np.random.default_rng(self.seed)
         for epoch in range(self.epochs):
             online = self._text_features(now.online) if epoch else now.text
             _, gradient = self._loss(images, two_views(draw, images.n_views), labels, online, now.text)
-            words = optimiser.step(now.online, self._to_context(now.online, gradient))
-            target = self.momentum * now.target + (1 - self.momentum) * words
-            now = Prompts(words, target, self._text_features(target))
+            context = optimizer.step(now.online, self._context_gradient(now.online, gradient))
+            target = self.momentum * now.target + (1 - self.momentum) * context
+            now = PromptPair(context, target, self._text_features(target))
         return now
 
     def _loss(
@@ -241,32 +235,23 @@ class SwapPrompt(PromptTuned):
         """The loss of the whole set at text features (K, d) of both prompts, and its gradient for the online ones."""
         xp, n_labels = namespace(online), labels.features.shape[0]
         loss, gradient = 0.0, xp.zeros_like(online)
-        for start in range(0, n_labels, LABELS_AT_ONCE):
-            some = PseudoLabels(*(array[start : start + LABELS_AT_ONCE] for array in labels))
-            part, to_text = pseudo_loss(some, online, self.logit_scale)
-            loss, gradient = loss + part / n_labels, gradient + to_text / n_labels
+        for start in range(0, n_labels, LABEL_ROWS):
+            some = PseudoLabels(*(array[start : start + LABEL_ROWS] for array in labels))
+            part, part_gradient = pseudo_loss(some, online, self.logit_scale)
+            loss, gradient = loss + part / n_labels, gradient + part_gradient / n_labels
         for block in images.blocks() if self.swap_weight else ():
             views = images.view(block, pair[0]), images.view(block, pair[1])
-            part, to_text = swap_loss(views, online, target, self.logit_scale)
+            part, part_gradient = swap_loss(views, online, target, self.logit_scale)
             share = self.swap_weight / len(images)
-            loss, gradient = loss + share * part, gradient + share * to_text
+            loss, gradient = loss + share * part, gradient + share * part_gradient
         return loss, gradient
 
     def _predict_scores(self, features: Array) -> Array:
         return logits(features, self._prompts.text, self.logit_scale)
 
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return self._prompts._asdict(), {}
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        for name, own in self._prompts._asdict().items():
-            if tuple(arrays[name].shape) != tuple(own.shape):
-                raise ValueError(f"{name} of shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}, were saved")
-        self._prompts = Prompts(arrays["online"], arrays["target"], arrays["text"])
-
 
 def two_views(draw: np.random.Generator, n_views: int) -> tuple[int, int]:
-    """Numbers of two views, of those that are not the image itself; of fewer than three views the first and the last.
+    """Numbers of two views other than view 0, the image itself. With fewer than three views, the first and the last.
 
     >>> two_views(np.random.default_rng(0), 1), two_views(np.random.default_rng(0), 2)
     ((0, 0), (0, 1))

@@ -1,4 +1,4 @@
-"""TPS: the prototypes themselves shifted on each image's surest views."""
+"""TPS: prototypes shifted by a gradient step on the most confident views of each image."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from zeroshift.views import select_lowest_entropy
 __all__ = ["TPS"]
 
 SHIFTED_ARRAYS = 10
-"""Arrays of the size of an image's shifted prototypes that a step holds: rows, gradients, moments and what lies
-between."""
+"""Arrays of the size of one image's shifted prototypes in memory during a step: rows, gradients, moments and so on."""
 
 
-class Step(NamedTuple):
-    """What one step is made of, for B images."""
+class ShiftGradient(NamedTuple):
+    """Loss and gradient of one step for B images."""
 
     kept: Array
-    """Numbers of the views kept, (B, n)."""
+    """Indices of the views kept, (B, n)."""
     loss: Array
     """Entropy of their mean prediction, (B,)."""
     gradient: Array
-    """Of the loss with respect to the shifts, in their shape."""
+    """Gradient of the loss with respect to the shifts, in the shape of the shifts."""
 
 
 class TPS(EpisodicMethod):
-    """For each image, shifts the class prototypes one step towards a surer mean prediction over the image's surest
-    views, then answers the image itself with the shifted prototypes, and puts them back.
+    """Shifts the class prototypes for each image: one step that lowers the entropy of the mean prediction over the
+    image's most confident views. The shifted prototypes predict the image itself; then they are restored.
 
     Examples
     --------
@@ -46,37 +45,32 @@ class TPS(EpisodicMethod):
     -----
     Sui et al., *Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization with Vision-Language Models*,
     WACV 2025. The authors' prototypes are means of 80 templates and of descriptions written by GPT-4; here they are the
-    prototypes given. Their views are TPT's: 64, with AugMix on fine-grained data sets only. No text model is run: a
-    shift and its gradient stay in the space of the features.
+    prototypes given. Their views are TPT's: 64, with AugMix on fine-grained data sets only. No text model is run: the
+    shifts and their gradients are in the feature space.
 
-    A first step of AdamW moves a coordinate by `rate` whether its gradient is 1 or 1e-6; only near 1e-8 and below it
-    moves less. In the authors' mixed precision the gradients of far classes vanish, and those classes stay; here all is
-    float64. Of fewer than ten views their code keeps none; here the surest one is kept.
+    The first step of AdamW moves a coordinate by `rate` whether its gradient is 1 or 1e-6; only gradients near 1e-8 and
+    below move it less. In the authors' mixed precision the gradients of unlikely classes vanish, and those classes do
+    not move; here everything is float64. With fewer than ten views their code keeps none; here the most confident one
+    is kept.
     """
 
     name = "tps"
-    complexity = "O(S (V + n) K d), S = steps, for an image's V views, n of them kept"
+    complexity = "O(S (V + n) K d) per image, for S steps and V views, n of them kept"
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     view_ratio: float = parameter(
         Number(0, 1, above=True),
-        "Share of the views kept, those of lowest entropy, chosen anew at every step; at least one.",
+        "Share of the views kept, those of lowest entropy, selected again at every step; at least one.",
         default=0.1,
     )
-    steps: int = parameter(Number(low=1, integer=True), "Steps of AdamW for each image.", default=1)
-    rate: float = parameter(
-        Number(low=0),
-        "Of AdamW: the step size, and the share of the shift taken off at a step, times `rate`.",
-        default=5e-3,
-    )
+    steps: int = parameter(Number(low=1, integer=True), "Steps of AdamW per image.", default=1)
+    rate: float = parameter(Number(low=0), "Step size of AdamW.", default=5e-3)
     weight_decay: float = parameter(
-        Number(low=0),
-        "Of AdamW: the step size, and the share of the shift taken off at a step, times `rate`.",
-        default=0.01,
+        Number(low=0), "Weight decay of AdamW: each step shrinks the shift by this share, times `rate`.", default=0.01
     )
     shift: str = parameter(
         Choice(("class", "shared")),
-        '"class" shifts every prototype by a vector of its own, "shared" all of them by the same.',
+        '"class" shifts every prototype by its own vector, "shared" shifts all of them by the same vector.',
         default="class",
     )
 
@@ -84,13 +78,13 @@ class TPS(EpisodicMethod):
         "axes_do_not_matter": "AdamW takes a step of the same size along every axis, so the axes are part of the method"
     }
 
-    def _begin(self) -> None:
+    def _prepare(self) -> None:
         home = Home.of(self.prototypes)
         self._text = unit_rows(home.bring(self.prototypes, home.xp.float64))
 
     @property
     def gradient_steps(self) -> int:  # type: ignore[override]
-        """Steps along a gradient taken for an image."""
+        """Gradient steps per image."""
         return self.steps
 
     def _images_at_once(self, n_views: int) -> int:
@@ -100,24 +94,24 @@ class TPS(EpisodicMethod):
     def _episodes(self, views: Array) -> Array:
         rows = 1 if self.shift == "shared" else self.n_classes
         shifts = Home.of(views).zeros((views.shape[0], rows, self.dimension))
-        optimiser = AdamW(self.rate, weight_decay=self.weight_decay)
+        optimizer = AdamW(self.rate, weight_decay=self.weight_decay)
         for _ in range(self.steps):
-            shifts = optimiser.step(shifts, self._step(views, shifts).gradient)
+            shifts = optimizer.step(shifts, self._shift_gradient(views, shifts).gradient)
         return self._scores(views[:, :1, :], unit_rows(self._text + shifts))[:, 0, :]
 
-    def _step(self, views: Array, shifts: Array) -> Step:
-        """What to go against from shifts (B, K, d), or (B, 1, d) where they are shared."""
+    def _shift_gradient(self, views: Array, shifts: Array) -> ShiftGradient:
+        """Loss and gradient at shifts (B, K, d), or (B, 1, d) if they are shared."""
         raw = self._text + shifts
         scores = self._scores(views, unit_rows(raw))
         kept = select_lowest_entropy(scores, self.view_ratio)
         images = namespace(views).arange(views.shape[0], device=Home.of(views).device)[:, None]
-        loss, pulled = entropy_of_mean(scores[images, kept])
-        to_text = self.logit_scale * (namespace(views).matrix_transpose(pulled) @ views[images, kept])
-        gradient = through_unit_rows(to_text, raw)
+        loss, score_gradient = entropy_of_mean(scores[images, kept])
+        text_gradient = self.logit_scale * (namespace(views).matrix_transpose(score_gradient) @ views[images, kept])
+        gradient = through_unit_rows(text_gradient, raw)
         if self.shift == "shared":
             gradient = namespace(views).sum(gradient, axis=1, keepdims=True)
-        return Step(kept, loss, gradient)
+        return ShiftGradient(kept, loss, gradient)
 
     def _scores(self, views: Array, text: Array) -> Array:
-        """Logits (B, V, K) of views (B, V, d), each image's by its own prototypes (B, K, d)."""
+        """Logits (B, V, K) of views (B, V, d), with prototypes (B, K, d) per image."""
         return self.logit_scale * (views @ namespace(views).matrix_transpose(text))

@@ -1,15 +1,15 @@
-"""TPT: the words of the prompt tuned on each image's surest views."""
+"""TPT: prompt tuning on the most confident views of each image."""
 
 from __future__ import annotations
 
-from zeroshift.methods._shared.prompt_tuned import WordSteps
+from zeroshift.methods._shared.prompt_tuned import EpisodicPromptTuning
 
 __all__ = ["TPT"]
 
 
-class TPT(WordSteps):
-    """For each image, moves the words of the prompt one step towards a surer mean prediction over the image's surest
-    views, then answers the image itself with the moved prompt, and puts the words back.
+class TPT(EpisodicPromptTuning):
+    """Tunes the context of the prompt for each image: one step that lowers the entropy of the mean prediction over the
+    image's most confident views. The tuned prompt predicts the image itself; then the context is restored.
 
     Examples
     --------
@@ -25,13 +25,13 @@ class TPT(WordSteps):
     -----
     Shu et al., *Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models*, NeurIPS 2022. The
     authors tune four words, "a photo of a", on 64 views, with AugMix on fine-grained data sets only. Their weight decay
-    is torch's default of 0.01, which the paper does not mention. Their mixed precision skips a step where a gradient
-    overflows; here everything before and behind the text model is computed in float64, and no step is skipped. Of fewer
-    than ten views their code keeps none; here the surest one is kept.
+    is torch's default of 0.01, which the paper does not mention. Their mixed precision skips a step when a gradient
+    overflows; here everything outside the text model is computed in float64, and no step is skipped. With fewer than
+    ten views their code keeps none; here the most confident one is kept.
 
-    A gradient is carried through the text model a few classes at a time, so memory does not grow with K. The features
-    at the words as they were are computed once for all images: an image takes one pass of the K prompts with their
-    gradient, and one without, for each step.
+    The gradient passes through the text model a few classes at a time, so memory does not grow with K. The features of
+    the initial context are computed once for all images. Each step of an image needs one pass of the K prompts with
+    gradients, and one without.
     """
 
     name = "tpt"

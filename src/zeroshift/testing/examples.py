@@ -1,18 +1,27 @@
-"""Made-up values for array parameters, as functions of the prototypes: what checks and listings build methods with.
+"""Example values for array and model parameters, as functions of the prototypes: the checks build methods with them.
 
-They turn and permute as the prototypes do, so that a method's symmetries can be checked with them.
+They rotate and permute with the prototypes, so the symmetries of a method can be checked. The model examples
+(`ExampleText`, `ExampleVision`, `ExampleMaple`) are small closed forms with exact gradients.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from zeroshift.arrays import Array, Home, check_matrix, namespace
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.methods._shared.towers import CoupledPrompts, Glance, Look, Patches, PromptedText, PromptedVision
+from zeroshift.methods._shared.towers import (
+    CoupledPrompts,
+    LayerOutput,
+    Patches,
+    PromptedText,
+    PromptedVision,
+    VisionOutput,
+)
 from zeroshift.methods._shared.tuning import through_unit_rows
 
 __all__ = [
@@ -31,75 +40,75 @@ __all__ = [
     "example_vision",
 ]
 
-LEANINGS = (0.0, 0.3, -0.3)
-"""How far the made-up samples of a class lean towards what all prototypes share."""
+T = TypeVar("T")
 
-DESCRIPTION_LEANINGS = (0.0, 0.05, 0.1, 0.15, -0.05, -0.1, -0.15)
-"""The same of made-up descriptions: enough of a class for a method that counts them."""
+SHIFTS = (0.0, 0.3, -0.3)
+"""How far the example samples of a class are shifted along the mean of all prototypes."""
+
+DESCRIPTION_SHIFTS = (0.0, 0.05, 0.1, 0.15, -0.05, -0.1, -0.15)
+"""The same for example descriptions, of which some methods need several per class."""
 
 
-def _where_sound(example: Callable[[Array], Any]) -> Callable[[Array], Any]:
-    """None for prototypes that are none: the method that is given both refuses those first."""
+def _example(make: Callable[[Array], T]) -> Callable[[Array], T]:
+    """For invalid prototypes, the example of valid ones: the method that gets both must reject the prototypes."""
 
-    def guarded(prototypes: Array) -> Any:
+    @functools.wraps(make)
+    def example(prototypes: Array) -> T:
         try:
             check_matrix("prototypes", prototypes)
         except (TypeError, ValueError):
-            return None
-        return example(prototypes)
+            prototypes = np.eye(2)
+        return make(prototypes)
 
-    return guarded
+    return example
 
 
-def _leaning(prototypes: Array, leanings: Sequence[float] = LEANINGS) -> Array:
-    """(K, P, d): each prototype, and it leaning to either side."""
+def _shifted_prototypes(prototypes: Array, shifts: Sequence[float] = SHIFTS) -> Array:
+    """(K, P, d): each prototype, shifted along the mean of all prototypes and scaled to unit length."""
     home = Home.of(prototypes)
     with home.computing():
         wide = home.bring(prototypes, home.xp.float64)
-        shared = namespace(wide).mean(wide, axis=0)
-        return home.xp.stack([unit_rows(wide + leaning * shared) for leaning in leanings], axis=1)
+        mean = namespace(wide).mean(wide, axis=0)
+        return home.xp.stack([unit_rows(wide + shift * mean) for shift in shifts], axis=1)
 
 
-@_where_sound
+@_example
 def example_support(prototypes: Array) -> tuple[Array, np.ndarray]:
-    """Three labelled samples a class."""
-    features = _leaning(prototypes)
+    """Three labelled samples per class."""
+    features = _shifted_prototypes(prototypes)
     classes, shots, d = features.shape
     return features.reshape(classes * shots, d), np.repeat(np.arange(classes), shots)
 
 
-@_where_sound
+@_example
 def example_prompts(prototypes: Array) -> Array:
-    """Three prompts a class (K, 3, d)."""
-    return _leaning(prototypes)
+    """Three prompts per class (K, 3, d)."""
+    return _shifted_prototypes(prototypes)
 
 
-@_where_sound
+@_example
 def example_descriptions(prototypes: Array) -> Array:
-    """Seven descriptions a class (K, 7, d)."""
-    return _leaning(prototypes, DESCRIPTION_LEANINGS)
+    """Seven descriptions per class (K, 7, d)."""
+    return _shifted_prototypes(prototypes, DESCRIPTION_SHIFTS)
 
 
-@_where_sound
+@_example
 def example_unlabelled(prototypes: Array) -> Array:
-    """Three unlabelled samples a class (3 K, d)."""
-    features = _leaning(prototypes)
+    """Three unlabelled samples per class (3 K, d)."""
+    features = _shifted_prototypes(prototypes)
     return features.reshape(-1, features.shape[2])
 
 
-# Made-up towers, as functions of the prototypes: small closed forms that tune, turn and permute as real ones do.
-
-
-TEXT_WORDS, TEXT_WIDTH = 2, 3
-"""Of the made-up context: few numbers, so that checks are quick."""
+CONTEXT_LENGTH, CONTEXT_WIDTH = 2, 3
+"""Shape of the example context: few numbers, so that checks are quick."""
 
 
 class ExampleText(PromptedText):
-    """t_k = unit(p_k + sum_i tanh(W c)_i u_ik), c the change of the context and u_i three directions for each class.
+    """t_k = unit(p_k + sum_i tanh(W c)_i u_ik), where c is the change of context and u_i three directions per class.
 
-    The directions are made of the prototypes alone (their mean, and sums of all of them weighed by powers of their
-    cosines), so turning or permuting the prototypes turns or permutes everything. At the initial context it is exactly
-    the prototypes.
+    The directions depend on the prototypes alone (their mean, and sums of all of them weighted by powers of their
+    cosines), so rotating or permuting the prototypes rotates or permutes everything. At the initial context the
+    features are exactly the prototypes.
     """
 
     def __init__(self, prototypes: Array) -> None:
@@ -112,8 +121,8 @@ class ExampleText(PromptedText):
             self._directions = xp.stack([mean, unit_rows(cosines**2 @ wide), unit_rows(cosines**3 @ wide)])
             self._prototypes = unit_rows(wide)
         draw = np.random.default_rng(5)
-        self.context = draw.normal(size=(TEXT_WORDS, TEXT_WIDTH))
-        self._mixing = draw.normal(size=(3, TEXT_WORDS * TEXT_WIDTH))
+        self.context = draw.normal(size=(CONTEXT_LENGTH, CONTEXT_WIDTH))
+        self._mixing = draw.normal(size=(3, CONTEXT_LENGTH * CONTEXT_WIDTH))
         self.n_classes, self.dimension = (int(size) for size in prototypes.shape)
 
     @property
@@ -128,12 +137,12 @@ class ExampleText(PromptedText):
         weights = self._weights(context)
         raw = self._raw(weights)
         text = unit_rows(raw)
-        above = self._home.bring(upstream, xp.float64)
-        along = xp.sum(above * text, axis=1, keepdims=True)
-        to_raw = (above - along * text) / xp.linalg.vector_norm(raw, axis=1, keepdims=True)
-        to_weights = xp.sum(self._directions * to_raw[None, :, :], axis=(1, 2)) * (1 - weights**2)
-        gradient = self._home.bring(self._mixing, xp.float64).T @ to_weights
-        return Home.of(context).bring(xp.reshape(gradient, (TEXT_WORDS, TEXT_WIDTH)), namespace(context).float64)
+        text_gradient = self._home.bring(upstream, xp.float64)
+        along = xp.sum(text_gradient * text, axis=1, keepdims=True)
+        raw_gradient = (text_gradient - along * text) / xp.linalg.vector_norm(raw, axis=1, keepdims=True)
+        weight_gradient = xp.sum(self._directions * raw_gradient[None, :, :], axis=(1, 2)) * (1 - weights**2)
+        gradient = self._home.bring(self._mixing, xp.float64).T @ weight_gradient
+        return Home.of(context).bring(xp.reshape(gradient, (CONTEXT_LENGTH, CONTEXT_WIDTH)), namespace(context).float64)
 
     def _weights(self, context: Array) -> Array:
         xp = self._home.xp
@@ -147,28 +156,22 @@ class ExampleText(PromptedText):
         return f"<example text of {self.n_classes} classes>"
 
 
-def example_text(prototypes: Array) -> ExampleText | None:
-    """None for prototypes that are none: the method that is given both refuses those first."""
-    try:
-        check_matrix("prototypes", prototypes)
-    except (TypeError, ValueError):
-        return None
+@_example
+def example_text(prototypes: Array) -> ExampleText:
+    """The text side of an example encoder."""
     return ExampleText(prototypes)
 
 
-# A made-up image side, as a function of the prototypes: its "images" are unit features, and a prompt moves them.
-
-
-WIDTH = 3
-"""Of a token: as many as there are directions a prompt moves features along."""
+TOKEN_WIDTH = 3
+"""Numbers per token, which is also the number of directions a prompt moves features along."""
 
 
 class ExampleVision(PromptedVision):
-    """x becomes unit(x + sum_i w_i u_i), w the mean over the prompt's tokens p of tanh(W p); its state is (u_i . x).
+    """x becomes unit(x + sum_i w_i u_i), w the mean of tanh(W p) over the tokens p of the prompt; its state is u . x.
 
-    The three directions u are made of the prototypes alone: their mean, and sums of all of them weighed by powers of
-    their cosines with it. So turning images and prototypes turns the features, and permuting the classes changes
-    nothing. Without a prompt the features are the images themselves.
+    The "images" are unit features. The three directions u depend on the prototypes alone: their mean, and sums of all
+    of them weighted by powers of their cosines with it. So rotating images and prototypes rotates the features, and
+    permuting the classes changes nothing. Without a prompt the features are the images themselves.
     """
 
     def __init__(self, prototypes: Array) -> None:
@@ -179,8 +182,8 @@ class ExampleVision(PromptedVision):
             mean = unit_rows(xp.mean(wide, axis=0))
             cosines = wide @ mean
             self._directions = unit_rows(xp.stack([mean, cosines**2 @ wide - mean, (1 - cosines) @ wide + mean]))
-        self._mixing = np.random.default_rng(6).normal(size=(WIDTH, WIDTH))
-        self.dimension, self.width = int(prototypes.shape[1]), WIDTH
+        self._mixing = np.random.default_rng(6).normal(size=(TOKEN_WIDTH, TOKEN_WIDTH))
+        self.dimension, self.width = int(prototypes.shape[1]), TOKEN_WIDTH
         self.input_shape = (self.dimension,)
         self.patches = Patches(inputs=self.dimension, mean=0.01, std=0.5)
 
@@ -191,23 +194,23 @@ class ExampleVision(PromptedVision):
     def check(self, name: str, images: Any) -> None:
         check_matrix(name, images, columns=self.dimension)
 
-    def see(self, images: Array, prompt: Array | None) -> Glance:
+    def encode(self, images: Array, prompt: Array | None) -> VisionOutput:
         with self._home.computing():
             features = self._home.bring(images, self._home.xp.float64)
             if prompt is not None:
                 features = unit_rows(features + self._weights(prompt)[1] @ self._directions)
             states = features @ self._directions.T
         caller = Home.of(images if prompt is None else prompt)
-        return Glance(caller.bring(features), caller.bring(states))
+        return VisionOutput(caller.bring(features), caller.bring(states))
 
     def pull_back(self, images: Array, prompt: Array, upstream: Array) -> Array:
         xp = self._home.xp
         with self._home.computing():
             each, weights = self._weights(prompt)
             raw = self._home.bring(images, xp.float64) + weights @ self._directions
-            above = self._home.bring(upstream, xp.float64) @ self._directions
-            to_weights = xp.sum(through_unit_rows(above, raw) @ self._directions.T, axis=0)
-            gradient = (to_weights * (1 - each**2) / each.shape[0]) @ self._home.bring(self._mixing)
+            feature_gradient = self._home.bring(upstream, xp.float64) @ self._directions
+            weight_gradient = xp.sum(through_unit_rows(feature_gradient, raw) @ self._directions.T, axis=0)
+            gradient = (weight_gradient * (1 - each**2) / each.shape[0]) @ self._home.bring(self._mixing)
         return Home.of(prompt).bring(gradient)
 
     def _weights(self, prompt: Array) -> tuple[Array, Array]:
@@ -220,49 +223,42 @@ class ExampleVision(PromptedVision):
         return f"<example vision of d = {self.dimension}>"
 
 
-def example_vision(prototypes: Array) -> ExampleVision | None:
-    """None for prototypes that are none: the method that is given both refuses those first."""
-    try:
-        check_matrix("prototypes", prototypes)
-    except (TypeError, ValueError):
-        return None
+@_example
+def example_vision(prototypes: Array) -> ExampleVision:
+    """The image side of an example encoder, whose images are unit features."""
     return ExampleVision(prototypes)
 
 
-def example_source(prototypes: Array) -> tuple[Array, Array] | None:
-    """Mean and standard deviation of the states of three made-up samples a class."""
+def example_source(prototypes: Array) -> tuple[Array, Array]:
+    """Mean and standard deviation of the states of three example samples per class."""
     images, vision = example_unlabelled(prototypes), example_vision(prototypes)
-    if vision is None:
-        return None
-    states = vision.see(images, None).states
+    states = vision.encode(images, None).states
     with Home.of(states).computing():
         xp = Home.of(states).xp
         return xp.mean(states, axis=0), xp.std(states, axis=0, correction=1)
 
 
-# A made-up pair of coupled sides, as a function of the prototypes: its "images" are unit features.
-
-
-LAYERS = 3
-REACH = 0.1
-"""How far prompts move an image at most, along each direction: the classes stay told apart."""
+MAPLE_LAYERS = 3
+MAPLE_REACH = 0.1
+"""Largest distance a prompt moves an image along each direction; the classes stay distinguishable."""
 
 
 class ExampleMaple(CoupledPrompts):
-    """The text side is `ExampleText`; the prompt q of the image side is the mean word c, projected: q = P c.
+    """The text side is `ExampleText`; the prompt q of the image side is the projected mean context row c: q = P c.
 
-    x becomes unit(x + h) with h = sum_i REACH tanh(q)_i u_i, u the directions of `ExampleVision`. An image has two
-    tokens in layer l: its own, the three numbers u . (x + l h), and the prompt's, (l + 1) q. The parameters are the
-    words and P. Turning images and prototypes turns the features, and permuting the classes changes nothing.
+    The "images" are unit features. x becomes unit(x + h) with h = sum_i MAPLE_REACH tanh(q)_i u_i, where u are the
+    directions of `ExampleVision`. An image has two tokens in layer l: its own, the three numbers u . (x + l h), and the
+    prompt's, (l + 1) q. The parameters are the context and P. Rotating images and prototypes rotates the features, and
+    permuting the classes changes nothing.
     """
 
     def __init__(self, prototypes: Array) -> None:
         self._text, self._home = ExampleText(prototypes), Home.of(prototypes)
         self._directions = ExampleVision(prototypes)._directions
-        projection = np.random.default_rng(7).normal(size=TEXT_WIDTH * TEXT_WIDTH)
+        projection = np.random.default_rng(7).normal(size=CONTEXT_WIDTH * CONTEXT_WIDTH)
         self.parameters = np.concatenate([self._text.context.reshape(-1), projection])
         self.n_classes, self.dimension = self._text.n_classes, self._text.dimension
-        self.input_shape, self.n_layers, self.token_shape = (self.dimension,), LAYERS, (2, TEXT_WIDTH)
+        self.input_shape, self.n_layers, self.token_shape = (self.dimension,), MAPLE_LAYERS, (2, CONTEXT_WIDTH)
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -272,14 +268,13 @@ class ExampleMaple(CoupledPrompts):
         check_matrix(name, images, columns=self.dimension)
 
     def text(self, parameters: Array) -> Array:
-        return self._text.features(self._parts(parameters)[0])
+        return self._text.features(self._split(parameters)[0])
 
     def pull_back_text(self, parameters: Array, upstream: Array) -> Array:
-        words, projection = self._parts(parameters)
-        to_words = self._text.pull_back(words, upstream)
-        return self._joined(to_words, 0 * projection, parameters)
+        context, projection = self._split(parameters)
+        return self._joined(self._text.pull_back(context, upstream), 0 * projection, parameters)
 
-    def look(self, images: Array, parameters: Array, layers: int = 0) -> Look:
+    def encode_images(self, images: Array, parameters: Array, layers: int = 0) -> LayerOutput:
         xp = self._home.xp
         with self._home.computing():
             rows, (prompt, shift) = self._home.bring(images, xp.float64), self._shift(parameters)
@@ -288,59 +283,56 @@ class ExampleMaple(CoupledPrompts):
                 tokens[:, layer, 0, :] = (rows + layer * shift) @ self._directions.T
                 tokens[:, layer, 1, :] = (layer + 1) * prompt
             caller = Home.of(parameters)
-            return Look(caller.bring(unit_rows(rows + shift)), caller.bring(tokens))
+            return LayerOutput(caller.bring(unit_rows(rows + shift)), caller.bring(tokens))
 
-    def pull_back_images(self, images: Array, parameters: Array, upstream: Look) -> Array:
+    def pull_back_images(self, images: Array, parameters: Array, upstream: LayerOutput) -> Array:
         xp = self._home.xp
         with self._home.computing():
-            words, projection = self._parts(parameters)
+            context, projection = self._split(parameters)
             prompt, shift = self._shift(parameters)
-            rows, above, tokens = (self._home.bring(array, xp.float64) for array in (images, *upstream))
+            rows, feature_gradient, tokens = (self._home.bring(array, xp.float64) for array in (images, *upstream))
             numbers = xp.arange(tokens.shape[1], dtype=xp.float64, device=self._home.device)[None, :, None]
-            to_shift = xp.sum(through_unit_rows(above, rows + shift), axis=0)
-            to_shift = to_shift + xp.sum(numbers * tokens[:, :, 0, :], axis=(0, 1)) @ self._directions
-            to_prompt = REACH * (1 - xp.tanh(prompt) ** 2) * (self._directions @ to_shift)
-            to_prompt = to_prompt + xp.sum((numbers + 1) * tokens[:, :, 1, :], axis=(0, 1))
-            mean = xp.mean(words, axis=0)
-            to_words = xp.broadcast_to(projection.T @ to_prompt / TEXT_WORDS, words.shape)
-            return self._joined(to_words, to_prompt[:, None] * mean[None, :], parameters)
+            shift_gradient = xp.sum(through_unit_rows(feature_gradient, rows + shift), axis=0)
+            shift_gradient = shift_gradient + xp.sum(numbers * tokens[:, :, 0, :], axis=(0, 1)) @ self._directions
+            prompt_gradient = MAPLE_REACH * (1 - xp.tanh(prompt) ** 2) * (self._directions @ shift_gradient)
+            prompt_gradient = prompt_gradient + xp.sum((numbers + 1) * tokens[:, :, 1, :], axis=(0, 1))
+            mean = xp.mean(context, axis=0)
+            context_gradient = xp.broadcast_to(projection.T @ prompt_gradient / CONTEXT_LENGTH, context.shape)
+            return self._joined(context_gradient, prompt_gradient[:, None] * mean[None, :], parameters)
 
-    def _parts(self, parameters: Array) -> tuple[Array, Array]:
-        """Words (n, width) and projection (width, width), at home."""
+    def _split(self, parameters: Array) -> tuple[Array, Array]:
+        """Context (n, width) and projection (width, width), in the library of the prototypes."""
         xp = self._home.xp
-        flat, cut = self._home.bring(parameters, xp.float64), TEXT_WORDS * TEXT_WIDTH
-        return xp.reshape(flat[:cut], (TEXT_WORDS, TEXT_WIDTH)), xp.reshape(flat[cut:], (TEXT_WIDTH, TEXT_WIDTH))
+        flat, cut = self._home.bring(parameters, xp.float64), CONTEXT_LENGTH * CONTEXT_WIDTH
+        return xp.reshape(flat[:cut], (CONTEXT_LENGTH, CONTEXT_WIDTH)), xp.reshape(
+            flat[cut:], (CONTEXT_WIDTH, CONTEXT_WIDTH)
+        )
 
     def _shift(self, parameters: Array) -> tuple[Array, Array]:
-        """q (width,), and h (d,)."""
+        """The prompt q (width,) and the shift h (d,)."""
         xp = self._home.xp
-        words, projection = self._parts(parameters)
-        prompt = projection @ xp.mean(words, axis=0)
-        return prompt, REACH * xp.tanh(prompt) @ self._directions
+        context, projection = self._split(parameters)
+        prompt = projection @ xp.mean(context, axis=0)
+        return prompt, MAPLE_REACH * xp.tanh(prompt) @ self._directions
 
-    def _joined(self, words: Array, projection: Array, like: Array) -> Array:
+    def _joined(self, context: Array, projection: Array, like: Array) -> Array:
         xp = self._home.xp
-        return Home.of(like).bring(xp.concat([xp.reshape(words, (-1,)), xp.reshape(projection, (-1,))]))
+        return Home.of(like).bring(xp.concat([xp.reshape(context, (-1,)), xp.reshape(projection, (-1,))]))
 
     def __repr__(self) -> str:
         return f"<example of coupled prompts for {self.n_classes} classes>"
 
 
-def example_maple(prototypes: Array) -> ExampleMaple | None:
-    """None for prototypes that are none: the method that is given both refuses those first."""
-    try:
-        check_matrix("prototypes", prototypes)
-    except (TypeError, ValueError):
-        return None
+@_example
+def example_maple(prototypes: Array) -> ExampleMaple:
+    """Both sides of an example encoder with coupled prompts."""
     return ExampleMaple(prototypes)
 
 
-def example_token_source(prototypes: Array) -> tuple[Array, Array] | None:
-    """Means and variances of the tokens of three made-up samples a class."""
+def example_token_source(prototypes: Array) -> tuple[Array, Array]:
+    """Means and variances of the tokens of three example samples per class."""
     images, maple = example_unlabelled(prototypes), example_maple(prototypes)
-    if maple is None:
-        return None
-    tokens = maple.look(images, maple.parameters, LAYERS).tokens
+    tokens = maple.encode_images(images, maple.parameters, MAPLE_LAYERS).tokens
     xp = Home.of(tokens).xp
     return xp.mean(tokens, axis=0), xp.var(tokens, axis=0)
 
@@ -357,5 +349,5 @@ EXAMPLES: Mapping[str, Callable[[Array], Any]] = {
     "source": example_source,
     "token_source": example_token_source,
 }
-"""Made-up values by name. A required parameter of that name is filled with one; `Method.example_parameters` may name
-another, as in `{"prompts": "descriptions"}`."""
+"""Example values by name. A required parameter of that name gets one; `Method.example_parameters` may name another,
+as in `{"prompts": "descriptions"}`."""

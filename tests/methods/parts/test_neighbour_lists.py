@@ -1,4 +1,4 @@
-"""Lists kept while samples come in, against sorting all cosines anew at each step."""
+"""Neighbour lists updated node by node, compared with sorting all cosines at each step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zeroshift.arrays import Home
-from zeroshift.methods.ecalp import NOBODY, NeighbourLists, largest_first
+from zeroshift.methods.ecalp import NO_NEIGHBOUR, NeighbourLists, largest_indices
 
 both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 
@@ -15,43 +15,43 @@ both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], 
 def cosines_of(n, *, ties):
     rng = np.random.default_rng(5)
     cosines = rng.uniform(-0.5, 1.0, size=(n, n))
-    # Few different values: equals everywhere, at the edges of lists too.
+    # Few different values: ties everywhere, also at the ends of lists.
     return np.maximum(np.round(cosines, 1), cosines.T.round(1)) if ties else (cosines + cosines.T) / 2
 
 
-def grown(cosines, k, library, n=None):
+def build_lists(cosines, k, library, n=None):
     lists = NeighbourLists.empty(Home.of(library(cosines)), k)
     for i in range(len(cosines) if n is None else n):
         row = library(cosines[i, : i + 1].copy())
-        lists = lists.joined(row, row**2)
+        lists = lists.with_node(row, row**2)
     return lists
 
 
 @both_libraries
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("k", [1, 3, 8, 40])
-def test_joined(k, ties, library):
+def test_with_node(k, ties, library):
     cosines = cosines_of(30, ties=ties)
-    lists = grown(cosines, k, library)
+    lists = build_lists(cosines, k, library)
     order = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
     width = min(k, 30)
     np.testing.assert_array_equal(np.asarray(lists.nodes)[:, :width], order)
     expected = np.take_along_axis(cosines, order, axis=1)
     np.testing.assert_array_equal(np.asarray(lists.cosines)[:, :width], expected)
     np.testing.assert_array_equal(np.asarray(lists.weights)[:, :width], expected**2)
-    assert (np.asarray(lists.cosines)[:, width:] == NOBODY).all()
+    assert (np.asarray(lists.cosines)[:, width:] == NO_NEIGHBOUR).all()
     assert (np.asarray(lists.weights)[:, width:] == 0).all()
 
 
 @both_libraries
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("k", [2, 3, 8, 40])
-def test_twinned(k, ties, library):
+def test_with_twin(k, ties, library):
     """Old nodes rank the twin just before the newest node; the newest and the twin rank it just after."""
     cosines = cosines_of(30, ties=ties)
     for n in (1, 2, 3, 9, 30):
         last = library(cosines[n - 1, :n].copy())
-        nodes, weights = map(np.asarray, grown(cosines, k, library, n).twinned(last, last**2))
+        nodes, weights = map(np.asarray, build_lists(cosines, k, library, n).with_twin(last, last**2))
         assert nodes.shape == weights.shape == (n + 1, k)
         for row in range(n + 1):
             like = min(row, n - 1)
@@ -65,18 +65,18 @@ def test_twinned(k, ties, library):
 
 
 @both_libraries
-def test_lists_are_left_alone(library):
+def test_updates_do_not_change_the_lists(library):
     cosines = cosines_of(10, ties=False)
-    lists = grown(cosines, 3, library, 9)
+    lists = build_lists(cosines, 3, library, 9)
     before = [np.asarray(part).copy() for part in lists]
     row = library(cosines[9].copy())
-    lists.joined(row, row).twinned(row, row)
+    lists.with_node(row, row).with_twin(row, row)
     for part, old in zip(lists, before, strict=True):
         np.testing.assert_array_equal(np.asarray(part), old)
 
 
 @both_libraries
 @pytest.mark.parametrize("k", [1, 2, 4, 5, 9])
-def test_largest_first(k, library):
+def test_largest_indices(k, library):
     values = np.array([0.5, 0.9, 0.5, 0.5, 0.9])
-    assert np.asarray(largest_first(library(values), k)).tolist() == [1, 4, 0, 2, 3][:k]
+    assert np.asarray(largest_indices(library(values), k)).tolist() == [1, 4, 0, 2, 3][:k]

@@ -1,4 +1,4 @@
-"""Sinkhorn's scaling against scaling in full, step by step, and at its edges."""
+"""Sinkhorn iterations compared with scaling the matrix itself, and edge cases."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from zeroshift.methods._shared.sinkhorn import (
     alternate,
     balance,
     class_shares,
-    plan,
     scaling_round,
     sinkhorn,
     small_change,
     transport,
+    transport_plan,
 )
 from zeroshift.zero_shot import softmax
 
 SCORES = np.random.default_rng(0).normal(size=(40, 5)) / 20
 
 
-def in_full(scores, temperature, gamma, iterations):
-    """The recipe word for word: the matrix itself is scaled."""
+def scale_matrix(scores, temperature, gamma, iterations):
+    """The definition: the matrix itself is scaled."""
     n, classes = scores.shape
     p = softmax(scores / temperature) / n
     target = p.sum(axis=0) ** gamma if gamma > 0 else np.ones(classes)
@@ -35,9 +35,9 @@ def in_full(scores, temperature, gamma, iterations):
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("iterations", [1, 3, 20])
-def test_two_vectors_say_what_scaling_in_full_does(gamma, iterations):
+def test_factors_agree_with_scaling_the_matrix(gamma, iterations):
     labels = sinkhorn(SCORES, temperature=0.02, gamma=gamma, iterations=iterations)
-    np.testing.assert_allclose(labels, in_full(SCORES, 0.02, gamma, iterations), rtol=1e-11)
+    np.testing.assert_allclose(labels, scale_matrix(SCORES, 0.02, gamma, iterations), rtol=1e-11)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
@@ -48,24 +48,24 @@ def test_rows_sum_to_one_and_columns_to_their_shares(gamma):
     np.testing.assert_allclose(labels.sum(axis=0), len(SCORES) * shares, atol=1e-9)
 
 
-def test_torch_answers_the_same():
+def test_torch_agrees_with_numpy():
     labels = sinkhorn(torch.tensor(SCORES), gamma=0.5)
     np.testing.assert_allclose(labels.numpy(), sinkhorn(SCORES, gamma=0.5), rtol=1e-11)
 
 
-def test_scores_are_left_alone():
+def test_scores_are_not_changed():
     scores = SCORES.copy()
     sinkhorn(scores)
     np.testing.assert_array_equal(scores, SCORES)
 
 
-def test_no_iterations_leave_the_softmax():
+def test_zero_iterations_give_the_softmax():
     np.testing.assert_array_equal(sinkhorn(SCORES, iterations=0), softmax(SCORES / 0.01))
 
 
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
 @pytest.mark.parametrize("low", [-0.9, -1.03, -5.0], ids=["tiny", "denormal", "zero"])
-def test_a_class_of_hardly_any_weight_stays_finite_in_float32(gamma, low):
+def test_a_class_of_very_little_weight_stays_finite_in_float32(gamma, low):
     scores = SCORES.astype("float32")
     scores[:, 2] = low
     labels = sinkhorn(scores, gamma=gamma)
@@ -90,8 +90,8 @@ def problems(n=8, rows=9, columns=5, seed=1):
     return cost, rng.dirichlet(np.ones(rows), size=n), rng.dirichlet(np.ones(columns), size=n)
 
 
-def as_pot_does(cost, a, b, regularisation, iterations, tolerance):
-    """One transport, step by step: columns, rows, and a look at the columns' sums after rounds 1, 11, 21 ..."""
+def pot_transport(cost, a, b, regularisation, iterations, tolerance):
+    """One transport, step by step: columns, rows, and a check of the column sums after rounds 1, 11, 21 ..."""
     kernel = np.exp(-cost / regularisation)
     u = np.full(len(a), 1 / len(a))
     for i in range(iterations):
@@ -104,10 +104,10 @@ def as_pot_does(cost, a, b, regularisation, iterations, tolerance):
 
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 @pytest.mark.parametrize(("regularisation", "tolerance"), [(0.1, 1e-2), (0.1, 1e-6), (0.05, 1e-9)])
-def test_transports_end_each_by_itself_where_pot_ends_them(regularisation, tolerance, library):
+def test_each_transport_stops_where_pot_stops(regularisation, tolerance, library):
     given = problems()
     expected, rounds = zip(
-        *(as_pot_does(*one, regularisation, 100, tolerance) for one in zip(*given, strict=True)), strict=True
+        *(pot_transport(*one, regularisation, 100, tolerance) for one in zip(*given, strict=True)), strict=True
     )
     assert len(set(rounds)) > 1
     settings = {"regularisation": regularisation, "iterations": 100, "tolerance": tolerance}
@@ -116,7 +116,7 @@ def test_transports_end_each_by_itself_where_pot_ends_them(regularisation, toler
     np.testing.assert_allclose(transport(*(array[3] for array in given), **settings), expected[3], rtol=0, atol=1e-15)
 
 
-def test_a_transport_of_many_rounds_has_both_marginals_and_moves_mass_where_it_is_cheap():
+def test_a_converged_transport_has_both_marginals_and_low_cost():
     cost, a, b = problems()
     plans = transport(cost, a, b, regularisation=0.1, iterations=5000, tolerance=1e-14)
     np.testing.assert_allclose(plans.sum(axis=2), a, rtol=0, atol=1e-13)
@@ -125,7 +125,7 @@ def test_a_transport_of_many_rounds_has_both_marginals_and_moves_mass_where_it_i
     assert ((plans * cost).sum(axis=(1, 2)) < (independent * cost).sum(axis=(1, 2))).all()
 
 
-def test_weights_of_zero_send_nothing():
+def test_zero_weights_transport_nothing():
     cost, a, b = problems(n=1)
     a[0, 2] = 0
     a /= a.sum()
@@ -136,7 +136,7 @@ def test_weights_of_zero_send_nothing():
 
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 def test_groups_stop_together_by_their_mean_change(library):
-    """Two groups of four problems: each ends after the round in which its four, together, hardly changed."""
+    """Two groups of four problems: each stops after the round in which the mean change of its four is small."""
     cost, a, b = problems()
     kernel = np.exp(-cost / 0.05).reshape(2, 4, 9, 5)
     a, b = a.reshape(2, 4, 9), b.reshape(2, 4, 5)
@@ -157,12 +157,12 @@ def test_groups_stop_together_by_their_mean_change(library):
             iterations=100,
             done=small_change(1e-3, axes=(-2, -1)),
         )
-        actual = plan(library(kernel), rows, columns)[group]
-        np.testing.assert_allclose(np.asarray(actual), plan(kernel[group], r, c), rtol=0, atol=1e-13)
+        actual = transport_plan(library(kernel), rows, columns)[group]
+        np.testing.assert_allclose(np.asarray(actual), transport_plan(kernel[group], r, c), rtol=0, atol=1e-13)
     assert counts[0] != counts[1]
     assert max(counts) < 100
 
 
-def test_no_rounds_leave_the_factors():
+def test_zero_rounds_keep_the_factors():
     start = np.ones(2), np.full(2, 0.5)
     assert alternate(scaling_round(np.eye(2), 1.0, 1.0), start, iterations=0) == start

@@ -149,7 +149,7 @@ def maple_statistics(
     for number, batch in enumerate([images] if is_array(images) else images):
         maple.check("images" if is_array(images) else f"images, batch {number}: it", batch)
         for start in range(0, batch.shape[0], batch_size):
-            tokens = maple.look(batch[start : start + batch_size], maple.parameters, layers).tokens
+            tokens = maple.encode_images(batch[start : start + batch_size], maple.parameters, layers).tokens
             wide = to_numpy(tokens).astype(np.float64)
             # Merged as means and sums of squares around them: differences of large sums would lose what is small.
             more, own = len(wide), wide.mean(axis=0)

@@ -17,7 +17,7 @@ from zeroshift.arrays import Array, Home, is_array, to_numpy
 from zeroshift.encode.tuning.autograd_utils import each_chunk, frozen, powers_of_two, tracing
 from zeroshift.encode.tuning.vision import TokenVision
 from zeroshift.files import FileFormatError
-from zeroshift.methods._shared.towers import CoupledPrompts, Look
+from zeroshift.methods._shared.towers import CoupledPrompts, LayerOutput
 
 if TYPE_CHECKING:
     import torch
@@ -254,10 +254,10 @@ class MapleClip(CoupledPrompts):
             )
             return self._answer(torch.cat(parts), parameters, "the text model gave a zero or non-finite feature")
 
-    def look(self, images: Array, parameters: Array, layers: int = 0) -> Look:
+    def encode_images(self, images: Array, parameters: Array, layers: int = 0) -> LayerOutput:
         import torch
 
-        parts: list[Look] = []
+        parts: list[LayerOutput] = []
         with tracing(self._home.device, gradients=False):
             _, prompts = self._prompts(self._brought(parameters))
             self.batch_size = each_chunk(
@@ -267,7 +267,7 @@ class MapleClip(CoupledPrompts):
             )
             features, tokens = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
             features = self._answer(features, parameters, "the image model gave a zero or non-finite feature")
-            return Look(features, Home.of(parameters).bring(tokens))
+            return LayerOutput(features, Home.of(parameters).bring(tokens))
 
     def pull_back_text(self, parameters: Array, upstream: Array) -> Array:
         above = self._home.bring(upstream, self._wide)
@@ -278,7 +278,7 @@ class MapleClip(CoupledPrompts):
         total, self.chunk_size = self._pulled(parameters, self.n_classes, self.chunk_size, carried)
         return total
 
-    def pull_back_images(self, images: Array, parameters: Array, upstream: Look) -> Array:
+    def pull_back_images(self, images: Array, parameters: Array, upstream: LayerOutput) -> Array:
         to_features, to_tokens = (self._home.bring(part, self._wide) for part in upstream)
         layers = int(to_tokens.shape[1])
 
@@ -321,7 +321,7 @@ class MapleClip(CoupledPrompts):
             output = self._model.get_text_features(**{name: tensor[rows] for name, tensor in self._tokens.items()})
         return self._unit(output.pooler_output)
 
-    def _seen(self, images: Array, prompts: torch.Tensor, layers: int) -> Look:
+    def _seen(self, images: Array, prompts: torch.Tensor, layers: int) -> LayerOutput:
         """Unit features and tokens, under prompts (D, words, image width)."""
         import torch
 
@@ -338,7 +338,7 @@ class MapleClip(CoupledPrompts):
             output = self._model.get_image_features(pixel_values=pixels)
         empty = self._home.zeros((len(pixels), 0, *self.token_shape), self._wide)
         tokens = torch.stack(on_the_way[:layers], dim=1).to(self._wide) if layers else empty
-        return Look(self._unit(output.pooler_output), tokens)
+        return LayerOutput(self._unit(output.pooler_output), tokens)
 
     def _prompts(self, flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Those of the text side (D, words, text width), and those the projections make of them for the images'."""

@@ -11,7 +11,7 @@ from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.families.base import TransformersEncoder
 from zeroshift.encode.preprocessing import PixelPreprocessing
 from zeroshift.encode.tuning.autograd_utils import each_chunk, frozen, powers_of_two, tracing, unpicklable
-from zeroshift.methods._shared.towers import Glance, Patches, PromptedVision
+from zeroshift.methods._shared.towers import Patches, PromptedVision, VisionOutput
 from zeroshift.parameters import Number
 
 if TYPE_CHECKING:
@@ -111,17 +111,17 @@ class TokenVision(PromptedVision):
                     "Fix: pixels as encoder.preprocessing makes them, not yet scaled to the model's mean and spread."
                 )
 
-    def see(self, images: Array, prompt: Array | None) -> Glance:
+    def encode(self, images: Array, prompt: Array | None) -> VisionOutput:
         import torch
 
-        parts: list[Glance] = []
+        parts: list[VisionOutput] = []
         with tracing(self._home.device, gradients=False):
             tokens = None if prompt is None else self._tokens(prompt)
 
             def look(rows: slice) -> None:
                 states = self._states(images[rows], tokens)
                 found = self._wide(self._model.visual_projection(states))
-                parts.append(Glance(found / found.norm(dim=-1, keepdim=True), self._wide(states)))
+                parts.append(VisionOutput(found / found.norm(dim=-1, keepdim=True), self._wide(states)))
 
             self.batch_size = each_chunk(int(images.shape[0]), self.batch_size, look)
             features, states = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
@@ -131,7 +131,7 @@ class TokenVision(PromptedVision):
                 "narrower one was asked for; else smaller steps."
             )
         caller = Home.of(images if prompt is None else prompt)
-        return Glance(caller.bring(features), caller.bring(states))
+        return VisionOutput(caller.bring(features), caller.bring(states))
 
     def pull_back(self, images: Array, prompt: Array, upstream: Array) -> Array:
         import torch

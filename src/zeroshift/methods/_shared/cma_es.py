@@ -1,8 +1,7 @@
-"""CMA-ES (Hansen, *The CMA Evolution Strategy: A Tutorial*, arXiv 1604.00772): search without gradients.
+"""CMA-ES (Hansen, *The CMA Evolution Strategy: A Tutorial*, arXiv 1604.00772): optimisation without gradients.
 
-Candidates are drawn from a Gaussian whose mean, scale and covariance follow the better ones. Everything a search holds
-is a plain array or number, and every generation draws from a seed of its own, so a search that is saved and taken up
-again goes on bit for bit.
+Candidates are drawn from a Gaussian whose mean, scale and covariance move towards the better ones. The state consists
+of plain arrays and numbers, and every generation draws from a seed of its own, so a saved search resumes bit for bit.
 """
 
 from __future__ import annotations
@@ -14,25 +13,27 @@ from typing import Any
 
 import numpy as np
 
+from zeroshift.arrays import to_numpy
+
 __all__ = ["CMAES", "Constants"]
 
 COVARIANCE_RATE = 2.0
-"""alpha_cov of the tutorial: both learning rates of the covariance are this over about the square of the dimension."""
+"""alpha_cov of the tutorial: both learning rates of the covariance are about this divided by n^2."""
 
-LAZY = 10.0
-"""Eigenvectors are found anew once the covariance can have changed by one part in so many: for hundreds of dimensions
-not in every generation, as in Hansen's own program."""
+LAZY_UPDATE = 10.0
+"""Eigenvectors are computed again when the covariance may have changed by one part in this many. With hundreds of
+dimensions that is not in every generation, as in Hansen's own program."""
 
-CONDITION = 1e14
-"""The largest ratio of the covariance's eigenvalues; beyond it they are rounding errors."""
+MAX_CONDITION = 1e14
+"""Largest ratio of the covariance's eigenvalues; smaller eigenvalues are rounding errors."""
 
 
 @dataclass(frozen=True)
 class Constants:
-    """What the tutorial's Table 1 sets for n dimensions and a population of so many candidates."""
+    """The constants of the tutorial's Table 1 for n dimensions and a population size."""
 
     weights: np.ndarray
-    """Of the candidates, the best first: positive and summing to 1 for the better half, negative for the worse."""
+    """Weights of the candidates, best first: positive with sum 1 for the better half, negative for the worse."""
     parents: int
     mu_eff: float
     c_sigma: float
@@ -58,7 +59,7 @@ class Constants:
             1 - c_1,
             COVARIANCE_RATE * (0.25 + mu_eff + 1 / mu_eff - 2) / ((n + 2) ** 2 + COVARIANCE_RATE * mu_eff / 2),
         )
-        # The worse half together may neither outweigh the better nor, in one generation, use a direction up.
+        # The negative weights must not outweigh the positive ones, nor make the covariance indefinite.
         total = min(1 + c_1 / c_mu, 1 + 2 * mu_eff_worse / (mu_eff + 2), (1 - c_1 - c_mu) / (n * c_mu))
         return cls(
             weights=np.concatenate([better / better.sum(), worse * (total / np.abs(worse).sum())]),
@@ -70,12 +71,12 @@ class Constants:
             c_1=c_1,
             c_mu=c_mu,
             expected=math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2)),
-            gap=1 / (LAZY * n * (c_1 + c_mu)),
+            gap=1 / (LAZY_UPDATE * n * (c_1 + c_mu)),
         )
 
 
 class CMAES:
-    """A minimisation: `ask` for a generation of candidates, `tell` how good each was.
+    """A minimisation: `ask` returns a generation of candidates, `tell` takes the loss of each.
 
     >>> import numpy as np
     >>> search = CMAES(np.array([3.0, -2.0]), sigma=1.0, population=6)
@@ -87,10 +88,11 @@ class CMAES:
 
     Parameters
     ----------
-    mean : where the search begins, (n,).
-    sigma : the standard deviation it begins with.
-    population : candidates a generation, at least two.
-    seed : of the candidates. Those of generation g are drawn from (seed, g): `ask` twice gives the same.
+    mean : initial mean, (n,).
+    sigma : initial standard deviation.
+    population : candidates per generation, at least two.
+    seed : seed of the candidates. Those of generation g are drawn from (seed, g), so calling `ask` twice returns the
+        same candidates.
     """
 
     def __init__(self, mean: np.ndarray, *, sigma: float, population: int, seed: int = 0) -> None:
@@ -103,13 +105,13 @@ class CMAES:
         self.path_sigma, self.path_c = np.zeros(n), np.zeros(n)
 
     def ask(self) -> np.ndarray:
-        """(population, n): this generation's candidates."""
+        """The candidates (population, n) of this generation."""
         draw = np.random.default_rng([self.seed, self.generation])
         normal = draw.standard_normal((self.population, len(self.mean)))
         return self.mean + self.sigma * ((normal * self.lengths) @ self.axes.T)
 
     def tell(self, candidates: np.ndarray, losses: np.ndarray) -> None:
-        """Learn from what `ask` gave and the loss of each; of equal losses the earlier candidate's counts as less."""
+        """Learn from the candidates of `ask` and the loss of each. Of equal losses the earlier one ranks first."""
         k, n = self.constants, len(self.mean)
         steps = (candidates[np.argsort(losses, kind="stable")] - self.mean) / self.sigma
         step = k.weights[: k.parents] @ steps[: k.parents]
@@ -120,14 +122,14 @@ class CMAES:
             k.c_sigma * (2 - k.c_sigma) * k.mu_eff
         ) * self._whitened(step)
         length = float(np.linalg.norm(self.path_sigma))
-        settled = math.sqrt(1 - (1 - k.c_sigma) ** (2 * self.generation))
-        # While the scale grows fast the other path waits, or the covariance would grow along with it.
-        calm = float(length / settled < (1.4 + 2 / (n + 1)) * k.expected)
-        self.path_c = (1 - k.c_c) * self.path_c + calm * math.sqrt(k.c_c * (2 - k.c_c) * k.mu_eff) * step
-        # A worse candidate takes away as much as a step of average length would, however far it lay.
+        converged = math.sqrt(1 - (1 - k.c_sigma) ** (2 * self.generation))
+        # While the scale grows fast this path is not updated, or the covariance would grow as well.
+        updated = float(length / converged < (1.4 + 2 / (n + 1)) * k.expected)
+        self.path_c = (1 - k.c_c) * self.path_c + updated * math.sqrt(k.c_c * (2 - k.c_c) * k.mu_eff) * step
+        # A bad candidate counts like a step of average length, however far away it was.
         lengths = np.maximum((whitened**2).sum(axis=1), np.finfo(np.float64).tiny)
         weights = np.where(k.weights < 0, k.weights * n / lengths, k.weights)
-        kept = 1 + k.c_1 * (1 - calm) * k.c_c * (2 - k.c_c) - k.c_1 - k.c_mu * k.weights.sum()
+        kept = 1 + k.c_1 * (1 - updated) * k.c_c * (2 - k.c_c) - k.c_1 - k.c_mu * k.weights.sum()
         self.covariance = (
             kept * self.covariance + k.c_1 * np.outer(self.path_c, self.path_c) + k.c_mu * (steps.T * weights) @ steps
         )
@@ -136,27 +138,28 @@ class CMAES:
             self._decompose()
 
     def _whitened(self, steps: np.ndarray) -> np.ndarray:
-        """C^(-1/2) y for each row y, with the eigenvectors as they were last found."""
+        """C^(-1/2) y for each row y, with the latest eigenvectors."""
         return ((steps @ self.axes) / self.lengths) @ self.axes.T
 
     def _decompose(self) -> None:
         self.covariance = (self.covariance + self.covariance.T) / 2
         values, self.axes = np.linalg.eigh(self.covariance)
-        self.lengths = np.sqrt(np.maximum(values, values.max() / CONDITION))
+        self.lengths = np.sqrt(np.maximum(values, values.max() / MAX_CONDITION))
         self.decomposed_at = self.generation
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Everything that changes: arrays, and numbers JSON can hold."""
+        """Everything that changes: arrays and JSON numbers."""
         names = ("mean", "covariance", "axes", "lengths", "path_sigma", "path_c")
         numbers = {"generation": self.generation, "decomposed_at": self.decomposed_at, "sigma": self.sigma}
         return {name: getattr(self, name) for name in names}, numbers
 
     def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        """Put back what `state` gave."""
+        """Restore what `state` returned. Arrays may be of any library."""
         own, _ = self.state()
         for name, array in own.items():
-            if arrays[name].shape != array.shape:
-                raise ValueError(f"the array {name!r} has the shape {arrays[name].shape}, not {array.shape}")
-            setattr(self, name, np.array(arrays[name], dtype=np.float64))
+            saved = to_numpy(arrays[name])
+            if saved.shape != array.shape:
+                raise ValueError(f"the array {name!r} has the shape {saved.shape}, not {array.shape}")
+            setattr(self, name, np.array(saved, dtype=np.float64))
         self.generation, self.decomposed_at = int(values["generation"]), int(values["decomposed_at"])
         self.sigma = float(values["sigma"])

@@ -1,4 +1,4 @@
-"""What methods that tune the words of a prompt share: the text side they are given, and its gradients."""
+"""Base classes of methods that tune the context words of a prompt with gradients of the text encoder."""
 
 from __future__ import annotations
 
@@ -14,27 +14,31 @@ from zeroshift.parameters import Model, Number, model_parameter, parameter
 from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import logits
 
-__all__ = ["TEXT", "PromptTuned", "WordSteps"]
+__all__ = ["MAX_PROTOTYPE_GAP", "TEXT", "EpisodicPromptTuning", "PromptTuned"]
 
 TEXT = Model(PromptedText, "zeroshift.encode.prompted_text(encoder, class_names)")
 
-UNLIKE = 1e-2
-"""How far prototypes may be from the text side's own features: rounding in half precision, and no other prompt."""
+MAX_PROTOTYPE_GAP = 1e-2
+"""Largest difference allowed between the prototypes and the features of the initial prompt.
+
+It covers rounding in half precision, but not another prompt.
+"""
 
 
 class PromptTuned(ViewMethod):
-    """A method whose classifier is a prompt: its prototypes are the text features at the words it begins with."""
+    """A method whose classifier is a prompt. Its prototypes are the text features of the initial context."""
 
-    model_parameters: ClassVar[tuple[str, ...]] = ("text",)
-    words: ClassVar[str] = "a photo of a"
-    """The words to tune, where `zeroshift.encode` makes the method."""
+    context_words: ClassVar[str] = "a photo of a"
+    """The words whose embeddings are tuned when `zeroshift.encode` creates the method."""
 
-    text: PromptedText
-    logit_scale: float
-    _words: Array
-    """(n, width): what it begins with, at home, in float64; never written to."""
-    _initial: Array
-    """(K, d): the text features there."""
+    text: PromptedText = model_parameter(TEXT, "Text side of the encoder. `zeroshift.encode.prompted_text` creates it.")
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    rate: float = parameter(Number(low=0), "Step size of AdamW.", default=5e-3)
+    weight_decay: float = parameter(
+        Number(low=0),
+        "Weight decay of AdamW: each step shrinks the tuned embeddings by this share, times `rate`.",
+        default=0.01,
+    )
 
     def _validate(self) -> None:
         expected = (self.n_classes, self.dimension)
@@ -45,63 +49,45 @@ class PromptTuned(ViewMethod):
             )
         home = Home.of(self.prototypes)
         with home.computing():
-            self._words = self._context()
-            self._initial = self._text_features(self._words)
-            gap = to_numpy(self._initial - home.bring(self.prototypes, home.xp.float64))
-        if float(np.abs(gap).max()) > UNLIKE:
+            # (n, width) and (K, d) in float64. Both are shared between copies and never written to.
+            self._initial_context: Array = home.bring(self.text.context, home.xp.float64)
+            self._initial_text: Array = self._text_features(self._initial_context)
+            gap = to_numpy(self._initial_text - home.bring(self.prototypes, home.xp.float64))
+        if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
             raise ValueError(
-                "prototypes are not what text makes of its own words, which is where this method begins. "
+                "prototypes differ from the features of text's own context, where this method starts. "
                 "Fix: prototypes=text.features(text.context), or zeroshift.encode.make_method."
             )
 
-    def _context(self) -> Array:
-        """The words it begins with, at home."""
-        home = Home.of(self.prototypes)
-        return home.bring(self.text.context, home.xp.float64)
-
     def _text_features(self, context: Array) -> Array:
-        """(K, d) in float64."""
+        """Text features (K, d) in float64."""
         home = Home.of(self.prototypes)
         return home.bring(self.text.features(context), home.xp.float64)
 
-    def _to_context(self, context: Array, upstream: Array) -> Array:
-        """A gradient with respect to the text features (K, d), carried to the words; in float64."""
+    def _context_gradient(self, context: Array, text_gradient: Array) -> Array:
+        """Gradient (n, width) with respect to the context, from that with respect to the text features (K, d)."""
         home = Home.of(self.prototypes)
-        return home.bring(self.text.pull_back(context, upstream), home.xp.float64)
+        return home.bring(self.text.pull_back(context, text_gradient), home.xp.float64)
 
 
-# What TPT and those that follow it share: for each image, steps of AdamW on the words, which are then put back.
+class EpisodicPromptTuning(PromptTuned, EpisodicMethod):
+    """TPT and its variants: for each image, some steps of AdamW on the context, which is then restored.
 
-
-class WordSteps(PromptTuned, EpisodicMethod):
-    """Tunes the words on some of an image's views, then answers the image itself. `_kept` says on which views, and
-    `_to_text` against which loss: by default the surest, and the entropy of their mean prediction.
+    The context is tuned on some of the image's views, then the image itself is predicted. By default the loss is the
+    entropy of the mean prediction of the most confident views. A subclass may override `_select_views` (which views)
+    and `_text_gradient` (the gradient of the loss).
     """
 
     needs = ("prototypes", "views", "text")
-    state_size = "2 K d, the prototypes and the text features at the first words"
-    complexity = "2 S passes of K prompts, S of them with gradients, S = steps, for an image"
+    state_size = "2 K d, the prototypes and the text features of the initial context"
+    complexity = "2 S passes of K prompts, S of them with gradients, S = steps, per image"
 
-    text: PromptedText = model_parameter(
-        TEXT, "The text side of the encoder, as `zeroshift.encode.prompted_text` makes it."
-    )
-    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     view_ratio: float = parameter(
         Number(0, 1, above=True),
-        "Share of the views kept, those of lowest entropy at the words as they were; at least one.",
+        "Share of the views kept, those of lowest entropy under the initial prompt; at least one.",
         default=0.1,
     )
-    steps: int = parameter(Number(low=1, integer=True), "Steps of AdamW for each image.", default=1)
-    rate: float = parameter(
-        Number(low=0),
-        "Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.",
-        default=5e-3,
-    )
-    weight_decay: float = parameter(
-        Number(low=0),
-        "Of AdamW: the step size, and the share of the words' embeddings taken off at a step, times `rate`.",
-        default=0.01,
-    )
+    steps: int = parameter(Number(low=1, integer=True), "Steps of AdamW per image.", default=1)
 
     def _episodes(self, views: Array) -> Array:
         xp = namespace(views)
@@ -109,23 +95,24 @@ class WordSteps(PromptTuned, EpisodicMethod):
 
     def _episode(self, views: Array) -> Array:
         """Scores (K,) of one image, view 0 of `views` (V, d)."""
-        return logits(views[:1, :], self._text_features(self._tuned(views)), self.logit_scale)[0]
+        return logits(views[:1, :], self._text_features(self._tuned_context(views)), self.logit_scale)[0]
 
-    def _tuned(self, views: Array) -> Array:
-        """The words after the image's steps."""
-        words, text = self._words, self._initial
-        kept = views[self._kept(logits(views, text, self.logit_scale)), :]
-        optimiser = AdamW(self.rate, weight_decay=self.weight_decay)
+    def _tuned_context(self, views: Array) -> Array:
+        """The context (n, width) after the steps for one image."""
+        context, text = self._initial_context, self._initial_text
+        kept = views[self._select_views(logits(views, text, self.logit_scale)), :]
+        optimizer = AdamW(self.rate, weight_decay=self.weight_decay)
         for step in range(self.steps):
-            text = self._text_features(words) if step else text
-            words = optimiser.step(words, self._to_context(words, self._to_text(kept, text)))
-        return words
+            text = self._text_features(context) if step else text
+            gradient = self._context_gradient(context, self._text_gradient(kept, text))
+            context = optimizer.step(context, gradient)
+        return context
 
-    def _kept(self, scores: Array) -> Array:
-        """Numbers of the views the loss is made of, from the logits (V, K) of all at the words as they were."""
+    def _select_views(self, scores: Array) -> Array:
+        """Indices of the views used in the loss, from the logits (V, K) of all views under the initial prompt."""
         return select_lowest_entropy(scores, self.view_ratio)
 
-    def _to_text(self, kept: Array, text: Array) -> Array:
-        """The gradient of the loss with respect to the text features (K, d)."""
+    def _text_gradient(self, kept: Array, text: Array) -> Array:
+        """Gradient (K, d) of the loss on the kept views (n, d) with respect to the text features (K, d)."""
         _, gradient = entropy_of_mean(logits(kept, text, self.logit_scale))
         return logits_to_text(gradient, kept, self.logit_scale)

@@ -1,5 +1,7 @@
-"""Sinkhorn's scaling of rows and columns in turn, for one matrix or many: soft labels whose classes have given shares,
-and entropic optimal transport. One loop; what differs is when it ends.
+"""Sinkhorn iterations, which scale rows and columns of one or many matrices in turn until they have given sums.
+
+They give soft labels whose classes have given shares, and entropic optimal transport. All use one loop, `alternate`,
+with different stopping rules.
 """
 
 from __future__ import annotations
@@ -18,71 +20,72 @@ __all__ = [
     "balance",
     "class_shares",
     "marginal_met",
-    "plan",
     "scaling_round",
     "sinkhorn",
     "small_change",
     "transport",
+    "transport_plan",
 ]
 
 Factors = tuple[Array, Array]
-"""(..., m) and (..., n): what the rows and the columns of a kernel (..., m, n) are multiplied by."""
+"""Factors (..., m) and (..., n) that multiply the rows and the columns of a kernel (..., m, n)."""
 
 Round = Callable[[Array], Factors]
-"""From the columns' factors, the rows' and then the columns' again."""
+"""One iteration: from the column factors to new row factors and new column factors."""
 
-Rule = Callable[[int, Array, Factors], "Array | None"]
-"""From the number of rounds made, the rows' factors before the last and all factors after it: which problems are done,
-as an array to be broadcast over the factors; None where it is not looked at."""
+StoppingRule = Callable[[int, Array, Factors], "Array | None"]
+"""Which problems are done, as an array that broadcasts over the factors, or None if this round is not checked.
+
+Its arguments are the number of rounds so far, the row factors before the last round and all factors after it."""
 
 REGULARISATION = Number(low=0.01)
-"""Of a transport whose costs are at most 2, as those between unit vectors: exp(-200) is far from float64's zero."""
+"""Regularisation of a transport with costs of at most 2, as between unit vectors: exp(-200) does not underflow."""
 
 CHECK_EVERY = 10
-"""The library POT looks at the marginals after the first of every ten rounds."""
+"""The library POT checks the marginals after the first of every ten rounds."""
 
 
-def alternate(one_round: Round, start: Factors, *, iterations: int, done: Rule | None = None) -> Factors:
-    """The factors after `iterations` rounds, or for each of many problems those with which it was `done`.
+def alternate(one_round: Round, start: Factors, *, iterations: int, done: StoppingRule | None = None) -> Factors:
+    """The factors after `iterations` rounds; a problem that is `done` earlier keeps its factors from then on.
 
     >>> import numpy as np
     >>> kernel, half = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([0.5, 0.5])
     >>> rows, columns = alternate(scaling_round(kernel, half, half), (half, half), iterations=9)
-    >>> plan(kernel, rows, columns).round(3)
+    >>> transport_plan(kernel, rows, columns).round(3)
     array([[0.333, 0.167],
            [0.167, 0.333]])
     """
     rows, columns = start
-    moving = None
+    active = None
     for rounds in range(1, iterations + 1):
         before = rows
         new_rows, new_columns = one_round(columns)
-        if moving is None:
+        if active is None:
             rows, columns = new_rows, new_columns
         else:
             xp = namespace(rows)
-            rows, columns = xp.where(moving, new_rows, rows), xp.where(moving, new_columns, columns)
+            rows, columns = xp.where(active, new_rows, rows), xp.where(active, new_columns, columns)
         finished = None if done is None else done(rounds, before, (rows, columns))
         if finished is not None:
-            moving = ~finished if moving is None else moving & ~finished
-            if not bool(namespace(rows).any(moving)):
+            active = ~finished if active is None else active & ~finished
+            if not bool(namespace(rows).any(active)):
                 break
     return rows, columns
 
 
 def scaling_round(kernel: Array, row_sums: Array | float, column_sums: Array | float) -> Round:
-    """The round that gives a kernel (..., m, n) these row sums, then these column sums; the latter stay exact."""
-    across = namespace(kernel).matrix_transpose(kernel)
+    """A round that scales a kernel (..., m, n) to these row sums, then to these column sums, which are then exact."""
+    transposed = namespace(kernel).matrix_transpose(kernel)
 
     def one_round(columns: Array) -> Factors:
-        rows = _ratio(row_sums, _times(kernel, columns))
-        return rows, _ratio(column_sums, _times(across, rows))
+        rows = _divide(row_sums, _product(kernel, columns))
+        return rows, _divide(column_sums, _product(transposed, rows))
 
     return one_round
 
 
-def small_change(tolerance: float, axes: tuple[int, ...] = (-1,)) -> Rule:
-    """Done where the rows' factors, over these `axes` together, changed by less than `tolerance` on average."""
+def small_change(tolerance: float, axes: tuple[int, ...] = (-1,)) -> StoppingRule:
+    """Done where the mean change of the row factors over these `axes` is less than `tolerance`."""
 
     def done(rounds: int, before: Array, factors: Factors) -> Array:
         xp = namespace(before)
@@ -91,15 +94,15 @@ def small_change(tolerance: float, axes: tuple[int, ...] = (-1,)) -> Rule:
     return done
 
 
-def marginal_met(kernel: Array, row_sums: Array, tolerance: float) -> Rule:
-    """POT's rule: done where the row sums of the plan are within `tolerance`, as a vector's length, of `row_sums`."""
+def marginal_met(kernel: Array, row_sums: Array, tolerance: float) -> StoppingRule:
+    """POT's rule: done where the norm of the plan's row sums minus `row_sums` is less than `tolerance`."""
 
     def done(rounds: int, before: Array, factors: Factors) -> Array | None:
         if rounds % CHECK_EVERY != 1:
             return None
         rows, columns = factors
-        missed = rows * _times(kernel, columns) - row_sums
-        return namespace(kernel).linalg.vector_norm(missed, axis=-1, keepdims=True) < tolerance
+        error = rows * _product(kernel, columns) - row_sums
+        return namespace(kernel).linalg.vector_norm(error, axis=-1, keepdims=True) < tolerance
 
     return done
 
@@ -107,9 +110,9 @@ def marginal_met(kernel: Array, row_sums: Array, tolerance: float) -> Rule:
 def transport(
     cost: Array, row_sums: Array, column_sums: Array, *, regularisation: float, iterations: int, tolerance: float
 ) -> Array:
-    """Entropic optimal transport plans (..., m, n) of costs (..., m, n), as POT's `ot.sinkhorn` computes and ends them.
+    """Entropic optimal transport plans (..., m, n) for costs (..., m, n), with the iterations of POT's `ot.sinkhorn`.
 
-    Columns are scaled before rows, whose sums are therefore exact.
+    Columns are scaled before rows, so the row sums are exact.
 
     >>> import numpy as np
     >>> half = np.array([0.5, 0.5])
@@ -126,20 +129,20 @@ def transport(
         iterations=iterations,
         done=marginal_met(kernel, column_sums, tolerance),
     )
-    return xp.matrix_transpose(plan(kernel, columns, rows))
+    return xp.matrix_transpose(transport_plan(kernel, columns, rows))
 
 
-def plan(kernel: Array, rows: Array, columns: Array) -> Array:
-    """The kernel with its rows and columns multiplied: how much of what goes where."""
+def transport_plan(kernel: Array, rows: Array, columns: Array) -> Array:
+    """The kernel with its rows and columns multiplied by their factors."""
     return rows[..., :, None] * kernel * columns[..., None, :]
 
 
 def sinkhorn(scores: Array, *, temperature: float = 0.01, gamma: float = 1.0, iterations: int = 20) -> Array:
     """Soft labels (N, K), rows summing to 1, from scores (N, K), as InMaP makes them.
 
-    They begin as the softmax of `scores / temperature`. The share of a class is its share of that softmax to the power
-    of `gamma`: 1 leaves it as it was, 0 makes all classes equally common. The columns, scaled before the rows, have
-    their shares as nearly as `iterations` allow.
+    They start as the softmax of `scores / temperature`. The share of each class is its share of that softmax to the
+    power of `gamma`: 1 keeps it, 0 makes all classes equally frequent. Columns are scaled before rows, so the class
+    shares are met only as well as `iterations` allow.
 
     >>> import numpy as np
     >>> labels = sinkhorn(np.array([[3.0, 0.0], [1.0, 0.0]]), temperature=1.0, gamma=0.0, iterations=50)
@@ -165,9 +168,9 @@ def class_shares(weights: Array, gamma: float) -> Array:
 
 
 def balance(weights: Array, shares: Array, iterations: int) -> Array:
-    """Non-negative weights (N, K) scaled by rows and columns, in place, to row sums of 1 and column sums of N `shares`.
+    """Scale non-negative weights (N, K) in place to row sums of 1 and column sums of N `shares`, and return them.
 
-    A column of zeros stays one, whatever its share.
+    A column of zeros stays zero, whatever its share.
 
     >>> import numpy as np
     >>> balance(np.array([[1.0, 1.0], [1.0, 1.0]]), np.array([0.25, 0.75]), 1)
@@ -177,25 +180,27 @@ def balance(weights: Array, shares: Array, iterations: int) -> Array:
     if iterations == 0:
         return weights
     xp = namespace(weights)
-    # Columns of sum 1 first, by division: a class of hardly any weight needs a factor no float32 can hold. From then on
-    # two vectors of factors say everything, and an iteration only reads the matrix, twice.
+    # Columns are first divided by their sums: the factor of a class with very little weight would overflow in float32.
+    # From then on only two vectors of factors change, and each iteration reads the matrix twice.
     sums = xp.sum(weights, axis=0)
     weights /= xp.where(sums > 0, sums, xp.ones_like(sums))
-    wanted = shares * weights.shape[0]
-    # The first round's columns are known; the rows come last in every round.
-    start = wanted, _ratio(1.0, weights @ wanted)
-    column, row = alternate(scaling_round(weights.T, wanted, 1.0), start, iterations=iterations - 1)
+    column_sums = shares * weights.shape[0]
+    # The column factors of the first round are known; rows are scaled last in every round.
+    start = column_sums, _divide(1.0, weights @ column_sums)
+    column, row = alternate(scaling_round(weights.T, column_sums, 1.0), start, iterations=iterations - 1)
     weights *= column
     weights *= row[:, None]
     return weights
 
 
-def _ratio(above: Array | float, below: Array) -> Array:
-    """above / below, zero where there is nothing below."""
-    xp = namespace(below)
-    there = below > 0
-    return xp.where(there, above / xp.where(there, below, xp.ones_like(below)), xp.zeros_like(below))
+def _divide(numerator: Array | float, denominator: Array) -> Array:
+    """numerator / denominator, and 0 where the denominator is not positive."""
+    xp = namespace(denominator)
+    positive = denominator > 0
+    safe = xp.where(positive, denominator, xp.ones_like(denominator))
+    return xp.where(positive, numerator / safe, xp.zeros_like(denominator))
 
 
-def _times(kernel: Array, factors: Array) -> Array:
+def _product(kernel: Array, factors: Array) -> Array:
+    """The kernel (..., m, n) times factors (..., n)."""
     return kernel @ factors if len(kernel.shape) == 2 else (kernel @ factors[..., None])[..., 0]

@@ -1,4 +1,4 @@
-"""What image states look like before the shift: made from images, and checked where they are given."""
+"""Mean and standard deviation of image states: of a batch, and of images from before the shift (the source)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from zeroshift.zero_shot import logits
 __all__ = ["Moments", "checked_source", "distance", "distance_gradient", "moments", "source_statistics"]
 
 
-# Mean and standard deviation of a batch's states, how far they are from others, and the way there.
-
-
 class Moments(NamedTuple):
-    """Of states (B, width), along each of their coordinates."""
+    """Mean and standard deviation of states (B, width), per coordinate."""
 
     mean: Array
     """(..., width)."""
     std: Array
-    """(..., width), with B - 1 in the denominator; 0 for one state alone."""
+    """(..., width), with B - 1 in the denominator; 0 for a single state."""
 
 
 def moments(states: Array) -> Moments:
-    """
+    """Mean and standard deviation of states (B, width).
+
     >>> import numpy as np
     >>> moments(np.array([[1.0, 0.0], [3.0, 0.0]]))
     Moments(mean=array([2., 0.]), std=array([1.41421356, 0.        ]))
@@ -39,32 +37,32 @@ def moments(states: Array) -> Moments:
 
 
 def distance(one: Moments, other: Moments, std_weight: float) -> Array:
-    """(...): between the means, and `std_weight` times that between the standard deviations. Either may be several."""
+    """Distance (...) between the means, plus `std_weight` times that between the standard deviations; broadcasts."""
     xp = namespace(one.mean)
     means, stds = (xp.linalg.vector_norm(a - b, axis=-1) for a, b in zip(one, other, strict=True))
     return means + std_weight * stds
 
 
 def distance_gradient(states: Array, target: Moments, std_weight: float) -> Array:
-    """(B, width): the gradient of the distance from the states' moments to the target's.
+    """Gradient (B, width) of the distance between the moments of the states and the target's.
 
-    A distance or a deviation of exactly 0, where there is none, has the gradient 0.
+    Where a distance or a deviation is exactly 0, and has no gradient, this is 0.
     """
     mean, std = moments(states)
     to_mean, to_std = _direction(mean - target.mean), std_weight * _direction(std - target.std)
     count = states.shape[0]
-    return to_mean / count + _divided(to_std, std) * (states - mean) / max(count - 1, 1)
+    return to_mean / count + _divide(to_std, std) * (states - mean) / max(count - 1, 1)
 
 
 def _direction(vector: Array) -> Array:
-    return _divided(vector, namespace(vector).linalg.vector_norm(vector))
+    return _divide(vector, namespace(vector).linalg.vector_norm(vector))
 
 
-def _divided(above: Array, below: Array) -> Array:
-    """above / below, and 0 where below is 0."""
-    xp = namespace(below)
-    none = below == 0
-    return xp.where(none, xp.zeros_like(above), above / xp.where(none, xp.ones_like(below), below))
+def _divide(numerator: Array, denominator: Array) -> Array:
+    """numerator / denominator, and 0 where the denominator is 0."""
+    xp = namespace(denominator)
+    zero = denominator == 0
+    return xp.where(zero, xp.zeros_like(numerator), numerator / xp.where(zero, xp.ones_like(denominator), denominator))
 
 
 FIX = "Fix: source=source_statistics(vision, images, prototypes)"
@@ -84,13 +82,13 @@ def source_statistics(
 
     Parameters
     ----------
-    vision : the image side, without a prompt.
-    images : (N, ...), as `vision` takes them. Labels are not needed.
-    prototypes, logit_scale : the classifier by whose certainty images are kept.
-    max_entropy : images are kept whose prediction has a lower entropy; log(K) / 2 - 1 unless given, as the authors have
-        it for ImageNet's K = 1000. That is below 0 for fewer than eight classes.
-    limit : the first so many of those are used.
-    batch_size : images looked at together.
+    vision : the image side of the encoder, used without a prompt.
+    images : (N, ...), in the form `vision` takes. Labels are not needed.
+    prototypes, logit_scale : the zero-shot classifier whose entropy selects the images.
+    max_entropy : only images whose prediction has a lower entropy are used. The default is log(K) / 2 - 1, the authors'
+        value for ImageNet with K = 1000; it is negative for fewer than eight classes.
+    limit : largest number of images used; the first ones are taken.
+    batch_size : images encoded together.
     """
     check_matrix("prototypes", prototypes, columns=vision.dimension)
     vision.check("images", images)
@@ -98,26 +96,26 @@ def source_statistics(
     batch_size = int(Number(1, integer=True).check("batch_size", batch_size))
     bound = math.log(prototypes.shape[0]) / 2 - 1 if max_entropy is None else float(max_entropy)
     home = Home.of(prototypes)
-    kept, found = [], 0
+    kept, n_kept = [], 0
     with home.computing():
         wide = home.bring(prototypes, home.xp.float64)
         for start in range(0, images.shape[0], batch_size):
-            seen = vision.see(images[start : start + batch_size], None)
-            features, states = (home.bring(array, home.xp.float64) for array in seen)
+            output = vision.encode(images[start : start + batch_size], None)
+            features, states = (home.bring(array, home.xp.float64) for array in output)
             kept.append(states[entropy(logits(features, wide, logit_scale)) < bound])
-            found += kept[-1].shape[0]
-            if found >= limit:
+            n_kept += kept[-1].shape[0]
+            if n_kept >= limit:
                 break
-        if found < 2:
+        if n_kept < 2:
             raise ValueError(
-                f"{found} of {images.shape[0]} images have a prediction of entropy below max_entropy = {bound:.3g}; "
+                f"{n_kept} of {images.shape[0]} images have a prediction of entropy below max_entropy = {bound:.3g}; "
                 "at least two are needed. Fix: more images, or a larger max_entropy, log(K) to keep nearly all."
             )
         return moments(home.xp.concat(kept)[:limit])
 
 
 def checked_source(source: Any, vision: PromptedVision, home: Home) -> tuple[Array, Array]:
-    """A pair (mean, std) as it was given, copied to `home` in float64; refused where it does not fit `vision`."""
+    """A user's pair (mean, std), copied to `home` in float64; an error if it does not fit `vision`."""
     if not isinstance(source, (tuple, list)) or len(source) != 2:
         raise TypeError(f"source must be a pair (mean, std); got {type(source).__name__}. {FIX}.")
     parts = []
@@ -125,12 +123,12 @@ def checked_source(source: Any, vision: PromptedVision, home: Home) -> tuple[Arr
         if not is_array(given) or tuple(given.shape) != (vision.width,):
             found = f"shape {tuple(given.shape)}" if is_array(given) else type(given).__name__
             raise ValueError(
-                f"source's {name} must be an array of shape ({vision.width},), as a state is; got {found}. {FIX}."
+                f"source's {name} must be an array of shape ({vision.width},), like a state; got {found}. {FIX}."
             )
         with home.computing():
             parts.append(home.copy(home.bring(given, home.xp.float64)))
         if not bool(home.xp.all(home.xp.isfinite(parts[-1]))):
             raise ValueError(f"source's {name} holds NaN or infinity. {FIX}.")
     if bool((parts[1] < 0).any()):
-        raise ValueError(f"source's std holds a negative number, which no standard deviation is. {FIX}.")
+        raise ValueError(f"source's std holds a negative number. {FIX}.")
     return parts[0], parts[1]

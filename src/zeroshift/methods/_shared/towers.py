@@ -1,158 +1,156 @@
-"""An encoder's two sides as functions of a prompt that can be tuned: what prompt-tuning methods are given.
+"""The two sides of an encoder as functions of a tunable prompt: interfaces that prompt-tuning methods compute with.
 
-The mathematics of a method ends at the features; what lies behind them, a transformer on some device, is asked for
-features under a prompt, and to carry a gradient from the features back to the prompt. `zeroshift.encode.tuning` makes
-both sides from a loaded encoder; anyone may write their own.
+A method works on features. The model that makes them, a transformer on some device, computes features under a given
+prompt, and the gradient with respect to the prompt from that with respect to the features. `zeroshift.encode.tuning`
+creates both sides from a loaded encoder; users may also write their own.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from zeroshift.arrays import Array
 
-__all__ = ["CoupledPrompts", "Glance", "Look", "Patches", "PromptedText", "PromptedVision", "Tower"]
-
-T = TypeVar("T", bound="Tower")
+__all__ = ["CoupledPrompts", "LayerOutput", "Patches", "PromptedText", "PromptedVision", "Tower", "VisionOutput"]
 
 
 class Tower(ABC):
-    """One side of a frozen encoder. Copies of a method share it: it never changes."""
+    """One side of a frozen encoder. It never changes, so copies of a method share it."""
 
     dimension: int
-    """d, of its features."""
+    """Dimension d of the features."""
 
     @property
     @abstractmethod
     def identity(self) -> Mapping[str, Any]:
-        """Which it is, as JSON can hold it: written into saved states, and compared when one is loaded."""
+        """Which model this is, as JSON values: written into saved states, and compared when a state is loaded."""
 
-    def __copy__(self: T) -> T:
+    def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self: T, memo: dict[int, Any]) -> T:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
 
 class PromptedText(Tower):
-    """The text side for K classes: prompts that begin with the same tunable words, such as "a photo of a"."""
+    """The text side for K classes: prompts that start with the same tunable context, such as "a photo of a"."""
 
     context: np.ndarray
-    """(n, width) embeddings of the words as they stand, float32 or float64: where tuning begins."""
+    """Embeddings (n, width) of the initial context words, float32 or float64."""
     n_classes: int
 
     @abstractmethod
     def features(self, context: Array) -> Array:
-        """(K, d) unit text features with the words' embeddings replaced by `context` (n, width).
+        """Unit text features (K, d) when the embeddings of the context words are `context` (n, width).
 
-        They come in the context's library and on its device, in float32 at least.
+        They have the library and device of `context`, and at least float32 precision.
         """
 
     @abstractmethod
     def pull_back(self, context: Array, upstream: Array) -> Array:
-        """(n, width): the gradient of sum(upstream * features(context)) with respect to the context.
+        """Gradient (n, width) of sum(upstream * features(context)) with respect to the context.
 
-        `upstream` (K, d) is the gradient of a loss with respect to the features. The answer comes as the context does.
+        `upstream` (K, d) is the gradient of a loss with respect to the features. The result has the library and device
+        of `context`.
         """
 
 
-class Glance(NamedTuple):
-    """What the image side makes of a batch of B images."""
+class VisionOutput(NamedTuple):
+    """Output of the image side for a batch of B images."""
 
     features: Array
-    """(B, d), of unit length: comparable with text features."""
+    """Unit features (B, d), comparable with text features."""
     states: Array
-    """(B, width): the class token after the last layer norm, before its projection."""
+    """States (B, width): the class token after the last layer norm, before its projection."""
 
 
 class Patches(NamedTuple):
-    """The linear layer that makes tokens of an image's patches: new tokens are drawn at random on its scale."""
+    """The linear layer that turns image patches into tokens. New tokens are drawn at random on its scale."""
 
     inputs: int
-    """Numbers of a patch, 3 x 16 x 16 for one of 16 pixels a side."""
+    """Numbers per patch; 3 x 16 x 16 for patches of 16 x 16 pixels."""
     mean: float
-    """Of the layer's weights."""
+    """Mean of the layer's weights."""
     std: float
-    """Of the layer's weights."""
+    """Standard deviation of the layer's weights."""
 
 
 class PromptedVision(Tower):
-    """The image side, with tunable tokens put among those of each image.
+    """The image side, with tunable tokens added to those of each image.
 
-    Images are arrays (B, *`input_shape`), as the encoder's preprocessing makes them.
+    Images are arrays (B, *`input_shape`), in the form the encoder's preprocessing returns.
     """
 
     input_shape: tuple[int, ...]
     width: int
-    """Of a token."""
+    """Numbers per token."""
     patches: Patches
 
     @abstractmethod
     def check(self, name: str, images: Any) -> None:
-        """Refuse what are no images (B, *`input_shape`), with an error that names `name` and the fix."""
+        """Raise an error that names `name` and the fix unless `images` are valid images (B, *`input_shape`)."""
 
     @abstractmethod
-    def see(self, images: Array, prompt: Array | None) -> Glance:
-        """Features and states of images with the tokens `prompt` (n, width) among theirs; None adds none.
+    def encode(self, images: Array, prompt: Array | None) -> VisionOutput:
+        """Features and states of images when the tokens `prompt` (n, width) are added to theirs; None adds none.
 
-        They come in the library and on the device of `prompt`, or of the images where that is None.
+        They have the library and device of `prompt`, or of the images if the prompt is None.
         """
 
     @abstractmethod
     def pull_back(self, images: Array, prompt: Array, upstream: Array) -> Array:
-        """(n, width): the gradient of sum(upstream * states) with respect to the prompt, for upstream (B, width)."""
+        """Gradient (n, width) of sum(upstream * states) with respect to the prompt, for upstream (B, width)."""
 
 
-# An encoder whose two sides share their prompts, as MaPLe trains them: what PromptAlign tunes.
-
-
-class Look(NamedTuple):
-    """What the image side makes of B images, at its end and on the way."""
+class LayerOutput(NamedTuple):
+    """Output of the image side for B images, with the tokens of its first layers."""
 
     features: Array
-    """(B, d), of unit length."""
+    """Unit features (B, d)."""
     tokens: Array
-    """(B, L, T, width): the tokens as the first L layers are given them, those of the prompt behind the image's own."""
+    """Input tokens (B, L, T, width) of the first L layers; those of the prompt follow the image's own."""
 
 
 class CoupledPrompts(Tower):
-    """Both sides for K classes, with prompts in the first layers of each: those of the image side are made of the text
-    side's by projections, which are tuned, too.
+    """An encoder whose two sides share their prompts, as MaPLe trains them, for K classes.
 
-    Images are arrays (B, *`input_shape`), as the encoder's preprocessing makes them. Answers come in the library and on
-    the device of the parameters.
+    Both sides have prompts in their first layers. The prompts of the image side are projections of those of the text
+    side, and the projections are tuned, too. Images are arrays (B, *`input_shape`), in the form the encoder's
+    preprocessing returns. Results have the library and device of the parameters.
     """
 
     parameters: np.ndarray
-    """(P,): all prompts and projections as they were trained, one behind the other: where tuning begins."""
+    """All trained prompts and projections in one vector (P,), where tuning starts."""
     n_classes: int
     input_shape: tuple[int, ...]
     n_layers: int
-    """Layers of the image side, whose tokens can be looked at."""
+    """Layers of the image side whose tokens are available."""
     token_shape: tuple[int, int]
-    """(T, width) of an image's tokens in a layer, with those of the prompt."""
+    """Shape (T, width) of an image's tokens in a layer, including those of the prompt."""
 
     @abstractmethod
     def check(self, name: str, images: Any) -> None:
-        """Refuse what are no images (B, *`input_shape`), with an error that names `name` and the fix."""
+        """Raise an error that names `name` and the fix unless `images` are valid images (B, *`input_shape`)."""
 
     @abstractmethod
     def text(self, parameters: Array) -> Array:
-        """(K, d) unit text features."""
+        """Unit text features (K, d)."""
 
     @abstractmethod
-    def look(self, images: Array, parameters: Array, layers: int = 0) -> Look:
-        """Unit image features, and the tokens in the first `layers` layers; (B, 0, T, width) where that is 0."""
+    def encode_images(self, images: Array, parameters: Array, layers: int = 0) -> LayerOutput:
+        """Unit image features, and the tokens in the first `layers` layers; (B, 0, T, width) if that is 0."""
 
     @abstractmethod
     def pull_back_text(self, parameters: Array, upstream: Array) -> Array:
-        """(P,): the gradient of sum(upstream * text(parameters)), for upstream (K, d)."""
+        """Gradient (P,) of sum(upstream * text(parameters)), for upstream (K, d)."""
 
     @abstractmethod
-    def pull_back_images(self, images: Array, parameters: Array, upstream: Look) -> Array:
-        """(P,): the gradient of sum(upstream * look(images, parameters, L)), features and tokens, for as many layers L
-        as the upstream tokens have."""
+    def pull_back_images(self, images: Array, parameters: Array, upstream: LayerOutput) -> Array:
+        """Gradient (P,) of sum(upstream * encode_images(images, parameters, L)), over features and tokens.
+
+        L is the number of layers of the upstream tokens.
+        """

@@ -1,4 +1,7 @@
-"""AdamW (Loshchilov and Hutter, 2019) on plain arrays: the step nearly every tuning method takes once."""
+"""Gradient steps without a tracing library: AdamW, and the losses of tuning methods with their gradients.
+
+AdamW (Loshchilov and Hutter, 2019) works on plain arrays. Each loss returns its value and its gradient in closed form.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ __all__ = [
 
 
 class AdamW:
-    """Follows one array. Each `step` gives the moved array; moments are kept until `reset`.
+    """Updates one array. Each `step` returns the updated array; moments are kept until `reset`.
 
-    The first step moves every coordinate by `rate * g / (|g| + eps)`, whatever the size of the gradient g:
+    The first step moves every coordinate by `rate * g / (|g| + eps)`, however large the gradient g is:
 
     >>> import numpy as np
     >>> AdamW(rate=0.1, weight_decay=0.0).step(np.array([1.0, 1.0]), np.array([1e-3, -50.0]))
@@ -31,10 +34,10 @@ class AdamW:
 
     Parameters
     ----------
-    rate : the step size.
-    betas : how much of the first and of the second moment is kept at a step.
-    eps : added to the root of the second moment.
-    weight_decay : the share of the array taken off at a step, times `rate`.
+    rate : step size.
+    betas : share of the first and of the second moment kept at each step.
+    eps : added to the square root of the second moment.
+    weight_decay : each step shrinks the array by this share, times `rate`.
     """
 
     def __init__(
@@ -55,31 +58,28 @@ class AdamW:
         self._second: Array = None
 
     def step(self, parameter: Array, gradient: Array) -> Array:
-        """The parameter after one step against the gradient; neither is changed."""
+        """The parameter after one step against the gradient. Neither array is changed."""
         xp = namespace(parameter)
         keep_first, keep_second = self.betas
         first, second = (1 - keep_first) * gradient, (1 - keep_second) * gradient**2
         if self._first is not None:
             first, second = keep_first * self._first + first, keep_second * self._second + second
         steps = self.steps + 1
-        # The moments begin at zero; dividing by what they would be for a constant gradient takes that out again.
+        # The moments start at zero; these divisions correct the bias towards zero.
         direction = (first / (1 - keep_first**steps)) / (xp.sqrt(second / (1 - keep_second**steps)) + self.eps)
         self.steps, self._first, self._second = steps, first, second
         return parameter * (1 - self.rate * self.weight_decay) - self.rate * direction
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Moments and the number of steps, for a method that goes on with them."""
+        """Moments and number of steps, for a method that continues from them."""
         if self._first is None:
             return {}, {"steps": 0}
         return {"first_moment": self._first, "second_moment": self._second}, {"steps": self.steps}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        """Put back what `state` gave."""
+        """Restore what `state` returned."""
         self.steps = int(values["steps"])
         self._first, self._second = arrays.get("first_moment"), arrays.get("second_moment")
-
-
-# What prompt and prototype tuning minimise, each with its gradient, in closed form: no library has to trace it.
 
 
 def entropy_of_mean(logits: Array) -> tuple[Array, Array]:
@@ -94,11 +94,11 @@ def entropy_of_mean(logits: Array) -> tuple[Array, Array]:
     xp = namespace(logits)
     log_y = log_softmax(logits)
     highest = xp.max(log_y, axis=-2, keepdims=True)
-    # In logarithms, so that a class no view believes in is no logarithm of zero.
+    # In logarithms: the mean of probabilities that all underflow would give log 0.
     log_mean = xp.log(xp.mean(xp.exp(log_y - highest), axis=-2, keepdims=True)) + highest
     loss = -xp.sum(xp.exp(log_mean) * log_mean, axis=(-2, -1))
     y = xp.exp(log_y)
-    # dL/dy = -(log mean + 1) / V; the 1 falls out in the softmax's own derivative.
+    # dL/dy = -(log mean + 1) / V; the 1 cancels in the derivative of the softmax.
     pulled = -log_mean
     gradient = y * (pulled - xp.sum(y * pulled, axis=-1, keepdims=True)) / logits.shape[-2]
     return loss, gradient
@@ -128,9 +128,9 @@ def cross_entropy(logits: Array, targets: Array) -> tuple[Array, Array]:
 
 
 def info_nce(queries: Array, keys: Array, temperature: float) -> tuple[Array, Array, Array]:
-    """InfoNCE of unit rows (C, d): each query is to be nearer to the key of its own row than to the others.
+    """InfoNCE of unit rows (C, d), which pulls each query towards the key of its own row and away from the others.
 
-    The mean loss over the queries, and its gradients with respect to queries and keys, (C, d) each.
+    Returns the mean loss over the queries, and its gradients with respect to queries and keys, (C, d) each.
 
     >>> import numpy as np
     >>> loss, to_queries, _ = info_nce(np.eye(2), np.eye(2), temperature=1.0)
@@ -140,20 +140,20 @@ def info_nce(queries: Array, keys: Array, temperature: float) -> tuple[Array, Ar
     """
     xp, rows = namespace(queries), queries.shape[0]
     own = xp.eye(rows, dtype=queries.dtype, device=Home.of(queries).device)
-    losses, pulled = cross_entropy(queries @ keys.T / temperature, own)
-    pulled = pulled / (rows * temperature)
-    return xp.mean(losses), pulled @ keys, pulled.T @ queries
+    losses, gradient = cross_entropy(queries @ keys.T / temperature, own)
+    gradient = gradient / (rows * temperature)
+    return xp.mean(losses), gradient @ keys, gradient.T @ queries
 
 
 def logits_to_text(gradient: Array, features: Array, logit_scale: float) -> Array:
-    """A gradient with respect to logits (n, K) of features (n, d), carried to the text features (K, d)."""
+    """Gradient with respect to text features (K, d), from that with respect to the logits (n, K) of features (n, d)."""
     return logit_scale * (gradient.T @ features)
 
 
 def through_unit_rows(gradient: Array, raw: Array) -> Array:
-    """A gradient with respect to unit rows, carried to the `raw` rows (..., d) that `unit_rows` scaled them from.
+    """Gradient with respect to `raw` rows (..., d), from that with respect to the rows scaled to unit length.
 
-    Along a row nothing is gained, and the longer it is the less a change turns it:
+    Its component along a row is zero, and it is divided by the length of the row:
 
     >>> import numpy as np
     >>> through_unit_rows(np.array([[1.0, 1.0]]), np.array([[2.0, 0.0]]))
@@ -161,6 +161,6 @@ def through_unit_rows(gradient: Array, raw: Array) -> Array:
     """
     xp = namespace(raw)
     lengths = xp.linalg.vector_norm(raw, axis=-1, keepdims=True)
-    lengths = xp.where(lengths > TINY, lengths, xp.ones_like(lengths))  # a zero row stays as it is, and finite
+    lengths = xp.where(lengths > TINY, lengths, xp.ones_like(lengths))  # keeps the gradient of a zero row finite
     unit = raw / lengths
     return (gradient - xp.sum(gradient * unit, axis=-1, keepdims=True) * unit) / lengths
