@@ -15,7 +15,7 @@ LABELS = np.array([0, 1, 2, 2, 0])
 
 
 @pytest.mark.parametrize("pair", [None, FEATURES, (FEATURES,), {"features": FEATURES, "labels": LABELS}, "ab"])
-def test_what_is_no_pair(pair):
+def test_not_a_pair(pair):
     with pytest.raises(
         TypeError, match=rf"shots must be a pair \(features, labels\); got .*{type(pair).__name__}.*Fix: shots=\("
     ):
@@ -36,13 +36,13 @@ def test_what_is_no_pair(pair):
         (FEATURES, None, TypeError, "shots labels must be a vector of class indices; got NoneType"),
     ],
 )
-def test_what_is_no_features_or_labels(features, labels, error, message):
+def test_wrong_features_or_labels(features, labels, error, message):
     with pytest.raises(error, match=message):
         checked_labelled("shots", (features, labels), PROTOTYPES)
 
 
 @pytest.mark.parametrize("labels", [LABELS, LABELS.tolist(), torch.tensor(LABELS), LABELS.astype(np.uint8)])
-def test_labels_come_as_host_integers(labels):
+def test_labels_become_numpy_integers(labels):
     _, own = checked_labelled("shots", [FEATURES, labels], PROTOTYPES)
     assert type(own) is np.ndarray
     assert own.dtype == np.int64
@@ -57,7 +57,7 @@ def test_features_are_copied():
     np.testing.assert_array_equal(own[1], LABELS)
 
 
-def test_features_come_to_the_prototypes_in_their_own_precision():
+def test_features_keep_their_precision_in_the_library_of_the_prototypes():
     own, _ = checked_labelled("shots", (FEATURES.astype(np.float16), LABELS), torch.tensor(PROTOTYPES))
     assert isinstance(own, torch.Tensor)
     assert own.dtype == torch.float32
@@ -66,19 +66,19 @@ def test_features_come_to_the_prototypes_in_their_own_precision():
     assert own.dtype == np.float64
 
 
-def test_a_feature_set_is_told_how():
+def test_the_error_for_a_feature_set_names_the_fix():
     pets = FeatureSet(FEATURES, prototypes=PROTOTYPES, labels=LABELS)
     with pytest.raises(TypeError, match=r"got FeatureSet\. Fix: shots=\(shots\.features, shots\.labels\)"):
         checked_labelled("shots", pets, PROTOTYPES)
 
 
-def test_masked_labels_are_refused():
+def test_masked_labels_raise():
     masked = np.ma.masked_array(LABELS, mask=LABELS == 1)
     with pytest.raises(TypeError, match=r"shots labels must be a plain vector.*Fix: drop the rows"):
         checked_labelled("shots", (FEATURES, masked), PROTOTYPES)
 
 
 @pytest.mark.parametrize(("labels", "fix"), [(LABELS * 1.0, r"astype\(int\)"), (LABELS + 0.7, "not class indices")])
-def test_only_whole_numbers_are_offered_a_conversion(labels, fix):
+def test_a_conversion_is_suggested_for_whole_numbers_only(labels, fix):
     with pytest.raises(TypeError, match=f"must hold integers.*float64.*{fix}"):
         checked_labelled("shots", (FEATURES, labels), PROTOTYPES)

@@ -22,7 +22,7 @@ def test_softmax_is_a_distribution_and_ignores_a_shift(values):
 
 
 @given(scores)
-def test_confidence_lies_between_a_guess_and_certainty(values):
+def test_confidence_is_between_uniform_and_certain(values):
     c = zero_shot.confidence(zero_shot.log_softmax(values))
     assert np.isfinite(c).all()
     assert (c <= 1e-12).all()
@@ -42,7 +42,7 @@ def test_confidence_of_a_certain_posterior_is_zero_not_nan():
     np.testing.assert_array_equal(zero_shot.confidence(log_y), [0.0])
 
 
-def test_pseudo_class_takes_the_first_of_equal_prototypes_whatever_the_product_rounds():
+def test_pseudo_class_is_the_first_of_equal_prototypes_despite_rounding():
     """BLAS may give equal rows of a product different last bits; the tie must still go to the first class."""
     rng = np.random.default_rng(0)
     for d in range(3, 40):

@@ -1,4 +1,6 @@
-"""The empirical-Bayes ridge precision d (S + tr I)^-1 that ADAPT, GDA-CLIP, TIMO and OGA share."""
+"""Inverses and factorisations of symmetric matrices: the ridge precision d (S + tr I)^-1 that ADAPT, GDA-CLIP, TIMO and
+OGA share, fast inverses of positive definite matrices, and L D L^T without pivoting.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,20 @@ __all__ = [
 ]
 
 ZERO_TRACE = 1e-24
-"""A mean squared deviation up to this is rounding noise of unit vectors, not spread: the covariance counts as zero."""
+"""A mean squared deviation up to this is rounding noise of unit vectors: the covariance counts as zero."""
+
+INVERSE_LEAF, GPU_INVERSE_LEAF = 32, 64
+"""Up to this many rows a matrix is inverted by the array library."""
+
+BAND_NUMBERS = 32_768
+"""Numbers in a band of rows: 256 kB."""
+
+LEAF, GPU_LEAF = 16, 64
+"""Up to this many rows L D L^T is computed column by column; above, recursively by halves, with matrix products."""
 
 
 def ridge_precision(scatter: Array, trace: float) -> Array:
-    """d (S + trace I)^-1 of a scatter matrix S (d, d); `trace` is that of the covariance, and must be above 0.
+    """d (S + trace I)^-1 of a scatter matrix S (d, d); `trace` is that of the covariance, and must be positive.
 
     >>> import numpy as np
     >>> ridge_precision(np.diag([3.0, 1.0]), 1.0)
@@ -38,7 +49,7 @@ def ridge_precision(scatter: Array, trace: float) -> Array:
 
 
 def residual_precision(residuals: Array) -> Array:
-    """d pinv((n - 1) M + tr(M) I), M the unbiased covariance of the rows (n, d); zero where they do not vary.
+    """d pinv((n - 1) M + tr(M) I), M the unbiased covariance of the rows (n, d); zero if they are all equal.
 
     >>> import numpy as np
     >>> residual_precision(np.array([[0.1, 0.0], [-0.1, 0.0], [0.0, 0.2], [0.0, -0.2]])).round(4)
@@ -50,28 +61,15 @@ def residual_precision(residuals: Array) -> Array:
     centred = residuals - xp.mean(residuals, axis=0)
     scatter = centred.T @ centred
     trace = float(xp.linalg.trace(scatter)) / max(n - 1, 1)
-    # The pseudo-inverse of this matrix is its inverse unless there is no spread, and then it is zero.
+    # The pseudo-inverse of this matrix is its inverse, or zero if there is no spread.
     return ridge_precision(scatter, trace) if trace > ZERO_TRACE else xp.zeros_like(scatter)
 
 
-# Two factorisations the fast engines need: the inverse of a positive definite matrix, and L D L^T without pivoting.
-
-
-INVERSE_LEAF, GPU_INVERSE_LEAF = 32, 64
-"""Up to this many rows a matrix is inverted by the library."""
-
-BAND_NUMBERS = 32_768
-"""Numbers in a band of rows: 256 kB."""
-
-LEAF, GPU_LEAF = 16, 64
-"""Up to this many rows L D L^T goes column by column; above, by halves, which is matrix products."""
-
-
 def positive_inverse(matrix: Array) -> Array:
-    """Inverse of symmetric positive definite matrices (..., n, n), by halves.
+    """Inverse of symmetric positive definite matrices (..., n, n), computed recursively by halves.
 
-    Nearly all of it is matrix products, which makes it three to four times as fast as a general inverse on a CPU and
-    lets many matrices go together on a GPU. Meant for matrices as well conditioned as a scatter with its ridge.
+    Nearly all of the work is matrix products, so it is three to four times as fast as a general inverse on a CPU, and
+    many matrices can be inverted together on a GPU. Meant for matrices as well conditioned as a scatter with a ridge.
     """
     xp = namespace(matrix)
     n = matrix.shape[-1]
@@ -80,11 +78,11 @@ def positive_inverse(matrix: Array) -> Array:
     half = n // 2
     corner = matrix[..., :half, half:]
     first = positive_inverse(matrix[..., :half, :half])
-    turned = xp.matmul(first, corner)
-    second = positive_inverse(matrix[..., half:, half:] - xp.matmul(xp.matrix_transpose(corner), turned))
-    off = xp.matmul(turned, second)
+    solved = xp.matmul(first, corner)
+    second = positive_inverse(matrix[..., half:, half:] - xp.matmul(xp.matrix_transpose(corner), solved))
+    off = xp.matmul(solved, second)
     inverse = xp.empty_like(matrix)
-    inverse[..., :half, :half] = first + xp.matmul(off, xp.matrix_transpose(turned))
+    inverse[..., :half, :half] = first + xp.matmul(off, xp.matrix_transpose(solved))
     inverse[..., :half, half:] = -off
     inverse[..., half:, :half] = -xp.matrix_transpose(off)
     inverse[..., half:, half:] = second
@@ -92,7 +90,7 @@ def positive_inverse(matrix: Array) -> Array:
 
 
 def subtract_product(target: Array, left: Array, right: Array) -> None:
-    """target -= left @ right in place, a band of rows at a time: the product itself then never leaves the caches."""
+    """target -= left @ right in place, a band of rows at a time, so that the product stays in the processor's cache."""
     rows = target.shape[0] if Home.of(target).on_gpu else max(1, BAND_NUMBERS // target.shape[1])
     for start in range(0, target.shape[0], rows):
         band = slice(start, start + rows)
@@ -100,10 +98,10 @@ def subtract_product(target: Array, left: Array, right: Array) -> None:
 
 
 def ldl_inverse(matrix: Array) -> tuple[Array, Array]:
-    """L^-1 (unit lower triangular) and D (..., n) of the symmetric (..., n, n) = L diag(D) L^T, in the given order.
+    """L^-1 (unit lower triangular) and D (..., n) of symmetric matrices (..., n, n) = L diag(D) L^T.
 
-    No pivoting: the leading parts of L and D then belong to the leading parts of the matrix, which is the point. The
-    leading minors must not vanish.
+    Without pivoting, so that the leading parts of L and D belong to the leading parts of the matrix. The leading
+    minors must not be zero.
 
     >>> import numpy as np
     >>> inverse, pivots = ldl_inverse(np.array([[2.0, 1.0], [1.0, -1.0]]))
@@ -129,7 +127,7 @@ def ldl_inverse(matrix: Array) -> tuple[Array, Array]:
 
 
 def _ldl_by_lu(matrix: Array) -> tuple[Array, Array]:
-    """On a GPU, where every column would be a handful of launches: LU without pivoting, which LAPACK does not have."""
+    """For a GPU, where every column would take several kernel launches: LU without pivoting (LAPACK has none)."""
     torch = sys.modules["torch"]
     lu, _, _ = torch.linalg.lu_factor_ex(matrix, pivot=False)
     identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device).expand(matrix.shape)
@@ -144,18 +142,15 @@ def _ldl_columns(matrix: Array) -> tuple[Array, Array]:
     rest = home.copy(matrix)
     inverse = home.zeros(matrix.shape, matrix.dtype) + xp.eye(n, dtype=matrix.dtype, device=home.device)
     for c in range(n - 1):
-        # Eliminate column c below the diagonal, in the matrix and, alongside, in the identity.
+        # Eliminate column c below the diagonal, in the matrix and in the identity.
         factors = rest[..., c + 1 :, c] / rest[..., c, c][..., None]
         rest[..., c + 1 :, c + 1 :] -= factors[..., :, None] * rest[..., c, c + 1 :][..., None, :]
         inverse[..., c + 1 :, : c + 1] -= factors[..., :, None] * inverse[..., c, : c + 1][..., None, :]
     return inverse, home.copy(xp.linalg.diagonal(rest))
 
 
-# Inverses of symmetric matrices that are positive definite, or at least should be: no SVD where none is needed.
-
-
 def add_to_diagonal(matrix: Array, value: Array | float) -> Array:
-    """The matrix itself, a contiguous (d, d), changed in place.
+    """Add `value` to the diagonal of a contiguous matrix (d, d) in place, and return the matrix.
 
     >>> add_to_diagonal(np.ones((2, 2)), 1.0)
     array([[2., 1.],
@@ -166,7 +161,7 @@ def add_to_diagonal(matrix: Array, value: Array | float) -> Array:
 
 
 def invert_positive(matrix: Array) -> Array:
-    """Inverse of a symmetric positive definite matrix (d, d), by whichever way is the library's quickest.
+    """Inverse of a symmetric positive definite matrix (d, d), by the fastest way in its library.
 
     >>> invert_positive(np.array([[2.0, 1.0], [1.0, 2.0]])).round(4)
     array([[ 0.6667, -0.3333],
@@ -179,7 +174,7 @@ def invert_positive(matrix: Array) -> Array:
 
 
 def pseudo_inverse(matrix: Array) -> Array:
-    """Moore-Penrose inverse of a symmetric positive semidefinite matrix (d, d); the inverse wherever there is one.
+    """Moore-Penrose inverse of a symmetric positive semidefinite matrix (d, d); without an SVD if it is invertible.
 
     >>> pseudo_inverse(np.diag([2.0, 0.0]))
     array([[0.5, 0. ],
@@ -190,7 +185,7 @@ def pseudo_inverse(matrix: Array) -> Array:
 
 
 def _is_definite(matrix: Array) -> bool:
-    """Whether no direction is lost in rounding, as the pivots of a Cholesky factor tell."""
+    """Whether the matrix is numerically positive definite, judged by the pivots of its Cholesky factor."""
     xp = namespace(matrix)
     try:
         factor = xp.linalg.cholesky(matrix)

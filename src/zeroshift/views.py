@@ -1,4 +1,7 @@
-"""Several views of an image as the one feature that stands for it: the mean of the surest."""
+"""Several views of an image: their entropies, which of them to keep, and the mean of those as the image's feature.
+
+The functions work on NumPy arrays and torch tensors alike. `zeroshift.encode.views` creates the views.
+"""
 
 from __future__ import annotations
 
@@ -19,30 +22,34 @@ __all__ = [
     "average_views",
     "check_unit_views",
     "entropy",
-    "images_at_once",
+    "images_per_block",
     "marginal_entropy",
     "select_lowest_entropy",
 ]
 
 
-# Several views of an image: how sure the classifier is of each, which to keep, and what to make of those.
-#
-# Pure functions, on NumPy arrays and torch tensors alike. `zeroshift.encode.views` makes the views.
-
-
 RATIO = 0.1
-"""The share of views kept, as in TPT and in the released code of ADAPT: 6 of 64."""
+"""The fraction of views kept, as in TPT and in the released code of ADAPT: 6 of 64."""
 
 MODES = Choice(("online", "transductive"))
 
+WORK_NUMBERS = 4_000_000
+"""Features or logits of views in memory together: 32 MB in float64."""
+
+CANCELLED = 1e-6
+"""A mean of unit vectors shorter than this is rounding: they cancel each other."""
+
+ONE_VIEW = 1e-9
+"""A ratio so small that one view is kept."""
+
 
 class AveragedViews(NamedTuple):
-    """What stands for each image once its surest views are averaged; without the N where one image was given."""
+    """The mean of each image's most confident views; without the axis N for a single image."""
 
     features: Array
-    """(N, d), the means of unit vectors: shorter than 1 unless they were normalised."""
+    """(N, d), means of unit vectors: shorter than 1 unless normalised."""
     logits: Array
-    """(N, K), the means of the views' logits."""
+    """(N, K), means of the views' logits."""
     probabilities: Array
     """(N, K)."""
     entropy: Array
@@ -50,7 +57,7 @@ class AveragedViews(NamedTuple):
 
 
 def entropy(logits: Array) -> Array:
-    """Entropy in nats of the softmax over the last axis: 0 is certain, log K a guess; never NaN for finite logits.
+    """Entropy in nats of the softmax over the last axis: 0 if certain, log K if uniform; never NaN for finite logits.
 
     >>> import numpy as np
     >>> entropy(np.array([[4.0, 3.0], [0.0, 0.0], [0.0, 5000.0]])).round(4)
@@ -65,9 +72,9 @@ def entropy(logits: Array) -> Array:
 
 
 def marginal_entropy(logits: Array) -> Array:
-    """Entropy of the mean of the views' softmaxes, for (V, K) or (N, V, K): what TPT minimises.
+    """Entropy of the mean of the views' softmaxes, for (V, K) or (N, V, K): the loss of TPT.
 
-    Two views that are sure of different classes have none each, and log 2 together:
+    Two views that are certain of different classes have entropy 0 each, and log 2 together:
 
     >>> import numpy as np
     >>> round(float(marginal_entropy(np.array([[50.0, 0.0], [0.0, 50.0]]))), 4)
@@ -78,12 +85,12 @@ def marginal_entropy(logits: Array) -> Array:
 
 
 def select_lowest_entropy(logits: Array, ratio: float = RATIO) -> Array:
-    """Numbers of the views with the lowest entropy, lowest first; the earlier view where two are equal.
+    """Indices of the views with the lowest entropy, lowest first; of two equal ones the earlier first.
 
     Parameters
     ----------
     logits : (V, K) of one image, or (N, V, K).
-    ratio : the share kept: int(V * ratio) views, at least one.
+    ratio : the fraction kept: int(V * ratio) views, at least one.
 
     Returns
     -------
@@ -97,7 +104,7 @@ def select_lowest_entropy(logits: Array, ratio: float = RATIO) -> Array:
     ratio = _check_ratio(ratio)
     xp = namespace(logits)
     if not bool(xp.all(xp.isfinite(logits))):
-        raise ValueError("logits holds NaN or infinity, of which no order can be made. Fix: recompute them.")
+        raise ValueError("logits contains NaN or infinity, which cannot be ordered. Fix: recompute them.")
     order = xp.argsort(entropy(logits), axis=-1, stable=True)
     return order[..., : max(int(logits.shape[-2] * ratio), 1)]
 
@@ -111,27 +118,28 @@ def average_views(
     mode: str = "online",
     normalize: bool = False,
 ) -> AveragedViews:
-    """Each image's surest views as one: what ADAPT's released code feeds on for ImageNet-A, -R, -Sketch and V2.
+    """The mean of each image's most confident views: the input of ADAPT's released code for ImageNet-A, -R, -Sketch
+    and V2.
 
-    The features and the logits of the views with the lowest entropy are averaged. Half precision is computed, and
-    answered, in float32.
+    The features and the logits of the views with the lowest entropy are averaged. For half precision, computation and
+    result are in float32.
 
     Parameters
     ----------
-    views : (N, V, d) unit features, or (V, d) of one image. Images are looked at a few at a time, so `views` may be a
+    views : (N, V, d) unit features, or (V, d) of one image. They are read a few images at a time, so `views` may be a
         memory-mapped file larger than memory.
     prototypes : (K, d) unit rows.
     logit_scale : s in softmax(s t.x).
-    ratio : the share of views kept, see `select_lowest_entropy`.
-    mode : what the probabilities are. The released online code takes the mean of the kept views' softmaxes, its
+    ratio : the fraction of views kept, see `select_lowest_entropy`.
+    mode : how the probabilities are computed. The released online code takes the mean of the kept views' softmaxes, its
         transductive code the softmax of their mean logits. Features and logits are the same in both.
     normalize : scale the averaged features to unit length, which the methods of this library need. The released code
-        does not. Logits and probabilities are means over unit views and stay what they are.
+        does not. Logits and probabilities are means over unit views and do not change.
 
     >>> import numpy as np
     >>> views = np.array([[0.8, 0.6], [1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
     >>> one = average_views(views, np.eye(2), 5.0, ratio=0.5)
-    >>> one.features, one.logits, one.probabilities  # views 1 and 3 are the surest, and contradict each other
+    >>> one.features, one.logits, one.probabilities  # views 1 and 3 are the most confident, and contradict each other
     (array([0.5, 0.5]), array([2.5, 2.5]), array([0.5, 0.5]))
     """
     ratio, mode = _check_ratio(ratio), MODES.check("mode", mode)
@@ -166,7 +174,7 @@ def _averaged(views: Array, prototypes: Array, logit_scale: float, ratio: float,
 
 
 def _log_mean_posterior(logits: Array) -> Array:
-    """Logarithm of the mean over views of their softmaxes; in logarithms, so that no class becomes log 0."""
+    """Logarithm of the mean over views of their softmaxes; computed from logarithms, so that none becomes log 0."""
     xp = namespace(logits)
     log_y = log_softmax(logits)
     highest = xp.max(log_y, axis=-2, keepdims=True)
@@ -174,11 +182,11 @@ def _log_mean_posterior(logits: Array) -> Array:
 
 
 def _entropy(log_y: Array) -> Array:
-    return abs(confidence(log_y))  # not -: a certain view has entropy 0, and not -0
+    return abs(confidence(log_y))  # not -confidence: a certain view has entropy 0, not -0
 
 
 def _wide(logits: Array) -> Array:
-    """In float32 at least, and unlike with `Home.bring` still in torch's graph: TPT follows gradients through it."""
+    """In float32 at least. Unlike `Home.bring`, this keeps torch's graph, which TPT needs for gradients."""
     xp = namespace(logits)
     return xp.astype(logits, xp.float64 if is_double(logits) else xp.float32, copy=False)
 
@@ -199,13 +207,13 @@ def _check_shape(name: str, array: Array, last: str) -> None:
     _check_kind(name, array)
     if len(array.shape) not in (2, 3) or 0 in array.shape:
         raise ValueError(
-            f"{name} must have the shape (N, V, {last}), or (V, {last}) for one image, nothing of it 0; "
-            f"got {tuple(array.shape)}. Fix: one view of each image makes {name}[:, None, :]."
+            f"{name} must have the shape (N, V, {last}), or (V, {last}) for one image, without empty axes; "
+            f"got {tuple(array.shape)}. Fix: with one view per image, pass {name}[:, None, :]."
         )
 
 
 def as_images(views: Array, dimension: int) -> tuple[Array, bool]:
-    """Views as (N, V, d), and whether one image came without its axis; refused where d is not `dimension`."""
+    """Views as (N, V, d), and whether they were a single image (V, d); ValueError if d is not `dimension`."""
     _check_shape("views", views, "d")
     if views.shape[-1] != dimension:
         raise ValueError(
@@ -217,7 +225,7 @@ def as_images(views: Array, dimension: int) -> tuple[Array, bool]:
 
 
 def check_unit_views(views: Array, start: int) -> None:
-    """All rows at once; one image at a time where that finds a fault, to say in which image, from `start` on, it is."""
+    """Check all rows together; if that fails, one image at a time, so that the error names the image."""
     try:
         check_matrix("views", views.reshape(-1, views.shape[-1]))
     except ValueError:
@@ -226,30 +234,20 @@ def check_unit_views(views: Array, start: int) -> None:
         raise
 
 
-WORK_NUMBERS = 4_000_000
-"""Features or logits of views held at once: 32 MB in float64."""
-
-NO_DIRECTION = 1e-6
-"""The length below which a mean of unit vectors is rounding: they cancelled each other."""
-
-SUREST_ALONE = 1e-9
-"""A share so small that one view is kept."""
-
-
-def images_at_once(images: Rows, prototypes: Array) -> int:
-    """How many images' views, and logits of these, are worked on together."""
+def images_per_block(images: Rows, prototypes: Array) -> int:
+    """How many images are processed together, so that their views and logits fit into memory."""
     return max(1, WORK_NUMBERS // (images[:1].shape[1] * max(prototypes.shape)))
 
 
 class AveragedRows(Rows):
-    """Images (N, V, d), handed out as one feature (N, d) each, made when it is asked for and a few images at a time.
+    """Images (N, V, d) as one feature (N, d) each, computed on access, a few images at a time.
 
     Parameters
     ----------
     images : the views, unit features.
-    prototypes, logit_scale, ratio : which views are the surest, see `average_views`.
-    unit : scale the means to unit length. A kept view that is the only one stays as it is, so that an image with one
-        view is that view bit for bit; where the kept views cancel, the surest stands for the image.
+    prototypes, logit_scale, ratio : which views are averaged, see `average_views`.
+    unit : scale the means to unit length. If only one view is kept it is not scaled, so that an image with one view is
+        that view bit for bit. If the kept views cancel each other, the most confident one is used.
     """
 
     def __init__(self, images: Rows, prototypes: Array, logit_scale: float, ratio: float, *, unit: bool) -> None:
@@ -258,7 +256,7 @@ class AveragedRows(Rows):
         self._logit_scale = logit_scale
         self._ratio = ratio
         self._normalise = unit and int(images[:1].shape[1] * ratio) > 1
-        self._at_once = images_at_once(images, prototypes)
+        self._block_size = images_per_block(images, prototypes)
 
     def __len__(self) -> int:
         return len(self._images)
@@ -268,23 +266,23 @@ class AveragedRows(Rows):
         return self._gather(start, stop, self._images.__getitem__)
 
     def blocks(self, size: int, *, reuse: bool = False) -> Iterator[tuple[slice, Array]]:
-        return super().blocks(size)  # an average is a new array every time; there is none to use again
+        return super().blocks(size)  # an average is a new array every time, so there is no memory to reuse
 
     def take(self, rows: Array) -> Array:
         numbers = to_numpy(rows)
-        return self._gather(0, len(numbers), lambda some: self._images.take(numbers[some]))
+        return self._gather(0, len(numbers), lambda block: self._images.take(numbers[block]))
 
-    def held(self) -> Rows:
-        """All of them averaged at once, for those who go over the rows more than once."""
+    def materialize(self) -> Rows:
+        """All averages in memory, for callers that read the rows more than once."""
         home = Home.of(self._prototypes)
         features = home.zeros((len(self), self._prototypes.shape[1]))
-        for block, some in self.blocks(self._at_once):
-            features[block] = some
+        for block, averages in self.blocks(self._block_size):
+            features[block] = averages
         return Rows(features, home, features.dtype)
 
     def _gather(self, start: int, stop: int, views: Callable[[slice], Array]) -> Array:
-        starts = range(start, stop, self._at_once)
-        parts = [self._average(views(slice(a, min(a + self._at_once, stop)))) for a in starts]
+        starts = range(start, stop, self._block_size)
+        parts = [self._average(views(slice(a, min(a + self._block_size, stop)))) for a in starts]
         return parts[0] if len(parts) == 1 else namespace(*parts).concat(parts)
 
     def _average(self, views: Array) -> Array:
@@ -293,8 +291,8 @@ class AveragedRows(Rows):
             return mean
         xp = namespace(mean)
         lengths = xp.linalg.vector_norm(mean, axis=1, keepdims=True)
-        cancelled = lengths < NO_DIRECTION
+        cancelled = lengths < CANCELLED
         if bool(xp.any(cancelled)):
-            surest = average_views(views, self._prototypes, self._logit_scale, ratio=SUREST_ALONE).features
-            mean, lengths = xp.where(cancelled, surest, mean), xp.where(cancelled, xp.ones_like(lengths), lengths)
+            single = average_views(views, self._prototypes, self._logit_scale, ratio=ONE_VIEW).features
+            mean, lengths = xp.where(cancelled, single, mean), xp.where(cancelled, xp.ones_like(lengths), lengths)
         return mean / lengths

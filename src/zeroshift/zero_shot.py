@@ -1,4 +1,4 @@
-"""Posterior and confidence of a zero-shot classifier (Eq. 1 and 2 of the ADAPT paper), as pure functions."""
+"""Posterior, confidence and pseudo-class of a zero-shot classifier (Eq. 1 and 2 of the ADAPT paper)."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from typing import NamedTuple
 from zeroshift.arrays import Array, Home, namespace
 
 __all__ = [
-    "Look",
+    "ZeroShotStats",
     "confidence",
-    "graded",
     "log_posterior",
     "log_softmax",
     "logits",
-    "look",
     "posterior",
     "pseudo_class",
+    "quantize",
     "softmax",
+    "zero_shot_stats",
 ]
 
 TIE = 1e-9
-"""Log-posteriors this close are tied: equal prototypes can leave a matrix product a rounding error apart.
+"""Log-posteriors that differ by less are tied: the products of equal prototypes may differ by rounding.
 
-Meant for logit scales from about 1e-3 to 1e4; far below, real differences are as small, far above, rounding is larger.
+Meant for logit scales from about 1e-3 to 1e4. For much smaller scales real differences are as small, for much larger
+ones rounding errors are larger.
 """
 
-
-GRADES = 2.0**30
-"""Confidences are compared to nine digits: products of another shape leave those of equal samples a rounding apart."""
+QUANTA = 2.0**30
+"""Confidences are compared to nine digits: those of equal samples may differ by rounding in different products."""
 
 
 def log_softmax(scores: Array) -> Array:
     """Logarithm of the softmax over the last axis; finite for any finite scores."""
     xp = namespace(scores)
     if hasattr(scores, "log_softmax"):
-        return scores.log_softmax(-1)  # torch's own: one launch on a GPU in place of five
+        return scores.log_softmax(-1)  # torch's own: one kernel launch on a GPU instead of five
     shifted = scores - xp.max(scores, axis=-1, keepdims=True)
     return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
 
@@ -44,7 +44,7 @@ def softmax(scores: Array) -> Array:
 
 
 def logits(features: Array, prototypes: Array, logit_scale: float) -> Array:
-    """s t_k.x for every row and class. Half precision is computed, and answered, in float32.
+    """s t_k.x for every row and class. For half precision, computation and result are in float32.
 
     >>> import numpy as np
     >>> logits(np.array([[0.8, 0.6]]), np.eye(2), 5.0)
@@ -70,7 +70,7 @@ def posterior(features: Array, prototypes: Array, logit_scale: float) -> Array:
 
 
 def confidence(log_posterior: Array) -> Array:
-    """Negative entropy of each row (Eq. 2), from logarithms so that it is never NaN: 0 is certain, -log K is a guess.
+    """Negative entropy of each row (Eq. 2): 0 for a certain prediction, -log K for a uniform one. Never NaN.
 
     >>> import numpy as np
     >>> confidence(np.log(np.array([[0.731059, 0.268941]]))).round(4)
@@ -80,20 +80,20 @@ def confidence(log_posterior: Array) -> Array:
     return xp.sum(xp.exp(log_posterior) * log_posterior, axis=-1)
 
 
-def graded(confidences: Array) -> Array:
-    """Confidences, or entropies, as they are compared.
+def quantize(confidences: Array) -> Array:
+    """Confidences, or entropies, rounded to nine digits for comparisons.
 
     >>> import numpy as np
-    >>> float(graded(np.array([-0.3 - 1e-15]))[0] - graded(np.array([-0.3]))[0])
+    >>> float(quantize(np.array([-0.3 - 1e-15]))[0] - quantize(np.array([-0.3]))[0])
     0.0
     """
     xp = namespace(confidences)
     mantissas, exponents = xp.frexp(confidences)
-    return xp.ldexp(xp.round(mantissas * GRADES) / GRADES, exponents)
+    return xp.ldexp(xp.round(mantissas * QUANTA) / QUANTA, exponents)
 
 
 def pseudo_class(log_posterior: Array) -> Array:
-    """The most probable class of each row, the first on a tie, in whatever order a library's products round.
+    """The most probable class of each row, the first of tied ones, however a library rounds its products.
 
     >>> import numpy as np
     >>> pseudo_class(np.log(np.array([[0.2, 0.4, 0.4]])))
@@ -106,7 +106,7 @@ def pseudo_class(log_posterior: Array) -> Array:
     return xp.min(xp.where(tied, columns, classes), axis=-1)
 
 
-class Look(NamedTuple):
+class ZeroShotStats(NamedTuple):
     """Log-posterior (n, K), pseudo-class (n,) and confidence (n,) of some rows."""
 
     log_y: Array
@@ -114,15 +114,15 @@ class Look(NamedTuple):
     confidences: Array
 
 
-def look(features: Array, prototypes: Array, logit_scale: float) -> Look:
-    """`log_posterior`, `pseudo_class` and `confidence` in one go, for arrays that already are where they should be.
+def zero_shot_stats(features: Array, prototypes: Array, logit_scale: float) -> ZeroShotStats:
+    """`log_posterior`, `pseudo_class` and `confidence` together, for arrays of the same library, device and type.
 
     >>> import numpy as np
-    >>> look(np.array([[0.8, 0.6]]), np.eye(2), 5.0).classes
+    >>> zero_shot_stats(np.array([[0.8, 0.6]]), np.eye(2), 5.0).classes
     array([0])
     """
     xp = namespace(features)
-    # For one row as a product with a vector: on a GPU several times as fast as with a matrix of one row.
+    # A matrix-vector product for one row: on a GPU several times as fast as with a matrix of one row.
     scores = features @ prototypes.T if features.shape[0] > 1 else (prototypes @ features[0])[None, :]
     scores *= logit_scale
     scores -= xp.max(scores, axis=1, keepdims=True)
@@ -131,4 +131,4 @@ def look(features: Array, prototypes: Array, logit_scale: float) -> Look:
     total = xp.sum(y, axis=1, keepdims=True)
     scores -= xp.log(total)
     y *= scores
-    return Look(scores, classes, xp.sum(y, axis=1) / total[:, 0])
+    return ZeroShotStats(scores, classes, xp.sum(y, axis=1) / total[:, 0])

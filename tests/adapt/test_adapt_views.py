@@ -222,7 +222,7 @@ def test_averaged_rows_are_what_features_would_be():
     assert len(averages) == 60
     np.testing.assert_allclose(averages[5:9], expected[5:9], atol=1e-12)
     np.testing.assert_allclose(averages.take(np.array([7, 3])), expected[[7, 3]], atol=1e-12)
-    np.testing.assert_allclose(averages.held()[:], expected, atol=1e-12)
+    np.testing.assert_allclose(averages.materialize()[:], expected, atol=1e-12)
     assert [block.stop for block, _ in averages.blocks(25, reuse=True)] == [25, 50, 60]
 
 

@@ -155,9 +155,9 @@ class TestSettings:
     def test_a_batch_larger_than_the_rows_worked_on_together(self, engine):
         """2200 samples learned together, before any of them is predicted."""
         problem = make_problem(4, 6, 2300, seed=8)
-        # Ever surer, so that the last of the batch enter too.
+        # Ever more confident, so that the last of the batch enter too.
         most_confident = np.sort(problem.features @ problem.prototypes.T, axis=1)
-        problem = problem._replace(features=problem.features[np.argsort(surest[:, -1] - surest[:, -2])])
+        problem = problem._replace(features=problem.features[np.argsort(most_confident[:, -1] - most_confident[:, -2])])
         parameters = {"logit_scale": 20.0, "batch_size": 2200, "bank_size": 2}
         expected = OnlineADAPT(problem.prototypes, engine="direct", **parameters).adapt_scores(problem.features)
         method = OnlineADAPT(problem.prototypes, engine=engine, **parameters)
@@ -206,9 +206,9 @@ class TestDiagnostics:
 
     def streamed(self, samples, **geometry):
         problem = make_problem(4, 12, 3000, seed=51, **geometry)
-        # Ever surer samples: nearly every one enters, so that there is something to maintain.
+        # Ever more confident samples: nearly every one enters, so that there is something to maintain.
         most_confident = np.sort(problem.features @ problem.prototypes.T, axis=1)
-        order = np.argsort(surest[:, -1] - surest[:, -2])
+        order = np.argsort(most_confident[:, -1] - most_confident[:, -2])
         method = OnlineADAPT(problem.prototypes, logit_scale=10.0, engine="streaming", bank_size=60)
         reference = OnlineADAPT(problem.prototypes, logit_scale=10.0, engine="direct", bank_size=60)
         features = problem.features[order]

@@ -149,5 +149,5 @@ def test_entropy_needs_an_array():
 def test_of_what_is_no_number_nothing_is_selected():
     logits = np.zeros((4, 3))
     logits[2, 1] = np.nan
-    with pytest.raises(ValueError, match=r"logits holds NaN or infinity.*Fix: recompute"):
+    with pytest.raises(ValueError, match=r"logits contains NaN or infinity.*Fix: recompute"):
         select_lowest_entropy(logits, 0.5)

@@ -52,7 +52,7 @@ def test_a_method_is_all_it_imports_and_nothing_else(monkeypatch):
 
     for module, changed in [
         ("zeroshift.methods._shared.low_entropy_memory", (TDA,)),
-        ("zeroshift.methods._shared.affinity", (TransCLIP,)),
+        ("zeroshift.methods._shared.gaussian_method", (TransCLIP,)),
         ("zeroshift.zero_shot", (TDA, TransCLIP, ZeroShot)),
         ("zeroshift.evaluate.metrics.functions", (TDA, TransCLIP, ZeroShot)),
         ("zeroshift.report.formatting", ()),

@@ -10,7 +10,6 @@ from goldens import golden, problem
 from plain import frolic as plain
 from zeroshift import normalize
 from zeroshift.methods import Frolic
-from zeroshift.testing.examples import example_prompts
 from zeroshift.methods._shared.sinkhorn import sinkhorn
 from zeroshift.methods.frolic import (
     label_sums,
@@ -23,6 +22,7 @@ from zeroshift.methods.frolic import (
     shrunken_precision,
 )
 from zeroshift.testing import NotApplicable, checks, make_problem
+from zeroshift.testing.examples import example_prompts
 from zeroshift.zero_shot import posterior, softmax
 
 TOLERANCE = 1e-3
@@ -114,7 +114,7 @@ def test_paper_variant_step_by_step():
 
 
 @pytest.mark.parametrize("variant", ["released", "paper"])
-def test_classes_equally_common_are_predicted_more_evenly(variant):
+def test_equally_frequent_classes_are_predicted_more_evenly(variant):
     found = make_problem(classes=4, dimension=16, samples=400, seed=6, noise=1.5)
     leaning = found.prototypes.copy()
     leaning[0] += 0.5 * found.features.mean(axis=0)  # nearer to everything
@@ -128,7 +128,7 @@ def test_classes_equally_common_are_predicted_more_evenly(variant):
 
 
 @pytest.mark.parametrize("variant", ["released", "paper"])
-def test_new_samples_are_answered_by_the_same_classifier(variant):
+def test_new_samples_are_predicted_by_the_same_classifier(variant):
     found, prompts = made(4)
     method = Frolic(found.prototypes, prompts=prompts, variant=variant, proxy_iterations=50)
     np.testing.assert_allclose(
@@ -142,7 +142,7 @@ def test_new_samples_are_answered_by_the_same_classifier(variant):
     assert np.abs(method.predict(found.features) - answer).max() > 1e-6, "a second set teaches afresh"
 
 
-def test_prompts_are_needed_and_checked():
+def test_prompts_are_required_and_checked():
     prototypes = np.eye(3, 8)
     with pytest.raises(TypeError, match="prompts"):
         Frolic(prototypes)
@@ -152,7 +152,7 @@ def test_prompts_are_needed_and_checked():
         Frolic(prototypes, prompts=prototypes[:, None, :] * np.array([1.0, 2.0, 1.0])[:, None, None])
 
 
-def test_an_interrupt_leaves_what_an_earlier_set_taught(monkeypatch):
+def test_an_interrupt_keeps_the_previous_state(monkeypatch):
     found, prompts = made(6)
     method = Frolic(found.prototypes, prompts=prompts, proxy_iterations=20)
     method.adapt(found.features[:40])

@@ -13,6 +13,7 @@ from zeroshift.arrays import to_numpy
 from zeroshift.methods import GDACLIP
 from zeroshift.methods._shared import few_shot as weight_search
 from zeroshift.testing import check_method, make_problem
+from zeroshift.testing.examples import example_support
 
 TOLERANCE = 6e-4
 """Four times what an independent float64 version differs from the authors' float32 one."""
@@ -80,14 +81,14 @@ def test_plain_version_on_other_problems(seed):
     np.testing.assert_allclose(method.predict_scores(features), expected, rtol=0, atol=1e-9)
 
 
-def test_one_sample_a_class_teaches_nothing():
+def test_one_sample_per_class_is_zero_shot():
     prototypes, _, val, features = other_problem(0)
     support = val[0][:5], np.arange(5)
     answer = GDACLIP(prototypes, support=support, alpha=100.0).predict(features)
     np.testing.assert_allclose(answer, ZeroShot(prototypes).predict(features), rtol=0, atol=1e-9)
 
 
-def test_a_class_without_support_is_left_to_the_text():
+def test_the_text_decides_about_a_class_without_support():
     """Its Gaussian is that of the average class, which neither hides it nor lets it take other classes' samples."""
     given = problem()
     features, labels = first_shots(16)
@@ -113,12 +114,12 @@ def test_a_single_class_may_have_support():
     assert np.isfinite(GDACLIP(prototypes, support=(features[one], labels[one])).predict(stream)).all()
 
 
-def test_of_equally_good_weights_the_smallest_is_taken():
+def test_the_smallest_of_equally_good_weights_is_chosen():
     support = np.eye(4)[[0, 0, 1, 2, 3]], np.array([0, 0, 1, 2, 3])
     assert GDACLIP(np.eye(4), support=support, validation=support).chosen == {"alpha": 1e-4}
 
 
-def test_blocks_do_not_show(monkeypatch):
+def test_block_size_does_not_change_results(monkeypatch):
     prototypes, support, val, _ = other_problem(6)
     chosen = GDACLIP(prototypes, support=support, validation=val).chosen
     monkeypatch.setattr(weight_search, "WORK_NUMBERS", 7 * prototypes.shape[1])
@@ -126,6 +127,6 @@ def test_blocks_do_not_show(monkeypatch):
 
 
 @pytest.mark.slow  # tests/common does the same, bit by bit
-@pytest.mark.parametrize("parameters", [{}, {"validation": GDACLIP.example_parameters["support"]}])
+@pytest.mark.parametrize("parameters", [{}, {"validation": example_support}])
 def test_common_checks(parameters):
     assert not check_method(GDACLIP, parameters=parameters).failed

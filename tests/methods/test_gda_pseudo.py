@@ -35,13 +35,13 @@ def written_out(x, t, scale, alpha, iterations):
 @pytest.mark.parametrize(
     ("alpha", "iterations"), [(1.0, 1), (1.0, 10), (10.0, 3), (0.1, 2)], ids=lambda value: f"{value:g}"
 )
-def test_written_out(alpha, iterations):
+def test_agrees_with_a_plain_loop(alpha, iterations):
     method = GDAPseudo(MADE.prototypes, logit_scale=30.0, alpha=alpha, iterations=iterations)
     expected = written_out(MADE.features, MADE.prototypes, 30.0, alpha, iterations)
     np.testing.assert_allclose(method.adapt_scores(MADE.features), expected, rtol=0, atol=1e-10)
 
 
-def test_sure_posteriors_are_labels():
+def test_certain_posteriors_are_labels():
     """With posteriors of 0 and 1 a single iteration is GDA-CLIP with pseudo-labels as support."""
     found = make_problem(classes=4, dimension=20, samples=120, seed=9, noise=0.3)
     scale = 1e6
@@ -91,13 +91,13 @@ def test_no_spread_is_zero_shot(dtype):
     np.testing.assert_allclose(answer, posterior(features, MADE.prototypes, 100.0), atol=1e-5)
 
 
-def test_new_samples_are_answered_by_the_same_classifier():
+def test_new_samples_are_predicted_by_the_same_classifier():
     method = GDAPseudo(MADE.prototypes)
     answer = method.adapt(MADE.features)
     np.testing.assert_allclose(method.predict(MADE.features[::5]), answer[::5], rtol=0, atol=1e-12)
 
 
-def test_said_to_be_a_reconstruction():
+def test_is_marked_as_a_reconstruction():
     assert "no released code" in get("gda_pseudo").reconstructed
 
 

@@ -60,7 +60,7 @@ def test_golden_of_transclip_with_the_first_prompt(dtype):
     np.testing.assert_allclose(zero_shot, expected["zs_first_template_logits"], rtol=0, atol=1e-4)
 
 
-def test_text_is_shorter_the_less_prompts_agree():
+def test_text_is_shorter_if_prompts_disagree():
     prompts = np.array([[[1.0, 0.0], [0.6, 0.8]], [[0.8, 0.6], [0.8, 0.6]]])
     method = HistoTransCLIP(np.eye(2), prompts=prompts)
     np.testing.assert_allclose(method._text, [[0.8, 0.4], [0.8, 0.6]], rtol=0, atol=1e-15)
@@ -100,7 +100,7 @@ def test_length_of_a_prompt_does_not_matter(other):
     np.testing.assert_allclose(HistoTransCLIP(prototypes, prompts=longer).adapt(features), expected, rtol=0, atol=1e-10)
 
 
-def test_predict_uses_the_prompts_once_something_was_learned(other):
+def test_predict_uses_the_prompts_after_adapt(other):
     features, prototypes, prompts = other
     method = HistoTransCLIP(prototypes, prompts=prompts, logit_scale=30.0, temperature=1e12)
     method.adapt(features[:100])
@@ -109,7 +109,7 @@ def test_predict_uses_the_prompts_once_something_was_learned(other):
     np.testing.assert_allclose(method.predict(features[100:]), expected, rtol=0, atol=1e-6)
 
 
-def test_prompts_are_needed_in_their_shape():
+def test_prompts_of_a_wrong_shape_raise():
     with pytest.raises(ValueError, match=r"prompts must have the shape .*Fix"):
         HistoTransCLIP(np.eye(3), prompts=np.eye(3))
 

@@ -9,7 +9,7 @@ import torch
 from goldens import golden
 from zeroshift.arrays import normalize, to_numpy
 from zeroshift.methods import mta as view_modes
-from zeroshift.methods.mta import MTA, Affinity, squared_bandwidths
+from zeroshift.methods.mta import MTA, ViewAffinity, squared_bandwidths
 from zeroshift.testing import check_method, make_problem
 from zeroshift.zero_shot import posterior
 
@@ -97,7 +97,7 @@ def test_the_plain_version_agrees(n_views, parameters):
 def test_inlierness_and_mode_are_those_of_the_plain_version():
     views, prototypes = images(20)
     method = MTA(prototypes, logit_scale=20.0)
-    mode, inlierness = method._mode(views, Affinity(posterior(views, prototypes, 20.0)))
+    mode, inlierness = method._mode(views, ViewAffinity(posterior(views, prototypes, 20.0)))
     for image in range(len(views)):
         _, y, m = plain(views[image], prototypes, scale=20.0)
         np.testing.assert_allclose(inlierness[image], y, rtol=0, atol=1e-9)
@@ -108,7 +108,7 @@ def test_inlierness_and_mode_are_those_of_the_plain_version():
 def test_a_large_temperature_makes_all_views_equal():
     """And without predictions, one round is MeanShift weighed by density alone."""
     views, prototypes = images(15)
-    affinity = Affinity(posterior(views, prototypes, 20.0))
+    affinity = ViewAffinity(posterior(views, prototypes, 20.0))
     _, inlierness = MTA(prototypes, inlier_temperature=1e9)._mode(views, affinity)
     np.testing.assert_allclose(inlierness, 1 / 15, rtol=1e-6)
     once = MTA(prototypes, inlier_temperature=1e9, affinity_weight=0, iterations=1)
@@ -159,7 +159,7 @@ def test_equal_views_are_one_view(n_views, dtype):
     np.testing.assert_allclose(answer.numpy(), expected.numpy(), rtol=0, atol=1e-6)
 
 
-def test_equal_views_beside_others_underflow_nothing():
+def test_equal_views_among_others_do_not_underflow():
     """Nine equal crops far from the image: their kernel is a needle, and the image is its own mode."""
     image, crop = np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.6, 0.8])
     views = np.stack([image, *[crop] * 9])
@@ -170,7 +170,7 @@ def test_equal_views_beside_others_underflow_nothing():
 
 
 @pytest.mark.parametrize("n_views", [6, 40])
-def test_blocks_do_not_show(n_views, monkeypatch):
+def test_block_size_does_not_change_results(n_views, monkeypatch):
     views, prototypes = images(n_views)
     expected = MTA(prototypes, logit_scale=20.0).adapt_views_scores(views)
     monkeypatch.setattr(view_modes, "WORK_NUMBERS", 1)
@@ -179,7 +179,7 @@ def test_blocks_do_not_show(n_views, monkeypatch):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-9)
 
 
-def test_no_square_of_many_views_is_made(monkeypatch):
+def test_no_square_matrix_of_many_views_is_made(monkeypatch):
     """2,000 views: a V x V array would hold 4,000,000 numbers. Memory is traced by what NumPy asks for."""
     monkeypatch.setattr(view_modes, "WORK_NUMBERS", 100_000)
     views, prototypes = images(2000, n_images=1)

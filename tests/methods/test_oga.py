@@ -1,6 +1,7 @@
 """OGA against the authors' code, a plain version of it, and its own rules."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -107,7 +108,7 @@ def test_a_full_memory_has_true_means_either_way():
     np.testing.assert_allclose(method.means[0], [0.88, 0.44])
 
 
-def test_a_guess_is_never_stored():
+def test_a_uniform_posterior_is_never_stored():
     method = OGA(np.eye(2), logit_scale=5.0)
     method.adapt(np.full((3, 2), math.sqrt(0.5)))
     assert method.bank_counts.sum() == 0
@@ -138,11 +139,11 @@ def test_a_batch_enters_before_any_of_it_is_predicted():
     np.testing.assert_allclose(batches[:32], last.predict(given["features"][:32]), atol=1e-9)
 
 
-def test_the_scatter_made_anew_changes_nothing(monkeypatch):
+def test_recomputing_the_scatter_changes_nothing(monkeypatch):
     given = problem("float64")
     expected = OGA(given["prototypes"]).adapt_scores(given["features"])
     for every in (1, 10**9):
-        monkeypatch.setitem(OGA._refreshed.__globals__, "RENEWAL", every)
+        monkeypatch.setitem(OGA._updated.__globals__, "RENEWAL", every)
         scores = OGA(given["prototypes"]).adapt_scores(given["features"])
         np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-11)
 
@@ -162,15 +163,15 @@ def plain_scores():
 
 
 @pytest.mark.parametrize("every", [1, 7, None, 10**9])
-def test_a_scatter_followed_for_long_is_as_the_plain_version_makes_it(every, monkeypatch):
+def test_a_scatter_updated_many_times_agrees_with_the_plain_version(every, monkeypatch):
     features, prototypes = sorted_problem()
     if every is not None:
-        monkeypatch.setitem(OGA._refreshed.__globals__, "RENEWAL", every)
+        monkeypatch.setitem(OGA._updated.__globals__, "RENEWAL", every)
     method = OGA(prototypes)
     np.testing.assert_allclose(method.adapt_scores(features), plain_scores(), rtol=0, atol=1e-9)
 
 
-def test_an_error_in_the_scatter_does_not_outlive_its_renewal():
+def test_an_error_in_the_scatter_disappears_when_it_is_recomputed():
     """Rounding adds up in a sum that is followed, so it is made anew after a few hundred samples: shown with a larger
     error, put in by hand."""
     features, prototypes = sorted_problem()
@@ -178,7 +179,7 @@ def test_an_error_in_the_scatter_does_not_outlive_its_renewal():
     method.adapt(features[:200])
     gaussians = method._gaussians
     spoilt = gaussians.pooled._replace(scatter=1.5 * gaussians.pooled.scatter)
-    method._gaussians = gaussians._replace(pooled=spoilt)
+    method._gaussians = replace(gaussians, pooled=spoilt)
     answers = method.adapt_scores(features[200:])
     expected = OGA(prototypes).adapt_scores(features)[200:]
     errors = np.abs(answers - expected).max(axis=1)
@@ -190,13 +191,13 @@ def test_inner_products_of_samples_change_nothing(monkeypatch):
     given = problem("float64")
     expected = OGA(given["prototypes"]).adapt_scores(given["features"])
     for share in (0, 2):  # never, always
-        monkeypatch.setitem(OGA._refreshed.__globals__["fit"].__globals__, "DUAL_SHARE", share)
+        monkeypatch.setitem(OGA._updated.__globals__["fit"].__globals__, "DUAL_SHARE", share)
         method = OGA(given["prototypes"])
         np.testing.assert_allclose(method.adapt_scores(given["features"]), expected, rtol=0, atol=1e-11)
         assert (method._gaussians.pooled is None) == (share == 2)
 
 
-def test_an_interrupted_refresh_leaves_the_state_as_it_was(monkeypatch):
+def test_an_interrupted_update_keeps_the_previous_state(monkeypatch):
     given = problem("float64")
     method, twin = OGA(given["prototypes"]), OGA(given["prototypes"])
     method.adapt(given["features"][:50])
@@ -220,7 +221,7 @@ def test_an_interrupted_refresh_leaves_the_state_as_it_was(monkeypatch):
     np.testing.assert_array_equal(method.adapt(rest), twin.adapt(rest))
 
 
-def test_a_file_of_another_shape_is_refused():
+def test_a_file_of_another_shape_raises():
     method = OGA(np.eye(3))
     arrays, values = method._state()
     with pytest.raises(ValueError, match="scatter"):

@@ -39,7 +39,7 @@ def test_single_samples_then_a_block(name, library):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_stream_of_single_samples_goes_on_after_loading(name, tmp_path):
+def test_a_stream_of_single_samples_continues_after_loading(name, tmp_path):
     method, parameters = METHODS[name]
     given = make_problem(classes=6, samples=120, seed=4)
     adapter = method(given.prototypes, logit_scale=20.0, **parameters)

@@ -1,12 +1,14 @@
-"""The authors' parameters for each data set, every table whole, copied from their configurations a second time."""
+"""The authors' parameters for each data set: every table in full, copied a second time from their configurations."""
 
 from __future__ import annotations
 
 import pytest
 
 from zeroshift.adapt import ReleasedOnlineADAPT, ReleasedTransductiveADAPT
+from zeroshift.method import registered_methods
 from zeroshift.methods import CTPT, DOTA, DPE, RATTA, TCA, TDA, TIMO, PromptAlign, TipAdapter
-from zeroshift.methods.registry import BUILT_IN
+
+METHODS = list(registered_methods().values())
 
 SCALES = {
     "imagenet": (20,),
@@ -29,7 +31,7 @@ SCALES = {
 
 IMAGENETS = ("imagenet", "imagenet_a", "imagenetv2", "imagenet_r", "imagenet_sketch")
 
-# One row a data set, in the order of the names above it.
+# One row per data set, in the order of the names above it.
 TABLES = {
     CTPT: (("dispersion_weight",), dict.fromkeys(IMAGENETS[1:], (20,))),
     PromptAlign: (("rate",), {name: (5e-4,) for name in SCALES if not name.startswith("imagenet")}),
@@ -156,12 +158,12 @@ def test_presets_are_allowed_parameters_and_copies(cls):
         assert None not in cls.preset(dataset).values()
 
 
-def test_no_other_method_has_any():
-    assert {cls for cls in BUILT_IN if cls.presets} == set(TABLES)
+def test_no_other_method_has_presets():
+    assert {cls for cls in METHODS if cls.presets} == set(TABLES)
 
 
-@pytest.mark.parametrize("cls", [cls for cls in BUILT_IN if not cls.presets], **by_name)
-def test_a_method_without_presets_refuses(cls):
+@pytest.mark.parametrize("cls", [cls for cls in METHODS if not cls.presets], **by_name)
+def test_a_method_without_presets_raises(cls):
     with pytest.raises(ValueError, match=f"^{cls.__name__} has no presets: its authors use one setting"):
         cls.preset("imagenet")
 
@@ -175,13 +177,13 @@ def test_a_method_without_presets_refuses(cls):
         ("cars", "stanford_cars"),
     ],
 )
-def test_a_near_miss_is_answered(given, meant):
+def test_a_misspelt_name_gets_a_suggestion(given, meant):
     with pytest.raises(ValueError, match=rf"dataset must be one of caltech101, dtd, .*got '{given}'.*mean '{meant}'"):
         TDA.preset(given)
 
 
 @pytest.mark.parametrize("cls", TABLES, **by_name)
-def test_what_is_near_to_nothing_gets_the_list_alone(cls):
+def test_a_name_without_similar_ones_gets_the_list_only(cls):
     with pytest.raises(ValueError, match=r"dataset must be one of .*; got 'qqq'\.$") as refused:
         cls.preset("qqq")
     assert all(dataset in str(refused.value) for dataset in cls.presets)

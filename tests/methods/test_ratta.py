@@ -12,9 +12,9 @@ import torch
 
 from zeroshift import normalize
 from zeroshift.methods import ratta as retrieval
-from zeroshift.testing.examples import example_descriptions, example_prompts
-from zeroshift.methods.ratta import RATTA, candidates, largest_cosines, quantile_cosines
+from zeroshift.methods.ratta import RATTA, candidate_classes, largest_cosines, quantile_cosines
 from zeroshift.testing import check_method, make_problem
+from zeroshift.testing.examples import example_descriptions, example_prompts
 from zeroshift.zero_shot import posterior
 
 SCALE = 20.0
@@ -109,14 +109,14 @@ def test_classes_with_different_numbers_of_descriptions():
     np.testing.assert_allclose(method.adapt_views(views), expected, rtol=0, atol=1e-12)
 
 
-def test_both_forms_of_the_same_descriptions_answer_alike():
+def test_both_forms_of_the_same_descriptions_give_the_same():
     views, prototypes, prompts, database = made_up()
     pair = prompts.reshape(-1, 16), np.repeat(np.arange(6), 12)
     one, other = (RATTA(prototypes, prompts=form, unlabelled=database) for form in (prompts, pair))
     np.testing.assert_array_equal(one.adapt_views(views), other.adapt_views(views))
 
 
-def test_too_few_descriptions_leave_the_zero_shot_posterior():
+def test_with_too_few_descriptions_it_is_zero_shot():
     """Such as the three prompt modes of a feature set, with five needed."""
     views, prototypes, _, database = made_up()
     method = RATTA(prototypes, prompts=example_prompts(prototypes), unlabelled=database, logit_scale=SCALE)
@@ -128,7 +128,7 @@ def test_a_single_candidate_is_certain_and_counts_at_least_half():
     views, prototypes, _, database = made_up(images=30)
     prompts = example_descriptions(prototypes)
     method = RATTA(prototypes, prompts=prompts, unlabelled=database, n_descriptions=6, min_descriptions=6)
-    retrieved = method._retrieved(views)
+    retrieved = method._retrieved_posterior(views)
     single = retrieved.max(axis=1) == 1
     assert single.sum() > 3
     assert (retrieved[single].sum(axis=1) == 1).all()
@@ -138,19 +138,19 @@ def test_a_single_candidate_is_certain_and_counts_at_least_half():
 
 def test_retrieved_posteriors_sum_to_one_over_at_most_four_classes():
     views, prototypes, prompts, database = made_up(images=40)
-    retrieved = RATTA(prototypes, prompts=prompts, unlabelled=database, logit_scale=SCALE)._retrieved(views)
+    retrieved = RATTA(prototypes, prompts=prompts, unlabelled=database, logit_scale=SCALE)._retrieved_posterior(views)
     sums, sizes = retrieved.sum(axis=1), (retrieved > 0).sum(axis=1)
     np.testing.assert_allclose(sums[sizes > 0], 1, rtol=1e-12)
     assert sizes.max() in (2, 3, 4)
 
 
-def test_a_database_of_what_the_views_are_lies_at_no_distance():
+def test_a_database_equal_to_the_views_is_at_distance_zero():
     """Views and retrieved images all on a candidate's own prototype: nothing has to move."""
     prototypes = np.eye(3, 8)
     prompts = np.repeat(prototypes[:, None, :], 5, axis=1)
     method = RATTA(prototypes, prompts=prompts, unlabelled=np.repeat(prototypes, 20, axis=0), n_descriptions=5)
     views = np.repeat(prototypes[1][None, None, :], 4, axis=1)
-    found = candidates(prompts[1][None], np.ones((1, 5), dtype=int), 5)
+    found = candidate_classes(prompts[1][None], np.ones((1, 5), dtype=int), 5)
     np.testing.assert_allclose(method._distances(views, found), 0, atol=1e-15)
     np.testing.assert_allclose(method.adapt_views(views), prototypes[1:2, :3], atol=1e-12)
 
@@ -168,7 +168,7 @@ def test_the_database_decides_between_candidates():
 
 @both_libraries
 @pytest.mark.parametrize("work_numbers", [1, 50, 10_000])
-def test_banks_and_indices_are_read_in_blocks(work_numbers, library, monkeypatch):
+def test_banks_and_databases_are_read_in_blocks(work_numbers, library, monkeypatch):
     views, _, prompts, database = made_up()
     bank = prompts.reshape(-1, 16)
     monkeypatch.setattr(retrieval, "WORK_NUMBERS", work_numbers)
@@ -178,7 +178,7 @@ def test_banks_and_indices_are_read_in_blocks(work_numbers, library, monkeypatch
     np.testing.assert_allclose(nearest, -np.sort(-bank @ database.T, axis=1)[:, :7], rtol=0, atol=1e-14)
 
 
-def test_an_index_is_never_widened_whole(monkeypatch):
+def test_a_database_is_converted_in_blocks(monkeypatch):
     """A float32 database is searched in float64, a few rows at a time."""
     monkeypatch.setattr(retrieval, "WORK_NUMBERS", 400_000)
     rng = np.random.default_rng(0)
@@ -190,7 +190,7 @@ def test_an_index_is_never_widened_whole(monkeypatch):
     assert peak < 8 * 32 * 200_000 / 2
 
 
-def test_descriptions_in_another_order_are_warned_of():
+def test_descriptions_in_another_order_give_a_warning():
     _, prototypes, prompts, database = made_up(each=3)
     pair = prompts.reshape(-1, 16), np.repeat(np.roll(np.arange(6), 1), 3)
     with pytest.warns(UserWarning, match="nearer to another class's prototype"):
@@ -201,7 +201,7 @@ def test_descriptions_in_another_order_are_warned_of():
         RATTA(prototypes, prompts=(pair[0][:3], np.zeros(3, dtype=int)), unlabelled=database)  # of one class only
 
 
-def test_bad_arrays_are_named():
+def test_errors_name_the_array():
     prototypes = np.eye(3, 8)
     prompts = prototypes[:, None, :]
     with pytest.raises(TypeError, match=r"prompts must be an array \(K, P, d\) or a pair .* got a tuple of 3"):

@@ -62,7 +62,7 @@ def text_variance(made, **parameters):
     return method.variances
 
 
-def test_the_authors_first_variance_is_wrong_beyond_one_chunk():
+def test_the_authors_initial_variance_is_wrong_beyond_one_block():
     made = make_problem(classes=3, dimension=6, samples=5100, seed=1)
     sound, released = text_variance(made), text_variance(made, released=True)
     distances = (made.features[:, None, :] - made.prototypes) ** 2
@@ -71,14 +71,14 @@ def test_the_authors_first_variance_is_wrong_beyond_one_chunk():
     np.testing.assert_allclose(sound, np.broadcast_to(expected, (3, 6)), rtol=1e-12)
     last = (y[5000:, :, None] * distances[5000:]).sum(axis=(0, 1)) / 5100
     np.testing.assert_allclose(released, np.broadcast_to(last, (3, 6)), rtol=0.05)
-    few = make_problem(classes=3, dimension=6, samples=stata.RELEASED_CHUNK_ROWS, seed=1)
+    few = make_problem(classes=3, dimension=6, samples=stata.RELEASED_BLOCK_ROWS, seed=1)
     np.testing.assert_array_equal(text_variance(few), text_variance(few, released=True))
 
 
 def test_released_equals_plain(monkeypatch):
     """With chunks of 60 rows in place of 2500, so that it is quick."""
     monkeypatch.setattr(plain, "CHUNK", 60)
-    monkeypatch.setattr(stata, "RELEASED_CHUNK_ROWS", 60)
+    monkeypatch.setattr(stata, "RELEASED_BLOCK_ROWS", 60)
     made = make_problem(classes=5, dimension=16, samples=150, seed=2)
     features, prototypes = torch.tensor(made.features), torch.tensor(made.prototypes)
     for released in (False, True):
@@ -87,7 +87,7 @@ def test_released_equals_plain(monkeypatch):
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-10)
 
 
-def test_a_class_no_sample_is_given_to_stays_at_its_anchor():
+def test_a_class_without_samples_stays_at_its_anchor():
     made = make_problem(classes=6, samples=80, noise=0.5)
     kept = made.features[made.labels != 2]
     method = StatA(made.prototypes, logit_scale=60.0)
@@ -100,7 +100,7 @@ def test_a_class_no_sample_is_given_to_stays_at_its_anchor():
     assert np.abs(method.means[winners[0]] - made.prototypes[winners[0]]).max() > 0.01
 
 
-def test_a_heavy_anchor_holds_everything():
+def test_a_large_anchor_fixes_means_and_variances():
     made = make_problem(samples=80)
     method, start = StatA(made.prototypes, anchor=1e12), StatA(made.prototypes, iterations=0)
     method.adapt(made.features)
@@ -109,7 +109,7 @@ def test_a_heavy_anchor_holds_everything():
     np.testing.assert_allclose(method.variances, start.variances, rtol=1e-8)
 
 
-def test_batches_know_nothing_of_each_other():
+def test_batches_are_independent():
     made = make_problem(samples=50)
     method = StatA(made.prototypes, batch_size=20)
     expected = [StatA(made.prototypes).adapt(made.features[start : start + 20]) for start in (0, 20, 40)]
@@ -120,7 +120,7 @@ def test_batches_know_nothing_of_each_other():
     np.testing.assert_array_equal(method.means, last.means)
 
 
-def test_predict_weighs_text_and_likelihood():
+def test_predict_combines_text_and_likelihood():
     made = make_problem(samples=120)
     method = StatA(made.prototypes, logit_scale=30.0, text_weight=0.5, temperature=20.0)
     method.adapt(made.features[:80])
@@ -157,8 +157,8 @@ def test_only_variances_below_the_floor_are_raised(anchor):
     assert (method.variances[:2, 3] > 0.1).all()
 
 
-def test_the_authors_first_variance_has_the_floor_too(monkeypatch):
-    monkeypatch.setattr(stata, "RELEASED_CHUNK_ROWS", 4)
+def test_the_authors_initial_variance_also_has_the_floor(monkeypatch):
+    monkeypatch.setattr(stata, "RELEASED_BLOCK_ROWS", 4)
     prototypes = np.eye(3, 8)
     method = StatA(prototypes, released=True, iterations=0)
     np.testing.assert_allclose(method.adapt(prototypes[[0, 1, 2] * 3]), np.eye(3)[[0, 1, 2] * 3], rtol=0, atol=1e-12)

@@ -87,14 +87,14 @@ def test_the_plain_version_agrees(size, released, batch_size, scale):
     np.testing.assert_allclose(ours.adapt_scores(given.features), expected.numpy(), rtol=0, atol=1e-10)
 
 
-def test_one_support_a_class_is_the_zero_shot_classifier():
+def test_one_support_per_class_is_the_zero_shot_classifier():
     given = make_problem()
     method = T3A(given.prototypes, filter_size=1)
     expected = posterior(given.features, given.prototypes, 100.0)
     np.testing.assert_allclose(method.adapt(given.features), expected, rtol=0, atol=1e-10)
 
 
-def test_no_more_supports_than_asked_for_and_the_prototype_among_them():
+def test_at_most_filter_size_supports_and_the_prototype_among_them():
     given = make_problem(samples=300)
     method = T3A(given.prototypes, filter_size=4)
     method.adapt(given.features)
@@ -121,7 +121,7 @@ def test_a_class_vector_is_the_mean_direction_of_all_supports():
     np.testing.assert_allclose(method.means, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-12)
 
 
-def test_a_class_without_support_answers_nothing():
+def test_a_class_without_support_scores_zero():
     """The second of two equal prototypes is given to the first class, so its own class starts without a support."""
     prototypes = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     method = T3A(prototypes)
@@ -130,7 +130,7 @@ def test_a_class_without_support_answers_nothing():
 
 
 @pytest.mark.parametrize("parameters", [{}, {"filter_size": None}, {"filter_size": None, "released": True}])
-def test_a_saved_torch_method_goes_on(tmp_path, parameters):
+def test_a_loaded_torch_method_continues(tmp_path, parameters):
     given = make_problem()
     method = T3A(torch.tensor(given.prototypes), logit_scale=20.0, batch_size=8, **parameters)
     method.adapt(torch.tensor(given.features[:40]))

@@ -78,7 +78,7 @@ def test_tokens_of_many_layers(stream, size, scale):
         assert method.anchors is None
 
 
-def test_a_small_layer_scale_is_the_last_layer_alone(stream):
+def test_a_small_layer_scale_uses_the_last_layer_only(stream):
     problem, tokens = stream
     whole = TCA(problem.prototypes, logit_scale=SCALE, layer_scale=1e-3).adapt_tokens_scores(problem.features, tokens)
     other = tokens.copy()
@@ -93,13 +93,13 @@ def test_a_small_layer_scale_is_the_last_layer_alone(stream):
     assert np.isfinite(whole).all()
 
 
-def test_without_weight_it_is_zero_shot(stream):
+def test_weight_zero_is_zero_shot(stream):
     problem, _ = stream
     scores = TCA(problem.prototypes, logit_scale=SCALE, weight=0.0).adapt_scores(problem.features)
     np.testing.assert_allclose(scores, SCALE * problem.features @ problem.prototypes.T, atol=1e-12)
 
 
-def test_a_state_with_tokens_is_saved_and_gone_on_with(stream, tmp_path):
+def test_a_loaded_state_with_tokens_continues(stream, tmp_path):
     problem, tokens = stream
     method = TCA(problem.prototypes, logit_scale=SCALE)
     method.adapt_tokens(problem.features[:40], tokens[:40])
@@ -124,7 +124,7 @@ def test_presets_are_the_authors():
         (np.full((60, 5, 7), np.nan), r"tokens\[:, 0\] row 0 holds NaN"),
     ],
 )
-def test_wrong_tokens_are_refused_and_nothing_is_learned(stream, tokens, message):
+def test_wrong_tokens_raise_and_nothing_is_learned(stream, tokens, message):
     problem, _ = stream
     method = TCA(problem.prototypes, logit_scale=SCALE)
     with pytest.raises((TypeError, ValueError), match=message):
@@ -132,7 +132,7 @@ def test_wrong_tokens_are_refused_and_nothing_is_learned(stream, tokens, message
     assert method.n_seen == 0
 
 
-def test_features_and_tokens_are_not_mixed(stream):
+def test_features_and_tokens_cannot_be_mixed(stream):
     problem, tokens = stream
     method = TCA(problem.prototypes, logit_scale=SCALE)
     method.adapt_tokens(problem.features[:5], tokens[:5])

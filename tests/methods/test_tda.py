@@ -88,7 +88,7 @@ def test_entropies_are_divided_by_their_largest_value_unless_released():
     assert (released.negative_counts.tolist(), corrected.negative_counts.tolist()) == ([1, 1], [0, 0])
 
 
-def test_the_negative_cache_pushes_down_plausible_classes_only():
+def test_the_negative_cache_lowers_plausible_classes_only():
     """Three classes, one of them impossible for the sample stored: its logit is left alone."""
     prototypes = np.eye(3)
     x = np.array([[0.8, 0.6, 0.0]])
@@ -110,7 +110,7 @@ def test_the_negative_cache_spares_classes_above_the_window_too(feeding):
 
 
 @pytest.mark.parametrize("window", [(0.1, 0.6), (0.3, 1.0), (0.0, 0.2)])
-def test_windows_of_probability_as_in_the_plain_version(window):
+def test_probability_windows_agree_with_the_plain_version(window):
     given = make_problem(classes=9, dimension=24, samples=300, seed=4)
     setting = {"logit_scale": 20.0, "negative_alpha": 1.0, "entropy_window": (0.1, 0.9), "probability_window": window}
     expected = plain.scores(torch.tensor(given.features), torch.tensor(given.prototypes), **setting).numpy()
@@ -144,7 +144,7 @@ def test_predict_uses_the_caches_as_they_are():
 
 
 @pytest.mark.parametrize("shape", ["together", "one by one"])
-def test_views_all_alike_are_the_sample_itself(shape):
+def test_equal_views_are_the_sample_itself(shape):
     given = make_problem()
     alike = np.repeat(given.features[:, None, :], 12, axis=1)
     method = TDA(given.prototypes, logit_scale=20.0)
@@ -153,18 +153,18 @@ def test_views_all_alike_are_the_sample_itself(shape):
     np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-12)
 
 
-def test_presets_are_the_authors_fifteen():
+def test_there_are_fifteen_presets():
     assert len(TDA.presets) == 15
     method = TDA(np.eye(2), **TDA.preset("imagenet_sketch"))
     assert (method.positive_alpha, method.positive_beta) == (2.363, 7.45)
 
 
-def test_a_window_the_wrong_way_round_is_refused():
+def test_a_reversed_window_raises():
     with pytest.raises(ValueError, match=r"entropy_window .*got \(0\.5, 0\.2\)\. Fix: \(0\.2, 0\.5\)"):
         TDA(np.eye(2), entropy_window=(0.5, 0.2))
 
 
-def test_a_saved_torch_method_goes_on(tmp_path):
+def test_a_loaded_torch_method_continues(tmp_path):
     given = make_problem()
     method = TDA(torch.tensor(given.prototypes), logit_scale=20.0)
     method.adapt(torch.tensor(given.features[:40]))

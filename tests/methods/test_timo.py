@@ -11,6 +11,7 @@ from plain import timo as plain
 from zeroshift.arrays import normalize, to_numpy
 from zeroshift.methods import TIMO
 from zeroshift.testing import check_method, make_problem
+from zeroshift.testing.examples import example_support
 
 TOLERANCE = 1e-3
 """Three times what an independent float64 version differs from the authors' float32 one."""
@@ -101,7 +102,7 @@ def test_gamma_moves_from_the_mean_of_the_prompts_to_the_best_of_them():
     np.testing.assert_allclose(sharp, prompts[np.arange(5), best], rtol=0, atol=1e-6)
 
 
-def test_without_text_the_gaussians_are_left():
+def test_without_text_only_the_gaussians_remain():
     """Their answer does not depend on gamma, which only the text does."""
     prototypes, prompts, support, _, features = other_problem(0)
     few, many = (
@@ -111,7 +112,7 @@ def test_without_text_the_gaussians_are_left():
     np.testing.assert_array_equal(few, many)
 
 
-def test_a_class_without_support_rests_on_its_prompts():
+def test_a_class_without_support_is_fitted_to_its_prompts():
     prototypes, prompts, (features, labels), val, stream = other_problem(1)
     kept = labels != 2
     method = TIMO(prototypes, prompts=prompts, support=(features[kept], labels[kept]), validation=val)
@@ -124,7 +125,7 @@ def test_a_class_without_support_rests_on_its_prompts():
     np.testing.assert_allclose(method.text[2], told.text[2], rtol=0, atol=1e-12)
 
 
-def test_prompts_at_right_angles_to_the_images_are_weighted_alike():
+def test_prompts_orthogonal_to_the_images_have_equal_weights():
     """All matching scores of a class are zero: nothing to divide by."""
     prompts = np.eye(6)[[[4, 5], [2, 3]]]
     support = np.eye(6)[[0, 1]], np.array([0, 1])
@@ -138,6 +139,6 @@ def test_presets():
 
 
 @pytest.mark.slow  # tests/common does the same, bit by bit
-@pytest.mark.parametrize("parameters", [{}, {"validation": TIMO.example_parameters["support"]}])
+@pytest.mark.parametrize("parameters", [{}, {"validation": example_support}])
 def test_common_checks(parameters):
     assert not check_method(TIMO, parameters=parameters).failed

@@ -74,7 +74,7 @@ def test_plain_version_on_other_problems(seed, candidates):
     np.testing.assert_allclose(method.predict_scores(features), expected, rtol=0, atol=1e-9 * method.chosen["alpha"])
 
 
-def test_timo_with_what_was_found_is_the_same():
+def test_timo_with_the_chosen_parameters_is_the_same():
     prototypes, prompts, support, val, features = other_problem(5)
     searched = TIMOS(prototypes, prompts=prompts, support=support, validation=val)
     given = TIMO(prototypes, prompts=prompts, support=support, **searched.chosen)
@@ -90,11 +90,11 @@ def test_more_candidates_than_numbers_of_prompts():
     assert few == many
 
 
-def test_the_search_needs_a_validation_set():
+def test_validation_is_required():
     prototypes, prompts, support, _, _ = other_problem(0)
-    with pytest.raises(TypeError, match=r"validation must be a pair .* got None. Fix: TIMO"):
+    with pytest.raises(TypeError, match=r"validation must be a pair .* got None. Fix: pass one, or use TIMO"):
         TIMOS(prototypes, prompts=prompts, support=support, validation=None)
-    with pytest.raises(TypeError, match="timo_s needs validation"):
+    with pytest.raises(TypeError, match="TIMOS needs validation"):
         create("timo_s", prototypes, prompts=prompts, support=support)
 
 

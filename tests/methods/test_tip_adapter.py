@@ -15,6 +15,7 @@ from zeroshift.arrays import to_numpy
 from zeroshift.methods import TipAdapter, tip_adapter
 from zeroshift.methods._shared import few_shot as weight_search
 from zeroshift.testing import check_method, make_problem
+from zeroshift.testing.examples import example_support
 
 TOLERANCE = 2e-4
 """Five times what an independent float64 version differs from the authors' float32 one."""
@@ -74,7 +75,7 @@ def test_plain_version_on_other_problems(seed):
     np.testing.assert_allclose(method.predict_scores(features), expected, rtol=0, atol=1e-10)
 
 
-def test_without_a_vote_it_is_zero_shot():
+def test_without_votes_it_is_zero_shot():
     prototypes, support, _, features = unbalanced()
     zero_shot = ZeroShot(prototypes).predict_scores(features)
     np.testing.assert_array_equal(TipAdapter(prototypes, support=support, alpha=0).predict_scores(features), zero_shot)
@@ -100,7 +101,7 @@ def test_a_sample_given_twice_votes_twice():
     np.testing.assert_allclose(two, 2 * one, rtol=0, atol=1e-10)
 
 
-def test_blocks_do_not_show(monkeypatch):
+def test_block_size_does_not_change_results(monkeypatch):
     """Neither while searching nor while predicting."""
     prototypes, support, val, features = unbalanced()
     whole = TipAdapter(prototypes, support=support, validation=val)
@@ -117,7 +118,7 @@ def test_blocks_do_not_show(monkeypatch):
     assert max(sizes) == 3
 
 
-def test_of_equally_good_pairs_the_first_is_taken():
+def test_the_first_of_equally_good_pairs_is_chosen():
     """Prototypes that are always right: every pair is as good as any other."""
     prototypes = np.eye(4)
     support = np.eye(4), np.arange(4)
@@ -125,7 +126,7 @@ def test_of_equally_good_pairs_the_first_is_taken():
     assert method.chosen == {"beta": 0.1, "alpha": 0.1}
 
 
-def test_presets_are_complete_and_can_be_used():
+def test_presets_are_complete_and_valid():
     prototypes, support, _, _ = unbalanced()
     assert len(TipAdapter.presets) == 11
     for name in TipAdapter.presets:
@@ -133,7 +134,7 @@ def test_presets_are_complete_and_can_be_used():
     assert TipAdapter.preset("oxford_flowers") == {"beta": 1.0, "alpha": 10.0, "search_scale": (50.0, 50.0)}
 
 
-def test_a_search_that_ends_before_it_starts_is_refused():
+def test_a_search_that_ends_before_it_starts_raises():
     prototypes, support, _, _ = unbalanced()
     with pytest.raises(ValueError, match="search_scale must be a pair"):
         TipAdapter(prototypes, support=support, search_scale=(0.05, 3.0))
@@ -143,5 +144,5 @@ def test_a_search_that_ends_before_it_starts_is_refused():
 @pytest.mark.parametrize("parameters", [{}, {"search_steps": (5, 3)}], ids=["given", "searched"])
 def test_common_checks(parameters):
     if parameters:
-        parameters = {**parameters, "validation": TipAdapter.example_parameters["support"]}
+        parameters = {**parameters, "validation": example_support}
     assert not check_method(TipAdapter, parameters=parameters).failed

@@ -133,7 +133,7 @@ def test_one_voter_is_the_most_confident_view():
     np.testing.assert_array_equal(votes.sum(axis=1), 1)
 
 
-def test_the_scale_orders_views_and_nothing_else():
+def test_the_scale_only_orders_views():
     """With every view voting there is nothing to order."""
     views, prototypes = pictures(9)
     votes = [ZERO(prototypes, logit_scale=s, view_ratio=1.0).adapt_views_scores(views) for s in (0.5, 20.0, 100.0)]
@@ -143,7 +143,7 @@ def test_the_scale_orders_views_and_nothing_else():
     assert (some[0] != some[1]).any()
 
 
-def test_equal_prototypes_share_no_vote():
+def test_the_first_of_equal_prototypes_gets_the_vote():
     """Their cosines are equal but for rounding, and the first is voted for, always."""
     views, prototypes = pictures(9)
     prototypes = np.concatenate([prototypes, prototypes[:2]])

@@ -38,8 +38,8 @@ def test_the_functions(dtype, library):
     given, expected = problem(dtype), golden("clip_zeroshot")
     arrays = library(given["features"]), library(given["prototypes"]), 100.0
     np.testing.assert_allclose(np.asarray(zero_shot.logits(*arrays)), expected["logits"], rtol=0, atol=LOGITS)
-    seen = zero_shot.look(*arrays)
-    for log_y in (zero_shot.log_posterior(*arrays), seen.log_y):
+    stats = zero_shot.zero_shot_stats(*arrays)
+    for log_y in (zero_shot.log_posterior(*arrays), stats.log_y):
         found = np.exp(np.asarray(log_y))
         np.testing.assert_allclose(found, expected["probs"], rtol=0, atol=PROBABILITIES[dtype])
-    np.testing.assert_array_equal(np.asarray(seen.classes), expected["logits"].argmax(axis=1))
+    np.testing.assert_array_equal(np.asarray(stats.classes), expected["logits"].argmax(axis=1))

@@ -8,8 +8,7 @@ import torch
 
 from goldens import golden, problem
 from plain import zlap as plain
-from zeroshift.methods import ZLaP, ZLaPInductive
-from zeroshift.methods._shared import sparse as graph
+from zeroshift.methods import ZLaP, ZLaPInductive, zlap
 from zeroshift.testing import check_method, make_problem
 
 TOLERANCE = 4e-7
@@ -54,7 +53,7 @@ def test_plain(theirs, ours, cone):
     np.testing.assert_allclose(ZLaP(given.prototypes, **ours).adapt_scores(given.features), expected, atol=1e-9)
 
 
-def test_nothing_spreads_without_alpha():
+def test_alpha_zero_propagates_nothing():
     given = make_problem(samples=30)
     method = ZLaP(given.prototypes, alpha=0.0)
     assert (method.adapt_scores(given.features) == 0).all()
@@ -69,16 +68,16 @@ def test_more_neighbours_than_there_are(n_neighbors):
     np.testing.assert_array_equal(answer, ZLaP(given.prototypes, n_neighbors=4).adapt_scores(given.features))
 
 
-def test_columns_solved_apart_are_the_same(monkeypatch):
+def test_columns_solved_separately_are_the_same(monkeypatch):
     given = make_problem(classes=7, samples=50)
     together = ZLaP(given.prototypes).adapt_scores(given.features)
-    monkeypatch.setattr(graph, "WORK_NUMBERS", 1)
+    monkeypatch.setattr(zlap, "SOLVE_NUMBERS", 1)
     np.testing.assert_allclose(ZLaP(given.prototypes).adapt_scores(given.features), together, rtol=0, atol=1e-10)
 
 
 @both_libraries
 @pytest.mark.parametrize("scale", [False, True])
-def test_new_samples_are_answered_inductively(scale, library):
+def test_new_samples_are_predicted_inductively(scale, library):
     """`predict` after `adapt` is what the inductive method answers with the set as its unlabelled samples."""
     given = make_problem(samples=120, seed=5)
     known, new = library(given.features[:100]), library(given.features[100:])
@@ -89,7 +88,7 @@ def test_new_samples_are_answered_inductively(scale, library):
     np.testing.assert_array_equal(np.asarray(method.predict(new)), np.asarray(inductive.predict(new)))
 
 
-def test_adapt_starts_afresh():
+def test_adapt_starts_from_the_beginning():
     given = make_problem(samples=120, seed=6)
     method = ZLaP(given.prototypes)
     method.adapt(given.features[:70])
@@ -98,7 +97,7 @@ def test_adapt_starts_afresh():
     np.testing.assert_array_equal(again, ZLaP(given.prototypes).adapt(given.features[70:]))
 
 
-def test_an_interrupt_keeps_the_set_before(monkeypatch):
+def test_an_interrupt_keeps_the_previous_state(monkeypatch):
     given = make_problem(samples=120, seed=6)
     method = ZLaP(given.prototypes)
     method.adapt(given.features[:70])
@@ -108,7 +107,7 @@ def test_an_interrupt_keeps_the_set_before(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(graph, "_solved", interrupt)
+        patch.setattr(zlap, "_solve", interrupt)
         with pytest.raises(KeyboardInterrupt):
             method.adapt(given.features)
     assert method.n_seen == 70
@@ -126,7 +125,7 @@ def test_saved_in_the_precision_of_its_images(dtype, parameters, tmp_path):
     np.testing.assert_array_equal(ZLaP.load(tmp_path / "zlap").predict(new), method.predict(new))
 
 
-def test_saved_before_anything_was_seen(tmp_path):
+def test_saved_before_adapt(tmp_path):
     given = make_problem()
     method = ZLaP(given.prototypes)
     method.save(tmp_path / "zlap")

@@ -68,7 +68,7 @@ def test_similarities_below_zero_count_as_zero_before_they_are_scaled(sparse):
     np.testing.assert_allclose(method.adapt_scores(features), expected.numpy(), rtol=0, atol=1e-8)
 
 
-def test_samples_leave_no_trace():
+def test_adapt_only_counts():
     given = make_problem(samples=90, seed=13)
     method = ZLaPInductive(given.prototypes, unlabelled=given.features[:60])
     before = method.predict(given.features)
@@ -79,7 +79,7 @@ def test_samples_leave_no_trace():
     np.testing.assert_allclose(one_by_one, before, rtol=0, atol=1e-14)
 
 
-def test_the_unlabelled_samples_teach():
+def test_predictions_depend_on_the_unlabelled_samples():
     given = make_problem(samples=90, seed=13)
     one, other = (
         ZLaPInductive(given.prototypes, unlabelled=given.features[part]) for part in (slice(30), slice(30, 60))
@@ -87,14 +87,14 @@ def test_the_unlabelled_samples_teach():
     assert np.abs(one.predict(given.features[60:]) - other.predict(given.features[60:])).max() > 1e-3
 
 
-def test_sparse_keeps_one_class_a_node():
+def test_sparse_keeps_one_class_per_node():
     given = make_problem(samples=60, seed=14)
     method = ZLaPInductive(given.prototypes, unlabelled=given.features, sparse=True)
     assert ((method._graph.labels > 0).sum(axis=1) <= 1).all()
     assert (method._graph.labels[:6].argmax(axis=1) == np.arange(6)).all()
 
 
-def test_less_similar_than_anything_in_the_graph():
+def test_a_similarity_below_all_of_the_graph():
     """Scaled by the graph's limits such a sample would get negative weights, and odd powers of them."""
     given = make_problem(samples=40, seed=15)
     method = ZLaPInductive(given.prototypes, unlabelled=given.features, scale_similarities=True, gamma=2.5)
@@ -117,7 +117,7 @@ def test_precisions_may_be_mixed(features, unlabelled, library):
         np.testing.assert_allclose(np.asarray(answer), expected, rtol=0, atol=1e-5)
 
 
-def test_bad_unlabelled_is_named():
+def test_wrong_unlabelled_raises():
     prototypes, good = np.eye(3, 8), np.eye(3, 8)
     with pytest.raises(TypeError, match="unlabelled must be a NumPy array"):
         ZLaPInductive(prototypes, unlabelled=None)
@@ -131,7 +131,7 @@ def test_bad_unlabelled_is_named():
     broken[1, 1] = np.nan
     with pytest.raises(ValueError, match="unlabelled row 1 holds NaN"):
         ZLaPInductive(prototypes, unlabelled=broken)
-    with pytest.raises(TypeError, match="zlap_inductive needs unlabelled"):
+    with pytest.raises(TypeError, match="ZLaPInductive needs unlabelled"):
         create("zlap_inductive", prototypes)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from zeroshift.adapt.statistics import bank_scatter, bank_sums, bank_term, soft_scatter
 from zeroshift.arrays import Array, Home, to_numpy
-from zeroshift.zero_shot import confidence, graded, pseudo_class
+from zeroshift.zero_shot import confidence, pseudo_class, quantize
 
 __all__ = ["HELD", "NEW", "KnowledgeBank", "InsertionPlan", "SoftCounts"]
 
@@ -116,7 +116,7 @@ class KnowledgeBank:
         held: dict[int, list[tuple[float, int]]] = {}
         writer: dict[tuple[int, int], int] = {}
         entries = []
-        for row, (k, sureness) in enumerate(zip(pseudo_classes.tolist(), graded(confidences).tolist(), strict=True)):
+        for row, (k, sureness) in enumerate(zip(pseudo_classes.tolist(), quantize(confidences).tolist(), strict=True)):
             heap = held.get(k)
             if heap is None:
                 heap = held[k] = self._by_confidence(k)
@@ -137,7 +137,7 @@ class KnowledgeBank:
     def _by_confidence(self, k: int) -> list[tuple[float, int]]:
         """The class's entries as a heap: lowest confidence on top, the first slot on a tie."""
         n = int(self.sample_counts[k])
-        entries = graded(self.confidences[k, self.pinned : self.pinned + n]).tolist()
+        entries = quantize(self.confidences[k, self.pinned : self.pinned + n]).tolist()
         heap = [(sureness, self.pinned + slot) for slot, sureness in enumerate(entries)]
         heapq.heapify(heap)
         return heap
@@ -188,7 +188,7 @@ class KnowledgeBank:
             if drop == 0:
                 continue
             held = slice(self.pinned, self.pinned + n)
-            most_confident = np.argsort(graded(self.confidences[k, held]), kind="stable")[drop:]
+            most_confident = np.argsort(quantize(self.confidences[k, held]), kind="stable")[drop:]
             keep = self.pinned + np.sort(most_confident)
             stay = slice(self.pinned, self.pinned + n - drop)
             for array, index in (

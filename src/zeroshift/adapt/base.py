@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank, SoftCounts
-from zeroshift.adapt.statistics import Evidence, Gaussians, AdaptSettings
+from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians
 from zeroshift.arrays import Array, Home, Rows, checked_labelled
 from zeroshift.method import ViewMethod
 from zeroshift.parameters import Choice, Flag, Number, Optional, array_parameter, parameter, state

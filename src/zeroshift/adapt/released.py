@@ -19,7 +19,7 @@ from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.linalg import residual_precision
 from zeroshift.method import ViewMethod
 from zeroshift.parameters import Number, Optional, parameter, state
-from zeroshift.views import AveragedRows, average_views, images_at_once
+from zeroshift.views import AveragedRows, average_views, images_per_block
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class
 
 __all__ = ["RELEASED_SCALES", "ReleasedADAPT", "ReleasedOnlineADAPT", "ReleasedTransductiveADAPT"]
@@ -180,7 +180,7 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
             yield at, self._step(self._seen(rows[at]))
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, views in images.blocks(images_at_once(images, self._wide_prototypes)):
+        for block, views in images.blocks(images_per_block(images, self._wide_prototypes)):
             means = average_views(views, self._wide_prototypes, self.logit_scale, ratio=self.view_ratio)
             # The class is that of the mean logits, which need not be that of the mean probabilities.
             classes, confidences = to_numpy(pseudo_class(means.logits)), -to_numpy(means.entropy)
@@ -256,7 +256,7 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         means = AveragedRows(images, self._wide_prototypes, self.logit_scale, self.view_ratio, unit=False)
-        return self._adapt_scores(means.held())
+        return self._adapt_scores(means.materialize())
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         xp = Home.of(self.prototypes).xp

@@ -10,10 +10,10 @@ from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import Sketch, add_excess
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines.direct import CONVERGED
-from zeroshift.adapt.statistics import Evidence, Gaussians, AdaptSettings, estimate
+from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, estimate
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.parameters import Number, Optional, parameter, state
-from zeroshift.zero_shot import TIE, graded, log_posterior, softmax
+from zeroshift.zero_shot import TIE, log_posterior, quantize, softmax
 
 __all__ = [
     "CHUNK_ROWS",
@@ -72,7 +72,7 @@ class MostConfident:
             xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
         )
         # By class, then most_confident first, then first come: both sorts are stable, and what is held came earlier.
-        order = xp.argsort(-graded(confidences), stable=True)
+        order = xp.argsort(-quantize(confidences), stable=True)
         order = order[xp.argsort(classes[order], stable=True)]
         by_class = classes[order]
         ranks = xp.arange(by_class.shape[0], device=self._home.device) - xp.searchsorted(by_class, by_class)
@@ -350,7 +350,7 @@ class TransductiveADAPT(ADAPT):
             yield slice(0, len(rows)), scores
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
-        return self._adapt_scores(self._averaged(images).held())
+        return self._adapt_scores(self._averaged(images).materialize())
 
     def _first_pass(self, rows: Rows) -> tuple[Learned, Array | None]:
         """What the rows say about means and covariance, starting from nothing learned. Also returns the rows' zero-shot

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from zeroshift.methods.frolic import Frolic as Frolic
     from zeroshift.methods.gda_clip import GDACLIP as GDACLIP
     from zeroshift.methods.gda_pseudo import GDAPseudo as GDAPseudo
-    from zeroshift.methods.histo_transclip import HistoTransCLIP as HistoTransCLIP
     from zeroshift.methods.histpt import HisTPT as HisTPT
     from zeroshift.methods.mta import MTA as MTA
     from zeroshift.methods.oga import OGA as OGA
@@ -45,15 +44,16 @@ if TYPE_CHECKING:
     from zeroshift.methods.tca import TCA as TCA
     from zeroshift.methods.tda import TDA as TDA
     from zeroshift.methods.timo import TIMO as TIMO
-    from zeroshift.methods.timo_s import TIMOS as TIMOS
+    from zeroshift.methods.timo import TIMOS as TIMOS
     from zeroshift.methods.tip_adapter import TipAdapter as TipAdapter
     from zeroshift.methods.tps import TPS as TPS
     from zeroshift.methods.tpt import TPT as TPT
+    from zeroshift.methods.transclip import HistoTransCLIP as HistoTransCLIP
     from zeroshift.methods.transclip import TransCLIP as TransCLIP
     from zeroshift.methods.zero import ZERO as ZERO
     from zeroshift.methods.zero_shot import ZeroShot as ZeroShot
     from zeroshift.methods.zlap import ZLaP as ZLaP
-    from zeroshift.methods.zlap_inductive import ZLaPInductive as ZLaPInductive
+    from zeroshift.methods.zlap import ZLaPInductive as ZLaPInductive
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")

@@ -15,7 +15,7 @@ from zeroshift.methods._shared.image_method import ImageMethod
 from zeroshift.methods._shared.prompt_tuned import TEXT
 from zeroshift.methods._shared.towers import PromptedText, PromptedVision
 from zeroshift.parameters import Number, model_parameter, parameter, state
-from zeroshift.zero_shot import graded, log_softmax, logits, pseudo_class
+from zeroshift.zero_shot import log_softmax, logits, pseudo_class, quantize
 
 __all__ = ["B2TPT", "LatentPrompts"]
 
@@ -207,7 +207,7 @@ class B2TPT(ImageMethod):
         columns = xp.arange(candidate.shape[1], device=Home.of(candidate).device)
         chosen = xp.where(columns == classes[:, None], candidate, xp.zeros_like(candidate))
         # Rounded to nine digits: prompts with equal losses are ranked in the order they were drawn, on every machine.
-        return float(graded(-xp.sum(chosen) / candidate.shape[0]))
+        return float(quantize(-xp.sum(chosen) / candidate.shape[0]))
 
     def _predict_scores(self, features: Array) -> Array:
         return self._scores(features, self._chosen) if self.n_seen else self._zero_shot_scores(features)

@@ -9,8 +9,8 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, to_numpy
 from zeroshift.method import ViewMethod
-from zeroshift.methods._shared.low_entropy_memory import Entry, LowEntropyMemory, Plan
-from zeroshift.methods._shared.similarity import exponential_kernel, look_at_one
+from zeroshift.methods._shared.low_entropy_memory import Insertion, InsertionPlan, LowEntropyMemory
+from zeroshift.methods._shared.similarity import exponential_kernel, single_sample_stats
 from zeroshift.parameters import Number, parameter, state
 from zeroshift.views import average_views
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class, softmax
@@ -63,16 +63,16 @@ class KernelBank:
         weights = exponential_kernel(cosines, self._beta)
         return self._class_cosines(cosines, weights, self._squares(weights, self._used))
 
-    def enter(self, entry: Entry, feature: Array) -> None:
-        """Store one sample (d,) at the slot given by `memory.entry`."""
-        k, slot = entry.k, 1 + entry.slot
+    def insert(self, insertion: Insertion, feature: Array) -> None:
+        """Store one sample (d,) at the slot given by `memory.plan_one`."""
+        k, slot = insertion.k, 1 + insertion.slot
         used = max(self._used, 1 + slot)
         self.entries[slot, k] = feature
         self.grams[k, slot, :used] = self.grams[k, :used, slot] = self.entries[:used, k] @ feature
-        self.memory.note(entry)
+        self.memory.record(insertion)
         self._used = used
 
-    def read_during(self, plan: Plan, features: Array) -> PlannedReading:
+    def read_during(self, plan: InsertionPlan, features: Array) -> PlannedReading:
         """Like `read`, with the bank as it is at each sample's turn. Nothing is stored yet."""
         used = _used(plan.entropies)
         cosines = self._entry_cosines(features, used)
@@ -93,16 +93,16 @@ class KernelBank:
             squares[k, row:] = self._home.xp.sum(w * (gram @ w), axis=0)
         return PlannedReading(self._class_cosines(cosines, weights, squares), grams)
 
-    def keep(self, plan: Plan, features: Array, reading: PlannedReading) -> None:
+    def keep(self, plan: InsertionPlan, features: Array, reading: PlannedReading) -> None:
         """Store the samples of a plan that `read_during` was called with."""
-        staying = plan.staying()
-        if len(staying):
-            classes, slots = np.divmod(plan.slots[staying], self.memory.capacity)
-            rows = self._home.index(plan.rows[staying])
+        kept = plan.kept()
+        if len(kept):
+            classes, slots = np.divmod(plan.slots[kept], self.memory.capacity)
+            rows = self._home.index(plan.rows[kept])
             self.entries[self._home.index(1 + slots), self._home.index(classes)] = features[rows]
         for k, gram in reading.grams.items():
             self.grams[k, : gram.shape[0], : gram.shape[0]] = gram
-        self.memory.note_all(plan)
+        self.memory.record_plan(plan)
         self._used = _used(plan.entropies)
 
     def _entry_cosines(self, features: Array, used: int) -> Array:
@@ -217,12 +217,12 @@ class DMN(ViewMethod):
 
     def _adapt_one(self, features: Array) -> Array:
         """A sample is stored before it is predicted, so a single one needs no plan: learn, then predict."""
-        one = look_at_one(features, self._text, self.logit_scale)
+        one = single_sample_stats(features, self._text, self.logit_scale)
         keys = self._to_bank_dtype(features)
-        entry = self._bank.memory.entry(one.k, one.entropy)
+        insertion = self._bank.memory.plan_one(one.k, one.entropy)
         with self._learning():
-            if entry is not None:
-                self._bank.enter(entry, keys[0])
+            if insertion is not None:
+                self._bank.insert(insertion, keys[0])
         return self._fuse(softmax(one.logits), self._bank.read(keys))
 
     def _adapt_view(self, views: Array) -> Array:

@@ -12,8 +12,8 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, namespace
 from zeroshift.method import ViewMethod
-from zeroshift.methods._shared.low_entropy_memory import Entry, LowEntropyMemory
-from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, look_at_one, unit_rows
+from zeroshift.methods._shared.low_entropy_memory import Insertion, LowEntropyMemory
+from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, single_sample_stats, unit_rows
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_each, info_nce, through_unit_rows
 from zeroshift.parameters import Choice, Flag, Number, parameter, state
 from zeroshift.views import average_views, entropy
@@ -234,8 +234,8 @@ class DPE(ViewMethod):
 
     def _adapt_image(self, views: Array) -> Array:
         """Learn from the views (V, d) of one image; return its scores (1, K)."""
-        entry, feature = self._entry(views)
-        moved = self._prototypes(entry, feature).moved(feature, self.align, self.rate)
+        insertion, feature = self._plan_insertion(views)
+        moved = self._prototypes(insertion, feature).moved(feature, self.align, self.rate)
         text = moved.unit[: self.n_classes, :]
         predicted = views[:1, :]
         if self.final == "views" and views.shape[0] > 1:
@@ -246,33 +246,33 @@ class DPE(ViewMethod):
             n_sure += 1
             mean = (n_sure * mean + text) / (n_sure + 1)
         with self._learning():
-            if entry is not None:
-                self._memory.enter(entry, feature)
+            if insertion is not None:
+                self._memory.insert(insertion, feature)
             self._text, self._n_sure = mean, n_sure
         return scores
 
-    def _entry(self, views: Array) -> tuple[Entry | None, Array]:
+    def _plan_insertion(self, views: Array) -> tuple[Insertion | None, Array]:
         """The place of the image in the memory, or None, and the feature (d,) to store."""
         text = unit_rows(self._text)
         if views.shape[0] == 1:
-            one = look_at_one(views, text, self.logit_scale)
-            return self._memory.entry(one.k, one.entropy), Home.of(views).copy(views[0])
+            one = single_sample_stats(views, text, self.logit_scale)
+            return self._memory.plan_one(one.k, one.entropy), Home.of(views).copy(views[0])
         average = average_views(views, text, self.logit_scale, ratio=self.view_ratio)
-        return self._memory.entry(int(pseudo_class(average.logits)), float(average.entropy)), average.features
+        return self._memory.plan_one(int(pseudo_class(average.logits)), float(average.entropy)), average.features
 
     def _is_confident(self, scores: Array) -> bool:
         largest = math.log2(self.n_classes) if self.released else math.log(self.n_classes)
         return float(entropy(scores)[0]) < self.gate * largest
 
-    def _prototypes(self, entry: Entry | None = None, feature: Array | None = None) -> DualPrototypes:
-        """The present prototypes, or those after a feature (d,) is stored at `entry`."""
+    def _prototypes(self, insertion: Insertion | None = None, feature: Array | None = None) -> DualPrototypes:
+        """The present prototypes, or those after a feature (d,) is stored at `insertion`."""
         xp = namespace(self._text)
         counts, sums = self._memory.counts, xp.sum(self._memory.features, axis=1)
-        if entry is not None:
-            own = xp.asarray(self._memory.features[entry.k], copy=True)
-            own[entry.slot] = feature
-            sums[entry.k] = xp.sum(own, axis=0)
-            counts[entry.k] += not np.isfinite(self._memory.entropies[entry.k, entry.slot])
+        if insertion is not None:
+            own = xp.asarray(self._memory.features[insertion.k], copy=True)
+            own[insertion.slot] = feature
+            sums[insertion.k] = xp.sum(own, axis=0)
+            counts[insertion.k] += not np.isfinite(self._memory.entropies[insertion.k, insertion.slot])
         home = Home.of(self._text)
         seen = np.flatnonzero(counts)
         classes = home.index(seen)

@@ -1,4 +1,4 @@
-"""Frolic: prompt distributions, and a classifier whose label bias is measured on the set itself and taken off."""
+"""Frolic: prompt distributions, and a classifier whose label bias is measured on the set itself and removed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from zeroshift.adapt.statistics import linear_head
 from zeroshift.arrays import Array, Home, Rows, namespace
-from zeroshift.methods._shared.linear_head import LinearHead, LinearTransductive
+from zeroshift.methods._shared.linear_head import LinearHead, TransductiveLinearMethod
 from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.sinkhorn import balance, class_shares
@@ -16,7 +16,6 @@ from zeroshift.zero_shot import log_softmax, pseudo_class, softmax
 
 __all__ = [
     "Frolic",
-    "corrected",
     "harden",
     "label_sums",
     "matching_temperature",
@@ -26,22 +25,216 @@ __all__ = [
     "pooled_variance",
     "prompt_logits",
     "refine_proxies",
+    "remove_bias",
     "shrunken_precision",
     "stationary_vector",
     "transition_matrix",
 ]
 
+BLOCK_ROWS = 4096
 
-# Frolic's correction of label bias: what a classifier says of the samples of each class shows what it favours.
+BIAS_ROUNDS = {"released": 11, "paper": 1}
+"""How often the label bias is measured and removed."""
+
+TEMPERATURE_RANGE = 1e6
+"""Temperatures tried are within this factor of the largest difference between two logits of a sample."""
+
+WORK_NUMBERS, WORK_NUMBERS_ON_GPU = 4_000_000, 64_000_000
+"""Predictions in memory together: few enough for a processor's cache, many enough to keep a GPU busy."""
+MIN_ROWS = 256
+
+TINY = 1e-12
+"""Added to a probability before its logarithm."""
+TINY_SQUARED_LENGTH = 1e-24
+"""Added to squared lengths: a zero proxy stays zero."""
+
+SAFE_EXPONENT = 60.0
+"""Up to here no exponential, and no sum of them, overflows in float32: the largest score need not be subtracted."""
 
 
-LABEL_BIAS_TINY = 1e-12
+class Frolic(TransductiveLinearMethod):
+    """Treats the prompts of each class as samples of a Gaussian, learns a classifier from it and from the whole
+    unlabelled set, and removes the classifier's bias towards each class. Without labels, and without hyper-parameters
+    chosen with labels.
+
+    Every call of `adapt` starts from the beginning with the set it is given. It costs two products of all features with
+    2 K vectors per iteration, `proxy_iterations` times: minutes on a CPU for tens of thousands of features and a
+    hundred classes. `predict` scores other features with the learned classifier and bias, which is ours: the authors
+    predict no other features. Before `adapt` it is the zero-shot classifier.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from zeroshift.methods import Frolic
+    >>> prototypes = np.eye(3, 8)
+    >>> frolic = Frolic(prototypes, prompts=prototypes[:, None, :], proxy_iterations=100)
+    >>> frolic.adapt(prototypes[[0, 1, 2, 1]]).argmax(axis=1)
+    array([0, 1, 2, 1])
+
+    Notes
+    -----
+    Zhu et al., *Enhancing Zero-Shot Vision Models by Label-Free Prompt Distribution Learning and Bias Correcting*,
+    NeurIPS 2024.
+
+    "released" follows the authors' one released file. Their helpers are not released; `image_opt` and `sinkhorn` are
+    assumed to be those of InMaP, which have one argument fewer, with its defaults. Two InMaP classifiers start from the
+    prototypes, one with soft labels from cosines to the mean prompts, one from Gaussian logits with the diagonal of the
+    covariance of features and prompts together, `1 / (0.1 v + 0.9)`. Their logits are added, and the bias is removed
+    eleven times, measured on samples with a margin above 1 / K. Only the diagonal of the covariance is used, so
+    rotating features and texts together can change soft labels; after hardening, they are mostly the same.
+
+    "paper" is a reconstruction. The covariance is `mean x x^T - mean m m^T`, which is not positive definite if texts
+    and images lie apart; a multiple of the identity is added so that the smallest eigenvalue is `ridge` times the
+    largest absolute one. Gaussian logits, at the temperature at which they are as confident as the zero-shot ones, are
+    added to those, and the bias, measured on every sample, is removed once.
+
+    A class that is never predicted has no column in the bias matrix; if no sample has the margin, the bias stays
+    uniform. Everything is computed in float64.
+    """
+
+    name = "frolic"
+    # In float32, rounding over two thousand steps can change a round of the bias correction, and with it many labels.
+    computes_in = "float64"
+    needs = ("prototypes", "prompts")
+    state_size = "K d"
+    complexity = "O(I N K d), I = 4000 steps"
+
+    prompts: Array = array_parameter(
+        "Unit-length text embeddings of P prompts per class, (K, P, d): templates and descriptions."
+    )
+    variant: str = parameter(
+        Choice(("released", "paper")),
+        "Compute as the authors' code does, or as the paper describes (a reconstruction); see Notes.",
+        default="released",
+    )
+    shrinkage: float = parameter(
+        Number(low=0, high=1, above=True),
+        'How far the variances of the prompts\' Gaussian are shrunk towards 1 ("released" only).',
+        default=0.9,
+    )
+    label_temperature: float = parameter(
+        Number(low=0, above=True), 'Temperature of the softmax that gives soft labels ("released" only).', default=0.01
+    )
+    label_gamma: float = parameter(
+        Number(low=0),
+        'Exponent of the class proportions that the Sinkhorn scaling of soft labels preserves ("released" only).',
+        default=1.0,
+    )
+    label_iterations: int = parameter(
+        Number(low=0, integer=True), 'Rounds of the Sinkhorn scaling of soft labels ("released" only).', default=20
+    )
+    hard_above: float = parameter(
+        Number(low=0, high=1), 'Soft labels with a larger maximum are made one-hot ("released" only).', default=0.6
+    )
+    proxy_temperature: float = parameter(
+        Number(low=0, above=True), 'Temperature of the InMaP classifiers ("released" only).', default=0.04
+    )
+    proxy_rate: float = parameter(
+        Number(low=0, above=True), 'Initial step size of the InMaP classifiers ("released" only).', default=10.0
+    )
+    proxy_iterations: int = parameter(
+        Number(low=0, integer=True), 'Number of steps of the InMaP classifiers ("released" only).', default=2000
+    )
+    ridge: float = parameter(
+        Number(low=0, above=True),
+        'Smallest eigenvalue of the prompts\' covariance, relative to the largest absolute one ("paper" only).',
+        default=1.0,
+    )
+    bias_margin: float | None = parameter(
+        Optional(Number(low=0)),
+        "The bias is measured on samples whose two largest logits differ by more than this. None means 1 / K for "
+        '"released", and all samples for "paper".',
+        default=None,
+    )
+    bias_rounds: int | None = parameter(
+        Optional(Number(low=0, integer=True)),
+        'How often the bias is measured and removed. None means 11 for "released", 1 for "paper".',
+        default=None,
+    )
+    bias_tolerance: float = parameter(
+        Number(low=0), "The power iteration for the bias stops at a change below this.", default=1e-3
+    )
+    bias_iterations: int = parameter(
+        Number(low=0, integer=True), "Largest number of steps of the power iteration for the bias.", default=100
+    )
+
+    def _validate(self) -> None:
+        self.prompts = checked_prompts(self.prompts, self.prototypes)
+
+    def _learn(self, rows: Rows) -> LinearHead:
+        # Thousands of passes over the set: all of it in memory, in one library and precision.
+        features = rows[slice(0, len(rows))]
+        head = self._released_head(features) if self.variant == "released" else self._paper_head(features)
+        return self._without_bias(head, features)
+
+    @property
+    def _mean_prompts(self) -> Array:
+        home = Home.of(self.prototypes)
+        return mean_prompts(unit_rows(home.bring(self.prompts, home.xp.float64)))
+
+    def _released_head(self, features: Array) -> LinearHead:
+        home = Home.of(features)
+        means = self._mean_prompts
+        precision = shrunken_precision(pooled_variance(features, unit_rows(self.prompts)), self.shrinkage)
+        label_scores: tuple[Callable[[Array], Array], ...] = (
+            lambda x: x @ means.T,
+            lambda x: prompt_logits(x, means, precision),
+        )
+        sums = home.xp.stack([self._label_sums(features, scores) for scores in label_scores])
+        start = home.bring(self.prototypes, features.dtype)
+        proxies = refine_proxies(
+            features,
+            home.xp.stack([start] * len(label_scores)),
+            sums,
+            temperature=self.proxy_temperature,
+            rate=self.proxy_rate,
+            iterations=self.proxy_iterations,
+        )
+        weights = home.xp.sum(home.bring(proxies, home.xp.float64), axis=0)
+        return LinearHead(self.logit_scale * weights, home.zeros((self.n_classes,)))
+
+    def _label_sums(self, features: Array, scores: Callable[[Array], Array]) -> Array:
+        """The sums over the set that a classifier needs, with soft labels from these scores."""
+        home = Home.of(features)
+        labels = home.zeros((features.shape[0], self.n_classes), features.dtype)
+        for start in range(0, features.shape[0], BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            # In float64: so low a temperature magnifies the last digits of a cosine.
+            wide = scores(home.bring(features[rows], home.xp.float64))
+            labels[rows] = softmax(wide / self.label_temperature)
+        labels = balance(labels, class_shares(labels, self.label_gamma), self.label_iterations)
+        return label_sums(features, labels, self.hard_above)
+
+    def _paper_head(self, features: Array) -> LinearHead:
+        zero_shot, means = self._zero_shot, self._mean_prompts
+        covariance, _ = moment_covariance(features, means, self.ridge)
+        gaussian = LinearHead(*linear_head(means, Home.of(features).xp.linalg.inv(covariance)))
+        temperature = matching_temperature(gaussian.scores(features), mean_confidence(zero_shot.scores(features)))
+        return LinearHead(
+            zero_shot.weights + gaussian.weights / temperature, zero_shot.offsets + gaussian.offsets / temperature
+        )
+
+    def _without_bias(self, head: LinearHead, features: Array) -> LinearHead:
+        released = self.variant == "released"
+        margin = self.bias_margin
+        if margin is None:
+            margin = 1 / self.n_classes if released else -math.inf
+        for _ in range(BIAS_ROUNDS[self.variant] if self.bias_rounds is None else self.bias_rounds):
+            transition = transition_matrix(_logit_blocks(head, features), margin)
+            beta = stationary_vector(transition, tolerance=self.bias_tolerance, iterations=self.bias_iterations)
+            head = LinearHead(head.weights, remove_bias(head.offsets, beta))
+        return head
+
+
+def _logit_blocks(head: LinearHead, features: Array) -> Iterator[Array]:
+    """The logits of all features, block by block, to save memory."""
+    return (head.scores(features[start : start + BLOCK_ROWS]) for start in range(0, features.shape[0], BLOCK_ROWS))
 
 
 def transition_matrix(blocks: Iterable[Array], margin: float = -math.inf) -> Array:
-    """Column k (K, K): the mean posterior of the samples whose largest logit is that of class k; zero where none is.
+    """Column k (K, K): the mean posterior of the samples whose largest logit is that of class k; zero if there is none.
 
-    The logits come in blocks (n, K). Samples whose two largest logits are not more than `margin` apart are left out.
+    The logits are given in blocks (n, K). Samples whose two largest logits differ by `margin` or less are ignored.
 
     >>> import numpy as np
     >>> transition_matrix([np.log(np.array([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]]))])
@@ -57,7 +250,7 @@ def transition_matrix(blocks: Iterable[Array], margin: float = -math.inf) -> Arr
         second = xp.max(xp.where(label, -xp.inf, log_p), axis=1)
         clear = xp.max(log_p, axis=1) - second > margin
         chosen = xp.astype(label & clear[:, None], logits.dtype)
-        # Added up in float64: a class may have a million samples.
+        # Summed in float64: a class may have a million samples.
         part = home.bring(xp.exp(log_p).T @ chosen, xp.float64), xp.sum(home.bring(chosen, xp.float64), axis=0)
         total = part if total is None else (total[0] + part[0], total[1] + part[1])
     if total is None:
@@ -70,8 +263,8 @@ def transition_matrix(blocks: Iterable[Array], margin: float = -math.inf) -> Arr
 def stationary_vector(transition: Array, *, tolerance: float = 1e-3, iterations: int = 100) -> Array:
     """beta (K,) with A beta = beta, by power iteration from the uniform vector.
 
-    It ends at the first change (L1) below `tolerance`, with the vector before that change, as the released code does.
-    Where nothing is left to iterate with, A having no column, the last vector stands.
+    It stops at the first change (L1) below `tolerance` and returns the vector before that change, as the released code
+    does. If A beta is zero, the last vector is returned.
 
     >>> import numpy as np
     >>> stationary_vector(np.array([[0.8, 0.1], [0.2, 0.9]])).round(6)
@@ -92,22 +285,14 @@ def stationary_vector(transition: Array, *, tolerance: float = 1e-3, iterations:
     return beta
 
 
-def corrected(offsets: Array, beta: Array) -> Array:
-    """Offsets of the logits, each class's lowered by ln beta: what is favoured too much loses.
+def remove_bias(offsets: Array, beta: Array) -> Array:
+    """Offsets of the logits, each class's lowered by ln beta, so that no class is favoured.
 
     >>> import numpy as np
-    >>> corrected(np.zeros(2), np.array([0.334948, 0.665052])).round(4)
+    >>> remove_bias(np.zeros(2), np.array([0.334948, 0.665052])).round(4)
     array([1.0938, 0.4079])
     """
-    return offsets - namespace(beta).log(beta + LABEL_BIAS_TINY)
-
-
-# The temperature at which one classifier is as confident as another, on average.
-
-
-BLOCK_ROWS = 4096
-RANGE = 1e6
-"""Temperatures tried lie within this factor of the largest difference between two logits of a sample."""
+    return offsets - namespace(beta).log(beta + TINY)
 
 
 def mean_confidence(logits: Array, temperature: float = 1.0) -> float:
@@ -128,8 +313,8 @@ def mean_confidence(logits: Array, temperature: float = 1.0) -> float:
 def matching_temperature(logits: Array, confidence: float, *, tolerance: float = 1e-10) -> float:
     """The temperature at which `mean_confidence(logits, temperature)` is `confidence`, by bisection on its logarithm.
 
-    Confidence falls as the temperature rises. Where no temperature in range will do, the nearest end of the range is
-    answered; where the logits do not differ at all, 1.
+    Confidence decreases with the temperature. If no temperature in the range matches, the nearest end of the range is
+    returned; if all logits are equal, 1.
 
     >>> import numpy as np
     >>> logits = np.array([[4.0, 3.0], [0.0, 5.0]])
@@ -140,7 +325,7 @@ def matching_temperature(logits: Array, confidence: float, *, tolerance: float =
     spread = float(xp.max(xp.max(logits, axis=1) - xp.min(logits, axis=1)))
     if spread == 0:
         return 1.0
-    low, high = math.log(spread / RANGE), math.log(spread * RANGE)
+    low, high = math.log(spread / TEMPERATURE_RANGE), math.log(spread * TEMPERATURE_RANGE)
     while high - low > tolerance:
         middle = (low + high) / 2
         if mean_confidence(logits, math.exp(middle)) > confidence:
@@ -150,21 +335,15 @@ def matching_temperature(logits: Array, confidence: float, *, tolerance: float =
     return math.exp((low + high) / 2)
 
 
-# What Frolic takes a class's prompts for: samples of a Gaussian, whose covariance unlabelled features tell.
-
-
-BLOCK_ROWS = 4096
-
-
 def mean_prompts(prompts: Array) -> Array:
     """Unit means (K, d) of prompts (K, P, d)."""
     return unit_rows(namespace(prompts).mean(prompts, axis=1))
 
 
 def pooled_variance(features: Array, prompts: Array) -> Array:
-    """Unbiased variance (d,) of every dimension over features (N, d) and prompts (K, P, d) taken together, float64.
+    """Unbiased variance (d,) of every dimension over features (N, d) and prompts (K, P, d) together, float64.
 
-    Images and texts lie apart, so the gap between them counts as spread.
+    It includes the gap between images and texts.
 
     >>> import numpy as np
     >>> pooled_variance(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[[0.0, 1.0]]]))
@@ -185,7 +364,7 @@ def pooled_variance(features: Array, prompts: Array) -> Array:
 
 
 def shrunken_precision(variance: Array, shrinkage: float) -> Array:
-    """1 / ((1 - l) v + l): variances (d,) drawn towards 1.
+    """1 / ((1 - l) v + l) of variances v (d,): shrunk towards 1.
 
     >>> import numpy as np
     >>> shrunken_precision(np.array([0.0, 1.0]), 0.5)
@@ -205,16 +384,16 @@ def prompt_logits(features: Array, means: Array, precision: Array) -> Array:
     weighted = means * precision
     logits = features @ weighted.T
     logits -= 0.5 * xp.sum(weighted * means, axis=1)
-    # A product with a vector, not a sum of squares: it needs no second array of the features' size.
+    # A matrix-vector product, not a sum of squares, which would need a second array of the size of the features.
     logits -= (0.5 * ((features**2) @ precision))[:, None]
     return logits
 
 
 def moment_covariance(features: Array, means: Array, ridge: float) -> tuple[Array, float]:
-    """mean x x^T - mean m m^T (d, d) of features (N, d) and class means (K, d), in float64, and what was added to it.
+    """mean x x^T - mean m m^T (d, d) of features (N, d) and class means (K, d), float64, and the ridge added to it.
 
-    Texts and images lie apart, so the difference of their second moments has negative eigenvalues. As much of the
-    identity is added as lifts the smallest eigenvalue to `ridge` times the largest in size.
+    Texts and images lie apart, so the difference of their second moments has negative eigenvalues. The multiple of the
+    identity that is added makes the smallest eigenvalue `ridge` times the largest absolute one.
 
     >>> import numpy as np
     >>> covariance, added = moment_covariance(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), 1.0)
@@ -233,25 +412,13 @@ def moment_covariance(features: Array, means: Array, ridge: float) -> tuple[Arra
     covariance = (covariance + covariance.T) / 2
     eigenvalues = xp.linalg.eigvalsh(covariance)
     largest = float(xp.max(xp.abs(eigenvalues)))
-    # Features equal to the means have no spread at all: the identity then.
+    # Features equal to the means have no spread: the identity then.
     added = max(ridge * largest - float(eigenvalues[0]), 0.0) if largest > 0 else 1.0
     return covariance + added * xp.eye(d, dtype=xp.float64, device=home.device), added
 
 
-# InMaP's proxies: class vectors moved in closed-form steps until their soft predictions agree with soft labels.
-
-
-WORK_NUMBERS, WORK_NUMBERS_ON_GPU = 4_000_000, 64_000_000
-"""Predictions held at once: few enough to stay in a processor's cache, many enough to keep a GPU busy."""
-LEAST_ROWS = 256
-TINY = 1e-24
-"""Added to squared lengths: a zero proxy stays zero."""
-SAFE_EXPONENT = 60.0
-"""Up to here no exponential, and no sum of them, leaves float32: the largest score need not be subtracted first."""
-
-
 def harden(labels: Array, threshold: float) -> Array:
-    """Soft labels (n, K), those rows that are surer than `threshold` made one-hot.
+    """Soft labels (n, K), with rows whose largest label is above `threshold` made one-hot.
 
     >>> import numpy as np
     >>> harden(np.array([[0.7, 0.3], [0.5, 0.5]]), 0.6)
@@ -265,9 +432,9 @@ def harden(labels: Array, threshold: float) -> Array:
 
 
 def label_sums(features: Array, labels: Array, threshold: float) -> Array:
-    """sum_i y_ik x_i (K, d) of features (N, d) with their hardened labels (N, K): all that steps need of the labels.
+    """sum_i y_ik x_i (K, d) of features (N, d) with their hardened labels (N, K), all that the steps need of labels.
 
-    Summed in float64, once: whatever is wrong here, every one of thousands of steps is drawn to.
+    Summed in float64, since an error here would affect every one of thousands of steps.
     """
     home, xp = Home.of(features), namespace(features)
     sums = home.zeros((labels.shape[1], features.shape[1]))
@@ -287,11 +454,11 @@ def refine_proxies(
     rate: float = 10.0,
     iterations: int = 2000,
 ) -> Array:
-    """Unit proxies (F, K, d) after `iterations` steps of F independent fits to the same features (N, d).
+    """Unit proxies (F, K, d) of InMaP after `iterations` steps of F independent fits to the same features (N, d).
 
-    A fit begins at `starts[f]` and moves towards softmax predictions whose sums over the features are `sums[f]`, see
-    `label_sums`. Its steps are halved whenever the disagreement has grown. F fits side by side cost two products with
-    F K columns a step, in place of 2 F narrow ones.
+    A proxy is a class vector. A fit starts at `starts[f]` and moves towards softmax predictions whose sums over the
+    features are `sums[f]`, see `label_sums`. Its step size is halved whenever the gradient has grown. F fits together
+    cost two products with F K columns per step, instead of 2 F narrower ones.
 
     >>> import numpy as np
     >>> features = np.array([[1.0, 0.0], [0.6, 0.8]])
@@ -306,30 +473,30 @@ def refine_proxies(
     steps = xp.full((starts.shape[0], 1, 1), step, dtype=features.dtype, device=home.device)
     before = xp.full_like(steps, xp.inf)
     proxies = home.copy(starts)
-    predictions = _Predictions(features, starts.shape[0], starts.shape[1], temperature)
+    predictions = _PredictionSums(features, starts.shape[0], starts.shape[1], temperature)
     for _ in range(iterations):
         gradient = predictions.sums(proxies)
         gradient -= sums
         length = xp.sum(gradient * gradient, axis=(1, 2), keepdims=True)
-        # Decided where the arrays are: asking for the number would stop a GPU at every step.
+        # Decided on the device: reading the number would synchronise a GPU at every step.
         steps = xp.where(length > before, steps / 2, steps)
         before = length
         gradient *= steps
         proxies -= gradient
-        proxies /= xp.sqrt(xp.sum(proxies * proxies, axis=2, keepdims=True) + TINY)
+        proxies /= xp.sqrt(xp.sum(proxies * proxies, axis=2, keepdims=True) + TINY_SQUARED_LENGTH)
     return proxies
 
 
-class _Predictions:
-    """Sums of the features weighted by what proxies predict of them, in work space that is used again and again."""
+class _PredictionSums:
+    """Sums of the features weighted by the proxies' predictions, computed in memory that is reused."""
 
     def __init__(self, features: Array, fits: int, classes: int, temperature: float) -> None:
         home = Home.of(features)
         self._features, self._temperature = features, temperature
-        self._chunks = _chunks(features, fits * classes)
-        # Unit vectors have cosines of about 1 at most.
+        self._blocks = _row_blocks(features, fits * classes)
+        # The cosines of unit vectors are at most about 1.
         self._safe = 1.1 / temperature < SAFE_EXPONENT
-        largest = max(rows.stop - rows.start for rows in self._chunks)
+        largest = max(rows.stop - rows.start for rows in self._blocks)
         self._space = home.zeros((fits * classes * largest,), features.dtype)
 
     def sums(self, proxies: Array) -> Array:
@@ -338,9 +505,9 @@ class _Predictions:
         fits, classes, d = proxies.shape
         scaled = proxies.reshape(fits * classes, d) / self._temperature
         total = xp.zeros_like(scaled)
-        for rows in self._chunks:
+        for rows in self._blocks:
             x = self._features[rows]
-            # Samples along the last axis: sums over classes then add long rows.
+            # Samples along the last axis, so that sums over classes add long rows.
             flat = self._space[: fits * classes * x.shape[0]].reshape(fits * classes, x.shape[0])
             xp.matmul(scaled, x.T, out=flat)
             p = flat.reshape(fits, classes, x.shape[0])
@@ -352,202 +519,9 @@ class _Predictions:
         return total.reshape(fits, classes, d)
 
 
-def _chunks(features: Array, columns: int) -> list[slice]:
-    """Rows to take together where each needs `columns` numbers."""
+def _row_blocks(features: Array, columns: int) -> list[slice]:
+    """Blocks of rows to process together, where each row needs `columns` numbers."""
     work = WORK_NUMBERS_ON_GPU if Home.of(features).on_gpu else WORK_NUMBERS
-    size = max(LEAST_ROWS, work // columns)
+    size = max(MIN_ROWS, work // columns)
     n = features.shape[0]
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
-
-
-ROUNDS = {"released": 11, "paper": 1}
-
-
-class Frolic(LinearTransductive):
-    """Takes each class's prompts for samples of a Gaussian, makes a classifier of it and of the whole unlabelled set,
-    and takes off how much that classifier favours each class. No labels, and no hyper-parameter chosen by them.
-
-    `adapt` starts afresh from the set it is given. Its cost is that of two products of all features with 2 K vectors,
-    `proxy_iterations` times over: minutes on a processor for tens of thousands of features and a hundred classes.
-    `predict` scores other features with the classifier and the bias that set taught, which is ours: the authors know no
-    other features. Before `adapt` it is the zero-shot classifier.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from zeroshift.methods import Frolic
-    >>> prototypes = np.eye(3, 8)
-    >>> frolic = Frolic(prototypes, prompts=prototypes[:, None, :], proxy_iterations=100)
-    >>> frolic.adapt(prototypes[[0, 1, 2, 1]]).argmax(axis=1)
-    array([0, 1, 2, 1])
-
-    Notes
-    -----
-    Zhu et al., *Enhancing Zero-Shot Vision Models by Label-Free Prompt Distribution Learning and Bias Correcting*,
-    NeurIPS 2024.
-
-    "released" is the authors' one released file. Their helpers are not released; `image_opt` and `sinkhorn` are taken
-    to be those of InMaP, whose arguments are one fewer, with its defaults. Two InMaP classifiers start from the
-    prototypes, one with soft labels from cosines to the mean prompts, one from Gaussian logits with the diagonal of the
-    covariance of features and prompts together, `1 / (0.1 v + 0.9)`. Their logits are added up and the bias is taken
-    off eleven times, measured on samples with a margin above 1 / K. Of a covariance only the diagonal is kept, so
-    features and texts turned together can give other soft labels; where those are hardened, mostly the same ones.
-
-    "paper" is reconstructed. The covariance is `mean x x^T - mean m m^T`, which is not positive definite where texts
-    and images lie apart; the identity is added until the smallest eigenvalue is `ridge` times the largest in size.
-    Gaussian logits, at the temperature at which they are as confident as the zero-shot ones, are added to those, and
-    the bias, measured on every sample, is taken off once.
-
-    A class nothing is predicted as has no column in the bias matrix; where no sample has the margin, the bias stays
-    uniform. Everything is computed in float64.
-    """
-
-    name = "frolic"
-    # In float32 the rounding of two thousand steps can decide a round of the bias correction, and with it many labels.
-    computes_in = "float64"
-    needs = ("prototypes", "prompts")
-    state_size = "K d"
-    complexity = "O(I N K d), I = 4000 steps"
-
-    prompts: Array = array_parameter("P unit-length text embeddings a class: templates and descriptions.")
-    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
-    variant: str = parameter(
-        Choice(("released", "paper")),
-        "What the authors' code computes, or what the paper says, reconstructed; see Notes.",
-        default="released",
-    )
-    shrinkage: float = parameter(
-        Number(low=0, high=1, above=True),
-        'How far the variances of the prompts\' Gaussian are drawn towards 1 ("released").',
-        default=0.9,
-    )
-    label_temperature: float = parameter(
-        Number(low=0, above=True),
-        'Temperature, exponent of the classes\' shares and number of iterations of the Sinkhorn scaling that makes soft labels ("released"); see `zeroshift.methods._shared.sinkhorn`.',
-        default=0.01,
-    )
-    label_gamma: float = parameter(
-        Number(low=0),
-        'Temperature, exponent of the classes\' shares and number of iterations of the Sinkhorn scaling that makes soft labels ("released"); see `zeroshift.methods._shared.sinkhorn`.',
-        default=1.0,
-    )
-    label_iterations: int = parameter(
-        Number(low=0, integer=True),
-        'Temperature, exponent of the classes\' shares and number of iterations of the Sinkhorn scaling that makes soft labels ("released"); see `zeroshift.methods._shared.sinkhorn`.',
-        default=20,
-    )
-    hard_above: float = parameter(
-        Number(low=0, high=1), 'Soft labels surer than this are made hard ("released").', default=0.6
-    )
-    proxy_temperature: float = parameter(
-        Number(low=0, above=True),
-        'Temperature, first step size and number of steps of the InMaP classifiers ("released"); see `zeroshift.methods.frolic`.',
-        default=0.04,
-    )
-    proxy_rate: float = parameter(
-        Number(low=0, above=True),
-        'Temperature, first step size and number of steps of the InMaP classifiers ("released"); see `zeroshift.methods.frolic`.',
-        default=10.0,
-    )
-    proxy_iterations: int = parameter(
-        Number(low=0, integer=True),
-        'Temperature, first step size and number of steps of the InMaP classifiers ("released"); see `zeroshift.methods.frolic`.',
-        default=2000,
-    )
-    ridge: float = parameter(
-        Number(low=0, above=True),
-        'The smallest eigenvalue of the prompts\' covariance, as a share of the largest in size ("paper").',
-        default=1.0,
-    )
-    bias_margin: float | None = parameter(
-        Optional(Number(low=0)),
-        'Samples whose two best logits are no further apart do not count for the bias. None: 1 / K for "released", every sample counts for "paper".',
-        default=None,
-    )
-    bias_rounds: int | None = parameter(
-        Optional(Number(low=0, integer=True)),
-        'How often the bias is measured and taken off. None: 11 for "released", once for "paper".',
-        default=None,
-    )
-    bias_tolerance: float = parameter(
-        Number(low=0),
-        "When the power iteration for the bias ends: at a change below the one, or after the other.",
-        default=1e-3,
-    )
-    bias_iterations: int = parameter(
-        Number(low=0, integer=True),
-        "When the power iteration for the bias ends: at a change below the one, or after the other.",
-        default=100,
-    )
-
-    def _validate(self) -> None:
-        self.prompts = checked_prompts(self.prompts, self.prototypes)
-
-    def _learn(self, rows: Rows) -> LinearHead:
-        # Thousands of passes: the whole set at once, in one library and precision. Where it is so already, no copy.
-        features = rows[slice(0, len(rows))]
-        fused = self._released_head(features) if self.variant == "released" else self._paper_head(features)
-        return self._unbiased(fused, features)
-
-    @property
-    def _mean_prompts(self) -> Array:
-        home = Home.of(self.prototypes)
-        return mean_prompts(unit_rows(home.bring(self.prompts, home.xp.float64)))
-
-    def _released_head(self, features: Array) -> LinearHead:
-        home = Home.of(features)
-        means = self._mean_prompts
-        precision = shrunken_precision(pooled_variance(features, unit_rows(self.prompts)), self.shrinkage)
-        ways: tuple[Callable[[Array], Array], ...] = (
-            lambda x: x @ means.T,
-            lambda x: prompt_logits(x, means, precision),
-        )
-        sums = home.xp.stack([self._label_sums(features, way) for way in ways])
-        start = home.bring(self.prototypes, features.dtype)
-        proxies = refine_proxies(
-            features,
-            home.xp.stack([start] * len(ways)),
-            sums,
-            temperature=self.proxy_temperature,
-            rate=self.proxy_rate,
-            iterations=self.proxy_iterations,
-        )
-        weights = home.xp.sum(home.bring(proxies, home.xp.float64), axis=0)
-        return LinearHead(self.logit_scale * weights, home.zeros((self.n_classes,)))
-
-    def _label_sums(self, features: Array, scores: Callable[[Array], Array]) -> Array:
-        """What a classifier learns from soft labels made of these scores."""
-        home = Home.of(features)
-        labels = home.zeros((features.shape[0], self.n_classes), features.dtype)
-        for start in range(0, features.shape[0], BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
-            # In float64: so low a temperature makes much of the last digits of a cosine.
-            wide = scores(home.bring(features[rows], home.xp.float64))
-            labels[rows] = softmax(wide / self.label_temperature)
-        labels = balance(labels, class_shares(labels, self.label_gamma), self.label_iterations)
-        return label_sums(features, labels, self.hard_above)
-
-    def _paper_head(self, features: Array) -> LinearHead:
-        zero_shot, means = self._zero_shot, self._mean_prompts
-        covariance, _ = moment_covariance(features, means, self.ridge)
-        gaussian = LinearHead(*linear_head(means, Home.of(features).xp.linalg.inv(covariance)))
-        temperature = matching_temperature(gaussian.scores(features), mean_confidence(zero_shot.scores(features)))
-        return LinearHead(
-            zero_shot.weights + gaussian.weights / temperature, zero_shot.offsets + gaussian.offsets / temperature
-        )
-
-    def _unbiased(self, head: LinearHead, features: Array) -> LinearHead:
-        released = self.variant == "released"
-        margin = self.bias_margin
-        if margin is None:
-            margin = 1 / self.n_classes if released else -math.inf
-        for _ in range(ROUNDS[self.variant] if self.bias_rounds is None else self.bias_rounds):
-            transition = transition_matrix(_logit_blocks(head, features), margin)
-            beta = stationary_vector(transition, tolerance=self.bias_tolerance, iterations=self.bias_iterations)
-            head = LinearHead(head.weights, corrected(head.offsets, beta))
-        return head
-
-
-def _logit_blocks(head: LinearHead, features: Array) -> Iterator[Array]:
-    """The logits of all features, block by block, rather than an array as large as the answer."""
-    return (head.scores(features[start : start + BLOCK_ROWS]) for start in range(0, features.shape[0], BLOCK_ROWS))

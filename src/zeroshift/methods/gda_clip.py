@@ -11,12 +11,12 @@ from zeroshift.parameters import Number, array_parameter, parameter
 __all__ = ["GDACLIP"]
 
 ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
-"""What is tried on the validation set."""
+"""Weights of the Gaussians that are tried on the validation set."""
 
 
 class GDACLIP(FewShotMethod):
-    """Fits a Gaussian with its own mean to each class and one covariance to all, in closed form, and adds its
-    discriminant to the zero-shot logits. With a validation set the weight of the Gaussians is chosen there.
+    """Fits one Gaussian per class, with one covariance for all, in closed form, and adds the discriminants to the
+    zero-shot logits. With a validation set, the weight of the Gaussians is chosen there.
 
     Examples
     --------
@@ -32,20 +32,20 @@ class GDACLIP(FewShotMethod):
 
     Notes
     -----
-    Wang et al., *A Hard-to-Beat Baseline for Training-free CLIP-based Adaptation*, ICLR 2024. Classes count as equally
-    frequent. With one sample a class there is no spread to learn from, and the answer is the zero-shot one. A class
-    without support samples is given the mean of the other classes' means, so that the text decides about it. The
-    authors take ten augmentations of each image as separate support samples, and on ImageNet they choose alpha on the
-    test set. Departure: where no alpha gets a single validation sample right, the smallest is taken, not 0.1.
+    Wang et al., *A Hard-to-Beat Baseline for Training-free CLIP-based Adaptation*, ICLR 2024. All classes have the same
+    prior. With one sample per class there is no spread to learn from, and the prediction is zero-shot. A class without
+    support samples gets the mean of the other classes' means, so the text decides about it. The authors use ten
+    augmentations of each image as separate support samples, and on ImageNet they choose alpha on the test set.
+    Difference: if no alpha gets a single validation sample right, the smallest is chosen, not 0.1.
     """
 
     name = "gda_clip"
     state_size = "K d + d^2"
-    complexity = "O(K d) a sample; the fit O(N d^2 + d^3) for N support samples"
+    complexity = "O(K d) per sample; the fit O(N d^2 + d^3) for N support samples"
 
-    support: Labelled = array_parameter("Labelled samples: unit features (n, d) and class indices (n,).")
     validation: Labelled | None = array_parameter(
-        "Labelled samples to choose `alpha` on, among the powers of ten from 1e-4 to 100; of equally good ones the smallest wins. What was found is in `chosen`.",
+        "Labelled samples to choose `alpha` with, among the powers of ten from 1e-4 to 100, the smallest of equally "
+        "good ones; `chosen` returns the choice.",
         default=None,
     )
     logit_scale: float = parameter(
@@ -53,7 +53,8 @@ class GDACLIP(FewShotMethod):
     )
     alpha: float = parameter(
         Number(low=0),
-        "Weight of the Gaussian discriminant where there is no validation set. The authors always use one; 1, the discriminant as it is, is ours.",
+        "Weight of the Gaussian discriminants if there is no validation set. The authors always use one; the default "
+        "is ours.",
         default=1.0,
     )
 
@@ -63,24 +64,24 @@ class GDACLIP(FewShotMethod):
 
     @property
     def means(self) -> Array:
-        """The classes' mean features (K, d), not normalised."""
+        """The mean features of the classes (K, d), not normalised."""
         return Home.of(self._means).copy(self._means)
 
     @property
     def precision(self) -> Array:
-        """The shared precision (d, d), up to a factor that alpha makes up for."""
+        """The shared precision (d, d), up to a factor that `alpha` compensates."""
         return Home.of(self._precision).copy(self._precision)
 
     def _fit(self) -> None:
         gaussians = linear_discriminant(*self.support, self.n_classes)
-        text = self.logit_scale * self._wide(self.prototypes)
+        text = self.logit_scale * self._to_float64(self.prototypes)
         self._alpha = self.alpha
         if self.validation is not None:
             self._alpha, _ = best_weight(
                 self.validation, self.n_classes, ALPHAS, lambda x: (x @ text.T, gaussians.scores(x))
             )
         self._means, self._precision = gaussians.means, gaussians.precision
-        # Text and Gaussians are linear both, so one product answers for the two.
+        # Text and Gaussians are both linear, so one product computes the sum of their scores.
         self._head = LinearHead(text + self._alpha * gaussians.weights, self._alpha * gaussians.offsets)
 
     def _predict_scores(self, features: Array) -> Array:

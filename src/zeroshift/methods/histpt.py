@@ -13,7 +13,7 @@ from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
 from zeroshift.parameters import Choice, Number, parameter, state
 from zeroshift.views import marginal_entropy, select_lowest_entropy
-from zeroshift.zero_shot import confidence, graded, log_softmax, logits, pseudo_class, softmax
+from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class, quantize, softmax
 
 __all__ = ["HisTPT", "HistoryUpdate", "TextHistory", "TextQueue", "retrieve_logits"]
 
@@ -117,7 +117,7 @@ class TextHistory:
     def _hard_weights(self, entropies: np.ndarray, image: int) -> np.ndarray:
         """Weights (L,) of the mean over the entries of highest entropy."""
         newest_first = self.local.newest_first(image)
-        order = newest_first[np.argsort(-graded(entropies[newest_first]), stable=True)]
+        order = newest_first[np.argsort(-quantize(entropies[newest_first]), stable=True)]
         weights = np.zeros_like(entropies)
         weights[order[: self.n_hard]] = 1 / self.n_hard
         return weights

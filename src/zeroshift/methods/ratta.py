@@ -1,4 +1,4 @@
-"""RA-TTA: the zero-shot posterior, joined by what images of an external index say of the likely classes."""
+"""RA-TTA: the zero-shot posterior combined with images retrieved from an external database for the likely classes."""
 
 from __future__ import annotations
 
@@ -20,31 +20,36 @@ from zeroshift.zero_shot import logits, softmax
 
 __all__ = [
     "RATTA",
-    "Candidates",
+    "CandidateClasses",
     "DescriptionBank",
-    "candidates",
+    "candidate_classes",
     "checked_descriptions",
     "largest_cosines",
     "quantile_cosines",
 ]
 
 
-# Descriptions of classes as one bank of rows, each with its class: as many of a class as there are.
+WORK_NUMBERS = 4_000_000
+"""Cosines, or coordinates of rows, in memory together."""
 
+LOG_GUARD = 1e-7
+"""Added to a retrieved probability before its logarithm, as in the authors' code: most of them are 0."""
 
 Descriptions = Array | tuple[Array, np.ndarray]
-"""(K, P, d), or a pair: (R, d), and the class of each row (R,)."""
+"""Embeddings of descriptions (K, P, d), or a pair of embeddings (R, d) and the class of each row (R,)."""
 
 
 class DescriptionBank(NamedTuple):
+    """All descriptions as rows, each with its class; classes may have different numbers of them."""
+
     rows: Array
     """(R, d)."""
     classes: Array
-    """(R,), at home where the rows are."""
+    """(R,), in the library of the rows."""
 
     @classmethod
     def of(cls, descriptions: Descriptions) -> DescriptionBank:
-        """Of checked descriptions in either form.
+        """From checked descriptions in either form.
 
         >>> DescriptionBank.of(np.ones((2, 3, 1))).classes
         array([0, 0, 0, 1, 1, 1])
@@ -58,9 +63,10 @@ class DescriptionBank(NamedTuple):
 
 
 def checked_descriptions(name: str, given: Any, prototypes: Array) -> Descriptions:
-    """Unit embeddings (K, P, d), or a pair of them (R, d) and their classes (R,); refused by `name`; copied.
+    """A checked copy of unit embeddings (K, P, d), or of a pair of embeddings (R, d) and classes (R,).
 
-    In either form, descriptions that mostly lie nearer to another class's prototype than to their own are warned of.
+    Errors mention `name`. If most descriptions are nearer to another class's prototype than to their own, a warning is
+    issued.
     """
     if not isinstance(given, (tuple, list)):
         return checked_prompts(given, prototypes)
@@ -74,31 +80,23 @@ def checked_descriptions(name: str, given: Any, prototypes: Array) -> Descriptio
     home = Home.of(prototypes)
     with home.computing():
         rows = home.copy(home.bring(given[0]))
-        checked_prompts(_mean_of_each_class(rows, classes, prototypes), prototypes)
+        checked_prompts(_class_means(rows, classes, prototypes), prototypes)
     return rows, classes
 
 
-def _mean_of_each_class(rows: Array, classes: np.ndarray, prototypes: Array) -> Array:
-    """(K, 1, d), of unit length; the prototype of a class without descriptions, or with such as cancel out."""
+def _class_means(rows: Array, classes: np.ndarray, prototypes: Array) -> Array:
+    """(K, 1, d), of unit length; the prototype if a class has no descriptions or they cancel out."""
     xp = Home.of(rows).xp
     means = xp.stack([xp.sum(rows[Home.of(rows).index(classes == k)], axis=0) for k in range(prototypes.shape[0])])
     means = unit_rows(means)
-    lost = xp.linalg.vector_norm(means, axis=-1, keepdims=True) < 0.5
-    return xp.where(lost, Home.of(rows).bring(prototypes, means.dtype), means)[:, None, :]
-
-
-# What RA-TTA looks up: the descriptions most views of an image are like, the classes they speak for, and images of an
-# index like those. Banks and indices are read in blocks, so that their size is no one's memory.
-
-
-WORK_NUMBERS = 4_000_000
-"""Cosines, or coordinates of rows, held at once."""
+    is_zero = xp.linalg.vector_norm(means, axis=-1, keepdims=True) < 0.5
+    return xp.where(is_zero, Home.of(rows).bring(prototypes, means.dtype), means)[:, None, :]
 
 
 def quantile_cosines(views: Array, bank: Array, level: float) -> Array:
     """For each image of views (B, V, d) and row of a bank (R, d), a quantile of the views' cosines with it: (B, R).
 
-    Between two views it is interpolated linearly.
+    Interpolated linearly between two views. The bank is read in blocks.
 
     >>> import numpy as np
     >>> quantile_cosines(np.array([[[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]]), np.eye(2), 0.75)
@@ -108,18 +106,20 @@ def quantile_cosines(views: Array, bank: Array, level: float) -> Array:
     images, n_views, dimension = views.shape
     position = level * (n_views - 1)
     below = math.floor(position)
-    above, share = min(below + 1, n_views - 1), position - below
+    above, fraction = min(below + 1, n_views - 1), position - below
     size = max(1, WORK_NUMBERS // max(images * n_views, dimension))
-    found = []
+    parts = []
     for start in range(0, bank.shape[0], size):
         block = Home.of(views).bring(bank[start : start + size], views.dtype)
         cosines = xp.sort(block[None, :, :] @ xp.matrix_transpose(views), axis=-1)
-        found.append(cosines[..., below] + share * (cosines[..., above] - cosines[..., below]))
-    return xp.concat(found, axis=1)
+        parts.append(cosines[..., below] + fraction * (cosines[..., above] - cosines[..., below]))
+    return xp.concat(parts, axis=1)
 
 
-def largest_cosines(queries: Array, index: Array, k: int) -> Array:
-    """Of each query (L, d) with the k rows of an index (n, d) nearest to it, nearest first: (L, k). Exact.
+def largest_cosines(queries: Array, database: Array, k: int) -> Array:
+    """Cosines of each query (L, d) with the k nearest rows of a database (n, d), largest first: (L, k).
+
+    An exact search. The database is read in blocks.
 
     >>> import numpy as np
     >>> largest_cosines(np.eye(2), np.array([[0.8, 0.6], [0.0, 1.0], [1.0, 0.0]]), 2)
@@ -129,58 +129,55 @@ def largest_cosines(queries: Array, index: Array, k: int) -> Array:
     xp = namespace(queries)
     best = None
     size = max(1, WORK_NUMBERS // max(queries.shape))
-    for start in range(0, index.shape[0], size):
-        block = Home.of(queries).bring(index[start : start + size], queries.dtype)
-        found, _ = top_k(queries @ block.T, k)
-        best = found if best is None else top_k(xp.concat([best, found], axis=1), k)[0]
+    for start in range(0, database.shape[0], size):
+        block = Home.of(queries).bring(database[start : start + size], queries.dtype)
+        cosines, _ = top_k(queries @ block.T, k)
+        best = cosines if best is None else top_k(xp.concat([best, cosines], axis=1), k)[0]
     return best
 
 
-class Candidates(NamedTuple):
-    """The classes enough of an image's n descriptions speak for, L in all, of B images."""
+class CandidateClasses(NamedTuple):
+    """The classes with enough descriptions among the n of each image: L candidates of B images."""
 
     images: Array
-    """(L,), whose candidate it is."""
-    places: Array
+    """(L,), the image of each candidate."""
+    positions: Array
     """(L,), which of the image's descriptions is the first of the class."""
     prototypes: Array
-    """(B, n, d), at each description's place the direction of all the image's descriptions of that class."""
+    """(B, n, d), for each description the direction of all the image's descriptions of the same class."""
     shared: Array
-    """(B, d), the direction of all candidates' descriptions together; zero where there is none."""
+    """(B, d), the direction of all candidates' descriptions together; zero if there is none."""
 
 
-def candidates(descriptions: Array, classes: Array, least: int) -> Candidates:
-    """The classes (B, n) of which at least `least` are among each image's n descriptions (B, n, d).
+def candidate_classes(descriptions: Array, classes: Array, minimum: int) -> CandidateClasses:
+    """The classes (B, n) that occur at least `minimum` times among each image's n descriptions (B, n, d).
 
     >>> import numpy as np
-    >>> found = candidates(np.eye(3)[None], np.array([[4, 7, 4]]), 2)
-    >>> found.images, found.places, found.shared.round(3)
+    >>> found = candidate_classes(np.eye(3)[None], np.array([[4, 7, 4]]), 2)
+    >>> found.images, found.positions, found.shared.round(3)
     (array([0]), array([0]), array([[0.707, 0.   , 0.707]]))
     """
     xp = namespace(descriptions)
     same = classes[:, :, None] == classes[:, None, :]
-    enough = xp.sum(xp.astype(same, xp.int64), axis=-1) >= least
+    enough = xp.sum(xp.astype(same, xp.int64), axis=-1) >= minimum
     order = xp.arange(classes.shape[1], device=Home.of(classes).device)
     first = ~xp.any(same & (order[None, :] < order[:, None]), axis=-1)
-    images, places = xp.nonzero(enough & first)
+    images, positions = xp.nonzero(enough & first)
     kept = xp.astype(enough, descriptions.dtype)[:, :, None]
-    return Candidates(
+    return CandidateClasses(
         images,
-        places,
+        positions,
         unit_rows(xp.astype(same, descriptions.dtype) @ descriptions),
         unit_rows(xp.sum(kept * descriptions, axis=1)),
     )
 
 
-LOG_GUARD = 1e-7
-"""Added to a retrieved probability before its logarithm, as in the authors' code: most of them are 0."""
-
-
 class RATTA(EpisodicMethod):
-    """Finds the descriptions an image's views are most like, retrieves images like them for each class that has enough,
-    and joins the zero-shot posterior with one by how near, in optimal transport, those are to the views.
+    """Finds the descriptions most similar to the views of an image. For each class with enough of them it retrieves
+    similar images from a database. The optimal transport distance of these to the views gives a second posterior, which
+    is averaged with the zero-shot one.
 
-    An image for which no class has enough descriptions is answered by the zero-shot classifier.
+    If no class has enough descriptions, the prediction for the image is zero-shot.
 
     Examples
     --------
@@ -196,58 +193,63 @@ class RATTA(EpisodicMethod):
     Notes
     -----
     Lee et al., *RA-TTA: Retrieval-Augmented Test-Time Adaptation for Vision-Language Models*, ICLR 2025. The authors
-    take 100 random crops beside the image, descriptions from a language model, each behind a prompt with the class's
-    name, and databases of images found for every data set among LAION-2B, which are not available: here the user brings
-    one. The search is exact, in blocks.
+    use the image and 100 random crops, descriptions from a language model, each after a prompt with the class name, and
+    databases of images collected for every data set from LAION-2B, which are not available: here the user provides one.
+    The search is exact.
 
-    With fewer than `min_descriptions` descriptions of every class, such as the few prompt modes of a feature set,
-    nothing is ever retrieved and the answer is zero-shot throughout. With the defaults an image has at most four
+    If every class has fewer than `min_descriptions` descriptions, such as the few prompt modes of a feature set,
+    nothing is ever retrieved and all predictions are zero-shot. With the defaults, an image has at most four
     candidates.
 
-    The authors' code casts weights to float16 before their transport, and draws a random part of its larger databases;
-    here everything is float64 and nothing is drawn. No output of theirs was available to compare with.
+    The authors' code casts weights to float16 before the transport, and samples a random part of its larger databases;
+    here everything is float64 and nothing is sampled. No output of theirs was available for comparison.
     """
 
     name = "ratta"
     needs = ("prototypes", "views", "prompts", "unlabelled")
     example_parameters: ClassVar[Mapping[str, Any]] = {"prompts": "descriptions"}
     state_size = "(R + n) d, for R descriptions and n images of the database"
-    complexity = "O(V R d + C n d + C V S I) for an image, C = 4 candidates, S retrieved for each, I rounds of scaling"
+    complexity = "O(V R d + C n d + C V S I) per image, C = 4 candidates, S retrieved for each, I rounds of scaling"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {"quantile": 0.9}
         for dataset in ("imagenet", "imagenet_a", "imagenetv2", "imagenet_r", "imagenet_sketch")
     }
 
     prompts: Array | tuple[Array, np.ndarray] = array_parameter(
-        "Unit-length text embeddings of descriptions: P of each class, or, where classes have different numbers of them, R in all and the class of each."
+        "Unit-length text embeddings of descriptions: (K, P, d), or a pair of (R, d) and the class of each row (R,) if "
+        "classes have different numbers of them."
     )
     unlabelled: Array = array_parameter(
-        "Unit-length features of the database of images that is searched: any images, of which no label is known."
+        "Unit-length features (n, d) of the database that is searched: any images, without labels."
     )
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     quantile: float = parameter(
         Number(0, 1),
-        "An image is as like a description as this quantile of its views: 0.75 on fine-grained data, 0.9 on ImageNet and its variants (presets).",
+        "Quantile of the views' cosines that is the similarity of an image with a description; 0.75 for fine-grained "
+        "data, 0.9 for ImageNet and its variants (presets).",
         default=0.75,
     )
-    n_descriptions: int = parameter(Number(low=1, integer=True), "Descriptions kept for an image.", default=20)
+    n_descriptions: int = parameter(
+        Number(low=1, integer=True), "Number of most similar descriptions used per image.", default=20
+    )
     min_descriptions: int = parameter(
-        Number(low=1, integer=True), "Those a class must have among them to be a candidate.", default=5
+        Number(low=1, integer=True), "Number of these that a class must have to be a candidate.", default=5
     )
     n_neighbours: int = parameter(
-        Number(low=1, integer=True), "Images of the database retrieved for a candidate.", default=20
+        Number(low=1, integer=True), "Images retrieved from the database per candidate.", default=20
     )
     regularisation: float = parameter(
-        REGULARISATION, "How far the transport is smoothed by entropy, in units of differences of cosines.", default=0.1
+        REGULARISATION,
+        "Weight of the entropy that smooths the transport plan, in units of differences of cosines.",
+        default=0.1,
     )
     iterations: int = parameter(
-        Number(low=1, integer=True),
-        "Sinkhorn's scaling ends after so many rounds, or when a plan's marginal is off by less than the other, which is looked at every ten rounds.",
-        default=100,
+        Number(low=1, integer=True), "Largest number of rounds of Sinkhorn's scaling.", default=100
     )
     tolerance: float = parameter(
         Number(low=0),
-        "Sinkhorn's scaling ends after so many rounds, or when a plan's marginal is off by less than the other, which is looked at every ten rounds.",
+        "Sinkhorn's scaling stops earlier if the marginals of the plan are off by less than this, checked every ten "
+        "rounds.",
         default=1e-2,
     )
 
@@ -258,59 +260,61 @@ class RATTA(EpisodicMethod):
         with home.computing():
             self.unlabelled = home.copy(home.bring(self.unlabelled))
 
-    def _begin(self) -> None:
+    def _prepare(self) -> None:
         self._bank = DescriptionBank.of(self.prompts)
 
     def _images_at_once(self, n_views: int) -> int:
-        kept = min(self.n_descriptions, self._bank.rows.shape[0])
-        most = max(1, kept // self.min_descriptions)
-        transported = most * n_views * min(self.n_neighbours, self.unlabelled.shape[0])
-        held = max(n_views * self.dimension, self._bank.rows.shape[0], kept * max(kept, self.dimension), transported)
-        return max(1, WORK_NUMBERS // held)
+        used = min(self.n_descriptions, self._bank.rows.shape[0])
+        max_candidates = max(1, used // self.min_descriptions)
+        plans = max_candidates * n_views * min(self.n_neighbours, self.unlabelled.shape[0])
+        largest = max(n_views * self.dimension, self._bank.rows.shape[0], used * max(used, self.dimension), plans)
+        return max(1, WORK_NUMBERS // largest)
 
     def _episodes(self, views: Array) -> Array:
-        """Probabilities: what is joined are two of them."""
+        """Probabilities: an average of two posteriors, weighted by their certainty."""
         xp = namespace(views)
         zero_shot = logits(views[:, 0, :], self.prototypes, self.logit_scale)
-        posterior, retrieved = softmax(zero_shot), self._retrieved(views)
-        doubt = -xp.sum(retrieved * xp.log(retrieved + LOG_GUARD), axis=-1)
-        trust, other = (xp.exp(1 / (1 + h))[:, None] for h in (entropy(zero_shot), doubt))
-        share = trust / (trust + other)
+        posterior, retrieved = softmax(zero_shot), self._retrieved_posterior(views)
+        retrieved_entropy = -xp.sum(retrieved * xp.log(retrieved + LOG_GUARD), axis=-1)
+        zero_shot_weight, retrieved_weight = (
+            xp.exp(1 / (1 + h))[:, None] for h in (entropy(zero_shot), retrieved_entropy)
+        )
+        share = zero_shot_weight / (zero_shot_weight + retrieved_weight)
         found = xp.any(retrieved > 0, axis=-1)[:, None]
         return xp.where(found, share * posterior + (1 - share) * retrieved, posterior)
 
     def _probabilities(self, scores: Array) -> Array:
         return scores
 
-    def _retrieved(self, views: Array) -> Array:
-        """The posterior (B, K) the database gives; zero where there is no candidate."""
+    def _retrieved_posterior(self, views: Array) -> Array:
+        """The posterior (B, K) from retrieved images; zero for an image without candidates."""
         xp = namespace(views)
         bank = self._bank
         _, numbers = top_k(quantile_cosines(views, bank.rows, self.quantile), self.n_descriptions)
         classes = bank.classes[numbers]
-        found = candidates(Home.of(views).bring(bank.rows[numbers], views.dtype), classes, self.min_descriptions)
-        nothing = Home.of(views).zeros((views.shape[0], self.n_classes), views.dtype)
+        found = candidate_classes(Home.of(views).bring(bank.rows[numbers], views.dtype), classes, self.min_descriptions)
+        zeros = Home.of(views).zeros((views.shape[0], self.n_classes), views.dtype)
         if found.images.shape[0] == 0:
-            return nothing
-        relevance = nothing - xp.inf
-        relevance[found.images, classes[found.images, found.places]] = self.logit_scale / (
+            return zeros
+        relevance = zeros - xp.inf
+        relevance[found.images, classes[found.images, found.positions]] = self.logit_scale / (
             1 + self._distances(views, found)
         )
-        there = xp.any(relevance > -xp.inf, axis=-1, keepdims=True)
-        return xp.where(there, softmax(xp.where(there, relevance, nothing)), nothing)
+        has_candidates = xp.any(relevance > -xp.inf, axis=-1, keepdims=True)
+        return xp.where(has_candidates, softmax(xp.where(has_candidates, relevance, zeros)), zeros)
 
-    def _distances(self, views: Array, found: Candidates) -> Array:
-        """Of each candidate (L,): the cost of taking the image's views to the images retrieved for it."""
+    def _distances(self, views: Array, found: CandidateClasses) -> Array:
+        """For each candidate (L,), the transport cost from the image's views to the images retrieved for it."""
         xp = namespace(views)
-        prototypes = found.prototypes[found.images, found.places]
-        near = largest_cosines(prototypes, self.unlabelled, self.n_neighbours)
-        own = (views @ xp.matrix_transpose(found.prototypes))[found.images, :, found.places]
+        prototypes = found.prototypes[found.images, found.positions]
+        retrieved_cosines = largest_cosines(prototypes, self.unlabelled, self.n_neighbours)
+        view_cosines = (views @ xp.matrix_transpose(found.prototypes))[found.images, :, found.positions]
         view_weights = softmax(self.logit_scale * (views @ found.shared[:, :, None])[..., 0])
-        cost = xp.abs(own[:, :, None] - near[:, None, :])
+        cost = xp.abs(view_cosines[:, :, None] - retrieved_cosines[:, None, :])
         plans = transport(
             cost,
             view_weights[found.images],
-            softmax(self.logit_scale * near),
+            softmax(self.logit_scale * retrieved_cosines),
             regularisation=self.regularisation,
             iterations=self.iterations,
             tolerance=self.tolerance,

@@ -1,4 +1,4 @@
-"""TDA: a training-free dynamic adapter of two caches."""
+"""TDA: a training-free dynamic adapter with two caches."""
 
 from __future__ import annotations
 
@@ -10,141 +10,13 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, to_numpy
 from zeroshift.method import ViewMethod
-from zeroshift.methods._shared.low_entropy_memory import Entry, LowEntropyMemory, Plan
-from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, look_at_one
+from zeroshift.methods._shared.low_entropy_memory import Insertion, InsertionPlan, LowEntropyMemory
+from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, single_sample_stats
 from zeroshift.parameters import Flag, Number, Pair, parameter, state
 from zeroshift.views import average_views
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class
 
 __all__ = ["TDA", "VotingCache"]
-
-
-# A low-entropy memory whose entries vote on new samples, the nearer the more: TDA's positive and negative caches.
-
-
-class VotingCache:
-    """At most `capacity` entries a class. An entry votes for the class it was stored under or, where `masked`, for
-    every class of the mask that is stored with it.
-
-    Entries lie in the order they came, so that votes cost what is held and not what there is room for. Row 0 is no
-    entry: empty slots point there.
-
-    >>> cache = VotingCache(Home.of(np.eye(2)), classes=2, capacity=1, width=2, beta=5.0)
-    >>> x = np.array([[0.8, 0.6], [0.6, 0.8]])
-    >>> plan = cache.memory.plan(np.array([0, 1]), np.array([0.5, 0.5]))
-    >>> cache.votes_during(plan, x).round(6)
-    array([[1.      , 0.      ],
-           [0.818731, 1.      ]])
-    """
-
-    def __init__(
-        self,
-        home: Home,
-        classes: int,
-        capacity: int,
-        width: int,
-        *,
-        beta: float,
-        masked: bool = False,
-        dtype: Any = None,
-    ) -> None:
-        self._home, self._beta = home, beta
-        self.memory = LowEntropyMemory(home, classes, capacity, 0)  # who is held; the features are here
-        self.entries = home.zeros((1 + classes * capacity, width), dtype)
-        self.masks = home.zeros((1 + classes * capacity, classes), dtype) if masked else None
-        self._ones = home.zeros((capacity,), dtype) + 1.0
-        self._set_rows(np.zeros(classes * capacity, dtype=np.int64))
-
-    def _set_rows(self, rows: np.ndarray) -> None:
-        """The row of each slot, on the host and at home, and how many rows are in use."""
-        self._rows, self._rows_at_home = rows, self._home.index(rows)
-        self._used = 1 + int(rows.max(initial=0))
-
-    def votes(self, features: Array) -> Array:
-        """Votes (n, K) of the entries held."""
-        weights = self._weights(features, self.entries[: self._used])
-        weights[:, 0] = 0.0
-        return self._votes(weights)
-
-    def enter(self, entry: Entry, feature: Array, mask: Array | None = None) -> None:
-        """Store one sample (d,), with its mask (K,), where `memory.entry` says. Doing it again changes nothing."""
-        slot = entry.k * self.memory.capacity + entry.slot
-        rows = self._rows_with([slot])
-        row = int(rows[slot])
-        self.entries[row] = feature
-        if self.masks is not None:
-            self.masks[row] = mask
-        self.memory.note(entry)
-        self._set_rows(rows)
-
-    def votes_during(self, plan: Plan, features: Array, masks: Array | None = None) -> Array:
-        """Votes (n, K) of the entries held at each sample's turn; `masks` (n, K) belong to the planned samples."""
-        leaves = np.zeros(self._used, dtype=np.int64)
-        leaves[self._rows] = plan.old_leaves
-        alive = self._home.index(leaves > np.arange(plan.n_rows)[:, None])
-        old = self._votes(self._weights(features, self.entries[: self._used]) * alive)
-        if not len(plan.rows):
-            return old
-        rows = self._home.index(plan.rows)
-        weights = self._weights(features, features[rows]) * self._home.index(plan.new_alive())
-        if masks is not None:
-            return old + weights @ masks[rows]
-        own = np.zeros((len(plan.rows), old.shape[1]))
-        own[np.arange(len(own)), plan.slots // self.memory.capacity] = 1.0
-        return old + weights @ self._home.bring(own, weights.dtype)
-
-    def _weights(self, features: Array, entries: Array) -> Array:
-        return exponential_kernel(inner_products(features, entries), self._beta)
-
-    def _votes(self, weights: Array) -> Array:
-        """What weights (n, rows in use) of the entries come to, (n, K)."""
-        if self.masks is not None:
-            return weights @ self.masks[: self._used]
-        by_slot = self._home.xp.take(weights, self._rows_at_home, axis=1)
-        # A product with ones: a sum over so short an axis takes several times as long.
-        return by_slot.reshape(weights.shape[0], *self.memory.entropies.shape) @ self._ones
-
-    def _rows_with(self, slots: list[int]) -> np.ndarray:
-        """The rows of slots once these are in use: the next free ones for those that were not."""
-        rows, free = self._rows.copy(), self._used
-        for slot in slots:
-            if not rows[slot]:
-                rows[slot], free = free, free + 1
-        return rows
-
-    def keep(self, plan: Plan, features: Array, masks: Array | None = None) -> None:
-        """Store those of the planned samples that stay. Doing it again changes nothing."""
-        staying = plan.staying()
-        if len(staying):
-            slots = plan.slots[staying]
-            rows = self._rows_with(slots.tolist())
-            to, source = self._home.index(rows[slots]), self._home.index(plan.rows[staying])
-            self.entries[to] = features[source]
-            if self.masks is not None and masks is not None:
-                self.masks[to] = masks[source]
-            self._set_rows(rows)
-        self.memory.note_all(plan)
-
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        masks = {} if self.masks is None else {"masks": self.masks}
-        held = {name: array for name, array in self.memory.state()[0].items() if name != "features"}
-        return {"entries": self.entries, "rows": self._rows_at_home, **held, **masks}, {}
-
-    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        for name in ("entries",) if self.masks is None else ("entries", "masks"):
-            saved, own = tuple(arrays[name].shape), tuple(getattr(self, name).shape)
-            if saved != own:
-                raise ValueError(f"{name} of shape {saved}, not {own}, were saved")
-        rows = to_numpy(arrays["rows"]).astype(np.int64)
-        held = np.sort(rows[rows != 0])
-        if rows.shape != self._rows.shape or not np.array_equal(held, 1 + np.arange(len(held))):
-            raise ValueError("the rows of the entries are not numbered 1, 2, ...")
-        self.memory.restore({**arrays, "features": self.memory.features}, values)
-        if not np.array_equal(np.isfinite(self.memory.entropies).reshape(-1), rows != 0):
-            raise ValueError("there are entries without an entropy, or entropies without an entry")
-        self.entries, self.masks = arrays["entries"], arrays.get("masks")
-        self._set_rows(rows)
-
 
 BLOCK_ROWS = 256
 
@@ -152,7 +24,7 @@ SHARE = Number(0, 1)
 
 
 class ZeroShotScores(NamedTuple):
-    """Samples and what the zero-shot classifier says about them: (n, d), (n, K), (n, K) and (n,)."""
+    """Samples and their zero-shot predictions: (n, d), (n, K), (n, K) and (n,)."""
 
     features: Array
     logits: Array
@@ -161,9 +33,9 @@ class ZeroShotScores(NamedTuple):
 
 
 class TDA(ViewMethod):
-    """A positive cache holds each class's surest samples and votes for that class, a negative cache holds samples of
-    middling entropy and votes against the classes they were torn between. Votes are added to the zero-shot logits,
-    weighed by an exponential kernel of the cosine.
+    """A positive cache stores the most confident samples of each class and votes for that class. A negative cache
+    stores samples of intermediate entropy and votes against the classes they were undecided between. Votes are weighted
+    by an exponential kernel of the cosine and added to the zero-shot logits.
 
     Examples
     --------
@@ -176,20 +48,20 @@ class TDA(ViewMethod):
 
     Notes
     -----
-    Karmanov et al., *Efficient Test-Time Adaptation of Vision-Language Models*, CVPR 2024. The sample enters the caches
+    Karmanov et al., *Efficient Test-Time Adaptation of Vision-Language Models*, CVPR 2024. A sample enters the caches
     before it is predicted, so a new entry votes for itself. The defaults are the authors' for ImageNet; they set
     `positive_alpha` and `positive_beta` by hand for each data set (`TDA.preset("dtd")`), with no procedure stated.
-    Their code divides entropies in nats by log2 K, so that their share ends at 0.69: see `released`.
+    Their code divides entropies in nats by log2 K, so that the relative entropy is at most 0.69: see `released`.
 
-    Entropies and zero-shot logits are computed in float64, caches and votes in the prototypes' precision. Of views, the
-    mean of those kept is stored, as it is, and predicted; of fewer than ten the authors' code keeps none and answers
-    NaN, here the surest one is kept.
+    Entropies and zero-shot logits are computed in float64, caches and votes in the precision of the prototypes. With
+    several views per image, the mean of the views kept, not scaled to unit length, is stored and predicted. With fewer
+    than ten views the authors' code keeps none and returns NaN; here the most confident view is kept.
     """
 
     name = "tda"
     protocol = "online"
     state_size = "K (M+ + M-) d + K^2 M-"
-    complexity = "O(K (M+ + M-) d + K^2 M-) a sample"
+    complexity = "O(K (M+ + M-) d + K^2 M-) per sample"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {"positive_alpha": alpha, "positive_beta": beta}
         for dataset, alpha, beta in (
@@ -213,32 +85,33 @@ class TDA(ViewMethod):
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     positive_capacity: int = parameter(
-        Number(low=0, integer=True), "Entries a class of either cache; 0 does without it.", default=3
+        Number(low=0, integer=True), "Entries per class in the positive cache; 0 disables it.", default=3
     )
-    positive_alpha: float = parameter(Number(low=0), "Weight of either cache's votes.", default=2.0)
+    positive_alpha: float = parameter(Number(low=0), "Weight of the positive cache's votes.", default=2.0)
     positive_beta: float = parameter(
-        Number(low=0), "Sharpness of either cache's kernel exp(-beta (1 - cosine)).", default=5.0
+        Number(low=0), "Sharpness of the positive cache's kernel exp(-beta (1 - cosine)).", default=5.0
     )
     negative_capacity: int = parameter(
-        Number(low=0, integer=True), "Entries a class of either cache; 0 does without it.", default=2
+        Number(low=0, integer=True), "Entries per class in the negative cache; 0 disables it.", default=2
     )
-    negative_alpha: float = parameter(Number(low=0), "Weight of either cache's votes.", default=0.117)
+    negative_alpha: float = parameter(Number(low=0), "Weight of the negative cache's votes.", default=0.117)
     negative_beta: float = parameter(
-        Number(low=0), "Sharpness of either cache's kernel exp(-beta (1 - cosine)).", default=1.0
+        Number(low=0), "Sharpness of the negative cache's kernel exp(-beta (1 - cosine)).", default=1.0
     )
     entropy_window: tuple[float, float] = parameter(
         Pair(SHARE, SHARE, ("low", "high")),
-        "A sample is offered to the negative cache where its entropy, as a share of the largest, is strictly between.",
+        "A sample may enter the negative cache if its entropy, divided by the largest possible, is strictly between "
+        "these bounds.",
         default=(0.2, 0.5),
     )
     probability_window: tuple[float, float] = parameter(
         Pair(SHARE, SHARE, ("low", "high")),
-        "A negative entry votes against the classes whose probabilities were strictly between.",
+        "A negative entry votes against the classes whose probabilities were strictly between these bounds.",
         default=(0.03, 1.0),
     )
     view_ratio: float = parameter(
         Number(0, 1, above=True),
-        "Share of the views `adapt_views` keeps, those of lowest entropy; at least one.",
+        "Fraction of the views that `adapt_views` keeps, those with the lowest entropy; at least one view.",
         default=0.1,
     )
     released: bool = parameter(
@@ -268,12 +141,12 @@ class TDA(ViewMethod):
 
     @property
     def positive_counts(self) -> Array:
-        """Entries a class of the positive cache, (K,)."""
+        """Entries per class in the positive cache, (K,)."""
         return self._counts(self._positive)
 
     @property
     def negative_counts(self) -> Array:
-        """Entries a class of the negative cache, (K,)."""
+        """Entries per class in the negative cache, (K,)."""
         return self._counts(self._negative)
 
     def _counts(self, cache: VotingCache) -> Array:
@@ -288,44 +161,44 @@ class TDA(ViewMethod):
             scores = logits(features, self._text, self.logit_scale)
             log_y = log_softmax(scores)
             probabilities = Home.of(scores).xp.exp(log_y)
-            seen = ZeroShotScores(features, scores, probabilities, -to_numpy(confidence(log_y)))
-            yield block, self._adapt_block(seen)
+            samples = ZeroShotScores(features, scores, probabilities, -to_numpy(confidence(log_y)))
+            yield block, self._adapt_block(samples)
 
     def _adapt_one(self, features: Array) -> Array:
-        """One sample enters the caches before it is predicted, so there is nothing to plan: learn, then predict."""
-        one = look_at_one(features, self._text, self.logit_scale)
+        """A single sample enters the caches before it is predicted: learn, then predict."""
+        one = single_sample_stats(features, self._text, self.logit_scale)
         keys = self._to_cache_dtype(features)
-        positive = self._positive.memory.entry(one.k, one.entropy)
-        negative = self._negative.memory.entry(one.k, one.entropy) if self._is_uncertain(one.entropy) else None
+        positive = self._positive.memory.plan_one(one.k, one.entropy)
+        negative = self._negative.memory.plan_one(one.k, one.entropy) if self._is_uncertain(one.entropy) else None
         mask = None if negative is None else self._mask(one.probabilities)
         with self._learning():
             if positive is not None:
-                self._positive.enter(positive, keys[0])
+                self._positive.insert(positive, keys[0])
             if negative is not None:
-                self._negative.enter(negative, keys[0], mask)
+                self._negative.insert(negative, keys[0], mask)
         return self._add_votes(one.logits, keys)
 
     def _adapt_view(self, views: Array) -> Array:
         one = average_views(views[None, ...], self._text, self.logit_scale, ratio=self.view_ratio)
-        seen = ZeroShotScores(one.features, one.logits, one.probabilities, to_numpy(one.entropy))
-        return self._adapt_block(seen)[0]
+        sample = ZeroShotScores(one.features, one.logits, one.probabilities, to_numpy(one.entropy))
+        return self._adapt_block(sample)[0]
 
-    def _adapt_block(self, seen: ZeroShotScores) -> Array:
+    def _adapt_block(self, samples: ZeroShotScores) -> Array:
         """Scores (n, K) of samples in order, each with the caches as they are at its turn; then store the samples."""
-        keys = self._to_cache_dtype(seen.features)
-        classes = to_numpy(pseudo_class(seen.logits))
-        masks = self._mask(seen.probabilities)
-        positive = self._positive.memory.plan(classes, seen.entropies)
-        uncertain = self._is_uncertain(seen.entropies)
-        negative = self._negative.memory.plan(classes, np.where(uncertain, seen.entropies, np.inf))
+        keys = self._to_cache_dtype(samples.features)
+        classes = to_numpy(pseudo_class(samples.logits))
+        masks = self._mask(samples.probabilities)
+        positive = self._positive.memory.plan(classes, samples.entropies)
+        uncertain = self._is_uncertain(samples.entropies)
+        negative = self._negative.memory.plan(classes, np.where(uncertain, samples.entropies, np.inf))
         scores = (
-            seen.logits
+            samples.logits
             + self.positive_alpha * self._positive.votes_during(positive, keys)
             - self.negative_alpha * self._negative.votes_during(negative, keys, masks)
         )
         with self._learning(len(keys)):
-            self._positive.keep(positive, keys)
-            self._negative.keep(negative, keys, masks)
+            self._positive.apply(positive, keys)
+            self._negative.apply(negative, keys, masks)
         return scores
 
     def _to_cache_dtype(self, features: Array) -> Array:
@@ -353,3 +226,127 @@ class TDA(ViewMethod):
     @property
     def _predict_rows(self) -> int:
         return BLOCK_ROWS
+
+
+class VotingCache:
+    """At most `capacity` entries per class, those with the lowest entropy. An entry votes for the class it was stored
+    under or, in a `masked` cache, for every class of the mask stored with it.
+
+    Entries are stored in the order in which slots are first used, so that the cost of votes depends on the number of
+    entries and not on the capacity. Row 0 is not an entry: empty slots point to it.
+
+    >>> cache = VotingCache(Home.of(np.eye(2)), classes=2, capacity=1, width=2, beta=5.0)
+    >>> x = np.array([[0.8, 0.6], [0.6, 0.8]])
+    >>> plan = cache.memory.plan(np.array([0, 1]), np.array([0.5, 0.5]))
+    >>> cache.votes_during(plan, x).round(6)
+    array([[1.      , 0.      ],
+           [0.818731, 1.      ]])
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        classes: int,
+        capacity: int,
+        width: int,
+        *,
+        beta: float,
+        masked: bool = False,
+        dtype: Any = None,
+    ) -> None:
+        self._home, self._beta = home, beta
+        self.memory = LowEntropyMemory(home, classes, capacity, 0)  # without features, which are stored here
+        self.entries = home.zeros((1 + classes * capacity, width), dtype)
+        self.masks = home.zeros((1 + classes * capacity, classes), dtype) if masked else None
+        self._ones = home.zeros((capacity,), dtype) + 1.0
+        self._set_rows(np.zeros(classes * capacity, dtype=np.int64))
+
+    def _set_rows(self, rows: np.ndarray) -> None:
+        """Set the row of each slot, and derive the number of rows in use."""
+        self._rows, self._rows_at_home = rows, self._home.index(rows)
+        self._used = 1 + int(rows.max(initial=0))
+
+    def votes(self, features: Array) -> Array:
+        """Votes (n, K) of the present entries."""
+        weights = self._weights(features, self.entries[: self._used])
+        weights[:, 0] = 0.0
+        return self._sum_by_class(weights)
+
+    def insert(self, insertion: Insertion, feature: Array, mask: Array | None = None) -> None:
+        """Store one sample (d,), with its mask (K,), in the slot from `memory.plan_one`."""
+        slot = insertion.k * self.memory.capacity + insertion.slot
+        rows = self._rows_with([slot])
+        row = int(rows[slot])
+        self.entries[row] = feature
+        if self.masks is not None:
+            self.masks[row] = mask
+        self.memory.record(insertion)
+        self._set_rows(rows)
+
+    def votes_during(self, plan: InsertionPlan, features: Array, masks: Array | None = None) -> Array:
+        """Votes (n, K) of the entries present at each sample's turn; `masks` (n, K) belong to the planned samples."""
+        replaced_at = np.zeros(self._used, dtype=np.int64)
+        replaced_at[self._rows] = plan.old_replaced_at
+        present = self._home.index(replaced_at > np.arange(plan.n_rows)[:, None])
+        old = self._sum_by_class(self._weights(features, self.entries[: self._used]) * present)
+        if not len(plan.rows):
+            return old
+        rows = self._home.index(plan.rows)
+        weights = self._weights(features, features[rows]) * self._home.index(plan.is_present())
+        if masks is not None:
+            return old + weights @ masks[rows]
+        one_hot = np.zeros((len(plan.rows), old.shape[1]))
+        one_hot[np.arange(len(one_hot)), plan.slots // self.memory.capacity] = 1.0
+        return old + weights @ self._home.bring(one_hot, weights.dtype)
+
+    def _weights(self, features: Array, entries: Array) -> Array:
+        return exponential_kernel(inner_products(features, entries), self._beta)
+
+    def _sum_by_class(self, weights: Array) -> Array:
+        """Votes (n, K) of entries with the weights (n, rows in use)."""
+        if self.masks is not None:
+            return weights @ self.masks[: self._used]
+        by_slot = self._home.xp.take(weights, self._rows_at_home, axis=1)
+        # A product with ones: a sum over so short an axis takes several times as long.
+        return by_slot.reshape(weights.shape[0], *self.memory.entropies.shape) @ self._ones
+
+    def _rows_with(self, slots: list[int]) -> np.ndarray:
+        """The rows of slots once these are in use: unused ones get the next free rows."""
+        rows, free = self._rows.copy(), self._used
+        for slot in slots:
+            if not rows[slot]:
+                rows[slot], free = free, free + 1
+        return rows
+
+    def apply(self, plan: InsertionPlan, features: Array, masks: Array | None = None) -> None:
+        """Store the planned samples that are still present at the end."""
+        kept = plan.kept()
+        if len(kept):
+            slots = plan.slots[kept]
+            rows = self._rows_with(slots.tolist())
+            to, source = self._home.index(rows[slots]), self._home.index(plan.rows[kept])
+            self.entries[to] = features[source]
+            if self.masks is not None and masks is not None:
+                self.masks[to] = masks[source]
+            self._set_rows(rows)
+        self.memory.record_plan(plan)
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        masks = {} if self.masks is None else {"masks": self.masks}
+        memory = {name: array for name, array in self.memory.state()[0].items() if name != "features"}
+        return {"entries": self.entries, "rows": self._rows_at_home, **memory, **masks}, {}
+
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        for name in ("entries",) if self.masks is None else ("entries", "masks"):
+            saved, own = tuple(arrays[name].shape), tuple(getattr(self, name).shape)
+            if saved != own:
+                raise ValueError(f"{name} has shape {saved}, not {own}")
+        rows = to_numpy(arrays["rows"]).astype(np.int64)
+        used = np.sort(rows[rows != 0])
+        if rows.shape != self._rows.shape or not np.array_equal(used, 1 + np.arange(len(used))):
+            raise ValueError("the rows of the entries are not numbered 1, 2, ...")
+        self.memory.restore({**arrays, "features": self.memory.features}, values)
+        if not np.array_equal(np.isfinite(self.memory.entropies).reshape(-1), rows != 0):
+            raise ValueError("some entries have no entropy, or some entropies no entry")
+        self.entries, self.masks = arrays["entries"], arrays.get("masks")
+        self._set_rows(rows)

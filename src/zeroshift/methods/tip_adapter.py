@@ -1,4 +1,4 @@
-"""Tip-Adapter, training-free: labelled samples vote for their class through a kernel, beside the zero-shot logits."""
+"""Tip-Adapter, training-free: labelled samples vote for their class through a kernel, added to the zero-shot logits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zeroshift.arrays import Array, Home, Labelled, to_numpy
-from zeroshift.methods._shared.few_shot import FewShotMethod, row_blocks, rows_right
+from zeroshift.methods._shared.few_shot import FewShotMethod, count_correct, row_blocks
 from zeroshift.methods._shared.gaussian_classifier import ClassGroups
 from zeroshift.methods._shared.similarity import exponential_kernel
 from zeroshift.parameters import Number, Pair, array_parameter, parameter
@@ -16,11 +16,11 @@ from zeroshift.zero_shot import logits
 
 __all__ = ["TipAdapter"]
 
-LEAST = 0.1
-"""Where the search starts, for both parameters."""
+SEARCH_START = 0.1
+"""Smallest candidate of the search, for both parameters."""
 
 KERNEL_NUMBERS, KERNEL_NUMBERS_ON_GPU = 1 << 22, 1 << 26
-"""Kernel values held at once while predicting."""
+"""Kernel values in memory together during prediction."""
 
 
 def _preset(alpha: float, search_scale: tuple[float, float]) -> dict[str, Any]:
@@ -28,8 +28,8 @@ def _preset(alpha: float, search_scale: tuple[float, float]) -> dict[str, Any]:
 
 
 class TipAdapter(FewShotMethod):
-    """Adds to the zero-shot logits a vote of labelled support samples, each the stronger the nearer it is. With a
-    validation set the sharpness and the weight of the vote are searched there.
+    """Adds votes of labelled support samples to the zero-shot logits; nearer samples have more weight. With a
+    validation set, the sharpness and the weight of the votes are searched there.
 
     Examples
     --------
@@ -43,15 +43,15 @@ class TipAdapter(FewShotMethod):
     Notes
     -----
     Zhang et al., *Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification*, ECCV 2022. The defaults are
-    those of the authors' ImageNet configuration. Their code searches
-    every data set, ImageNet on the test set itself, with the ranges in `presets`. A class without support samples gets
-    no vote. Departures: the authors average ten augmentations of an image into one support sample, here samples are
-    taken as they come; where no pair gets a single validation sample right, the first is taken, not (0, 0).
+    those of the authors' ImageNet configuration. Their code searches on every data set, for ImageNet on the test set
+    itself, with the ranges in `presets`. A class without support samples gets no vote. Differences: the authors average
+    ten augmentations of an image into one support sample, here samples are used as given; if no pair gets a single
+    validation sample right, the first is chosen, not (0, 0).
     """
 
     name = "tip_adapter"
     state_size = "N d for N support samples"
-    complexity = "O(N d + K d) a sample"
+    complexity = "O(N d + K d) per sample"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "imagenet": _preset(1.17, (7.0, 3.0)),
         "caltech101": _preset(3.0, (12.0, 5.0)),
@@ -66,31 +66,31 @@ class TipAdapter(FewShotMethod):
         "ucf101": _preset(3.0, (7.0, 3.0)),
     }
 
-    support: Labelled = array_parameter("Labelled samples: unit features (n, d) and class indices (n,).")
     validation: Labelled | None = array_parameter(
-        "Labelled samples to search `beta` and `alpha` on. What was found is in `chosen`.", default=None
+        "Labelled samples to search `beta` and `alpha` with; `chosen` returns the choice.", default=None
     )
     logit_scale: float = parameter(
         Number(low=0, above=True), "Scale of the zero-shot logits; 100 for CLIP.", default=100.0
     )
     beta: float = parameter(
         Number(low=0),
-        "Sharpness of the kernel exp(-beta (1 - cosine)). Used where there is no validation set.",
+        "Sharpness of the kernel exp(-beta (1 - cosine)) if there is no validation set.",
         default=1.0,
     )
     alpha: float = parameter(
         Number(low=0),
-        "Weight of the vote against the zero-shot logits. Used where there is no validation set.",
+        "Weight of the votes relative to the zero-shot logits if there is no validation set.",
         default=1.17,
     )
     search_scale: tuple[float, float] = parameter(
-        Pair(Number(low=LEAST), Number(low=LEAST), ("beta", "alpha")),
-        "Where the search ends: candidates start at 0.1 and stop one step before this.",
+        Pair(Number(low=SEARCH_START), Number(low=SEARCH_START), ("beta", "alpha")),
+        "Upper ends of the search. Candidates start at 0.1 and stop one step before the end.",
         default=(7.0, 3.0),
     )
     search_steps: tuple[int, int] = parameter(
         Pair(Number(low=1, integer=True), Number(low=1, integer=True), ("beta", "alpha")),
-        "Candidates of each. All pairs are tried; of equally good ones the smallest beta, then the smallest alpha wins.",
+        "Number of candidates of each. All pairs are tried; of equally good ones, the smallest beta is chosen, then "
+        "the smallest alpha.",
         default=(200, 20),
     )
 
@@ -108,24 +108,24 @@ class TipAdapter(FewShotMethod):
 
     def _search(self, features: Array, labels: np.ndarray) -> tuple[float, float]:
         (beta_end, alpha_end), (beta_steps, alpha_steps) = self.search_scale, self.search_steps
-        step = (beta_end - LEAST) / beta_steps
-        alphas = [LEAST + j * (alpha_end - LEAST) / alpha_steps for j in range(alpha_steps)]
+        step = (beta_end - SEARCH_START) / beta_steps
+        alphas = [SEARCH_START + j * (alpha_end - SEARCH_START) / alpha_steps for j in range(alpha_steps)]
         home = Home.of(self.prototypes)
         xp = home.xp
-        keys, prototypes = self._wide(self._keys), self._wide(self.prototypes)
+        keys, prototypes = self._to_float64(self._keys), self._to_float64(self.prototypes)
         weights = xp.asarray(alphas, dtype=xp.float64, device=home.device)
-        right = home.zeros((beta_steps, alpha_steps), xp.int64)
+        correct = home.zeros((beta_steps, alpha_steps), xp.int64)
         for block in row_blocks(len(labels), max(keys.shape[0], self.n_classes), home):
-            x, own = self._wide(features[block]).T, home.index(labels[block])
+            x, block_labels = self._to_float64(features[block]).T, home.index(labels[block])
             zero_shot = self.logit_scale * (prototypes @ x)
             cosines = keys @ x
-            # Betas go in equal steps, so kernels go in equal factors: a product in place of an exponential for each.
-            kernel, factor = exponential_kernel(cosines, LEAST), exponential_kernel(cosines, step)
+            # Betas are equally spaced, so consecutive kernels differ by the same factor: a product, not an exponential.
+            kernel, factor = exponential_kernel(cosines, SEARCH_START), exponential_kernel(cosines, step)
             for i in range(beta_steps):
-                right[i] += rows_right(zero_shot.T, self._groups.sums(kernel).T, own, weights)
+                correct[i] += count_correct(zero_shot.T, self._groups.sums(kernel).T, block_labels, weights)
                 kernel *= factor
-        i, j = divmod(int(np.argmax(to_numpy(right))), alpha_steps)
-        return LEAST + i * step, alphas[j]
+        i, j = divmod(int(np.argmax(to_numpy(correct))), alpha_steps)
+        return SEARCH_START + i * step, alphas[j]
 
     def _predict_scores(self, features: Array) -> Array:
         keys = Home.of(features).bring(self._keys, features.dtype)
@@ -134,6 +134,6 @@ class TipAdapter(FewShotMethod):
 
     @property
     def _predict_rows(self) -> int:
-        # All support samples are compared with every row.
+        # Every row is compared with all support samples.
         numbers = KERNEL_NUMBERS_ON_GPU if Home.of(self.prototypes).on_gpu else KERNEL_NUMBERS
         return max(1, min(super()._predict_rows, numbers // self._keys.shape[0]))

@@ -1,9 +1,8 @@
-"""The zero-shot classifier itself, in the shape of a method: the baseline every gain is measured against."""
+"""The zero-shot classifier itself as a method: the baseline every gain is measured against."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from zeroshift.arrays import Array, Home, Rows
 from zeroshift.method import Method
@@ -11,8 +10,6 @@ from zeroshift.parameters import Number, parameter
 from zeroshift.zero_shot import logits
 
 __all__ = ["ZeroShot"]
-
-BLOCK_ROWS = 4096
 
 
 class ZeroShot(Method):
@@ -28,48 +25,39 @@ class ZeroShot(Method):
     Notes
     -----
     Radford et al., *Learning Transferable Visual Models From Natural Language Supervision*, 2021. Computed in the
-    features' own precision, half precision in float32.
+    precision of the features, half precision in float32.
     """
 
     name = "zero_shot"
     protocol = "online"
     state_size = "K d, the prototypes"
-    complexity = "O(K d) a sample"
+    complexity = "O(K d) per sample"
+    computes_in = None
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
 
-    computes_in = None
-
     @property
     def means(self) -> Array:
-        """The prototypes: what every adaptive method starts from."""
+        """The prototypes, which every adaptive method starts from."""
         return Home.of(self.prototypes).copy(self.prototypes)
 
     @property
     def precision(self) -> Array:
-        """The identity: cosine similarity knows no covariance."""
+        """The identity: cosine similarity uses no covariance."""
         home = Home.of(self.prototypes)
         return home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device)
 
     @property
     def bank_counts(self) -> Array:
-        """Zeros: nothing is kept."""
+        """Zeros: nothing is stored."""
         home = Home.of(self.prototypes)
         return home.zeros((self.n_classes,), home.xp.int64)
 
-    def _begin(self) -> None:
-        pass
-
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, features in rows.blocks(BLOCK_ROWS):
-            self.n_seen += features.shape[0]
-            yield block, self._predict_scores(features)
+        for block, scores in self._predict_blocks(rows):
+            with self._learning(scores.shape[0]):
+                pass
+            yield block, scores
 
     def _predict_scores(self, features: Array) -> Array:
         return logits(features, self.prototypes, self.logit_scale)
-
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return {}, {}
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        pass

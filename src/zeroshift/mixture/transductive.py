@@ -85,7 +85,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         yield from self._predict_blocks(rows)
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
-        return self._adapt_scores(self._averaged(images).held())
+        return self._adapt_scores(self._averaged(images).materialize())
 
     def survey(self, features: Array) -> TransductiveAnchoredMixture:
         """One round over a part of a set: a method that has learned only these rows, with the present statistics.

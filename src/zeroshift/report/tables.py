@@ -204,7 +204,7 @@ def methods_markdown(methods: Sequence[MethodInfo]) -> str:
 
     >>> from zeroshift.methods import get
     >>> print(methods_markdown([get("zero_shot")]).splitlines()[-1])
-    | zero_shot | `ZeroShot` | online | | K d, the prototypes | O(K d) a sample | |
+    | zero_shot | `ZeroShot` | online | | K d, the prototypes | O(K d) per sample | |
     """
     rows = [HEADER, ("---",) * len(HEADER), *(_cells(method) for method in methods)]
     return "\n".join(_line(row) for row in rows)

@@ -19,7 +19,7 @@ CASES = {
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 @pytest.mark.parametrize("labels", CASES.values(), ids=CASES.keys())
-def test_like_adding_row_by_row(labels, convert):
+def test_agrees_with_adding_row_by_row(labels, convert):
     values = np.random.default_rng(2).normal(size=(len(labels), 3))
     expected = np.zeros((5, 3))
     np.add.at(expected, labels, values)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.methods import frolic as room
+from zeroshift.methods import frolic
 from zeroshift.methods.frolic import matching_temperature, mean_confidence
 from zeroshift.zero_shot import softmax
 
@@ -14,13 +14,13 @@ LOGITS = 5 * np.random.default_rng(2).normal(size=(90, 7))
 
 
 def test_mean_confidence(monkeypatch):
-    monkeypatch.setattr(room, "BLOCK_ROWS", 40)
+    monkeypatch.setattr(frolic, "BLOCK_ROWS", 40)
     assert mean_confidence(LOGITS, 3.0) == pytest.approx(softmax(LOGITS / 3).max(axis=1).mean(), rel=1e-13)
 
 
 @pytest.mark.parametrize("confidence", [0.2, 0.5, 0.99])
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-def test_the_confidence_asked_for_is_met(confidence, library):
+def test_the_requested_confidence_is_reached(confidence, library):
     temperature = matching_temperature(library(LOGITS), confidence)
     assert mean_confidence(LOGITS, temperature) == pytest.approx(confidence, abs=1e-9)
 
@@ -29,10 +29,10 @@ def test_scaled_logits_have_a_scaled_temperature():
     assert matching_temperature(100 * LOGITS, 0.6) == pytest.approx(100 * matching_temperature(LOGITS, 0.6), rel=1e-8)
 
 
-def test_what_cannot_be_met_ends_at_the_range():
+def test_an_unreachable_confidence_gives_the_end_of_the_range():
     spread = float(np.ptp(LOGITS, axis=1).max())
-    assert matching_temperature(LOGITS, 0.0) == pytest.approx(spread * room.RANGE, rel=1e-6)
-    assert matching_temperature(LOGITS, 1.1) == pytest.approx(spread / room.RANGE, rel=1e-6)
+    assert matching_temperature(LOGITS, 0.0) == pytest.approx(spread * frolic.TEMPERATURE_RANGE, rel=1e-6)
+    assert matching_temperature(LOGITS, 1.1) == pytest.approx(spread / frolic.TEMPERATURE_RANGE, rel=1e-6)
 
 
 def test_equal_logits_have_temperature_one():

@@ -8,7 +8,7 @@ import torch
 
 from zeroshift.arrays import UnitLengthError
 from zeroshift.methods import GDACLIP
-from zeroshift.methods._shared.few_shot import accuracy_of, first_best
+from zeroshift.methods._shared.few_shot import accuracy
 from zeroshift.testing import make_problem
 
 MADE = make_problem(classes=4, dimension=8, samples=60)
@@ -63,7 +63,7 @@ class TestRefusals:
             build(name, (broken, LABELS))
 
 
-def test_support_is_needed():
+def test_support_is_required():
     with pytest.raises(TypeError, match=r"support must be a pair \(features, labels\); got NoneType"):
         build("support", None)
 
@@ -80,7 +80,7 @@ def test_samples_are_copied():
     np.testing.assert_array_equal(method.predict(FEATURES), expected)
 
 
-def test_samples_may_come_from_another_library():
+def test_samples_of_another_library_are_converted():
     expected = build("validation", None).predict(FEATURES)
     support = torch.tensor(FEATURES), torch.tensor(LABELS)
     np.testing.assert_allclose(build("support", support).predict(FEATURES), expected, rtol=0, atol=1e-12)
@@ -96,7 +96,7 @@ def test_adapting_counts_and_changes_nothing_else():
     np.testing.assert_array_equal(method.predict(FEATURES), before)
 
 
-def test_saved_with_its_samples(tmp_path):
+def test_saved_files_contain_the_samples(tmp_path):
     method = build("validation", (FEATURES, LABELS))
     method.save(tmp_path / "method")
     again = GDACLIP.load(tmp_path / "method")
@@ -105,19 +105,7 @@ def test_saved_with_its_samples(tmp_path):
     np.testing.assert_array_equal(again.validation[1], LABELS)
 
 
-def test_first_best_takes_the_first_of_equals():
-    tried = []
-
-    def accuracy(candidate):
-        tried.append(candidate)
-        return {1: 0.2, 2: 0.7, 3: 0.7, 4: 0.1}[candidate]
-
-    assert first_best([1, 2, 3, 4], accuracy) == 2
-    assert tried == [1, 2, 3, 4]
-    assert first_best(["only"], lambda candidate: 0.0) == "only"
-
-
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-def test_accuracy_of(convert):
+def test_accuracy(convert):
     scores = convert(np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7], [0.5, 0.5]]))
-    assert accuracy_of(scores, np.array([1, 0, 0, 0])) == 0.75
+    assert accuracy(scores, np.array([1, 0, 0, 0])) == 0.75

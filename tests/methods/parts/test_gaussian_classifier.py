@@ -38,13 +38,13 @@ def test_the_order_of_samples_does_not_matter():
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
-def test_without_spread_nothing_is_told_apart():
+def test_without_spread_all_scores_are_equal():
     fit = linear_discriminant(np.eye(3), np.arange(3), 3)
     assert not fit.precision.any()
     np.testing.assert_array_equal(fit.scores(np.eye(3)), np.full((3, 3), -np.log(3)))
 
 
-def test_a_class_without_samples_expects_an_average():
+def test_a_class_without_samples_gets_the_average_mean():
     made = make_problem(classes=3, dimension=6, samples=50)
     fit = linear_discriminant(made.features, made.labels, 5)
     for k in (3, 4):
@@ -54,7 +54,7 @@ def test_a_class_without_samples_expects_an_average():
     assert np.isfinite(fit.scores(made.features)).all()
 
 
-def test_features_are_left_alone():
+def test_features_are_not_modified():
     made = make_problem(classes=3, dimension=6, samples=20)
     features = made.features.copy()
     linear_discriminant(features, made.labels, 3)
@@ -62,7 +62,7 @@ def test_features_are_left_alone():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_head_answers_in_the_precision_of_the_features(dtype):
+def test_a_head_computes_in_the_precision_of_the_features(dtype):
     rng = np.random.default_rng(0)
     weights, offsets, features = rng.normal(size=(3, 4)), rng.normal(size=3), rng.normal(size=(5, 4))
     answer = LinearHead(weights, offsets).scores(features.astype(dtype))

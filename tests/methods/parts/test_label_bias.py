@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.methods.frolic import corrected, stationary_vector, transition_matrix
+from zeroshift.methods.frolic import remove_bias, stationary_vector, transition_matrix
 from zeroshift.zero_shot import log_softmax, softmax
 
 EXAMPLE = np.array([[0.8, 0.1], [0.2, 0.9]])
@@ -16,7 +16,7 @@ LOGITS = 3 * np.random.default_rng(1).normal(size=(200, 6))
 def test_worked_example():
     beta = stationary_vector(EXAMPLE)
     np.testing.assert_allclose(beta, [0.334948, 0.665052], atol=5e-7)
-    offsets = corrected(np.zeros(2), beta)
+    offsets = remove_bias(np.zeros(2), beta)
     np.testing.assert_allclose(offsets, [1.0938, 0.4079], atol=5e-5)
     assert round(offsets[0] - offsets[1], 4) == 0.6859
 
@@ -51,12 +51,12 @@ def by_class(logits, margin):
 
 
 @pytest.mark.parametrize("margin", [0.0, 1 / 6, 3.0])
-def test_columns_are_mean_posteriors_of_clear_samples(margin):
+def test_columns_are_mean_posteriors_of_samples_with_the_margin(margin):
     np.testing.assert_allclose(transition_matrix([LOGITS], margin), by_class(LOGITS, margin), atol=1e-13)
 
 
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-def test_a_sample_exactly_at_the_margin_is_left_out(library):
+def test_a_sample_exactly_at_the_margin_is_ignored(library):
     logits = library(LOGITS)
     log_p = log_softmax(logits)
     best = np.sort(np.asarray(log_p), axis=1)
@@ -70,29 +70,29 @@ def test_a_sample_exactly_at_the_margin_is_left_out(library):
     np.testing.assert_allclose(np.asarray(transition_matrix([tied], 0.0))[:, 0], softmax(np.array([2.0, 0.0])))
 
 
-def test_blocks_do_not_show():
+def test_block_size_does_not_change_results():
     blocks = (LOGITS[start : start + 33] for start in range(0, 200, 33))
     np.testing.assert_allclose(transition_matrix(blocks, 0.2), transition_matrix([LOGITS], 0.2), atol=1e-13)
 
 
-def test_torch_answers_the_same():
+def test_torch_gives_the_same():
     transition = transition_matrix([torch.tensor(LOGITS)], 0.2)
     np.testing.assert_allclose(transition.numpy(), transition_matrix([LOGITS], 0.2), atol=1e-13)
     expected = stationary_vector(transition_matrix([LOGITS], 0.2))
     np.testing.assert_allclose(stationary_vector(transition).numpy(), expected, atol=1e-13)
 
 
-def test_a_class_nobody_is_given_has_no_column():
+def test_a_class_that_is_never_predicted_has_no_column():
     logits = LOGITS.copy()
     logits[:, 4] = -1000.0
     transition = transition_matrix([logits], 0.1)
     assert (transition[:, 4] == 0).all()
     beta = stationary_vector(transition)
     assert beta[4] == 0
-    assert np.isfinite(corrected(np.zeros(6), beta)).all()
+    assert np.isfinite(remove_bias(np.zeros(6), beta)).all()
 
 
-def test_without_clear_samples_the_bias_is_uniform():
+def test_without_samples_with_the_margin_the_bias_is_uniform():
     transition = transition_matrix([np.zeros((5, 4))], 0.25)
     assert (transition == 0).all()
     np.testing.assert_array_equal(stationary_vector(transition), np.full(4, 0.25))
@@ -106,10 +106,10 @@ def test_one_class():
 
 def test_a_balanced_symmetric_problem_gets_a_constant():
     logits = np.log(np.array([[0.7, 0.2, 0.1], [0.1, 0.7, 0.2], [0.2, 0.1, 0.7]]))
-    offsets = corrected(np.zeros(3), stationary_vector(transition_matrix([logits])))
+    offsets = remove_bias(np.zeros(3), stationary_vector(transition_matrix([logits])))
     np.testing.assert_allclose(offsets, np.log(3), atol=1e-11)
 
 
-def test_no_blocks_are_refused():
+def test_no_blocks_raise():
     with pytest.raises(ValueError, match="blocks is empty"):
         transition_matrix([])

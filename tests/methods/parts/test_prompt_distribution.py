@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from goldens import problem
-from zeroshift.methods import frolic as room
+from zeroshift.methods import frolic
 from zeroshift.methods.frolic import mean_prompts, moment_covariance, pooled_variance, prompt_logits
 
 GIVEN = problem("float64")
@@ -14,7 +14,7 @@ X, PROMPTS = GIVEN["features"], GIVEN["prompts"]
 
 
 def test_pooled_variance(monkeypatch):
-    monkeypatch.setattr(room, "BLOCK_ROWS", 100)
+    monkeypatch.setattr(frolic, "BLOCK_ROWS", 100)
     expected = np.var(np.concatenate([X, PROMPTS.reshape(-1, X.shape[1])]), axis=0, ddof=1)
     np.testing.assert_allclose(pooled_variance(X, PROMPTS), expected, rtol=1e-12)
     narrow = pooled_variance(X.astype("float32"), PROMPTS.astype("float32"))
@@ -29,7 +29,7 @@ def test_logits_are_half_squared_distances():
 
 
 @pytest.mark.parametrize("ridge", [0.01, 1.0, 3.0])
-def test_the_moment_covariance_is_lifted_to_the_ridge(ridge):
+def test_the_ridge_is_the_smallest_eigenvalue_of_the_moment_covariance(ridge):
     means = mean_prompts(PROMPTS)
     plain = X.T @ X / len(X) - means.T @ means / len(means)
     eigenvalues = np.linalg.eigvalsh(plain)
@@ -40,13 +40,13 @@ def test_the_moment_covariance_is_lifted_to_the_ridge(ridge):
     np.testing.assert_allclose(smallest, ridge * np.abs(eigenvalues).max(), rtol=1e-10)
 
 
-def test_a_sound_covariance_is_left_as_it_is():
+def test_a_positive_definite_covariance_does_not_change():
     features = np.eye(3)
     covariance, added = moment_covariance(features, 0.1 * np.eye(3), 0.5)
     assert added == 0
     np.testing.assert_allclose(covariance, np.eye(3) * (1 - 0.01) / 3)
 
 
-def test_no_spread_at_all_gives_the_identity():
+def test_no_spread_gives_the_identity():
     covariance, _ = moment_covariance(np.eye(3), np.eye(3), 1.0)
     np.testing.assert_array_equal(covariance, np.eye(3))

@@ -29,7 +29,7 @@ def test_wrong_shapes(prompts):
 
 
 @pytest.mark.parametrize("prompts", [PROMPTS.tolist(), None, "a photo of a {}."])
-def test_no_array(prompts):
+def test_not_an_array(prompts):
     with pytest.raises(TypeError, match=f"prompts must be an array .* got {type(prompts).__name__}"):
         checked_prompts(prompts, PROTOTYPES)
 
@@ -47,11 +47,11 @@ def test_bad_rows_are_named():
         checked_prompts(np.ones((3, 2, 4), int), PROTOTYPES)
 
 
-def test_the_advice_works():
+def test_the_suggested_fix_works():
     assert checked_prompts(PROTOTYPES[:, None, :], PROTOTYPES).shape == (3, 1, 4)
 
 
-def test_copied_to_where_the_prototypes_are():
+def test_copied_to_the_library_of_the_prototypes():
     given = PROMPTS.copy()
     kept = checked_prompts(given, PROTOTYPES)
     given[:] = 0
@@ -64,11 +64,11 @@ def test_copied_to_where_the_prototypes_are():
     assert half.dtype == np.float32
 
 
-def test_a_method_refuses_them_at_once():
+def test_a_method_checks_them_in_its_constructor():
     with pytest.raises(ValueError, match="prompts must have the shape"):
         TIMO(PROTOTYPES, prompts=PROMPTS[:2], support=(PROTOTYPES, np.arange(3)))
 
 
-def test_prompts_in_another_order_are_noticed():
+def test_prompts_in_another_order_give_a_warning():
     with pytest.warns(UserWarning, match=r"prompts of 100% of the classes are nearer to another class's prototype"):
         checked_prompts(np.roll(PROMPTS, 1, axis=0), PROTOTYPES)

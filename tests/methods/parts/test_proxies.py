@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zeroshift import normalize
-from zeroshift.methods import frolic as room
+from zeroshift.methods import frolic
 from zeroshift.methods.frolic import harden, label_sums, refine_proxies
 from zeroshift.testing import make_problem
 from zeroshift.zero_shot import posterior, softmax
@@ -50,7 +50,7 @@ def test_a_low_temperature_does_not_overflow():
     np.testing.assert_allclose(wide, expected, atol=1e-11)
 
 
-def test_fits_side_by_side_do_not_touch_each_other():
+def test_fits_computed_together_are_independent():
     other = posterior(MADE.features, MADE.prototypes[::-1], 10.0)
     together = refined([LABELS, other], iterations=200)
     alone = np.concatenate([refined([LABELS], iterations=200), refined([other], iterations=200)])
@@ -62,27 +62,27 @@ def test_proxies_have_unit_length():
     np.testing.assert_allclose(np.linalg.norm(refined([LABELS, LABELS]), axis=2), 1, atol=1e-12)
 
 
-def test_chunks_do_not_show(monkeypatch):
+def test_block_size_does_not_change_results(monkeypatch):
     whole = refined([LABELS], iterations=50)
-    monkeypatch.setattr(room, "WORK_NUMBERS", 1)
-    monkeypatch.setattr(room, "LEAST_ROWS", 16)
-    monkeypatch.setattr(room, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(frolic, "WORK_NUMBERS", 1)
+    monkeypatch.setattr(frolic, "MIN_ROWS", 16)
+    monkeypatch.setattr(frolic, "BLOCK_ROWS", 16)
     np.testing.assert_allclose(refined([LABELS], iterations=50), whole, atol=1e-12)
 
 
-def test_torch_answers_the_same():
+def test_torch_gives_the_same():
     features, start, labels = (torch.tensor(array) for array in (MADE.features, MADE.prototypes, LABELS))
     actual = refine_proxies(features, start[None], label_sums(features, labels, 0.6)[None], iterations=50)
     np.testing.assert_allclose(actual.numpy(), refined([LABELS], iterations=50), atol=1e-11)
 
 
-def test_starts_are_left_alone():
+def test_starts_are_not_modified():
     starts = np.stack([MADE.prototypes])
     refine_proxies(MADE.features, starts, label_sums(MADE.features, LABELS, 0.6)[None], iterations=3)
     np.testing.assert_array_equal(starts[0], MADE.prototypes)
 
 
-def test_only_surer_labels_are_hardened():
+def test_only_labels_above_the_threshold_are_hardened():
     labels = np.array([[0.61, 0.39], [0.6, 0.4], [0.1, 0.9]])
     np.testing.assert_array_equal(harden(labels, 0.6), [[1, 0], [0.6, 0.4], [0, 1]])
 

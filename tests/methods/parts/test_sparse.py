@@ -79,7 +79,7 @@ def test_row_sums(library, dtype):
     np.testing.assert_allclose(np.asarray(sums), dense.sum(axis=1), rtol=1e-5, atol=1e-6)
 
 
-def test_scaled_leaves_the_matrix_alone(library):
+def test_scaled_does_not_modify_the_matrix(library):
     matrix, dense = sparse(library, SHAPE)
     left, right = np.arange(1.0, 7.0), np.array([2.0, 0.0, -1.0, 0.5])
     scaled = matrix.scaled(library(left), library(right))

@@ -35,7 +35,7 @@ def test_among_equals_the_first_comes_first(k, library):
 
 @both_libraries
 @pytest.mark.parametrize("k", [2, 12])
-def test_equals_at_the_edge(k, library):
+def test_equal_entries_at_the_limit(k, library):
     """Which of them are taken is open; that they are different ones, in order, and always the same is not."""
     scores = np.zeros((5, 20))
     values, columns = (np.asarray(array) for array in top_k(library(scores), k))
@@ -46,7 +46,7 @@ def test_equals_at_the_edge(k, library):
 
 @both_libraries
 @pytest.mark.parametrize("k", [2, 4])
-def test_entries_left_out(k, library):
+def test_entries_of_minus_infinity(k, library):
     """-inf marks what may not be taken unless nothing else is left; no column is taken twice."""
     scores = np.array([[1.0, -np.inf, 3.0, -np.inf, -np.inf], [-np.inf, 1.0, 2.0, 3.0, 4.0]])
     values, columns = (np.asarray(array) for array in top_k(library(scores), k))
@@ -57,7 +57,7 @@ def test_entries_left_out(k, library):
 
 
 @both_libraries
-def test_scores_are_left_alone(library):
+def test_scores_are_not_modified(library):
     scores = library(np.random.default_rng(1).normal(size=(4, 9)))
     before = np.asarray(scores).copy()
     top_k(scores, 3)
@@ -78,11 +78,11 @@ def test_nearest_in_blocks(k, work, library, monkeypatch):
 
 @both_libraries
 @pytest.mark.parametrize("work", [1, 100, 10**6])
-def test_nobody_is_its_own_neighbour(work, library, monkeypatch):
+def test_no_sample_is_its_own_neighbour(work, library, monkeypatch):
     monkeypatch.setattr(blocks, "WORK_NUMBERS", work)
     features = make_problem(samples=20, seed=3).features
     features[7] = features[3]  # as near to each other as to themselves
-    cosines, numbers = (np.asarray(array) for array in nearest(*2 * [library(features)], 50, leave_out_self=True))
+    cosines, numbers = (np.asarray(array) for array in nearest(*2 * [library(features)], 50, exclude_self=True))
     assert numbers.shape == (20, 19)
     for row, listed in enumerate(numbers.tolist()):
         assert sorted(listed) == [i for i in range(20) if i != row]

@@ -33,7 +33,7 @@ def spoilt(value):
         (np.ones((2, 3, 16), int), "views.* must hold floating-point numbers"),
     ],
 )
-def test_what_is_refused(cls, views, message):
+def test_wrong_views_raise(cls, views, message):
     method = cls(PROTOTYPES, logit_scale=20.0)
     method.adapt_views(VIEWS[:2])
     before = fingerprint(method)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zeroshift.arrays import Home
-from zeroshift.methods._shared.few_shot import best_weight, row_blocks, rows_right
+from zeroshift.methods._shared.few_shot import best_weight, count_correct, row_blocks
 
 WEIGHTS = np.array([0.0, 1e-4, 0.03, 0.5, 1.0, 2.5, 40.0, 1e4])
 
@@ -18,16 +18,16 @@ def tried(base, term, labels):
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 @pytest.mark.parametrize("seed", range(5))
-def test_like_trying_each(seed, convert):
+def test_agrees_with_trying_each_weight(seed, convert):
     rng = np.random.default_rng(seed)
     base, term = rng.normal(size=(2, 200, 6))
     labels = rng.integers(6, size=200)
     term[np.arange(0, 200, 3), labels[::3]] += 2  # some are right from a weight on, some up to one, some between two
     expected = tried(base, term, labels)
     assert len(set(expected.tolist())) > 3
-    right = rows_right(convert(base), convert(term), convert(labels), convert(WEIGHTS))
+    right = count_correct(convert(base), convert(term), convert(labels), convert(WEIGHTS))
     np.testing.assert_array_equal(right, expected)
-    transposed = rows_right(convert(base.T.copy()).T, convert(term), convert(labels), convert(WEIGHTS))
+    transposed = count_correct(convert(base.T.copy()).T, convert(term), convert(labels), convert(WEIGHTS))
     np.testing.assert_array_equal(transposed, expected)
 
 
@@ -38,18 +38,18 @@ def test_of_tied_classes_the_first_is_predicted(seed):
     base, term = rng.integers(-2, 3, size=(2, 300, 4)).astype(float)
     labels, weights = rng.integers(4, size=300), np.array([0.0, 0.5, 1.0, 2.0, 4.0])
     expected = [((base + weight * term).argmax(axis=1) == labels).sum() for weight in weights]
-    np.testing.assert_array_equal(rows_right(base, term, labels, weights), expected)
+    np.testing.assert_array_equal(count_correct(base, term, labels, weights), expected)
 
 
-def test_a_term_that_tells_no_classes_apart_changes_nothing():
+def test_a_constant_term_changes_nothing():
     rng = np.random.default_rng(0)
     base, labels = rng.normal(size=(50, 4)), rng.integers(4, size=50)
     flat = np.full((50, 4), 3.0)
-    np.testing.assert_array_equal(rows_right(base, flat, labels, WEIGHTS), tried(base, flat, labels))
+    np.testing.assert_array_equal(count_correct(base, flat, labels, WEIGHTS), tried(base, flat, labels))
 
 
 def test_one_class_is_always_right():
-    assert (rows_right(np.ones((3, 1)), np.ones((3, 1)), np.zeros(3, int), WEIGHTS) == 3).all()
+    assert (count_correct(np.ones((3, 1)), np.ones((3, 1)), np.zeros(3, int), WEIGHTS) == 3).all()
 
 
 def test_best_weight_is_the_first_of_the_best(monkeypatch):

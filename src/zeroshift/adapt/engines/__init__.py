@@ -11,7 +11,7 @@ from zeroshift.adapt.engines.base import EngineDiagnostics
 from zeroshift.adapt.engines.direct import DirectEngine
 from zeroshift.adapt.engines.replay import AutoEngine, ReplayEngine
 from zeroshift.adapt.engines.streaming import StreamingEngine
-from zeroshift.adapt.statistics import Evidence, AdaptSettings
+from zeroshift.adapt.statistics import AdaptSettings, Evidence
 from zeroshift.arrays import Array
 
 __all__ = ["ENGINES", "ENGINE_NAMES", "Engine", "EngineDiagnostics", "make_engine", "reason_for_direct"]

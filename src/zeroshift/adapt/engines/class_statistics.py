@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.adapt.bank import KnowledgeBank, InsertionPlan
+from zeroshift.adapt.bank import InsertionPlan, KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import (
     Cones,
     add_excess,

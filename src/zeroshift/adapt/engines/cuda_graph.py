@@ -23,7 +23,7 @@ from zeroshift.adapt.engines.precision_primal import PrimalPrecision
 from zeroshift.adapt.engines.woodbury import moments_lost, rows_and_sample
 from zeroshift.adapt.statistics import bank_term, class_means
 from zeroshift.arrays import Array
-from zeroshift.zero_shot import look
+from zeroshift.zero_shot import zero_shot_stats
 
 if TYPE_CHECKING:
     from zeroshift.adapt.engines.streaming import StreamingEngine
@@ -209,7 +209,7 @@ class RecordedStep:
 
     def _score_sample(self) -> None:
         engine, precision, torch = self._engine, self._precision, self._torch
-        log_y, classes, confidences = look(self.x, engine._prototypes, engine._logit_scale)
+        log_y, classes, confidences = zero_shot_stats(self.x, engine._prototypes, engine._logit_scale)
         self.log_y.copy_(log_y)
         self.seen.copy_(torch.cat([classes.to(confidences.dtype), confidences]))
         # Products with vectors, not with matrices of one row, which take several times as long.

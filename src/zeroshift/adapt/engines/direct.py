@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from zeroshift.adapt.engines.base import EngineBase, EngineDiagnostics
-from zeroshift.adapt.statistics import Evidence, AdaptSettings, estimate, score
+from zeroshift.adapt.statistics import AdaptSettings, Evidence, estimate, score
 from zeroshift.arrays import Array, namespace
 from zeroshift.zero_shot import log_posterior, softmax
 

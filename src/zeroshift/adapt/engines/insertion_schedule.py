@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zeroshift.adapt.bank import NEW, KnowledgeBank, InsertionPlan
+from zeroshift.adapt.bank import NEW, InsertionPlan, KnowledgeBank
 from zeroshift.adapt.engines.class_statistics import ClassSums
 from zeroshift.adapt.statistics import AdaptSettings, class_means
 from zeroshift.arrays import Array, Home, namespace, to_numpy

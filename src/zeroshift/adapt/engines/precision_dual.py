@@ -16,7 +16,7 @@ import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines.base import EngineDiagnostics
-from zeroshift.adapt.engines.class_statistics import Insertion, ClassSums, check_shapes
+from zeroshift.adapt.engines.class_statistics import ClassSums, Insertion, check_shapes
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.linalg import ZERO_TRACE, positive_inverse
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines.base import DRIFT_TOLERANCE, EngineDiagnostics
-from zeroshift.adapt.engines.class_statistics import Insertion, ClassSums, check_shapes, scatter_rows
+from zeroshift.adapt.engines.class_statistics import ClassSums, Insertion, check_shapes, scatter_rows
 from zeroshift.adapt.engines.woodbury import Update, moments_lost, rows_and_sample, update_series
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.linalg import ZERO_TRACE, positive_inverse, subtract_product

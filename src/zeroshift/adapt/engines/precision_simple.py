@@ -7,7 +7,7 @@ from typing import Any
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines.base import EngineDiagnostics
-from zeroshift.adapt.engines.class_statistics import Insertion, ClassSums
+from zeroshift.adapt.engines.class_statistics import ClassSums, Insertion
 from zeroshift.adapt.statistics import ridge_precision
 from zeroshift.arrays import Array, Home
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zeroshift.adapt.bank import KnowledgeBank, InsertionPlan
+from zeroshift.adapt.bank import InsertionPlan, KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import Cones, add_excess, doubtful
 from zeroshift.adapt.engines.class_statistics import ClassSums
 from zeroshift.adapt.engines.insertion_schedule import InsertionSchedule, insertion_schedule

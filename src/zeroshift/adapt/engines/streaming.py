@@ -12,16 +12,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from zeroshift.adapt.bank import HELD, KnowledgeBank, InsertionPlan
+from zeroshift.adapt.bank import HELD, InsertionPlan, KnowledgeBank
 from zeroshift.adapt.engines.base import EngineBase, EngineDiagnostics
-from zeroshift.adapt.engines.class_statistics import Insertion, ClassSums
+from zeroshift.adapt.engines.class_statistics import ClassSums, Insertion
 from zeroshift.adapt.engines.cuda_graph import RecordedStep
 from zeroshift.adapt.engines.precision_dual import DualPrecision
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision
 from zeroshift.adapt.engines.precision_simple import RECOMPUTE_WORK, FixedPrecision, RecomputedPrecision
-from zeroshift.adapt.statistics import Gaussians, AdaptSettings
+from zeroshift.adapt.statistics import AdaptSettings, Gaussians
 from zeroshift.arrays import Array, Home, to_numpy
-from zeroshift.zero_shot import log_posterior, look
+from zeroshift.zero_shot import log_posterior, zero_shot_stats
 
 __all__ = ["SMALLEST_PRIMAL", "Precision", "StreamingEngine"]
 
@@ -129,7 +129,7 @@ class StreamingEngine(EngineBase):
 
     def _plan_insertions(self, features: Array) -> tuple[Array, InsertionPlan, np.ndarray]:
         """Log-posteriors of the rows, what they will do to the bank, and their confidences."""
-        log_y, classes, sureness = look(features, self._prototypes, self._logit_scale)
+        log_y, classes, sureness = zero_shot_stats(features, self._prototypes, self._logit_scale)
         confidences = to_numpy(sureness)
         return log_y, self._bank.plan(to_numpy(classes), confidences), confidences
 

@@ -10,7 +10,7 @@ import numpy as np
 from zeroshift.arrays import Array
 from zeroshift.evaluate.streams.stream import Stream, checked_classes, checked_confidences, checked_seed
 from zeroshift.parameters import Constraint, Number, Optional
-from zeroshift.zero_shot import graded
+from zeroshift.zero_shot import quantize
 
 __all__ = [
     "CONSTRAINTS",
@@ -228,5 +228,5 @@ def confident_positions(confidences: Array, confident: float = CONFIDENT) -> np.
     confident = float(Number(0, 1).check("confident", confident))
     confidences = checked_confidences(confidences)
     sure = np.zeros(len(confidences), bool)
-    sure[np.argsort(-graded(confidences), kind="stable")[: round(confident * len(confidences))]] = True
+    sure[np.argsort(-quantize(confidences), kind="stable")[: round(confident * len(confidences))]] = True
     return sure

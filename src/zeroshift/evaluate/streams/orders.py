@@ -7,7 +7,7 @@ import numpy as np
 from zeroshift.arrays import Array
 from zeroshift.evaluate.streams.stream import Stream, checked_classes, checked_confidences, checked_seed
 from zeroshift.parameters import Constraint, Number, Optional
-from zeroshift.zero_shot import graded
+from zeroshift.zero_shot import quantize
 
 __all__ = [
     "CONCENTRATION",
@@ -40,7 +40,7 @@ def easy_to_hard(confidences: Array, seed: int) -> Stream:
     >>> easy_to_hard(np.array([-0.7, -0.1, -0.4]), seed=0).rows.tolist()
     [1, 2, 0]
     """
-    return _sorted(-graded(checked_confidences(confidences)), seed)
+    return _sorted(-quantize(checked_confidences(confidences)), seed)
 
 
 def hard_to_easy(confidences: Array, seed: int) -> Stream:
@@ -49,7 +49,7 @@ def hard_to_easy(confidences: Array, seed: int) -> Stream:
     >>> hard_to_easy(np.array([-0.7, -0.1, -0.4]), seed=0).rows.tolist()
     [0, 2, 1]
     """
-    return _sorted(graded(checked_confidences(confidences)), seed)
+    return _sorted(quantize(checked_confidences(confidences)), seed)
 
 
 def class_sorted(labels: Array, seed: int) -> Stream:
@@ -193,7 +193,7 @@ def few_confident(
     pseudo_classes = checked_classes("pseudo_classes", pseudo_classes, rows=len(confidences))
     draw = np.random.default_rng(checked_seed(seed))
     mixed = draw.permutation(len(confidences))
-    ordered = mixed[np.argsort(-graded(confidences)[mixed], kind="stable")]
+    ordered = mixed[np.argsort(-quantize(confidences)[mixed], kind="stable")]
     gone = np.zeros(len(confidences), bool)
     for k in np.unique(pseudo_classes):
         rows = ordered[pseudo_classes[ordered] == k]

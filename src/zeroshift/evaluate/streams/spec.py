@@ -22,7 +22,7 @@ from zeroshift.features import FeatureSet
 from zeroshift.features.checks import blocks
 from zeroshift.parameters import Constraint
 from zeroshift.suggest import did_you_mean
-from zeroshift.zero_shot import look
+from zeroshift.zero_shot import zero_shot_stats
 
 __all__ = ["KINDS", "UNIMPORTANT", "Arrangement", "Clues", "Maker", "checked", "parameters_of"]
 
@@ -60,7 +60,9 @@ class Clues:
         prototypes = self.features.prototypes_for(self.prompt).astype(np.float64)
         confidences, classes = np.empty(self.n_rows), np.empty(self.n_rows, int)
         for rows in blocks(self.n_rows, max(prototypes.shape)):
-            found = look(np.asarray(self.features.features[rows], np.float64), prototypes, self.features.logit_scale)
+            found = zero_shot_stats(
+                np.asarray(self.features.features[rows], np.float64), prototypes, self.features.logit_scale
+            )
             confidences[rows], classes[rows] = found.confidences, found.classes
         return confidences, classes
 

@@ -58,7 +58,7 @@ def checked_confidences(confidences: Any) -> np.ndarray:
     """
     name = "confidences"
     found = vector(
-        name, confidences, "numbers", fix="the confidences of one prompt mode, such as look(...).confidences"
+        name, confidences, "numbers", fix="the confidences of one prompt mode, such as zero_shot_stats(...).confidences"
     )
     if found.dtype.kind not in "iuf":
         raise TypeError(f"{name} must hold numbers; got {found.dtype}. Fix: numpy.asarray({name}, dtype='float64').")

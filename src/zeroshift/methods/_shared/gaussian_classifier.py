@@ -1,4 +1,4 @@
-"""Gaussians with one mean a class and one shared covariance, fitted to labelled samples: a linear classifier."""
+"""Gaussians with one mean per class and one shared covariance, fitted to labelled samples: a linear classifier."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ from zeroshift.linalg import residual_precision
 __all__ = ["ClassGroups", "LinearDiscriminant", "linear_discriminant"]
 
 
-# Labelled samples in an order in which the sums over each class are sums along an axis.
-
-
-class Run(NamedTuple):
-    """Neighbouring rows: the first sample of each of these classes, then the second of each, and so on."""
+class ClassBlock(NamedTuple):
+    """Consecutive rows: the first sample of each of these classes, then the second of each, and so on."""
 
     rows: slice
     classes: np.ndarray
@@ -26,10 +23,11 @@ class Run(NamedTuple):
 
 
 class ClassGroups:
-    """Classes with equally many samples stand together, shot after shot: a product with one-hot labels would cost K
-    times as much as the sums, and adding row by row cannot be done in every array library.
+    """Sums and means of labelled samples per class, with the samples in an `order` that makes them sums along an axis.
 
-    Everything is given and returned in the `order` of the samples found here; a class without any sums to zero.
+    Classes with the same number of samples form a block, sorted by shot. A product with one-hot labels would cost K
+    times as much, and not every array library can add row by row. Inputs and outputs are in this `order`. The sum of
+    a class without samples is zero.
 
     >>> groups = ClassGroups(np.array([1, 0, 1]), classes=3)
     >>> groups.order
@@ -46,38 +44,38 @@ class ClassGroups:
         shot = np.empty_like(by_class)
         shot[by_class] = np.arange(len(labels)) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
         self.order = np.lexsort((labels, shot, self.counts[labels]))
-        self._runs: list[Run] = []
+        self._blocks: list[ClassBlock] = []
         start = 0
         for shots in np.unique(self.counts[self.counts > 0]).tolist():
             members = np.flatnonzero(self.counts == shots)
-            self._runs.append(Run(slice(start, start + shots * len(members)), members, shots))
+            self._blocks.append(ClassBlock(slice(start, start + shots * len(members)), members, shots))
             start += shots * len(members)
 
     def sums(self, values: Array) -> Array:
-        """The sum (K, m) of each class's rows of (n, m)."""
+        """Sums (K, m) per class of the rows of values (n, m)."""
         home = Home.of(values)
         sums = home.zeros((len(self.counts), values.shape[1]), values.dtype)
-        for run in self._runs:
-            shots = values[run.rows].reshape(run.shots, len(run.classes), -1)
-            sums[home.index(run.classes)] = home.xp.sum(shots, axis=0)
+        for block in self._blocks:
+            shots = values[block.rows].reshape(block.shots, len(block.classes), -1)
+            sums[home.index(block.classes)] = home.xp.sum(shots, axis=0)
         return sums
 
     def means(self, values: Array) -> Array:
-        """The mean (K, m) of each class's rows of (n, m)."""
+        """Means (K, m) per class of the rows of values (n, m)."""
         home = Home.of(values)
         counts = home.xp.asarray(np.maximum(self.counts, 1), dtype=values.dtype, device=home.device)
         return self.sums(values) / counts[:, None]
 
     def subtract(self, values: Array, means: Array) -> None:
-        """Take its class's row of (K, m) from each row of (n, m), in place: support sets can be large."""
+        """Subtract the class mean, a row of (K, m), from each row of values (n, m), in place to save memory."""
         home = Home.of(values)
-        for run in self._runs:
-            shots = values[run.rows].reshape(run.shots, len(run.classes), -1)  # a view
-            shots -= means[home.index(run.classes)]
+        for block in self._blocks:
+            shots = values[block.rows].reshape(block.shots, len(block.classes), -1)  # a view
+            shots -= means[home.index(block.classes)]
 
 
 class LinearDiscriminant(NamedTuple):
-    """What `linear_discriminant` fits, in float64."""
+    """A fitted classifier, in float64."""
 
     weights: Array
     """(K, d): P mu_k."""
@@ -94,10 +92,10 @@ class LinearDiscriminant(NamedTuple):
 
 
 def linear_discriminant(features: Array, labels: np.ndarray, classes: int) -> LinearDiscriminant:
-    """Fit features (n, d) with class indices (n,) on the host: means, ridge precision of the pooled residuals, head.
+    """Fit means, ridge precision of the pooled residuals and linear head to features (n, d) with class indices (n,).
 
-    A class without a sample is given the mean of the other classes' means: its Gaussian expects an average image, so
-    that it is neither favoured nor ruled out by having been left out.
+    The labels are a NumPy array. A class without samples gets the mean of the other classes' means, so that it is
+    neither favoured nor excluded.
 
     >>> fit = linear_discriminant(np.array([[0.8, 0.6], [1.0, 0.0], [0.0, 1.0]]), np.array([0, 0, 1]), classes=2)
     >>> fit.means
@@ -108,7 +106,7 @@ def linear_discriminant(features: Array, labels: np.ndarray, classes: int) -> Li
     """
     home = Home.of(features)
     groups = ClassGroups(labels, classes)
-    # Picked by number it is a copy, which may be written to.
+    # Indexing by number makes a copy, so it can be changed in place.
     ordered = home.bring(features[home.index(groups.order)], home.xp.float64)
     means = groups.means(ordered)
     groups.subtract(ordered, means)

@@ -1,96 +1,53 @@
-"""What TransCLIP, Histo-TransCLIP and StatA share as methods: a set in, Gaussian classes kept, other samples scored."""
+"""What TransCLIP, Histo-TransCLIP and StatA share: soft assignments of a set, Gaussian classes, a graph of neighbours.
+
+`GaussianMethod` alternates between assigning the samples of a set to classes and fitting Gaussians to them. Everything
+is matrix products: no array of samples by classes by dimensions is ever made. Sums are summed in float64.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from zeroshift.arrays import Array, Home, Rows, namespace
 from zeroshift.method import Method
-from zeroshift.methods._shared.affinity import Affinity
 from zeroshift.methods._shared.similarity import normalize_rows, unit_rows
-from zeroshift.parameters import Number, parameter
+from zeroshift.methods._shared.sparse import SparseMatrix
+from zeroshift.methods._shared.top_k import nearest
+from zeroshift.parameters import Number, parameter, state
 from zeroshift.zero_shot import log_posterior, softmax
 
 __all__ = [
     "TEMPERATURE",
+    "Affinity",
     "Assignments",
     "GaussianMethod",
     "Gaussians",
+    "NeighbourEdges",
     "Solution",
-    "Statistics",
-    "floored",
+    "WeightedSums",
+    "few_shot_affinity",
     "log_densities",
     "mean_directions",
+    "neighbour_affinity",
+    "neighbour_edges",
     "shared_variance",
-    "statistics",
     "sum_of_squares",
+    "weighted_sums",
+    "with_floor",
 ]
 
-
-# Soft assignments of samples to classes from text, likelihood and neighbours: the z-update of TransCLIP and StatA.
-
-
 TEMPERATURE = 50.0
-"""What the authors divide log-likelihoods by."""
-
-
-@dataclass(frozen=True)
-class Assignments:
-    """z_i is the softmax of log_prior_i + log-likelihood_i / temperature + neighbour_weight (W z + W^T z)_i.
-
-    In logarithms, so that no row becomes 0 / 0 where the text posterior underflows.
-    """
-
-    log_prior: Array
-    """The text's say, (N, K): its log-posterior times its weight."""
-    affinity: Affinity
-    neighbour_weight: float
-    """Of the sum over neighbours; 1/6 in the authors' code, which writes (50 / (2 * 3)) / 50."""
-    temperature: float = TEMPERATURE
-    iterations: int = 5
-    """All samples at once, so many times over."""
-
-    def update(self, z: Array, log_likelihood: Array) -> Array:
-        """New assignments (N, K). `log_likelihood`, up to a constant a row, is overwritten."""
-        base = log_likelihood
-        base /= self.temperature
-        base += self.log_prior
-        for _ in range(self.iterations):
-            if self.neighbour_weight == 0:
-                return _softmax(base)
-            scores = self.affinity.pull(z)
-            scores *= self.neighbour_weight
-            scores += base
-            z = _softmax(scores)
-        return z
-
-
-def _softmax(scores: Array) -> Array:
-    """In the scores' own memory where the library has no softmax of its own: it is the loop's most frequent step."""
-    if hasattr(scores, "softmax"):
-        return scores.softmax(-1)
-    xp = namespace(scores)
-    scores -= xp.max(scores, axis=1, keepdims=True)
-    xp.exp(scores, out=scores)
-    scores /= xp.sum(scores, axis=1, keepdims=True)
-    return scores
-
-
-# Gaussian classes with diagonal covariance, fitted to soft assignments: statistics, densities, variances.
-#
-# Everything is matrix products: no array of samples by classes by dimensions is ever made. Statistics are summed, and
-# subtracted, in float64.
-
+"""The authors' divisor of log-likelihoods."""
 
 FLOOR = 1e-6
-"""Variances are kept above this share of 1/d, the variance of a unit vector's coordinate: samples that do not differ at
-all would leave nothing to divide by."""
+"""Smallest variance, in units of 1/d, the variance of one coordinate of a unit vector. Without a floor, samples that do
+not differ at all would give a variance of 0."""
 
 ZERO_MASS = 1e-30
-"""A class whose samples together weigh less says nothing."""
+"""A class whose samples have less weight in total counts as empty."""
 
 
 class Gaussians(NamedTuple):
@@ -100,8 +57,8 @@ class Gaussians(NamedTuple):
     """(d,), shared by all classes, or (K, d)."""
 
 
-class Statistics(NamedTuple):
-    """What samples weighted by their assignments add up to."""
+class WeightedSums(NamedTuple):
+    """Sums over samples, weighted by their assignments."""
 
     mass: Array
     """sum_i z_ik, (K,)."""
@@ -110,11 +67,11 @@ class Statistics(NamedTuple):
     squares: Array
     """sum_ik z_ik x_i^2, (d,)."""
 
-    def plus(self, other: Statistics, weight: float) -> Statistics:
-        return Statistics(*(own + weight * added for own, added in zip(self, other, strict=True)))
+    def plus(self, other: WeightedSums, weight: float) -> WeightedSums:
+        return WeightedSums(*(mine + weight * theirs for mine, theirs in zip(self, other, strict=True)))
 
-    def times(self, factor: float) -> Statistics:
-        return Statistics(*(own * factor for own in self))
+    def times(self, factor: float) -> WeightedSums:
+        return WeightedSums(*(part * factor for part in self))
 
 
 def sum_of_squares(features: Array) -> Array:
@@ -123,17 +80,20 @@ def sum_of_squares(features: Array) -> Array:
     return xp.sum(features * features, axis=0, dtype=xp.float64)
 
 
-def statistics(features: Array, z: Array, squares: Array | None = None) -> Statistics:
-    """Of features (N, d) and assignments (N, K) whose rows sum to 1, in float64; `squares` where they are known."""
+def weighted_sums(features: Array, z: Array, squares: Array | None = None) -> WeightedSums:
+    """Sums for features (N, d) and assignments (N, K) whose rows sum to 1, in float64.
+
+    `squares` is `sum_of_squares(features)`, if it is known already.
+    """
     xp = namespace(features)
     sums = xp.astype(z.T @ features, xp.float64, copy=False)
-    return Statistics(
+    return WeightedSums(
         xp.sum(z, axis=0, dtype=xp.float64), sums, sum_of_squares(features) if squares is None else squares
     )
 
 
-def mean_directions(mass: Array, sums: Array, otherwise: Array) -> Array:
-    """Class means at unit length (K, d); `otherwise` for a class without mass.
+def mean_directions(mass: Array, sums: Array, default: Array) -> Array:
+    """Class means scaled to unit length (K, d); the row of `default` for a class without mass.
 
     >>> import numpy as np
     >>> mean_directions(np.array([2.0, 0.0]), np.array([[1.2, 1.6], [0.0, 0.0]]), np.eye(2))
@@ -141,34 +101,34 @@ def mean_directions(mass: Array, sums: Array, otherwise: Array) -> Array:
            [0. , 1. ]])
     """
     xp = namespace(sums)
-    held = (mass > ZERO_MASS)[:, None]
-    return xp.where(held, unit_rows(sums / xp.where(held, mass[:, None], 1.0)), otherwise)
+    has_mass = (mass > ZERO_MASS)[:, None]
+    return xp.where(has_mass, unit_rows(sums / xp.where(has_mass, mass[:, None], 1.0)), default)
 
 
-def shared_variance(gathered: Statistics, means: Array) -> Array:
-    """sum_ik z_ik (x_i - mu_k)^2 / sum_ik z_ik, (d,).
+def shared_variance(totals: WeightedSums, means: Array) -> Array:
+    """Variance of each dimension about the class means, sum_ik z_ik (x_i - mu_k)^2 / sum_ik z_ik, (d,).
 
     >>> import numpy as np
-    >>> shared_variance(statistics(np.eye(2), np.eye(2)), np.array([[1.0, 0.0], [0.0, 0.0]]))
+    >>> shared_variance(weighted_sums(np.eye(2), np.eye(2)), np.array([[1.0, 0.0], [0.0, 0.0]]))
     array([5.e-07, 5.e-01])
     """
     xp = namespace(means)
-    mass, sums, squares = gathered
+    mass, sums, squares = totals
     spread = squares - 2 * xp.sum(means * sums, axis=0) + mass @ (means * means)
-    return floored(spread / xp.sum(mass))
+    return with_floor(spread / xp.sum(mass))
 
 
-def floored(variances: Array) -> Array:
-    """Large enough to divide by; see `FLOOR`."""
+def with_floor(variances: Array) -> Array:
+    """Variances with those below `FLOOR` raised to it."""
     xp = namespace(variances)
     least = FLOOR / variances.shape[-1]
     return xp.where(variances > least, variances, least)
 
 
 def log_densities(features: Array, gaussians: Gaussians) -> Array:
-    """log N(x_i; mu_k, diag v_k) up to a constant a row, (n, K), in the features' precision.
+    """log N(x_i; mu_k, diag v_k) up to a constant per row, (n, K), in the precision of the features.
 
-    With a shared variance all of -x^2 / 2v is such a constant, and one product remains.
+    With a shared variance, -x^2 / 2v is such a constant, and one product remains.
 
     >>> import numpy as np
     >>> x, means = np.array([[0.8, 0.6]]), np.eye(2)
@@ -185,24 +145,152 @@ def log_densities(features: Array, gaussians: Gaussians) -> Array:
     if len(variances.shape) == 2:
         offsets = offsets - 0.5 * xp.sum(xp.log(variances), axis=1)
         densities += (features * features) @ home.bring(-0.5 / variances, features.dtype).T
-    # Only differences between classes count; small offsets lose less in the features' precision.
+    # Only differences between classes matter; small offsets lose less in the precision of the features.
     densities += home.bring(offsets - xp.mean(offsets), features.dtype)
     return densities
+
+
+class NeighbourEdges(NamedTuple):
+    """The nearest neighbours of each sample, as entries of a sparse matrix W."""
+
+    rows: Array
+    columns: Array
+    cosines: Array
+
+
+class Affinity(NamedTuple):
+    """Sums of the assignments of a sample's neighbours, in both directions: W z + W^T z."""
+
+    symmetric: SparseMatrix
+    """W + W^T, (N, N)."""
+    labelled: Array | None = None
+    """Constant contribution (N, K) of labelled samples that have a sample as neighbour."""
+
+    def neighbour_sums(self, z: Array) -> Array:
+        """(N, K), for assignments z (N, K)."""
+        sums = self.symmetric @ z
+        if self.labelled is not None:
+            sums += self.labelled
+        return sums
+
+
+def neighbour_edges(
+    features: Array, others: Array, neighbours: int, *, exclude_self: bool = False, drop_first: bool = False
+) -> NeighbourEdges:
+    """The cosines of each row of `features` with its nearest rows of `others`.
+
+    With `exclude_self` both are the same samples, and no sample is its own neighbour. With `drop_first` the nearest
+    row is skipped, whichever it is.
+    """
+    xp = namespace(features)
+    skipped = int(drop_first)
+    cosines, columns = nearest(features, others, neighbours + skipped, exclude_self=exclude_self)
+    cosines, columns = cosines[:, skipped:], columns[:, skipped:]
+    rows = xp.arange(features.shape[0], dtype=columns.dtype, device=Home.of(features).device)
+    rows = xp.broadcast_to(rows[:, None], columns.shape)
+    return NeighbourEdges(*(xp.reshape(part, (-1,)) for part in (rows, columns, cosines)))
+
+
+def neighbour_affinity(features: Array, neighbours: int) -> Affinity:
+    """The affinity within a set of samples.
+
+    >>> import numpy as np
+    >>> features = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+    >>> neighbour_affinity(features, 1).neighbour_sums(np.eye(3)).round(2)
+    array([[0. , 1.6, 0. ],
+           [1.6, 0. , 0.6],
+           [0. , 0.6, 0. ]])
+    """
+    return _symmetric(neighbour_edges(features, features, neighbours, exclude_self=True), features.shape[0])
+
+
+def few_shot_affinity(
+    features: Array, support: Array, one_hot: Array, neighbours: int, *, released: bool = False
+) -> Affinity:
+    """The affinity within a set of samples, and between labelled samples (S, d) and their neighbours in the set.
+
+    In the released code, the rows of W begin with the labelled samples but are used as if they began with the set's
+    own, and a labelled sample skips its nearest neighbour as if that were itself.
+    """
+    xp = namespace(features)
+    n_samples, n_labelled = features.shape[0], support.shape[0]
+    own = neighbour_edges(features, features, neighbours, exclude_self=True)
+    labelled = neighbour_edges(support, features, neighbours, drop_first=released)
+    first, second = (labelled, own) if released else (own, labelled)
+    second_start = n_labelled if released else n_samples
+    edges = NeighbourEdges(
+        xp.concat([first.rows, second.rows + second_start]),
+        xp.concat([first.columns, second.columns]),
+        xp.concat([first.cosines, second.cosines]),
+    )
+    within = edges.rows < n_samples
+    to_labelled = NeighbourEdges(*(part[~within] for part in edges))
+    labelled_weights = SparseMatrix(
+        to_labelled.columns, to_labelled.rows - n_samples, to_labelled.cosines, (n_samples, n_labelled)
+    )
+    affinity = _symmetric(NeighbourEdges(*(part[within] for part in edges)), n_samples)
+    return affinity._replace(labelled=labelled_weights @ one_hot)
+
+
+def _symmetric(edges: NeighbourEdges, n_samples: int) -> Affinity:
+    return Affinity(SparseMatrix(*edges, (n_samples, n_samples)).plus_transpose())
+
+
+@dataclass(frozen=True)
+class Assignments:
+    """The z-update: z_i = softmax(log_prior_i + log-likelihood_i / temperature + neighbour_weight (W z + W^T z)_i).
+
+    Computed from logarithms, so that no row becomes 0 / 0 if the text posterior underflows.
+    """
+
+    log_prior: Array
+    """The log-posterior of the text times its weight, (N, K)."""
+    affinity: Affinity
+    neighbour_weight: float
+    """Weight of the sum over neighbours; 1/6 in the authors' code, which writes (50 / (2 * 3)) / 50."""
+    temperature: float = TEMPERATURE
+    iterations: int = 5
+    """Updates of all samples together."""
+
+    def update(self, z: Array, log_likelihood: Array) -> Array:
+        """New assignments (N, K). `log_likelihood`, up to a constant per row, is overwritten."""
+        base = log_likelihood
+        base /= self.temperature
+        base += self.log_prior
+        for _ in range(self.iterations):
+            if self.neighbour_weight == 0:
+                return _softmax(base)
+            scores = self.affinity.neighbour_sums(z)
+            scores *= self.neighbour_weight
+            scores += base
+            z = _softmax(scores)
+        return z
+
+
+def _softmax(scores: Array) -> Array:
+    """Softmax that overwrites the scores if the library has none of its own: the most frequent step of the loop."""
+    if hasattr(scores, "softmax"):
+        return scores.softmax(-1)
+    xp = namespace(scores)
+    scores -= xp.max(scores, axis=1, keepdims=True)
+    xp.exp(scores, out=scores)
+    scores /= xp.sum(scores, axis=1, keepdims=True)
+    return scores
 
 
 class Solution(NamedTuple):
     z: Array
     """Assignments (N, K)."""
     gaussians: Gaussians
-    """What the samples were compared with last."""
+    """The Gaussians of the last assignment."""
     gamma: float = 0.0
     """Weight of labelled samples."""
 
 
 class GaussianMethod(Method):
-    """A transductive method that alternates between assigning a set's samples and fitting Gaussians to them.
+    """A transductive method that alternates between assigning the samples of a set and fitting Gaussians to them.
 
-    A subclass fills in `_solve` and `_first_variances`. Scores are the assignments: probabilities already.
+    A subclass defines `_solve` and `_initial_variances`. Scores are the assignments, which are probabilities already.
     """
 
     protocol = "transductive"
@@ -211,54 +299,54 @@ class GaussianMethod(Method):
     logit_scale: float = parameter(
         Number(low=0, above=True), "Scale of the zero-shot logits; 100 for CLIP.", default=100.0
     )
-    neighbours: int = parameter(Number(low=1, integer=True), "Nearest samples each sample is drawn to.", default=3)
+    neighbours: int = parameter(
+        Number(low=1, integer=True), "Nearest samples whose assignments a sample is drawn to.", default=3
+    )
     iterations: int = parameter(
-        Number(low=0, integer=True),
-        "Rounds of fitting the Gaussians, and of assigning the samples within each round.",
-        default=10,
+        Number(low=0, integer=True), "Rounds of fitting the Gaussians to the assignments.", default=10
     )
     inner_iterations: int = parameter(
-        Number(low=1, integer=True),
-        "Rounds of fitting the Gaussians, and of assigning the samples within each round.",
-        default=5,
+        Number(low=1, integer=True), "Updates of the assignments in each round.", default=5
     )
-    temperature: float = parameter(Number(low=0, above=True), "What log-likelihoods are divided by.", default=50.0)
+    temperature: float = parameter(Number(low=0, above=True), "Divisor of the log-likelihoods.", default=TEMPERATURE)
 
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "axes_do_not_matter": "variances belong to single dimensions, which a rotation mixes",
-        "all_samples_equal": "of equal samples each picks a few as neighbours, and some are picked more often",
+        "all_samples_equal": "equal samples have each a few of the others as neighbours, some more often than others",
     }
+
+    _gaussians: Gaussians = state(lambda self: Gaussians(self._wide_text, self._initial_variances()), saved_as="")
 
     @abstractmethod
     def _solve(self, features: Array) -> Solution:
-        """The samples' assignments, and the Gaussians that come with them."""
+        """The assignments of the samples, and the Gaussians that belong to them."""
 
     @abstractmethod
-    def _first_variances(self) -> Array:
+    def _initial_variances(self) -> Array:
         """Variances before any sample, float64."""
 
     @property
     def _text(self) -> Array:
-        """What stands for each class's text, (K, d)."""
+        """The text embedding of each class, (K, d)."""
         return self.prototypes
 
     @property
-    def _text_share(self) -> float:
-        """The power the text's posterior is raised to."""
+    def _text_exponent(self) -> float:
+        """The exponent of the text posterior."""
         return 1.0
 
-    def _samples_at_once(self, n_samples: int) -> int:
-        """How many samples are solved together."""
+    def _batch_rows(self, n_samples: int) -> int:
+        """Samples solved together."""
         return n_samples
 
     @property
     def means(self) -> Array:
-        """Class means (K, d), float64: the text until something was learned."""
+        """Class means (K, d), float64: the text embeddings before anything is learned."""
         return Home.of(self.prototypes).copy(self._gaussians.means)
 
     @property
     def variances(self) -> Array:
-        """Variances of the dimensions, float64: (d,) where all classes share them, else (K, d)."""
+        """Variances of the dimensions, float64: (d,) if all classes share them, else (K, d)."""
         return Home.of(self.prototypes).copy(self._gaussians.variances)
 
     @property
@@ -266,15 +354,12 @@ class GaussianMethod(Method):
         home = Home.of(self.prototypes)
         return home.bring(self._text, home.xp.float64)
 
-    def _begin(self) -> None:
-        self._gaussians = Gaussians(self._wide_text, self._first_variances())
-
-    def _log_text(self, features: Array) -> Array:
+    def _text_log_posterior(self, features: Array) -> Array:
         return log_posterior(features, self._text, self.logit_scale)
 
     def _assignments(self, log_y: Array, affinity: Affinity, neighbour_weight: float = 1.0) -> Assignments:
         return Assignments(
-            log_prior=self._text_share * log_y,
+            log_prior=self._text_exponent * log_y,
             affinity=affinity,
             neighbour_weight=neighbour_weight / (2 * self.neighbours),
             temperature=self.temperature,
@@ -284,7 +369,7 @@ class GaussianMethod(Method):
     def _alternate(
         self, features: Array, start: Solution, assignments: Assignments, fit: Callable[[Array, Gaussians], Gaussians]
     ) -> Solution:
-        """Assign, fit, assign, ..., and assign once more; `fit` makes new Gaussians of assignments and the old ones."""
+        """Assign, fit, assign, ..., assign. `fit` computes new Gaussians from assignments and the old Gaussians."""
         z, gaussians, gamma = start
         for iteration in range(self.iterations + 1):
             z = assignments.update(z, log_densities(features, gaussians))
@@ -292,17 +377,19 @@ class GaussianMethod(Method):
                 gaussians = fit(z, gaussians)
         return Solution(z, gaussians, gamma)
 
-    def _keep(self, solution: Solution) -> None:
-        """Remember what was learned."""
+    def _store(self, solution: Solution) -> None:
+        """Assign what was learned to the state."""
         self._gaussians = solution.gaussians
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        size = self._samples_at_once(len(rows))
+        size = self._batch_rows(len(rows))
         for start in range(0, len(rows), size):
             batch = slice(start, min(start + size, len(rows)))
             solution = self._solve(rows[batch])
-            self._keep(solution)
-            self.n_seen = batch.stop
+            if batch.stop == len(rows):
+                with self._learning(len(rows)):
+                    self.n_seen = 0
+                    self._store(solution)
             yield batch, solution.z
 
     def _predict_scores(self, features: Array) -> Array:
@@ -310,18 +397,8 @@ class GaussianMethod(Method):
             return namespace(features).exp(log_posterior(features, self.prototypes, self.logit_scale))
         scores = log_densities(features, self._gaussians)
         scores /= self.temperature
-        scores += self._text_share * self._log_text(features)
+        scores += self._text_exponent * self._text_log_posterior(features)
         return softmax(scores)
 
     def _probabilities(self, scores: Array) -> Array:
         return normalize_rows(scores)
-
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return self._gaussians._asdict(), {}
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        fresh = self._gaussians
-        for name, own in fresh._asdict().items():
-            if tuple(arrays[name].shape) != tuple(own.shape):
-                raise ValueError(f"{name} has the shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
-        self._gaussians = Gaussians(arrays["means"], arrays["variances"])

@@ -1,4 +1,4 @@
-"""A linear classifier fitted in float64 that answers in the features' own precision."""
+"""A linear classifier fitted in float64, and the base class of transductive methods that learn one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import Any, ClassVar
 
 from zeroshift.arrays import Array, Home, Rows, is_double
 from zeroshift.method import Method
+from zeroshift.parameters import Number, parameter, state
 
-__all__ = ["LinearHead", "LinearTransductive"]
+__all__ = ["LinearHead", "TransductiveLinearMethod"]
+
+BLOCK_ROWS = 4096
 
 
 class LinearHead:
-    """Scores x.w_k + b_k of weights (K, d) and offsets (K,).
+    """Scores x.w_k + b_k with weights (K, d) and offsets (K,), computed in the precision of the features.
 
-    Kept in float64 and in float32: to convert it for every sample would cost as much as the product itself.
+    Kept in float64 and in float32: converting it for every sample would cost as much as the product itself.
 
     >>> import numpy as np
     >>> LinearHead(np.eye(2), np.array([0.5, 0.0])).scores(np.array([[0.8, 0.6]]))
@@ -34,28 +37,32 @@ class LinearHead:
         scores += offsets
         return scores
 
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        return {"weights": self.weights, "offsets": self.offsets}, {}
 
-# Transductive methods that end in a linear classifier: a set teaches its weights and offsets, anyone can ask it.
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> LinearHead:
+        for name, own in self.state()[0].items():
+            if tuple(arrays[name].shape) != tuple(own.shape):
+                raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
+        return LinearHead(arrays["weights"], arrays["offsets"])
 
 
-BLOCK_ROWS = 4096
+class TransductiveLinearMethod(Method):
+    """A method that learns a linear classifier from a whole set. `adapt` always starts from the zero-shot classifier.
 
-
-class LinearTransductive(Method):
-    """A method that learns a linear classifier from a whole set. `adapt` starts afresh from the set it is given.
-
-    A subclass fills in `_learn`, and has the parameter `logit_scale`: before anything is learned the classifier is the
-    zero-shot one.
+    A subclass defines `_learn`.
     """
 
     protocol = "transductive"
     computes_in: ClassVar[str | None] = None
 
-    logit_scale: float
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+
+    _head: LinearHead = state(lambda self: self._zero_shot, saved_as="")
 
     @abstractmethod
     def _learn(self, rows: Rows) -> LinearHead:
-        """The classifier the whole set teaches."""
+        """The classifier learned from the whole set."""
 
     @property
     def _zero_shot(self) -> LinearHead:
@@ -63,25 +70,12 @@ class LinearTransductive(Method):
         prototypes = home.bring(self.prototypes, home.xp.float64)
         return LinearHead(self.logit_scale * prototypes, home.zeros((self.n_classes,)))
 
-    def _begin(self) -> None:
-        self._head = self._zero_shot
-
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        # Nothing is set before all is learned: an interrupt leaves what an earlier set taught.
         head = self._learn(rows)
-        self._head, self.n_seen = head, len(rows)
+        with self._learning(len(rows)):
+            self._head, self.n_seen = head, 0
         for block, features in rows.blocks(BLOCK_ROWS, reuse=True):
             yield block, head.scores(features)
 
     def _predict_scores(self, features: Array) -> Array:
         return self._head.scores(features)
-
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return {"weights": self._head.weights, "offsets": self._head.offsets}, {}
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        for name in ("weights", "offsets"):
-            saved, own = tuple(arrays[name].shape), tuple(getattr(self._head, name).shape)
-            if saved != own:
-                raise ValueError(f"{name} of shape {saved}, not {own}, were saved")
-        self._head = LinearHead(arrays["weights"], arrays["offsets"])

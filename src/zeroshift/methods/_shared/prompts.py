@@ -1,4 +1,4 @@
-"""Several prompts of each class, as a method's parameter: checked, and brought to where it keeps its state."""
+"""Checks for the parameter `prompts`: several prompt embeddings per class."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from zeroshift.arrays import Array, Home, UnitLengthError, check_matrix, is_arra
 __all__ = ["checked_prompts"]
 
 FEW = 0.3
-"""Where so few classes' prompts lie nearest to their own prototype, they are in another order."""
+"""If the prompts of a smaller fraction of classes are nearest to their own prototype, the order is probably wrong."""
 
 TIE = 1e-6
 
 
 def checked_prompts(prompts: Any, prototypes: Array) -> Array:
-    """Unit embeddings (K, P, d), P prompts of each of the prototypes' classes; copied."""
+    """A checked copy of unit embeddings (K, P, d), P prompts per class, in the library of the prototypes."""
     classes, dimension = prototypes.shape
     shape = f"(K, P, d) = ({classes}, P, {dimension})"
     if not is_array(prompts):
@@ -27,32 +27,32 @@ def checked_prompts(prompts: Any, prototypes: Array) -> Array:
     if len(prompts.shape) != 3 or prompts.shape[0] != classes or prompts.shape[2] != dimension or 0 in prompts.shape:
         raise ValueError(
             f"prompts must have the shape {shape}: P embeddings for each prototype, in the same order; got "
-            f"{tuple(prompts.shape)}. Fix: prototypes[:, None, :] for one prompt a class."
+            f"{tuple(prompts.shape)}. Fix: prototypes[:, None, :] for one prompt per class."
         )
     for k in range(classes):
         try:
             check_matrix(f"prompts[{k}]", prompts[k])
         except UnitLengthError as error:
-            said = str(error).partition(" Fix:")[0]
+            problem = str(error).partition(" Fix:")[0]
             raise UnitLengthError(
-                f"{said} Fix: prompts /= numpy.linalg.norm(prompts, axis=-1, keepdims=True)."
+                f"{problem} Fix: prompts /= numpy.linalg.norm(prompts, axis=-1, keepdims=True)."
             ) from None
     home = Home.of(prototypes)
     with home.computing():
-        brought = home.copy(home.bring(prompts))
-        _warn_of_other_classes(brought, prototypes)
-    return brought
+        copied = home.copy(home.bring(prompts))
+        _warn_if_misordered(copied, prototypes)
+    return copied
 
 
-def _warn_of_other_classes(prompts: Array, prototypes: Array) -> None:
-    """Prompts in another order than the prototypes fit every check of shapes, and ruin every answer."""
+def _warn_if_misordered(prompts: Array, prototypes: Array) -> None:
+    """Prompts in another order than the prototypes pass all checks of shapes but make every prediction wrong."""
     xp = namespace(prompts)
     cosines = to_numpy(xp.mean(prompts, axis=1) @ Home.of(prompts).bring(prototypes, prompts.dtype).T)
     own = (cosines.diagonal() >= cosines.max(axis=1) - TIE).mean()
     if own < FEW:
         warnings.warn(
             f"the prompts of {1 - own:.0%} of the classes are nearer to another class's prototype than to their own. "
-            "Fix: check that prompts is (K, P, d), with the classes in the order of the prototypes.",
+            "Fix: check that prompts is (K, P, d) with the classes in the order of the prototypes.",
             UserWarning,
             stacklevel=5,
         )

@@ -1,4 +1,4 @@
-"""The exponential kernel of cosines that Tip-Adapter, TDA, DMN and TCA weigh stored samples with."""
+"""Small functions on similarities that several methods share: kernel, inner products, normalisation of rows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ import numpy as np
 from zeroshift.arrays import Array, namespace, to_numpy
 from zeroshift.zero_shot import TIE
 
-__all__ = ["Single", "exponential_kernel", "inner_products", "look_at_one", "normalize_rows", "unit_rows"]
+__all__ = [
+    "SingleSampleStats",
+    "exponential_kernel",
+    "inner_products",
+    "normalize_rows",
+    "single_sample_stats",
+    "unit_rows",
+]
+
+TINY = 1e-12
 
 
 def exponential_kernel(cosines: Array, beta: float) -> Array:
-    """exp(-beta (1 - cosine)): 1 for the sample itself, the less the further away.
+    """exp(-beta (1 - cosine)): 1 for the sample itself, less for samples further away.
 
     >>> import numpy as np
     >>> exponential_kernel(np.array([1.0, 0.96]), 5.0).round(6)
@@ -22,50 +31,42 @@ def exponential_kernel(cosines: Array, beta: float) -> Array:
     return namespace(cosines).exp(beta * (cosines - 1.0))
 
 
-# What makes a stream of single samples quick: products with a vector, and one question to the device a sample.
+def inner_products(features: Array, rows: Array) -> Array:
+    """(n, m) for features (n, d) and rows (m, d). One sample takes a matrix-vector product, much faster on a GPU."""
+    return features @ rows.T if features.shape[0] > 1 else (rows @ features[0])[None, :]
 
 
-class Single(NamedTuple):
-    """One sample as the zero-shot classifier sees it."""
+class SingleSampleStats(NamedTuple):
+    """The zero-shot prediction for one sample."""
 
     logits: Array
-    """(1, K), where the features are."""
+    """(1, K), in the library and on the device of the features."""
     probabilities: np.ndarray
-    """(K,), on the host."""
+    """(K,), in NumPy."""
     k: int
+    """The pseudo-class."""
     entropy: float
 
 
-def look_at_one(features: Array, text: Array, logit_scale: float) -> Single:
-    """Logits, class and entropy of a sample (1, d).
+def single_sample_stats(features: Array, text: Array, logit_scale: float) -> SingleSampleStats:
+    """Logits, class and entropy of one sample (1, d).
 
-    >>> one = look_at_one(np.array([[0.8, 0.6]]), np.eye(2), 5.0)
+    >>> one = single_sample_stats(np.array([[0.8, 0.6]]), np.eye(2), 5.0)
     >>> one.k, round(one.entropy, 4)
     (0, 0.5822)
     """
     logits = logit_scale * inner_products(features, text)
-    # On the host from here on: a GPU would take ten launches to class and entropy, and be waited for twice.
+    # The rest in NumPy: on a GPU, class and entropy would take ten kernel launches and two synchronisations.
     scores = to_numpy(logits)[0]
     scores = scores - scores.max()
     y = np.exp(scores)
     total = y.sum()
     y /= total
-    return Single(logits, y, int((scores >= -TIE).argmax()), float(np.log(total) - y @ scores))
-
-
-def inner_products(features: Array, rows: Array) -> Array:
-    """(n, m) of features (n, d) and rows (m, d); for one sample with a vector, on a GPU several times as fast."""
-    return features @ rows.T if features.shape[0] > 1 else (rows @ features[0])[None, :]
-
-
-# Rows of non-negative weights as probabilities, and rows of unit length.
-
-
-TINY = 1e-12
+    return SingleSampleStats(logits, y, int((scores >= -TIE).argmax()), float(np.log(total) - y @ scores))
 
 
 def normalize_rows(weights: Array) -> Array:
-    """Each row divided by its sum; a row without any weight becomes a guess.
+    """Each row of non-negative weights divided by its sum; a row of zeros becomes uniform.
 
     >>> import numpy as np
     >>> normalize_rows(np.array([[1.0, 3.0], [0.0, 0.0]]))
@@ -79,7 +80,7 @@ def normalize_rows(weights: Array) -> Array:
 
 
 def unit_rows(rows: Array) -> Array:
-    """Each row (the last axis) at unit length; a zero row stays zero.
+    """Each row (the last axis) scaled to unit length; a zero row stays zero.
 
     >>> import numpy as np
     >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))

@@ -1,4 +1,4 @@
-"""The largest entries of every row, largest first, and the nearest neighbours of features, block by block."""
+"""The largest entries of every row, and the nearest neighbours of features."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from zeroshift.arrays import Array, Home, namespace
 __all__ = ["nearest", "top_k"]
 
 WORK_NUMBERS = 8_000_000
-"""Cosines held at once."""
+"""Cosines in memory together."""
 
 FEW = 8
-"""Up to so many are found one after the other, each the largest of the rest: in NumPy faster than a partition."""
+"""Up to this many are found one after the other, which is faster than a partition in NumPy."""
 
 
 def top_k(scores: Array, k: int) -> tuple[Array, Array]:
-    """Values and columns (n, k) of the k largest entries of each row, largest first; among equals the first column.
+    """Values and columns (n, k) of the k largest entries of each row, largest first; equal ones in order of columns.
 
-    Equal entries at the edge, of which only some find room, are chosen by the array library, always the same way.
+    If several entries equal the k-th largest, the array library chooses among them, always in the same way.
 
     >>> import numpy as np
     >>> values, columns = top_k(np.array([[0.1, 0.9, 0.5]]), 2)
@@ -42,7 +42,7 @@ def top_k(scores: Array, k: int) -> tuple[Array, Array]:
 
 
 def _one_by_one(scores: Array, k: int) -> tuple[Array, Array] | None:
-    """`top_k` of a NumPy array; None where a row runs out of finite entries, which cannot be told from those taken."""
+    """`top_k` of a NumPy array; None if a row has fewer than k finite entries, since -inf marks those already found."""
     import numpy as np
 
     rest, values, columns = scores.copy(), [], []
@@ -54,10 +54,10 @@ def _one_by_one(scores: Array, k: int) -> tuple[Array, Array] | None:
     return (best, np.concatenate(columns, axis=-1)) if bool(np.all(best > -np.inf)) else None
 
 
-def nearest(features: Array, others: Array, k: int, *, leave_out_self: bool = False) -> tuple[Array, Array]:
-    """Cosines and numbers (n, k) of the k of `others` nearest to each feature, nearest first, block by block.
+def nearest(features: Array, others: Array, k: int, *, exclude_self: bool = False) -> tuple[Array, Array]:
+    """Cosines and indices (n, k) of the k rows of `others` nearest to each feature, nearest first; computed in blocks.
 
-    With `leave_out_self` row i of `features` is row i of `others`, and no neighbour of itself.
+    With `exclude_self`, row i of `features` is row i of `others` and not a neighbour of itself.
 
     >>> import numpy as np
     >>> nearest(np.eye(2), np.array([[0.8, 0.6], [0.6, 0.8]]), 1)[1]
@@ -67,11 +67,11 @@ def nearest(features: Array, others: Array, k: int, *, leave_out_self: bool = Fa
     xp = namespace(features)
     device = Home.of(features).device
     size = max(1, WORK_NUMBERS // others.shape[0])
-    k = min(k, others.shape[0] - leave_out_self)
+    k = min(k, others.shape[0] - exclude_self)
     values, columns = [], []
     for start in range(0, features.shape[0], size):
         cosines = features[start : start + size, :] @ others.T
-        if leave_out_self:
+        if exclude_self:
             rows = xp.arange(cosines.shape[0], device=device)
             cosines[rows, rows + start] = -xp.inf
         best = top_k(cosines, k)

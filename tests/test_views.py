@@ -42,7 +42,7 @@ def test_average_views_is_the_released_code(mode, prefix, convert):
     np.testing.assert_array_equal(to_numpy(answer.logits).argmax(axis=1), golden()[f"{prefix}_pred"])
 
 
-def test_the_two_modes_differ_in_probabilities_alone():
+def test_the_two_modes_differ_in_probabilities_only():
     views, prototypes, scale = problem()
     online, transductive = (average_views(views, prototypes, scale, mode=m) for m in ("online", "transductive"))
     np.testing.assert_array_equal(online.features, transductive.features)
@@ -50,7 +50,7 @@ def test_the_two_modes_differ_in_probabilities_alone():
     assert np.abs(online.probabilities - transductive.probabilities).max() > 0.01
 
 
-def test_images_do_not_feel_each_other(monkeypatch):
+def test_images_are_independent(monkeypatch):
     """Neither in blocks of one image nor alone, as (V, d), does an answer change."""
     views, prototypes, scale = (array.astype(np.float64) if hasattr(array, "astype") else array for array in problem())
     together = average_views(views, prototypes, scale)
@@ -63,7 +63,7 @@ def test_images_do_not_feel_each_other(monkeypatch):
         np.testing.assert_allclose(one, many[7], rtol=0, atol=1e-12)
 
 
-def test_normalize_changes_the_length_of_features_alone():
+def test_normalize_changes_only_the_length_of_features():
     views, prototypes, scale = problem()
     released, unit = (average_views(views, prototypes, scale, normalize=value) for value in (False, True))
     lengths = np.linalg.norm(released.features, axis=1, keepdims=True)
@@ -121,7 +121,7 @@ def test_how_many_views_are_kept(views, ratio, kept):
 
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-def test_the_surest_come_first_and_equals_in_their_order(convert):
+def test_the_lowest_entropy_comes_first_and_equal_ones_in_order(convert):
     # A wider gap is surer; the sign of it does not matter.
     gaps = [[1, 5, -1, 5, 0, -5, 2, 1], [0, 0, 0, 0, 0, 0, 0, 0]]
     logits = convert(np.stack([np.array(gaps, float), np.zeros((2, 8))], axis=-1))
@@ -137,10 +137,10 @@ def test_the_order_of_the_views_does_not_matter():
 
 
 @pytest.mark.parametrize("function", [marginal_entropy, select_lowest_entropy])
-def test_logits_of_a_wrong_shape_are_refused(function):
+def test_logits_of_a_wrong_shape_raise(function):
     with pytest.raises(ValueError, match=r"logits must have the shape \(N, V, K\).*got \(5,\)\. Fix: "):
         function(np.zeros(5))
-    with pytest.raises(ValueError, match=r"nothing of it 0; got \(0, 5\)"):
+    with pytest.raises(ValueError, match=r"without empty axes; got \(0, 5\)"):
         function(np.zeros((0, 5)))
     with pytest.raises(TypeError, match="logits must be a NumPy array or a torch tensor; got list"):
         function([[0.0, 1.0]])
@@ -154,24 +154,24 @@ def test_logits_of_a_wrong_shape_are_refused(function):
         ({"mode": "offline"}, r"mode must be one of 'online', 'transductive'; got 'offline'\."),
         ({"logit_scale": -1}, r"logit_scale must be a number greater than 0; got -1\."),
         ({"views": np.ones(3)}, r"views must have the shape \(N, V, d\).*got \(3,\)\. Fix: "),
-        ({"views": np.ones((2, 0, 64))}, r"nothing of it 0; got \(2, 0, 64\)"),
+        ({"views": np.ones((2, 0, 64))}, r"without empty axes; got \(2, 0, 64\)"),
         ({"views": np.ones((2, 4, 3))}, r"views has d = 3, .* prototypes have d = 64\. Fix: "),
         ({"prototypes": np.ones((2, 64))}, r"prototypes row 0 has length 8"),
     ],
 )
-def test_what_average_views_refuses(given, message):
+def test_average_views_checks_its_input(given, message):
     views, prototypes, scale = problem()
     arguments = {"views": views, "prototypes": prototypes, "logit_scale": scale} | given
     with pytest.raises(ValueError, match=message):
         average_views(**arguments)
 
 
-def test_views_that_are_no_array_are_refused():
+def test_views_that_are_not_an_array_raise():
     with pytest.raises(TypeError, match=r"views must be a NumPy array or a torch tensor; got list\. Fix: "):
         average_views([[1.0]], np.ones((1, 1)), 1.0)
 
 
-def test_a_bad_view_is_named(monkeypatch):
+def test_errors_name_the_view(monkeypatch):
     views, prototypes, scale = problem()
     monkeypatch.setattr(feature_checks, "BLOCK_ENTRIES", 64 * 64 * 4)  # the fault is in the second block of four images
     bad = views.copy()

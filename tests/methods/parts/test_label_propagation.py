@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.methods._shared import sparse as graph
-from zeroshift.methods._shared.sparse import SparseMatrix, degree_factors, settled, without_self
+from zeroshift.methods import zlap
+from zeroshift.methods._shared.sparse import SparseMatrix, degree_factors
+from zeroshift.methods.zlap import propagate_labels, without_self
 
 both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 
@@ -43,11 +44,11 @@ def test_scaled_by_degrees(self_links, library):
 @both_libraries
 @pytest.mark.parametrize("work", [1, 70, 10**6])
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.99])
-def test_settled_is_the_inverse(alpha, work, library, monkeypatch):
-    monkeypatch.setattr(graph, "WORK_NUMBERS", work)
+def test_propagation_is_the_inverse(alpha, work, library, monkeypatch):
+    monkeypatch.setattr(zlap, "SOLVE_NUMBERS", work)
     matrix, dense = links(library)
     expected = np.linalg.inv(np.eye(30) - alpha * dense)[:, :5]
-    found = settled(matrix, alpha, 5)
+    found = propagate_labels(matrix, alpha, 5)
     assert type(found) is type(library(dense))
     np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=1e-8)
 
@@ -55,17 +56,17 @@ def test_settled_is_the_inverse(alpha, work, library, monkeypatch):
 @both_libraries
 def test_a_lone_node_keeps_its_label(library):
     matrix, _ = links(library, lone=2)
-    found = np.asarray(settled(matrix, 0.5, 5))
+    found = np.asarray(propagate_labels(matrix, 0.5, 5))
     np.testing.assert_array_equal(found[2], np.eye(5)[2])
     np.testing.assert_array_equal(np.delete(found[:, 2], 2), 0)
 
 
-def test_labels_are_nowhere_negative():
+def test_labels_are_never_negative():
     """Two halves without a link between them: nothing arrives in the other half, and rounding leaves no trace."""
     chain = np.arange(39)[np.arange(39) != 19]
     both = SparseMatrix(chain, chain + 1, np.ones(38), (40, 40)).plus_transpose()
     factors = degree_factors(both.row_sums())
-    found = settled(both.scaled(factors, factors), 0.9, 3)
+    found = propagate_labels(both.scaled(factors, factors), 0.9, 3)
     assert (found >= 0).all()
     np.testing.assert_array_equal(found[20:], 0)
     assert (found[:20] > 0).all()

@@ -36,11 +36,11 @@ def test_the_mean_does_not_matter():
 
 
 @pytest.mark.parametrize("residuals", [np.zeros((5, 3)), np.ones((5, 3)), np.full((4, 3), 1e-14), np.ones((1, 3))])
-def test_no_spread_is_no_precision(residuals):
+def test_no_spread_gives_precision_zero(residuals):
     np.testing.assert_array_equal(residual_precision(residuals), np.zeros((3, 3)))
 
 
-def test_rounding_is_no_spread_and_a_little_more_is():
+def test_rounding_does_not_count_as_spread():
     noise = np.random.default_rng(2).normal(size=(50, 3))
     noise /= np.sqrt(np.trace(np.cov(noise.T)))
     assert not residual_precision(noise * 0.5 * ZERO_TRACE**0.5).any()
