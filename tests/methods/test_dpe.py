@@ -217,8 +217,8 @@ def test_the_text_prototypes_are_a_mean_over_confident_samples():
     method = DPE(problem.prototypes, logit_scale=20.0, rate=0.01, gate=1.0)
     total = problem.prototypes.copy()
     for x in problem.features:
-        entry, feature = method._entry(x[None, :])
-        total += method._prototypes(entry, feature).moved(feature, 0.5, 0.01).unit[:6]
+        insertion, feature = method._plan_insertion(x[None, :])
+        total += method._prototypes(insertion, feature).moved(feature, 0.5, 0.01).unit[:6]
         method.adapt(x)
     assert method.n_sure == 12
     np.testing.assert_allclose(method._text, total / 13, rtol=0, atol=1e-12)

@@ -123,7 +123,7 @@ class B2TPT(ImageMethod):
     }
 
     text: PromptedText = model_parameter(
-        TEXT, 'Text side of the encoder, created by `zeroshift.encode.prompted_text` for a context of eight words "X".'
+        TEXT, 'Text side of the encoder, with a context of eight words, "X X X X X X X X".'
     )
     batch_size: int = parameter(
         Number(low=1, integer=True),

@@ -63,13 +63,13 @@ class KernelBank:
         weights = exponential_kernel(cosines, self._beta)
         return self._class_cosines(cosines, weights, self._squares(weights, self._used))
 
-    def enter(self, entry: Insertion, feature: Array) -> None:
-        """Store one sample (d,) at the slot given by `memory.entry`."""
-        k, slot = entry.k, 1 + entry.slot
+    def insert(self, insertion: Insertion, feature: Array) -> None:
+        """Store one sample (d,) at the slot given by `memory.plan_one`."""
+        k, slot = insertion.k, 1 + insertion.slot
         used = max(self._used, 1 + slot)
         self.entries[slot, k] = feature
         self.grams[k, slot, :used] = self.grams[k, :used, slot] = self.entries[:used, k] @ feature
-        self.memory.record(entry)
+        self.memory.record(insertion)
         self._used = used
 
     def read_during(self, plan: InsertionPlan, features: Array) -> PlannedReading:
@@ -95,10 +95,10 @@ class KernelBank:
 
     def keep(self, plan: InsertionPlan, features: Array, reading: PlannedReading) -> None:
         """Store the samples of a plan that `read_during` was called with."""
-        staying = plan.kept()
-        if len(staying):
-            classes, slots = np.divmod(plan.slots[staying], self.memory.capacity)
-            rows = self._home.index(plan.rows[staying])
+        kept = plan.kept()
+        if len(kept):
+            classes, slots = np.divmod(plan.slots[kept], self.memory.capacity)
+            rows = self._home.index(plan.rows[kept])
             self.entries[self._home.index(1 + slots), self._home.index(classes)] = features[rows]
         for k, gram in reading.grams.items():
             self.grams[k, : gram.shape[0], : gram.shape[0]] = gram
@@ -219,10 +219,10 @@ class DMN(ViewMethod):
         """A sample is stored before it is predicted, so a single one needs no plan: learn, then predict."""
         one = single_sample_stats(features, self._text, self.logit_scale)
         keys = self._to_bank_dtype(features)
-        entry = self._bank.memory.plan_one(one.k, one.entropy)
+        insertion = self._bank.memory.plan_one(one.k, one.entropy)
         with self._learning():
-            if entry is not None:
-                self._bank.enter(entry, keys[0])
+            if insertion is not None:
+                self._bank.insert(insertion, keys[0])
         return self._fuse(softmax(one.logits), self._bank.read(keys))
 
     def _adapt_view(self, views: Array) -> Array:

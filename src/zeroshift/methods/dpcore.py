@@ -134,9 +134,7 @@ class DPCore(ImageMethod):
         "memory_is_bounded": "a batch that differs from the source and from earlier ones adds a prompt; set capacity",
     }
 
-    vision: PromptedVision = model_parameter(
-        VISION, "Image side of the encoder. `zeroshift.encode.prompted_vision` creates it."
-    )
+    vision: PromptedVision = model_parameter(VISION, "Image side of the encoder.")
     source: tuple[Array, Array] = array_parameter(
         "Mean and standard deviation (width,) of the image states before the shift. `source_statistics` computes them."
     )

@@ -234,8 +234,8 @@ class DPE(ViewMethod):
 
     def _adapt_image(self, views: Array) -> Array:
         """Learn from the views (V, d) of one image; return its scores (1, K)."""
-        entry, feature = self._entry(views)
-        moved = self._prototypes(entry, feature).moved(feature, self.align, self.rate)
+        insertion, feature = self._plan_insertion(views)
+        moved = self._prototypes(insertion, feature).moved(feature, self.align, self.rate)
         text = moved.unit[: self.n_classes, :]
         predicted = views[:1, :]
         if self.final == "views" and views.shape[0] > 1:
@@ -246,12 +246,12 @@ class DPE(ViewMethod):
             n_sure += 1
             mean = (n_sure * mean + text) / (n_sure + 1)
         with self._learning():
-            if entry is not None:
-                self._memory.insert(entry, feature)
+            if insertion is not None:
+                self._memory.insert(insertion, feature)
             self._text, self._n_sure = mean, n_sure
         return scores
 
-    def _entry(self, views: Array) -> tuple[Insertion | None, Array]:
+    def _plan_insertion(self, views: Array) -> tuple[Insertion | None, Array]:
         """The place of the image in the memory, or None, and the feature (d,) to store."""
         text = unit_rows(self._text)
         if views.shape[0] == 1:
@@ -264,15 +264,15 @@ class DPE(ViewMethod):
         largest = math.log2(self.n_classes) if self.released else math.log(self.n_classes)
         return float(entropy(scores)[0]) < self.gate * largest
 
-    def _prototypes(self, entry: Insertion | None = None, feature: Array | None = None) -> DualPrototypes:
-        """The present prototypes, or those after a feature (d,) is stored at `entry`."""
+    def _prototypes(self, insertion: Insertion | None = None, feature: Array | None = None) -> DualPrototypes:
+        """The present prototypes, or those after a feature (d,) is stored at `insertion`."""
         xp = namespace(self._text)
         counts, sums = self._memory.counts, xp.sum(self._memory.features, axis=1)
-        if entry is not None:
-            own = xp.asarray(self._memory.features[entry.k], copy=True)
-            own[entry.slot] = feature
-            sums[entry.k] = xp.sum(own, axis=0)
-            counts[entry.k] += not np.isfinite(self._memory.entropies[entry.k, entry.slot])
+        if insertion is not None:
+            own = xp.asarray(self._memory.features[insertion.k], copy=True)
+            own[insertion.slot] = feature
+            sums[insertion.k] = xp.sum(own, axis=0)
+            counts[insertion.k] += not np.isfinite(self._memory.entropies[insertion.k, insertion.slot])
         home = Home.of(self._text)
         seen = np.flatnonzero(counts)
         classes = home.index(seen)

@@ -60,8 +60,8 @@ class ImageMethod(_ImageInput):
 
     vision: PromptedVision | None = model_parameter(
         Optional(VISION),
-        "Image side of the encoder. `zeroshift.encode.prompted_vision` creates it. With None, no visual prompt is "
-        "tuned, and images are given as their unit-length features (N, d).",
+        "Image side of the encoder. With None, no visual prompt is tuned, and images are given as their unit-length "
+        "features (N, d).",
         default=None,
     )
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
@@ -114,7 +114,7 @@ class EpisodicImageMethod(_ImageInput, EpisodicMethod):
 
     maple: CoupledPrompts = model_parameter(
         Model(CoupledPrompts, "zeroshift.encode.load_maple(encoder, checkpoint, class_names)"),
-        "Both sides of the encoder with MaPLe's trained prompts. `zeroshift.encode.load_maple` creates them.",
+        "Both sides of the encoder with MaPLe's trained prompts.",
     )
 
     @abstractmethod

@@ -31,7 +31,7 @@ class PromptTuned(ViewMethod):
     context_words: ClassVar[str] = "a photo of a"
     """The words whose embeddings are tuned when `zeroshift.encode` creates the method."""
 
-    text: PromptedText = model_parameter(TEXT, "Text side of the encoder. `zeroshift.encode.prompted_text` creates it.")
+    text: PromptedText = model_parameter(TEXT, "Text side of the encoder.")
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     rate: float = parameter(Number(low=0), "Step size of AdamW.", default=5e-3)
     weight_decay: float = parameter(
