@@ -43,8 +43,8 @@ NOTHING, EVERYTHING = 1e-3, 1e6
 class _NotWidened:
     """Means taken as if they were known."""
 
-    def _estimated(self, sums: Sums) -> Mixture | None:
-        found: Mixture | None = super()._estimated(sums)  # type: ignore[misc]
+    def _estimate(self, sums: Sums) -> Mixture | None:
+        found: Mixture | None = super()._estimate(sums)  # type: ignore[misc]
         return None if found is None else replace(found, widening=found.widening * 0.0 + 1.0)
 
 

@@ -41,7 +41,7 @@ def make(stream: Stream, engine: str, **parameters: Any) -> OnlineADAPT:
 
 def treat_as_large(patch: pytest.MonkeyPatch) -> None:
     """Small problems are computed in simple ways; make engines maintain an inverse, cones and blocks for them too."""
-    patch.setattr("zeroshift.adapt.engines.streaming.FRESH_WORK", 0)
+    patch.setattr("zeroshift.adapt.engines.streaming.RECOMPUTE_WORK", 0)
     patch.setattr("zeroshift.adapt.engines.class_statistics.FEW_ENTRIES", 0)
     patch.setattr("zeroshift.adapt.engines.replay.REPLAY_FROM", 20)
 
@@ -81,7 +81,7 @@ def bank(method: OnlineADAPT) -> dict[str, np.ndarray]:
     """Without slots no class uses: an interrupted call may leave room behind, but nothing in it."""
     evidence = method._evidence
     assert isinstance(evidence, KnowledgeBank)
-    arrays = {name: to_numpy(array) for name, array in evidence.arrays().items()}
+    arrays = {name: to_numpy(array) for name, array in evidence.state()[0].items()}
     room = evidence.pinned + arrays["bank_sample_counts"].max()
     for name in ("bank_features", "bank_weights", "bank_confidences"):
         assert not arrays[name][:, room:].any()

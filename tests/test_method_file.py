@@ -12,6 +12,7 @@ from zeroshift import serialization as method_file
 from zeroshift.files import FileFormatError, read_tensors, write_tensors
 from zeroshift.serialization import read_header
 from zeroshift.testing import make_problem
+from zeroshift.testing.examples import EXAMPLES
 
 SAVED = sorted((Path(__file__).parent / "states").glob("schema_*/*.safetensors"))
 
@@ -21,7 +22,7 @@ def models_of(path):
     header = method_file.read_header(path)
     cls = methods.get(header["method"]).cls
     tensors, _ = read_tensors(path, kind=method_file.KIND, schema=method_file.STATE_SCHEMA)
-    return {name: cls.example_parameters[name](tensors["parameter/prototypes"]) for name in cls.model_parameters}
+    return {name: EXAMPLES[name](tensors["parameter/prototypes"]) for name in cls.model_parameters}
 
 
 @pytest.mark.parametrize("path", SAVED, ids=lambda path: f"{path.parent.name}/{path.stem}")

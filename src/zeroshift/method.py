@@ -13,9 +13,11 @@ from __future__ import annotations
 import copy
 import os
 import signal
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any, ClassVar, Self
 
@@ -397,19 +399,20 @@ class OnlineMethod(Method):
 class _Learning:
     """See `Method._learning`."""
 
-    __slots__ = ("_method", "_samples")
+    __slots__ = ("_method", "samples")
 
     def __init__(self, method: Method, samples: int) -> None:
-        self._method, self._samples = method, samples
+        self._method, self.samples = method, samples
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         _INTERRUPTS.postpone()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._method.n_seen += self._samples
+            self._method.n_seen += self.samples
         else:
             self._method._failure = f"{kind.__name__}: {error}"
         _INTERRUPTS.resume()
@@ -437,7 +440,7 @@ class _Interrupts:
         if self._pending is not None and not self._postponed:
             number, frame = self._pending
             self._pending = None
-            handler = self.handlers.get(number) or signal.getsignal(number)
+            handler = self.handlers.get(number) or _get_handler(number)
             if callable(handler):
                 handler(number, frame)
 
@@ -450,6 +453,10 @@ class _Interrupts:
 
 _INTERRUPTS = _Interrupts()
 _MAIN_THREAD = threading.main_thread().ident
+_SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))
+# The functions below those of `signal`, which convert numbers to enumerations and take ten times as long.
+_fast_signal: Any = import_module("_signal" if "_signal" in sys.builtin_module_names else "signal")
+_get_handler, _set_handler = _fast_signal.getsignal, _fast_signal.signal
 
 
 class _Watch:
@@ -465,11 +472,11 @@ class _Watch:
             return
         _INTERRUPTS.postpone()
         try:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                handler = signal.getsignal(number)
+            for number in _SIGNALS:
+                handler = _get_handler(number)
                 if callable(handler):
                     _INTERRUPTS.handlers[number] = handler
-                    signal.signal(number, _INTERRUPTS.handle)
+                    _set_handler(number, _INTERRUPTS.handle)
         finally:
             _INTERRUPTS.resume()
 
@@ -479,7 +486,7 @@ class _Watch:
         _INTERRUPTS.postpone()
         try:
             for number, handler in _INTERRUPTS.handlers.items():
-                signal.signal(number, handler)
+                _set_handler(number, handler)
             _INTERRUPTS.handlers.clear()
         finally:
             _INTERRUPTS.resume()

@@ -226,7 +226,7 @@ class State:
     saved_as: str
     """Name in a state file; for a value of several parts the prefix of their names, and "" for no prefix."""
     merge: str | Callable[[Any, Any], Any] | None
-    """How two values become one: "sum", "equal" (both must be the same) or a function; None where that is impossible."""
+    """How two values become one: "sum", "equal" (they must be the same) or a function; None if that is impossible."""
     grows: bool
     """Whether the first axis of an array grows with the samples seen."""
 
@@ -287,7 +287,7 @@ class Declared:
         annotations = vars(cls).get("__annotations__", {})
         for name, value in list(vars(cls).items()):
             if isinstance(value, Parameter):
-                parameters[name] = replace(value, annotation=str(annotations.get(name, "")))
+                parameters[name] = replace(value, annotation=_annotation_text(annotations.get(name, "")))
                 delattr(cls, name)
             elif isinstance(value, State):
                 saved_as = name.lstrip("_") if value.saved_as == "\0" else value.saved_as
@@ -327,6 +327,10 @@ class Declared:
             elif one.allowed is not None:
                 values[name] = one.allowed.check(name, values[name])
         return {name: values[name] for name in declared}
+
+
+def _annotation_text(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
 def _signature(parameters: Mapping[str, Parameter]) -> inspect.Signature:

@@ -42,14 +42,14 @@ def entropy(p):
     return -(p * np.log(p)).sum(axis=-1)
 
 
-def surest(views, prototypes, scale, ratio):
+def most_confident(views, prototypes, scale, ratio):
     """The views kept of one image, plainly."""
     order = np.argsort(entropy(softmax(scale * views @ prototypes.T)), kind="stable")
     return views[order[: max(int(len(views) * ratio), 1)]]
 
 
 def averaged(views, prototypes, ratio=0.1, scale=SCALE):
-    return np.stack([surest(image, prototypes, scale, ratio).mean(axis=0) for image in views])
+    return np.stack([most_confident(image, prototypes, scale, ratio).mean(axis=0) for image in views])
 
 
 def plain_released_online(views, prototypes, *, scale, bank_size, alpha=0.9, ratio=0.1):
@@ -58,7 +58,7 @@ def plain_released_online(views, prototypes, *, scale, bank_size, alpha=0.9, rat
     banks = [[] for _ in range(n_classes)]
     means, similarity, scores = prototypes.copy(), np.zeros(n_classes), []
     for image in views:
-        kept = surest(image, prototypes, SCALE, ratio)
+        kept = most_confident(image, prototypes, SCALE, ratio)
         f = kept.mean(axis=0)
         zbar = (SCALE * kept @ prototypes.T).mean(axis=0)
         probabilities = softmax(SCALE * kept @ prototypes.T).mean(axis=0)
@@ -94,8 +94,8 @@ def test_online_as_released_is_the_plain_loop(bank_size):
     np.testing.assert_allclose(method.adapt_views_scores(views), expected, rtol=0, atol=1e-7)
     np.testing.assert_allclose(method.means, means, rtol=0, atol=1e-9)
     by_mean = softmax(SCALE * averaged(views, prototypes, 0.3) @ prototypes.T)
-    by_views = [softmax(SCALE * surest(v, prototypes, SCALE, 0.3) @ prototypes.T).mean(axis=0) for v in views]
-    assert (by_mean.argmax(axis=1) != np.argmax(by_views, axis=1)).any(), "the two ways to a class are not told apart"
+    by_views = [softmax(SCALE * most_confident(v, prototypes, SCALE, 0.3) @ prototypes.T).mean(axis=0) for v in views]
+    assert (by_mean.argmax(axis=1) != np.argmax(by_views, axis=1)).any(), "the two ways to a class are not done apart"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_released_banks_hold_what_the_authors_code_computes(cls, prefix):
     np.testing.assert_array_equal(method.bank_counts, np.bincount(classes, minlength=12))
     for k in range(12):
         rows = np.flatnonzero(classes == k)
-        # Online they lie in the order they came, transductive the surest first.
+        # Online they lie in the order they came, transductive the most_confident first.
         rows = rows if prefix == "online" else rows[np.argsort(expected["trans_entropy"][rows], kind="stable")]
         held = slice(0, len(rows))
         np.testing.assert_allclose(bank.features[k, held], expected[f"{prefix}_features"][rows], atol=1e-4)
@@ -233,7 +233,7 @@ def test_views_that_cancel_leave_the_surest():
     views = np.stack([x, -x])
     method = OnlineADAPT(prototypes, logit_scale=5.0, view_ratio=1.0)
     answer = method.adapt_views(views)
-    kept = surest(views, prototypes, 5.0, 0.5)[0]
+    kept = most_confident(views, prototypes, 5.0, 0.5)[0]
     np.testing.assert_array_equal(answer, OnlineADAPT(prototypes, logit_scale=5.0).adapt(kept))
 
 

@@ -122,7 +122,7 @@ def test_prune_drops_the_least_sure_and_keeps_the_order(rows, capacity, ratio):
     for number, row in enumerate(rows):
         bank.offer(sample(number), LOG_POSTERIORS[row : row + 1])
     before = [held(bank, k) for k in range(3)]
-    bank.prune(bank.pruned(ratio))
+    bank.prune(ratio)
     for k, entries in enumerate(before):
         drop = int(ratio * len(entries) + 1e-9)
         doomed = sorted(range(len(entries)), key=lambda slot: entries[slot][2])[:drop]
@@ -139,7 +139,7 @@ def test_pinned_samples_stay_whatever_comes(rows, capacity, labels):
     pinned = np.bincount(labels, minlength=3)
     for number, row in enumerate(rows):
         bank.offer(sample(number), LOG_POSTERIORS[row : row + 1])
-    bank.prune(bank.pruned(1.0))
+    bank.prune(1.0)
     np.testing.assert_array_equal(bank.counts, pinned)
     assert (bank.features[bank.occupied == 1] == 9).all()
     assert (bank.weights[bank.occupied == 1] == 1).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from matrices import contraction, positive
-from zeroshift.adapt.engines.class_statistics import Change, scatter_rows
+from zeroshift.adapt.engines.class_statistics import Insertion, scatter_rows
 from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes, polynomial, polynomial_error
 from zeroshift.adapt.engines.woodbury import moments_lost, update_series
 from zeroshift.linalg import ldl_inverse, positive_inverse
@@ -143,7 +143,7 @@ def test_scatter_rows_are_the_change_of_the_scatter(count, replaces, moved):
         means[1] = means[0]
     after = np.concatenate([held[1:] if replaces else held, x[None]])
     centre = held.mean(axis=0) if count else np.zeros(5)
-    change = Change(0, count, x, held[0] if replaces else None, centre, means[0], means[1], moved)
+    change = Insertion(0, count, x, held[0] if replaces else None, centre, means[0], means[1], moved)
     rows, signs, newcomer = scatter_rows(change)
     np.testing.assert_array_equal(rows[newcomer], x - means[1])
     expected = (after - means[1]).T @ (after - means[1]) - (held - means[0]).T @ (held - means[0])

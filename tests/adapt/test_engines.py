@@ -18,7 +18,7 @@ from comparing import (
 )
 from streams import ADVERSARIAL, STREAMS
 from zeroshift import OnlineADAPT
-from zeroshift.adapt.engines import ENGINES, make_engine, only_direct
+from zeroshift.adapt.engines import ENGINES, make_engine, reason_for_direct
 from zeroshift.adapt.engines.base import DRIFT_TOLERANCE
 from zeroshift.adapt.engines.precision_primal import CHECK_EVERY, PrimalPrecision
 from zeroshift.testing import make_problem
@@ -67,7 +67,7 @@ class TestStreams:
     def test_of_the_core(self, name, engine, large):
         method = assert_follows_direct(name, engine)
         if engine == "streaming" and name not in ("more dimensions than samples", "on the prototypes"):
-            assert method.health.updates > 0, "the stream never came to the maintained inverse"
+            assert method.diagnostics.updates > 0, "the stream never came to the maintained inverse"
 
     @pytest.mark.parametrize("name", STREAMS)
     def test_of_the_core_in_calls_of_all_sizes(self, name, large):
@@ -155,9 +155,9 @@ class TestSettings:
     def test_a_batch_larger_than_the_rows_worked_on_together(self, engine):
         """2200 samples learned together, before any of them is predicted."""
         problem = make_problem(4, 6, 2300, seed=8)
-        # Ever surer, so that the last of the batch enter too.
-        surest = np.sort(problem.features @ problem.prototypes.T, axis=1)
-        problem = problem._replace(features=problem.features[np.argsort(surest[:, -1] - surest[:, -2])])
+        # Ever more confident, so that the last of the batch enter too.
+        most_confident = np.sort(problem.features @ problem.prototypes.T, axis=1)
+        problem = problem._replace(features=problem.features[np.argsort(most_confident[:, -1] - most_confident[:, -2])])
         parameters = {"logit_scale": 20.0, "batch_size": 2200, "bank_size": 2}
         expected = OnlineADAPT(problem.prototypes, engine="direct", **parameters).adapt_scores(problem.features)
         method = OnlineADAPT(problem.prototypes, engine=engine, **parameters)
@@ -185,8 +185,8 @@ class TestSettings:
         for parameters in ({"bank_size": 0}, {"iterations": 2}, {"covariance": "per_class"}):
             method = OnlineADAPT(np.eye(3, 8), **parameters)
             assert type(method._engine) is ENGINES["direct"]
-            assert only_direct(method.bank_size, method.iterations, method.covariance)
-        assert only_direct(16, 1, "shared") is None
+            assert reason_for_direct(method.bank_size, method.iterations, method.covariance)
+        assert reason_for_direct(16, 1, "shared") is None
 
     def test_the_engine_asked_for_is_the_engine(self):
         method = OnlineADAPT(np.eye(3, 8))
@@ -201,14 +201,14 @@ class TestSettings:
 
 
 @pytest.mark.usefixtures("large")
-class TestHealth:
+class TestDiagnostics:
     """Nobody has to trust a maintained inverse: it is checked, and what happens to it is counted."""
 
     def streamed(self, samples, **geometry):
         problem = make_problem(4, 12, 3000, seed=51, **geometry)
-        # Ever surer samples: nearly every one enters, so that there is something to maintain.
-        surest = np.sort(problem.features @ problem.prototypes.T, axis=1)
-        order = np.argsort(surest[:, -1] - surest[:, -2])
+        # Ever more confident samples: nearly every one enters, so that there is something to maintain.
+        most_confident = np.sort(problem.features @ problem.prototypes.T, axis=1)
+        order = np.argsort(most_confident[:, -1] - most_confident[:, -2])
         method = OnlineADAPT(problem.prototypes, logit_scale=10.0, engine="streaming", bank_size=60)
         reference = OnlineADAPT(problem.prototypes, logit_scale=10.0, engine="direct", bank_size=60)
         features = problem.features[order]
@@ -219,34 +219,34 @@ class TestHealth:
         monkeypatch.setattr("zeroshift.adapt.engines.precision_primal.UPDATES", 2 * CHECK_EVERY)
         method, reference, features, answers = self.streamed(2600)
         assert_same_scores(answers, reference.adapt_scores(features[:2600]))
-        health = method.health
-        assert health.updates > 1500
-        assert health.checks >= health.updates // CHECK_EVERY - health.factorisations
-        assert health.checks > 10
-        assert 0 < health.largest_drift < DRIFT_TOLERANCE / 100
-        assert health.drift_factorisations == 0
-        assert health.scheduled_factorisations > 0
-        assert health.ridge_factorisations > 0
-        because = health.ridge_factorisations + health.scheduled_factorisations + health.scatter_rebuilds
+        diagnostics = method.diagnostics
+        assert diagnostics.updates > 1500
+        assert diagnostics.checks >= diagnostics.updates // CHECK_EVERY - diagnostics.factorisations
+        assert diagnostics.checks > 10
+        assert 0 < diagnostics.largest_drift < DRIFT_TOLERANCE / 100
+        assert diagnostics.drift_factorisations == 0
+        assert diagnostics.scheduled_factorisations > 0
+        assert diagnostics.ridge_factorisations > 0
+        because = diagnostics.ridge_factorisations + diagnostics.scheduled_factorisations + diagnostics.scatter_rebuilds
         # The first has no reason but that the dual form ended.
-        assert health.factorisations == because + 1
+        assert diagnostics.factorisations == because + 1
 
     def test_a_corrupt_inverse_is_found_and_made_anew(self):
         method, reference, features, _ = self.streamed(1000)
         reference.adapt(features[:1000])
         assert isinstance(method._engine._precision, PrimalPrecision)
-        before = method.health
+        before = method.diagnostics
         method._engine._precision.contraction *= 1 + 1e-5
         row = 1000
-        while method.health.drift_factorisations == 0:
-            updates = method.health.updates
+        while method.diagnostics.drift_factorisations == 0:
+            updates = method.diagnostics.updates
             wrong = method.adapt_scores(features[row : row + 1])
             expected = reference.adapt_scores(features[row : row + 1])
-            assert method.health.updates >= updates
+            assert method.diagnostics.updates >= updates
             row += 1
-            assert method.health.updates - before.updates <= CHECK_EVERY, "no check came"
+            assert method.diagnostics.updates - before.updates <= CHECK_EVERY, "no check came"
         assert abs(wrong - expected).max() > 1e-6, "the corruption did not even show"
-        after = method.health
+        after = method.diagnostics
         assert after.largest_drift > DRIFT_TOLERANCE
         assert after.factorisations == before.factorisations + 1
         rest = features[row : row + 300]
@@ -254,16 +254,16 @@ class TestHealth:
 
     def test_the_scatter_is_summed_anew_where_little_is_left_of_it(self):
         method = assert_follows_direct("spread shrinking to nearly nothing", "streaming", bank_size=6, alpha=1.0)
-        assert method.health.scatter_rebuilds > 0
+        assert method.diagnostics.scatter_rebuilds > 0
 
     def test_health_cannot_be_edited_from_outside(self):
         method = make(stream_called("small"), "streaming")
-        method.health.updates = 77
-        assert method.health.updates == 0
+        method.diagnostics.updates = 77
+        assert method.diagnostics.updates == 0
 
     def test_direct_maintains_nothing(self):
         _, method = direct("small")
-        assert method.health.updates == method.health.factorisations == method.health.checks == 0
+        assert method.diagnostics.updates == method.diagnostics.factorisations == method.diagnostics.checks == 0
 
 
 class TestNoTrace:
@@ -276,13 +276,13 @@ class TestNoTrace:
         if rows:
             method.adapt(stream.features[:rows])
         method.save(tmp_path / "before")
-        health = method.health
+        diagnostics = method.diagnostics
         method.predict(stream.features)
         method.predict(stream.features[0])
         _ = method.means, method.precision, method.bank_counts
         method.save(tmp_path / "after")
         assert (tmp_path / "after").read_bytes() == (tmp_path / "before").read_bytes()
-        assert method.health == health
+        assert method.diagnostics == diagnostics
 
     @pytest.mark.parametrize("engine", ["auto", *FAST])
     def test_an_asked_engine_answers_as_an_unasked_one(self, engine, size):

@@ -14,10 +14,10 @@ from zeroshift.adapt import bank_term_bounds as cone
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines import replay_blocks as blocks
 from zeroshift.adapt.engines.class_statistics import ClassSums
-from zeroshift.adapt.engines.insertion_schedule import timeline
+from zeroshift.adapt.engines.insertion_schedule import insertion_schedule
 from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes
 from zeroshift.adapt.engines.replay_blocks import solve
-from zeroshift.adapt.statistics import Rule
+from zeroshift.adapt.statistics import AdaptSettings
 from zeroshift.arrays import Home
 from zeroshift.testing import make_problem
 from zeroshift.zero_shot import confidence, log_posterior, pseudo_class
@@ -31,7 +31,7 @@ class Offered:
         self.prototypes = problem.prototypes
         self.home = Home.of(problem.prototypes)
         self.bank = KnowledgeBank(self.home, 5, 8, capacity)
-        self.rule = Rule(
+        self.rule = AdaptSettings(
             alpha=0.9, beta=beta, use_bank_term=True, update_mean=update_mean, update_covariance=True, per_class=False
         )
         self.log_y = log_posterior(problem.features, problem.prototypes, 20.0)
@@ -45,7 +45,7 @@ class Offered:
     def line(self):
         trace = float(np.trace(self.scatter))
         arguments = (self.features, self.log_y, self.bank, self.sums, trace, self.prototypes, self.rule)
-        return timeline(self.plan, *arguments)
+        return insertion_schedule(self.plan, *arguments)
 
     def enter(self, e):
         weights = self.bank.entrants(self.plan, self.log_y)
@@ -78,11 +78,11 @@ class TestTimeline:
             np.testing.assert_allclose(scatter, offered.bank.scatter(now.means), atol=1e-12)
             np.testing.assert_allclose(line.traces[e], np.trace(scatter))
             assert line.sizes[e] == offered.bank.size
-        np.testing.assert_allclose(line.gathered, (line.rows**2).sum())
+        np.testing.assert_allclose(line.accumulated, (line.rows**2).sum())
 
     @pytest.mark.parametrize("settings", [{}, {"capacity": 6}, {"capacity": 1}], ids=str)
     def test_cones_never_certify_what_is_not_so(self, settings):
-        """The cone told ahead is at least as wide as the class's true one about the same direction."""
+        """The cone done ahead is at least as wide as the class's true one about the same direction."""
         offered = Offered(**settings)
         line, m = offered.line(), offered.sums.direction
         for e, k in enumerate(offered.plan.classes.tolist()):

@@ -1,4 +1,4 @@
-"""The surest samples of every class, found while they go by."""
+"""The most_confident samples of every class, found while they go by."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zeroshift.adapt import transductive as module
-from zeroshift.adapt.transductive import Surest
+from zeroshift.adapt.transductive import MostConfident
 from zeroshift.arrays import Home, Rows, to_numpy
 
 
@@ -19,12 +19,12 @@ def test_the_same_as_one_sort_of_all(monkeypatch, library, capacity, pending):
     rng = np.random.default_rng(0)
     classes, confidences = rng.integers(0, 9, 500), rng.integers(-4, 0, 500) / 4.0
     probabilities = rng.random(500)
-    surest = Surest(home, capacity)
+    most_confident = MostConfident(home, capacity)
     for start in range(0, 500, 23):
         part = slice(start, start + 23)
         offered = (home.xp.asarray(values[part]) for values in (classes, confidences, probabilities))
-        surest.offer(*offered, first_row=start)
-    chosen, ranks, rows, held_confidences, held_probabilities = map(to_numpy, surest.chosen())
+        most_confident.offer(*offered, first_row=start)
+    chosen, ranks, rows, held_confidences, held_probabilities = map(to_numpy, most_confident.chosen())
     for k in range(9):
         mine = sorted(np.flatnonzero(classes == k), key=lambda row: -confidences[row])[:capacity]
         np.testing.assert_array_equal(rows[chosen == k], mine)

@@ -49,18 +49,18 @@ def steps(monkeypatch):
     monkeypatch.setattr(Home, "on_gpu", property(lambda home: home.library == "torch"))
     monkeypatch.setattr(factors, "_ldl_by_lu", factors._ldl_columns)
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
-    monkeypatch.setattr(tape.Tape, "_pinned", lambda self, array: torch.empty(array.shape, dtype=array.dtype))
-    monkeypatch.setattr(tape.Tape, "_record", record)
-    monkeypatch.setattr(tape.Tape, "_receive", receive)
+    monkeypatch.setattr(tape.RecordedStep, "_pinned", lambda self, array: torch.empty(array.shape, dtype=array.dtype))
+    monkeypatch.setattr(tape.RecordedStep, "_record", record)
+    monkeypatch.setattr(tape.RecordedStep, "_receive", receive)
     taken = []
-    plain = tape.Tape.step
+    plain = tape.RecordedStep.step
 
     def counted(self, features):
         scores = plain(self, features)
         taken.append(scores is not None)
         return scores
 
-    monkeypatch.setattr(tape.Tape, "step", counted)
+    monkeypatch.setattr(tape.RecordedStep, "step", counted)
     return taken
 
 
@@ -118,30 +118,3 @@ def test_by_turns_with_replay(steps):
         scores = np.asarray(method.adapt_scores(torch.tensor(features[start:stop])))
         np.testing.assert_allclose(scores, expected, rtol=0, atol=SCORES)
     assert any(steps)
-
-
-def test_interrupted_between_the_launches(steps, monkeypatch):
-    features, prototypes, _ = problem()
-    method = OnlineADAPT(torch.tensor(prototypes), logit_scale=20.0, engine="streaming")
-    rows = torch.tensor(features)
-    one_by_one(method, rows[:200])
-    before, seen = np.asarray(method._evidence.features).copy(), method.n_seen
-    monkeypatch.setattr(tape.Tape, "_receive", interrupted_at("inner"))
-    with pytest.raises(KeyboardInterrupt):
-        one_by_one(method, rows[200:])
-    monkeypatch.setattr(tape.Tape, "_receive", receive)
-    left = method.n_seen
-    reference = OnlineADAPT(prototypes, logit_scale=20.0, engine="direct")
-    expected = reference.adapt_scores(features)
-    if left == seen:
-        np.testing.assert_array_equal(np.asarray(method._evidence.features), before)
-    np.testing.assert_allclose(one_by_one(method, rows[left:]), expected[left:], rtol=0, atol=SCORES)
-
-
-def interrupted_at(which):
-    def stop(self, name):
-        if name == which:
-            raise KeyboardInterrupt
-        return receive(self, name)
-
-    return stop

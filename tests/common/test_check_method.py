@@ -7,6 +7,7 @@ import pytest
 
 from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot
 from zeroshift.method import ViewMethod
+from zeroshift.parameters import Parameter
 from zeroshift.testing import CHECKS, Case, NotApplicable, check_method, make_problem
 
 
@@ -66,7 +67,7 @@ class TakesLabels(Sound):
 
 
 class KeepsEverything(Sound):
-    def _begin(self):
+    def _prepare(self):
         self.everything = []
 
     def _adapt_scores(self, rows):
@@ -79,7 +80,7 @@ class KeepsEverything(Sound):
 
 
 class HoardsQuietly(Sound):
-    def _begin(self):
+    def _prepare(self):
         self.hoard = []
 
     def _adapt_scores(self, rows):
@@ -118,7 +119,7 @@ class LearnsFromPrototypesFirst(Sound):
 
 
 class AcceptsAnyScale(Sound):
-    constraints = {}  # noqa: RUF012
+    logit_scale: float = Parameter(None, "Anything.", 100.0)
 
 
 class OrderMatters(TransductiveADAPT):
@@ -130,7 +131,7 @@ class OrderMatters(TransductiveADAPT):
 
 
 class CountsAfterLearning(Sound):
-    def _begin(self):
+    def _prepare(self):
         self.sharper = 1.0
 
     def _adapt_scores(self, rows):
@@ -144,7 +145,7 @@ class CountsAfterLearning(Sound):
 
 
 class CountsImagesAfterLearning(Sound, ViewMethod):
-    def _begin(self):
+    def _prepare(self):
         self.sharper = 1.0
 
     def _adapt_view(self, views):

@@ -11,7 +11,7 @@ from mixture.sets import support_of
 from streams import STREAMS, Stream
 from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture
 from zeroshift.arrays import Home
-from zeroshift.mixture.statistics import Caution, Rule, estimate
+from zeroshift.mixture.statistics import Constants, StreamDiagnostics, estimate
 from zeroshift.mixture.sums import Sums
 from zeroshift.testing import make_problem
 
@@ -19,7 +19,7 @@ PROTOTYPES = np.eye(2)
 FEATURES = np.array([[2.0, 0.0], [1.0, 3.0], [4.0, 0.0], [-1.0, 3.0]])
 """Of classes 0 and 1 in turn, whose centres are (3, 0) and (0, 3), each a step away from it along the first axis."""
 
-RULE = Rule(
+RULE = Constants(
     anchor_count=1.0,
     cautious_anchor_count=2.0,
     spread_range=(0.1, 5.0),
@@ -38,8 +38,8 @@ RULE = Rule(
 
 def in_turn(posteriors=None, features=FEATURES):
     q = np.eye(2)[np.arange(len(features)) % 2]
-    sums = Sums.none(Home.of(features), 2, 2).learned(features, q)
-    return sums.watching(q if posteriors is None else posteriors, None, in_order=True)
+    sums = Sums.zeros(Home.of(features), 2, 2).add_samples(features, q)
+    return sums.add_posteriors(q if posteriors is None else posteriors, None, in_order=True)
 
 
 def found(**changes):
@@ -53,14 +53,14 @@ def test_two_classes_in_the_plane():
     mixture = found()
     np.testing.assert_allclose(mixture.means, [[3.0, 0.0], [0.0, 3.0]], atol=1e-15)
     np.testing.assert_allclose(mixture.precision, np.diag([1.5, 3.0]), atol=1e-14)
-    np.testing.assert_allclose(mixture.known, [3.0, 3.0])
+    np.testing.assert_allclose(mixture.mean_counts, [3.0, 3.0])
     np.testing.assert_allclose(mixture.widening, [0.75, 0.75])
     assert mixture.reliability == 0.5
-    assert mixture.caution.whole == 0.0
+    assert mixture.stream.combined == 0.0
     # To (3, 0): 3 * 1. To (0, 3): 1.5 * 9 + 3 * 4. Each by 3/4.
     distances = mixture.distances(np.array([[3.0, 1.0]]))
     np.testing.assert_allclose(distances, [[2.25, 19.125]], atol=1e-13)
-    reading = mixture.read(np.log([[0.5, 0.5]]), distances)
+    reading = mixture.posteriors(np.log([[0.5, 0.5]]), distances)
     np.testing.assert_allclose(reading.posteriors[0, 1] / reading.posteriors[0, 0], np.exp(-0.25 * 16.875))
     np.testing.assert_allclose(np.exp(reading.answer), reading.posteriors)
     believed = mixture.confidences(np.log([[0.5, 0.5]]), distances, reading.answer)[0, 0]
@@ -82,9 +82,9 @@ def test_wholly_cautious():
     """Posteriors that only ever see one of the two classes: anchors count twice, and means are as good as known."""
     posteriors = np.array([[1.0, 0.0]] * 4)
     mixture = estimate(in_turn(posteriors), PROTOTYPES, RULE)
-    assert mixture.caution == Caution(0.0, 1.0)
+    assert mixture.stream == StreamDiagnostics(0.0, 1.0)
     assert mixture.anchor == 2.0
-    np.testing.assert_allclose(mixture.known, [4.0, 4.0])
+    np.testing.assert_allclose(mixture.mean_counts, [4.0, 4.0])
     np.testing.assert_allclose(mixture.widening, 1.0)
     np.testing.assert_allclose(mixture.distances(np.array([[3.0, 1.0]])), [[3.0, 25.5]], atol=1e-13)
 
@@ -92,8 +92,8 @@ def test_wholly_cautious():
 def test_relief_takes_the_gaussians_out_of_answers_but_not_of_what_is_learned():
     log_y, distances = np.log([[0.3, 0.7]]), np.array([[2.25, 19.125]])
     for relief, order, left in ((1.0, 1.0, 0.0), (1.0, 0.25, 0.75), (0.5, 1.0, 0.5), (0.0, 1.0, 1.0)):
-        mixture = replace(found(relief=relief), caution=Caution(order, 0.0))
-        reading = mixture.read(log_y, distances)
+        mixture = replace(found(relief=relief), stream=StreamDiagnostics(order, 0.0))
+        reading = mixture.posteriors(log_y, distances)
         odds = 0.7 / 0.3 * np.exp(-0.25 * 16.875)
         assert reading.posteriors[0, 1] / reading.posteriors[0, 0] == pytest.approx(odds)
         odds = 0.7 / 0.3 * np.exp(-0.25 * left * 16.875)
@@ -115,21 +115,23 @@ def test_too_few_samples_make_no_mixture():
 def test_a_sample_left_out_is_as_if_it_had_never_been_in_the_means():
     problem = make_problem(4, 6, 40, seed=60)
     q = np.random.default_rng(61).dirichlet(np.ones(4), size=40)
-    sums = Sums.none(Home.of(q), 4, 6).learned(problem.features, q).watching(q, None, in_order=False)
+    sums = Sums.zeros(Home.of(q), 4, 6).add_samples(problem.features, q).add_posteriors(q, None, in_order=False)
     mixture = estimate(sums, problem.prototypes, replace(RULE, reliability_samples=32.0))
-    anchors = mixture.means * mixture.known[:, None] - sums.weighted
-    left_out = mixture.left_out(mixture.distances(problem.features), q)
+    anchors = mixture.means * mixture.mean_counts[:, None] - sums.weighted
+    left_out = mixture.leave_one_out(mixture.distances(problem.features), q)
     for i, x in enumerate(problem.features):
         for k in range(4):
-            mean = (sums.weighted[k] - q[i, k] * x + anchors[k]) / (mixture.known[k] - q[i, k])
+            mean = (sums.weighted[k] - q[i, k] * x + anchors[k]) / (mixture.mean_counts[k] - q[i, k])
             expected = (x - mean) @ mixture.precision @ (x - mean) * mixture.widening[k]
             assert left_out[i, k] == pytest.approx(expected, rel=1e-9)
 
 
 def test_no_more_is_left_out_of_a_mean_than_was_in_it():
     """Surveyed with the statistics of other samples, a share may be more than the class's count."""
-    mixture = replace(found(), known=np.array([1.5, 3.0]))
-    np.testing.assert_allclose(mixture.left_out(np.ones((1, 2)), np.array([[0.9, 0.1]])), [[1.5**2, (3 / 2.9) ** 2]])
+    mixture = replace(found(), mean_counts=np.array([1.5, 3.0]))
+    np.testing.assert_allclose(
+        mixture.leave_one_out(np.ones((1, 2)), np.array([[0.9, 0.1]])), [[1.5**2, (3 / 2.9) ** 2]]
+    )
 
 
 def test_samples_that_do_not_vary_have_no_precision():

@@ -7,7 +7,7 @@ import pytest
 
 from mixture.sets import of_a_pack, support_of
 from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture, normalize
-from zeroshift.mixture.base import unlikeness
+from zeroshift.mixture.base import negative_log_evidence
 
 KINDS = [OnlineAnchoredMixture, TransductiveAnchoredMixture]
 CLASSES = 5
@@ -153,5 +153,5 @@ def test_a_stranger_is_told_that_the_posterior_is_sure_of(kind):
 
 
 def test_evidence_too_small_for_a_number_still_has_a_logarithm():
-    assert unlikeness(np.array([[-2000.0, -2000.0]]))[0] == pytest.approx(2000 - np.log(2))
-    assert unlikeness(np.array([[800.0, 0.0]]))[0] == pytest.approx(-800)
+    assert negative_log_evidence(np.array([[-2000.0, -2000.0]]))[0] == pytest.approx(2000 - np.log(2))
+    assert negative_log_evidence(np.array([[800.0, 0.0]]))[0] == pytest.approx(-800)

@@ -14,8 +14,8 @@ def renewals(method, features):
     found = []
     for x in features:
         method.adapt(x)
-        if method._stage.n not in found:
-            found.append(method._stage.n)
+        if method._stream.n_counted not in found:
+            found.append(method._stream.n_counted)
     return [n for n in found if n]
 
 

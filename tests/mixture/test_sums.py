@@ -25,8 +25,12 @@ def samples(draw):
 
 def summed(parts, rows=slice(None), before=None):
     x, q, y, confidences = (part[rows] for part in parts)
-    nothing = Sums.none(NUMPY, q.shape[1], x.shape[1])
-    return nothing.learned(x, q).watching(y, before, in_order=True).answering(confidences) if len(x) else nothing
+    nothing = Sums.zeros(NUMPY, q.shape[1], x.shape[1])
+    return (
+        nothing.add_samples(x, q).add_posteriors(y, before, in_order=True).add_confidences(confidences)
+        if len(x)
+        else nothing
+    )
 
 
 def assert_same(one, other):
@@ -82,7 +86,7 @@ def test_the_order_of_adding_does_not_matter(parts, data):
     a, b, c = (summed(parts, rows) for rows in (slice(first), slice(first, second), slice(second, n)))
     assert_same((a + b) + c, a + (b + c))
     assert_same(a + b, b + a)
-    assert_same(a + Sums.none(NUMPY, *a.weighted.shape), a)
+    assert_same(a + Sums.zeros(NUMPY, *a.weighted.shape), a)
 
 
 @given(samples(), st.randoms(use_true_random=False))
@@ -97,7 +101,9 @@ def test_sums_are_never_written_to(parts):
     sums = summed(parts)
     before = {name: array.copy() for name, array in sums.arrays().items()}
     x, q, y, confidences = parts
-    sums.learned(x, q).watching(y, y[0], in_order=False).answering(confidences) + sums  # the answer is not wanted
+    (
+        sums.add_samples(x, q).add_posteriors(y, y[0], in_order=False).add_confidences(confidences) + sums
+    )  # the answer is not wanted
     for name, array in sums.arrays().items():
         np.testing.assert_array_equal(array, before[name], err_msg=name)
 
@@ -105,14 +111,14 @@ def test_sums_are_never_written_to(parts):
 @given(samples())
 def test_without_an_order_there_are_no_neighbours(parts):
     y = parts[2]
-    watched = Sums.none(NUMPY, y.shape[1], 2).watching(y, None, in_order=False).watched
+    watched = Sums.zeros(NUMPY, y.shape[1], 2).add_posteriors(y, None, in_order=False).watched
     assert watched[0] == len(y)
     assert watched[2:].tolist() == [0.0, 0.0]
 
 
 def test_labelled_samples_count_as_certain_and_are_not_watched():
     x = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
-    sums = Sums.of_labelled(x, np.array([1, 1, 0]), 3)
+    sums = Sums.from_labelled(x, np.array([1, 1, 0]), 3)
     assert sums.counts.tolist() == [1.0, 2.0, 0.0]
     assert sums.weighted.tolist() == [[0.6, 0.8], [1.0, 1.0], [0.0, 0.0]]
     np.testing.assert_allclose(sums.total, [1.6, 1.8])
@@ -122,10 +128,10 @@ def test_labelled_samples_count_as_certain_and_are_not_watched():
 
 @pytest.mark.parametrize("name", ["counts", "weighted", "scatter", "total", "posteriors", "watched", "confidences"])
 def test_saved_sums_of_other_shapes_are_refused(name):
-    sums = Sums.none(NUMPY, 3, 2)
+    sums = Sums.zeros(NUMPY, 3, 2)
     arrays = {key: array + 1.0 for key, array in sums.arrays().items()}
-    assert sums.restored(arrays).arrays()[name] is arrays[name]
+    assert sums.restore(arrays, {}).arrays()[name] is arrays[name]
     shape = arrays[name].shape
     arrays[name] = np.zeros((*shape[:-1], shape[-1] + 1))
     with pytest.raises(ValueError, match=rf"^{name} has shape \(.*, not \("):
-        sums.restored(arrays)
+        sums.restore(arrays, {})

@@ -1,4 +1,4 @@
-"""The knowledge bank: for every class, the few samples the zero-shot classifier was surest of.
+"""The knowledge bank: for every class, the few samples the zero-shot classifier was most_confident of.
 
 What enters depends on the zero-shot posterior alone, never on the adapted prediction, so the life of the bank can be
 known ahead of any prediction.
@@ -17,7 +17,7 @@ from zeroshift.adapt.statistics import bank_scatter, bank_sums, bank_term, soft_
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.zero_shot import confidence, pseudo_class, quantize
 
-__all__ = ["HELD", "NEW", "KnowledgeBank", "Plan", "Pruned", "SoftCounts"]
+__all__ = ["HELD", "NEW", "KnowledgeBank", "InsertionPlan", "SoftCounts"]
 
 RATIO_SLACK = 1e-9
 """0.58 of 50 is 29, though 0.58 * 50 is a rounding error less."""
@@ -30,7 +30,7 @@ NEW, HELD = -2, -1
 """What an entry replaces: nothing, or what the bank held before the plan. (Else: the offered row with that number.)"""
 
 
-class Plan(NamedTuple):
+class InsertionPlan(NamedTuple):
     """Which offered rows enter which slot of which class, in order, and what each replaces."""
 
     rows: np.ndarray
@@ -41,18 +41,9 @@ class Plan(NamedTuple):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def between(self, start: int, stop: int) -> Plan:
+    def between(self, start: int, stop: int) -> InsertionPlan:
         """The entries numbered start to stop."""
-        return Plan(*(column[start:stop] for column in self))
-
-
-class Pruned(NamedTuple):
-    """A bank's slots after a prune, the samples that stay in their order."""
-
-    features: Array
-    weights: Array
-    confidences: np.ndarray
-    counts: np.ndarray
+        return InsertionPlan(*(column[start:stop] for column in self))
 
 
 class KnowledgeBank:
@@ -69,7 +60,6 @@ class KnowledgeBank:
         self._allocate(classes, dimension, pinned=0, slots=min(capacity, FIRST_SLOTS))
         self.pinned_counts: np.ndarray = np.zeros(classes, dtype=np.int64)
         self.sample_counts: np.ndarray = np.zeros(classes, dtype=np.int64)
-        self._undo: list[tuple[np.ndarray, np.ndarray, Array, Array, np.ndarray, np.ndarray]] = []
 
     def _allocate(self, classes: int, dimension: int, pinned: int, slots: int) -> None:
         self.pinned = pinned
@@ -115,14 +105,13 @@ class KnowledgeBank:
 
     def offer(self, features: Array, log_posterior: Array) -> bool:
         """Offer rows in order, each to the bank of its pseudo-class; True where any entered."""
-        self.forget_undo()
         confidences = to_numpy(confidence(log_posterior))
         plan = self.plan(to_numpy(pseudo_class(log_posterior)), confidences)
         if len(plan) > 0:
             self.enter(plan, features, self.entrants(plan, log_posterior), confidences[plan.rows])
         return len(plan) > 0
 
-    def plan(self, pseudo_classes: np.ndarray, confidences: np.ndarray) -> Plan:
+    def plan(self, pseudo_classes: np.ndarray, confidences: np.ndarray) -> InsertionPlan:
         """What offering these rows will do to the bank. Nothing is changed, and no feature is needed."""
         held: dict[int, list[tuple[float, int]]] = {}
         writer: dict[tuple[int, int], int] = {}
@@ -143,7 +132,7 @@ class KnowledgeBank:
                 continue
             writer[k, slot] = row
             entries.append((row, k, slot, replaced))
-        return Plan(*np.array(entries, dtype=np.int64).reshape(-1, 4).T)
+        return InsertionPlan(*np.array(entries, dtype=np.int64).reshape(-1, 4).T)
 
     def _by_confidence(self, k: int) -> list[tuple[float, int]]:
         """The class's entries as a heap: lowest confidence on top, the first slot on a tie."""
@@ -153,12 +142,12 @@ class KnowledgeBank:
         heapq.heapify(heap)
         return heap
 
-    def entrants(self, plan: Plan, log_posterior: Array) -> Array:
+    def entrants(self, plan: InsertionPlan, log_posterior: Array) -> Array:
         """Own-class probability of the rows a plan lets in."""
         rows, classes = self._home.index(plan.rows), self._home.index(plan.classes)
         return self._home.xp.exp(log_posterior[rows, classes])
 
-    def enter(self, plan: Plan, features: Array, weights: Array, confidences: np.ndarray) -> None:
+    def enter(self, plan: InsertionPlan, features: Array, weights: Array, confidences: np.ndarray) -> None:
         """Carry out (a part of) a plan: `features` are the offered rows, `weights` and `confidences` the entrants'."""
         self.make_room(plan)
         # Only the last entrant of a slot stays.
@@ -168,31 +157,15 @@ class KnowledgeBank:
         kept = np.array(sorted(last.values()))
         k, slot = plan.classes[kept], plan.slots[kept]
         place = (self._home.index(k), self._home.index(slot))
-        held = (self.features[place], self.weights[place], self.confidences[k, slot], self.sample_counts.copy())
-        self._undo.append((k, slot, *held))
         self.features[place] = features[self._home.index(plan.rows[kept])]
         self.weights[place] = weights[self._home.index(kept)]
         self.confidences[k, slot] = confidences[kept]
         np.maximum.at(self.sample_counts, k, slot - self.pinned + 1)
 
-    def make_room(self, plan: Plan) -> None:
+    def make_room(self, plan: InsertionPlan) -> None:
         """Widen the bank as far as a plan will need."""
         while len(plan) and plan.slots.max() >= self.features.shape[1]:
             self._widen()
-
-    def forget_undo(self) -> None:
-        """What was entered so far stays: the next `undo` goes back to here."""
-        self._undo = []
-
-    def undo(self) -> None:
-        """Take back the last offer: what a step that failed half way must do."""
-        for k, slot, features, weights, confidences, counts in reversed(self._undo):
-            place = (self._home.index(k), self._home.index(slot))
-            self.features[place] = features
-            self.weights[place] = weights
-            self.confidences[k, slot] = confidences
-            self.sample_counts = counts
-        self._undo = []
 
     def _widen(self) -> None:
         """Double the slots, up to the capacity: memory follows what is held, not what could be."""
@@ -207,28 +180,26 @@ class KnowledgeBank:
         )
         self.features, self.weights, self.confidences = wider
 
-    def pruned(self, ratio: float) -> Pruned:
-        """What is left without each class's floor(ratio n) samples of lowest confidence (first on a tie)."""
-        features, weights = map(self._home.copy, (self.features, self.weights))
-        confidences = self.confidences.copy()
-        counts = self.sample_counts.copy()
+    def prune(self, ratio: float) -> None:
+        """Drop each class's floor(ratio n) samples of lowest confidence (the first on a tie). The others keep their
+        order."""
         for k, n in enumerate(self.sample_counts.tolist()):
             drop = math.floor(ratio * n + RATIO_SLACK)
             if drop == 0:
                 continue
             held = slice(self.pinned, self.pinned + n)
-            surest = np.argsort(quantize(self.confidences[k, held]), kind="stable")[drop:]
-            keep = self.pinned + np.sort(surest)
-            for new, old in ((features, self.features), (weights, self.weights), (confidences, self.confidences)):
-                new[k, held] = 0.0
-                for slot, source in enumerate(keep.tolist(), start=self.pinned):
-                    new[k, slot] = old[k, source]
-            counts[k] = n - drop
-        return Pruned(features, weights, confidences, counts)
-
-    def prune(self, left: Pruned) -> None:
-        """Hold only what is left. Doing it again changes nothing."""
-        self.features, self.weights, self.confidences, self.sample_counts = left
+            most_confident = np.argsort(quantize(self.confidences[k, held]), kind="stable")[drop:]
+            keep = self.pinned + np.sort(most_confident)
+            stay = slice(self.pinned, self.pinned + n - drop)
+            for array, index in (
+                (self.features, self._home.index(keep)),
+                (self.weights, self._home.index(keep)),
+                (self.confidences, keep),
+            ):
+                kept = array[k, index]
+                array[k, held] = 0.0
+                array[k, stay] = kept
+            self.sample_counts[k] = n - drop
 
     def fill(self, features: Array, classes: np.ndarray, ranks: np.ndarray, weights: Array, confidences: Array) -> None:
         """Place chosen samples at once: row i becomes sample number `ranks[i]` of class `classes[i]`."""
@@ -257,7 +228,7 @@ class KnowledgeBank:
     def term(self, features: Array) -> Array:
         return bank_term(features, self.features, self.weights)
 
-    def arrays(self) -> dict[str, Array]:
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The whole content, slot by slot."""
         xp, device = self._home.xp, self._home.device
         return {
@@ -266,10 +237,10 @@ class KnowledgeBank:
             "bank_confidences": xp.asarray(self.confidences, device=device),
             "bank_pinned_counts": xp.asarray(self.pinned_counts, device=device),
             "bank_sample_counts": xp.asarray(self.sample_counts, device=device),
-        }
+        }, {}
 
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Put back what `arrays` gave; ValueError where it cannot have come from a bank like this one."""
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        """Put back what `state` returned; ValueError if it cannot come from a bank like this one."""
         classes, _, dimension = self.features.shape
         pinned_counts, sample_counts = (to_numpy(arrays[f"bank_{name}_counts"]) for name in ("pinned", "sample"))
         slots = arrays["bank_features"].shape[1] - self.pinned
@@ -286,7 +257,7 @@ class KnowledgeBank:
         self.features = arrays["bank_features"]
         self.weights = arrays["bank_weights"]
         self.confidences = to_numpy(arrays["bank_confidences"]).copy()
-        self.sample_counts = sample_counts
+        self.sample_counts = sample_counts.copy()
 
 
 # The bank switched off (Table 5, upper half): every sample counts, with its soft zero-shot posterior.
@@ -309,7 +280,8 @@ class SoftCounts:
         self.weight = home.zeros((classes,))
         self.second_moment = home.zeros((dimension, dimension))
         self.size: int = 0
-        self._before = (self.weighted_sum, self.weight, self.second_moment, self.size)
+        self._before = (self.weighted_sum, self.weight)
+        """The sums before the latest samples."""
 
     @property
     def counts(self) -> np.ndarray:
@@ -322,7 +294,7 @@ class SoftCounts:
         self._add(features, self._home.bring(one_hot))
 
     def offer(self, features: Array, log_posterior: Array) -> bool:
-        self.forget_undo()
+        self._before = (self.weighted_sum, self.weight)
         self._add(features, self._home.xp.exp(log_posterior))
         return True
 
@@ -332,20 +304,12 @@ class SoftCounts:
         self.second_moment = self.second_moment + features.T @ features
         self.size += int(features.shape[0])
 
-    def forget_undo(self) -> None:
-        """What was counted so far stays: the next `undo` goes back to here."""
-        self._before = (self.weighted_sum, self.weight, self.second_moment, self.size)
-
-    def undo(self) -> None:
-        """Take back the last offer."""
-        self.weighted_sum, self.weight, self.second_moment, self.size = self._before
-
     def sums(self) -> tuple[Array, Array]:
         return self.weighted_sum, self.weight
 
     def sums_with(self, features: Array, posterior: Array, *, everywhere: bool) -> tuple[Array, Array]:
         """The sums with the latest samples counted by `posterior` in place of their zero-shot posterior."""
-        weighted_sum, weight, _, _ = self._before
+        weighted_sum, weight = self._before
         return weighted_sum + posterior.T @ features, weight + self._home.xp.sum(posterior, axis=0)
 
     def scatter(self, means: Array, *, per_class: bool = False) -> Array:
@@ -359,16 +323,16 @@ class SoftCounts:
     def term(self, features: Array) -> Array:
         return self._home.zeros((features.shape[0], self.weight.shape[0]))
 
-    def arrays(self) -> dict[str, Array]:
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         return {
             "soft_weighted_sum": self.weighted_sum,
             "soft_weight": self.weight,
             "soft_second_moment": self.second_moment,
             "soft_size": self._home.xp.asarray([self.size], device=self._home.device),
-        }
+        }, {}
 
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        for name, own in self.arrays().items():
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        for name, own in self.state()[0].items():
             if tuple(arrays[name].shape) != tuple(own.shape):
                 raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
         self.weighted_sum = arrays["soft_weighted_sum"]

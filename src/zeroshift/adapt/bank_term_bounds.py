@@ -71,7 +71,7 @@ def doubtful(term: Array, x: Array, m: Array, cone: Cones, weights: Array) -> Ar
     return (term < limits) | ((along < 0)[:, None] & (weights > 0))
 
 
-# Which samples may have a negative cosine with a bank entry, told from a few numbers a sample and an entry.
+# Which samples may have a negative cosine with a bank entry, done from a few numbers a sample and an entry.
 #
 # r_k = sum_j max(0, x.x_j) p_j is the plain product x.(sum_j p_j x_j) unless some x.x_j is negative. Two tests clear
 # nearly all of them, the first for one product with a single vector:

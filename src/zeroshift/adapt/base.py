@@ -1,21 +1,21 @@
-"""What the online and the transductive ADAPT share: switches, support samples, and what can be read off them."""
+"""What online and transductive ADAPT share: parameters, labelled samples, and the statistics users can read."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank, SoftCounts
-from zeroshift.adapt.statistics import Evidence, Gaussians, Rule
+from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians
 from zeroshift.arrays import Array, Home, Rows, checked_labelled
 from zeroshift.method import ViewMethod
-from zeroshift.parameters import Choice, Flag, Number, Optional, parameter
+from zeroshift.parameters import Choice, Flag, Number, Optional, array_parameter, parameter, state
 from zeroshift.views import AveragedRows
 
 __all__ = ["ADAPT"]
 
 
 WORK_NUMBERS = 4_000_000
-"""Cosines between samples and bank entries held at once: 32 MB in float64."""
+"""Cosines between samples and bank entries held in memory at one time: 32 MB in float64."""
 
 
 class ADAPT(ViewMethod):
@@ -26,7 +26,7 @@ class ADAPT(ViewMethod):
     )
     bank_size: int = parameter(
         Number(low=0, integer=True),
-        "Samples kept a class (L). 0 turns the bank off: every sample counts with its soft posterior.",
+        "Samples kept per class (L). 0 turns the bank off: every sample then counts with its zero-shot posterior.",
         default=16,
     )
     alpha: float = parameter(
@@ -36,48 +36,47 @@ class ADAPT(ViewMethod):
     )
     beta: float | None = parameter(
         Optional(Number(low=0)),
-        "Where given, replaces `alpha` by sum p / (sum p + beta) for each class: trust grows with what was seen.",
+        "If given, `alpha` is replaced by sum p / (sum p + beta) per class, which grows with the samples seen.",
         default=None,
     )
     use_bank_term: bool = parameter(
-        Flag(),
-        "The components of the paper's ablation (Table 5). Off means: no bank term; means stay at the prototypes; the covariance stays the identity.",
-        default=True,
+        Flag(), "Add the similarity to the bank's samples to the scores (Table 5 of the paper).", default=True
     )
     update_mean: bool = parameter(
-        Flag(),
-        "The components of the paper's ablation (Table 5). Off means: no bank term; means stay at the prototypes; the covariance stays the identity.",
-        default=True,
+        Flag(), "Estimate class means from the samples; otherwise they stay at the prototypes (Table 5).", default=True
     )
     update_covariance: bool = parameter(
-        Flag(),
-        "The components of the paper's ablation (Table 5). Off means: no bank term; means stay at the prototypes; the covariance stays the identity.",
-        default=True,
+        Flag(), "Estimate the covariance from the samples; otherwise it stays the identity (Table 5).", default=True
     )
     covariance: str = parameter(
         Choice(("shared", "per_class")),
-        "One covariance for all classes, or one a class from its own bank (the paper's appendix; it does worse).",
+        "One covariance for all classes, or one per class from its own bank (the paper's appendix; less accurate).",
         default="shared",
     )
     iterations: int = parameter(
         Number(low=1, integer=True),
-        "1 is the closed form. More alternate prediction and means, the samples at hand counted with their own prediction, until no probability moves by 1e-6 (Table 8). A class whose bank is empty keeps its prototype.",
+        "1 is the closed form. More alternate between prediction and means, with the present samples counted by their "
+        "own prediction, until no probability changes by 1e-6 (Table 8). A class with an empty bank keeps its "
+        "prototype.",
         default=1,
+    )
+    support: tuple[Array, np.ndarray] | None = array_parameter(
+        "Labelled samples, (features, labels), for few-shot use. They stay in the bank of their class for good, in "
+        "addition to `bank_size` samples. With the bank off they count with probability 1.",
+        default=None,
     )
     view_ratio: float = parameter(
         Number(0, 1, above=True),
-        "Share of the views `adapt_views` keeps, those of lowest entropy; at least one.",
+        "Share of the views that `adapt_views` keeps, those of lowest entropy; at least one is kept.",
         default=0.1,
     )
 
-    support: tuple[Array, np.ndarray] | None
-
-    _evidence: Evidence
+    _evidence: Evidence = state(lambda self: self._initial_evidence(), saved_as="")
 
     def _validate(self) -> None:
         if self.covariance == "per_class" and self.bank_size == 0:
             raise ValueError(
-                "covariance='per_class' estimates one covariance a class from its bank; bank_size=0 leaves none. "
+                "covariance='per_class' estimates one covariance per class from its bank; bank_size=0 keeps no bank. "
                 "Fix: bank_size of at least 1, or covariance='shared'."
             )
         if self.support is not None:
@@ -85,17 +84,17 @@ class ADAPT(ViewMethod):
 
     @property
     def means(self) -> Array:
-        """Class means (K, d), float64: the text prototypes until something was learned."""
+        """Class means (K, d), float64: the text prototypes before any sample."""
         return Home.of(self.prototypes).copy(self._gaussians.means)
 
     @property
     def precision(self) -> Array:
-        """Inverse covariance (d, d), float64; (K, d, d) with `covariance="per_class"`. The identity at the start."""
+        """Inverse covariance (d, d), float64; (K, d, d) with `covariance="per_class"`. The identity at first."""
         return Home.of(self.prototypes).copy(self._gaussians.precision)
 
     @property
     def bank_counts(self) -> Array:
-        """Bank entries a class (K,), labelled support samples included."""
+        """Bank entries per class (K,), including labelled support samples."""
         home = Home.of(self.prototypes)
         return home.xp.asarray(self._evidence.counts, device=home.device)
 
@@ -111,13 +110,13 @@ class ADAPT(ViewMethod):
 
     @property
     def _predict_rows(self) -> int:
-        """Few enough that the bank term's cosines, one for every row and bank slot, stay a small array."""
+        """Limits the array of cosines between rows and bank slots."""
         slots = self._evidence.weights.shape[1] if isinstance(self._evidence, KnowledgeBank) else 1
         return max(1, min(super()._predict_rows, WORK_NUMBERS // (self.n_classes * slots)))
 
     @property
-    def _rule(self) -> Rule:
-        return Rule(
+    def _rule(self) -> AdaptSettings:
+        return AdaptSettings(
             alpha=self.alpha,
             beta=self.beta,
             use_bank_term=self.use_bank_term,
@@ -127,10 +126,10 @@ class ADAPT(ViewMethod):
         )
 
     def _averaged(self, images: Rows) -> AveragedRows:
-        """Each image's surest views as one feature of unit length, which every bound on cosines relies on."""
+        """The most confident views of each image as one feature of unit length, as the bounds on cosines require."""
         return AveragedRows(images, self._wide_prototypes, self.logit_scale, self.view_ratio, unit=True)
 
-    def _fresh_evidence(self) -> Evidence:
+    def _initial_evidence(self) -> Evidence:
         home = Home.of(self.prototypes)
         evidence: Evidence
         if self.bank_size == 0:

@@ -1,25 +1,23 @@
-"""Online ADAPT (Algorithm 1): a sample may enter the bank, then is predicted with the statistics it helped to form."""
+"""Online ADAPT (Algorithm 1): a sample may enter the bank, and is then predicted with the updated statistics."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-from zeroshift.adapt.bank import KnowledgeBank, Pruned
+from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.base import ADAPT
-from zeroshift.adapt.engines import ENGINE_NAMES, Health, make_engine, only_direct
+from zeroshift.adapt.engines import ENGINE_NAMES, Engine, EngineDiagnostics, make_engine, reason_for_direct
 from zeroshift.adapt.statistics import Gaussians
-from zeroshift.arrays import Array, Home, Rows
-from zeroshift.parameters import Choice, Number, Optional, Pair, array_parameter, parameter
+from zeroshift.arrays import Array, Rows
+from zeroshift.parameters import Choice, Number, Optional, Pair, parameter, state
 
 __all__ = ["OnlineADAPT"]
 
 
 class OnlineADAPT(ADAPT):
-    """Adapts sample by sample: confident samples enter small per-class banks, from which class means and one shared
-    covariance are estimated in closed form; the Gaussian, the zero-shot posterior and the bank then vote together.
+    """Adapts one sample at a time: confident samples enter small banks, one per class, from which class means and one
+    shared covariance are estimated in closed form. The score adds Gaussian, zero-shot posterior and bank similarity.
 
     Examples
     --------
@@ -35,43 +33,43 @@ class OnlineADAPT(ADAPT):
 
     Notes
     -----
-    *Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment*, NeurIPS 2025. Departures: where
-    the paper is silent, the choices are listed in docs/adapt.md. Before anything is learned the answer is the
-    zero-shot posterior itself, not the zero-shot posterior times an uninformed Gaussian. The authors' released code
-    computes something else: see `ReleasedOnlineADAPT`.
+    *Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment*, NeurIPS 2025. docs/adapt.md lists
+    the choices made where the paper leaves one open. Before any sample is learned, the answer is the zero-shot
+    posterior itself. The authors' released code computes something else: see `ReleasedOnlineADAPT`.
 
-    Of views, `adapt_views` learns from, and predicts, the mean of each image's surest, scaled to unit length. The paper
-    knows one view an image; the authors' code takes 64 for ImageNet-A, -R, -Sketch and V2.
+    `adapt_views` learns from, and predicts, the mean of the most confident views of each image, scaled to unit length.
+    The paper uses one view per image; the authors' code uses 64 for ImageNet-A, -R, -Sketch and V2.
     """
 
     name = "adapt_online"
     protocol = "online"
     state_size = "K L d + d^2"
-    complexity = "O(K d + d^2) a sample; an insertion O(K d + d^2) more"
+    complexity = "O(K d + d^2) per sample; an insertion O(K d + d^2) more"
 
     batch_size: int = parameter(
         Number(low=1, integer=True),
-        "Samples learned together before any of them is predicted. Each call's rows are cut into batches of this size; the last may be shorter. 1 is Algorithm 1.",
+        "Samples learned together before any of them is predicted. Every call is cut into batches of this size; the "
+        "last one may be shorter. 1 is Algorithm 1 of the paper.",
         default=1,
     )
     prune: tuple[int, float] | None = parameter(
         Optional(Pair(Number(low=1, integer=True), Number(low=0, high=1), ("every", "ratio"))),
-        "After every `every` samples drop this share of each class's least confident entries.",
-        default=None,
-    )
-    support: tuple[Array, Array] | None = array_parameter(
-        "Labelled samples (few-shot): they enter their class's bank for good, beyond `bank_size`. With the bank off they count with certainty.",
+        "After every `every` samples, drop this share of the least confident entries of each class.",
         default=None,
     )
     engine: str = parameter(
         Choice(ENGINE_NAMES),
-        'How to compute, not what. `"direct"` is the float64 definition, everything anew for every sample; `"streaming"` follows each insertion, for samples that come one at a time; `"replay"` works on many rows at once; `"auto"`, the recommended one, picks by how many rows a call brings. Scores agree to about 1e-7, and a saved state can be loaded with any of them. Settings that move all means at once (`bank_size=0`, `iterations` above 1, per-class covariances) are always computed directly. See docs/engines.md.',
+        'Selects how to compute, not what. `"direct"` is the float64 definition and recomputes everything for every '
+        'sample; `"streaming"` updates the statistics with each insertion and suits single samples; `"replay"` '
+        'processes many rows together; `"auto"`, the recommended one, selects by the number of rows in a call. Scores '
+        "agree to about 1e-7, and a saved state can be loaded with any engine. Settings that change all means with "
+        "every sample (`bank_size=0`, `iterations` above 1, per-class covariances) are always computed directly. See "
+        "docs/engines.md.",
         default="auto",
         reload=True,
     )
 
-    _prune_due: tuple[int, Pruned] | None
-    """What is left of the bank once so many samples are counted."""
+    _engine: Engine = state(lambda self: self._new_engine(), saved_as="engine")
 
     def _validate(self) -> None:
         super()._validate()
@@ -79,102 +77,58 @@ class OnlineADAPT(ADAPT):
             raise ValueError(
                 "prune drops bank entries; bank_size=0 keeps none. Fix: prune=None, or bank_size of at least 1."
             )
-        reason = only_direct(self.bank_size, self.iterations, self.covariance)
+        reason = reason_for_direct(self.bank_size, self.iterations, self.covariance)
         if reason and self.engine not in ("auto", "direct"):
             raise ValueError(
                 f"engine={self.engine!r} follows single changes of one shared covariance, and {reason}. "
                 "Fix: engine='auto', which computes this setting directly."
             )
 
-    def _begin(self) -> None:
-        evidence = self._fresh_evidence()
-        engine = make_engine(
-            self.engine, self._wide_prototypes, self.logit_scale, self.iterations, self._rule, evidence
-        )
-        self._evidence, self._engine, self._prune_due = evidence, engine, None
-
-    @property
-    def bank_counts(self) -> Array:
-        """Bank entries a class (K,), labelled support samples included."""
-        self._prune_if_due()
-        return super().bank_counts
+    def _new_engine(self) -> Engine:
+        evidence, rule = self._evidence, self._rule
+        return make_engine(self.engine, self._wide_prototypes, self.logit_scale, self.iterations, rule, evidence)
 
     @property
     def _gaussians(self) -> Gaussians:
-        self._prune_if_due()
         return self._engine.gaussians
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        # Whole batches in every block, so that blocks do not show in the answer.
+        # Whole batches in every block, so that the answer does not depend on the block size.
         block_rows = max(1, self._engine.block_rows // self.batch_size) * self.batch_size
-        self._evidence.forget_undo()
-        counted = self.n_seen
         try:
             for block, features in rows.blocks(block_rows):
                 start = 0
                 while start < features.shape[0]:
                     part = features[start : start + self._rows_until_prune(features.shape[0] - start), :]
-                    for scores in self._engine.run(part, self.batch_size):
-                        done = slice(block.start + start, block.start + start + scores.shape[0])
+                    steps, stop = self._engine.run(part, self.batch_size), start + part.shape[0]
+                    while start < stop:
+                        with self._learning() as learning:
+                            scores = next(steps)
+                            learning.samples = scores.shape[0]
+                            self._prune_if_due(self.n_seen + learning.samples)
+                        yield slice(block.start + start, block.start + start + scores.shape[0]), scores
                         start += scores.shape[0]
-                        self._count(scores.shape[0])
-                        self._evidence.forget_undo()
-                        counted = self.n_seen
-                        yield done, scores
-        except GeneratorExit:
-            raise
-        except BaseException:
-            if self.n_seen == counted:
-                # Interrupted between learning and counting: as if the samples had never come.
-                self._engine.mark_stale()
-                self._evidence.undo()
-            raise
         finally:
-            self._engine.finish()
+            if self._failure is None:
+                with self._learning(0):
+                    self._engine.finish()
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         return self._adapt_scores(self._averaged(images))
 
     def _rows_until_prune(self, rows: int) -> int:
-        """How many of the rows, in whole batches, can be worked on together before the bank is pruned."""
+        """How many of the rows, in whole batches, can be processed together before the bank is pruned."""
         if self.prune is None:
             return rows
         left = self.prune[0] - self.n_seen % self.prune[0]
         return min(rows, -(-left // self.batch_size) * self.batch_size)
 
-    def _count(self, samples: int) -> None:
-        after = self.n_seen + samples
-        if self.prune is not None and after // self.prune[0] > self.n_seen // self.prune[0]:
+    def _prune_if_due(self, n_seen: int) -> None:
+        """Prune the bank if the samples that bring the count to `n_seen` complete a period."""
+        if self.prune is not None and n_seen // self.prune[0] > self.n_seen // self.prune[0]:
             assert isinstance(self._evidence, KnowledgeBank)
-            self._prune_due = (after, self._evidence.pruned(self.prune[1]))
-        self.n_seen = after
-        self._prune_if_due()
-
-    def _prune_if_due(self) -> None:
-        """Prune now; where that was interrupted, before anything else is asked of the method."""
-        if self._prune_due is None:
-            return
-        n_seen, left = self._prune_due
-        if n_seen == self.n_seen:
-            assert isinstance(self._evidence, KnowledgeBank)
-            with Home.of(self.prototypes).computing():
-                self._engine.mark_stale()
-                self._evidence.prune(left)
-                self._engine.refresh()
-        self._prune_due = None
-
-    def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
-        self._prune_if_due()
-        return super()._answer(features, learn=learn, probabilities=probabilities)
-
-    def _answer_views(self, views: Array, *, learn: bool, probabilities: bool) -> Array:
-        self._prune_if_due()
-        return super()._answer_views(views, learn=learn, probabilities=probabilities)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters and state as one safetensors file; the file at `path` is replaced whole or not at all."""
-        self._prune_if_due()
-        super().save(path)
+            self._evidence.prune(self.prune[1])
+            self._engine.refresh()
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         scores = self._engine.scorer(len(rows))
@@ -184,16 +138,6 @@ class OnlineADAPT(ADAPT):
         return self._engine.scorer(features.shape[0])(features)
 
     @property
-    def health(self) -> Health:
+    def diagnostics(self) -> EngineDiagnostics:
         """How the maintained inverse is doing: updates, factorisations and why, checks, the largest error found."""
-        return replace(self._engine.health)
-
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        arrays, values = self._engine.state()
-        engine = {f"engine_{name}": array for name, array in arrays.items()}
-        return {**self._evidence.arrays(), **engine}, {"engine": values} if values else {}
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        self._evidence.restore(arrays)
-        engine = {name.removeprefix("engine_"): array for name, array in arrays.items() if name.startswith("engine_")}
-        self._engine.restore(engine, values.get("engine", {}))
+        return replace(self._engine.diagnostics)

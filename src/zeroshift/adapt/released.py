@@ -18,14 +18,11 @@ from zeroshift.adapt.transductive import CHUNK_ROWS, survey
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.linalg import residual_precision
 from zeroshift.method import ViewMethod
-from zeroshift.parameters import Number, Optional, parameter
+from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.views import AveragedRows, average_views, images_per_block
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class
 
 __all__ = ["RELEASED_SCALES", "ReleasedADAPT", "ReleasedOnlineADAPT", "ReleasedTransductiveADAPT"]
-
-
-# What the two released variants share: the covariance, the bank similarities, the fusion, the hand-set scales.
 
 
 RELEASED_SCALES: Mapping[str, float] = {
@@ -60,7 +57,7 @@ def sample_covariance_precision(bank: KnowledgeBank, means: Array) -> Array:
 
 
 class ReleasedADAPT(ViewMethod):
-    """What the two released variants share."""
+    """The parts that the two released variants share: covariance, bank similarity, fusion and presets."""
 
     needs = ("prototypes", "scale")
     example_parameters: ClassVar[Mapping[str, Any]] = {"scale": 100.0}
@@ -68,23 +65,39 @@ class ReleasedADAPT(ViewMethod):
 
     scale: float = parameter(
         Number(low=0, above=True),
-        'The authors\' fusion constant, which they set by hand for each data set (`ReleasedOnlineADAPT.preset("dtd")`). There is no honest default, so it must be given.',
+        "The authors' fusion constant, which they set by hand for each data set "
+        '(`ReleasedOnlineADAPT.preset("dtd")`). It has no default because none would suit all data.',
     )
-    logit_scale: float = parameter(Number(low=0, above=True), "As for `OnlineADAPT`.", default=100.0)
-    bank_size: int = parameter(Number(low=1, integer=True), "As for `OnlineADAPT`.", default=16)
-    alpha: float = parameter(Number(low=0, high=1), "As for `OnlineADAPT`.", default=0.9)
+    logit_scale: float = parameter(
+        Number(low=0, above=True), "Scale of the zero-shot logits; 100 for CLIP.", default=100.0
+    )
+    bank_size: int = parameter(Number(low=1, integer=True), "Samples kept per class (L).", default=16)
+    alpha: float = parameter(
+        Number(low=0, high=1), "Weight of the bank's mean against the text prototype.", default=0.9
+    )
     view_ratio: float = parameter(
         Number(0, 1, above=True),
-        "Share of the views `adapt_views` keeps, those of lowest entropy; at least one.",
+        "Share of the views that `adapt_views` keeps, those of lowest entropy; at least one is kept.",
         default=0.1,
     )
 
-    def _begin(self) -> None:
+    _means: Array = state(lambda self: self._wide_prototypes)
+    _bank: KnowledgeBank = state(lambda self: self._empty_bank(), saved_as="")
+
+    def _prepare(self) -> None:
         home = Home.of(self.prototypes)
         self._wide_prototypes = home.bring(self.prototypes, home.xp.float64)
-        self._bank = KnowledgeBank(home, self.n_classes, self.dimension, self.bank_size)
-        self._means = self._wide_prototypes
-        self._precision = home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device)
+
+    def _empty_bank(self) -> KnowledgeBank:
+        return KnowledgeBank(Home.of(self.prototypes), self.n_classes, self.dimension, self.bank_size)
+
+    def _derive(self) -> None:
+        """Covariance and linear classifier for the present means and bank."""
+        if self._bank.size > 0:
+            self._precision = sample_covariance_precision(self._bank, self._means)
+        else:
+            home = Home.of(self.prototypes)
+            self._precision = home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device)
         self._head = linear_head(self._means, self._precision)
 
     @property
@@ -102,12 +115,6 @@ class ReleasedADAPT(ViewMethod):
         """Bank entries a class (K,)."""
         home = Home.of(self.prototypes)
         return home.xp.asarray(self._bank.counts, device=home.device)
-
-    def _refresh(self) -> None:
-        """Covariance and linear classifier for the present means and bank."""
-        if self._bank.size > 0:
-            self._precision = sample_covariance_precision(self._bank, self._means)
-            self._head = linear_head(self._means, self._precision)
 
     def _similarity(self, features: Array) -> Array:
         """q_k = sum_{j in B_k} (x.x_j) p_j: the paper's bank term without its max(0, .)."""
@@ -128,22 +135,9 @@ class ReleasedADAPT(ViewMethod):
     def _predict_scores(self, features: Array) -> Array:
         return self._fused(features, self._similarity(features))
 
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return {"means": self._means, **self._bank.arrays()}, {}
 
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        if tuple(arrays["means"].shape) != tuple(self._means.shape):
-            raise ValueError(f"means has shape {tuple(arrays['means'].shape)}, not {tuple(self._means.shape)}")
-        self._means = arrays["means"]
-        self._bank.restore(arrays)
-        self._refresh()
-
-
-# Online ADAPT as released.
-
-
-class Seen(NamedTuple):
-    """Samples as the zero-shot classifier sees them: (n, d), (n, K), (n,) and (n,)."""
+class ZeroShotPredictions(NamedTuple):
+    """Samples and what the zero-shot classifier says about them: (n, d), (n, K), (n,) and (n,)."""
 
     features: Array
     probabilities: Array
@@ -169,7 +163,7 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
     learning is the zero-shot posterior. The scores multiply raw logits, so they make sense only where cosines between
     features and prototypes are positive, as CLIP's are. `predict` uses each sample's own bank similarities.
 
-    Of views, the mean of the surest stands for the image, as released: not of unit length, of the class of its own
+    Of views, the mean of the most_confident stands for the image, as released: not of unit length, of the class of its own
     logits, with the mean of the views' softmaxes for probabilities and the entropy of that mean.
     """
 
@@ -178,9 +172,7 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
     state_size = "K L d + d^2"
     complexity = "O(K d) a sample; an insertion O(K L d^2 + d^3) more"
 
-    def _begin(self) -> None:
-        super()._begin()
-        self._last_similarity = Home.of(self.prototypes).zeros((1, self.n_classes))
+    _last_similarity: Array = state(lambda self: Home.of(self.prototypes).zeros((1, self.n_classes)))
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for row in range(len(rows)):
@@ -192,34 +184,23 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
             means = average_views(views, self._wide_prototypes, self.logit_scale, ratio=self.view_ratio)
             # The class is that of the mean logits, which need not be that of the mean probabilities.
             classes, confidences = to_numpy(pseudo_class(means.logits)), -to_numpy(means.entropy)
-            seen = Seen(means.features, means.probabilities, classes, confidences)
+            seen = ZeroShotPredictions(means.features, means.probabilities, classes, confidences)
             for row in range(views.shape[0]):
-                one = Seen(*(array[row : row + 1] for array in seen))
+                one = ZeroShotPredictions(*(array[row : row + 1] for array in seen))
                 yield slice(block.start + row, block.start + row + 1), self._step(one)
 
-    def _seen(self, features: Array) -> Seen:
+    def _seen(self, features: Array) -> ZeroShotPredictions:
         log_y = log_softmax(self._logits(features))
         classes, confidences = to_numpy(pseudo_class(log_y)), to_numpy(confidence(log_y))
-        return Seen(features, namespace(log_y).exp(log_y), classes, confidences)
+        return ZeroShotPredictions(features, namespace(log_y).exp(log_y), classes, confidences)
 
-    def _step(self, seen: Seen) -> Array:
+    def _step(self, seen: ZeroShotPredictions) -> Array:
         """Learn from one sample, then score it (1, K)."""
-        before = (self._means, self._precision, self._head, self._last_similarity)
-        counted = self.n_seen
-        self._bank.forget_undo()
-        try:
+        with self._learning():
             self._learn(seen)
-            scores = self._fused(seen.features, self._last_similarity)
-            self.n_seen += 1
-        except BaseException:
-            if self.n_seen == counted:
-                # Interrupted, or out of memory: as if the sample had never come.
-                self._bank.undo()
-                self._means, self._precision, self._head, self._last_similarity = before
-            raise
-        return scores
+        return self._fused(seen.features, self._last_similarity)
 
-    def _learn(self, seen: Seen) -> None:
+    def _learn(self, seen: ZeroShotPredictions) -> None:
         features, probabilities, classes, confidences = seen
         xp = namespace(features)
         plan = self._bank.plan(classes, confidences)
@@ -237,19 +218,8 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
             None,
         )
         self._means = xp.concat([self._means[:k], moved, self._means[k + 1 :]], axis=0)
-        self._refresh()
+        self._derive()
         self._last_similarity = self._similarity(features)
-
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        arrays, values = super()._state()
-        return {**arrays, "last_similarity": self._last_similarity}, values
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        super()._restore(arrays, values)
-        self._last_similarity = arrays["last_similarity"]
-
-
-# Transductive ADAPT as released.
 
 
 class ReleasedTransductiveADAPT(ReleasedADAPT):
@@ -266,7 +236,7 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
 
     Notes
     -----
-    Of views, the mean of the surest stands for the image, as released: not of unit length, with the probabilities and
+    Of views, the mean of the most_confident stands for the image, as released: not of unit length, with the probabilities and
     the entropy of the softmax of its logits, where the online script averages softmaxes. The means, (N, d) in float64,
     are held.
     """
@@ -276,9 +246,12 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
     state_size = "K L d + d^2"
     complexity = "O(N K d + K L d^2 + d^3)"
 
-    bank_size: int = parameter(Number(low=1, integer=True), "As for `TransductiveADAPT`.", default=6)
+    bank_size: int = parameter(Number(low=1, integer=True), "Most confident samples kept per class (L).", default=6)
     chunk_size: int | None = parameter(
-        Optional(Number(low=1, integer=True)), "As for `TransductiveADAPT`.", default=None, reload=True
+        Optional(Number(low=1, integer=True)),
+        "Rows processed together. It changes the answer only by rounding.",
+        default=None,
+        reload=True,
     )
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
@@ -286,20 +259,16 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
         return self._adapt_scores(means.materialize())
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        self.reset()
         xp = Home.of(self.prototypes).xp
         chunk_rows = self.chunk_size or CHUNK_ROWS
-        try:
-            soft_sum, soft_weight = survey(rows, chunk_rows, self._wide_prototypes, self.logit_scale, self._bank)
-            bank_sum, bank_weight = self._bank.sums()
-            # No weight means no bank: `class_means` leaves such a class at its prototype.
-            weight = xp.where(bank_weight > 0, soft_weight + bank_weight, xp.zeros_like(bank_weight))
-            self._means = class_means(soft_sum + bank_sum, weight, self._wide_prototypes, self.alpha, None)
-            self._refresh()
-        except BaseException:
-            # Interrupted, or out of memory: half a set teaches nothing.
-            self.reset()
-            raise
-        self.n_seen = len(rows)
+        bank = self._empty_bank()
+        soft_sum, soft_weight = survey(rows, chunk_rows, self._wide_prototypes, self.logit_scale, bank)
+        bank_sum, bank_weight = bank.sums()
+        # No weight means no bank: `class_means` leaves such a class at its prototype.
+        weight = xp.where(bank_weight > 0, soft_weight + bank_weight, xp.zeros_like(bank_weight))
+        means = class_means(soft_sum + bank_sum, weight, self._wide_prototypes, self.alpha, None)
+        with self._learning(len(rows)):
+            self._means, self._bank, self.n_seen = means, bank, 0
+            self._derive()
         for chunk, features in rows.blocks(chunk_rows):
             yield chunk, self._predict_scores(features)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from zeroshift.linalg import ZERO_TRACE
 __all__ = [
     "Evidence",
     "Gaussians",
-    "Rule",
+    "AdaptSettings",
     "bank_scatter",
     "bank_sums",
     "bank_term",
@@ -123,7 +123,7 @@ def fuse(log_posterior: Array, discriminants: Array, bank_terms: Array | float =
 
 
 @dataclass(frozen=True)
-class Rule:
+class AdaptSettings:
     """The switches of the paper's experiments that shape the Gaussians and the fusion."""
 
     alpha: float
@@ -143,14 +143,12 @@ class Evidence(Protocol):
     def counts(self) -> np.ndarray: ...
     def pin(self, features: Array, labels: np.ndarray) -> None: ...
     def offer(self, features: Array, log_posterior: Array) -> bool: ...
-    def forget_undo(self) -> None: ...
-    def undo(self) -> None: ...
     def sums(self) -> tuple[Array, Array]: ...
     def sums_with(self, features: Array, posterior: Array, *, everywhere: bool) -> tuple[Array, Array]: ...
     def scatter(self, means: Array, *, per_class: bool = False) -> Array: ...
     def term(self, features: Array) -> Array: ...
-    def arrays(self) -> dict[str, Array]: ...
-    def restore(self, arrays: Mapping[str, Array]) -> None: ...
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]: ...
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -167,7 +165,7 @@ class Gaussians:
         return cls(means, precision, *linear_head(means, precision))
 
 
-def estimate(evidence: Evidence, sums: tuple[Array, Array], prototypes: Array, rule: Rule) -> Gaussians:
+def estimate(evidence: Evidence, sums: tuple[Array, Array], prototypes: Array, rule: AdaptSettings) -> Gaussians:
     """Means from the weighted `sums` (Eq. 9, 12), covariance of the evidence about them (Eq. 10), as `rule` allows."""
     xp = namespace(prototypes)
     means = class_means(*sums, prototypes, rule.alpha, rule.beta) if rule.update_mean else prototypes
@@ -183,7 +181,9 @@ def estimate(evidence: Evidence, sums: tuple[Array, Array], prototypes: Array, r
     return Gaussians.of(means, precision)
 
 
-def score(features: Array, log_posterior: Array, gaussians: Gaussians, evidence: Evidence, rule: Rule) -> Array:
+def score(
+    features: Array, log_posterior: Array, gaussians: Gaussians, evidence: Evidence, rule: AdaptSettings
+) -> Array:
     """log y + g + r (Eq. 8 before its softmax); with no evidence at all, log y: the zero-shot classifier unchanged."""
     if evidence.size == 0:
         return log_posterior

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-from zeroshift.adapt.bank import KnowledgeBank, SoftCounts
+from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import Sketch, add_excess
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines.direct import CONVERGED
-from zeroshift.adapt.statistics import Evidence, Gaussians, Rule, estimate
+from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, estimate
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
-from zeroshift.parameters import Number, Optional, array_parameter, parameter
+from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.zero_shot import TIE, log_posterior, quantize, softmax
 
 __all__ = [
@@ -21,31 +21,30 @@ __all__ = [
     "WORK_NUMBERS",
     "Fusion",
     "SoftSums",
-    "Surest",
+    "MostConfident",
     "TransductiveADAPT",
-    "added",
     "keeps_normalisers",
     "log_normaliser",
-    "rows_at_once",
+    "rows_per_chunk",
     "survey",
 ]
 
 
-# Each class's few surest samples, found while the set goes by: what is held never grows with the set.
+# Each class's few most_confident samples, found while the set goes by: what is held never grows with the set.
 
 
 PENDING = 32_768
-"""Samples gathered between two sorts: sorting after every chunk would cost more than the chunk."""
+"""Samples accumulated between two sorts: sorting after every chunk would cost more than the chunk."""
 
 
-class Surest:
+class MostConfident:
     """The `capacity` samples of highest confidence of every class, the earlier on a tie.
 
     >>> import numpy as np
-    >>> surest = Surest(Home.of(np.zeros(1)), capacity=1)
-    >>> surest.offer(np.array([0, 1, 1]), np.array([-0.5, -0.2, -0.1]), np.array([0.7, 0.8, 0.9]), first_row=0)
-    >>> surest.offer(np.array([0]), np.array([-0.5]), np.array([0.7]), first_row=3)
-    >>> classes, ranks, rows, confidences, probabilities = surest.chosen()
+    >>> most_confident = MostConfident(Home.of(np.zeros(1)), capacity=1)
+    >>> most_confident.offer(np.array([0, 1, 1]), np.array([-0.5, -0.2, -0.1]), np.array([0.7, 0.8, 0.9]), first_row=0)
+    >>> most_confident.offer(np.array([0]), np.array([-0.5]), np.array([0.7]), first_row=3)
+    >>> classes, ranks, rows, confidences, probabilities = most_confident.chosen()
     >>> classes, rows
     (array([0, 1]), array([0, 2]))
     """
@@ -72,7 +71,7 @@ class Surest:
         classes, rows, confidences, probabilities = (
             xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
         )
-        # By class, then surest first, then first come: both sorts are stable, and what is held came earlier.
+        # By class, then most_confident first, then first come: both sorts are stable, and what is held came earlier.
         order = xp.argsort(-quantize(confidences), stable=True)
         order = order[xp.argsort(classes[order], stable=True)]
         by_class = classes[order]
@@ -84,20 +83,25 @@ class Surest:
         return held[0], ranks, *held[1:]
 
 
-# The first pass over a whole set: soft sums of all samples, and each pseudo-class's surest samples into the bank.
+# The first pass over a whole set: soft sums of all samples, and each pseudo-class's most_confident samples into the bank.
 
 
 CHUNK_ROWS = 2048
 """Rows worked on together where a method says nothing else."""
 
-SoftSums = tuple[Array, Array]
-"""sum_i y_ik x_i (K, d) and sum_i y_ik (K,)."""
 
+class SoftSums(NamedTuple):
+    """Sums over samples x_i with posteriors y_i."""
 
-def added(sums: SoftSums, features: Array, posterior: Array) -> SoftSums:
-    """The sums with these samples, counted by `posterior` (n, K), added."""
-    weighted_sum, weight = sums
-    return weighted_sum + posterior.T @ features, weight + namespace(posterior).sum(posterior, axis=0)
+    weighted_sum: Array
+    """sum_i y_ik x_i, (K, d)."""
+    weight: Array
+    """sum_i y_ik, (K,)."""
+
+    def add(self, features: Array, posterior: Array) -> SoftSums:
+        """The sums with these samples, weighted by `posterior` (n, K), added."""
+        weight = self.weight + namespace(posterior).sum(posterior, axis=0)
+        return SoftSums(self.weighted_sum + posterior.T @ features, weight)
 
 
 def survey(
@@ -108,7 +112,7 @@ def survey(
     bank: KnowledgeBank,
     log_normalisers: Array | None = None,
 ) -> SoftSums:
-    """Fill `bank` with each pseudo-class's L surest samples (the earlier on a tie); return all samples' soft sums.
+    """Fill `bank` with each pseudo-class's L most_confident samples (the earlier on a tie); return all samples' soft sums.
 
     `log_normalisers` (N,), where given, receives log sum_k exp(s t_k.x) of every row.
     """
@@ -117,7 +121,7 @@ def survey(
     classes = prototypes.shape[0]
     scaled = (logit_scale * prototypes).T
     weighted_sum, weight = xp.zeros_like(prototypes), home.zeros((classes,))
-    surest = Surest(home, bank.capacity)
+    most_confident = MostConfident(home, bank.capacity)
     # The same arrays serve every chunk: fresh ones would cost as much as the arithmetic done in them.
     most = min(chunk_rows, len(rows))
     space, more_space, feature_space = (home.zeros((most, width)) for width in (classes, classes, prototypes.shape[1]))
@@ -139,11 +143,11 @@ def survey(
             log_normalisers[block] = top + log_total
         confidences = xp.vecdot(y, logits) * share - log_total
         own = y[numbers[:n], pseudo] * share
-        surest.offer(pseudo, confidences, own, block.start)
+        most_confident.offer(pseudo, confidences, own, block.start)
     del space, more_space, feature_space, logits, x, y
-    chosen, ranks, at, confidences, probabilities = surest.chosen()
+    chosen, ranks, at, confidences, probabilities = most_confident.chosen()
     bank.fill(rows.take(at), to_numpy(chosen), to_numpy(ranks), probabilities, confidences)
-    return weighted_sum, weight
+    return SoftSums(weighted_sum, weight)
 
 
 # The fused prediction (Eq. 8) as one linear classifier: logits, discriminant and bank term in one product.
@@ -176,7 +180,7 @@ class Fusion:
     sketch: Sketch | None
 
     @classmethod
-    def of(cls, scaled_prototypes: Array, gaussians: Gaussians, evidence: Evidence, rule: Rule) -> Fusion:
+    def of(cls, scaled_prototypes: Array, gaussians: Gaussians, evidence: Evidence, rule: AdaptSettings) -> Fusion:
         """From s t_k (K, d) and what has been learned."""
         if evidence.size == 0:
             return cls(scaled_prototypes, namespace(scaled_prototypes).zeros_like(gaussians.offsets), None)
@@ -218,10 +222,10 @@ NORMALISERS_SHARE = 8
 """Log-normalisers are kept from one pass to the next where they take at most one part in this of the budget."""
 
 CANDIDATE_BYTES = 100
-"""For each of the samples gathered between two sorts: class, row, confidence and probability, and the sort's own."""
+"""For each of the samples accumulated between two sorts: class, row, confidence and probability, and the sort's own."""
 
 
-def rows_at_once(memory_budget: int, rows: int, prototypes: Array, evidence: Evidence) -> int:
+def rows_per_chunk(memory_budget: int, rows: int, prototypes: Array, evidence: Evidence) -> int:
     """Of `rows` rows of d features and K scores, how many the budget (bytes) has room for beside what is learned."""
     classes, d = prototypes.shape
     slots = evidence.weights.shape[1] if isinstance(evidence, KnowledgeBank) else 0
@@ -241,6 +245,15 @@ def rows_at_once(memory_budget: int, rows: int, prototypes: Array, evidence: Evi
 def keeps_normalisers(memory_budget: int, rows: int) -> bool:
     """Whether 8 bytes for every row of the set fit."""
     return 8 * rows <= memory_budget // NORMALISERS_SHARE
+
+
+class Learned(NamedTuple):
+    """What one set taught, and the classifier that follows from it."""
+
+    evidence: Evidence
+    soft_sums: SoftSums
+    gaussians: Gaussians
+    fusion: Fusion
 
 
 class TransductiveADAPT(ADAPT):
@@ -263,7 +276,7 @@ class TransductiveADAPT(ADAPT):
     improbable that its soft weight underflows to zero keeps its prototype as mean. The authors' released code computes
     something else: see `ReleasedTransductiveADAPT`.
 
-    `adapt_views` averages each image's surest views as `OnlineADAPT` does, once, and holds the averages, (N, d) in
+    `adapt_views` averages each image's most_confident views as `OnlineADAPT` does, once, and holds the averages, (N, d) in
     float64, beside what `memory_budget` is for.
     """
 
@@ -273,90 +286,91 @@ class TransductiveADAPT(ADAPT):
     complexity = "O(N K d + d^3)"
 
     bank_size: int = parameter(
-        Number(low=0, integer=True), "Surest samples kept a class (L), 6 in the paper. 0 turns the bank off.", default=6
+        Number(low=0, integer=True),
+        "Most confident samples kept per class (L), 6 in the paper. 0 turns the bank off.",
+        default=6,
     )
-    support: tuple[Array, Array] | None = array_parameter("As for `OnlineADAPT`.", default=None)
     memory_budget: int = parameter(
         Number(low=1, integer=True),
-        "Bytes of work space `adapt` and `predict` may use beside the features and the answer, 256 MB by default: the rows are worked on in chunks that fit. The bank and the statistics come first, and making them takes up to four times the bank's own size; where that exceeds the budget the chunks are small, not refused. Features may be memory-mapped and larger than memory.",
+        "Bytes of working memory for `adapt` and `predict` in addition to the features and the answer, 256 MB by "
+        "default. Rows are processed in chunks that fit. Bank and statistics come first and need up to four times the "
+        "size of the bank; if that exceeds the budget, the chunks are small. Features may be memory-mapped and larger "
+        "than memory.",
         default=256_000_000,
         reload=True,
     )
     chunk_size: int | None = parameter(
         Optional(Number(low=1, integer=True)),
-        "Rows worked on together, in place of as many as the budget allows. Neither changes the answer beyond rounding.",
+        "Rows processed together, instead of as many as the budget allows. It changes the answer only by rounding.",
         default=None,
         reload=True,
     )
 
-    def _begin(self) -> None:
-        self._evidence = self._fresh_evidence()
-        self._soft_sums = self._no_sums()
-        self._estimate()
+    _soft_sums: SoftSums = state(lambda self: self._initial_sums(), saved_as="")
 
-    def _no_sums(self) -> SoftSums:
-        """Soft sums before any sample: nothing, or the labelled samples where no bank holds them."""
-        if isinstance(self._evidence, SoftCounts):
-            return self._fresh_evidence().sums()
+    def _initial_sums(self) -> SoftSums:
+        """Soft sums before any sample: zero, or those of the labelled samples if no bank holds them."""
+        if self.bank_size == 0:
+            return SoftSums(*self._initial_evidence().sums())
         home = Home.of(self.prototypes)
-        return home.zeros((self.n_classes, self.dimension)), home.zeros((self.n_classes,))
+        return SoftSums(home.zeros((self.n_classes, self.dimension)), home.zeros((self.n_classes,)))
 
-    def _chunk_rows(self, rows: Rows) -> int:
-        """Rows worked on together."""
-        return self.chunk_size or rows_at_once(self.memory_budget, len(rows), self.prototypes, self._evidence)
+    def _chunk_rows(self, rows: Rows, evidence: Evidence) -> int:
+        """Rows processed together."""
+        return self.chunk_size or rows_per_chunk(self.memory_budget, len(rows), self.prototypes, evidence)
 
-    def _estimate(self) -> None:
-        """Eq. 12: every sample and, once more, the banked ones; with the bank off, the samples alone."""
-        weighted_sum, weight = self._soft_sums
-        if isinstance(self._evidence, KnowledgeBank):
-            bank_sum, bank_weight = self._evidence.sums()
+    def _derive(self) -> None:
+        self._learned = self._estimate(self._evidence, self._soft_sums)
+
+    def _estimate(self, evidence: Evidence, soft_sums: SoftSums) -> Learned:
+        """Eq. 12: every sample and, once more, those in the bank; with the bank off, the samples only."""
+        weighted_sum, weight = soft_sums
+        if isinstance(evidence, KnowledgeBank):
+            bank_sum, bank_weight = evidence.sums()
             weighted_sum, weight = weighted_sum + bank_sum, weight + bank_weight
         prototypes = self._wide_prototypes
-        self._estimated = estimate(self._evidence, (weighted_sum, weight), prototypes, self._rule)
-        self._fusion = Fusion.of(self.logit_scale * prototypes, self._estimated, self._evidence, self._rule)
+        gaussians = estimate(evidence, (weighted_sum, weight), prototypes, self._rule)
+        fusion = Fusion.of(self.logit_scale * prototypes, gaussians, evidence, self._rule)
+        return Learned(evidence, soft_sums, gaussians, fusion)
 
     @property
     def _gaussians(self) -> Gaussians:
-        return self._estimated
+        return self._learned.gaussians
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        self.reset()
-        try:
-            log_normalisers = self._look_at(rows)
-            self._estimate()
-            scores = self._iterate(rows, log_normalisers) if self.iterations > 1 else None
-        except BaseException:
-            # Interrupted, or out of memory: half a set teaches nothing.
-            self.reset()
-            raise
-        self.n_seen = len(rows)
+        learned, log_normalisers = self._first_pass(rows)
+        scores = None
+        if self.iterations > 1:
+            learned, scores = self._iterate(rows, learned, log_normalisers)
+        with self._learning(len(rows)):
+            self._evidence, self._soft_sums, self._learned, self.n_seen = *learned[:2], learned, 0
         if scores is None:
-            yield from self._scores(rows, log_normalisers)
+            yield from self._scores(rows, learned, log_normalisers)
         else:
             yield slice(0, len(rows)), scores
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         return self._adapt_scores(self._averaged(images).materialize())
 
-    def _look_at(self, rows: Rows) -> Array | None:
-        """First pass: what the means and the covariance are estimated from. Answers the rows' zero-shot
-        log-normalisers, which spare the second pass a product, where the budget has room for them."""
-        if not isinstance(self._evidence, KnowledgeBank):
-            for _, features in rows.blocks(self._chunk_rows(rows)):
-                self._evidence.offer(features, log_posterior(features, self._wide_prototypes, self.logit_scale))
-            self._soft_sums = self._evidence.sums()
-            return None
+    def _first_pass(self, rows: Rows) -> tuple[Learned, Array | None]:
+        """What the rows say about means and covariance, starting from nothing learned. Also returns the rows' zero-shot
+        log-normalisers, which save the second pass a product, if the budget has room for them."""
+        evidence = self._initial_evidence()
+        chunk_rows = self._chunk_rows(rows, evidence)
+        if not isinstance(evidence, KnowledgeBank):
+            for _, features in rows.blocks(chunk_rows):
+                evidence.offer(features, log_posterior(features, self._wide_prototypes, self.logit_scale))
+            return self._estimate(evidence, SoftSums(*evidence.sums())), None
         home = Home.of(self.prototypes)
         kept = home.zeros((len(rows),)) if keeps_normalisers(self.memory_budget, len(rows)) else None
-        prototypes, chunk_rows = self._wide_prototypes, self._chunk_rows(rows)
-        self._soft_sums = survey(rows, chunk_rows, prototypes, self.logit_scale, self._evidence, kept)
-        return kept
+        soft_sums = survey(rows, chunk_rows, self._wide_prototypes, self.logit_scale, evidence, kept)
+        return self._estimate(evidence, soft_sums), kept
 
-    def _scores(self, rows: Rows, log_normalisers: Array | None) -> Iterator[tuple[slice, Array]]:
-        """Second pass: every row scored by one product, or by two where its log-normaliser is not known."""
+    def _scores(self, rows: Rows, learned: Learned, log_normalisers: Array | None) -> Iterator[tuple[slice, Array]]:
+        """Second pass: one product scores every row, or two if its log-normaliser is not known."""
         home = Home.of(self.prototypes)
         scaled = (self.logit_scale * self._wide_prototypes).T
-        chunk_rows = self._chunk_rows(rows)
+        chunk_rows = self._chunk_rows(rows, learned.evidence)
         # One array serves every chunk: a fresh one costs as much as the arithmetic done in it. Whoever takes a chunk's
         # scores is done with them before asking for the next.
         space = home.zeros((min(chunk_rows, len(rows)), self.n_classes))
@@ -366,34 +380,33 @@ class TransductiveADAPT(ADAPT):
                 known = log_normaliser(home.xp.matmul(x, scaled, out=scores))
             else:
                 known = log_normalisers[chunk]
-            yield chunk, self._fusion.scores(x, known, self._evidence, scores)
+            yield chunk, learned.fusion.scores(x, known, learned.evidence, scores)
 
-    def _iterate(self, rows: Rows, log_normalisers: Array | None) -> Array:
-        """Table 8: means from the predictions in place of the zero-shot posteriors, and predictions again."""
+    def _iterate(self, rows: Rows, learned: Learned, log_normalisers: Array | None) -> tuple[Learned, Array]:
+        """Table 8: means from the predictions instead of the zero-shot posteriors, and predictions again."""
         home = Home.of(self.prototypes)
         xp = home.xp
         scores = home.zeros((len(rows), self.n_classes))
         for iteration in range(self.iterations):
             moved = 0.0
-            soft_sums = self._no_sums()
-            for chunk, new in self._scores(rows, log_normalisers):
+            soft_sums = self._initial_sums()
+            for chunk, new in self._scores(rows, learned, log_normalisers):
                 before = softmax(scores[chunk])
                 scores[chunk] = new
                 z = softmax(new)
                 moved = max(moved, float(xp.max(xp.abs(z - before))))
-                soft_sums = added(soft_sums, rows[chunk], z)
+                soft_sums = soft_sums.add(rows[chunk], z)
             if (iteration > 0 and moved < CONVERGED) or iteration == self.iterations - 1:
                 break
-            self._soft_sums = soft_sums
-            self._estimate()
-        return scores
+            learned = self._estimate(learned.evidence, soft_sums)
+        return learned, scores
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        return self._scores(rows, None)
+        return self._scores(rows, self._learned, None)
 
     def _predict_scores(self, features: Array) -> Array:
         logits = features @ (self.logit_scale * self._wide_prototypes).T
-        return self._fusion.scores(features, log_normaliser(logits), self._evidence, logits)
+        return self._learned.fusion.scores(features, log_normaliser(logits), self._evidence, logits)
 
     def _probabilities(self, scores: Array) -> Array:
         # In place: the scores are this call's own; another array costs a share of the budget and a pass over memory.
@@ -402,12 +415,3 @@ class TransductiveADAPT(ADAPT):
         xp.exp(scores, out=scores)
         scores /= xp.sum(scores, axis=1)[:, None]
         return scores
-
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        weighted_sum, weight = self._soft_sums
-        return {"weighted_sum": weighted_sum, "weight": weight, **self._evidence.arrays()}, {}
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        self._evidence.restore(arrays)
-        self._soft_sums = (arrays["weighted_sum"], arrays["weight"])
-        self._estimate()

@@ -224,7 +224,7 @@ def _one_by_one(
         "points": points,
         "agreement": agreement(whole.probabilities, _answers(definition), scores, _scores(definition)),
         "banks_equal": _banks_equal(adapter, plan),
-        "health": asdict(adapter.health),
+        "health": asdict(adapter.diagnostics),
     }
 
 
@@ -242,7 +242,7 @@ def _whole_array(
         adapter, answer = fresh(), None
         seconds, answer = clock.time(adapter.adapt, features)
         taken.append(seconds)
-    banks_equal, health = _banks_equal(adapter, plan), asdict(adapter.health)
+    banks_equal, health = _banks_equal(adapter, plan), asdict(adapter.diagnostics)
     # Slices one after the other, from one state to the next: whether a sample costs more the more were seen.
     adapter, windows = fresh(), []
     for part in np.array_split(np.arange(features.shape[0]), min(ONLINE_WINDOWS, features.shape[0])):
@@ -357,7 +357,10 @@ def _definition(problem: ClipLike, rows: np.ndarray, adapter: TransductiveADAPT)
 MIXTURE_SINGLE, MIXTURE_CALL, MIXTURE_SET = "mixture", "mixture call", "mixture set"
 """One sample a call; the whole stream in one call; transductive. Short, for the table fits a terminal."""
 
-MIXTURE_METHODS = {MIXTURE_CALL: OnlineAnchoredMixture, MIXTURE_SET: TransductiveAnchoredMixture}
+MIXTURE_METHODS: dict[str, type[OnlineAnchoredMixture] | type[TransductiveAnchoredMixture]] = {
+    MIXTURE_CALL: OnlineAnchoredMixture,
+    MIXTURE_SET: TransductiveAnchoredMixture,
+}
 """Given the whole array at once."""
 
 WINDOWS = 20

@@ -44,8 +44,8 @@ __all__ = ["EXPERIMENT", "UNTEMPERED_METHODS", "untempered"]
 class _Untempered(AnchoredMixture):
     """Nothing is learned from the temperature, so that all else, the labels given too, stays as it is."""
 
-    def _estimated(self, sums: Sums) -> Mixture | None:
-        found = super()._estimated(sums)
+    def _estimate(self, sums: Sums) -> Mixture | None:
+        found = super()._estimate(sums)
         return None if found is None else replace(found, temperature=1.0)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank
-from zeroshift.adapt.statistics import Rule, estimate, score
+from zeroshift.adapt.statistics import AdaptSettings, estimate, score
 from zeroshift.arrays import Home
 from zeroshift.evaluate import Analysis, Job
 from zeroshift.evaluate.streams.long_tail import (
@@ -73,7 +73,7 @@ def adapt_online_given(
             f"log_posteriors must have a row a sample and a column a class, {(len(features), len(prototypes))}; "
             f"got {log_y.shape}. Fix: give those of the same rows, in the same order."
         )
-    rule = Rule(
+    rule = AdaptSettings(
         alpha=float(Number(0, 1).check("alpha", alpha)),
         beta=Optional(Number(0)).check("beta", beta),
         use_bank_term=Flag().check("use_bank_term", use_bank_term),

@@ -16,7 +16,7 @@ from zeroshift.methods._shared.image_method import VISION, ImageMethod
 from zeroshift.methods._shared.prompt_tuned import TEXT
 from zeroshift.methods._shared.towers import PromptedText, PromptedVision
 from zeroshift.parameters import Number, Optional, model_parameter, parameter
-from zeroshift.zero_shot import quantize, log_softmax, logits, pseudo_class
+from zeroshift.zero_shot import log_softmax, logits, pseudo_class, quantize
 
 __all__ = ["B2TPT", "LatentPrompts"]
 

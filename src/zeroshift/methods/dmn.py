@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, to_numpy
-from zeroshift.methods._shared.low_entropy_memory import Insertion, LowEntropyMemory, InsertionPlan
+from zeroshift.methods._shared.low_entropy_memory import Insertion, InsertionPlan, LowEntropyMemory
 from zeroshift.methods._shared.similarity import exponential_kernel, single_sample_stats
 from zeroshift.methods._shared.whole_steps import WholeViews
 from zeroshift.parameters import Number, parameter

@@ -16,7 +16,7 @@ from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_tex
 from zeroshift.methods._shared.whole_steps import WholeViews
 from zeroshift.parameters import Choice, Number, model_parameter, parameter
 from zeroshift.views import marginal_entropy, select_lowest_entropy
-from zeroshift.zero_shot import confidence, quantize, log_softmax, logits, pseudo_class, softmax
+from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class, quantize, softmax
 
 __all__ = ["HisTPT", "Remembered", "TextHistory", "TextQueue", "retrieved"]
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.adapt.transductive import Surest
+from zeroshift.adapt.transductive import MostConfident
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.methods._shared.prompt_tuned import TEXT, PromptTuned
 from zeroshift.methods._shared.towers import PromptedText
@@ -100,7 +100,7 @@ def pseudo_loss(labels: PseudoLabels, online: Array, logit_scale: float) -> tupl
 def surest_of_each_class(images: ImageViews, text: Array, logit_scale: float, count: int) -> PseudoLabels:
     """Of every class the `count` images it is most probable for, among those it is the most probable class of."""
     home, xp = Home.of(text), namespace(text)
-    surest = Surest(home, count)
+    surest = MostConfident(home, count)
     for block in images.blocks():
         log_y = log_softmax(logits(images.view(block, 0), text, logit_scale))
         highest = xp.max(log_y, axis=1)

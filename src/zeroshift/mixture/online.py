@@ -1,4 +1,4 @@
-"""The online mixture: every sample is predicted from those before it, then counted by its soft label."""
+"""The online mixture: every sample is predicted from those before it, and is then counted by its soft label."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any, NamedTuple
 
 from zeroshift.arrays import Array, Home, Rows
 from zeroshift.mixture.base import AnchoredMixture
-from zeroshift.mixture.statistics import Mixture, normalised
+from zeroshift.mixture.statistics import normalize_scores
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import N_TEMPERATURES
-from zeroshift.parameters import Number, array_parameter, parameter
+from zeroshift.parameters import Number, parameter, state
 from zeroshift.zero_shot import logits
 
 __all__ = ["OnlineAnchoredMixture"]
 
-MOST_PENDING = 256
-"""Samples counted together at most, however many were seen: more would be held in memory for nothing."""
+MAX_PENDING = 256
+"""Largest number of samples counted together, which bounds the memory for pending samples."""
 
 
 class Pending(NamedTuple):
-    """Room for samples that were answered but are not in the sums yet, row by row. `n_seen` says how many there are."""
+    """Memory for samples that were predicted but are not in the sums yet, one row per sample."""
 
     features: Array
     posteriors: Array
@@ -31,21 +31,69 @@ class Pending(NamedTuple):
         return Pending(*(array[:rows] for array in self))
 
 
-class Stage(NamedTuple):
-    """Everything from one renewal of the statistics to the next: put in place at once, or not at all."""
+class StreamSums:
+    """Everything learned from a stream: sums up to the last update of the statistics, and the samples since."""
 
-    n: int
-    """Samples in the sums."""
-    sums: Sums
-    mixture: Mixture | None
-    before: Array | None
-    """Zero-shot posterior (K,) of the last of them; None where none is the next one's neighbour."""
-    pending: Pending
+    def __init__(self, sums: Sums, pending: Pending) -> None:
+        self.sums = sums
+        self.last: Array | None = None
+        """Zero-shot posterior (K,) of the last sample in the sums; None if the next sample does not follow it."""
+        self.pending = pending
+        self.n_pending = 0
+
+    @property
+    def n_counted(self) -> int:
+        """Samples in the sums."""
+        return round(float(self.sums.watched[0]))
+
+    def add(self, features: Array, posteriors: Array, soft_labels: Array, confidences: Array | float) -> None:
+        """Keep samples for the next update."""
+        rows = slice(self.n_pending, self.n_pending + features.shape[0])
+        for array, new in zip(self.pending, (features, posteriors, soft_labels, confidences), strict=True):
+            array[rows] = new
+        self.n_pending = rows.stop
+
+    def all_sums(self) -> Sums:
+        """The sums including pending samples."""
+        if not self.n_pending:
+            return self.sums
+        x, y, soft_labels, confidences = self.pending.first(self.n_pending)
+        sums = self.sums.add_samples(x, soft_labels).add_posteriors(y, self.last, in_order=True)
+        return sums.add_confidences(confidences)
+
+    def count_pending(self) -> None:
+        """Move the pending samples into the sums."""
+        if self.n_pending:
+            last = Home.of(self.pending.posteriors).copy(self.pending.posteriors[self.n_pending - 1])
+            self.sums, self.last, self.n_pending = self.all_sums(), last, 0
+
+    def merged(self, other: StreamSums) -> StreamSums:
+        """The sums of both streams. The next sample follows neither stream's last one."""
+        empty = Pending(*(array * 0.0 for array in self.pending))
+        return StreamSums(self.all_sums() + other.all_sums(), empty)
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        last = self.sums.posteriors * 0.0 if self.last is None else self.last
+        pending = self.pending.first(self.n_pending)._asdict()
+        arrays = {f"pending_{name}": array for name, array in pending.items()}
+        return {**self.sums.arrays(), "before": last, **arrays}, {"has_before": self.last is not None}
+
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        self.sums = self.sums.restore(arrays, values)
+        self.last = arrays["before"] if values["has_before"] else None
+        self.n_pending = int(arrays["pending_features"].shape[0])
+        if self.n_pending > self.pending.features.shape[0]:
+            raise ValueError(f"pending_features has {self.n_pending} rows, more than are ever kept")
+        for name, array in self.pending.first(self.n_pending)._asdict().items():
+            saved = arrays[f"pending_{name}"]
+            if tuple(saved.shape) != tuple(array.shape):
+                raise ValueError(f"pending_{name} has shape {tuple(saved.shape)}, not {tuple(array.shape)}")
+            array[:] = saved
 
 
 class OnlineAnchoredMixture(AnchoredMixture):
-    """Predicts each sample from all before it, then counts it by its soft label: a Gaussian mixture whose means are
-    anchored at the text, whose covariance is shared and shrunk, and which is trusted as far as the samples allow.
+    """Predicts each sample from all before it, then counts it by its soft label: a Gaussian mixture with means anchored
+    at the text and one shrunk covariance, which is trusted as far as the samples seen allow.
 
     Examples
     --------
@@ -58,124 +106,90 @@ class OnlineAnchoredMixture(AnchoredMixture):
 
     Notes
     -----
-    Our own method; docs/anchored-mixture.md derives it and says where it loses. The state is sums: `merge` adds those
-    of another stream. `save` keeps the samples since the last renewal too, so that a loaded method goes on bit for bit.
+    Our own method; docs/anchored-mixture.md derives it and says where it is worse than others. The state is sums:
+    `merge` adds those of another stream. `save` also keeps the samples since the last update of the statistics, so that
+    a loaded method continues bit for bit.
     """
 
     name = "anchored_mixture_online"
     protocol = "online"
     scored = "before"
-    complexity = "O(K d + d^2) a sample; a renewal O(K d^2 + d^3), every 32nd part of the samples seen"
+    complexity = "O(K d + d^2) per sample; an update of the statistics O(K d^2 + d^3), after 1/32 of the samples seen"
 
+    correlation: float = parameter(
+        Number(low=0, above=True),
+        "Correlation between neighbouring posteriors at which half of `relief` applies.",
+        default=0.06,
+    )
+    relief: float = parameter(
+        Number(low=0, high=1),
+        "Share of the Gaussians left out of the answers when neighbours are fully alike, as in a stream sorted by "
+        "class: 1 answers zero-shot there, 0 ignores the order.",
+        default=1.0,
+    )
     staleness: float = parameter(
         Number(low=0, high=1),
-        "The statistics are renewed when this share of the samples seen, or of K where fewer were seen, has come since they were. 1/32 is, with fewer than 64 classes, every sample up to the 64th, every second up to the 96th, every eighth at the 256th; with a thousand, every 31st up to the 1024th. Never less often than every 256. 0 renews them at every sample.",
+        "The statistics are updated when this share of the samples seen (of K if fewer were seen) has arrived since "
+        "the last update. With 1/32 and fewer than 64 classes that is every sample up to the 64th and every eighth at the "
+        "256th; with 1000 classes every 31st up to the 1024th. At least every 256 samples. 0 updates at every sample.",
         default=0.03125,
     )
-    support: tuple[Array, Array] | None = array_parameter("Labelled samples, counted as certain.", default=None)
 
-    _stage: Stage
+    _stream: StreamSums = state(
+        lambda self: StreamSums(self._zero_sums(), self._empty_pending()), saved_as="", merge=StreamSums.merged
+    )
 
-    @property
-    def _mixture(self) -> Mixture | None:
-        self._renew()
-        return self._stage.mixture
-
-    def _stage_of(self, sums: Sums, before: Array | None, pending: Pending) -> Stage:
-        return Stage(round(float(sums.watched[0])), sums, self._estimated(sums), before, pending)
-
-    def _room(self) -> Pending:
-        """The same from stage to stage: what a method holds does not grow with what it saw."""
-        home, most = Home.of(self.prototypes), MOST_PENDING if self.staleness else 1
+    def _empty_pending(self) -> Pending:
+        home, rows = Home.of(self.prototypes), MAX_PENDING if self.staleness else 1
         widths = (self.dimension, self.n_classes, self.n_classes, 1 + N_TEMPERATURES)
-        return Pending(*(home.zeros((most, width)) for width in widths))
+        return Pending(*(home.zeros((rows, width)) for width in widths))
 
-    def _due(self, n: int) -> int:
-        """Samples that go by, after `n`, until the statistics are renewed.
+    def _current_sums(self) -> Sums:
+        return self._stream.sums
 
-        Fewer than one a class say too little of the classes to be worth a renewal each: as long as there are no more,
-        it is as if there were that many.
+    def _all_sums(self) -> Sums:
+        return self._stream.all_sums()
+
+    def _update_interval(self, n: int) -> int:
+        """Samples from one update of the statistics, after `n` samples, to the next.
+
+        Fewer samples than classes say too little to be worth an update each, so `n` counts as at least K.
         """
-        return max(1, min(int(self.staleness * max(n, self.n_classes)), MOST_PENDING))
+        return max(1, min(int(self.staleness * max(n, self.n_classes)), MAX_PENDING))
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         start = 0
         while start < len(rows):
-            self._renew()
-            stop = min(len(rows), start + self._due(self._stage.n) - self._waiting)
-            scores = self._answer_block(rows[start:stop])
-            yield slice(start, stop), scores
+            left = self._update_interval(self._stream.n_counted) - self._stream.n_pending
+            stop = min(len(rows), start + left)
+            yield slice(start, stop), self._adapt_block(rows[start:stop])
             start = stop
-        self._renew()
 
-    @property
-    def _waiting(self) -> int:
-        """Samples seen that the statistics do not know yet."""
-        return self.n_seen - self._stage.n
-
-    def _answer_block(self, x: Array) -> Array:
-        """All predicted with the same statistics; none of them is in these."""
-        mixture, n = self._stage.mixture, x.shape[0]
-        log_y, y = normalised(logits(x, self._wide_prototypes, self.logit_scale))
+    def _adapt_block(self, x: Array) -> Array:
+        """Predict the samples with the present statistics, which contain none of them; then count them."""
+        mixture = self._mixture
+        log_y, y = normalize_scores(logits(x, self._wide_prototypes, self.logit_scale))
         scores, soft_labels, confidences = log_y, y, 0.0
         if mixture is not None:
             distances = mixture.distances(x)
-            reading = mixture.read(log_y, distances)
-            soft_labels = reading.posteriors
+            predicted = mixture.posteriors(log_y, distances)
+            soft_labels = predicted.posteriors
             soft_labels *= mixture.reliability
             soft_labels += (1.0 - mixture.reliability) * y
-            confidences = mixture.confidences(log_y, distances, reading.answer)
-            scores = mixture.temperature * reading.answer
-        place = slice(self._waiting, self._waiting + n)
-        for array, new in zip(self._stage.pending, (x, y, soft_labels, confidences), strict=True):
-            array[place] = new
-        # From here on the rows count; until here they were never seen.
-        self.n_seen += n
+            confidences = mixture.confidences(log_y, distances, predicted.answer)
+            scores = mixture.temperature * predicted.answer
+        with self._learning(x.shape[0]):
+            self._stream.add(x, y, soft_labels, confidences)
+            if self._stream.n_pending >= self._update_interval(self._stream.n_counted):
+                self._stream.count_pending()
+                self._derive()
         return scores
-
-    def _renew(self) -> None:
-        """Bring the statistics up to date where that is due."""
-        if self._waiting >= self._due(self._stage.n):
-            self._stage = self._stage_of(self._all_sums(), self._last(), self._stage.pending)
-
-    def _all_sums(self) -> Sums:
-        if not self._waiting:
-            return self._stage.sums
-        x, y, soft_labels, confidences = self._stage.pending.first(self._waiting)
-        sums = self._stage.sums.learned(x, soft_labels).watching(y, self._stage.before, in_order=True)
-        return sums if self._stage.mixture is None else sums.answering(confidences)
-
-    def _last(self) -> Array | None:
-        """The zero-shot posterior of the last sample."""
-        if not self._waiting:
-            return self._stage.before
-        return Home.of(self.prototypes).copy(self._stage.pending.posteriors[self._waiting - 1])
-
-    def _take(self, sums: Sums, n_seen: int) -> None:
-        # What comes next is no neighbour of either stream's last.
-        self._stage, self.n_seen = self._stage_of(sums, None, self._room()), n_seen
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         return self._adapt_scores(self._averaged(images))
 
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        before = self._stage.before
-        kept = {"before": self._stage.sums.posteriors * 0.0 if before is None else before}
-        pending = self._stage.pending.first(self._waiting)
-        return {**self._stage.sums.arrays(), **kept, **_named(pending)}, {"has_before": before is not None}
-
     def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        before = arrays["before"] if values["has_before"] else None
-        self._stage = self._stage_of(self._stage.sums.restored(arrays), before, self._room())
-        kept = arrays["pending_features"].shape[0]
-        if kept != self._waiting or kept > self._due(self._stage.n):
-            raise ValueError(f"pending_features has {kept} rows, but {self._waiting} samples are to be counted yet")
-        for name, array in _named(self._stage.pending.first(kept)).items():
-            if tuple(arrays[name].shape) != tuple(array.shape):
-                raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(array.shape)}")
-            array[:] = arrays[name]
-
-
-def _named(pending: Pending) -> dict[str, Array]:
-    """As they are saved, beside sums of the same things."""
-    return {f"pending_{name}": array for name, array in pending._asdict().items()}
+        super()._restore(arrays, values)
+        counted, pending = self._stream.n_counted, self._stream.n_pending
+        if counted + pending != self.n_seen or pending > self._update_interval(counted):
+            raise ValueError(f"{counted} samples in the sums and {pending} pending do not make n_seen = {self.n_seen}")

@@ -1,4 +1,4 @@
-"""The equations: from sums to classes, and from classes to scores. docs/anchored-mixture.md derives them."""
+"""The equations: from sums to Gaussian classes, and from these to scores. docs/anchored-mixture.md derives them."""
 
 from __future__ import annotations
 
@@ -14,105 +14,103 @@ from zeroshift.mixture.temperature import confidence_curve, temperature_for
 from zeroshift.zero_shot import TIE
 
 __all__ = [
-    "Caution",
-    "Head",
+    "Constants",
+    "LinearHead",
+    "LogAndPosterior",
     "Mixture",
-    "Normalised",
-    "Reading",
-    "Rule",
-    "caution",
+    "Posteriors",
+    "StreamDiagnostics",
     "class_share",
     "estimate",
     "neighbour_correlation",
-    "normalised",
+    "normalize_scores",
+    "stream_diagnostics",
 ]
 
 
-# Scores made probabilities in their own memory: with a thousand classes, another array costs more than the numbers.
-
-
-class Normalised(NamedTuple):
+class LogAndPosterior(NamedTuple):
     """Log-posteriors and posteriors, both (n, K)."""
 
     logs: Array
     posteriors: Array
 
 
-def normalised(scores: Array) -> Normalised:
-    """Log-softmax and softmax of scores (n, K) by one exponential; the scores are overwritten.
+def normalize_scores(scores: Array) -> LogAndPosterior:
+    """Log-softmax and softmax of scores (n, K) with one exponential. The scores are overwritten: with a thousand
+    classes a new array costs more time than the arithmetic.
 
     >>> import numpy as np
-    >>> found = normalised(np.array([[1.0, 1.0]]))
+    >>> found = normalize_scores(np.array([[1.0, 1.0]]))
     >>> found.logs.round(6), found.posteriors
     (array([[-0.693147, -0.693147]]), array([[0.5, 0.5]]))
     """
     home = Home.of(scores)
     xp = home.xp
     if home.library == "torch":
-        logs = scores.log_softmax(-1)  # one launch on a GPU in place of five
-        return Normalised(logs, xp.exp(logs))
+        logs = scores.log_softmax(-1)  # one kernel on a GPU instead of five
+        return LogAndPosterior(logs, xp.exp(logs))
     scores -= xp.max(scores, axis=1, keepdims=True)
     posteriors = xp.exp(scores)
     totals = xp.sum(posteriors, axis=1, keepdims=True)
     posteriors /= totals
     scores -= xp.log(totals)
-    return Normalised(scores, posteriors)
+    return LogAndPosterior(scores, posteriors)
 
 
-# How little the stream so far looks like samples drawn from all classes alike, from its zero-shot posteriors alone.
+class StreamDiagnostics(NamedTuple):
+    """How little a stream looks like samples drawn at random from all classes, judged by its zero-shot posteriors.
 
-
-class Caution(NamedTuple):
-    """Each from 0, not at all, to 1, wholly."""
+    Each value is between 0 (not at all) and 1 (completely).
+    """
 
     order: float
-    """Neighbours are alike, as where classes come one after the other."""
+    """Neighbours are alike, as in a stream sorted by class."""
     balance: float
-    """Few of the classes come."""
+    """Few of the classes occur."""
 
     @property
-    def whole(self) -> float:
-        """For either reason."""
+    def combined(self) -> float:
+        """1 if either is 1, 0 if both are 0."""
         return 1.0 - (1.0 - self.order) * (1.0 - self.balance)
 
 
-def caution(
+def stream_diagnostics(
     posteriors: np.ndarray, watched: np.ndarray, *, correlation: float, balance: tuple[float, float]
-) -> Caution:
-    """How unlike samples drawn from all classes alike those watched are.
+) -> StreamDiagnostics:
+    """How little the stream looks like samples drawn at random from all classes.
 
     Parameters
     ----------
     posteriors, watched : sums, see `Sums`.
-    correlation : of neighbours, at which there is half of the caution there can be by their order.
-    balance : share of the classes that come in effect: no caution by that above the second, all of it below the first.
+    correlation : correlation of neighbours at which `order` is one half.
+    balance : effective share of the classes that occur: `balance` is 0 above the second value, 1 below the first.
     """
     if watched[0] < 2:
-        return Caution(0.0, 0.0)
+        return StreamDiagnostics(0.0, 0.0)
     r = neighbour_correlation(posteriors, watched)
-    share = class_share(len(posteriors), _strangers(posteriors, watched))
+    share = class_share(len(posteriors), _class_collision(posteriors, watched))
     least, enough = balance
     missing = float(np.clip((enough - share) / (enough - least), 0.0, 1.0)) if enough > least else float(share < least)
-    return Caution(r * r / (r * r + correlation**2), missing)
+    return StreamDiagnostics(r * r / (r * r + correlation**2), missing)
 
 
-def _strangers(posteriors: np.ndarray, watched: np.ndarray) -> float:
-    """Mean of y_i.y_j over two different samples: how often two drawn at random are of one class."""
+def _class_collision(posteriors: np.ndarray, watched: np.ndarray) -> float:
+    """Mean of y_i.y_j over pairs of different samples: the probability that two random samples share their class."""
     n, squares = watched[0], watched[1]
     return max(float(posteriors @ posteriors - squares) / (n * (n - 1)), 0.0)
 
 
-def class_share(classes: int, strangers: float) -> float:
-    """Classes that come in effect, of all: one over the probability that two samples share theirs, over K.
+def class_share(classes: int, collision: float) -> float:
+    """Effective share of the classes that occur: one over the probability that two samples share a class, over K.
 
-    >>> class_share(4, 0.5)  # two of four, alike often
+    >>> class_share(4, 0.5)  # two of four classes, equally often
     0.5
     """
-    return min(1.0, 1.0 / (classes * max(strangers, 1.0 / classes)))
+    return min(1.0, 1.0 / (classes * max(collision, 1.0 / classes)))
 
 
 def neighbour_correlation(posteriors: np.ndarray, watched: np.ndarray) -> float:
-    """How much more neighbours are alike than strangers, of how much more a sample is like itself; 0 where less.
+    """Correlation of neighbouring posteriors: 0 if neighbours are like random pairs, 1 if they are equal.
 
     >>> round(neighbour_correlation(np.array([3.0, 3.0]), np.array([6.0, 6.0, 5.0, 4.0])), 6)
     0.666667
@@ -120,18 +118,18 @@ def neighbour_correlation(posteriors: np.ndarray, watched: np.ndarray) -> float:
     n, squares, pairs, products = watched
     if pairs == 0:
         return 0.0
-    stranger, self_ = _strangers(posteriors, watched), squares / n
-    return float(np.clip((products / pairs - stranger) / max(self_ - stranger, 1e-12), 0.0, 1.0))
+    different, self_ = _class_collision(posteriors, watched), squares / n
+    return float(np.clip((products / pairs - different) / max(self_ - different, 1e-12), 0.0, 1.0))
 
 
 ROUNDING = 1e-12
-"""Share of the samples' mean squared length that may be left of it by subtracting: a smaller variance is noise, whose
-matrix need not be positive, and counts as none."""
+"""A variance below this share of the samples' mean squared length is rounding noise of a subtraction, whose matrix need
+not be positive definite. It counts as zero."""
 
 
 @dataclass(frozen=True)
-class Rule:
-    """The numbers the equations hold; see `AnchoredMixture`."""
+class Constants:
+    """The parameters of `AnchoredMixture` that appear in the equations."""
 
     anchor_count: float
     cautious_anchor_count: float
@@ -150,92 +148,96 @@ class Rule:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Gaussian classes with one precision, and how far they are to be trusted."""
+    """Gaussian classes with one shared precision, and the weight they have."""
 
     means: Array
     """(K, d)"""
     precision: Array
     """(d, d)"""
-    known: Array
-    """(K,) how many samples a mean is known from, the anchor's included."""
+    mean_counts: Array
+    """(K,) number of samples each mean is estimated from, including the anchor."""
     widening: Array
-    """(K,) what distances are multiplied by because means are uncertain."""
+    """(K,) factor on the distances because the means are uncertain."""
     directions: Array
     """(K, d) means times precision"""
     lengths: Array
     """(K,) each mean's squared length in the precision"""
     reliability: float
-    caution: Caution
+    stream: StreamDiagnostics
     anchor: float
-    """Samples an anchor counts as."""
+    """Number of samples an anchor counts as."""
     temperature: float
-    rule: Rule
+    constants: Constants
 
     def distances(self, features: Array) -> Array:
         """(n, K) squared Mahalanobis distances, widened."""
         xp = Home.of(features).xp
         distances = features @ self.directions.T
         distances *= -2.0
-        distances += self._own_lengths(features)[:, None]
+        distances += self._squared_lengths(features)[:, None]
         distances += self.lengths
         xp.clip(distances, 0.0, None, out=distances)
         distances *= self.widening
         return distances
 
-    def _own_lengths(self, features: Array) -> Array:
+    def _squared_lengths(self, features: Array) -> Array:
         """(n,) each sample's squared length in the precision."""
         return Home.of(features).xp.linalg.vecdot(features @ self.precision, features)
 
     @property
-    def _pull(self) -> float:
-        """What distances are multiplied by in a log-posterior."""
-        return 0.5 * self.rule.weight * self.reliability
+    def _distance_weight(self) -> float:
+        """Factor on the distances in a log-posterior."""
+        return 0.5 * self.constants.weight * self.reliability
 
-    def read(self, log_y: Array, distances: Array) -> Reading:
-        """What the samples teach, and what is answered, from zero-shot log-posteriors and distances (n, K)."""
-        answer, posteriors = normalised(_less(log_y, self._pull, distances))
-        relief = self.rule.relief * self.caution.order
+    def posteriors(self, log_y: Array, distances: Array) -> Posteriors:
+        """Posteriors to learn from and to answer with, from zero-shot log-posteriors and distances (n, K)."""
+        answer, posteriors = normalize_scores(_subtract_distances(log_y, self._distance_weight, distances))
+        relief = self.constants.relief * self.stream.order
         if relief:
-            answer = normalised(_less(log_y, self._pull * (1.0 - relief), distances)).logs
-        return Reading(posteriors, answer)
+            answer = normalize_scores(
+                _subtract_distances(log_y, self._distance_weight * (1.0 - relief), distances)
+            ).logs
+        return Posteriors(posteriors, answer)
 
-    def head(self, prototypes: Array, logit_scale: float) -> Head:
-        """What `read` learns from the samples, by one product in place of two."""
-        pulls = self._pull * self.widening
-        vectors = self.directions * (2.0 * pulls)[:, None]
+    def linear_head(self, prototypes: Array, logit_scale: float) -> LinearHead:
+        """The posteriors to learn from with one matrix product instead of two."""
+        distance_weights = self._distance_weight * self.widening
+        vectors = self.directions * (2.0 * distance_weights)[:, None]
         vectors += logit_scale * prototypes
-        return Head(self, vectors, pulls)
+        return LinearHead(self, vectors, distance_weights)
 
     def confidences(self, log_y: Array, distances: Array, answer: Array) -> Array:
-        """(n, 1 + N_TEMPERATURES): what a calm look, by these distances, believes of the answers' labels, and the
-        answers' confidences at each temperature."""
+        """(n, 1 + N_TEMPERATURES): the reference posterior's probability of each answer's label, and the confidence of
+        the answers at each temperature. See `temperature.py`."""
         xp = Home.of(log_y).xp
-        believed = self._believed(log_y, distances, answer)
-        return xp.concat([believed[:, None], confidence_curve(answer)], axis=1)
+        reference = self._reference_probability(log_y, distances, answer)
+        return xp.concat([reference[:, None], confidence_curve(answer)], axis=1)
 
-    def _believed(self, log_y: Array, distances: Array, answer: Array) -> Array:
-        """(n,) a calm look's probability of each answer's label."""
+    def _reference_probability(self, log_y: Array, distances: Array, answer: Array) -> Array:
+        """(n,) probability of each answer's label in the posterior whose likelihood is weighted by `calm`."""
         xp = Home.of(log_y).xp
-        calm = normalised(_less(log_y, self.rule.calm * self._pull, distances)).posteriors
-        # Of classes that lead together, whichever is named is believed alike.
+        calm = normalize_scores(
+            _subtract_distances(log_y, self.constants.calm * self._distance_weight, distances)
+        ).posteriors
+        # Classes that tie for the lead share it.
         leads = xp.astype(answer >= xp.max(answer, axis=1)[:, None] - TIE, xp.float64)
         return xp.linalg.vecdot(calm, leads) / xp.sum(leads, axis=1)
 
-    def left_out(self, distances: Array, posteriors: Array) -> Array:
-        """Distances (n, K) to means without the samples' own share in them, which is their `posteriors` (n, K). Those
-        given are overwritten."""
+    def leave_one_out(self, distances: Array, posteriors: Array) -> Array:
+        """Distances (n, K) to means without the samples' own contribution, which is their `posteriors` (n, K). The given
+        distances are overwritten."""
         xp = Home.of(distances).xp
-        # A mean m of weight v that holds x with weight q is v m - q x over v - q without it.
-        without = self.known - posteriors
+        # A mean m of weight v that contains x with weight q is (v m - q x) / (v - q) without it.
+        without = self.mean_counts - posteriors
         xp.clip(without, self.anchor, None, out=without)
-        without /= self.known
+        without /= self.mean_counts
         distances /= without
         distances /= without
         return distances
 
 
 @dataclass(frozen=True)
-class Reading:
+class Posteriors:
     """Posteriors (n, K) to learn from, and log-posteriors (n, K) to answer with."""
 
     posteriors: Array
@@ -243,62 +245,62 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Head:
-    """Zero-shot logits and weighed distances of a mixture as one linear map of a sample, and its own length."""
+class LinearHead:
+    """Zero-shot logits and weighted distances of a mixture as one linear map of a sample and its squared length."""
 
     mixture: Mixture
     vectors: Array
     """(K, d)"""
-    pulls: Array
-    """(K,) what each class's distance is multiplied by."""
+    distance_weights: Array
+    """(K,) factor on the distance to each class."""
 
     def posteriors(self, features: Array) -> Array:
-        """(n, K), as `Mixture.read` has them."""
+        """(n, K), equal to `Mixture.posteriors`."""
         scores = features @ self.vectors.T
-        scores -= self.mixture._own_lengths(features)[:, None] * self.pulls
-        scores -= self.mixture.lengths * self.pulls
-        return normalised(scores).posteriors
+        scores -= self.mixture._squared_lengths(features)[:, None] * self.distance_weights
+        scores -= self.mixture.lengths * self.distance_weights
+        return normalize_scores(scores).posteriors
 
 
-def _less(log_y: Array, weight: float, distances: Array) -> Array:
-    """log y - weight D, in one new array."""
+def _subtract_distances(log_y: Array, weight: float, distances: Array) -> Array:
+    """log y - weight * distances, in one new array."""
     scores = distances * -weight
     scores += log_y
     return scores
 
 
-def estimate(sums: Sums, prototypes: Array, rule: Rule) -> Mixture | None:
-    """The classes as the sums have them, about prototypes (K, d) in float64; None while there are too few samples."""
+def estimate(sums: Sums, prototypes: Array, constants: Constants) -> Mixture | None:
+    """The classes that follow from sums and prototypes (K, d) in float64; None while there are too few samples."""
     home = Home.of(prototypes)
     xp = home.xp
     classes, d = prototypes.shape
     counts = sums.counts
-    n = round(float(xp.sum(counts)))  # soft counts add up to whole samples
-    if n < rule.first_samples:
+    n = round(float(xp.sum(counts)))  # soft counts of a sample add up to 1
+    if n < constants.first_samples:
         return None
     posteriors, watched = to_numpy(sums.posteriors), to_numpy(sums.watched)
-    careful = caution(posteriors, watched, correlation=rule.correlation, balance=rule.balance)
-    u = careful.whole
-    anchor = rule.anchor_count + (rule.cautious_anchor_count - rule.anchor_count) * u
+    stream = stream_diagnostics(posteriors, watched, correlation=constants.correlation, balance=constants.balance)
+    u = stream.combined
+    anchor = constants.anchor_count + (constants.cautious_anchor_count - constants.anchor_count) * u
 
     held = xp.where(counts > 0, counts, xp.ones_like(counts))
     trust = counts / (counts + anchor)
-    # The middle of image and text features: of all, and, where few classes come, of those that came.
+    # Centers of image and text features: over all classes or, if few classes occur, over those that do.
     share = trust / xp.sum(trust)
-    middle = (1.0 - u) * sums.total / n + u * ((share / held) @ sums.weighted)
-    text_middle = (1.0 - u) * xp.mean(prototypes, axis=0) + u * (share @ prototypes)
+    center = (1.0 - u) * sums.total / n + u * ((share / held) @ sums.weighted)
+    text_center = (1.0 - u) * xp.mean(prototypes, axis=0) + u * (share @ prototypes)
     spread = 1.0
-    if n > rule.spread_samples * classes:
-        text_spread = _spread(prototypes, text_middle, trust)
+    if n > constants.spread_samples * classes:
+        text_spread = _spread(prototypes, text_center, trust)
         if text_spread > ZERO_TRACE:
-            image_spread = _spread(sums.weighted / held[:, None], middle, trust)
-            spread = float(np.clip((image_spread / text_spread) ** 0.5, *rule.spread_range))
-    known = counts + anchor
-    # (weighted + anchor (middle + spread (prototype - text middle))) / known, in one array.
+            image_spread = _spread(sums.weighted / held[:, None], center, trust)
+            spread = float(np.clip((image_spread / text_spread) ** 0.5, *constants.spread_range))
+    mean_counts = counts + anchor
+    # (weighted + anchor (center + spread (prototype - text center))) / mean_counts, in one array.
     means = prototypes * (anchor * spread)
-    means += anchor * (middle - spread * text_middle)
+    means += anchor * (center - spread * text_center)
     means += sums.weighted
-    means /= known[:, None]
+    means /= mean_counts[:, None]
 
     rest = means * (-0.5 * counts)[:, None]
     rest += sums.weighted
@@ -310,7 +312,7 @@ def estimate(sums: Sums, prototypes: Array, rule: Rule) -> Mixture | None:
     if variance * d <= ROUNDING * float(xp.linalg.trace(sums.scatter)) / n:
         precision = xp.zeros_like(covariance)
     else:
-        shrinkage = rule.shrinkage + (1.0 - rule.shrinkage) * d / (d + rule.shrinkage_samples * n)
+        shrinkage = constants.shrinkage + (1.0 - constants.shrinkage) * d / (d + constants.shrinkage_samples * n)
         covariance *= 1.0 - shrinkage
         xp.reshape(covariance, (-1,))[:: d + 1] += shrinkage * variance
         precision = _inverse(covariance)
@@ -318,21 +320,21 @@ def estimate(sums: Sums, prototypes: Array, rule: Rule) -> Mixture | None:
     return Mixture(
         means=means,
         precision=precision,
-        known=known,
-        widening=(1.0 - u) * known / (known + 1.0) + u,
+        mean_counts=mean_counts,
+        widening=(1.0 - u) * mean_counts / (mean_counts + 1.0) + u,
         directions=directions,
         lengths=xp.linalg.vecdot(directions, means),
-        reliability=n / (n + rule.reliability_samples * classes),
-        caution=careful,
+        reliability=n / (n + constants.reliability_samples * classes),
+        stream=stream,
         anchor=anchor,
         temperature=temperature_for(to_numpy(sums.confidences)),
-        rule=rule,
+        constants=constants,
     )
 
 
-def _spread(vectors: Array, middle: Array, trust: Array) -> float:
-    """Squared distances of vectors (K, d) to the middle, weighed by trust and added up."""
-    about = vectors - middle
+def _spread(vectors: Array, center: Array, trust: Array) -> float:
+    """Sum of the squared distances of vectors (K, d) to the center, weighted by trust."""
+    about = vectors - center
     return float(trust @ Home.of(about).xp.linalg.vecdot(about, about))
 
 

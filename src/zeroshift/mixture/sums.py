@@ -1,9 +1,10 @@
-"""All the mixture knows of the samples it saw: sums, so that what two shards know is what both know, added."""
+"""All the mixture keeps about the samples it saw: sums. What two shards learned is merged by addition."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ __all__ = ["Sums"]
 
 @dataclass(frozen=True)
 class Sums:
-    """Of samples x_i with soft labels q_i and zero-shot posteriors y_i; float64, and never written to."""
+    """Sums over samples x_i with soft labels q_i and zero-shot posteriors y_i; float64, and never changed in place."""
 
     counts: Array
     """(K,) sum of q_i."""
@@ -28,13 +29,13 @@ class Sums:
     posteriors: Array
     """(K,) sum of y_i."""
     watched: Array
-    """(4,) samples; sum of |y_i|^2; pairs of neighbours in the stream; sum of y_i.y_(i-1) over these."""
+    """(4,) number of samples; sum of |y_i|^2; pairs of neighbours in the stream; sum of y_i.y_(i-1) over them."""
     confidences: Array
-    """(1 + N_TEMPERATURES,) sum of what a calm look believes of the labels given, and of the confidences in them at
-    each temperature. See `temperature.py`."""
+    """(1 + N_TEMPERATURES,) sum of the reference posterior's probability of the labels given, and of the confidence of
+    the answers at each temperature. See `temperature.py`."""
 
     @classmethod
-    def none(cls, home: Home, classes: int, dimension: int) -> Sums:
+    def zeros(cls, home: Home, classes: int, dimension: int) -> Sums:
         shapes = {
             "counts": (classes,),
             "weighted": (classes, dimension),
@@ -47,69 +48,74 @@ class Sums:
         return cls(**{name: home.zeros(shape) for name, shape in shapes.items()})
 
     @classmethod
-    def of_labelled(cls, features: Array, labels: np.ndarray, classes: int) -> Sums:
-        """Samples whose classes are known. They were not in the stream, and nothing is said of it."""
+    def from_labelled(cls, features: Array, labels: np.ndarray, classes: int) -> Sums:
+        """Samples whose classes are known. They are not part of the stream and say nothing about its order."""
         home, d = Home.of(features), features.shape[1]
         q = home.zeros((features.shape[0], classes))
         q[home.index(np.arange(len(labels))), home.index(labels)] = 1.0
-        return cls.none(home, classes, d).learned(features, q)
+        return cls.zeros(home, classes, d).add_samples(features, q)
 
-    def learned(self, features: Array, soft_labels: Array) -> Sums:
-        """With these samples in the sums the classes are estimated from."""
+    def add_samples(self, features: Array, soft_labels: Array) -> Sums:
+        """With these samples in the sums that the classes are estimated from."""
         xp = Home.of(features).xp
-        return self.relabelled(features, soft_labels)._changed(
+        return self.add_labels(features, soft_labels)._replace(
             scatter=self.scatter + features.T @ features,
             total=self.total + xp.sum(features, axis=0),
         )
 
-    def relabelled(self, features: Array, soft_labels: Array) -> Sums:
+    def add_labels(self, features: Array, soft_labels: Array) -> Sums:
         """With soft labels of samples whose features are in the sums already."""
         xp = Home.of(features).xp
-        return self._changed(
+        return self._replace(
             counts=self.counts + xp.sum(soft_labels, axis=0),
             weighted=self.weighted + soft_labels.T @ features,
         )
 
-    def unlabelled(self) -> Sums:
-        """What the sums hold whatever the samples' labels."""
-        nothing = Sums.none(Home.of(self.counts), *self.weighted.shape)
-        return self._changed(counts=nothing.counts, weighted=nothing.weighted, confidences=nothing.confidences)
+    def without_labels(self) -> Sums:
+        """The sums that do not depend on the labels of the samples."""
+        zeros = Sums.zeros(Home.of(self.counts), *self.weighted.shape)
+        return self._replace(counts=zeros.counts, weighted=zeros.weighted, confidences=zeros.confidences)
 
-    def watching(self, posteriors: Array, before: Array | None, *, in_order: bool) -> Sums:
-        """With zero-shot posteriors (n, K) of the stream; `before` (K,) is the one before the first. Without an order
-        there are no neighbours."""
+    def add_posteriors(self, posteriors: Array, last: Array | None, *, in_order: bool) -> Sums:
+        """With zero-shot posteriors (n, K) of the stream; `last` (K,) is the one before the first of them. Without an
+        order there are no neighbours."""
         home = Home.of(posteriors)
         xp, n = home.xp, posteriors.shape[0]
         pairs, products = 0, home.zeros(())
         if in_order:
-            pairs = n - 1 + (before is not None)
+            pairs = n - 1 + (last is not None)
             products = xp.sum(posteriors[1:] * posteriors[:-1])
-            if before is not None:
-                products = products + xp.sum(before * posteriors[0])
+            if last is not None:
+                products = products + xp.sum(last * posteriors[0])
         more = home.zeros((4,))
         more[0], more[1], more[2], more[3] = n, xp.sum(posteriors * posteriors), pairs, products
-        return self._changed(
+        return self._replace(
             posteriors=self.posteriors + xp.sum(posteriors, axis=0),
             watched=self.watched + more,
         )
 
-    def answering(self, confidences: Array) -> Sums:
-        """With the rows (n, 1 + N_TEMPERATURES) of samples that were answered."""
+    def add_confidences(self, confidences: Array) -> Sums:
+        """With the rows (n, 1 + N_TEMPERATURES) of samples that were predicted."""
         xp = Home.of(confidences).xp
-        return self._changed(confidences=self.confidences + xp.sum(confidences, axis=0))
+        return self._replace(confidences=self.confidences + xp.sum(confidences, axis=0))
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(**{name: array + getattr(other, name) for name, array in self.arrays().items()})
+        home = Home.of(self.counts)
+        arrays = other.arrays().items()
+        return Sums(**{name: getattr(self, name) + home.bring(array, home.xp.float64) for name, array in arrays})
 
     def arrays(self) -> dict[str, Array]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def restored(self, arrays: Mapping[str, Array]) -> Sums:
-        """Of saved arrays, which must be of the same shapes."""
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        return self.arrays(), {}
+
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> Sums:
+        """New sums from saved arrays, which must have the shapes of these."""
         for name, array in self.arrays().items():
             if tuple(arrays[name].shape) != tuple(array.shape):
                 raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(array.shape)}")
         return Sums(**{name: arrays[name] for name in self.arrays()})
 
-    def _changed(self, **arrays: Array) -> Sums:
+    def _replace(self, **arrays: Array) -> Sums:
         return Sums(**{**self.arrays(), **arrays})

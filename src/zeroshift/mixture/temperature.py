@@ -1,9 +1,10 @@
-"""How sure the answers may be, found without labels: one temperature, from what a calm look believes of them.
+"""One temperature that calibrates the answers without labels.
 
-A mixture's posteriors rank its answers well and are far too sure of them: the likelihood counts hundreds of dependent
-coordinates as if each were evidence of its own. A calm look weighs the likelihood many times less. It makes worse
-labels, but its probability of the label given is about how often that label is right. All answers are tempered alike,
-so that on average they are as confident as the calm look is of them; which class leads never changes.
+A mixture's posteriors rank its answers well but are far too confident: the likelihood counts hundreds of dependent
+coordinates as if they were independent. A reference posterior weights the likelihood many times less (`calm`). Its
+labels are worse, but its probability of the mixture's label is about how often that label is right. All answers are
+raised to one exponent so that their mean confidence equals the reference posterior's. The predicted class never
+changes.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ __all__ = ["N_TEMPERATURES", "TEMPERATURES", "confidence_curve", "temperature_fo
 N_TEMPERATURES = 13
 
 TEMPERATURES = 2.0 ** (-np.arange(N_TEMPERATURES) / 2.0)
-"""1, 1/sqrt(2), 1/2, ... 1/64: exponents a posterior is raised to. Between them the mean confidence is interpolated."""
+"""1, 1/sqrt(2), 1/2, ... 1/64: exponents for a posterior. Between them the mean confidence is interpolated."""
 
 FEW_NUMBERS, GPU_FEW_NUMBERS = 2048, 262_144
-"""Numbers up to which all exponents are taken at once: calls then cost more than exponentials."""
+"""Array sizes up to which all exponents are computed in one call: there the calls cost more than the exponentials."""
 
 PRIOR = 1.0
-"""Samples for which the answers are taken to be as sure as they may be: where all are certain at every temperature,
-nothing else says which it is."""
+"""Number of fictitious samples with calibrated answers. It decides the temperature if all answers are certain at every
+temperature."""
 
 
 def confidence_curve(log_posteriors: Array) -> Array:
@@ -45,17 +46,17 @@ def confidence_curve(log_posteriors: Array) -> Array:
         powers = xp.exp(shifted * float(TEMPERATURES[start]))
         for place in range(start, N_TEMPERATURES, 2):
             if place > start:
-                xp.sqrt(powers, out=powers)  # half the exponent, many times quicker than another exponential
+                xp.sqrt(powers, out=powers)  # half the exponent; much faster than another exponential
             curve[:, place] = 1.0 / xp.sum(powers, axis=1)
     return curve
 
 
 def temperature_for(confidences: np.ndarray) -> float:
-    """The exponent at which the answers' mean confidence is the calm look's belief, from a row of sums.
+    """The exponent at which the mean confidence of the answers equals the reference posterior's, from a row of sums.
 
     >>> sums = 1e6 * np.concatenate([[0.7], np.linspace(1.0, 0.4, N_TEMPERATURES)])
-    >>> round(temperature_for(sums), 4)  # the seventh, as 0.7 is half way
+    >>> round(temperature_for(sums), 4)  # the seventh exponent, as 0.7 is the middle of the curve
     0.125
     """
-    belief, curve = confidences[0] + PRIOR, confidences[1:] + PRIOR * np.linspace(1.0, 0.0, N_TEMPERATURES)
-    return float(np.exp(np.interp(belief, curve[::-1], np.log(TEMPERATURES[::-1]))))
+    reference, curve = confidences[0] + PRIOR, confidences[1:] + PRIOR * np.linspace(1.0, 0.0, N_TEMPERATURES)
+    return float(np.exp(np.interp(reference, curve[::-1], np.log(TEMPERATURES[::-1]))))

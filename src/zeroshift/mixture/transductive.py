@@ -1,46 +1,34 @@
-"""The transductive mixture: the whole set at once, in rounds of predicting every sample and counting it."""
+"""The transductive mixture: rounds over the whole set that predict every sample and count it by its prediction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
-from typing import Any, NamedTuple
 
 from zeroshift.arrays import Array, Home, Rows, check_matrix
 from zeroshift.mixture.base import AnchoredMixture
 from zeroshift.mixture.statistics import Mixture
 from zeroshift.mixture.sums import Sums
-from zeroshift.parameters import Number, Optional, array_parameter, parameter
+from zeroshift.parameters import Number, Optional, parameter, state
 
 __all__ = ["TransductiveAnchoredMixture"]
 
-FEWEST_ROWS = 16
-"""However small the budget: fewer rows make the products slow and save next to nothing."""
+MIN_ROWS = 16
+"""Rows processed together even with a tiny budget: fewer make the products slow and save almost nothing."""
 
 CACHED_NUMBERS = 1_000_000
-"""Numbers in one chunk's features and scores on a processor: what stays in its caches is worked on faster."""
+"""Numbers in the features and scores of one chunk on a CPU, chosen so that they stay in its caches."""
 
-ARRAYS_A_ROW = 10
-"""Arrays of K numbers held for a row at once: posteriors, distances, what is read from them, and steps between.
-Measured: up to nine."""
-
-BY_ORDER = ("correlation", "relief")
-"""Parameters that say what to do about the order samples come in, which a set does not have."""
-
-
-class Learned(NamedTuple):
-    """Put in place at once, or not at all."""
-
-    sums: Sums
-    mixture: Mixture | None
+ARRAYS_PER_ROW = 10
+"""Arrays of K numbers in memory per row: posteriors, distances and temporary values. Measured: up to nine."""
 
 
 class TransductiveAnchoredMixture(AnchoredMixture):
-    """Adapts to a whole set at once: rounds of estimating a Gaussian mixture from every sample's posterior, its means
-    anchored at the text, and of predicting every sample from it.
+    """Adapts to a whole set: rounds of estimating a Gaussian mixture, with means anchored at the text, from the
+    posterior of every sample, and of predicting every sample from it.
 
-    `adapt` starts afresh from the set it is given; `predict` then scores other features with what that set taught. For
-    a set in several places, see `survey` and `merge`, or `adapt_shards`.
+    `adapt` replaces what was learned before; `predict` scores other features with what the last set taught. For a set
+    stored in several places, see `survey` and `merge`, or `adapt_shards`.
 
     Examples
     --------
@@ -52,142 +40,129 @@ class TransductiveAnchoredMixture(AnchoredMixture):
 
     Notes
     -----
-    Our own method; docs/anchored-mixture.md derives it. How sure the answers are is decided in the last round, by means
-    that leave each sample's own share out.
+    Our own method; docs/anchored-mixture.md derives it. The last round sets the temperature of the answers, with means
+    that leave out each sample's own contribution.
     """
 
     name = "anchored_mixture_transductive"
     protocol = "transductive"
     complexity = "O(R (N K d + K d^2 + d^3)), R = rounds"
 
-    rounds: int = parameter(Number(low=1, integer=True), "How often every sample is predicted and counted.", default=10)
-    support: tuple[Array, Array] | None = array_parameter(
-        "As for `OnlineAnchoredMixture`. A set has no order, so only `balance` makes the mixture cautious.",
-        default=None,
+    rounds: int = parameter(
+        Number(low=1, integer=True), "How many times every sample is predicted and counted.", default=10
     )
     memory_budget: int = parameter(
         Number(low=1, integer=True),
-        "Bytes of work space beside the features and the answer, 256 MB by default: rows are worked on in chunks that fit. Features may be memory-mapped and larger than memory.",
+        "Bytes of working memory in addition to the features and the answer, 256 MB by default. Rows are processed in "
+        "chunks that fit. Features may be memory-mapped and larger than memory.",
         default=256_000_000,
         reload=True,
     )
     chunk_size: int | None = parameter(
         Optional(Number(low=1, integer=True)),
-        "Rows worked on together, in place of as many as the budget allows. Neither changes the answer beyond rounding.",
+        "Rows processed together, instead of as many as the budget allows. It changes the answer only by rounding.",
         default=None,
         reload=True,
     )
 
-    correlation, relief = 1.0, 0.0
+    correlation, relief = 1.0, 0.0  # a set has no order, so only `balance` makes the mixture cautious
 
-    @property
-    def _mixture(self) -> Mixture | None:
-        return self._learned.mixture
+    _sums: Sums = state(lambda self: self._zero_sums(), saved_as="", merge="sum")
 
-    def _all_sums(self) -> Sums:
-        return self._learned.sums
-
-    def _take(self, sums: Sums, n_seen: int) -> None:
-        self._learned, self.n_seen = Learned(sums, self._estimated(sums)), n_seen
+    def _current_sums(self) -> Sums:
+        return self._sums
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        self.reset()
-        try:
-            sums = self._surveyed(rows, self._mixture, answering=self.rounds == 1)
-            mixture = self._estimated(sums)
-            for number in range(2, self.rounds + 1):
-                if mixture is None:
-                    break  # too few samples: they will not be more
-                sums = self._relabelled(rows, sums, mixture, answering=number == self.rounds)
-                mixture = self._estimated(sums)
-        except BaseException:
-            # Interrupted, or out of memory: half a set teaches nothing.
-            self.reset()
-            raise
-        self._learned, self.n_seen = Learned(sums, mixture), len(rows)
+        sums = self._count(rows, self._estimate(self._zero_sums()), last_round=self.rounds == 1)
+        mixture = self._estimate(sums)
+        for number in range(2, self.rounds + 1):
+            if mixture is None:
+                break  # too few samples, in every round
+            sums = self._count_again(rows, sums, mixture, last_round=number == self.rounds)
+            mixture = self._estimate(sums)
+        with self._learning(len(rows)):
+            self._sums, self._mixture, self.n_seen = sums, mixture, 0
         yield from self._predict_blocks(rows)
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         return self._adapt_scores(self._averaged(images).materialize())
 
     def survey(self, features: Array) -> TransductiveAnchoredMixture:
-        """One round over a part of a set: a method that knows these rows alone, as the present statistics see them.
+        """One round over a part of a set: a method that has learned only these rows, with the present statistics.
 
-        The surveys of all parts, merged, are the next round's statistics; `adapt` is that `rounds` times, from a method
-        that has learned nothing.
+        The surveys of all parts, merged, are the statistics of the next round; `adapt` does this `rounds` times,
+        starting from a method that has learned nothing.
         """
         check_matrix("features", features, columns=self.dimension)
+        self._check_usable()
         home = Home.of(self.prototypes)
         rows = Rows(features, home, home.xp.float64)
-        found = self.clone()
-        with home.computing():
-            found._take(self._surveyed(rows, self._mixture, answering=True), len(rows))
-        return found
+        part = self.clone()
+        with home.computing(), part._learning(len(rows)):
+            part._sums = self._count(rows, self._mixture, last_round=True)
+            part._derive()
+        return part
 
     def adapt_shards(self, shards: Sequence[Array]) -> list[Array]:
-        """`adapt` of a set that lies in several arrays: the answers for each, as if they were one."""
+        """`adapt` for a set that is stored in several arrays: the answers for each, as if they were one."""
         if not shards:
             raise ValueError("shards is empty; at least one array of features is needed.")
         whole = self.clone()
         for _ in range(self.rounds):
             whole = reduce(TransductiveAnchoredMixture.merge, [whole.survey(shard) for shard in shards])
-        self._learned, self.n_seen = whole._learned, whole.n_seen
+        with self._learning(0):
+            self._sums, self._mixture, self.n_seen, self._failure = whole._sums, whole._mixture, whole.n_seen, None
         return [self.predict(shard) for shard in shards]
 
-    def _surveyed(self, rows: Rows, mixture: Mixture | None, *, answering: bool) -> Sums:
-        """The rows' sums, counted by the mixture's posteriors, or by zero-shot's where there is none yet."""
-        home = Home.of(self.prototypes)
-        xp = home.xp
-        sums = Sums.none(home, self.n_classes, self.dimension)
+    def _count(self, rows: Rows, mixture: Mixture | None, *, last_round: bool) -> Sums:
+        """The sums over the rows, with the mixture's posteriors as labels, or zero-shot's if there is none yet."""
+        xp = Home.of(self.prototypes).xp
+        sums = self._zero_sums()
         for _, x in rows.blocks(self._chunk_rows, reuse=True):
-            log_y = self._log_y(x)
+            log_y = self._log_posterior(x)
             y = q = xp.exp(log_y)
             if mixture is not None:
-                q, confidences = self._read(x, log_y, mixture, answering=answering)
-                sums = sums if confidences is None else sums.answering(confidences)
-            sums = sums.learned(x, q).watching(y, None, in_order=False)
+                q, confidences = self._soft_labels(x, log_y, mixture, with_confidences=last_round)
+                sums = sums if confidences is None else sums.add_confidences(confidences)
+            sums = sums.add_samples(x, q).add_posteriors(y, None, in_order=False)
         return sums
 
-    def _relabelled(self, rows: Rows, sums: Sums, mixture: Mixture, *, answering: bool) -> Sums:
-        """The rows' sums, counted anew: what does not depend on the labels is taken from an earlier round."""
-        sums = sums.unlabelled()
-        head = mixture.head(self._wide_prototypes, self.logit_scale)
+    def _count_again(self, rows: Rows, sums: Sums, mixture: Mixture, *, last_round: bool) -> Sums:
+        """The sums over the rows with new labels; what does not depend on labels is kept from the earlier round."""
+        sums = sums.without_labels()
+        head = mixture.linear_head(self._wide_prototypes, self.logit_scale)
         for _, x in rows.blocks(self._chunk_rows, reuse=True):
-            if answering:
-                q, confidences = self._read(x, self._log_y(x), mixture, answering=True)
-                sums = sums.answering(confidences)
+            if last_round:
+                q, confidences = self._soft_labels(x, self._log_posterior(x), mixture, with_confidences=True)
+                sums = sums.add_confidences(confidences)
             else:
                 q = head.posteriors(x)
-            sums = sums.relabelled(x, q)
+            sums = sums.add_labels(x, q)
         return sums
 
-    def _read(self, x: Array, log_y: Array, mixture: Mixture, *, answering: bool) -> tuple[Array, Array | None]:
-        """Posteriors to count by, and where it is answered, what decides how sure the answers may be."""
+    def _soft_labels(
+        self, x: Array, log_y: Array, mixture: Mixture, *, with_confidences: bool
+    ) -> tuple[Array, Array | None]:
+        """Posteriors to count by and, in the last round, the confidences that set the temperature."""
         distances = mixture.distances(x)
-        reading = mixture.read(log_y, distances)
-        if not answering:
-            return reading.posteriors, None
-        others = mixture.left_out(distances, reading.posteriors)
-        return reading.posteriors, mixture.confidences(log_y, others, reading.answer)
+        predicted = mixture.posteriors(log_y, distances)
+        if not with_confidences:
+            return predicted.posteriors, None
+        others = mixture.leave_one_out(distances, predicted.posteriors)
+        return predicted.posteriors, mixture.confidences(log_y, others, predicted.answer)
 
     @property
     def _chunk_rows(self) -> int:
-        """Rows worked on together."""
+        """Rows processed together."""
         if self.chunk_size:
             return self.chunk_size
         classes, d = self.n_classes, self.dimension
         learned = 8 * (8 * classes * d + 6 * d * d)
-        room = (self.memory_budget - learned) // (8 * (ARRAYS_A_ROW * classes + 3 * d))
+        room = (self.memory_budget - learned) // (8 * (ARRAYS_PER_ROW * classes + 3 * d))
         if not Home.of(self.prototypes).on_gpu:
             room = min(room, CACHED_NUMBERS // (classes + d))
-        return max(FEWEST_ROWS, room)
+        return max(MIN_ROWS, room)
 
     @property
     def _predict_rows(self) -> int:
         return self._chunk_rows
-
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return self._learned.sums.arrays(), {}
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        self._take(self._learned.sums.restored(arrays), self.n_seen)

@@ -1,12 +1,14 @@
-"""Checks that an interrupt (Ctrl-C, no memory left) in the middle of `adapt`, or of `adapt_views`, leaves a method that
-can go on."""
+"""Checks of what is left of a method when `adapt` or `adapt_views` is interrupted (Ctrl-C) or fails (no memory left)."""
 
 from __future__ import annotations
 
 import copy
 import inspect
+import linecache
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -22,125 +24,171 @@ __all__ = ["CHECKS"]
 
 TOLERANCE = 1e-9
 
-POINTS, VIEW_POINTS = 40, 20
-"""Lines interrupted at, at most, spread evenly over all that are run: of `adapt`, and of `adapt_views`."""
+POINTS, VIEW_POINTS = 12, 6
+"""Lines of code to interrupt at, spread evenly over all lines that a call runs: for `adapt`, and for `adapt_views`."""
 
 VIEWS = 3
-"""Of an image, where it comes with several."""
+"""Views per image."""
 
-FOLDERS = tuple(str(Path(zeroshift.__file__).parent / name) for name in ("methods", "adapt", "mixture"))
+PACKAGES = tuple(str(Path(zeroshift.__file__).parent / name) for name in ("methods", "adapt", "mixture", "method.py"))
 
 
-class Interrupted(BaseException):
-    """No Exception, as KeyboardInterrupt is none: nobody may take it for an error of their own."""
+class InjectedError(Exception):
+    """Stands for any failure in the middle of a call."""
 
 
 def interrupted_adapt_learns_whole_samples(case: Case) -> None:
-    """Wherever `adapt` is interrupted, the method answers and goes on as one that saw the `n_seen` samples it says."""
-    if sys.gettrace() is not None:
-        raise NotApplicable("a debugger, or a measurement of coverage, follows the lines already")
-    problem = case.problem(samples=64, seed=8)
-    method = case.create(problem.prototypes)
-    size = getattr(method, "batch_size", None) or 1
-    start, probe = 6 * size, problem.features[:4]
-    several, one = problem.features[start : start + 5 * size], problem.features[start : start + 1]
-    if case.cls.protocol == "transductive":
-        _all_or_nothing(method, several, probe)
-        return
-    method.adapt(problem.features[:start])
-    for rows in (several, one):
-        _whole_samples(method, rows, probe)
+    """Wherever SIGINT arrives during `adapt`, the method has learned exactly the `n_seen` samples it reports, and
+    continues from there."""
+    method, rows, probe = _started(case)
+    _check_all(method, rows, probe, _interrupt, KeyboardInterrupt)
 
 
 def interrupted_adapt_views_learns_whole_images(case: Case) -> None:
-    """The same of `adapt_views`, by images."""
-    if sys.gettrace() is not None:
-        raise NotApplicable("a debugger, or a measurement of coverage, follows the lines already")
+    """The same for `adapt_views`, in images."""
     if not issubclass(case.cls, ViewMethod):
         raise NotApplicable("the method takes no views")
+    _check_traceable()
     problem = case.problem(samples=64, seed=9)
     method = case.create(problem.prototypes)
     size = getattr(method, "batch_size", None) or 1
     images = problem.features[: 20 * VIEWS].reshape(-1, VIEWS, problem.features.shape[1])
-    probe, start, stop = problem.features[-4:], min(3 * size, 10), min(5 * size, 20)
-    if case.cls.protocol == "transductive":
-        _all_or_nothing(method, images[start:stop], probe)
-        return
-    _adapt(method, images[:start])
-    _whole_samples(method, images[start:stop], probe)
+    start, stop = min(3 * size, 10), min(5 * size, 20)
+    if case.cls.protocol != "transductive":
+        _adapt(method, images[:start])
+    _check_all(method, images[start:stop], problem.features[-4:], _interrupt, KeyboardInterrupt)
 
 
-def _whole_samples(method: Method, rows: np.ndarray, probe: np.ndarray) -> None:
+def failed_adapt_learns_whole_samples_or_refuses(case: Case) -> None:
+    """Wherever `adapt` raises an exception, the method has learned whole samples, or it refuses calls until `reset`."""
+    method, rows, probe = _started(case)
+    _check_all(method, rows, probe, _fail, InjectedError)
+
+
+def _started(case: Case) -> tuple[Method, np.ndarray, np.ndarray]:
+    """A method that has seen samples, the rows it adapts to next, and rows to compare predictions on."""
+    _check_traceable()
+    problem = case.problem(samples=64, seed=8)
+    method = case.create(problem.prototypes)
+    size = getattr(method, "batch_size", None) or 1
+    start = 6 * size
+    if case.cls.protocol != "transductive":
+        method.adapt(problem.features[:start])
+    return method, problem.features[start : start + 3 * size], problem.features[:4]
+
+
+def _check_traceable() -> None:
+    if sys.gettrace() is not None:
+        raise NotApplicable("a debugger or a coverage tool traces the lines already")
+    if threading.current_thread() is not threading.main_thread():
+        raise NotApplicable("signals reach the main thread only")
+
+
+def _check_all(
+    method: Method, rows: np.ndarray, probe: np.ndarray, action: Callable[[], None], raised: type[BaseException]
+) -> None:
     start = method.n_seen
+    transductive = type(method).protocol == "transductive"
 
     @cache
     def expected(n_seen: int) -> tuple[np.ndarray, np.ndarray]:
-        twin = copy.deepcopy(method)
+        reference = copy.deepcopy(method)
         if n_seen > start:
-            _adapt(twin, rows[: n_seen - start])
-        return twin.predict(probe), twin.adapt(probe)
+            _adapt(reference, rows[: n_seen - start])
+        return reference.predict(probe), reference.adapt(probe)
 
-    for place, stopped in _interrupted(method, rows):
+    for place, stopped in _stopped(method, rows, action, raised):
+        if stopped._failure is not None:
+            assert raised is InjectedError, f"interrupted at {place}: the state is incomplete"
+            _check_refused(stopped, probe, place)
+            continue
         n_seen = stopped.n_seen
-        assert start <= n_seen <= start + len(rows), f"interrupted at {place}: n_seen is {n_seen}"
+        allowed = (start, start + len(rows)) if transductive else range(start, start + len(rows) + 1)
+        assert n_seen in allowed, f"stopped at {place}: n_seen is {n_seen}, {start} before the call"
         answers = stopped.predict(probe), stopped.adapt(probe)
-        assert stopped.n_seen == n_seen + len(probe), f"interrupted at {place}: n_seen goes on from another number"
+        if not transductive:
+            assert stopped.n_seen == n_seen + len(probe), f"stopped at {place}: n_seen continues from another number"
         for call, answer, wanted in zip(("predict", "adapt"), answers, expected(n_seen), strict=True):
-            what = f"interrupted at {place} with n_seen = {n_seen} ({start} before): {call}"
+            what = f"stopped at {place} with n_seen = {n_seen} ({start} before): {call}"
             assert_same(answer, wanted, what, tolerance=TOLERANCE)
 
 
-def _all_or_nothing(method: Method, rows: np.ndarray, probe: np.ndarray) -> None:
-    """Of a set that is learned as one: half of it teaches nothing."""
-    learned = copy.deepcopy(method)
-    _adapt(learned, rows)
-    before, after = method.predict(probe), learned.predict(probe)
-    for place, stopped in _interrupted(method, rows):
-        answer = stopped.predict(probe)
-        nearest = min(float(np.abs(answer - wanted).max()) for wanted in (before, after))
-        assert nearest <= TOLERANCE, f"interrupted at {place}: predict is neither as before nor as after the set"
+def _check_refused(method: Method, probe: np.ndarray, place: str) -> None:
+    """A method with an incomplete state says so, and works again after a reset."""
+    for call in (method.predict, method.adapt):
+        try:
+            call(probe)
+        except RuntimeError as error:
+            assert "reset" in str(error), f"failed at {place}: the message does not mention reset: {error}"
+        else:
+            raise AssertionError(f"failed at {place}: the state is incomplete, but {call.__name__} answers")
+    method.reset()
+    assert_same(method.predict(probe), method.clone().predict(probe), f"failed at {place}, then reset: predict")
 
 
-def _interrupted(method: Method, rows: np.ndarray) -> Iterator[tuple[str, Method]]:
-    """(place, method) for copies that were interrupted while they learned from the rows, each at another line."""
-    lines, _ = _adapt_until(copy.deepcopy(method), rows, None)
+def _stopped(
+    method: Method, rows: np.ndarray, action: Callable[[], None], raised: type[BaseException]
+) -> Iterator[tuple[str, Method]]:
+    """(place, method) for copies that were stopped while they learned from the rows, each at another line."""
+    lines, _ = _adapt_until(copy.deepcopy(method), rows, None, action, raised)
     points = POINTS if rows.ndim == 2 else VIEW_POINTS
-    for stop in range(1, 1 + lines, -(-lines // points)):
+    for line in range(1, 1 + lines, -(-lines // points)):
         stopped = copy.deepcopy(method)
-        _, place = _adapt_until(stopped, rows, stop)
+        _, place = _adapt_until(stopped, rows, line, action, raised)
         yield place, stopped
 
 
-def _adapt_until(method: Method, rows: np.ndarray, stop: int | None) -> tuple[int, str]:
-    """Adapt, interrupted before line number `stop` of those the method runs: how many were begun, and the last."""
+def _adapt_until(
+    method: Method, rows: np.ndarray, stop: int | None, action: Callable[[], None], raised: type[BaseException]
+) -> tuple[int, str]:
+    """Adapt, with `action` before line number `stop` of those the call runs: how many lines began, and the last one."""
     files = _files(type(method))
     begun, place = 0, ""
 
     def follow(frame: FrameType, event: str, argument: Any) -> Any:
         name = frame.f_code.co_filename
-        return count if name.startswith(FOLDERS) or name in files else None
+        return count if name.startswith(PACKAGES) or name in files else None
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal begun, place
-        if event == "line":
+        if event == "line" and not _is_guard(frame):
             begun += 1
             if begun == stop:
                 place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-                raise Interrupted
+                action()
         return count
 
     sys.settrace(follow)
     try:
         _adapt(method, rows)
-    except Interrupted:
+    except raised:
         pass
     finally:
         sys.settrace(None)
     return begun, place
 
 
+def _is_guard(frame: FrameType) -> bool:
+    """Whether the line belongs to the mechanism itself. Between the end of a `with` block and its `__exit__`, where a
+    trace function can raise an exception, no exception can occur otherwise."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return frame.f_code.co_name in GUARDS or "_learning(" in line
+
+
+GUARDS = ("__enter__", "__exit__", "__setattr__", "postpone", "resume", "handle", "_check_usable")
+"""The functions that postpone signals."""
+
+
+def _interrupt() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def _fail() -> None:
+    raise InjectedError("injected by zeroshift.testing")
+
+
 def _adapt(method: Method, rows: np.ndarray) -> None:
-    """Learn from samples (n, d), or from images (n, V, d) by their views."""
+    """Learn from samples (n, d), or from images (n, V, d) through their views."""
     if rows.ndim == 2:
         method.adapt(rows)
     else:
@@ -149,10 +197,14 @@ def _adapt(method: Method, rows: np.ndarray) -> None:
 
 
 def _files(cls: type[Method]) -> set[str]:
-    """Where the method's own functions are written, a notebook's cell too."""
+    """Files that define the method's own functions, including a notebook's cell."""
     classes = [base for base in cls.__mro__ if issubclass(base, Method) and base is not Method]
     functions = [value for base in classes for value in vars(base).values() if inspect.isfunction(value)]
     return {function.__code__.co_filename for function in functions}
 
 
-CHECKS = (interrupted_adapt_learns_whole_samples, interrupted_adapt_views_learns_whole_images)
+CHECKS = (
+    interrupted_adapt_learns_whole_samples,
+    interrupted_adapt_views_learns_whole_images,
+    failed_adapt_learns_whole_samples_or_refuses,
+)

@@ -7,14 +7,14 @@ Read in this order: `direct` (the equations as they stand), `streaming` (a sampl
 from __future__ import annotations
 
 from zeroshift.adapt.bank import KnowledgeBank
-from zeroshift.adapt.engines.base import Health
+from zeroshift.adapt.engines.base import EngineDiagnostics
 from zeroshift.adapt.engines.direct import DirectEngine
 from zeroshift.adapt.engines.replay import AutoEngine, ReplayEngine
 from zeroshift.adapt.engines.streaming import StreamingEngine
-from zeroshift.adapt.statistics import Evidence, Rule
+from zeroshift.adapt.statistics import AdaptSettings, Evidence
 from zeroshift.arrays import Array
 
-__all__ = ["ENGINES", "ENGINE_NAMES", "Engine", "Health", "make_engine", "only_direct"]
+__all__ = ["ENGINES", "ENGINE_NAMES", "Engine", "EngineDiagnostics", "make_engine", "reason_for_direct"]
 
 
 # Which engine a name stands for, and which settings leave no choice.
@@ -26,7 +26,7 @@ ENGINE_NAMES = ("auto", *ENGINES)
 Engine = DirectEngine | StreamingEngine
 
 
-def only_direct(bank_size: int, iterations: int, covariance: str) -> str | None:
+def reason_for_direct(bank_size: int, iterations: int, covariance: str) -> str | None:
     """Why only `direct` can compute with these settings; None where every engine can."""
     if bank_size == 0:
         return "bank_size=0 moves every mean with every sample"
@@ -38,7 +38,7 @@ def only_direct(bank_size: int, iterations: int, covariance: str) -> str | None:
 
 
 def make_engine(
-    name: str, prototypes: Array, logit_scale: float, iterations: int, rule: Rule, evidence: Evidence
+    name: str, prototypes: Array, logit_scale: float, iterations: int, rule: AdaptSettings, evidence: Evidence
 ) -> Engine:
     """The engine a name stands for; `auto` is streaming or replay by turns, or `direct` where only that can."""
     follows = isinstance(evidence, KnowledgeBank) and iterations == 1 and not rule.per_class

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from zeroshift.arrays import Array
 
-__all__ = ["DRIFT_TOLERANCE", "EngineBase", "Health"]
+__all__ = ["DRIFT_TOLERANCE", "EngineBase", "EngineDiagnostics"]
 
 
 # How a maintained inverse is doing: counted in public, so that nobody has to trust it.
@@ -19,7 +19,7 @@ DRIFT_TOLERANCE = 1e-8
 
 
 @dataclass
-class Health:
+class EngineDiagnostics:
     """Counts since the engine began (or was last loaded).
 
     Of the inverse streaming maintains once the bank has outgrown the dual form; replayed blocks bring their own, which
@@ -44,12 +44,11 @@ class EngineBase(ABC):
     block_rows = 1024
     """Rows converted together; each sample is still learned and predicted on its own."""
 
-    health: Health
-    _stale = False
+    diagnostics: EngineDiagnostics
 
     @abstractmethod
     def refresh(self) -> None:
-        """Everything anew from the evidence; nothing is stale afterwards."""
+        """Recompute all statistics from the evidence."""
 
     @abstractmethod
     def step(self, features: Array) -> Array:
@@ -59,11 +58,3 @@ class EngineBase(ABC):
         """Learn and score the rows, batch by batch."""
         for start in range(0, features.shape[0], batch_size):
             yield self.step(features[start : start + batch_size, :])
-
-    def mark_stale(self) -> None:
-        """The evidence is about to change behind the engine's back: whatever happens, derive all anew before use."""
-        self._stale = True
-
-    def _ready(self) -> None:
-        if self._stale:
-            self.refresh()

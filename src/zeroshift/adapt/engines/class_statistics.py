@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.adapt.bank import KnowledgeBank, Plan
+from zeroshift.adapt.bank import InsertionPlan, KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import (
     Cones,
     add_excess,
@@ -18,13 +18,13 @@ from zeroshift.adapt.bank_term_bounds import (
     shared_direction,
     subspace,
 )
-from zeroshift.adapt.statistics import Rule, bank_sums, bank_term, class_means
+from zeroshift.adapt.statistics import AdaptSettings, bank_sums, bank_term, class_means
 from zeroshift.arrays import Array, Home, namespace, to_numpy
 
-__all__ = ["Change", "ClassSums", "check_shapes", "scatter_rows"]
+__all__ = ["Insertion", "ClassSums", "check_shapes", "scatter_rows"]
 
 
-class Change(NamedTuple):
+class Insertion(NamedTuple):
     """Sample x entered class k, which had `held` entries of plain mean `centre`; `old` left where not None."""
 
     k: int
@@ -37,7 +37,7 @@ class Change(NamedTuple):
     moved: bool
 
 
-def scatter_rows(change: Change) -> tuple[Array, np.ndarray, int]:
+def scatter_rows(change: Insertion) -> tuple[Array, np.ndarray, int]:
     """Rows u (r, d) and signs s with S' = S + sum s u u^T, additions first, and which row is x - mu'.
 
     Moving the mean of the n entries held changes their scatter by n (c - mu')(c - mu')^T - n (c - mu)(c - mu)^T; the
@@ -76,7 +76,7 @@ FEW_ENTRIES = 256
 class ClassSums:
     """sum p x, sum p, sum x and mean of every class, each summed from the class's own few entries: nothing drifts."""
 
-    def __init__(self, prototypes: Array, rule: Rule, bank: KnowledgeBank) -> None:
+    def __init__(self, prototypes: Array, rule: AdaptSettings, bank: KnowledgeBank) -> None:
         self._prototypes = prototypes
         self._rule = rule
         self._bank = bank
@@ -93,7 +93,7 @@ class ClassSums:
         self.cones = Cones(zeros((classes,)), zeros((classes,)))
         self.counts = self._bank.counts
         self._sum(slice(None))
-        self._widen_view()
+        self._refit_cones()
 
     def _sum(self, k: Any) -> None:
         """Sums and means of the classes k, from their entries."""
@@ -105,10 +105,10 @@ class ClassSums:
         if rule.update_mean:
             self.means[k] = class_means(weighted_sums, total_weights, self._prototypes[k], rule.alpha, rule.beta)
 
-    def _widen_view(self) -> None:
+    def _refit_cones(self) -> None:
         """A fresh shared direction, and every class's cone about it."""
         self.direction = shared_direction(self.weighted_sums)
-        self._seen_at = -1 if self.few else self.size.bit_length()
+        self._cones_fitted_at = -1 if self.few else self.size.bit_length()
         if self._sketches:
             features = self._bank.features
             entries = self._home.xp.where(self._bank.occupied[..., None] > 0, features, self.direction)
@@ -154,10 +154,10 @@ class ClassSums:
         if not self._rule.use_bank_term:
             return
         if self.few:
-            self._seen_at = -1
-        elif self.size.bit_length() != self._seen_at or self._outgrown:
+            self._cones_fitted_at = -1
+        elif self.size.bit_length() != self._cones_fitted_at or self._outgrown:
             # The direction is worth another look whenever the bank has doubled.
-            self._widen_view()
+            self._refit_cones()
         else:
             self._measure(k, self._home.bring(self._bank.occupied_in(classes).astype(np.float64)))
 
@@ -166,19 +166,19 @@ class ClassSums:
         """Whether the bank has widened since single entries were last looked at."""
         return self._sketches and self.sketch.shape[1] != self._bank.weights.shape[1]
 
-    def expect(self, plan: Plan) -> None:
+    def expect(self, plan: InsertionPlan) -> None:
         """Make room for a plan, and begin to keep cones where the bank is then too large for exact sums."""
         self._bank.make_room(plan)
-        if self._rule.use_bank_term and self._seen_at == -1 and not self.few:
-            self._widen_view()
+        if self._rule.use_bank_term and self._cones_fitted_at == -1 and not self.few:
+            self._refit_cones()
 
-    def insert(self, k: int, x: Array, old: Array | None) -> Change:
+    def insert(self, k: int, x: Array, old: Array | None) -> Insertion:
         """Bring class k up to date after `x` entered its bank, in the place of `old` where that is not None."""
         count = int(self.counts[k])
         centre = self.totals[k] / max(count, 1)
         mean_before = self._home.copy(self.means[k])
         self.renew(np.array([k]))
-        return Change(k, count, x, old, centre, mean_before, self.means[k], self._rule.update_mean)
+        return Insertion(k, count, x, old, centre, mean_before, self.means[k], self._rule.update_mean)
 
     def cones_on_host(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For each of the classes: its largest distance across the shared direction, its lowest place along it."""
@@ -194,7 +194,7 @@ class ClassSums:
             return self._plain_sum(x)
         term = x @ self.weighted_sums.T
         doubt = doubtful(term, x, self.direction, self.cones, self.weights)
-        self.look_closer(doubt, x)
+        self.refine_doubtful(doubt, x)
         add_excess(term, x, self._bank.features, self._bank.weights, doubt)
         return term
 
@@ -206,7 +206,7 @@ class ClassSums:
         cosines = self._home.xp.matmul(features, x[0])
         return self._home.xp.sum(cosines * (cosines > 0) * weights, axis=1)[None, :]
 
-    def look_closer(self, doubt: Array, x: Array) -> None:
+    def refine_doubtful(self, doubt: Array, x: Array) -> None:
         """Clear classes of doubt whose entries, one by one, cannot have a negative cosine with the sample."""
         xp = self._home.xp
         classes = xp.nonzero(xp.any(doubt, axis=0))[0] if self._sketches else ()
@@ -257,7 +257,7 @@ class ClassSums:
             self._measure(slice(None), self._bank.occupied)
             self.cones = Cones(arrays["across"], arrays["along"])
         self.counts = self._bank.counts
-        self._seen_at = -1 if self.few else self.size.bit_length()
+        self._cones_fitted_at = -1 if self.few else self.size.bit_length()
 
 
 def check_shapes(arrays: Mapping[str, Array], own: Mapping[str, Array]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zeroshift.adapt.bank import HELD, Plan
+from zeroshift.adapt.bank import HELD, InsertionPlan
 from zeroshift.adapt.bank_term_bounds import cones
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision
 from zeroshift.adapt.engines.woodbury import moments_lost, rows_and_sample
@@ -28,7 +28,7 @@ from zeroshift.zero_shot import zero_shot_stats
 if TYPE_CHECKING:
     from zeroshift.adapt.engines.streaming import StreamingEngine
 
-__all__ = ["Tape"]
+__all__ = ["RecordedStep"]
 
 RANK = 4
 SIGNS = np.array([1.0, 1.0, -1.0, -1.0])
@@ -45,7 +45,7 @@ SUMS = ("weighted_sums", "weights", "totals", "means", "direction")
 """Arrays of `ClassSums` a recording works on."""
 
 
-class Tape:
+class RecordedStep:
     """The recordings of one engine. A copy of the engine goes without, and makes its own when it needs them."""
 
     def __init__(self, engine: StreamingEngine) -> None:
@@ -73,9 +73,9 @@ class Tape:
         self._to_host = {name: self._pinned(getattr(self, name)) for name in ("seen", "inner")}
         self._mine: dict[str, Array] = {}
         self._adopt()
-        self._look = self._record(self._look_and_score)
-        self._follow = self._record(self._follow_insertion)
-        self._carry = self._record(self._carry_out)
+        self._score_graph = self._record(self._score_sample)
+        self._insert_graph = self._record(self._insert_sample)
+        self._update_graph = self._record(self._update_precision)
         self._send_ridge()
 
     def __deepcopy__(self, memo: Any) -> None:
@@ -163,18 +163,18 @@ class Tape:
         bank, sums = engine._bank, engine._sums
         self._adopt()
         self.x.copy_(features)
-        self._look.replay()
+        self._score_graph.replay()
         k, sureness = self._receive("seen").tolist()
         plan = bank.plan(np.array([int(k)]), np.array([sureness]))
         if len(plan) == 0:
             engine._idle += 1
             return self.scores.clone()
         size = sums.size + int(plan.replaced[0] < HELD)
-        another_look = engine._rule.use_bank_term and size.bit_length() != sums._seen_at
-        if plan.slots[0] >= self.slots or another_look or precision._flat_at_start:
+        cones_due = engine._rule.use_bank_term and size.bit_length() != sums._cones_fitted_at
+        if plan.slots[0] >= self.slots or cones_due or precision._flat_at_start:
             return None
         self._enter(plan, sureness)
-        self._follow.replay()
+        self._insert_graph.replay()
         precision._waiting.append((self.rows.clone(), SIGNS))
         inner = self._receive("inner")
         grams, largest = inner[:-1].reshape(RANK + 1, -1), float(inner[-1])
@@ -184,7 +184,7 @@ class Tape:
             parts = (update.inverse, update.spread, update.sample_coefficients, update.own_moments)
             numbers = [*(part.ravel() for part in parts), np.array([update.own_cross]), ridge]
             self._send("update", np.concatenate(numbers))
-            self._carry.replay()
+            self._update_graph.replay()
             precision.applied(self.x[0])
             scores = self.scores.clone()
         else:
@@ -193,16 +193,13 @@ class Tape:
         engine._changed()
         return scores
 
-    def _enter(self, plan: Plan, sureness: float) -> None:
+    def _enter(self, plan: InsertionPlan, sureness: float) -> None:
         """What the host knows of the insertion, and the bank's own books."""
         bank, sums = self._engine._bank, self._engine._sums
         k, slot, replaced = int(plan.classes[0]), int(plan.slots[0]), int(plan.replaced[0])
         held = int(sums.counts[k])
-        counts = bank.sample_counts.copy()
         self.old.copy_(bank.features[k, slot])
         self.old_weight.copy_(bank.weights[k, slot])
-        was = bank.confidences[k, slot : slot + 1].copy()
-        bank._undo.append((plan.classes, plan.slots, self.old, self.old_weight, was, counts))
         bank.confidences[k, slot] = sureness
         bank.sample_counts[k] = max(bank.sample_counts[k], slot - bank.pinned + 1)
         sums.counts = bank.counts
@@ -210,7 +207,7 @@ class Tape:
         facts = (k, k * self.slots + slot, held, moves, replaced >= HELD)
         self._send("facts", np.append(facts, bank.occupied_in(np.array([k]))[0]))
 
-    def _look_and_score(self) -> None:
+    def _score_sample(self) -> None:
         engine, precision, torch = self._engine, self._precision, self._torch
         log_y, classes, confidences = zero_shot_stats(self.x, engine._prototypes, engine._logit_scale)
         self.log_y.copy_(log_y)
@@ -228,7 +225,7 @@ class Tape:
     def _write_scores(self, cross: Array) -> None:
         self.scores.copy_(self.log_y + cross - 0.5 * self._precision._quadratic + self.term)
 
-    def _follow_insertion(self) -> None:
+    def _insert_sample(self) -> None:
         engine, torch = self._engine, self._torch
         bank, sums, rule = engine._bank, engine._sums, engine._rule
         d = self.x.shape[1]
@@ -266,7 +263,7 @@ class Tape:
         inner = chain[0] @ torch.cat(chain).T
         self.inner.copy_(torch.cat([inner.reshape(-1), self._precision.moments[0].max()[None]]))
 
-    def _carry_out(self) -> None:
+    def _update_precision(self) -> None:
         engine, precision = self._engine, self._precision
         q, r = self.degree, RANK
         inverse, spread, coefficients, own_moments, own_cross, ridge = (

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from zeroshift.adapt.engines.base import EngineBase, Health
-from zeroshift.adapt.statistics import Evidence, Rule, estimate, score
+from zeroshift.adapt.engines.base import EngineBase, EngineDiagnostics
+from zeroshift.adapt.statistics import AdaptSettings, Evidence, estimate, score
 from zeroshift.arrays import Array, namespace
 from zeroshift.zero_shot import log_posterior, softmax
 
@@ -20,43 +20,34 @@ CONVERGED = 1e-6
 
 
 class DirectEngine(EngineBase):
-    def __init__(self, prototypes: Array, logit_scale: float, iterations: int, rule: Rule, evidence: Evidence) -> None:
+    def __init__(
+        self, prototypes: Array, logit_scale: float, iterations: int, rule: AdaptSettings, evidence: Evidence
+    ) -> None:
         self._prototypes = prototypes
         self._logit_scale = logit_scale
         self._iterations = iterations
         self._rule = rule
         self._evidence = evidence
-        self.health = Health()
+        self.diagnostics = EngineDiagnostics()
         self.refresh()
 
     def refresh(self) -> None:
         """Estimate the Gaussians anew from the evidence."""
         self.gaussians = estimate(self._evidence, self._evidence.sums(), self._prototypes, self._rule)
-        self._stale = False
 
     def finish(self) -> None:
         """Nothing is ever left for later."""
 
     def step(self, features: Array) -> Array:
         """Algorithm 1 for one sample, or for one batch: offer, update, score (n, K)."""
-        self._ready()
-        self._evidence.forget_undo()
-        before = self.gaussians
         log_y = log_posterior(features, self._prototypes, self._logit_scale)
-        try:
-            if self._evidence.offer(features, log_y):
-                self.refresh()
-            scores = score(features, log_y, self.gaussians, self._evidence, self._rule)
-            return scores if self._iterations == 1 else self._iterate(features, log_y, scores)
-        except BaseException:
-            # Interrupted, or out of memory: as if the samples had never come, so that they can come again.
-            self._evidence.undo()
-            self.gaussians = before
-            raise
+        if self._evidence.offer(features, log_y):
+            self.refresh()
+        scores = score(features, log_y, self.gaussians, self._evidence, self._rule)
+        return scores if self._iterations == 1 else self._iterate(features, log_y, scores)
 
     def scorer(self, rows: int) -> Callable[[Array], Array]:
         """Scores with the present statistics, for so many rows altogether."""
-        self._ready()
 
         def scores(features: Array) -> Array:
             log_y = log_posterior(features, self._prototypes, self._logit_scale)

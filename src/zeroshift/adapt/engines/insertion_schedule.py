@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zeroshift.adapt.bank import NEW, KnowledgeBank, Plan
+from zeroshift.adapt.bank import NEW, InsertionPlan, KnowledgeBank
 from zeroshift.adapt.engines.class_statistics import ClassSums
-from zeroshift.adapt.statistics import Rule, class_means
+from zeroshift.adapt.statistics import AdaptSettings, class_means
 from zeroshift.arrays import Array, Home, namespace, to_numpy
 
-__all__ = ["Timeline", "timeline"]
+__all__ = ["InsertionSchedule", "insertion_schedule"]
 
-ROWS_A_CHANGE = 4
+ROWS_PER_INSERTION = 4
 """Squares an insertion adds to or takes from the scatter, at most."""
 
 
-class Timeline(NamedTuple):
+class InsertionSchedule(NamedTuple):
     """E insertions. On the host: what decides; at home: what is computed with."""
 
     classes: np.ndarray
@@ -43,23 +43,23 @@ class Timeline(NamedTuple):
     """(E,): bank entries after it."""
     traces: np.ndarray
     """(E,): trace of the scatter after it."""
-    gathered: float
+    accumulated: float
     """Sum of all squares that came and went."""
     cone_across: Array
     """(E,), (E,): the class's cone after it, a little wider than need be: nobody looks at the bank for it."""
     cone_along: Array
 
 
-def timeline(
-    plan: Plan,
+def insertion_schedule(
+    plan: InsertionPlan,
     features: Array,
     log_y: Array,
     bank: KnowledgeBank,
     sums: ClassSums,
     trace: float,
     prototypes: Array,
-    rule: Rule,
-) -> Timeline:
+    rule: AdaptSettings,
+) -> InsertionSchedule:
     """`features` and `log_y` are the offered rows; `trace` is the scatter's before the first insertion."""
     home = Home.of(prototypes)
     xp = home.xp
@@ -88,7 +88,7 @@ def timeline(
     event = np.repeat(np.arange(len(plan)), kept.sum(axis=1))
     steps = np.bincount(event, weights=signs * lengths, minlength=len(plan))
     across, along = _cones(plan, before, cone_host, sums)
-    return Timeline(
+    return InsertionSchedule(
         classes=plan.classes,
         entered=entered,
         entered_weights=weights,
@@ -102,7 +102,7 @@ def timeline(
         row_ends=np.cumsum(kept.sum(axis=1)),
         sizes=sums.size + np.cumsum(plan.replaced == NEW),
         traces=trace + np.cumsum(steps),
-        gathered=float(lengths.sum()),
+        accumulated=float(lengths.sum()),
         cone_across=home.bring(across),
         cone_along=home.bring(along),
     )
@@ -118,7 +118,7 @@ class _Before(NamedTuple):
     """In class order: where the class's insertions begin."""
 
     @classmethod
-    def of(cls, plan: Plan, counts: np.ndarray) -> _Before:
+    def of(cls, plan: InsertionPlan, counts: np.ndarray) -> _Before:
         order = np.argsort(plan.classes, kind="stable")
         by_class = plan.classes[order]
         first = np.searchsorted(by_class, by_class)
@@ -150,7 +150,7 @@ class _Before(NamedTuple):
         return xp.where(has[:, None], after[last], base)
 
 
-def _replaced(plan: Plan, features: Array, log_y: Array, bank: KnowledgeBank) -> tuple[Array, Array]:
+def _replaced(plan: InsertionPlan, features: Array, log_y: Array, bank: KnowledgeBank) -> tuple[Array, Array]:
     """The samples that give way and their weights: of the bank, or entered by an earlier row; zero where none does."""
     home = Home.of(features)
     xp = home.xp
@@ -174,8 +174,8 @@ def _scatter_rows(
     mean_before: Array,
     mean_after: Array,
     before: _Before,
-    plan: Plan,
-    rule: Rule,
+    plan: InsertionPlan,
+    rule: AdaptSettings,
 ) -> tuple[Array, np.ndarray, np.ndarray]:
     """`changes.scatter_rows` for all insertions: rows, signs, and (E, 4) which of the four each insertion has."""
     home = Home.of(entered)
@@ -212,7 +212,9 @@ def _across(vectors: Array, m: Array) -> Array:
     return xp.sqrt(xp.clip(xp.sum(vectors * vectors, axis=1) - along * along, min=0.0))
 
 
-def _cones(plan: Plan, before: _Before, distances: np.ndarray, sums: ClassSums) -> tuple[np.ndarray, np.ndarray]:
+def _cones(
+    plan: InsertionPlan, before: _Before, distances: np.ndarray, sums: ClassSums
+) -> tuple[np.ndarray, np.ndarray]:
     """Widen each class's cone by what moved: an upper bound that needs none of the entries."""
     base_across, base_along = sums.cones_on_host(plan.classes)
     own, moved, newcomer, centre, weight = distances

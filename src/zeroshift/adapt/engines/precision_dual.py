@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank
-from zeroshift.adapt.engines.base import Health
-from zeroshift.adapt.engines.class_statistics import Change, ClassSums, check_shapes
+from zeroshift.adapt.engines.base import EngineDiagnostics
+from zeroshift.adapt.engines.class_statistics import ClassSums, Insertion, check_shapes
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.linalg import ZERO_TRACE, positive_inverse
 
@@ -28,7 +28,7 @@ class DualPrecision:
 
     form = "dual"
 
-    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, health: Health) -> None:
+    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
         self._home = home
         self._bank = bank
         self._sums = sums
@@ -61,15 +61,15 @@ class DualPrecision:
         self.quadratic = self._scale * quadratic
 
     @property
-    def gathered(self) -> float:
+    def accumulated(self) -> float:
         """The scatter is summed when asked for: no squares came and went."""
         return float(self._home.xp.linalg.trace(self.gram))
 
-    def settled(self) -> Array:
+    def current_scatter(self) -> Array:
         """The scatter matrix."""
         return self.centred.T @ self.centred
 
-    def insert(self, change: Change, slot: int) -> None:
+    def insert(self, change: Insertion, slot: int) -> None:
         """Follow one insertion into `slot` of the class."""
         xp, bank, k = self._home.xp, self._bank, change.k
         members = bank.slots_of(k)

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank
-from zeroshift.adapt.engines.base import DRIFT_TOLERANCE, Health
-from zeroshift.adapt.engines.class_statistics import Change, ClassSums, check_shapes, scatter_rows
+from zeroshift.adapt.engines.base import DRIFT_TOLERANCE, EngineDiagnostics
+from zeroshift.adapt.engines.class_statistics import ClassSums, Insertion, check_shapes, scatter_rows
 from zeroshift.adapt.engines.woodbury import Update, moments_lost, rows_and_sample, update_series
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.linalg import ZERO_TRACE, positive_inverse, subtract_product
@@ -138,34 +138,34 @@ SCATTER_ROUNDING = 1e-10
 SMALLEST_RIDGE = 1e-16
 """A mean squared distance this small is of differences of unit vectors that have lost half their digits."""
 
-SCALARS = ("rho0", "trace", "gathered", "updates", "degree")
+SCALARS = ("rho0", "trace", "accumulated", "updates", "degree")
 
 
-def scatter_is_sound(gathered: float, ridge: float) -> bool:
+def scatter_is_sound(accumulated: float, ridge: float) -> bool:
     """Whether rounding in a scatter matrix, through which squares of that sum came and went, is far below the ridge."""
-    return ridge >= SMALLEST_RIDGE and EPSILON * gathered <= SCATTER_ROUNDING * ridge
+    return ridge >= SMALLEST_RIDGE and EPSILON * accumulated <= SCATTER_ROUNDING * ridge
 
 
 class PrimalPrecision:
     form = "primal"
 
-    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, health: Health) -> None:
+    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
         self._home = home
         self._bank = bank
         self._sums = sums
-        self._health = health
+        self._health = diagnostics
         self.refresh()
 
     def refresh(self) -> None:
         """Everything anew from the bank."""
         self.begin(self._bank.scatter(self._sums.means))
 
-    def begin(self, scatter: Array, gathered: float = 0.0) -> None:
-        """Start from a scatter matrix; `gathered` squares came and went since it was summed from the bank."""
+    def begin(self, scatter: Array, accumulated: float = 0.0) -> None:
+        """Start from a scatter matrix; `accumulated` squares came and went since it was summed from the bank."""
         self.scatter = scatter
         self.trace = float(self._home.xp.linalg.trace(scatter))
         self._waiting: list[tuple[Array, np.ndarray]] = []
-        self.gathered = gathered or self.trace
+        self.accumulated = accumulated or self.trace
         self._made = False
 
     def finish(self) -> None:
@@ -173,7 +173,7 @@ class PrimalPrecision:
         if not self._made:
             self._factorise()
 
-    def settled(self) -> Array:
+    def current_scatter(self) -> Array:
         """The scatter matrix, with every change so far."""
         self._settle()
         return self.scatter
@@ -239,7 +239,7 @@ class PrimalPrecision:
         self.scatter = self.scatter + (rows * signs[:, None]).T @ rows
         self._waiting = []
 
-    def insert(self, change: Change, slot: int) -> Array | None:
+    def insert(self, change: Insertion, slot: int) -> Array | None:
         """Follow one insertion; mu_k^T P x (K,) of its sample for all classes where that fell out on the way."""
         self.finish()
         if self._flat_at_start:
@@ -271,8 +271,8 @@ class PrimalPrecision:
         """
         lengths = np.diagonal(inner)[:-1]
         self.trace += float(signs @ lengths)
-        self.gathered += float(lengths.sum())
-        if self._must_begin_again():
+        self.accumulated += float(lengths.sum())
+        if self._needs_refactorisation():
             return None
         self._e = self._ridge / self.rho0 - 1.0
         self._coefficients = polynomial(self._e, self.degree)
@@ -293,9 +293,9 @@ class PrimalPrecision:
         if self.updates % CHECK_EVERY == 0:
             self._check(probe)
 
-    def _must_begin_again(self) -> bool:
+    def _needs_refactorisation(self) -> bool:
         """Sum the scatter anew where rounding could show: the squares that came and went dwarf what is left."""
-        if scatter_is_sound(self.gathered, self._ridge):
+        if scatter_is_sound(self.accumulated, self._ridge):
             return False
         self._health.scatter_rebuilds += 1
         self.refresh()

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from zeroshift.adapt.bank import KnowledgeBank
-from zeroshift.adapt.engines.base import Health
-from zeroshift.adapt.engines.class_statistics import Change, ClassSums
+from zeroshift.adapt.engines.base import EngineDiagnostics
+from zeroshift.adapt.engines.class_statistics import ClassSums, Insertion
 from zeroshift.adapt.statistics import ridge_precision
 from zeroshift.arrays import Array, Home
 
-__all__ = ["FRESH_WORK", "FixedPrecision", "FreshPrecision"]
+__all__ = ["RECOMPUTE_WORK", "FixedPrecision", "RecomputedPrecision"]
 
 
 class FixedPrecision:
     form = "fixed"
 
-    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, health: Health) -> None:
+    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
         self._home = home
         self._sums = sums
 
@@ -25,7 +25,7 @@ class FixedPrecision:
     def quadratic(self) -> Array:
         return self._home.xp.sum(self._sums.means * self._sums.means, axis=1)
 
-    def insert(self, change: Change, slot: int) -> None:
+    def insert(self, change: Insertion, slot: int) -> None:
         """Nothing to follow: the means are all that changes."""
 
     def cross(self, x: Array) -> Array:
@@ -38,9 +38,9 @@ class FixedPrecision:
         xp = self._home.xp
         return xp.eye(self._sums.means.shape[1], dtype=xp.float64, device=self._home.device)
 
-    gathered = 0.0
+    accumulated = 0.0
 
-    def settled(self) -> Array:
+    def current_scatter(self) -> Array:
         raise NotImplementedError("an identity has no scatter")
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -53,14 +53,14 @@ class FixedPrecision:
 # The precision made anew for every insertion: where dimensions and bank are small, nothing is quicker.
 
 
-FRESH_WORK = 2_000_000
+RECOMPUTE_WORK = 2_000_000
 """Multiplications, (N + d + K) d^2, up to which a fresh precision costs no more than following the changes."""
 
 
-class FreshPrecision:
+class RecomputedPrecision:
     form = "fresh"
 
-    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, health: Health) -> None:
+    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
         self._home = home
         self._bank = bank
         self._sums = sums
@@ -68,20 +68,20 @@ class FreshPrecision:
 
     def refresh(self) -> None:
         means = self._sums.means
-        self._precision = ridge_precision(self.settled(), self._sums.size) if self._sums.size else None
+        self._precision = ridge_precision(self.current_scatter(), self._sums.size) if self._sums.size else None
         self._directions = means if self._precision is None else means @ self._precision
         self.quadratic = self._home.xp.sum(self._directions * means, axis=1)
 
     @property
-    def gathered(self) -> float:
+    def accumulated(self) -> float:
         """The scatter is summed when asked for: no squares came and went."""
-        return float(self._home.xp.linalg.trace(self.settled()))
+        return float(self._home.xp.linalg.trace(self.current_scatter()))
 
-    def settled(self) -> Array:
+    def current_scatter(self) -> Array:
         """The scatter matrix."""
         return self._bank.scatter(self._sums.means)
 
-    def insert(self, change: Change, slot: int) -> None:
+    def insert(self, change: Insertion, slot: int) -> None:
         self.refresh()
 
     def cross(self, x: Array) -> Array:

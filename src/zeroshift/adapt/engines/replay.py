@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from zeroshift.adapt.bank import Plan
+from zeroshift.adapt.bank import InsertionPlan
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision, scatter_is_sound
-from zeroshift.adapt.engines.replay_blocks import GPU_RANK_LIMIT, Story, groups, segments, solve_all
+from zeroshift.adapt.engines.replay_blocks import GPU_RANK_LIMIT, ReplayBlocks, groups, segments, solve_all
 from zeroshift.adapt.engines.streaming import SMALLEST_PRIMAL, StreamingEngine
 from zeroshift.arrays import Array
 
@@ -51,23 +51,18 @@ class ReplayEngine(StreamingEngine):
             yield self._replay(features[start : start + rows, :], batch_size)
 
     def _replay(self, features: Array, batch_size: int) -> Array:
-        self._ready()
-        log_y, plan, confidences = self._offer(features)
+        log_y, plan, confidences = self._plan_insertions(features)
         scores = self._home.xp.empty_like(log_y)
-        try:
-            until = self._single_until
-            done, row = self._one_by_one(plan, 0, features, log_y, confidences, batch_size, scores, until)
-            if row < features.shape[0]:
-                rest = plan.between(done, len(plan))
-                self._in_blocks(rest, row, features, log_y, confidences, batch_size, scores)
-        except BaseException:
-            self._take_back()
-            raise
+        until = self._single_until
+        done, row = self._one_by_one(plan, 0, features, log_y, confidences, batch_size, scores, until)
+        if row < features.shape[0]:
+            rest = plan.between(done, len(plan))
+            self._in_blocks(rest, row, features, log_y, confidences, batch_size, scores)
         return scores
 
     def _one_by_one(
         self,
-        plan: Plan,
+        plan: InsertionPlan,
         first_row: int,
         features: Array,
         log_y: Array,
@@ -93,7 +88,7 @@ class ReplayEngine(StreamingEngine):
 
     def _in_blocks(
         self,
-        plan: Plan,
+        plan: InsertionPlan,
         first_row: int,
         features: Array,
         log_y: Array,
@@ -108,31 +103,33 @@ class ReplayEngine(StreamingEngine):
             return
         runs = segments(first_row, int(features.shape[0]), plan.rows, batch_size)
         precision = self._precision
-        scatter = precision.settled()
-        story = Story(plan, features, log_y, confidences, self._bank, self._sums, scatter, self._prototypes, self._rule)
-        if not scatter_is_sound(precision.gathered + story.gathered, story.smallest_ridge):
+        scatter = precision.current_scatter()
+        replay = ReplayBlocks(
+            plan, features, log_y, confidences, self._bank, self._sums, scatter, self._prototypes, self._rule
+        )
+        if not scatter_is_sound(precision.accumulated + replay.accumulated, replay.smallest_ridge):
             # Hardly any spread is left, and rounding could show: the careful way, which sums the scatter anew.
             self._one_by_one(plan, first_row, features, log_y, confidences, batch_size, scores)
             return
-        for group in groups(story.cut(runs), self._together):
+        for group in groups(replay.cut(runs), self._together):
             problems = []
             for block in group:
-                story.advance(int(runs.events[block.first]))
+                replay.advance(int(runs.events[block.first]))
                 rows = slice(int(runs.starts[block.first]), int(runs.starts[block.last + 1]))
-                problem = story.problem(runs, block)
+                problem = replay.problem(runs, block)
                 scores[rows] = log_y[rows]
                 if self._rule.use_bank_term:
-                    scores[rows] += story.bank_term(problem)
+                    scores[rows] += replay.bank_term(problem)
                 problems.append((rows, problem))
-                story.advance(int(runs.events[block.last]))
+                replay.advance(int(runs.events[block.last]))
             for (rows, problem), (cross, quadratic) in zip(problems, solve_all([p for _, p in problems]), strict=True):
                 scale = self._home.bring(problem.scale)[:, None]
                 scores[rows] += scale * problem.in_force(cross - 0.5 * quadratic)
         self._sums.renew(np.unique(plan.classes))
         if isinstance(precision, PrimalPrecision):
-            precision.begin(story.scatter, gathered=precision.gathered + story.gathered)
+            precision.begin(replay.scatter, accumulated=precision.accumulated + replay.accumulated)
         else:
-            self._precision = self._fresh_precision()
+            self._precision = self._new_precision()
         self._changed()
 
 

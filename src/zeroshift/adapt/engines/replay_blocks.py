@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zeroshift.adapt.bank import KnowledgeBank, Plan
+from zeroshift.adapt.bank import InsertionPlan, KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import Cones, add_excess, doubtful
 from zeroshift.adapt.engines.class_statistics import ClassSums
-from zeroshift.adapt.engines.insertion_schedule import Timeline, timeline
+from zeroshift.adapt.engines.insertion_schedule import InsertionSchedule, insertion_schedule
 from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes
-from zeroshift.adapt.statistics import Rule, bank_term
+from zeroshift.adapt.statistics import AdaptSettings, bank_term
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.linalg import ldl_inverse, positive_inverse
 
@@ -25,7 +25,7 @@ __all__ = [
     "Block",
     "Problem",
     "Segments",
-    "Story",
+    "ReplayBlocks",
     "cut",
     "groups",
     "segments",
@@ -71,7 +71,13 @@ class Block(NamedTuple):
 
 
 def cut(
-    line: Timeline, runs: Segments, size: int, trace: float, dimension: int, classes: int, rank_limit: int = RANK_LIMIT
+    line: InsertionSchedule,
+    runs: Segments,
+    size: int,
+    trace: float,
+    dimension: int,
+    classes: int,
+    rank_limit: int = RANK_LIMIT,
 ) -> list[Block]:
     """Greedy blocks of least work an insertion. `size` and `trace` are the bank's before the first insertion."""
     sizes, traces = np.append(size, line.sizes)[runs.events], np.append(trace, line.traces)[runs.events]
@@ -121,11 +127,11 @@ def groups(blocks: list[Block], together: int) -> Iterator[list[Block]]:
             yield run[start : start + together]
 
 
-# A timeline told block by block: sums, bank and scatter advance with it, and each block becomes a problem to solve.
+# A timeline done block by block: sums, bank and scatter advance with it, and each block becomes a problem to solve.
 
 
 @dataclass(frozen=True)
-class Problem:
+class BlockProblem:
     """One block: n rows of features, K + m means (those at the block's start, then one for each of its insertions)."""
 
     scatter: Array
@@ -158,10 +164,10 @@ class Problem:
         return chosen
 
 
-class Story:
+class ReplayBlocks:
     def __init__(
         self,
-        plan: Plan,
+        plan: InsertionPlan,
         features: Array,
         log_y: Array,
         confidences: np.ndarray,
@@ -169,7 +175,7 @@ class Story:
         sums: ClassSums,
         scatter: Array,
         prototypes: Array,
-        rule: Rule,
+        rule: AdaptSettings,
     ) -> None:
         self._plan = plan
         self._features = features
@@ -181,13 +187,13 @@ class Story:
         self._size = sums.size
         self._trace = float(self._home.xp.linalg.trace(scatter))
         sums.expect(plan)
-        self.line = timeline(plan, features, log_y, bank, sums, self._trace, prototypes, rule)
-        self._told = 0
+        self.line = insertion_schedule(plan, features, log_y, bank, sums, self._trace, prototypes, rule)
+        self._advanced_to = 0
 
     @property
-    def gathered(self) -> float:
+    def accumulated(self) -> float:
         """Squares that come and go in the scatter matrix."""
-        return self.line.gathered
+        return self.line.accumulated
 
     @property
     def smallest_ridge(self) -> float:
@@ -201,14 +207,14 @@ class Story:
 
     def advance(self, event: int) -> None:
         """Let everything up to the insertion numbered `event` have happened."""
-        if event == self._told:
+        if event == self._advanced_to:
             return
         line, home = self.line, self._home
-        told, self._told = self._told, event
-        some = self._plan.between(told, event)
-        rows, signs = self._changes(told, event)
+        done, self._advanced_to = self._advanced_to, event
+        some = self._plan.between(done, event)
+        rows, signs = self._changes(done, event)
         self.scatter = self.scatter + (rows * home.bring(signs)[:, None]).T @ rows
-        self._bank.enter(some, self._features, line.entered_weights[told:event], self._confidences[some.rows])
+        self._bank.enter(some, self._features, line.entered_weights[done:event], self._confidences[some.rows])
         # Of several insertions into a class the last one counts.
         classes, last = np.unique(some.classes[::-1], return_index=True)
         e, k = home.index(event - 1 - last), home.index(classes)
@@ -216,12 +222,12 @@ class Story:
         sums.weighted_sums[k], sums.weights[k], sums.means[k] = line.weighted_sums[e], line.weights[e], line.means[e]
         sums.cones.across[k], sums.cones.along[k] = line.cone_across[e], line.cone_along[e]
 
-    def _changes(self, told: int, event: int) -> tuple[Array, np.ndarray]:
-        """The scatter's changes by the insertions told .. event."""
+    def _changes(self, done: int, event: int) -> tuple[Array, np.ndarray]:
+        """The scatter's changes by the insertions done .. event."""
         ends = np.append(0, self.line.row_ends)
-        return self.line.rows[ends[told] : ends[event]], self.line.signs[ends[told] : ends[event]]
+        return self.line.rows[ends[done] : ends[event]], self.line.signs[ends[done] : ends[event]]
 
-    def problem(self, runs: Segments, block: Block) -> Problem:
+    def problem(self, runs: Segments, block: Block) -> BlockProblem:
         """The block whose first segment everything has advanced to."""
         line = self.line
         at = np.repeat(runs.events[block.first : block.last + 1], np.diff(runs.starts[block.first : block.last + 2]))
@@ -231,7 +237,7 @@ class Story:
         rows, signs = self._changes(start, stop)
         touched, index = _touched(line.classes[start:stop], at - start, int(self._sums.means.shape[0]))
         d = int(self._features.shape[1])
-        return Problem(
+        return BlockProblem(
             scatter=self.scatter,
             ridges=block.ridges,
             rows=rows,
@@ -247,7 +253,7 @@ class Story:
             index=self._home.index(index),
         )
 
-    def bank_term(self, problem: Problem) -> Array:
+    def bank_term(self, problem: BlockProblem) -> Array:
         """r_k (n, K) with the banks as they are at each row."""
         xp, line, sums = self._home.xp, self.line, self._sums
         own = slice(*problem.events)
@@ -261,7 +267,7 @@ class Story:
         doubt = problem.in_force(doubtful(term, x, sums.direction, Cones(across, along), weights))
         term = problem.in_force(term)
         if not self._home.on_gpu:
-            self._look_closer(doubt, x)
+            self._refine_doubtful(doubt, x)
         if not bool(xp.any(doubt)):
             return term
         # The excess with the bank as it was at the block's start, and what has changed since: that of -x's bank term.
@@ -269,16 +275,16 @@ class Story:
         add_excess(excess, x, self._bank.features, self._bank.weights, doubt)
         return xp.where(doubt, term + excess, term)
 
-    def _look_closer(self, doubt: Array, x: Array) -> None:
-        """Clear doubts by single entries: those held when the story began, and all that enter in its course."""
+    def _refine_doubtful(self, doubt: Array, x: Array) -> None:
+        """Clear doubts by single entries: those held when the replay began, and all that enter in its course."""
         held = self._home.copy(doubt)
-        self._sums.look_closer(held, x)
+        self._sums.refine_doubtful(held, x)
         new = to_numpy(self._sums.new_in_doubt(x, self.line.entered))
         for e in np.flatnonzero(new.any(axis=0)).tolist():
             held[:, int(self.line.classes[e])] |= self._home.index(new[:, e])
         doubt &= held
 
-    def _since(self, problem: Problem, x: Array) -> Array:
+    def _since(self, problem: BlockProblem, x: Array) -> Array:
         """What the block's own insertions, so far, add to the bank terms of `x`."""
         home, xp, line = self._home, self._home.xp, self.line
         own = slice(*problem.events)
@@ -314,7 +320,7 @@ def _touched(classes: np.ndarray, seen: np.ndarray, count: int) -> tuple[np.ndar
 # Arrays may carry leading dimensions: several blocks at once, which is what a GPU wants.
 
 
-def solve_all(problems: Sequence[Problem]) -> list[tuple[Array, Array]]:
+def solve_all(problems: Sequence[BlockProblem]) -> list[tuple[Array, Array]]:
     """`solve` for several blocks with equally many ridges at once, made equally large by changes and rows of zeros."""
     home = Home.of(problems[0].scatter)
     bring, stack = home.bring, home.xp.stack

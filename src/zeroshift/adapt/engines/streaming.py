@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from zeroshift.adapt.bank import HELD, KnowledgeBank, Plan
-from zeroshift.adapt.engines.base import EngineBase, Health
-from zeroshift.adapt.engines.class_statistics import Change, ClassSums
-from zeroshift.adapt.engines.cuda_graph import Tape
+from zeroshift.adapt.bank import HELD, InsertionPlan, KnowledgeBank
+from zeroshift.adapt.engines.base import EngineBase, EngineDiagnostics
+from zeroshift.adapt.engines.class_statistics import ClassSums, Insertion
+from zeroshift.adapt.engines.cuda_graph import RecordedStep
 from zeroshift.adapt.engines.precision_dual import DualPrecision
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision
-from zeroshift.adapt.engines.precision_simple import FRESH_WORK, FixedPrecision, FreshPrecision
-from zeroshift.adapt.statistics import Gaussians, Rule
+from zeroshift.adapt.engines.precision_simple import RECOMPUTE_WORK, FixedPrecision, RecomputedPrecision
+from zeroshift.adapt.statistics import AdaptSettings, Gaussians
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.zero_shot import log_posterior, zero_shot_stats
 
@@ -38,54 +38,54 @@ class Precision(Protocol):
 
     form: str
 
-    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, health: Health) -> None: ...
+    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None: ...
 
     @property
     def quadratic(self) -> Array:
         """mu_k^T P mu_k, (K,)."""
 
-    def insert(self, change: Change, slot: int) -> Array | None: ...
+    def insert(self, change: Insertion, slot: int) -> Array | None: ...
     def cross(self, x: Array) -> Array: ...
     def directions(self) -> Array: ...
     def matrix(self) -> Array: ...
-    def settled(self) -> Array: ...
+    def current_scatter(self) -> Array: ...
     @property
-    def gathered(self) -> float: ...
+    def accumulated(self) -> float: ...
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]: ...
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None: ...
 
 
 class StreamingEngine(EngineBase):
-    def __init__(self, prototypes: Array, logit_scale: float, rule: Rule, evidence: KnowledgeBank) -> None:
+    def __init__(self, prototypes: Array, logit_scale: float, rule: AdaptSettings, evidence: KnowledgeBank) -> None:
         self._prototypes = prototypes
         self._logit_scale = logit_scale
         self._rule = rule
         self._bank = evidence
         self._home = Home.of(prototypes)
-        self.health = Health()
-        self._tape: Tape | None = None
+        self.diagnostics = EngineDiagnostics()
+        self._recorded_step: RecordedStep | None = None
         self.refresh()
 
     def refresh(self) -> None:
         """Everything anew from the bank."""
         self._sums = ClassSums(self._prototypes, self._rule, self._bank)
-        self._precision = self._fresh_precision()
+        self._precision = self._new_precision()
         self.finish()
         self._changed()
         self._derived = True
 
     @property
-    def _suited(self) -> type[Precision]:
+    def _suitable_form(self) -> type[Precision]:
         """The form of the precision that suits what the bank holds."""
         classes, d = self._prototypes.shape
         if not self._rule.update_covariance:
             return FixedPrecision
-        if (self._sums.size + d + classes) * d * d <= FRESH_WORK:
-            return FreshPrecision
+        if (self._sums.size + d + classes) * d * d <= RECOMPUTE_WORK:
+            return RecomputedPrecision
         return DualPrecision if self._sums.size <= self._dual_until else PrimalPrecision
 
-    def _fresh_precision(self) -> Precision:
-        return self._suited(self._home, self._bank, self._sums, self.health)
+    def _new_precision(self) -> Precision:
+        return self._suitable_form(self._home, self._bank, self._sums, self.diagnostics)
 
     @property
     def _dual_until(self) -> int:
@@ -94,63 +94,46 @@ class StreamingEngine(EngineBase):
     def _changed(self) -> None:
         self._idle = 0
         self._head: Array | None = None
-        self._stale = self._derived = False
+        self._derived = False
 
     def finish(self) -> None:
         """What was left for later: called when a run of rows ends, so that predicting never has to change anything."""
         if isinstance(self._precision, PrimalPrecision):
             self._precision.finish()
 
-    def _take_back(self) -> None:
-        """Interrupted, or out of memory: as if the samples had never come, so that they can come again."""
-        self._bank.undo()
-        self._stale = True
-        self.refresh()
-
     def step(self, features: Array) -> Array:
         """Algorithm 1 for one sample, or for one batch: offer, update, score (n, K)."""
-        self._ready()
         if self._home.on_gpu and features.shape[0] == 1:
             scores = self._recorded(features)
             if scores is not None:
                 return scores
-        log_y, plan, confidences = self._offer(features)
-        try:
-            if len(plan) == 0:
-                self._idle += features.shape[0]
-                return self._score(features, log_y)
-            cross = self._learn(plan, features, log_y, confidences)
-            if features.shape[0] > 1 or cross is None:
-                cross = self._precision.cross(features)
-            return self._fused(features, log_y, cross)
-        except BaseException:
-            self._take_back()
-            raise
+        log_y, plan, confidences = self._plan_insertions(features)
+        if len(plan) == 0:
+            self._idle += features.shape[0]
+            return self._score(features, log_y)
+        cross = self._learn(plan, features, log_y, confidences)
+        if features.shape[0] > 1 or cross is None:
+            cross = self._precision.cross(features)
+        return self._fused(features, log_y, cross)
 
     def _recorded(self, features: Array) -> Array | None:
         """The step as recorded CUDA graphs, where the precision is in its lasting form; None where it is not."""
-        if type(self._precision) is not PrimalPrecision or self._suited is not PrimalPrecision or self._sums.few:
+        if type(self._precision) is not PrimalPrecision or self._suitable_form is not PrimalPrecision or self._sums.few:
             return None
-        self._bank.forget_undo()
-        try:
-            self._precision.finish()
-            with sys.modules["torch"].cuda.device(self._home.device):
-                if self._tape is None or not self._tape.fits():
-                    self._tape = None
-                    self._tape = Tape(self)
-                return self._tape.step(features)
-        except BaseException:
-            self._take_back()
-            raise
+        self._precision.finish()
+        with sys.modules["torch"].cuda.device(self._home.device):
+            if self._recorded_step is None or not self._recorded_step.fits():
+                self._recorded_step = None
+                self._recorded_step = RecordedStep(self)
+            return self._recorded_step.step(features)
 
-    def _offer(self, features: Array) -> tuple[Array, Plan, np.ndarray]:
+    def _plan_insertions(self, features: Array) -> tuple[Array, InsertionPlan, np.ndarray]:
         """Log-posteriors of the rows, what they will do to the bank, and their confidences."""
         log_y, classes, sureness = zero_shot_stats(features, self._prototypes, self._logit_scale)
-        self._bank.forget_undo()
         confidences = to_numpy(sureness)
         return log_y, self._bank.plan(to_numpy(classes), confidences), confidences
 
-    def _learn(self, plan: Plan, features: Array, log_y: Array, confidences: np.ndarray) -> Array | None:
+    def _learn(self, plan: InsertionPlan, features: Array, log_y: Array, confidences: np.ndarray) -> Array | None:
         """Carry out the plan one insertion after the other; mu^T P x (1, K) of the last where that fell out."""
         weights = self._bank.entrants(plan, log_y)
         cross = None
@@ -162,16 +145,15 @@ class StreamingEngine(EngineBase):
                 old = self._home.copy(self._bank.features[k, slot])
             self._bank.enter(plan.between(e, e + 1), features, weights[e : e + 1], confidences[row : row + 1])
             change = self._sums.insert(k, x, old)
-            if type(self._precision) is self._suited:
+            if type(self._precision) is self._suitable_form:
                 cross = self._precision.insert(change, slot)
             else:
-                self._precision, cross = self._fresh_precision(), None
+                self._precision, cross = self._new_precision(), None
         self._changed()
         return None if cross is None else cross[None, :]
 
     def scorer(self, rows: int) -> Callable[[Array], Array]:
         """Scores with the present statistics, which stay as they are, for so many rows altogether."""
-        self._ready()
         # By the number of rows alone: an answer must not depend on what was asked before.
         head = self._precision.directions() if rows * HEAD_AFTER >= self._prototypes.shape[0] else None
 
@@ -198,13 +180,11 @@ class StreamingEngine(EngineBase):
 
     @property
     def gaussians(self) -> Gaussians:
-        self._ready()
         directions = self._precision.directions()
         return Gaussians(self._sums.means, self._precision.matrix(), directions, -0.5 * self._precision.quadratic)
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """What goes on bit for bit needs beyond the bank: nothing where all of it was just derived from the bank."""
-        self._ready()
         if self._derived:
             return {}, {"idle": self._idle} if self._idle else {}
         arrays, values = self._precision.state()

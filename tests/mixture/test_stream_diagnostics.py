@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zeroshift.arrays import Home
-from zeroshift.mixture.statistics import Caution, caution, class_share, neighbour_correlation
+from zeroshift.mixture.statistics import StreamDiagnostics, class_share, neighbour_correlation, stream_diagnostics
 from zeroshift.mixture.sums import Sums
 
 CORRELATION, BALANCE = 0.1, (0.4, 0.8)
@@ -14,14 +14,14 @@ CORRELATION, BALANCE = 0.1, (0.4, 0.8)
 
 def watched(y, *, in_order=True):
     home = Home.of(y)
-    sums = Sums.none(home, y.shape[1], 1).watching(y, None, in_order=in_order)
+    sums = Sums.zeros(home, y.shape[1], 1).add_posteriors(y, None, in_order=in_order)
     return sums.posteriors, sums.watched
 
 
 def of(labels, classes, **changes):
     """The caution about a stream whose posteriors are certain."""
     parameters = {"correlation": CORRELATION, "balance": BALANCE, **changes}
-    return caution(*watched(np.eye(classes)[labels]), **parameters)
+    return stream_diagnostics(*watched(np.eye(classes)[labels]), **parameters)
 
 
 def test_samples_drawn_from_all_classes_alike_are_no_cause():
@@ -40,12 +40,12 @@ def test_class_after_class():
 
 def test_alternating_classes_are_no_cause():
     """Neighbours less alike than strangers: r is negative, and taken as none."""
-    assert of(np.arange(40) % 2, 2) == Caution(0.0, 0.0)
+    assert of(np.arange(40) % 2, 2) == StreamDiagnostics(0.0, 0.0)
 
 
 def test_one_class_alone():
     """Neighbours are no more alike than strangers; one of four classes is a share of 1/4."""
-    assert of(np.zeros(30, int), 4) == Caution(0.0, 1.0)
+    assert of(np.zeros(30, int), 4) == StreamDiagnostics(0.0, 1.0)
 
 
 def test_two_classes_of_many():
@@ -54,7 +54,7 @@ def test_two_classes_of_many():
     found = of(np.arange(10) % 2, 5)
     assert found.order == 0.0
     assert found.balance == pytest.approx(0.875)
-    assert found.whole == pytest.approx(0.875)
+    assert found.combined == pytest.approx(0.875)
 
 
 @pytest.mark.parametrize("classes", [3, 4], ids=["enough of them", "a share between"])
@@ -76,18 +76,20 @@ def test_unsure_posteriors_are_compared_with_a_sample_itself():
     neighbours (0.68 + 0.32 + 0.68)/3 = 0.56: r = 0.12/0.24 = 1/2."""
     y = np.array([[0.8, 0.2], [0.8, 0.2], [0.2, 0.8], [0.2, 0.8]])
     assert neighbour_correlation(*watched(y)) == pytest.approx(0.5)
-    assert caution(*watched(y), correlation=0.5, balance=BALANCE).order == pytest.approx(0.5)
+    assert stream_diagnostics(*watched(y), correlation=0.5, balance=BALANCE).order == pytest.approx(0.5)
 
 
 def test_a_set_has_no_order():
     y = np.eye(3)[np.repeat([0, 1, 2], 4)]
     assert neighbour_correlation(*watched(y, in_order=False)) == 0.0
-    assert caution(*watched(y, in_order=False), correlation=CORRELATION, balance=BALANCE) == Caution(0.0, 0.0)
+    assert stream_diagnostics(
+        *watched(y, in_order=False), correlation=CORRELATION, balance=BALANCE
+    ) == StreamDiagnostics(0.0, 0.0)
 
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_one_sample_says_nothing(n):
-    assert of(np.zeros(n, int), 4) == Caution(0.0, 0.0)
+    assert of(np.zeros(n, int), 4) == StreamDiagnostics(0.0, 0.0)
 
 
 def test_no_more_than_all_classes_come():
@@ -98,6 +100,6 @@ def test_no_more_than_all_classes_come():
 
 
 def test_the_whole_is_for_either_reason():
-    assert Caution(0.5, 0.5).whole == 0.75
-    assert Caution(0.0, 0.3).whole == pytest.approx(0.3)
-    assert Caution(1.0, 0.3).whole == 1.0
+    assert StreamDiagnostics(0.5, 0.5).combined == 0.75
+    assert StreamDiagnostics(0.0, 0.3).combined == pytest.approx(0.3)
+    assert StreamDiagnostics(1.0, 0.3).combined == 1.0
