@@ -1,4 +1,4 @@
-"""A pair of features and labels: refused by its own name, or brought to where a method keeps its state."""
+"""A pair of features and labels: errors name the argument, and the result is in the library of the prototypes."""
 
 from __future__ import annotations
 

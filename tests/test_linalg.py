@@ -1,4 +1,4 @@
-"""The ridge precision of residuals: by hand, against the pseudo-inverse it is defined by, and without any spread."""
+"""The ridge precision of residuals: by hand, against the pseudo-inverse that defines it, and without spread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from goldens import first_shots, golden
 from zeroshift.linalg import ZERO_TRACE, residual_precision, ridge_precision
 
 
-def defined(residuals):
+def by_definition(residuals):
     """d pinv((n - 1) M + tr(M) I), as written."""
     n, d = residuals.shape
     covariance = np.cov(residuals.T)
@@ -21,7 +21,7 @@ def defined(residuals):
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 def test_definition(shape, convert):
     residuals = np.random.default_rng(0).normal(size=shape) + 3.0
-    np.testing.assert_allclose(residual_precision(convert(residuals)), defined(residuals), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(residual_precision(convert(residuals)), by_definition(residuals), rtol=1e-9, atol=1e-9)
 
 
 def test_authors_precision():
@@ -48,7 +48,7 @@ def test_rounding_does_not_count_as_spread():
 
 
 def test_many_samples_leave_the_inverse_covariance_up_to_a_factor():
-    """d / (n - 1) of it: GDA-CLIP's alpha makes up for that."""
+    """The factor is d / (n - 1), which GDA-CLIP's alpha compensates."""
     rng = np.random.default_rng(3)
     residuals = rng.normal(size=(100_000, 3)) @ np.diag([1.0, 2.0, 0.5])
     expected = 3 / (len(residuals) - 1) * np.linalg.inv(np.cov(residuals.T))

@@ -1,4 +1,4 @@
-"""Entropy of views, the choice of the surest, and their average: against the authors' outputs and by hand."""
+"""Entropy of views, selection of the most confident, and their average: against the authors' outputs and by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zeroshift.views import average_views, entropy, marginal_entropy, select_low
 
 GOLDEN = Path(__file__).parent / "golden"
 TOLERANCE = 1e-4
-"""What the reference itself promises: it was computed in float32, in another order."""
+"""The accuracy of the reference, which was computed in float32 in another order."""
 
 
 @cache
@@ -51,7 +51,7 @@ def test_the_two_modes_differ_in_probabilities_only():
 
 
 def test_images_are_independent(monkeypatch):
-    """Neither in blocks of one image nor alone, as (V, d), does an answer change."""
+    """Results are the same in blocks of one image and for single images (V, d)."""
     views, prototypes, scale = (array.astype(np.float64) if hasattr(array, "astype") else array for array in problem())
     together = average_views(views, prototypes, scale)
     monkeypatch.setattr(feature_checks, "BLOCK_ENTRIES", 1)
@@ -102,7 +102,7 @@ def test_marginal_entropy_by_hand():
 
 
 def test_marginal_entropy_carries_gradients():
-    """Against differences: prompt tuning descends along it."""
+    """Against finite differences; prompt tuning uses the gradient."""
     logits = np.random.default_rng(0).normal(size=(3, 4))
     tensor = torch.tensor(logits, requires_grad=True)
     marginal_entropy(tensor).backward()
@@ -122,7 +122,7 @@ def test_how_many_views_are_kept(views, ratio, kept):
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 def test_the_lowest_entropy_comes_first_and_equal_ones_in_order(convert):
-    # A wider gap is surer; the sign of it does not matter.
+    # A larger difference is more confident; its sign does not matter.
     gaps = [[1, 5, -1, 5, 0, -5, 2, 1], [0, 0, 0, 0, 0, 0, 0, 0]]
     logits = convert(np.stack([np.array(gaps, float), np.zeros((2, 8))], axis=-1))
     np.testing.assert_array_equal(select_lowest_entropy(logits, 0.75), [[1, 3, 5, 6, 0, 2], [0, 1, 2, 3, 4, 5]])
@@ -173,7 +173,7 @@ def test_views_that_are_not_an_array_raise():
 
 def test_errors_name_the_view(monkeypatch):
     views, prototypes, scale = problem()
-    monkeypatch.setattr(feature_checks, "BLOCK_ENTRIES", 64 * 64 * 4)  # the fault is in the second block of four images
+    monkeypatch.setattr(feature_checks, "BLOCK_ENTRIES", 64 * 64 * 4)  # the error is in the second block of four images
     bad = views.copy()
     bad[5, 3] *= 2
     with pytest.raises(UnitLengthError, match=r"views\[5\] row 3 has length 2"):

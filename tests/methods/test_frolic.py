@@ -1,4 +1,4 @@
-"""Frolic against what its authors' file answers, with its steps; the reconstructed variant against its equations."""
+"""Frolic against the output of its authors' file, step by step; the reconstructed variant against its equations."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_golden_steps(dtype):
     precision = shrunken_precision(pooled_variance(x, given["prompts"]), 0.9).astype(dtype)
     gaussian = prompt_logits(x, means, precision)
     np.testing.assert_allclose(gaussian, expected["lda_logits"], rtol=0, atol=2e-6)
-    # Name, where the classifier starts, and the scores its labels are made of; all five side by side.
+    # Name, start of the classifier, and the scores its labels are computed from; all five are fitted together.
     fits = {
         "inmap_logits": (prototypes, x @ prototypes.T),
         "inmap_v1_logits": (prototypes, x @ means.T),
@@ -178,7 +178,7 @@ def test_an_interrupt_keeps_the_previous_state(monkeypatch):
     ],
 )
 def test_check(check):
-    """Every check, and the paper's variant with all its steps; tests/common runs what may differ, with fewer."""
+    """All checks, and the paper's variant with all its steps; tests/common runs them with fewer."""
     try:
         check()
     except NotApplicable as reason:

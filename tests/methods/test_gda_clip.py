@@ -1,4 +1,4 @@
-"""GDA-CLIP: the authors' Gaussians and logits, a plain version of it, and what the formula promises."""
+"""GDA-CLIP: the authors' Gaussians and logits, a plain version of it, and properties of the formula."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from zeroshift.testing import check_method, make_problem
 from zeroshift.testing.examples import example_support
 
 TOLERANCE = 6e-4
-"""Four times what an independent float64 version differs from the authors' float32 one."""
+"""Four times the difference between an independent float64 version and the authors' float32 one."""
 
 FOUND = {16: 1.0, 4: 0.1, 1: 1e-4}
-"""The alphas the authors' code finds with so many shots."""
+"""The alphas that the authors' code finds, by number of shots."""
 
 
 def validation(dtype="float32"):
@@ -59,7 +59,7 @@ def test_authors_gaussians(dtype):
     np.testing.assert_allclose(method.precision, theirs["precision16"], rtol=0, atol=TOLERANCE)
     answer = method.predict_scores(given["features"])
     np.testing.assert_allclose(answer, theirs["alpha1_16_logits"], rtol=0, atol=TOLERANCE)
-    # The text's share grows with logit_scale: at next to none the Gaussians are left.
+    # The weight of the text grows with logit_scale: at nearly 0 only the Gaussians remain.
     alone = GDACLIP(given["prototypes"], support=first_shots(16, dtype), logit_scale=1e-9).predict_scores
     np.testing.assert_allclose(alone(given["features"]), theirs["gda_only16_scores"], rtol=0, atol=TOLERANCE)
 
@@ -89,7 +89,7 @@ def test_one_sample_per_class_is_zero_shot():
 
 
 def test_the_text_decides_about_a_class_without_support():
-    """Its Gaussian is that of the average class, which neither hides it nor lets it take other classes' samples."""
+    """Its Gaussian is that of the average class, so it is neither never predicted nor predicted too often."""
     given = problem()
     features, labels = first_shots(16)
     found, taken, right = [], [], []
@@ -126,7 +126,7 @@ def test_block_size_does_not_change_results(monkeypatch):
     assert GDACLIP(prototypes, support=support, validation=val).chosen == chosen
 
 
-@pytest.mark.slow  # tests/common does the same, bit by bit
+@pytest.mark.slow  # tests/common runs the same checks one by one
 @pytest.mark.parametrize("parameters", [{}, {"validation": example_support}])
 def test_common_checks(parameters):
     assert not check_method(GDACLIP, parameters=parameters).failed

@@ -1,4 +1,4 @@
-"""GDA-CLIP's unsupervised variant, against its equations written out and against the few-shot method."""
+"""GDA-CLIP's unsupervised variant, against a plain loop of its equations and against the few-shot method."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_certain_posteriors_are_labels():
     scores = GDAPseudo(found.prototypes, logit_scale=scale, iterations=1).adapt_scores(found.features)
     labels = (found.features @ found.prototypes.T).argmax(axis=1)
     w, b, _, _ = plain.gda(torch.tensor(found.features), torch.tensor(labels), 4)
-    # The logits are a million times as large as the discriminants: what is left of those is good to fewer digits.
+    # The logits are a million times as large as the discriminants, which are therefore accurate to fewer digits.
     discriminants = scores - scale * found.features @ found.prototypes.T
     expected = found.features @ w.numpy().T + b.numpy() + np.log(4)
     np.testing.assert_allclose(discriminants, expected, rtol=0, atol=1e-7)
@@ -65,7 +65,7 @@ def test_float32_is_close_to_float64(library):
     expected = written_out(*(given[key].astype("float64") for key in ("features", "prototypes")), 100.0, 1.0, 10)
     actual = np.asarray(GDAPseudo(library(given["prototypes"])).adapt_scores(library(given["features"])))
     assert actual.dtype == np.float32
-    # What all classes of a sample share is large and says nothing: only differences have to be right.
+    # A large term common to all classes of a sample has no effect: only differences have to agree.
     np.testing.assert_allclose(
         actual - actual.mean(axis=1, keepdims=True), expected - expected.mean(axis=1, keepdims=True), rtol=0, atol=3e-4
     )
@@ -78,7 +78,7 @@ def test_a_class_without_responsibility_keeps_its_prototype(dtype):
     mean = MADE.features.mean(axis=0)
     prototypes[2] = -mean / np.linalg.norm(mean)
     rest = [0, 1, 3, 4, 5]
-    # 1000: in float32 the posterior is zero or a denormal with no digits left.
+    # 1000: in float32 the posterior is zero or a denormal number without accurate digits.
     scores = GDAPseudo(prototypes, logit_scale=1000.0).adapt_scores(MADE.features.astype(dtype))
     others = GDAPseudo(prototypes[rest], logit_scale=1000.0).adapt_scores(MADE.features.astype(dtype))
     np.testing.assert_allclose(scores[:, rest], others, rtol=0, atol=1e-9 if dtype == "float64" else 5e-3)
@@ -101,7 +101,7 @@ def test_is_marked_as_a_reconstruction():
     assert "no released code" in get("gda_pseudo").reconstructed
 
 
-@pytest.mark.slow  # tests/common does the same, bit by bit
+@pytest.mark.slow  # tests/common runs the same checks one by one
 def test_common_checks():
     report = check_method(GDAPseudo, parameters={"alpha": 10.0})
     assert not report.declared

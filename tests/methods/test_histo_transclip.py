@@ -1,4 +1,4 @@
-"""Histo-TransCLIP against its authors' answers: TransCLIP with another text."""
+"""Histo-TransCLIP against its authors' output: TransCLIP with another text."""
 
 from __future__ import annotations
 
@@ -114,6 +114,6 @@ def test_prompts_of_a_wrong_shape_raise():
         HistoTransCLIP(np.eye(3), prompts=np.eye(3))
 
 
-@pytest.mark.slow  # tests/common does the same, bit by bit
+@pytest.mark.slow  # tests/common runs the same checks one by one
 def test_common_checks():
     check_method(HistoTransCLIP)

@@ -1,4 +1,4 @@
-"""MTA against the authors' outputs, a plain loop, and its own rules."""
+"""MTA against the authors' outputs, a plain loop, and properties of its own."""
 
 import tracemalloc
 
@@ -33,7 +33,7 @@ def images(n_views=12, n_images=9, *, classes=7, dimension=10, seed=0, spread=0.
 
 
 def plain(views, prototypes, *, scale, weight=4.0, temperature=0.2, share=0.3, rounds=5, tolerance=1e-6):
-    """One image, written from the specification: no logarithms, no batch."""
+    """One image, written from the specification without logarithms or batches."""
 
     def soft(z):
         e = np.exp(z - z.max(axis=-1, keepdims=True))
@@ -106,7 +106,7 @@ def test_inlierness_and_mode_are_those_of_the_plain_version():
 
 
 def test_a_large_temperature_makes_all_views_equal():
-    """And without predictions, one round is MeanShift weighed by density alone."""
+    """And without predictions, one round is MeanShift weighted by density only."""
     views, prototypes = images(15)
     affinity = ViewAffinity(posterior(views, prototypes, 20.0))
     _, inlierness = MTA(prototypes, inlier_temperature=1e9)._mode(views, affinity)
@@ -119,7 +119,7 @@ def test_a_large_temperature_makes_all_views_equal():
 
 
 def test_bandwidths_by_hand():
-    """Five views: one neighbour each. Two at a right angle are 2 apart squared, equal ones 0."""
+    """Five views: one neighbour each. The squared distance of two orthogonal views is 2, of equal ones 0."""
     views = np.array([[[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [-1.0, 0.0], [-1.0, 0.0]]])
     expected = np.array([[0.2, 0.2, 0.4, 1e-12, 1e-12]])
     np.testing.assert_allclose(squared_bandwidths(views, 0.3), expected, atol=1e-15)
@@ -139,7 +139,7 @@ def test_the_order_of_the_other_views_does_not_matter():
 
 @pytest.mark.parametrize("n_views", [2, 3, 4])
 def test_few_views_have_one_neighbour_each(n_views):
-    """Where the authors' code answers NaN."""
+    """The authors' code returns NaN here."""
     views, prototypes = images(n_views)
     assert int(0.3 * (n_views - 1)) == 0
     scores = MTA(prototypes, logit_scale=20.0).adapt_views_scores(views)
@@ -150,7 +150,7 @@ def test_few_views_have_one_neighbour_each(n_views):
 @pytest.mark.parametrize("n_views", [1, 2, 5, 64])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_equal_views_are_one_view(n_views, dtype):
-    """No distance between any two. In half precision the lengths of unit vectors are off by up to 1e-2."""
+    """All distances are 0. In half precision the lengths of unit vectors are off by up to 1e-2."""
     given = make_problem()
     features = torch.tensor(given.features).to(dtype)
     method = MTA(torch.tensor(given.prototypes), logit_scale=20.0)
@@ -160,7 +160,7 @@ def test_equal_views_are_one_view(n_views, dtype):
 
 
 def test_equal_views_among_others_do_not_underflow():
-    """Nine equal crops far from the image: their kernel is a needle, and the image is its own mode."""
+    """Nine equal crops far from the image: their kernel is very narrow, and the image is its own mode."""
     image, crop = np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.6, 0.8])
     views = np.stack([image, *[crop] * 9])
     scores = MTA(np.eye(3), logit_scale=5.0).adapt_views_scores(views)
@@ -180,7 +180,7 @@ def test_block_size_does_not_change_results(n_views, monkeypatch):
 
 
 def test_no_square_matrix_of_many_views_is_made(monkeypatch):
-    """2,000 views: a V x V array would hold 4,000,000 numbers. Memory is traced by what NumPy asks for."""
+    """2,000 views: a V x V array would have 4,000,000 numbers. The memory that NumPy allocates is traced."""
     monkeypatch.setattr(view_modes, "WORK_NUMBERS", 100_000)
     views, prototypes = images(2000, n_images=1)
     method = MTA(prototypes, logit_scale=20.0, iterations=1)

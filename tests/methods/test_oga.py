@@ -1,4 +1,4 @@
-"""OGA against the authors' code, a plain version of it, and its own rules."""
+"""OGA against the authors' code, a plain version of it, and properties of its own."""
 
 import math
 from dataclasses import replace
@@ -35,7 +35,7 @@ def test_the_authors_probabilities(array, dtype):
 
 
 def test_the_authors_memory_in_half_precision_is_not_reproduced():
-    # Their own answers with it are 5.07e-3 from those without; ours are as far away, and predict the same classes.
+    # It changes their own output by 5.07e-3. Ours differs by as much, and predicts the same classes.
     given, expected = problem("float64"), golden("oga")["fp16mem_probs"]
     scores = OGA(given["prototypes"], released=True).adapt_scores(given["features"])
     np.testing.assert_allclose(scores, expected, rtol=0, atol=5.1e-3)
@@ -67,7 +67,7 @@ def test_the_authors_probabilities_with_torch(array, dtype):
     [("auto", False, 1), ("auto", True, 16), ("ridge", False, 16), ("pinv", False, 1), ("pinv", True, 4)],
 )
 def test_the_plain_version_agrees(covariance, released, batch_size):
-    # 9 x 20 slots in 16 dimensions: past 4 d samples, and with "pinv" first fewer samples than dimensions.
+    # 9 x 20 slots in 16 dimensions: more than 4 d samples, and with "pinv" at first fewer samples than dimensions.
     given = make_problem(classes=9, dimension=16, samples=200, seed=3)
     setting = {"logit_scale": 20.0, "capacity": 20, "tau": 0.1, "released": released, "covariance": covariance}
     ours = OGA(given.prototypes, batch_size=batch_size, **setting)
@@ -76,7 +76,7 @@ def test_the_plain_version_agrees(covariance, released, batch_size):
     assert ours.bank_counts.sum() > 4 * 16
 
 
-@pytest.mark.slow  # tests/common does the same, bit by bit
+@pytest.mark.slow  # tests/common runs the same checks one by one
 def test_the_common_checks():
     assert check_method(OGA).declared == {}
     check_method(OGA, parameters={"batch_size": 8, "covariance": "pinv", "capacity": 3, "released": True})
@@ -149,7 +149,7 @@ def test_recomputing_the_scatter_changes_nothing(monkeypatch):
 
 
 def sorted_problem():
-    """Every sample surer than those before, so that each one enters, and changes the scatter."""
+    """Every sample has a lower entropy than those before, so that each one enters and changes the scatter."""
     given = problem("float64")
     y = posterior(given["features"], given["prototypes"], 100.0)
     entropies = -(y * np.log(y)).sum(axis=1)
@@ -172,14 +172,14 @@ def test_a_scatter_updated_many_times_agrees_with_the_plain_version(every, monke
 
 
 def test_an_error_in_the_scatter_disappears_when_it_is_recomputed():
-    """Rounding adds up in a sum that is followed, so it is made anew after a few hundred samples: shown with a larger
-    error, put in by hand."""
+    """Rounding errors accumulate in an updated sum, so it is recomputed after a few hundred samples: shown with a
+    larger error, inserted by hand."""
     features, prototypes = sorted_problem()
     method = OGA(prototypes)
     method.adapt(features[:200])
     gaussians = method._gaussians
-    spoilt = gaussians.pooled._replace(scatter=1.5 * gaussians.pooled.scatter)
-    method._gaussians = replace(gaussians, pooled=spoilt)
+    wrong = gaussians.pooled._replace(scatter=1.5 * gaussians.pooled.scatter)
+    method._gaussians = replace(gaussians, pooled=wrong)
     answers = method.adapt_scores(features[200:])
     expected = OGA(prototypes).adapt_scores(features)[200:]
     errors = np.abs(answers - expected).max(axis=1)

@@ -1,4 +1,4 @@
-"""Memories that take single samples by a shorter way than blocks: nothing of it shows."""
+"""Memories have a faster way for single samples than for blocks: the results are the same."""
 
 import itertools
 
@@ -24,7 +24,7 @@ METHODS = {
 @pytest.mark.parametrize("library", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
 @pytest.mark.parametrize("name", METHODS)
 def test_single_samples_then_a_block(name, library):
-    """Single samples, a block, single samples again: as the whole stream at once, and so is what was learned."""
+    """Single samples, a block, single samples again: scores and state are those of the whole stream in one call."""
     method, parameters = METHODS[name]
     given = make_problem(classes=6, samples=SAMPLES, seed=3)
     features, prototypes = library(given.features), library(given.prototypes)

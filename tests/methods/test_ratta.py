@@ -1,4 +1,4 @@
-"""RA-TTA against a plain loop written from the specification, the cases it can be worked out for, and its edges."""
+"""RA-TTA against a plain loop written from the specification, cases with a known result, and edge cases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCALE = 20.0
 both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 
 
-def made_up(classes=6, images=15, n_views=9, each=12, database=60, seed=5):
+def make_inputs(classes=6, images=15, n_views=9, each=12, database=60, seed=5):
     """Views (N, V, d), prototypes, descriptions (K, P, d) and a database."""
     problem = make_problem(classes=classes, samples=images * n_views + database, seed=seed)
     rng = np.random.default_rng(seed)
@@ -32,17 +32,17 @@ def made_up(classes=6, images=15, n_views=9, each=12, database=60, seed=5):
 
 
 def plain(views, prototypes, rows, classes, database, **changes):
-    """The specification's steps for one image, loop by loop: probabilities (K,), and the candidates."""
-    settings = {"theta": 0.75, "k_d": 20, "least": 5, "k_s": 20, "reg": 0.1, "stop": 1e-2} | changes
+    """The steps of the specification for one image: probabilities (K,), and the candidates."""
+    settings = {"theta": 0.75, "k_d": 20, "minimum": 5, "k_s": 20, "reg": 0.1, "stop": 1e-2} | changes
     exponentials = np.exp(SCALE * prototypes @ views[0])
     p_t = exponentials / exponentials.sum()
     h_t = -sum(p * math.log(p) for p in p_t)
-    likeness = [np.quantile([view @ row for view in views], settings["theta"]) for row in rows]
-    chosen = sorted(range(len(rows)), key=lambda r: -likeness[r])[: settings["k_d"]]
+    similarities = [np.quantile([view @ row for view in views], settings["theta"]) for row in rows]
+    chosen = sorted(range(len(rows)), key=lambda r: -similarities[r])[: settings["k_d"]]
     groups: dict[int, list[int]] = {}
     for r in chosen:
         groups.setdefault(int(classes[r]), []).append(r)
-    groups = {c: group for c, group in groups.items() if len(group) >= settings["least"]}
+    groups = {c: group for c, group in groups.items() if len(group) >= settings["minimum"]}
     if not groups:
         return p_t, groups
     everything = np.mean([rows[r] for group in groups.values() for r in group], axis=0)
@@ -80,28 +80,28 @@ def plain(views, prototypes, rows, classes, database, **changes):
     [
         ({}, {}),
         ({"theta": 0.9}, RATTA.preset("imagenet")),
-        ({"k_d": 15, "least": 2, "k_s": 7}, {"n_descriptions": 15, "min_descriptions": 2, "n_neighbours": 7}),
-        ({"least": 9}, {"min_descriptions": 9}),
+        ({"k_d": 15, "minimum": 2, "k_s": 7}, {"n_descriptions": 15, "min_descriptions": 2, "n_neighbours": 7}),
+        ({"minimum": 9}, {"min_descriptions": 9}),
         ({"reg": 0.02, "stop": 1e-6}, {"regularisation": 0.02, "tolerance": 1e-6}),
         ({"theta": 0.0}, {"quantile": 0.0}),
         ({"theta": 1.0, "k_s": 1000}, {"quantile": 1.0, "n_neighbours": 1000}),
     ],
-    ids=["defaults", "imagenet", "numbers", "many needed", "long transport", "least like", "most like"],
+    ids=["defaults", "imagenet", "numbers", "many needed", "long transport", "smallest cosine", "largest cosine"],
 )
 def test_a_plain_loop(theirs, ours, library):
-    views, prototypes, prompts, database = made_up()
+    views, prototypes, prompts, database = make_inputs()
     rows, classes = prompts.reshape(-1, 16), np.repeat(np.arange(6), 12)
     answers, kept = zip(*(plain(image, prototypes, rows, classes, database, **theirs) for image in views), strict=True)
     assert any(kept)
     arrays = {"prompts": library(prompts), "unlabelled": library(database)}
     method = RATTA(library(prototypes), **arrays, logit_scale=SCALE, **ours)
     np.testing.assert_allclose(np.asarray(method.adapt_views(library(views))), answers, rtol=0, atol=1e-12)
-    if theirs.get("least") == 9:
+    if theirs.get("minimum") == 9:
         assert not all(kept), "no image of the problem is without a candidate"
 
 
 def test_classes_with_different_numbers_of_descriptions():
-    views, prototypes, prompts, database = made_up()
+    views, prototypes, prompts, database = make_inputs()
     keep = np.random.default_rng(0).permutation(72)[:50]
     rows, classes = prompts.reshape(-1, 16)[keep], np.repeat(np.arange(6), 12)[keep]
     method = RATTA(prototypes, prompts=(rows, classes), unlabelled=database, logit_scale=SCALE)
@@ -110,22 +110,22 @@ def test_classes_with_different_numbers_of_descriptions():
 
 
 def test_both_forms_of_the_same_descriptions_give_the_same():
-    views, prototypes, prompts, database = made_up()
+    views, prototypes, prompts, database = make_inputs()
     pair = prompts.reshape(-1, 16), np.repeat(np.arange(6), 12)
     one, other = (RATTA(prototypes, prompts=form, unlabelled=database) for form in (prompts, pair))
     np.testing.assert_array_equal(one.adapt_views(views), other.adapt_views(views))
 
 
 def test_with_too_few_descriptions_it_is_zero_shot():
-    """Such as the three prompt modes of a feature set, with five needed."""
-    views, prototypes, _, database = made_up()
+    """Such as the three prompt modes of a feature set, where five are required."""
+    views, prototypes, _, database = make_inputs()
     method = RATTA(prototypes, prompts=example_prompts(prototypes), unlabelled=database, logit_scale=SCALE)
     expected = posterior(views[:, 0], prototypes, SCALE)
     np.testing.assert_allclose(method.adapt_views(views), expected, rtol=0, atol=1e-15)
 
 
 def test_a_single_candidate_is_certain_and_counts_at_least_half():
-    views, prototypes, _, database = made_up(images=30)
+    views, prototypes, _, database = make_inputs(images=30)
     prompts = example_descriptions(prototypes)
     method = RATTA(prototypes, prompts=prompts, unlabelled=database, n_descriptions=6, min_descriptions=6)
     retrieved = method._retrieved_posterior(views)
@@ -137,7 +137,7 @@ def test_a_single_candidate_is_certain_and_counts_at_least_half():
 
 
 def test_retrieved_posteriors_sum_to_one_over_at_most_four_classes():
-    views, prototypes, prompts, database = made_up(images=40)
+    views, prototypes, prompts, database = make_inputs(images=40)
     retrieved = RATTA(prototypes, prompts=prompts, unlabelled=database, logit_scale=SCALE)._retrieved_posterior(views)
     sums, sizes = retrieved.sum(axis=1), (retrieved > 0).sum(axis=1)
     np.testing.assert_allclose(sums[sizes > 0], 1, rtol=1e-12)
@@ -145,7 +145,7 @@ def test_retrieved_posteriors_sum_to_one_over_at_most_four_classes():
 
 
 def test_a_database_equal_to_the_views_is_at_distance_zero():
-    """Views and retrieved images all on a candidate's own prototype: nothing has to move."""
+    """All views and retrieved images are equal to a candidate's prototype: the transport costs nothing."""
     prototypes = np.eye(3, 8)
     prompts = np.repeat(prototypes[:, None, :], 5, axis=1)
     method = RATTA(prototypes, prompts=prompts, unlabelled=np.repeat(prototypes, 20, axis=0), n_descriptions=5)
@@ -156,7 +156,7 @@ def test_a_database_equal_to_the_views_is_at_distance_zero():
 
 
 def test_the_database_decides_between_candidates():
-    """Two classes equally likely by text; the views are as near to the first as its images are, to the second not."""
+    """Two classes equally likely by text; the views are as near to the first as its images, but not to the second."""
     prototypes = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     x = normalize(np.array([[1.0, 1.0, 1.0]]))
     prompts = np.repeat(prototypes[:, None, :], 5, axis=1)
@@ -169,7 +169,7 @@ def test_the_database_decides_between_candidates():
 @both_libraries
 @pytest.mark.parametrize("work_numbers", [1, 50, 10_000])
 def test_banks_and_databases_are_read_in_blocks(work_numbers, library, monkeypatch):
-    views, _, prompts, database = made_up()
+    views, _, prompts, database = make_inputs()
     bank = prompts.reshape(-1, 16)
     monkeypatch.setattr(retrieval, "WORK_NUMBERS", work_numbers)
     found = np.asarray(quantile_cosines(library(views), library(bank), 0.6))
@@ -191,14 +191,14 @@ def test_a_database_is_converted_in_blocks(monkeypatch):
 
 
 def test_descriptions_in_another_order_give_a_warning():
-    _, prototypes, prompts, database = made_up(each=3)
+    _, prototypes, prompts, database = make_inputs(each=3)
     pair = prompts.reshape(-1, 16), np.repeat(np.roll(np.arange(6), 1), 3)
     with pytest.warns(UserWarning, match="nearer to another class's prototype"):
         RATTA(prototypes, prompts=pair, unlabelled=database)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         RATTA(prototypes, prompts=(pair[0], np.repeat(np.arange(6), 3)), unlabelled=database)
-        RATTA(prototypes, prompts=(pair[0][:3], np.zeros(3, dtype=int)), unlabelled=database)  # of one class only
+        RATTA(prototypes, prompts=(pair[0][:3], np.zeros(3, dtype=int)), unlabelled=database)  # one class only
 
 
 def test_errors_name_the_array():
@@ -219,7 +219,7 @@ def test_errors_name_the_array():
 
 
 def test_the_database_is_copied():
-    views, prototypes, prompts, database = made_up()
+    views, prototypes, prompts, database = make_inputs()
     database = database.copy()
     method = RATTA(prototypes, prompts=prompts, unlabelled=database, logit_scale=SCALE)
     before = method.adapt_views(views)
@@ -228,7 +228,7 @@ def test_the_database_is_copied():
 
 
 def _pair(prototypes):
-    """The examples' descriptions as a pair, the first of every class first."""
+    """The example descriptions as a pair, the first of every class first."""
     given = example_descriptions(prototypes)
     if given is None:
         return None

@@ -1,4 +1,4 @@
-"""StatA against its authors' answers, and against the plain version on other problems."""
+"""StatA against its authors' output, and against the plain version on other problems."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def text_variance(made, **parameters):
 
 def test_the_authors_initial_variance_is_wrong_beyond_one_block():
     made = make_problem(classes=3, dimension=6, samples=5100, seed=1)
-    sound, released = text_variance(made), text_variance(made, released=True)
+    correct, released = text_variance(made), text_variance(made, released=True)
     distances = (made.features[:, None, :] - made.prototypes) ** 2
     y = posterior(made.features, made.prototypes, 100.0)
     expected = (y[:, :, None] * distances).sum(axis=(0, 1)) / 5100
-    np.testing.assert_allclose(sound, np.broadcast_to(expected, (3, 6)), rtol=1e-12)
+    np.testing.assert_allclose(correct, np.broadcast_to(expected, (3, 6)), rtol=1e-12)
     last = (y[5000:, :, None] * distances[5000:]).sum(axis=(0, 1)) / 5100
     np.testing.assert_allclose(released, np.broadcast_to(last, (3, 6)), rtol=0.05)
     few = make_problem(classes=3, dimension=6, samples=stata.RELEASED_BLOCK_ROWS, seed=1)
@@ -76,7 +76,7 @@ def test_the_authors_initial_variance_is_wrong_beyond_one_block():
 
 
 def test_released_equals_plain(monkeypatch):
-    """With chunks of 60 rows in place of 2500, so that it is quick."""
+    """With blocks of 60 rows instead of 2500, to save time."""
     monkeypatch.setattr(plain, "CHUNK", 60)
     monkeypatch.setattr(stata, "RELEASED_BLOCK_ROWS", 60)
     made = make_problem(classes=5, dimension=16, samples=150, seed=2)
@@ -135,12 +135,12 @@ def test_predict_combines_text_and_likelihood():
 @both_libraries
 @both_precisions
 def test_variances_have_a_floor(dtype, library):
-    """Each sample is its prototype, so that neither they nor their anchor have any spread."""
+    """Each sample is equal to its prototype, so neither the samples nor their anchor have any spread."""
     prototypes = np.eye(3, 8)
     classes = [0, 1, 1, 0, 0, 1]
     method = StatA(library(prototypes.astype(dtype)))
     features = library(prototypes[classes].astype(dtype))
-    answers = [np.asarray(ask(features)) for ask in (method.adapt, method.predict)]
+    answers = [np.asarray(call(features)) for call in (method.adapt, method.predict)]
     np.testing.assert_allclose(np.asarray(method.variances), np.full((3, 8), 1e-6 / 8), rtol=1e-12)
     for answer in answers:
         np.testing.assert_allclose(answer, np.eye(3)[classes], rtol=0, atol=1e-6)
@@ -148,7 +148,7 @@ def test_variances_have_a_floor(dtype, library):
 
 @pytest.mark.parametrize("anchor", [0.0, 1.0])
 def test_only_variances_below_the_floor_are_raised(anchor):
-    """Samples of two classes differ from their prototypes in the fourth dimension alone."""
+    """Samples of two classes differ from their prototypes in the fourth dimension only."""
     prototypes = np.eye(3, 8)
     features = np.concatenate([0.8 * prototypes[:2] + [[0, 0, 0, way, 0, 0, 0, 0]] for way in (-0.6, 0.6)])
     method = StatA(prototypes, anchor=anchor)
@@ -181,6 +181,6 @@ def test_a_class_whose_posterior_underflows(dtype, soft_counts, anchor):
     assert np.isfinite(method.variances).all()
 
 
-@pytest.mark.slow  # tests/common does the same, bit by bit
+@pytest.mark.slow  # tests/common runs the same checks one by one
 def test_common_checks():
     check_method(StatA)

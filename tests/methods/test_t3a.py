@@ -1,4 +1,4 @@
-"""T3A against the authors' code, a plain version of it, and its own rules."""
+"""T3A against the authors' code, a plain version of it, and properties of its own."""
 
 import numpy as np
 import pytest
@@ -38,14 +38,14 @@ def test_the_authors_logits(size, batch_size, dtype):
 @pytest.mark.parametrize("batch_size", BATCH_SIZES)
 @pytest.mark.parametrize("size", SIZES)
 def test_the_authors_predictions_where_rounding_decides(size, batch_size, dtype):
-    """At a scale of 1 entropies are equal to what float32 can tell; one support of a class may be another one."""
+    """At a scale of 1, entropies are equal within float32; a class may keep another support."""
     given = problem(dtype)
     method = T3A(given["prototypes"], logit_scale=1.0, filter_size=size, batch_size=batch_size, released=size is None)
     scores, expected = method.adapt_scores(given["features"]), authors(1, size, batch_size)
     agreement = np.mean(scores.argmax(axis=1) == expected.argmax(axis=1))
-    # With one support a class, a single other choice shows in a whole batch: in float64 the plain version has 98.8 %.
+    # With one support per class, one other choice affects a whole batch: in float64 the plain version has 98.8 %.
     assert agreement >= (0.985 if size == 1 else 0.99)
-    # A class has at most 100 samples here, and the dropped one is the same: those have nothing for rounding to decide.
+    # A class has at most 100 samples here, and the same one is dropped: with size 100 or None rounding decides nothing.
     assert np.mean(np.abs(scores - expected) < TOLERANCE) >= (0.98 if size in (1, 5, 20) else 1.0)
 
 
@@ -122,7 +122,7 @@ def test_a_class_vector_is_the_mean_direction_of_all_supports():
 
 
 def test_a_class_without_support_scores_zero():
-    """The second of two equal prototypes is given to the first class, so its own class starts without a support."""
+    """The second of two equal prototypes is assigned to the first class, so its own class starts without a support."""
     prototypes = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     method = T3A(prototypes)
     assert method.means[1].tolist() == [0.0, 0.0]
@@ -140,7 +140,7 @@ def test_a_loaded_torch_method_continues(tmp_path, parameters):
     assert torch.equal(loaded.adapt(rest), method.adapt(rest))
 
 
-@pytest.mark.slow  # tests/common does the same, bit by bit
+@pytest.mark.slow  # tests/common runs the same checks one by one
 @pytest.mark.parametrize("parameters", [{}, {"filter_size": 3, "batch_size": 8}, {"filter_size": None}])
 def test_common_checks(parameters):
     check_method(T3A, parameters=parameters)

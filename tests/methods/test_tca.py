@@ -1,4 +1,4 @@
-"""TCA's reservoir against its rule written with lists, and what it refuses."""
+"""TCA's reservoir against a reference with lists, and its checks of input."""
 
 import numpy as np
 import pytest
@@ -11,31 +11,31 @@ from zeroshift.zero_shot import posterior
 SCALE = 20.0
 
 
-def written_with_lists(features, tokens, prototypes, *, size, scale, weight, beta):
-    """The specification's steps, one after the other."""
+def reference_scores(features, tokens, prototypes, *, size, scale, weight, beta):
+    """The steps of the specification: scores, and the samples kept per class."""
     depth = tokens.shape[1]
     layer = np.exp(np.linspace(0, 1, depth) / scale)
     layer /= layer.sum()
-    held = {k: [] for k in range(len(prototypes))}
+    kept_by_class = {k: [] for k in range(len(prototypes))}
     scores = []
     for x, z in zip(features, tokens, strict=True):
         logits = SCALE * prototypes @ x
         p = np.exp(logits - logits.max())
         p /= p.sum()
-        items = held[int(np.argmax(logits))]
+        items = kept_by_class[int(np.argmax(logits))]
         items.append((-(p * np.log(p)).sum(), z))
         if len(items) > size:
             means = [unit(item[1].mean(axis=0)) for item in items]
-            likeness = [np.mean([means[i] @ m for j, m in enumerate(means) if j != i]) for i in range(len(items))]
-            del items[int(np.argmax([item[0] + s for item, s in zip(items, likeness, strict=True)]))]
+            similarities = [np.mean([means[i] @ m for j, m in enumerate(means) if j != i]) for i in range(len(items))]
+            del items[int(np.argmax([item[0] + s for item, s in zip(items, similarities, strict=True)]))]
         items.sort(key=lambda item: item[0])
         vote = np.zeros(len(prototypes))
-        for k, kept in held.items():
+        for k, kept in kept_by_class.items():
             for _, other in kept:
                 cosine = sum(layer[i] * unit(z[i]) @ unit(other[i]) for i in range(depth))
                 vote[k] += weight * np.exp(-beta * (1 - cosine))
         scores.append(logits + vote)
-    return np.array(scores), held
+    return np.array(scores), kept_by_class
 
 
 def unit(vector):
@@ -51,7 +51,7 @@ def stream():
 
 def test_features_alone_are_tokens_of_one_layer(stream):
     problem, _ = stream
-    expected, _ = written_with_lists(
+    expected, _ = reference_scores(
         problem.features, problem.features[:, None, :], problem.prototypes, size=3, scale=0.1, weight=3.0, beta=5.0
     )
     actual = TCA(problem.prototypes, logit_scale=SCALE).adapt_scores(problem.features)
@@ -62,7 +62,7 @@ def test_features_alone_are_tokens_of_one_layer(stream):
 def test_tokens_of_many_layers(stream, size, scale):
     problem, tokens = stream
     settings = {"weight": 2.0, "beta": 6.0}
-    expected, held = written_with_lists(
+    expected, kept_by_class = reference_scores(
         problem.features, tokens, problem.prototypes, size=size, scale=scale, **settings
     )
     method = TCA(problem.prototypes, logit_scale=SCALE, reservoir_size=size, layer_scale=scale, **settings)
@@ -71,8 +71,8 @@ def test_tokens_of_many_layers(stream, size, scale):
     )
     np.testing.assert_allclose(actual, expected, atol=1e-9)
     assert method.n_seen == 60
-    if all(len(items) > 1 for items in held.values()):
-        means = [np.mean([item[1] for item in items], axis=0) for items in held.values()]
+    if all(len(items) > 1 for items in kept_by_class.values()):
+        means = [np.mean([item[1] for item in items], axis=0) for items in kept_by_class.values()]
         np.testing.assert_allclose(method.anchors, means)
     else:
         assert method.anchors is None
@@ -83,7 +83,7 @@ def test_a_small_layer_scale_uses_the_last_layer_only(stream):
     whole = TCA(problem.prototypes, logit_scale=SCALE, layer_scale=1e-3).adapt_tokens_scores(problem.features, tokens)
     other = tokens.copy()
     other[:, :-1] = np.random.default_rng(1).normal(size=other[:, :-1].shape)
-    # With one place a class nothing is compared with the mean of the layers when it comes to who goes.
+    # With a slot for every sample none is removed, so the mean over layers is never compared.
     few = {"logit_scale": SCALE, "layer_scale": 1e-3, "reservoir_size": 60}
     np.testing.assert_allclose(
         TCA(problem.prototypes, **few).adapt_tokens_scores(problem.features, tokens),

@@ -1,4 +1,4 @@
-"""TDA against the authors' code, a plain version of it, and its own rules."""
+"""TDA against the authors' code, a plain version of it, and properties of its own."""
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def test_the_plain_version_agrees(seed, released):
 
 
 def test_entropies_are_divided_by_their_largest_value_unless_released():
-    """0.58 nats are 84 % of ln 2, and 58 % of log2 2: a window up to 60 % tells the two apart."""
+    """0.58 nats are 84 % of ln 2, and 58 % of log2 2: a window up to 60 % distinguishes the two."""
     x = np.array([[0.8, 0.6], [0.6, 0.8]])
     window = {"logit_scale": 5.0, "entropy_window": (0.2, 0.6)}
     released = TDA(np.eye(2), released=True, **window)
@@ -89,7 +89,7 @@ def test_entropies_are_divided_by_their_largest_value_unless_released():
 
 
 def test_the_negative_cache_lowers_plausible_classes_only():
-    """Three classes, one of them impossible for the sample stored: its logit is left alone."""
+    """Three classes, one of them impossible for the stored sample: its logit does not change."""
     prototypes = np.eye(3)
     x = np.array([[0.8, 0.6, 0.0]])
     method = TDA(prototypes, logit_scale=10.0, positive_capacity=0)
@@ -98,13 +98,13 @@ def test_the_negative_cache_lowers_plausible_classes_only():
     np.testing.assert_allclose(scores, 10 * x @ prototypes.T - 0.117 * np.array([[1, 1, 0]]), atol=1e-12)
 
 
-@pytest.mark.parametrize("feeding", ["one by one", "together"])
-def test_the_negative_cache_spares_classes_above_the_window_too(feeding):
-    """Probabilities of 0.88, 0.12 and 0.0003: of a window from 0.03 to 0.5 only the second is inside."""
+@pytest.mark.parametrize("calls", ["one by one", "together"])
+def test_the_negative_cache_spares_classes_above_the_window_too(calls):
+    """Probabilities of 0.88, 0.12 and 0.0003: only the second is inside a window from 0.03 to 0.5."""
     x = np.array([[0.8, 0.6, 0.0]])
     method = TDA(np.eye(3), logit_scale=10.0, positive_capacity=0, probability_window=(0.03, 0.5))
     rows = np.concatenate([x, x])
-    scores = method.adapt_scores(rows)[-1:] if feeding == "together" else [method.adapt_scores(row) for row in rows][1:]
+    scores = method.adapt_scores(rows)[-1:] if calls == "together" else [method.adapt_scores(row) for row in rows][1:]
     assert method.negative_counts.tolist() == [2, 0, 0]
     np.testing.assert_allclose(scores, 10 * x - 2 * 0.117 * np.array([[0, 1, 0]]), atol=1e-12)
 
@@ -129,14 +129,14 @@ def test_without_caches_the_logits_are_zero_shot_bit_for_bit():
 
 
 def test_predict_uses_the_caches_as_they_are():
-    """The last sample of a stream that entered no cache is answered as `predict` answers it afterwards."""
+    """A sample that entered no cache gets the same scores from `predict` afterwards."""
     given = make_problem(samples=400)
     method = TDA(given.prototypes, logit_scale=20.0)
     for x in given.features:
-        held = method._positive.memory.entropies.copy(), method._negative.memory.entropies.copy()
+        before = method._positive.memory.entropies.copy(), method._negative.memory.entropies.copy()
         answer = method.adapt_scores(x)
         after = method._positive.memory.entropies, method._negative.memory.entropies
-        if all(np.array_equal(a, b) for a, b in zip(held, after, strict=True)):
+        if all(np.array_equal(a, b) for a, b in zip(before, after, strict=True)):
             np.testing.assert_allclose(method.predict_scores(x), answer, rtol=0, atol=1e-12)
             break
     else:
@@ -174,7 +174,7 @@ def test_a_loaded_torch_method_continues(tmp_path):
     assert torch.equal(loaded.adapt(rest), method.adapt(rest))
 
 
-@pytest.mark.slow  # tests/common does the same, bit by bit
+@pytest.mark.slow  # tests/common runs the same checks one by one
 @pytest.mark.parametrize("parameters", [{}, {"released": True}, {"positive_capacity": 0, "negative_capacity": 1}])
 def test_common_checks(parameters):
     check_method(TDA, parameters=parameters)

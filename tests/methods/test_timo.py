@@ -1,4 +1,4 @@
-"""TIMO: the authors' text weights and logits, a plain version of it, and what the formula promises."""
+"""TIMO: the authors' text weights and logits, a plain version of it, and properties of the formula."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from zeroshift.testing import check_method, make_problem
 from zeroshift.testing.examples import example_support
 
 TOLERANCE = 1e-3
-"""Three times what an independent float64 version differs from the authors' float32 one."""
+"""Three times the difference between an independent float64 version and the authors' float32 one."""
 
 FOUND = {16: 10.0, 4: 100.0}
-"""The alphas the authors' code finds with so many shots."""
+"""The alphas that the authors' code finds, by number of shots."""
 
 
 def validation(dtype="float32"):
@@ -103,7 +103,7 @@ def test_gamma_moves_from_the_mean_of_the_prompts_to_the_best_of_them():
 
 
 def test_without_text_only_the_gaussians_remain():
-    """Their answer does not depend on gamma, which only the text does."""
+    """Their scores do not depend on gamma; only the text does."""
     prototypes, prompts, support, _, features = other_problem(0)
     few, many = (
         TIMO(prototypes, prompts=prompts, support=support, alpha=0, gamma=gamma).predict_scores(features)
@@ -118,11 +118,11 @@ def test_a_class_without_support_is_fitted_to_its_prompts():
     method = TIMO(prototypes, prompts=prompts, support=(features[kept], labels[kept]), validation=val)
     assert np.isfinite(method.predict(stream)).all()
     np.testing.assert_allclose(np.linalg.norm(method.text, axis=1), 1, rtol=0, atol=1e-12)
-    # Weighted as by an average image of the other classes.
+    # The same weights as from an average image of the other classes.
     others = normalize(np.stack([features[labels == k].mean(axis=0) for k in (0, 1, 3, 4)])).mean(axis=0)
     average = np.tile(normalize(others), (3, 1)), np.full(3, 2)
-    told = TIMO(prototypes, prompts=prompts, support=average)
-    np.testing.assert_allclose(method.text[2], told.text[2], rtol=0, atol=1e-12)
+    average_method = TIMO(prototypes, prompts=prompts, support=average)
+    np.testing.assert_allclose(method.text[2], average_method.text[2], rtol=0, atol=1e-12)
 
 
 def test_prompts_orthogonal_to_the_images_have_equal_weights():
@@ -138,7 +138,7 @@ def test_presets():
     assert {name: TIMO.preset(name)["gamma"] for name in TIMO.presets} == {"imagenet": 1.0, "oxford_flowers": 100.0}
 
 
-@pytest.mark.slow  # tests/common does the same, bit by bit
+@pytest.mark.slow  # tests/common runs the same checks one by one
 @pytest.mark.parametrize("parameters", [{}, {"validation": example_support}])
 def test_common_checks(parameters):
     assert not check_method(TIMO, parameters=parameters).failed

@@ -1,4 +1,4 @@
-"""TIMO-S: the authors' text weights and logits, what their search finds, and a plain version of it."""
+"""TIMO-S: the authors' text weights and logits, the result of their search, and a plain version of it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from zeroshift.methods import TIMO, TIMOS, create
 from zeroshift.testing import check_method, make_problem
 
 TOLERANCE = 1e-3
-"""Four times what an independent float64 version differs from the authors' float32 one."""
+"""Four times the difference between an independent float64 version and the authors' float32 one."""
 
 
-def own(shots, dtype="float32", convert=np.asarray):
-    """TIMO-S as the authors were asked."""
+def method_for(shots, dtype="float32", convert=np.asarray):
+    """TIMO-S with the inputs of the authors' output."""
     given = problem(dtype)
     features, labels = first_shots(shots, dtype)
     return TIMOS(
@@ -41,7 +41,7 @@ def other_problem(seed):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 def test_authors_logits(shots, dtype, convert):
-    method = own(shots, dtype, convert)
+    method = method_for(shots, dtype, convert)
     answer = to_numpy(method.adapt_scores(convert(problem(dtype)["features"])))
     expected = golden("timo")[f"timo_s_shots{shots}_logits"]
     assert answer.dtype == dtype
@@ -50,7 +50,7 @@ def test_authors_logits(shots, dtype, convert):
 
 
 def test_authors_search():
-    method = own(16)
+    method = method_for(16)
     assert (method.chosen["transferred"], method.chosen["alpha"]) == (1, 100.0)
     np.testing.assert_allclose(method.text, golden("timo")["igt_weights16_search"].T, rtol=0, atol=1e-6)
 
@@ -98,6 +98,6 @@ def test_validation_is_required():
         create("timo_s", prototypes, prompts=prompts, support=support)
 
 
-@pytest.mark.slow  # tests/common does the same, bit by bit
+@pytest.mark.slow  # tests/common runs the same checks one by one
 def test_common_checks():
     assert not check_method(TIMOS).failed

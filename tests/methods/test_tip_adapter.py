@@ -1,4 +1,4 @@
-"""Tip-Adapter: the authors' logits, what their search finds, a plain version of it, and what the formula promises."""
+"""Tip-Adapter: the authors' logits, the result of their search, a plain version, and properties of the formula."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zeroshift.testing import check_method, make_problem
 from zeroshift.testing.examples import example_support
 
 TOLERANCE = 2e-4
-"""Five times what an independent float64 version differs from the authors' float32 one."""
+"""Five times the difference between an independent float64 version and the authors' float32 one."""
 
 
 def validation(dtype="float32"):
@@ -119,7 +119,7 @@ def test_block_size_does_not_change_results(monkeypatch):
 
 
 def test_the_first_of_equally_good_pairs_is_chosen():
-    """Prototypes that are always right: every pair is as good as any other."""
+    """With prototypes that are always right, all pairs are equally good."""
     prototypes = np.eye(4)
     support = np.eye(4), np.arange(4)
     method = TipAdapter(prototypes, support=support, validation=support)
@@ -140,7 +140,7 @@ def test_a_search_that_ends_before_it_starts_raises():
         TipAdapter(prototypes, support=support, search_scale=(0.05, 3.0))
 
 
-@pytest.mark.slow  # tests/common does the same, bit by bit
+@pytest.mark.slow  # tests/common runs the same checks one by one
 @pytest.mark.parametrize("parameters", [{}, {"search_steps": (5, 3)}], ids=["given", "searched"])
 def test_common_checks(parameters):
     if parameters:

@@ -1,4 +1,4 @@
-"""TransCLIP against its authors' answers, and against the plain version on other problems."""
+"""TransCLIP against its authors' output, and against the plain version on other problems."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def assert_golden(actual, expected):
 
 
 def labelled(dtype="float64"):
-    """Support and validation of the authors' few-shot answers."""
+    """Support and validation of the authors' few-shot output."""
     given = problem(dtype)
     rows = golden("transclip")["fewshot_support_index"]
     support = given["support_features"][rows], given["support_labels"][rows]
@@ -40,7 +40,7 @@ def labelled(dtype="float64"):
 
 @functools.cache
 def other_problem():
-    """Samples, prototypes and labelled samples that are none of the golden ones."""
+    """Samples, prototypes and labelled samples that differ from the golden ones."""
     made = make_problem(classes=8, dimension=24, samples=200, seed=11)
     return made.features[:160], made.prototypes, (made.features[160:], made.labels[160:])
 
@@ -88,7 +88,7 @@ def test_released_ignores_the_validation_set():
 
 
 def test_the_order_is_correct_by_default():
-    """The specification measured 80.50 % with the order of the affinity put right, 78.17 % without."""
+    """The specification measured 80.50 % with the order of the affinity corrected, 78.17 % without."""
     given, (support, _) = problem("float64"), labelled()
     answer = TransCLIP(given["prototypes"], support=support).adapt(given["features"])
     assert np.mean(answer.argmax(axis=1) == given["labels"]) == pytest.approx(0.805)
@@ -160,11 +160,11 @@ def test_predict_combines_text_and_likelihood():
 @both_libraries
 @both_precisions
 def test_variances_have_a_floor(dtype, library):
-    """Classes that differ in three of eight dimensions, samples in the fourth: the rest do not vary at all."""
+    """Classes differ in three of eight dimensions, samples in the fourth; the others do not vary."""
     prototypes = np.eye(3, 8)
     features = np.concatenate([0.8 * prototypes + [[0, 0, 0, way, 0, 0, 0, 0]] for way in (-0.6, 0.6)])
     method = TransCLIP(library(prototypes.astype(dtype)))
-    answers = [np.asarray(ask(library(features.astype(dtype)))) for ask in (method.adapt, method.predict)]
+    answers = [np.asarray(call(library(features.astype(dtype)))) for call in (method.adapt, method.predict)]
     np.testing.assert_allclose(np.asarray(method.variances)[4:], 1e-6 / 8, rtol=1e-12)
     assert np.asarray(method.variances)[3] > 0.1
     for answer in answers:
@@ -173,7 +173,7 @@ def test_variances_have_a_floor(dtype, library):
 
 
 def test_samples_without_spread():
-    """Each one its prototype: every variance is the floor, and the samples stay where they are."""
+    """Each sample is equal to its prototype: every variance is the floor, and the means do not move."""
     prototypes = np.eye(3, 8)
     features = prototypes[[0, 1, 2, 1, 0, 2]]
     for initial_means in ("confident", "text"):
@@ -239,7 +239,7 @@ def test_an_interrupt_keeps_the_previous_state(monkeypatch):
     assert fingerprint(method) == before
 
 
-@pytest.mark.slow  # tests/common does the same, bit by bit
+@pytest.mark.slow  # tests/common runs the same checks one by one
 @pytest.mark.parametrize("parameters", [{}, {"support": example_support, "validation": example_support}], ids=list)
 def test_common_checks(parameters):
     check_method(TransCLIP, parameters=parameters)

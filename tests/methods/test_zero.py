@@ -1,4 +1,4 @@
-"""ZERO against the authors' votes and ties, a plain loop, and its own rules."""
+"""ZERO against the authors' votes and ties, a plain loop, and properties of its own."""
 
 import json
 
@@ -17,7 +17,7 @@ SETTINGS = {"fp32": (0.3, 64), "fp32_g01": (0.1, 64), "fp32_v16": (0.5, 16)}
 
 
 def plain(views, prototypes, *, scale, ratio=0.3, inverse_temperature=None):
-    """One image, written from the specification: votes, the classes tied, the winner."""
+    """One image, written from the specification: votes, tied classes, winner."""
     cosines = views @ prototypes.T
     p = np.exp(scale * cosines - (scale * cosines).max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
@@ -54,7 +54,7 @@ def test_the_authors_votes(setting, convert, dtype):
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_authors_ties(setting):
-    """Where they found one, there is a vote more than voters; without it the classes tied are theirs."""
+    """For a tie there is one vote more than voters; without it the tied classes are the authors'."""
     given, expected = golden("problem_views"), golden("zero")
     ratio, n_views = SETTINGS[setting]
     method = ZERO(given["prototypes"], logit_scale=SCALE, view_ratio=ratio)
@@ -69,7 +69,7 @@ def test_the_authors_ties(setting):
 
 
 def test_the_soft_vote_is_what_the_released_code_computes():
-    """Every prediction. Half precision rounds entropies, too, so that two views may change places and one vote move."""
+    """Every prediction. Half precision also rounds entropies, so two views may be swapped and one vote may change."""
     given, expected = golden("problem_views"), golden("zero")
     votes = ZERO(given["prototypes"], logit_scale=SCALE, vote="soft").adapt_views_scores(given["views"])
     np.testing.assert_array_equal(votes.argmax(axis=1), expected["pred_fp16"])
@@ -80,7 +80,7 @@ def test_the_soft_vote_is_what_the_released_code_computes():
     np.testing.assert_allclose(votes.sum(axis=1), 19, rtol=1e-6)
 
 
-def pictures(n_views, n_images=60, seed=0):
+def make_views(n_views, n_images=60, seed=0):
     given = make_problem(5, 8, n_images * n_views, seed=seed, noise=2.0)
     return given.features.reshape(n_images, n_views, 8), given.prototypes
 
@@ -88,7 +88,7 @@ def pictures(n_views, n_images=60, seed=0):
 @pytest.mark.parametrize("vote", ["hard", "soft"])
 @pytest.mark.parametrize(("n_views", "ratio"), [(20, 0.3), (9, 0.5), (4, 0.5), (3, 0.1), (6, 1.0), (1, 0.3)])
 def test_the_plain_version_agrees(n_views, ratio, vote):
-    views, prototypes = pictures(n_views)
+    views, prototypes = make_views(n_views)
     method_parameters = {"logit_scale": 20.0, "view_ratio": ratio, "vote": vote, "inverse_temperature": 30.0}
     method = ZERO(prototypes, **method_parameters)
     temperature = 30.0 if vote == "soft" else None
@@ -103,28 +103,28 @@ def test_the_plain_version_agrees(n_views, ratio, vote):
 
 
 HIGH, LOW = 0.96, 0.28
-"""A view of cosines 0.96 and 0.28 is surer than one of 0.8 and 0.6."""
+"""A view with cosines 0.96 and 0.28 is more confident than one with 0.8 and 0.6."""
 
 
 def test_ties_by_hand():
-    """One vote for class 0, one for class 1; of the rest, one is for neither, the next for class 1."""
+    """One vote for class 0, one for class 1; of the remaining views, one is for neither, the next for class 1."""
     zero = ZERO(np.eye(4), logit_scale=10.0, view_ratio=0.5)
     views = np.zeros((4, 4))
     views[0, [0, 3]], views[1, [1, 3]] = (1.0, 0.0), (1.0, 0.0)
     views[2, [2, 3]], views[3, [1, 2]] = (HIGH, LOW), (0.8, 0.6)
     np.testing.assert_array_equal(zero.adapt_views_scores(views), [1, 2, 0, 0])
     np.testing.assert_allclose(zero.adapt_views(views), [1 / 3, 2 / 3, 0, 0])
-    # Nobody left names class 0 or 1: the surest of them chooses between the two. (Not class 2, its own.)
+    # No remaining view is for class 0 or 1: the most confident chooses between the two (not class 2, its own).
     views[3] = [0.0, 0.0, 0.8, 0.6]
     views[2] = [0.1, 0.0, HIGH, (1 - 0.01 - HIGH**2) ** 0.5]
     np.testing.assert_array_equal(zero.adapt_views_scores(views), [2, 1, 0, 0])
-    # Nobody left at all: the first class.
+    # No remaining view: the first class.
     everyone = ZERO(np.eye(4), logit_scale=10.0, view_ratio=1.0)
     np.testing.assert_array_equal(everyone.adapt_views_scores(views[[1, 0]]), [1, 1, 0, 0])
 
 
 def test_one_voter_is_the_most_confident_view():
-    views, prototypes = pictures(9)
+    views, prototypes = make_views(9)
     logits = 20.0 * views @ prototypes.T
     p = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
     surest = (-(p * np.log(p)).sum(axis=2)).argmin(axis=1)
@@ -134,8 +134,8 @@ def test_one_voter_is_the_most_confident_view():
 
 
 def test_the_scale_only_orders_views():
-    """With every view voting there is nothing to order."""
-    views, prototypes = pictures(9)
+    """If every view votes, the order does not matter."""
+    views, prototypes = make_views(9)
     votes = [ZERO(prototypes, logit_scale=s, view_ratio=1.0).adapt_views_scores(views) for s in (0.5, 20.0, 100.0)]
     np.testing.assert_array_equal(votes[0], votes[1])
     np.testing.assert_array_equal(votes[0], votes[2])
@@ -144,8 +144,8 @@ def test_the_scale_only_orders_views():
 
 
 def test_the_first_of_equal_prototypes_gets_the_vote():
-    """Their cosines are equal but for rounding, and the first is voted for, always."""
-    views, prototypes = pictures(9)
+    """Their cosines are equal up to rounding, and the first always gets the vote."""
+    views, prototypes = make_views(9)
     prototypes = np.concatenate([prototypes, prototypes[:2]])
     votes = ZERO(prototypes, logit_scale=20.0).adapt_views_scores(views)
     assert (votes[:, 5:] == 0).all()

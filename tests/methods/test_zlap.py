@@ -1,4 +1,4 @@
-"""ZLaP on a set against its authors' answers, the plain version, and what a graph must do."""
+"""ZLaP on a set against its authors' output, the plain version, and properties of the graph."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_alpha_zero_propagates_nothing():
 
 @pytest.mark.parametrize("n_neighbors", [4, 5, 100])
 def test_more_neighbours_than_there_are(n_neighbors):
-    """Four images and three classes: everyone is linked to everyone, however many are asked for."""
+    """Four images and three classes: all nodes are linked, however many neighbours are requested."""
     given = make_problem(classes=3, samples=4)
     answer = ZLaP(given.prototypes, n_neighbors=n_neighbors).adapt_scores(given.features)
     np.testing.assert_array_equal(answer, ZLaP(given.prototypes, n_neighbors=4).adapt_scores(given.features))
@@ -78,7 +78,7 @@ def test_columns_solved_separately_are_the_same(monkeypatch):
 @both_libraries
 @pytest.mark.parametrize("scale", [False, True])
 def test_new_samples_are_predicted_inductively(scale, library):
-    """`predict` after `adapt` is what the inductive method answers with the set as its unlabelled samples."""
+    """`predict` after `adapt` agrees with the inductive method with the set as its unlabelled samples."""
     given = make_problem(samples=120, seed=5)
     known, new = library(given.features[:100]), library(given.features[100:])
     prototypes = library(given.prototypes)
@@ -133,6 +133,6 @@ def test_saved_before_adapt(tmp_path):
     np.testing.assert_array_equal(loaded.predict(given.features), method.predict(given.features))
 
 
-@pytest.mark.slow  # tests/common does the same, bit by bit
+@pytest.mark.slow  # tests/common runs the same checks one by one
 def test_check_method_with_other_parameters():
     assert not check_method(ZLaP, parameters={"scale_similarities": True, "n_neighbors": 3}).failed

@@ -1,4 +1,4 @@
-"""Inductive ZLaP against its authors' answers, the plain version, and one solved system a sample."""
+"""Inductive ZLaP against its authors' output, the plain version, and one solved system per sample."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zeroshift.methods import ZLaPInductive, create
 from zeroshift.testing import check_method, make_problem
 
 TOLERANCE = {"float32": 3e-6, "float64": 2e-6}
-"""An independent float64 version is 3.6e-7 from the authors; scores of up to 10 in float32 add a rounding."""
+"""An independent float64 version is 3.6e-7 from the authors; scores of up to 10 in float32 add rounding errors."""
 
 
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
@@ -39,11 +39,11 @@ def test_golden(key, dtype, library):
 )
 @pytest.mark.parametrize("sparse", [False, True])
 def test_plain(theirs, ours, sparse):
-    """Among them one system a sample, solved exactly: the K solutions of the texts hold the same answers."""
+    """Also with one system per sample, solved exactly: the K solutions of the texts give the same."""
     given = make_problem(classes=7, samples=90, seed=12)
     unlabelled, features = given.features[:60], given.features[60:]
-    ask = plain.sparse_inductive_scores if sparse else plain.inductive_scores
-    expected = ask(
+    plain_scores = plain.sparse_inductive_scores if sparse else plain.inductive_scores
+    expected = plain_scores(
         torch.tensor(features),
         torch.tensor(given.prototypes),
         unlabelled=torch.tensor(unlabelled),
@@ -56,15 +56,15 @@ def test_plain(theirs, ours, sparse):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_similarities_below_zero_count_as_zero_before_they_are_scaled(sparse):
-    """Where the graph has similarities below zero, zero itself has a weight; a sample's never weigh less."""
+    """If the graph has negative similarities, a similarity of 0 has a weight, and no weight of a sample is smaller."""
     prototypes, unlabelled, features = np.split(normalize(np.random.default_rng(3).normal(size=(65, 8))), [5, 45])
     setting = {"scale_similarities": True, "gamma": 2.0}
     method = ZLaPInductive(prototypes, unlabelled=unlabelled, sparse=sparse, n_neighbors=40, **setting)
     assert method._graph.limits[0] < -0.5
     assert (features @ prototypes.T).min() < -0.5
-    ask = plain.sparse_inductive_scores if sparse else plain.inductive_scores
+    plain_scores = plain.sparse_inductive_scores if sparse else plain.inductive_scores
     tensors = torch.tensor(features), torch.tensor(prototypes)
-    expected = ask(*tensors, unlabelled=torch.tensor(unlabelled), exact=True, neighbours=40, **setting)
+    expected = plain_scores(*tensors, unlabelled=torch.tensor(unlabelled), exact=True, neighbours=40, **setting)
     np.testing.assert_allclose(method.adapt_scores(features), expected.numpy(), rtol=0, atol=1e-8)
 
 
@@ -95,7 +95,7 @@ def test_sparse_keeps_one_class_per_node():
 
 
 def test_a_similarity_below_all_of_the_graph():
-    """Scaled by the graph's limits such a sample would get negative weights, and odd powers of them."""
+    """Scaled by the limits of the graph, such a sample would get negative weights, and odd powers of them."""
     given = make_problem(samples=40, seed=15)
     method = ZLaPInductive(given.prototypes, unlabelled=given.features, scale_similarities=True, gamma=2.5)
     far = normalize(-given.features.mean(axis=0) + 0.1 * np.random.default_rng(0).normal(size=(20, 16)))
@@ -144,6 +144,6 @@ def test_unlabelled_is_copied():
     np.testing.assert_array_equal(method.predict(given.features), before)
 
 
-@pytest.mark.slow  # tests/common does the same, bit by bit
+@pytest.mark.slow  # tests/common runs the same checks one by one
 def test_check_method_with_other_parameters():
     assert not check_method(ZLaPInductive, parameters={"sparse": True, "scale_similarities": True}).failed

@@ -9,8 +9,8 @@ import numpy as np
 from zeroshift.arrays import Array, Home, namespace, to_numpy
 from zeroshift.methods._shared.gaussian_method import (
     ZERO_MASS,
+    ClassGaussians,
     GaussianMethod,
-    Gaussians,
     Solution,
     mean_directions,
     neighbour_affinity,
@@ -96,7 +96,7 @@ class StatA(GaussianMethod):
         log_y = self._text_log_posterior(features)
         z = xp.exp(log_y)
         variance = self._text_variance(features, z)
-        text = Gaussians(self._wide_text, xp.broadcast_to(variance, (self.n_classes, self.dimension)))
+        text = ClassGaussians(self._wide_text, xp.broadcast_to(variance, (self.n_classes, self.dimension)))
         assignments = self._assignments(log_y, neighbour_affinity(features, self.neighbours), self.neighbour_weight)
         return self._alternate(features, Solution(z, text), assignments, partial(self._fit, features, text))
 
@@ -112,7 +112,7 @@ class StatA(GaussianMethod):
             total = (total + (block.stop - start) * variance) / n_samples
         return with_floor(total)
 
-    def _fit(self, features: Array, text: Gaussians, z: Array, _: Gaussians) -> Gaussians:
+    def _fit(self, features: Array, text: ClassGaussians, z: Array, _: ClassGaussians) -> ClassGaussians:
         xp = namespace(features)
         mass, sums, _ = weighted_sums(features, z)
         share = self._sample_share(z, mass)[:, None]
@@ -122,7 +122,7 @@ class StatA(GaussianMethod):
         squares = xp.astype(z.T @ (features * features), xp.float64, copy=False)
         spread = squares / mass - 2 * means * (sums / mass) + means * means
         anchored = text.variances + (text.means - means) ** 2
-        return Gaussians(means, with_floor(share * spread + (1 - share) * anchored))
+        return ClassGaussians(means, with_floor(share * spread + (1 - share) * anchored))
 
     def _sample_share(self, z: Array, mass: Array) -> Array:
         """Weight of the samples relative to the text for each class (beta in the paper), (K,)."""

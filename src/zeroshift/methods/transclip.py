@@ -10,8 +10,8 @@ from zeroshift.arrays import Array, Home, Labelled, checked_labelled, namespace
 from zeroshift.methods._shared.few_shot import accuracy
 from zeroshift.methods._shared.gaussian_method import (
     Affinity,
+    ClassGaussians,
     GaussianMethod,
-    Gaussians,
     Solution,
     WeightedSums,
     few_shot_affinity,
@@ -76,7 +76,7 @@ class TransCLIPBase(GaussianMethod):
 
     def _start(self, features: Array, log_y: Array) -> Solution:
         """The assignments and Gaussians of the first round."""
-        initial = Gaussians(self._initial_class_means(features, log_y), self._initial_variances())
+        initial = ClassGaussians(self._initial_class_means(features, log_y), self._initial_variances())
         return Solution(namespace(features).exp(log_y), initial)
 
     def _initial_class_means(self, features: Array, log_y: Array) -> Array:
@@ -281,13 +281,13 @@ class SharedVarianceFit:
     weight: float = 0.0
     """Weight of the labelled samples; the set has weight 1."""
 
-    def __call__(self, z: Array, gaussians: Gaussians) -> Gaussians:
+    def __call__(self, z: Array, gaussians: ClassGaussians) -> ClassGaussians:
         """New Gaussians; a class without mass keeps its mean."""
         totals = weighted_sums(self.features, z, self.squares).times(1 / self.features.shape[0])
         if self.labelled is not None:
             totals = totals.plus(self.labelled, self.weight)
         means = mean_directions(totals.mass, totals.sums, gaussians.means)
-        return Gaussians(means, shared_variance(totals, means))
+        return ClassGaussians(means, shared_variance(totals, means))
 
 
 def confident_means(features: Array, log_y: Array, confident: int, default: Array) -> Array:

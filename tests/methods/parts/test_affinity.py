@@ -1,4 +1,4 @@
-"""Neighbours: whom a sample picks, who picks it, and what labelled samples add."""
+"""The affinity of neighbours, in both directions, and the contribution of labelled samples."""
 
 from __future__ import annotations
 
@@ -60,24 +60,24 @@ def test_one_sample_has_no_neighbours():
 
 @pytest.mark.parametrize(("n_labelled", "n_samples"), [(4, 10), (10, 4)])
 def test_labelled_samples(n_labelled, n_samples):
-    """In dense matrices: rows of W for the set, and for the labelled samples; and the authors' muddle of the two."""
+    """With dense matrices: rows of W for the set and for the labelled samples, and the authors' mixture of both."""
     made = make_problem(samples=n_labelled + n_samples, seed=3)
     support, features = made.features[:n_labelled], made.features[n_labelled:]
     one_hot = np.eye(6)[made.labels[:n_labelled]]
     z = np.random.default_rng(1).random((n_samples, 6))
     own = as_matrix(neighbour_edges(features, features, 2, exclude_self=True), (n_samples, n_samples))
 
-    def picked(first):
+    def neighbour_weights(first):
         cosines = support @ features.T
         kept = np.argsort(-cosines, axis=1)[:, first : first + 2]
         return cosines * (np.arange(n_samples) == kept[:, :, None]).any(axis=1)
 
-    expected = own @ z + own.T @ z + picked(0).T @ one_hot
+    expected = own @ z + own.T @ z + neighbour_weights(0).T @ one_hot
     np.testing.assert_allclose(
         few_shot_affinity(features, support, one_hot, 2).neighbour_sums(z), expected, rtol=0, atol=1e-12
     )
 
-    W = np.concatenate([picked(1), own])
+    W = np.concatenate([neighbour_weights(1), own])
     expected = W.T @ np.concatenate([z, one_hot]) + (W @ z)[:n_samples]
     actual = few_shot_affinity(features, support, one_hot, 2, released=True).neighbour_sums(z)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Support and validation samples: what is refused, by name, and what a few-shot method does with the rest."""
+"""Support and validation samples: errors name the argument, and few-shot methods copy and save the samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FEATURES, PROTOTYPES, LABELS = MADE
 
 
 def build(name, value):
-    """A method given `value` as `name`, and sound support besides."""
+    """A method with `value` as the argument `name`, and otherwise valid support."""
     return GDACLIP(PROTOTYPES, **{"support": (FEATURES, LABELS), name: value})
 
 

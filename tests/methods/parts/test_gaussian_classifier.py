@@ -1,4 +1,4 @@
-"""Linear discriminants of labelled samples: against the authors' scores, by hand, and at the edges."""
+"""Linear discriminants of labelled samples: against the authors' scores, by hand, and in edge cases."""
 
 from __future__ import annotations
 

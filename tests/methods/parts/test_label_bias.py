@@ -1,4 +1,4 @@
-"""The label bias: the worked example, power iteration against eigenvectors, and classes nobody is given."""
+"""The label bias: the worked example, power iteration against eigenvectors, and classes that are never predicted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_vector_before_the_last_change_is_returned():
     for _ in range(13):
         beta = EXAMPLE @ beta
     np.testing.assert_allclose(stationary_vector(EXAMPLE), beta, rtol=1e-14)
-    assert np.abs(EXAMPLE @ beta - beta).sum() < 1e-3  # the fourteenth update ends it, and is not taken
+    assert np.abs(EXAMPLE @ beta - beta).sum() < 1e-3  # the fourteenth update ends the iteration and is discarded
 
 
 def test_iterations_are_limited():

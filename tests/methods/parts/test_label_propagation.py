@@ -1,4 +1,4 @@
-"""Degrees, and where labels come to rest, against dense inverses."""
+"""Scaling by degrees and label propagation, against dense inverses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], 
 
 
 def links(library, *, n=30, self_links=False, lone=None):
-    """A random graph scaled by its degrees: sparse, and dense."""
+    """A random graph scaled by its degrees, as a sparse and as a dense matrix."""
     rng = np.random.default_rng(3)
     nodes = np.array([rng.choice(n, size=4, replace=False) for _ in range(n)])
     nodes[:, 0] = np.arange(n)
@@ -62,7 +62,7 @@ def test_a_lone_node_keeps_its_label(library):
 
 
 def test_labels_are_never_negative():
-    """Two halves without a link between them: nothing arrives in the other half, and rounding leaves no trace."""
+    """Two halves without a link between them: labels in the other half are exactly 0."""
     chain = np.arange(39)[np.arange(39) != 19]
     both = SparseMatrix(chain, chain + 1, np.ones(38), (40, 40)).plus_transpose()
     factors = degree_factors(both.row_sums())

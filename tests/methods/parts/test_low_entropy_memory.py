@@ -1,4 +1,4 @@
-"""The low-entropy memory against its rule written with lists, and against itself in other pieces."""
+"""The low-entropy memory against a reference with lists, and with its input split in several ways."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ K = 3
 
 @st.composite
 def streams(draw):
-    """Pseudo-classes and entropies; few different values, so that equals are common."""
+    """Pseudo-classes and entropies; few different values, so that ties are common."""
     classes = draw(st.lists(st.integers(0, K - 1), min_size=1, max_size=40))
     values = draw(st.lists(st.integers(0, 12), min_size=len(classes), max_size=len(classes)))
     return np.array(classes), np.array(values) / 8
@@ -25,7 +25,7 @@ def memory_of(capacity, **options):
 
 
 def numbered(n, start=0):
-    """Features that say which sample they are."""
+    """Features that contain the number of the sample."""
     return np.arange(start, start + n, dtype=float)[:, None] + 1
 
 
@@ -37,7 +37,7 @@ def insert_all(memory, classes, entropies, pieces=1):
 
 
 def reference(classes, entropies, capacity, ties="newest"):
-    """Slots [class][slot] = (entropy, sample) after every sample, by the rule in words."""
+    """Slots [class][slot] = (entropy, sample) after every sample."""
     slots = [[] for _ in range(K)]
     history = []
     for row, (k, entropy) in enumerate(zip(classes.tolist(), entropies.tolist(), strict=True)):
@@ -62,7 +62,7 @@ def insert_one_by_one(memory, classes, entropies):
 
 
 def contents(memory):
-    """The memory in the same shape."""
+    """The memory in the form of `reference`."""
     return [
         [
             (float(entropy), int(feature[0]) - 1)
@@ -92,7 +92,7 @@ def test_agrees_with_the_reference(stream, capacity, ties, insert_all, limit):
 @pytest.mark.parametrize(
     ("ties", "entropies", "left"),
     [
-        ("newest", [0.75, 0.5, 0.5, 0.25], [3, 1]),  # sample 2 took the slot of 0: the newest is in the first slot
+        ("newest", [0.75, 0.5, 0.5, 0.25], [3, 1]),  # sample 2 replaced sample 0: the newest is in the first slot
         ("newest", [0.5, 0.5, 0.75, 0.25], [0, 3]),
         ("first slot", [0.5, 0.5, 0.75, 0.25], [3, 1]),
     ],

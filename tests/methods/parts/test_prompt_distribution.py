@@ -1,4 +1,4 @@
-"""The prompts' Gaussian, against NumPy's own covariance and the formula written out."""
+"""The prompts' Gaussian, against NumPy's covariance and plain formulas."""
 
 from __future__ import annotations
 

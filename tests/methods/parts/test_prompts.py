@@ -1,4 +1,4 @@
-"""Prompts of each class: what is refused, and that the rest is copied to where the prototypes are."""
+"""Prompts of each class: wrong ones raise, others are copied to the library of the prototypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""InMaP's proxies: each fit alone, step by step, is what many fits side by side are."""
+"""InMaP's proxies: fits computed together agree with each fit by itself, step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparse matrices against dense ones, in both libraries, and in torch the way a GPU does it."""
+"""Sparse matrices against dense ones, in both libraries, and in torch with the implementation for GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def library(request, monkeypatch):
 
 
 def entries(shape, *, dtype="float64", seed=0, count=20):
-    """Random places, some of them more than once."""
+    """Random positions, some of them several times."""
     rng = np.random.default_rng(seed)
     rows, columns = (rng.integers(size, size=count) for size in shape)
     assert len(set(zip(rows.tolist(), columns.tolist(), strict=True))) < count
@@ -88,7 +88,7 @@ def test_scaled_does_not_modify_the_matrix(library):
 
 
 def test_of_lists(library):
-    """The same column twice in a row adds up."""
+    """Values of a column that occurs twice in a row are added."""
     columns = np.array([[2, 0], [1, 1], [3, 2]])
     values = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     matrix = SparseMatrix.of_lists(library(columns), library(values), 4)

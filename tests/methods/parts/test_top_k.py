@@ -1,4 +1,4 @@
-"""The largest entries of rows, and nearest neighbours, against sorting everything."""
+"""The largest entries of rows, and nearest neighbours, against full sorting."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_sorted(k, dtype, library):
 @both_libraries
 @pytest.mark.parametrize("k", [3, 5, 9, 10])
 def test_among_equals_the_first_comes_first(k, library):
-    """Wherever the edge does not go through them."""
+    """If all of them are among the k largest."""
     scores = np.array([[0.5, 0.9, 0.5, 0.9, 0.1, 0.9, 0.0, -1.0, -2.0, -3.0]] * 2)
     columns = np.asarray(top_k(library(scores), k)[1])
     np.testing.assert_array_equal(columns, [[1, 3, 5, 0, 2, 4, 6, 7, 8, 9][:k]] * 2)
@@ -36,7 +36,7 @@ def test_among_equals_the_first_comes_first(k, library):
 @both_libraries
 @pytest.mark.parametrize("k", [2, 12])
 def test_equal_entries_at_the_limit(k, library):
-    """Which of them are taken is open; that they are different ones, in order, and always the same is not."""
+    """Any of them may be chosen, but different ones, in order, and always the same."""
     scores = np.zeros((5, 20))
     values, columns = (np.asarray(array) for array in top_k(library(scores), k))
     assert (values == 0).all()
@@ -47,7 +47,7 @@ def test_equal_entries_at_the_limit(k, library):
 @both_libraries
 @pytest.mark.parametrize("k", [2, 4])
 def test_entries_of_minus_infinity(k, library):
-    """-inf marks what may not be taken unless nothing else is left; no column is taken twice."""
+    """-inf is chosen only if nothing else is left; no column is chosen twice."""
     scores = np.array([[1.0, -np.inf, 3.0, -np.inf, -np.inf], [-np.inf, 1.0, 2.0, 3.0, 4.0]])
     values, columns = (np.asarray(array) for array in top_k(library(scores), k))
     assert columns[0, :2].tolist() == [2, 0]
@@ -81,7 +81,7 @@ def test_nearest_in_blocks(k, work, library, monkeypatch):
 def test_no_sample_is_its_own_neighbour(work, library, monkeypatch):
     monkeypatch.setattr(blocks, "WORK_NUMBERS", work)
     features = make_problem(samples=20, seed=3).features
-    features[7] = features[3]  # as near to each other as to themselves
+    features[7] = features[3]  # as similar to each other as to themselves
     cosines, numbers = (np.asarray(array) for array in nearest(*2 * [library(features)], 50, exclude_self=True))
     assert numbers.shape == (20, 19)
     for row, listed in enumerate(numbers.tolist()):

@@ -1,4 +1,4 @@
-"""Methods that take views: what is refused, by name and with the fix, before anything is learned."""
+"""Methods that take views: wrong ones raise an error with name and fix before anything is learned."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ FEATURES, PROTOTYPES, _ = make_problem()
 VIEWS = np.stack([FEATURES[:6], FEATURES[6:12]], axis=1)
 
 
-def spoilt(value):
+def with_row(value):
     views = VIEWS.copy()
     views[4, 1] = value
     return views
@@ -21,8 +21,8 @@ def spoilt(value):
 @pytest.mark.parametrize(
     ("views", "message"),
     [
-        (spoilt(np.nan), r"views\[4\] row 1 holds NaN\. Fix"),
-        (spoilt(0.0), r"views\[4\] row 1 is the zero vector.*Fix"),
+        (with_row(np.nan), r"views\[4\] row 1 holds NaN\. Fix"),
+        (with_row(0.0), r"views\[4\] row 1 is the zero vector.*Fix"),
         (VIEWS * 3, r"views\[0\] row 0 has length 3.*Fix"),
         (VIEWS[:, :, :5], r"views has d = 5, but the prototypes have d = 16\. Fix"),
         (VIEWS[:0], r"views must have the shape \(N, V, d\).*got \(0, 2, 16\)\. Fix"),

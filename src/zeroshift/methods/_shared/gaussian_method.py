@@ -23,8 +23,8 @@ __all__ = [
     "TEMPERATURE",
     "Affinity",
     "Assignments",
+    "ClassGaussians",
     "GaussianMethod",
-    "Gaussians",
     "NeighbourEdges",
     "Solution",
     "WeightedSums",
@@ -50,7 +50,7 @@ ZERO_MASS = 1e-30
 """A class whose samples have less weight in total counts as empty."""
 
 
-class Gaussians(NamedTuple):
+class ClassGaussians(NamedTuple):
     means: Array
     """(K, d)."""
     variances: Array
@@ -125,16 +125,16 @@ def with_floor(variances: Array) -> Array:
     return xp.where(variances > least, variances, least)
 
 
-def log_densities(features: Array, gaussians: Gaussians) -> Array:
+def log_densities(features: Array, gaussians: ClassGaussians) -> Array:
     """log N(x_i; mu_k, diag v_k) up to a constant per row, (n, K), in the precision of the features.
 
     With a shared variance, -x^2 / 2v is such a constant, and one product remains.
 
     >>> import numpy as np
     >>> x, means = np.array([[0.8, 0.6]]), np.eye(2)
-    >>> log_densities(x, Gaussians(means, np.array([0.5, 0.5]))) @ np.array([1.0, -1.0])
+    >>> log_densities(x, ClassGaussians(means, np.array([0.5, 0.5]))) @ np.array([1.0, -1.0])
     array([0.4])
-    >>> log_densities(x, Gaussians(means, np.full((2, 2), 0.5))) @ np.array([1.0, -1.0])
+    >>> log_densities(x, ClassGaussians(means, np.full((2, 2), 0.5))) @ np.array([1.0, -1.0])
     array([0.4])
     """
     xp, home = namespace(features), Home.of(features)
@@ -281,7 +281,7 @@ def _softmax(scores: Array) -> Array:
 class Solution(NamedTuple):
     z: Array
     """Assignments (N, K)."""
-    gaussians: Gaussians
+    gaussians: ClassGaussians
     """The Gaussians of the last assignment."""
     gamma: float = 0.0
     """Weight of labelled samples."""
@@ -315,7 +315,9 @@ class GaussianMethod(Method):
         "all_samples_equal": "equal samples have each a few of the others as neighbours, some more often than others",
     }
 
-    _gaussians: Gaussians = state(lambda self: Gaussians(self._wide_text, self._initial_variances()), saved_as="")
+    _gaussians: ClassGaussians = state(
+        lambda self: ClassGaussians(self._wide_text, self._initial_variances()), saved_as=""
+    )
 
     @abstractmethod
     def _solve(self, features: Array) -> Solution:
@@ -367,7 +369,11 @@ class GaussianMethod(Method):
         )
 
     def _alternate(
-        self, features: Array, start: Solution, assignments: Assignments, fit: Callable[[Array, Gaussians], Gaussians]
+        self,
+        features: Array,
+        start: Solution,
+        assignments: Assignments,
+        fit: Callable[[Array, ClassGaussians], ClassGaussians],
     ) -> Solution:
         """Assign, fit, assign, ..., assign. `fit` computes new Gaussians from assignments and the old Gaussians."""
         z, gaussians, gamma = start
