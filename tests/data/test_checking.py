@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("PIL")
 from data import trees
-from zeroshift.data.catalogue.checking import check
 from zeroshift.data.catalogue.files import class_list
+from zeroshift.data.catalogue.status import check
 from zeroshift.data.corruptions import KINDS as CORRUPTIONS
 
 

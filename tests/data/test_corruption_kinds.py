@@ -12,7 +12,7 @@ from scipy import ndimage
 
 from corrupting import PUBLISHED, both_sizes, grey, pictures
 from zeroshift.data.corruptions import SEVERITIES, Corruption, corrupt
-from zeroshift.data.corruptions.blur import _sources, disk_kernel
+from zeroshift.data.corruptions.kinds import _sources, disk_kernel
 from zeroshift.data.corruptions.operations import blur_along, clipped_zoom, displace, line_kernel, move_points
 
 # ---- noise

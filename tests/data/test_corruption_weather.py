@@ -9,7 +9,7 @@ from scipy import ndimage
 
 from corrupting import PUBLISHED, both_sizes, frost_photographs, grey, pictures
 from zeroshift.data.corruptions import SEVERITIES, Corruption, corrupt
-from zeroshift.data.corruptions.corruption import PHOTOGRAPHS, crop
+from zeroshift.data.corruptions.kinds import FROST_IMAGES, crop_frost
 from zeroshift.data.corruptions.operations import Strokes, _branches, blur_along, clipped_zoom, ice, plasma
 
 
@@ -139,7 +139,7 @@ def test_branches_leave_at_60_degrees_and_from_the_stem():
 
 
 def test_the_photographs_are_the_five_that_the_release_draws_from():
-    assert PHOTOGRAPHS == ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
+    assert FROST_IMAGES == ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
 
 @both_sizes
@@ -158,12 +158,12 @@ def test_frost_from_photographs_is_the_weighted_sum(made_for, tmp_path, severity
 def test_frost_for_small_images_is_every_fifth_pixel_of_the_pane(tmp_path):
     rng = np.random.default_rng(0)
     photograph = rng.integers(0, 256, (61, 58, 3), dtype=np.uint8)  # 12 x 12 fifths: 12.2 and 11.6, rounded
-    for name in PHOTOGRAPHS:
+    for name in FROST_IMAGES:
         Image.fromarray(photograph).save(tmp_path / name, "PNG")
     # As OpenCV shrinks linearly: the middle of pixel k lies at 5 (k + 1/2) - 1/2 of the large image.
     places = np.stack(np.meshgrid(5 * (np.arange(12) + 0.5) - 0.5, 5 * (np.arange(12) + 0.5) - 0.5, indexing="ij"))
     small = np.stack([ndimage.map_coordinates(photograph[..., c], places, order=1) for c in range(3)], axis=-1)
-    found = crop(tmp_path, 12, 12, rng, every=5)
+    found = crop_frost(tmp_path, 12, 12, rng, every=5)
     np.testing.assert_array_equal(found, small)
     drawn = Corruption("frost", 3, made_for=32)
     pane = ice(80, 60, drawn._stream(b"key"))[2::5, 2::5]
@@ -176,7 +176,7 @@ def test_frost_images_that_are_missing_or_too_small(tmp_path):
         corrupt(grey(0), "frost", frost_images=photographs)
     with pytest.raises(ValueError, match=r"has 64 x 64 pixels and frost.* only 8 x 6 when one in 5 is taken, so no"):
         corrupt(grey(0), "frost", frost_images=photographs, made_for=32)
-    (photographs / PHOTOGRAPHS[2]).unlink()
+    (photographs / FROST_IMAGES[2]).unlink()
     with pytest.raises(FileNotFoundError, match=r"has no frost3\.png\. Fix: take them from"):
         Corruption("frost", frost_images=photographs)
     assert Corruption("fog", frost_images=photographs)(grey(50)).shape == (64, 64, 3)  # does not look at it

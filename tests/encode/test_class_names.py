@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zeroshift.encode.prompts.class_names import clean, parse_class_names
+from zeroshift.encode.prompts.user_text import clean, parse_class_names
 
 COMMA = "A name that has a comma in it goes into a text file, one name a line."
 

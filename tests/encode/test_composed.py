@@ -14,8 +14,8 @@ from scipy.integrate import trapezoid
 from scipy.stats import norm
 
 from zeroshift.data import packs
-from zeroshift.encode.composed import towers as packages
-from zeroshift.encode.composed import towers as space
+from zeroshift.encode.families import composed_models as packages
+from zeroshift.encode.families import composed_models as space
 from zeroshift.encode.prompts import MODES
 
 OFFLINE = "the extra `offline` brings the weights"
@@ -26,8 +26,10 @@ for module in ("transformers", "efficientnet_lite_pytorch", "efficientnet_lite2_
 from PIL import Image  # noqa: E402
 
 from zeroshift.encode import prompted_text  # noqa: E402
-from zeroshift.encode.composed import ComposedEncoder  # noqa: E402
-from zeroshift.encode.composed.encoder import fit_bridge  # noqa: E402
+from zeroshift.encode.families.composed import (  # noqa: E402
+    ComposedEncoder,
+    fit_bridge,
+)
 
 CIFAR10 = os.environ.get("ZEROSHIFT_CIFAR10")
 

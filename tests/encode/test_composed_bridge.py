@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from zeroshift.data.catalogue.files import class_list
-from zeroshift.encode.composed import ComposedEncoder
-from zeroshift.encode.composed import encoder as wording
-from zeroshift.encode.composed import towers as packages
-from zeroshift.encode.composed.encoder import fit_bridge
+from zeroshift.encode.families import composed as wording
+from zeroshift.encode.families import composed_models as packages
+from zeroshift.encode.families.composed import ComposedEncoder, fit_bridge
 from zeroshift.encode.prompts import MODES
 
 OFFLINE = "the extra `offline` brings the weights"

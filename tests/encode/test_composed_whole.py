@@ -21,9 +21,11 @@ from encode.plain import age  # noqa: E402
 from zeroshift import FeatureSet  # noqa: E402
 from zeroshift.cli import app  # noqa: E402
 from zeroshift.data import packs  # noqa: E402
-from zeroshift.encode.composed import ComposedEncoder  # noqa: E402
-from zeroshift.encode.composed.encoder import KIND  # noqa: E402
 from zeroshift.encode.extraction.store import default_cache  # noqa: E402
+from zeroshift.encode.families.composed import (  # noqa: E402
+    KIND,
+    ComposedEncoder,
+)
 
 MODES = ("ensemble", "vanilla")
 

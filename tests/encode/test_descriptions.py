@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from zeroshift.encode.prompts.descriptions import check_descriptions, read_descriptions
 from zeroshift.encode.prompts.prompts import Prompts
+from zeroshift.encode.prompts.user_text import check_descriptions, read_descriptions
 from zeroshift.files import FileFormatError
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "prompts"

@@ -17,7 +17,7 @@ from encode.plain import noise  # noqa: E402
 from encode.tiny import BUILDERS, siglip2_of_fixed_size  # noqa: E402
 from zeroshift.encode import registry  # noqa: E402
 from zeroshift.encode.families.base import OwnProcessor, preprocessing_of  # noqa: E402
-from zeroshift.encode.families.siglip import canonical  # noqa: E402
+from zeroshift.encode.families.transformers_models import canonical  # noqa: E402
 from zeroshift.encode.preprocessing import PixelPreprocessing  # noqa: E402
 
 FAMILIES = list(BUILDERS)
@@ -133,7 +133,7 @@ def test_the_scale_is_not_narrowed_with_the_weights(tiny_folder):
 
 def test_blips_scale_is_documented():
     assert "100" in registry.get("blip").note
-    from zeroshift.encode.families.blip import BLIPEncoder
+    from zeroshift.encode.families.transformers_models import BLIPEncoder
 
     assert "not in its published files" in BLIPEncoder.__doc__
 

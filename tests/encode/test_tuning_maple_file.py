@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from encode.maple_state import DEPTH, WIDTH, WORDS, state, write_checkpoint  # noqa: E402
-from zeroshift.encode.tuning.maple_clip import read_maple  # noqa: E402
+from zeroshift.encode.tuning.maple import read_maple  # noqa: E402
 from zeroshift.files import FileFormatError  # noqa: E402
 
 

@@ -28,7 +28,7 @@ def check(
     """
     from dataclasses import asdict
 
-    from zeroshift.data.catalogue.checking import check as checked
+    from zeroshift.data.catalogue.status import check as checked
 
     names = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
     if names == []:

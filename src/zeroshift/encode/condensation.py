@@ -11,7 +11,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, normalize, to_numpy
 from zeroshift.encode.encoder import Encoder
-from zeroshift.encode.families.clip import CLIPEncoder
+from zeroshift.encode.families.transformers_models import CLIPEncoder
 from zeroshift.encode.preprocessing import as_picture
 from zeroshift.methods import TCA
 from zeroshift.parameters import Number

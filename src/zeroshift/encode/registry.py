@@ -59,42 +59,44 @@ class FamilyInfo:
 
     def cls(self) -> Any:
         module, _, name = self.path.partition(":")
-        return getattr(importlib.import_module(f"zeroshift.encode.{module}"), name)
+        return getattr(importlib.import_module(f"zeroshift.encode.families.{module}"), name)
 
 
 FAMILIES = (
-    FamilyInfo("clip", "CLIP", "families.clip:CLIPEncoder", DEFAULT_ENCODER, ("clip",), note="and MetaCLIP 1, LAION"),
     FamilyInfo(
-        "siglip", "SigLIP", "families.siglip:SigLIPEncoder", "google/siglip-base-patch16-224", ("siglip",),
+        "clip", "CLIP", "transformers_models:CLIPEncoder", DEFAULT_ENCODER, ("clip",), note="and MetaCLIP 1, LAION"
+    ),
+    FamilyInfo(
+        "siglip", "SigLIP", "transformers_models:SigLIPEncoder", "google/siglip-base-patch16-224", ("siglip",),
         note="and SigLIP 2 of fixed size",
     ),
     FamilyInfo(
-        "siglip2", "SigLIP 2 NaFlex", "families.siglip:SigLIP2Encoder", "google/siglip2-base-patch16-naflex",
+        "siglip2", "SigLIP 2 NaFlex", "transformers_models:SigLIP2Encoder", "google/siglip2-base-patch16-naflex",
         ("siglip2",), note="keeps a picture's shape",
     ),
     FamilyInfo(
-        "blip", "BLIP", "families.blip:BLIPEncoder", "Salesforce/blip-itm-base-coco", ("blip",),
+        "blip", "BLIP", "transformers_models:BLIPEncoder", "Salesforce/blip-itm-base-coco", ("blip",),
         note="retrieval models; logit scale not published, 100 stands in",
     ),
-    FamilyInfo("align", "ALIGN", "families.align:ALIGNEncoder", "kakaobrain/align-base", ("align",)),
-    FamilyInfo("altclip", "AltCLIP", "families.altclip:AltCLIPEncoder", "BAAI/AltCLIP", ("altclip",)),
+    FamilyInfo("align", "ALIGN", "transformers_models:ALIGNEncoder", "kakaobrain/align-base", ("align",)),
+    FamilyInfo("altclip", "AltCLIP", "transformers_models:AltCLIPEncoder", "BAAI/AltCLIP", ("altclip",)),
     FamilyInfo(
-        "chinese_clip", "Chinese-CLIP", "families.chinese_clip:ChineseCLIPEncoder",
+        "chinese_clip", "Chinese-CLIP", "transformers_models:ChineseCLIPEncoder",
         "OFA-Sys/chinese-clip-vit-base-patch16", ("chinese_clip",), note="prompts in Chinese",
     ),
     FamilyInfo(
-        "metaclip", "MetaCLIP 2", "families.metaclip:MetaCLIPEncoder", "facebook/metaclip-2-worldwide-huge-quickgelu",
-        ("metaclip_2",),
+        "metaclip", "MetaCLIP 2", "transformers_models:MetaCLIPEncoder",
+        "facebook/metaclip-2-worldwide-huge-quickgelu", ("metaclip_2",),
     ),
     FamilyInfo(
-        "open_clip", "open_clip", "families.open_clip:OpenClipEncoder", "open_clip:ViT-B-32/laion2b_s34b_b79k",
+        "open_clip", "open_clip", "open_clip:OpenClipEncoder", "open_clip:ViT-B-32/laion2b_s34b_b79k",
         needs="open_clip_torch", modules=("open_clip",), note="brings torchvision",
     ),
     FamilyInfo(
-        "albef", "ALBEF", "families.albef:ALBEFEncoder", "albef:path/to/ALBEF.pth", note="the authors' checkpoint"
+        "albef", "ALBEF", "albef:ALBEFEncoder", "albef:path/to/ALBEF.pth", note="the authors' checkpoint"
     ),
     FamilyInfo(
-        "composed", "Composed, offline", "composed.encoder:ComposedEncoder", "composed", needs="offline",
+        "composed", "Composed, offline", "composed:ComposedEncoder", "composed", needs="offline",
         modules=OFFLINE, note="no hub; not CLIP, see docs/encode.md",
     ),
 )  # fmt: skip

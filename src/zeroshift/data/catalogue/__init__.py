@@ -7,8 +7,8 @@
 'Oxford-IIIT Pets'
 """
 
-from zeroshift.data.catalogue.checking import DataSetStatus, check
 from zeroshift.data.catalogue.data_sets import DataSetInfo
 from zeroshift.data.catalogue.loading import CountWarning, get, list, load
+from zeroshift.data.catalogue.status import DataSetStatus, check
 
 __all__ = ["CountWarning", "DataSetInfo", "DataSetStatus", "check", "get", "list", "load"]

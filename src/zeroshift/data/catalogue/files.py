@@ -1,16 +1,33 @@
-"""Class names of the catalogue's data sets, from the text files in `lists`."""
+"""The files of the catalogue's data sets."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from zeroshift.data.catalogue.data_sets import DataSetInfo, Layout
 from zeroshift.data.readers.folder import sub_folders
-from zeroshift.data.readers.split_files import VARIANTS
+from zeroshift.suggest import did_you_mean
 
-__all__ = ["ClassList", "Place", "candidates", "class_list", "find", "find_split_file", "locate", "locate_split_file"]
+__all__ = [
+    "SUFFIX",
+    "VARIANTS",
+    "ClassList",
+    "Place",
+    "candidates",
+    "class_list",
+    "find",
+    "find_split_file",
+    "locate",
+    "locate_split_file",
+    "read_aircraft",
+    "read_split_file",
+    "split_list",
+]
+
 
 LISTS = Path(__file__).parent / "lists"
 
@@ -125,3 +142,100 @@ def locate_split_file(info: DataSetInfo, root: Path, layout: Layout) -> Path:
             "Fix: download it; CoOp's DATASETS.md has the link."
         )
     return path
+
+
+Split = tuple[list[str], list[int]]
+"""Paths relative to the folder of images, and labels."""
+
+
+def read_split_file(path: Path, n_classes: int) -> dict[str, Split]:
+    """Every split of the file.
+
+    The class names in it are passed over, as the field's readers do: the label says which class, and the catalogue what
+    it is called.
+    """
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON ({error}). Fix: download it again.") from error
+    except OSError as error:
+        raise OSError(f"{path} cannot be read ({error.strerror or error}). Fix: check its permissions.") from error
+    if not isinstance(read, dict) or not all(isinstance(entries, list) for entries in read.values()):
+        raise ValueError(f"{path} is no split file: it must map splits to lists. Fix: download it again.")
+    splits = {}
+    for split, entries in read.items():
+        for number, entry in enumerate(entries):
+            _check_entry(entry, f"{path}, {split!r}, entry {number}", n_classes)
+        splits[split] = [entry[0] for entry in entries], [entry[1] for entry in entries]
+    return splits
+
+
+def _check_entry(entry: object, place: str, n_classes: int) -> None:
+    match entry:
+        case [str(), bool(), *_]:
+            pass
+        case [str(), int(label), *_] if 0 <= label < n_classes:
+            return
+        case [str(), int(label), *_]:
+            raise ValueError(
+                f"{place}: the label is {label}, but with {n_classes} classes labels go from 0 to {n_classes - 1}. "
+                "Fix: check that it is this data set's file."
+            )
+    raise ValueError(f"{place}: {entry!r} is not [path, label, class name]. Fix: download the file again.")
+
+
+# FGVC-Aircraft's text files: `variants.txt` lists the classes, `images_variant_<split>.txt` the images of a split.
+
+
+VARIANTS = "variants.txt"
+SUFFIX = ".jpg"
+
+
+def split_list(split: str) -> str:
+    """Name of the file that lists a split's images."""
+    return f"images_variant_{split}.txt"
+
+
+def read_aircraft(folder: Path, split: str, class_names: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Names of the images (below `images`) and labels of a split; labels count the lines of `variants.txt`."""
+    variants = [line for _, line in _numbered_lines(folder / VARIANTS)]
+    if len(variants) != len(class_names):
+        raise ValueError(
+            f"{folder / VARIANTS} lists {len(variants)} classes; FGVC-Aircraft has {len(class_names)} variants. "
+            "Fix: download it again."
+        )
+    for number, (variant, name) in enumerate(zip(variants, class_names, strict=True), start=1):
+        if variant != name:
+            # Another order would give every image a wrong class, and nobody would notice.
+            raise ValueError(
+                f"{folder / VARIANTS}, line {number}: {variant!r} where FGVC-Aircraft has {name!r}. "
+                "Fix: download it again."
+            )
+    label_of = {name: label for label, name in enumerate(variants)}
+    names, labels = [], []
+    path = folder / split_list(split)
+    for number, line in _numbered_lines(path):
+        image, _, variant = line.partition(" ")
+        if variant not in label_of:
+            raise ValueError(
+                f"{path}, line {number}: {variant!r} is none of the variants in {VARIANTS}. "
+                f"{did_you_mean(variant, variants)}Fix: download it again."
+            )
+        names.append(image + SUFFIX)
+        labels.append(label_of[variant])
+    return names, labels
+
+
+def _numbered_lines(path: Path) -> list[tuple[int, str]]:
+    """The lines that are not blank, with their numbers."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"no file {path.name} in {path.parent}. Fix: copy it there from the data set's folder `data`."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text ({error}). Fix: download it again.") from error
+    except OSError as error:
+        raise OSError(f"{path} cannot be read ({error.strerror or error}). Fix: check its permissions.") from error
+    return [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]

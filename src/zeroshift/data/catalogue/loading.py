@@ -11,12 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.data.catalogue.data_sets import DATA_SETS, DataSetInfo
-from zeroshift.data.catalogue.files import ClassList, Place, class_list, locate, locate_split_file
+from zeroshift.data.catalogue.files import (
+    ClassList,
+    Place,
+    class_list,
+    locate,
+    locate_split_file,
+    read_aircraft,
+    read_split_file,
+)
 from zeroshift.data.corruptions import KINDS, SEVERITIES
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageFiles
 from zeroshift.data.readers.folder import absent_files, read_class_folders
-from zeroshift.data.readers.split_files import read_aircraft, read_split_file
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["CountWarning", "DataSetInfo", "get", "list", "load"]

@@ -3,87 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import operator
 import os
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from zeroshift.data.corruptions.constants import GROUPS, KINDS, SEVERITIES, SIZES, constants
-from zeroshift.data.images import decode
+from zeroshift.data.corruptions import kinds
+from zeroshift.data.corruptions.constants import KINDS, SEVERITIES, SIZES, constants
 from zeroshift.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 __all__ = [
-    "PHOTOGRAPHS",
     "SMALLEST",
     "Corruption",
     "FramedCorruption",
-    "check_folder",
     "corrupt",
-    "crop",
-    "digest",
-    "thinned",
 ]
-
-PHOTOGRAPHS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
-"""Those that are drawn from. The released code comes with a sixth, frost6.jpg, but picks among the first five."""
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that lacks one of the photographs."""
-    missing = [name for name in PHOTOGRAPHS if not (folder / name).is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"frost_images must be a folder with {', '.join(PHOTOGRAPHS)}; {folder} has no {', '.join(missing)}. "
-            "Fix: take them from the code released with ImageNet-C, or leave frost_images out to have frost drawn."
-        )
-
-
-def crop(folder: Path, height: int, width: int, rng: np.random.Generator, every: int = 1) -> np.ndarray:
-    """A piece of one of the photographs, both at random, (height, width, 3); the photograph `thinned` before."""
-    path = folder / PHOTOGRAPHS[rng.integers(len(PHOTOGRAPHS))]
-    photograph = thinned(_photograph(path), every)
-    room = photograph.shape[0] - height, photograph.shape[1] - width
-    if min(room) < 0:
-        thin = f" when one in {every} is taken" if every > 1 else ""
-        raise ValueError(
-            f"the image has {width} x {height} pixels and {path.name} only {photograph.shape[1]} x "
-            f"{photograph.shape[0]}{thin}, so no frost can be cut from it. "
-            "Fix: shrink the image, or leave frost_images out."
-        )
-    top, left = (int(rng.integers(max(free, 1))) for free in room)
-    return photograph[top : top + height, left : left + width]
-
-
-def thinned(pane: np.ndarray, every: int) -> np.ndarray:
-    """The middle one of each `every` pixels along both sides.
-
-    >>> thinned(np.arange(144).reshape(12, 12), 5).tolist()
-    [[26, 31], [86, 91]]
-    """
-    return pane[every // 2 :: every, every // 2 :: every]
-
-
-@lru_cache(maxsize=len(PHOTOGRAPHS))
-def _photograph(path: Path) -> np.ndarray:
-    """Kept, because each is asked for thousands of times."""
-    return np.asarray(decode(path.read_bytes(), path.name).image)
-
-
-def digest(folder: Path) -> str:
-    """Of the files' content: frost cut from other photographs is another corruption."""
-    read = hashlib.sha256()
-    for name in PHOTOGRAPHS:
-        read.update(hashlib.sha256((folder / name).read_bytes()).digest())
-    return read.hexdigest()[:16]
-
 
 # One kind of corruption at one severity, applied to images; the same image gives the same result everywhere.
 
@@ -150,7 +90,7 @@ class Corruption:
         if self.frost_images is not None:
             object.__setattr__(self, "frost_images", Path(self.frost_images))
             if self.kind == "frost":
-                check_folder(Path(self.frost_images))
+                kinds.check_frost_images(Path(self.frost_images))
 
     def __call__(self, image: Picture, key: bytes | int | None = None) -> Picture:
         """`image`, corrupted; itself it stays as it is.
@@ -166,8 +106,7 @@ class Corruption:
         """
         pixels = _pixels(image, self.made_for)
         digest = hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest() if key is None else key
-        group = next(group for group, kinds in GROUPS.items() if self.kind in kinds)
-        function = getattr(importlib.import_module(f"zeroshift.data.corruptions.{group}"), self.kind)
+        function = getattr(kinds, self.kind)
         result = function(pixels, self._stream(digest), **self._parameters())
         if isinstance(image, np.ndarray):
             return result
@@ -189,7 +128,7 @@ class Corruption:
         if self.kind == "frost":
             record["frost"] = "procedural"
             if self.frost_images is not None:
-                record["frost"] = f"photographs, sha256:{digest(self.frost_images)}"
+                record["frost"] = f"photographs, sha256:{kinds.frost_digest(self.frost_images)}"
         return record
 
     def _parameters(self) -> dict[str, Any]:

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zeroshift.encode.prompts.class_names import clean
-from zeroshift.encode.prompts.descriptions import checked_sentences, refuse_missing
 from zeroshift.encode.prompts.templates import CLIP_TEMPLATE, ENSEMBLE, VANILLA, check_template, check_templates, fill
+from zeroshift.encode.prompts.user_text import checked_sentences, clean, refuse_missing
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["AWT_TEMPLATES", "MODES", "USER_TEMPLATES", "Mode", "Prompts", "awt_prompts", "get_mode"]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from zeroshift.encode.prompts.user_files import read_json, read_lines
+from zeroshift.encode.prompts.user_text import read_json, read_lines
 from zeroshift.files import FileFormatError
 
 __all__ = [

@@ -12,10 +12,10 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home, is_array, to_numpy
 from zeroshift.encode.encoder import Encoder, warn_cut
-from zeroshift.encode.prompts.class_names import clean
 from zeroshift.encode.prompts.templates import SLOT, fill
+from zeroshift.encode.prompts.user_text import clean
 from zeroshift.encode.tuning.autograd_utils import each_chunk, frozen, powers_of_two, tracing, unpicklable
-from zeroshift.encode.tuning.text_sides import TextSide, text_side
+from zeroshift.encode.tuning.text_models import TextSide, text_side
 from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.parameters import Flag, Number, Optional
 

@@ -1,4 +1,4 @@
-"""The composed encoder: EfficientNet-Lite2 for pictures, MiniLM for sentences, and a bridge between them."""
+"""The composed encoder."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import numpy as np
 
 from zeroshift.arrays import normalize
 from zeroshift.data.catalogue.files import class_list
-from zeroshift.encode.composed import towers as packages
-from zeroshift.encode.composed.towers import (
+from zeroshift.encode.encoder import Encoder, choose_device, choose_dtype
+from zeroshift.encode.extraction.store import keyed_folder
+from zeroshift.encode.families import composed_models as packages
+from zeroshift.encode.families.composed_models import (
     DIMENSION,
     TEXT_DIMENSION,
     TEXT_LENGTH,
@@ -22,8 +24,6 @@ from zeroshift.encode.composed.towers import (
     TextTower,
     lite2_preprocessing,
 )
-from zeroshift.encode.encoder import Encoder, choose_device, choose_dtype
-from zeroshift.encode.extraction.store import keyed_folder
 from zeroshift.encode.prompts.templates import ENSEMBLE, check_templates, fill
 from zeroshift.encode.registry import get
 from zeroshift.files import FileFormatError, read_tensors, write_tensors

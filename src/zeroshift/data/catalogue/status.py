@@ -1,4 +1,4 @@
-"""Which data sets of the catalogue lie below a root, and what is missing; no image is opened."""
+"""Which data sets of the catalogue are complete below a root folder; no image is opened."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ from typing import Literal
 
 from zeroshift.data.catalogue import loading
 from zeroshift.data.catalogue.data_sets import DataSetInfo
-from zeroshift.data.catalogue.files import Place, candidates, class_list, find, find_split_file
+from zeroshift.data.catalogue.files import (
+    Place,
+    candidates,
+    class_list,
+    find,
+    find_split_file,
+    read_aircraft,
+    read_split_file,
+)
 from zeroshift.data.corruptions import KINDS
 from zeroshift.data.readers.folder import absent_files, entries, read_class_folders, sub_folders
-from zeroshift.data.readers.split_files import read_aircraft, read_split_file
 
 __all__ = ["DataSetStatus", "State", "check"]
+
 
 State = Literal["complete", "differs", "incomplete", "missing"]
 """`differs`: everything its lists name is there, but not as many images as were published."""

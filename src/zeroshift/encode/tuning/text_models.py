@@ -1,4 +1,4 @@
-"""How each family of encoders reads a prompt, taken apart: its tokens, where they are looked up, and what follows."""
+"""How each family of encoders reads a prompt."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from zeroshift.encode.composed.encoder import SHARPNESS, ComposedEncoder
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.families.albef import ALBEFEncoder
 from zeroshift.encode.families.base import TransformersEncoder
-from zeroshift.encode.families.blip import BLIPEncoder
+from zeroshift.encode.families.composed import SHARPNESS, ComposedEncoder
 from zeroshift.encode.families.open_clip import OpenClipEncoder
+from zeroshift.encode.families.transformers_models import BLIPEncoder
 
 if TYPE_CHECKING:
     import torch

