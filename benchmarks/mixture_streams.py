@@ -106,7 +106,7 @@ def cells(places: Mapping[str, str], members: Sequence[Member]) -> Iterator[Cell
     """All of them; `members` are the sets, and last those stacked from several."""
     for kind in KINDS:
         for member in members:
-            if kind.domains == (member.name in places) or (kind == LONG_TAIL and member.entry.fewest < 2):
+            if kind.domains == (member.name in places) or (kind == LONG_TAIL and member.dataset.fewest < 2):
                 continue
             for way in WAYS:
                 trials = runs(member, way.method, ORDERS, way.parameters, arrangement=kind.arrangement(member))
@@ -132,7 +132,7 @@ def measure(
     members = (*suite.members, *stacked_members(suite))
     thirds = list(cells_of_thirds(places))
     everything = [*cells(places, members), *(cell for _, cell in thirds)]
-    loaders = {member.entry.digest: member.entry.load for member in (*members, *(member for member, _ in thirds))}
+    loaders = {member.dataset.digest: member.dataset.load for member in (*members, *(member for member, _ in thirds))}
     ledger = Ledger(folder)
     asked = [cell for cell in everything if cell.way in ways and cell.seed < orders and (not sets or cell.set in sets)]
     asked.sort(key=lambda cell: (cell.seed, ways.index(cell.way)))

@@ -79,7 +79,7 @@ def context_text(model: Any, ids: Any, chunk_size: int) -> Any:
 
 def measure(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
     """One gradient, in this process."""
-    from zeroshift.evaluate.resources import HostGauge, settle
+    from zeroshift.evaluate.resources import PeakMemory, settle
     from zeroshift.methods._shared.tuning import entropy_of_mean, logits_to_text
     from zeroshift.views import select_lowest_entropy
     from zeroshift.zero_shot import logits
@@ -87,7 +87,7 @@ def measure(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
     text = context_text(text_model(small), prompts(n_classes), chunk_size)
     views = np.random.default_rng(1).normal(size=(VIEWS, text.dimension))
     views /= np.linalg.norm(views, axis=1, keepdims=True)
-    gauge = HostGauge()
+    gauge = PeakMemory()
     settle()
     gauge.reset()
     before, began = gauge.now(), time.perf_counter()

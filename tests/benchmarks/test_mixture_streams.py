@@ -46,8 +46,8 @@ def test_a_third_of_the_classes_is_left_and_all_prototypes():
 def test_every_order_of_a_third_has_classes_of_its_own():
     found = list(cells_of_thirds({"cifar10": "cifar10"}))
     assert len(found) == ORDERS * len(WAYS)
-    assert len({member.entry.digest for member, _ in found}) == ORDERS
-    assert all(cell.trial.digest == member.entry.digest for member, cell in found)
+    assert len({member.dataset.digest for member, _ in found}) == ORDERS
+    assert all(cell.trial.digest == member.dataset.digest for member, cell in found)
     assert all(cell.trial.seed == cell.seed for _, cell in found)
 
 

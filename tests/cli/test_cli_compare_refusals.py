@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet
-from zeroshift.cli.compare import chosen_entries
+from zeroshift.cli.compare import chosen_datasets
 from zeroshift.data import packs
 from zeroshift.evaluate import runner as crew_module
 
@@ -16,7 +16,7 @@ from zeroshift.evaluate import runner as crew_module
 def test_without_a_choice_it_takes_every_pack_of_plain_features():
     plain = [pack.name for pack in packs.list() if pack.n_views == 0]
     for wanted in (None, "all"):
-        entries = chosen_entries([], wanted, prompt=None, normalize=False)
+        entries = chosen_datasets([], wanted, prompt=None, normalize=False)
         assert [entry.name for entry in entries] == plain
 
 

@@ -8,7 +8,7 @@ import pytest
 from evaluate import viewing
 from zeroshift import FeatureSet, methods, normalize
 from zeroshift.cli import compare as compare_runs
-from zeroshift.evaluate import contest
+from zeroshift.evaluate import run_plan
 from zeroshift.evaluate import runner as crew_module
 
 EXTRACT = "Fix: zeroshift extract --views 64"
@@ -17,7 +17,7 @@ EXTRACT = "Fix: zeroshift extract --views 64"
 @pytest.fixture
 def compare(call, tmp_path, monkeypatch):
     """In this process, so that what a test puts in place is seen."""
-    monkeypatch.setattr(compare_runs, "contest", lambda *given, jobs, **more: contest(*given, jobs=0, **more))
+    monkeypatch.setattr(compare_runs, "run_plan", lambda *given, jobs, **more: run_plan(*given, jobs=0, **more))
 
     def compare(*arguments, env=None):
         return call("compare", *arguments, "--orders", "1", "--out", tmp_path / "out", env=env)

@@ -85,8 +85,8 @@ def test_the_same_command_again_runs_nothing(experiment, small_file, monkeypatch
 
 def test_what_fails_is_named_and_the_rest_is_reported(experiment, small_file, monkeypatch, tmp_path):
     def plan(suite, options):
-        entry = suite.members[0].entry
-        return [Analysis(entry.name, entry.digest, entry.prompt, broken)]
+        dataset = suite.members[0].dataset
+        return [Analysis(dataset.name, dataset.digest, dataset.prompt, broken)]
 
     def fails(suite, options, *answers):
         raise KeyError("no answer")

@@ -9,7 +9,7 @@ import pytest
 
 from zeroshift.cli import experiment as experiment_runs
 from zeroshift.cli.progress import told_apart
-from zeroshift.evaluate import Arrangement, Contestant, Trial
+from zeroshift.evaluate import MethodSpec, StreamSpec, Trial
 from zeroshift.evaluate import runner as crew_module
 from zeroshift.experiments import Member
 
@@ -84,10 +84,10 @@ def test_signals_end_it_as_ctrl_c_does(environment, small_file, tmp_path, name, 
 
 
 def test_no_two_runs_read_the_same(small, tmp_path):
-    entry = Member.of("small", small).entry
-    arrangements = [Arrangement("long_tail", {"imbalance": 5}), Arrangement("long_tail"), None]
+    dataset = Member.of("small", small).dataset
+    arrangements = [StreamSpec("long_tail", {"imbalance": 5}), StreamSpec("long_tail"), None]
     trials = [
-        Trial("small", entry.digest, prompt, Contestant("zero_shot"), seed, shots, arrangement, timed)
+        Trial("small", dataset.digest, prompt, MethodSpec("zero_shot"), seed, shots, arrangement, timed)
         for prompt in ("ensemble", "vanilla")
         for seed in (0, 1)
         for shots in (None, 4)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet, normalize
-from zeroshift.evaluate import Contestant, Entry, Ledger, contest, plan
+from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, plan_comparison, run_plan
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +24,10 @@ def whole() -> FeatureSet:
 @pytest.fixture(scope="module")
 def done_once(whole, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
-    entries = [Entry.of("whole", whole), Entry.of("part", whole.subset(slice(0, 40)))]
-    methods = [Contestant("zero_shot"), Contestant("adapt_online", {"alpha": 0.5})]
-    list(contest(plan(entries[:1], methods, orders=2), Ledger(folder / "one" / "runs")))
-    list(contest(plan(entries, methods[:1], orders=2), Ledger(folder / "two")))
+    datasets = [DatasetRef.of("whole", whole), DatasetRef.of("part", whole.subset(slice(0, 40)))]
+    methods = [MethodSpec("zero_shot"), MethodSpec("adapt_online", {"alpha": 0.5})]
+    list(run_plan(plan_comparison(datasets[:1], methods, orders=2), Ledger(folder / "one" / "runs")))
+    list(run_plan(plan_comparison(datasets, methods[:1], orders=2), Ledger(folder / "two")))
     return folder
 
 
@@ -144,7 +144,7 @@ def test_records_of_older_code_are_counted_and_left_out(call, runs):
 
 def test_an_analysis_with_words_for_an_accuracy_stops_nothing(call, runs):
     path = next((runs[0] / "runs").glob("adapt_online-*"))
-    change(path, key="0" * 20, accuracy={"head": 0.5}, contestant=None, analysis="tails", seed="drawn")
+    change(path, key="0" * 20, accuracy={"head": 0.5}, spec=None, analysis="tails", seed="drawn")
     for options in ([], ["--by", "features"], ["--sort", "-accuracy"], ["--where", "accuracy>0.1"]):
         done = call("results", *runs, *options)
         assert done.exit_code == 0, done.stderr
@@ -258,7 +258,7 @@ def test_a_group_without_a_name_is_called_none(call, runs):
 
 def test_what_is_not_summed_up_is_not_counted(call, runs):
     path = next((runs[0] / "runs").glob("adapt_online-*"))
-    change(path, key="0" * 20, accuracy=None, contestant=None, analysis="tails")
+    change(path, key="0" * 20, accuracy=None, spec=None, analysis="tails")
     assert call("results", runs[0], "--by", "features").stdout.splitlines()[-1] == "4 of 5 records"
     assert call("results", runs[0]).stdout.splitlines()[-1] == "5 records"
 

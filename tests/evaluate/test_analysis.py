@@ -9,13 +9,13 @@ import pytest
 
 from evaluate import looks
 from zeroshift import FeatureSet
-from zeroshift.evaluate import Analysis, Entry, Ledger, run_jobs
+from zeroshift.evaluate import Analysis, DatasetRef, Ledger, run_jobs
 
 
 @pytest.fixture
 def look(clusters):
-    entry = Entry.of("clusters", clusters)
-    return Analysis("clusters", entry.digest, entry.prompt, looks.counts, {"times": 2})
+    dataset = DatasetRef.of("clusters", clusters)
+    return Analysis("clusters", dataset.digest, dataset.prompt, looks.counts, {"times": 2})
 
 
 def test_the_key_hangs_on_what_the_answer_does(look):

@@ -71,7 +71,7 @@ def test_damaged_files_are_named_and_others_ignored(tmp_path, spoil):
 
 @pytest.mark.parametrize("value", ["high", [0.5], {"head": 0.5}, True, None], ids=str)
 def test_an_accuracy_that_is_no_number_counts_as_none(tmp_path, value):
-    look = record("2" * 20, contestant=None, analysis="tails", accuracy=value, calibration_error="low")
+    look = record("2" * 20, spec=None, analysis="tails", accuracy=value, calibration_error="low")
     put(tmp_path, look)
     put(tmp_path, record(calibration_error="low"))
     found = collect([tmp_path])

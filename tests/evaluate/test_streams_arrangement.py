@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet
-from zeroshift.evaluate import Contestant, Trial
+from zeroshift.evaluate import MethodSpec, Trial
 from zeroshift.evaluate import streams as ours
-from zeroshift.evaluate.streams import KINDS, Arrangement, Clues
+from zeroshift.evaluate.streams import KINDS, StreamInputs, StreamSpec
 
 NEEDS = {kind: {"domains": [100, 50]} for kind in ("continual", "gradual", "mixed")}
 
 
 def test_every_kind_makes_what_its_function_makes(clusters):
-    labels, clues = clusters.labels, Clues(clusters)
+    labels, clues = clusters.labels, StreamInputs(clusters)
     sure, classes = clues.confidences, clues.pseudo_classes
     expected = {
         "random": ours.random_order(150, 3),
@@ -31,7 +31,7 @@ def test_every_kind_makes_what_its_function_makes(clusters):
     }
     assert set(expected) == set(KINDS)
     for kind, stream in expected.items():
-        found = Arrangement(kind, NEEDS.get(kind, {})).stream(clusters, seed=3)
+        found = StreamSpec(kind, NEEDS.get(kind, {})).stream(clusters, seed=3)
         np.testing.assert_array_equal(found.rows, stream.rows)
         np.testing.assert_array_equal(found.groups, stream.groups)
         assert found.group_names == stream.group_names
@@ -39,8 +39,8 @@ def test_every_kind_makes_what_its_function_makes(clusters):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_scores_just_the_rows_that_come(clusters, kind):
-    arrangement = Arrangement(kind, NEEDS.get(kind, {}))
-    trial = Trial("clusters", "", "default", Contestant("zero_shot"), 0, None, arrangement)
+    arrangement = StreamSpec(kind, NEEDS.get(kind, {}))
+    trial = Trial("clusters", "", "default", MethodSpec("zero_shot"), 0, None, arrangement)
     record = trial.do(clusters)
     rows = arrangement.stream(clusters, seed=0).rows
     assert record["scored"] == len(rows)
@@ -60,7 +60,7 @@ def test_a_run_scores_just_the_rows_that_come(clusters, kind):
 )
 def test_what_cannot_be_is_refused_before_there_is_a_set(kind, parameters, words):
     with pytest.raises(ValueError, match=words):
-        Arrangement(kind, parameters)
+        StreamSpec(kind, parameters)
 
 
 @pytest.mark.parametrize(
@@ -82,46 +82,46 @@ def test_what_cannot_be_is_refused_before_there_is_a_set(kind, parameters, words
 )
 def test_values_are_checked_before_there_is_a_set(kind, parameters, words):
     with pytest.raises((ValueError, TypeError), match=words):
-        Arrangement(kind, parameters)
+        StreamSpec(kind, parameters)
 
 
 def run(arrangement, seed=0, **parameters):
-    return Trial("pets", "", "default", Contestant("adapt_online", parameters), seed, None, arrangement)
+    return Trial("pets", "", "default", MethodSpec("adapt_online", parameters), seed, None, arrangement)
 
 
 def test_the_same_stream_has_the_same_key_however_it_was_typed():
     typed = [{}, {"imbalance": 50}, {"imbalance": 50.0}, {"imbalance": np.float64(50)}, {"most": None}]
-    arrangements = [Arrangement("long_tail", parameters) for parameters in typed]
+    arrangements = [StreamSpec("long_tail", parameters) for parameters in typed]
     said = {json.dumps(arrangement.describe()) for arrangement in arrangements}
     assert said == {'{"kind": "long_tail", "imbalance": 50.0, "most": null}'}
     assert len({run(arrangement).key for arrangement in arrangements}) == 1
-    assert run(Arrangement("long_tail", {"imbalance": 20})).key != run(arrangements[0]).key
-    sizes = [Arrangement("mixed", {"domains": list(map(kind, (100, 50)))}) for kind in (int, float, np.int32)]
+    assert run(StreamSpec("long_tail", {"imbalance": 20})).key != run(arrangements[0]).key
+    sizes = [StreamSpec("mixed", {"domains": list(map(kind, (100, 50)))}) for kind in (int, float, np.int32)]
     assert len({run(arrangement).key for arrangement in sizes}) == 1
     assert json.loads(json.dumps(sizes[-1].describe()))["domains"] == [100, 50]
 
 
 def test_names_of_domains_are_in_the_record_and_not_in_the_key():
-    called = [Arrangement("mixed", {"domains": [100, 50], "names": names}) for names in (None, ["a", "b"], ("c", "d"))]
+    called = [StreamSpec("mixed", {"domains": [100, 50], "names": names}) for names in (None, ["a", "b"], ("c", "d"))]
     assert len({run(arrangement).key for arrangement in called}) == 1
     assert [run(arrangement).what()["stream"]["names"] for arrangement in called] == [None, ["a", "b"], ["c", "d"]]
 
 
 def test_an_arranged_run_needs_a_seed():
     with pytest.raises(ValueError, match=r"a run on the stream random needs a seed, which draws it; got None. Fix"):
-        run(Arrangement("random"), seed=None)
+        run(StreamSpec("random"), seed=None)
 
 
 def test_domains_must_add_up_to_the_set(clusters):
     with pytest.raises(ValueError, match="domains add up to 120 rows, but the set has 150"):
-        Arrangement("mixed", {"domains": [60, 60]}).stream(clusters, seed=0)
+        StreamSpec("mixed", {"domains": [60, 60]}).stream(clusters, seed=0)
 
 
 def test_streams_by_label_need_labels(clusters):
     unlabelled = FeatureSet(clusters.features, prototypes=clusters.prototypes)
     with pytest.raises(ValueError, match="goes by labels, and the set has none"):
-        Arrangement("class_sorted").stream(unlabelled, seed=0)
-    assert len(Arrangement("easy_to_hard").stream(unlabelled, seed=0)) == 150
+        StreamSpec("class_sorted").stream(unlabelled, seed=0)
+    assert len(StreamSpec("easy_to_hard").stream(unlabelled, seed=0)) == 150
 
 
 def test_the_prompt_decides_who_is_sure(clusters):
@@ -131,6 +131,6 @@ def test_the_prompt_decides_who_is_sure(clusters):
         labels=clusters.labels,
         logit_scale=20.0,
     )
-    arrangement = Arrangement("easy_to_hard")
+    arrangement = StreamSpec("easy_to_hard")
     right, turned = (arrangement.stream(both, seed=0, prompt=prompt).rows for prompt in ("right", "turned"))
     assert (right != turned).any()

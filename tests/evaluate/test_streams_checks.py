@@ -7,7 +7,7 @@ import pytest
 
 from zeroshift import FeatureSet
 from zeroshift.evaluate import streams as ours
-from zeroshift.evaluate.streams import Arrangement, Stream
+from zeroshift.evaluate.streams import Stream, StreamSpec
 
 LABELS = np.repeat(np.arange(3), 8)
 SURE = -np.linspace(0.1, 1, 24)
@@ -111,7 +111,7 @@ def test_a_seed_may_be_large_or_numpys():
 def test_an_arrangement_checks_its_seed():
     some = FeatureSet(np.eye(3), prototypes=np.eye(3), labels=[0, 1, 2])
     with pytest.raises(ValueError, match=r"seed must be an integer of at least 0.*got -1. Fix: seed=0"):
-        Arrangement("random").stream(some, seed=-1)
+        StreamSpec("random").stream(some, seed=-1)
 
 
 @pytest.mark.parametrize("n_rows", ["5", -1, 0, True, 2.5, None], ids=str)
@@ -171,5 +171,5 @@ def test_a_stream_of_lists():
 
 def test_what_domains_are_is_said():
     with pytest.raises(ValueError, match=r"needs the parameter 'domains'.*how many rows each domain.*Fix: stacked\("):
-        Arrangement("continual")
-    assert all(f" {kind}" in Arrangement.__doc__ for kind in ours.KINDS)
+        StreamSpec("continual")
+    assert all(f" {kind}" in StreamSpec.__doc__ for kind in ours.KINDS)

@@ -2,18 +2,18 @@
 
 import pytest
 
-from zeroshift.evaluate import Contestant, Ledger, Trial, run_jobs
+from zeroshift.evaluate import Ledger, MethodSpec, Trial, run_jobs
 from zeroshift.evaluate.results import collect
 
 
-def trial(contestant=None, seed=0, shots=None, **changes):
-    return Trial("pets", "digest", "default", contestant or Contestant("zero_shot"), seed, shots, **changes)
+def trial(spec=None, seed=0, shots=None, **changes):
+    return Trial("pets", "digest", "default", spec or MethodSpec("zero_shot"), seed, shots, **changes)
 
 
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [
-        (lambda: trial("zero_shot"), TypeError, r"contestant must be a Contestant; got 'zero_shot'\. Fix: Contestant"),
+        (lambda: trial("zero_shot"), TypeError, r"contestant must be a MethodSpec; got 'zero_shot'\. Fix: MethodSpec"),
         (lambda: trial(seed=-1), ValueError, "seed must be None or an integer of at least 0; got -1"),
         (lambda: trial(seed=1.5), ValueError, "seed must be None or an integer"),
         (lambda: trial(shots=0), ValueError, "shots must be None or an integer of at least 1; got 0"),

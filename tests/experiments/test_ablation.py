@@ -25,8 +25,8 @@ def test_a_moving_covariance_without_the_bank_lowers_accuracy(chapter):
 
 def on(job):
     """What a run has switched on."""
-    given = job.contestant.parameters
-    if job.contestant.method == "zero_shot":
+    given = job.spec.parameters
+    if job.spec.method == "zero_shot":
         return ()
     switches = {
         "bank": "bank_size" not in given,

@@ -31,7 +31,7 @@ def test_bins_of_several_sets_together_are_those_of_their_samples_together(inves
     assert [panel.label for panel in panels] == list(METHODS.values())
     answers, labels = [], []
     for member in small_suite.members:
-        features = member.entry.load()
+        features = member.dataset.load()
         answers.append(ZeroShot(features.prototypes_for(), logit_scale=features.logit_scale).predict(features.features))
         labels.append(features.labels)
     answers, labels = np.concatenate(answers), np.concatenate(labels)
@@ -60,7 +60,7 @@ def made_up(errors, *, without=()):
     bins = {"count": [10], "confidence": [0.9], "accuracy": [0.8]}
 
     def record(job):
-        method = f"{job.parameters['method']} untempered" if isinstance(job, Analysis) else job.contestant.method
+        method = f"{job.parameters['method']} untempered" if isinstance(job, Analysis) else job.spec.method
         if (method, job.features) in without:
             return None
         level = dict.fromkeys(MEASURES, 0.5)

@@ -18,7 +18,7 @@ def chapter(investigated):
 def test_both_are_run_under_both_protocols(chapter):
     rows = [(row.group, row.cells[0]) for row in found(chapter, "closed-form").rows]
     assert rows == [(p, how) for p in ("online", "transductive") for how in ("iterative", "closed form")]
-    assert {job.contestant.parameters["iterations"] for job in chapter.jobs} == {1, ITERATIONS}
+    assert {job.spec.parameters["iterations"] for job in chapter.jobs} == {1, ITERATIONS}
     assert len(chapter.jobs) == len({job.key for job in chapter.jobs}) == 2 * 4
 
 
@@ -41,7 +41,7 @@ def test_the_verdict_follows_from_the_table(chapter):
 )
 def test_the_closed_form_misses_the_limit_only_where_that_is_surer_than_chance(small_suite, closed, said):
     rounds = {1: record(closed), ITERATIONS: record(0.60)}
-    chapter = answered(EXPERIMENT, small_suite, lambda job: rounds[job.contestant.parameters["iterations"]])
+    chapter = answered(EXPERIMENT, small_suite, lambda job: rounds[job.spec.parameters["iterations"]])
     assert any(f"matches the iterations (read as: it is at most 1 point below them). {said}: " in text
                for text in remarks(chapter))  # fmt: skip
 
@@ -56,7 +56,7 @@ def test_times_of_other_sets_are_no_ratio(small_suite):
     chapter = answered(
         EXPERIMENT,
         small_suite,
-        lambda job: None if job.features == failed and job.contestant.parameters["iterations"] > 1 else record(0.5),
+        lambda job: None if job.features == failed and job.spec.parameters["iterations"] > 1 else record(0.5),
     )
     rows = {(row.group, row.cells[0]): row.cells for row in found(chapter, "closed-form").rows}
     assert rows["online", "iterative"][-2:] == (None, None)

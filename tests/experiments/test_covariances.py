@@ -33,7 +33,7 @@ def test_the_verdict_on_separate_covariances_knows_ties(small_suite, separate, s
     chapter = answered(
         EXPERIMENT,
         small_suite,
-        lambda job: record(accuracies.get(job.contestant.parameters.get("covariance"), 0.5)),
+        lambda job: record(accuracies.get(job.spec.parameters.get("covariance"), 0.5)),
     )
     assert any(f"for every class lowers accuracy. {said}: online, Task 1" in text for text in remarks(chapter))
 

@@ -94,9 +94,9 @@ def test_one_clean_and_one_corrupted_set_are_pictured_and_the_limits_are_told(in
     assert "ImageNet-A" in told
     assert "TPT is missing" in told
     assert "CIFAR-10; CIFAR-10 under fog" in told
-    entry = small_suite.members[0].entry
-    drawn = chapter.jobs[0].do(entry.load())["classes"]
-    assert found(chapter, "regions-1").class_names == tuple(entry.class_names[k] for k in drawn)
+    dataset = small_suite.members[0].dataset
+    drawn = chapter.jobs[0].do(dataset.load())["classes"]
+    assert found(chapter, "regions-1").class_names == tuple(dataset.class_names[k] for k in drawn)
     assert "variance" in found(chapter, "regions-1").caption
     held = column(table, "classes with a region")
     assert 1 <= held["TDA"].value <= 6

@@ -25,7 +25,7 @@ def test_only_shared_sets_count(investigated):
     assert {job.features for job in chapter.jobs} == {"a", "b"}
     table = found(chapter, "encoders")
     for member in suite.members[:2]:
-        accuracy = member.entry.load().zero_shot_accuracy()
+        accuracy = member.dataset.load().zero_shot_accuracy()
         assert column(table, "zero-shot")[member.encoder].value == pytest.approx(accuracy)
 
 
@@ -49,7 +49,7 @@ def test_encoders_without_a_common_set_are_told_so():
 def test_gains_are_over_the_same_encoder_and_a_loss_is_a_warning():
     suite = Suite.of({"a": seen("birds", "A", 1, 400), "b": seen("birds", "B", 2, 400)})
     scores = {("a", "zero_shot"): 0.5, ("b", "zero_shot"): 0.8, ("a", "adapt_online"): 0.6}
-    chapter = pretend(EXPERIMENT, suite, lambda job: scores.get((job.features, job.contestant.method), 0.7))
+    chapter = pretend(EXPERIMENT, suite, lambda job: scores.get((job.features, job.spec.method), 0.7))
     gains = column(found(chapter, "encoders"), "online gain")
     assert (gains["A"].value, gains["B"].value) == pytest.approx((10, -10))
     (warning,) = remarks(chapter, "warning")
@@ -61,7 +61,7 @@ def test_gains_are_over_the_same_encoder_and_a_loss_is_a_warning():
 @pytest.mark.parametrize(("adapt", "kind"), [(0.3, "warning"), (0.7, "note"), (0.51, "note")])
 def test_a_loss_with_one_encoder_is_said_too(adapt, kind):
     suite = Suite.of({"a": seen("birds", "A", 1, 400)})
-    chapter = pretend(EXPERIMENT, suite, lambda job: 0.5 if job.contestant.method == "zero_shot" else adapt)
+    chapter = pretend(EXPERIMENT, suite, lambda job: 0.5 if job.spec.method == "zero_shot" else adapt)
     (said,) = [text for text in remarks(chapter, kind) if "gains over zero-shot with every encoder" in text]
     assert ("Too close to say" in said) == (adapt == 0.51)
 

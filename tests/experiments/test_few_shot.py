@@ -23,7 +23,7 @@ def test_labelled_samples_raise_accuracy_over_none(investigated):
 
 
 def test_the_rows_scored_do_not_change_with_the_number_given(investigated, small_suite):
-    pack = small_suite.members[1].entry.load()
+    pack = small_suite.members[1].dataset.load()
     told = [few_shot(pack, prompt="ensemble", method="adapt_online", shots=n, most=8, seed=3) for n in (0, 2, 8)]
     assert len({record["zero_shot_accuracy"] for record in told}) == len({record["scored"] for record in told}) == 1
     assert [record["support"] for record in told] == [0, 20, 80]
@@ -56,7 +56,7 @@ def test_claims_are_answered(investigated):
 
 @pytest.mark.parametrize("method", PEERS)
 def test_peers_are_scored_on_the_same_rows_and_need_labels(method, small_suite):
-    pack = small_suite.members[1].entry.load()
+    pack = small_suite.members[1].dataset.load()
     told = {m: few_shot(pack, prompt="ensemble", method=m, shots=4, most=8, seed=3) for m in (method, "adapt_online")}
     assert told[method]["scored"] == told["adapt_online"]["scored"]
     assert told[method]["zero_shot_accuracy"] == told["adapt_online"]["zero_shot_accuracy"]
@@ -108,7 +108,7 @@ def test_ties_and_what_failed_are_no_evidence(small_suite):
 def test_how_many_were_really_given_is_told(investigated, small_suite):
     table = found(investigated(EXPERIMENT, orders=1), "few-shot")
     fog = small_suite.members[1]
-    given = few_shot(fog.entry.load(), prompt=fog.entry.prompt, method="adapt_online", shots=16, most=16, seed=0)
+    given = few_shot(fog.dataset.load(), prompt=fog.dataset.prompt, method="adapt_online", shots=16, most=16, seed=0)
     assert given["support"] < 160
     assert f"{fog.title} at 16 a class, {given['support']} of 160" in " ".join(table.notes)
     assert "drawn from the test set itself and never scored" in table.notes[0]

@@ -7,7 +7,7 @@ from experiments.odd_suites import chapter_with, nothing
 from experiments.stand_ins import pretend
 from experiments.tables import column, found, remarks
 from zeroshift.data import packs
-from zeroshift.evaluate.streams import Clues
+from zeroshift.evaluate.streams import StreamInputs
 from zeroshift.experiments import Options, Suite
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments.input_order import EXPERIMENT
@@ -26,7 +26,7 @@ def test_the_streams_are_sorted_by_confidence(suite):
     by_kind = {job.stream["kind"]: job for job in jobs if job.features == "cifar10"}
     assert set(by_kind) == {"hard_to_easy", "easy_to_hard", "random"}
     rows = by_kind["easy_to_hard"].arrangement.stream(some, seed=0).rows
-    assert (np.diff(Clues(some).confidences[rows]) <= 1e-9).all()
+    assert (np.diff(StreamInputs(some).confidences[rows]) <= 1e-9).all()
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ def count(features: FeatureSet, *, prompt: str, twice: bool = False) -> dict[str
 
 
 def job(member: Member, twice: bool = False) -> Analysis:
-    entry = member.entry
-    return Analysis(entry.name, entry.digest, entry.prompt, count, {"twice": twice})
+    dataset = member.dataset
+    return Analysis(dataset.name, dataset.digest, dataset.prompt, count, {"twice": twice})
 
 
 def plan(suite: Suite, options: Options) -> list[Analysis]:

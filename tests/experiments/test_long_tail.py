@@ -8,7 +8,7 @@ from experiments.odd_suites import chapter_with, nothing, scattered
 from experiments.tables import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.data import packs
-from zeroshift.evaluate import Analysis, Arrangement
+from zeroshift.evaluate import Analysis, StreamSpec
 from zeroshift.evaluate.streams import long_tail_counts
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.paper import paper_table
@@ -32,7 +32,7 @@ def chapter(investigated, suite):
 def test_without_noise_it_is_the_method_itself_on_that_stream(suite):
     some = packs.load("cifar10").subset(slice(0, ROWS))
     ours = long_tail_with_noise(some, prompt=some.default_prompt, seed=1, noisy=False)
-    trial = runs(suite.members[0], "adapt_online", 2, arrangement=Arrangement("long_tail"))[1]
+    trial = runs(suite.members[0], "adapt_online", 2, arrangement=StreamSpec("long_tail"))[1]
     record = trial.do(some)
     assert ours["scored"] == record["scored"]
     assert ours["turned"] == 0

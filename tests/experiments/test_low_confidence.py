@@ -41,7 +41,7 @@ def test_n_is_the_size_of_the_bank(suite):
 
 def test_few_confident_samples_come_and_zero_shot_is_of_the_same_rows(chapter, suite):
     table = found(chapter, "few-confident")
-    plain = suite.members[0].entry.load().zero_shot_accuracy()
+    plain = suite.members[0].dataset.load().zero_shot_accuracy()
     zero_shot = [cell.value for row in table.rows if row.group == "corruption" for cell in row.cells[1:]][: len(COUNTS)]
     assert zero_shot[0] < plain
     assert any("gain over zero-shot" in text for text in remarks(chapter))
@@ -63,7 +63,7 @@ def test_only_a_sure_loss_against_zero_shot_is_a_warning(small_suite, accuracy, 
 )
 def test_the_verdict_on_the_smallest_bank_knows_ties(small_suite, least, said):
     def answer(job):
-        return record(least if job.contestant.parameters.get("bank_size") == COUNTS[0] else 0.60)
+        return record(least if job.spec.parameters.get("bank_size") == COUNTS[0] else 0.60)
 
     chapter = answered(EXPERIMENT, small_suite, answer)
     assert any(f"does worst at N = 2 and recovers quickly. {said}: " in text for text in remarks(chapter))

@@ -22,15 +22,15 @@ def half(job) -> float:
 
 
 def test_zero_shot_comes_first_and_adapt_last():
-    online = [contestant.method for contestant in contenders("online")]
+    online = [spec.method for spec in contenders("online")]
     assert online[0] == "zero_shot"
     assert [online[-1], contenders("transductive")[-1].method] == list(OURS.values())
 
 
 def test_nobody_in_the_tables_sees_labels_and_everybody_else_is_accounted_for():
-    shown = [contestant for protocol in OURS for contestant in contenders(protocol)]
-    assert not any("support" in contestant.given for contestant in shown)
-    named = {contestant.method for contestant in (*shown, *left_out())}
+    shown = [spec for protocol in OURS for spec in contenders(protocol)]
+    assert not any("support" in spec.given for spec in shown)
+    named = {spec.method for spec in (*shown, *left_out())}
     assert named == {info.name for info in methods.list_methods() if info.protocol in OURS}
 
 
@@ -134,14 +134,14 @@ def test_other_prompts_than_the_papers_are_said(monkeypatch):
 def test_it_says_who_leads_and_warns_only_below_zero_shot(small_suite, adapt, tda, kind, said):
     """On 300 samples a point is less than one standard error."""
     scores = {"adapt_online": adapt, "tda": tda}
-    chapter = pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.contestant.method, 0.5))
+    chapter = pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5))
     assert any(said in text for text in remarks(chapter, kind))
     assert len(remarks(chapter, "warning")) == (kind == "warning")
 
 
 def test_nobody_is_called_the_best_where_a_rival_failed(small_suite):
     scores = {"adapt_online": 0.9, "bca": None, "dmn": None}
-    texts = remarks(pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.contestant.method, 0.5)))
+    texts = remarks(pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5)))
     (online,) = [text for text in texts if "online ADAPT has 90.0%" in text]
     assert "BCA" in online
     assert "DMN" in online
@@ -150,13 +150,13 @@ def test_nobody_is_called_the_best_where_a_rival_failed(small_suite):
 
 def test_where_adapt_failed_nothing_is_said_of_it(small_suite):
     scores = {"adapt_online": None}
-    texts = remarks(pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.contestant.method, 0.5)), "note")
+    texts = remarks(pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5)), "note")
     assert not any("online method" in text for text in texts)
 
 
 def test_of_a_users_own_sets_alone_the_paper_says_nothing():
     suite = Suite.of({"mine": made_up(rows=400), "yours": made_up(rows=400, seed=1)})
-    chapter = pretend(NATURAL_SHIFT, suite, lambda job: 0.3 if job.contestant.method.startswith("adapt") else 0.5)
+    chapter = pretend(NATURAL_SHIFT, suite, lambda job: 0.3 if job.spec.method.startswith("adapt") else 0.5)
     said = [text for text in remarks(chapter) if "the highest of the online methods" in text]
     assert said
     assert "On the mean of 2 sets" in said[0]
@@ -164,7 +164,7 @@ def test_of_a_users_own_sets_alone_the_paper_says_nothing():
 
 
 def test_a_method_scored_on_other_samples_is_not_compared(small_suite):
-    chapter = pretend(EXPERIMENT, small_suite, lambda job: 0.9 if job.contestant.method == "zlap_inductive" else 0.5)
+    chapter = pretend(EXPERIMENT, small_suite, lambda job: 0.9 if job.spec.method == "zlap_inductive" else 0.5)
     assert not any("ZLaP" in text for text in remarks(chapter))
     assert not column(found(chapter, "accuracy"), "Avg.")["ZLaP (inductive)"].best
 
@@ -183,7 +183,7 @@ def test_a_run_that_failed_leaves_its_cell_empty(small_suite):
     investigation = Investigation.of([EXPERIMENT], small_suite, Options(orders=1))
     outcomes = [
         Outcome(job, None, "out of memory", False)
-        if job.contestant.method == "stata"
+        if job.spec.method == "stata"
         else Outcome(job, {"accuracy": 0.5}, None, False)
         for job in investigation.jobs
     ]

@@ -24,7 +24,7 @@ def rows_of(table, group: str) -> dict[str, tuple]:
 def test_each_mode_really_gets_its_own_prototypes(investigated, two_sets):
     table = found(investigated(EXPERIMENT, two_sets), "mean-init")
     zero_shot = rows_of(table, "zero-shot")
-    fashion = two_sets.members[1].entry.load()
+    fashion = two_sets.members[1].dataset.load()
     expected = {mode_title(mode): fashion.zero_shot_accuracy(mode) for mode in fashion.prompts}
     assert len(set(expected.values())) > 1, "or it would not matter which were taken"
     assert {mode: cells[1].value for mode, cells in zero_shot.items()} == pytest.approx(expected)

@@ -32,11 +32,11 @@ def transcribed(x, labels, t, scale, size, alpha, everywhere):
         if own:
             mean = (sum(x[i] for i in own) + sum(x[j] for j in bank)) / (len(own) + len(bank))
             means[k] = alpha * mean + (1 - alpha) * t[k]
-    entries = (
+    datasets = (
         [(i, labels[i]) for i in range(len(x))] if everywhere else [(j, k) for k in range(n_classes) for j in banks[k]]
     )
-    sigma = sum(np.outer(x[i] - means[k], x[i] - means[k]) for i, k in entries) / len(entries)
-    precision = d * np.linalg.inv((len(entries) - 1) * sigma + np.trace(sigma) * np.eye(d))
+    sigma = sum(np.outer(x[i] - means[k], x[i] - means[k]) for i, k in datasets) / len(datasets)
+    precision = d * np.linalg.inv((len(datasets) - 1) * sigma + np.trace(sigma) * np.eye(d))
     scores = log_y.copy()
     for i, row in enumerate(x):
         for k in range(n_classes):
@@ -103,7 +103,7 @@ def scored(adapt: float | None, oracle: float | None):
     def accuracy(job):
         if isinstance(job, Analysis):
             return oracle
-        return 0.5 if job.contestant.method == "zero_shot" else adapt
+        return 0.5 if job.spec.method == "zero_shot" else adapt
 
     return accuracy
 

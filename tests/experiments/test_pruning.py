@@ -48,7 +48,7 @@ def test_pruning_often_changes_what_is_predicted_and_the_verdict_tells_which_way
 )
 def test_the_verdict_on_pruning_knows_ties(suite, pruned, said):
     def answer(job):
-        return record(pruned if "prune" in job.contestant.parameters else 0.60)
+        return record(pruned if "prune" in job.spec.parameters else 0.60)
 
     assert any(f"between prunings). {said}: " in text for text in remarks(answered(EXPERIMENT, suite, answer)))
 

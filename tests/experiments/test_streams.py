@@ -212,11 +212,11 @@ def test_the_same_data_seen_twice_is_one_domain():
     (made,) = stacked_members(twice)
     assert isinstance(made, StackedMember)
     assert made.domain_names == ("cifar10", "fog")
-    assert made.entry.load().n_samples == made.entry.n_samples == sum(made.domains)
+    assert made.dataset.load().n_samples == made.dataset.n_samples == sum(made.domains)
 
 
 def test_large_domains_are_drawn_from(monkeypatch):
     monkeypatch.setattr("zeroshift.experiments.streams.DOMAIN_ROWS", 30)
     (made,) = stacked_members(Suite.of({name: load(name) for name in ("cifar10", "cifar10c_fog_5")}))
     assert made.domains == (30, 30)
-    assert made.entry.n_samples == 60
+    assert made.dataset.n_samples == 60

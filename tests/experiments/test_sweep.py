@@ -83,8 +83,8 @@ def test_work_that_failed_leaves_gaps_and_no_claim(small_suite):
 
 
 def test_one_set_a_task_is_said_where_others_are_left_out(small_suite):
-    pack = small_suite.members[1].entry.load()
-    suite = Suite.of({"few": pack.subset(slice(0, 50)), "many": pack, "other": small_suite.members[0].entry.load()})
+    pack = small_suite.members[1].dataset.load()
+    suite = Suite.of({"few": pack.subset(slice(0, 50)), "many": pack, "other": small_suite.members[0].dataset.load()})
     kept = one_a_task(suite)
     assert [member.name for member in kept.members] == ["many", "other"]
     assert "one set a task" in one_a_task_note(suite)

@@ -28,7 +28,7 @@ def seen() -> Suite:
 
 
 def label(job) -> str:
-    return "awt alone" if isinstance(job, Analysis) else job.contestant.label
+    return "awt alone" if isinstance(job, Analysis) else job.spec.label
 
 
 def accuracies(scores=None, samples: int = 1000):
@@ -44,7 +44,7 @@ def accuracies(scores=None, samples: int = 1000):
 
 def enough(suite: Suite, samples: int = 1000) -> Suite:
     """The same, said to be so large that ten points are a difference."""
-    return Suite(tuple(replace(m, entry=replace(m.entry, n_samples=samples)) for m in suite.members))
+    return Suite(tuple(replace(m, dataset=replace(m.dataset, n_samples=samples)) for m in suite.members))
 
 
 def test_methods_stand_without_and_with_views_and_what_they_ask_for_is_counted(investigated, seen):
@@ -105,7 +105,7 @@ def test_the_bundled_views_join_their_own_pack_for_this_experiment_alone():
 def test_whoever_gives_views_gets_no_others(seen):
     fog = Member.of("cifar10c_fog_5", packs.load("cifar10c_fog_5"))
     investigation = Investigation.of([EXPERIMENT], Suite((fog, *seen.members)), Options(orders=1))
-    assert {job.digest for job in investigation.jobs} == {seen.members[0].entry.digest}
+    assert {job.digest for job in investigation.jobs} == {seen.members[0].dataset.digest}
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_the_papers_numbers_stand_beside_rows_that_saw_what_its_rows_saw(seen):
 
 def test_several_sets_have_a_table_and_a_figure_each(seen):
     (member,) = seen.members
-    other = replace(member, entry=replace(member.entry, name="other", digest="other", title="other"))
+    other = replace(member, dataset=replace(member.dataset, name="other", digest="other", title="other"))
     chapter = answered(EXPERIMENT, Suite((member, other)), accuracies())
     assert [found(chapter, name).name for name in ("views-1", "passes-1", "views-2", "passes-2")]
 

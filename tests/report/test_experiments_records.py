@@ -59,7 +59,7 @@ def test_the_sets_it_was_found_on():
     assert (first["task"], first["encoder"], first["n_samples"], first["n_classes"]) == ("natural", "composed", 6, 3)
     assert first["title"] == "Six of cifar10"
     assert first["papers"] is False
-    assert [told["digest"] for told in record["sets"]] == [member.entry.digest for member in suite.members]
+    assert [told["digest"] for told in record["sets"]] == [member.dataset.digest for member in suite.members]
 
 
 def test_what_json_cannot_hold_becomes_null_and_numpy_plain():

@@ -21,7 +21,7 @@ from zeroshift.arrays import Array, Home
 from zeroshift.benchmarks.engines import MIXTURE_METHODS
 from zeroshift.benchmarks.problems import clip_like
 from zeroshift.benchmarks.timing import THREAD_VARIABLES
-from zeroshift.evaluate.resources import HostGauge
+from zeroshift.evaluate.resources import PeakMemory
 
 __all__ = ["Measurement", "peak_memory"]
 
@@ -82,7 +82,7 @@ def _measure(measurement: Measurement) -> dict[str, Any]:
     prototypes = home.bring(np.load(measurement.prototypes))
     n_rows = len(measurement.rows) or features.shape[0]
     output = n_rows * prototypes.shape[0] * (8 if features.dtype.itemsize == 8 else 4)
-    gauge = _DeviceGauge(home) if _is_cuda(home) else HostGauge()
+    gauge = _DeviceGauge(home) if _is_cuda(home) else PeakMemory()
     before = gauge.now()
     if measurement.state is not None:
         adapter = OnlineADAPT.load(

@@ -23,7 +23,7 @@ from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.parameters import Choice
 
 if TYPE_CHECKING:
-    from zeroshift.evaluate import EncoderBehind
+    from zeroshift.evaluate import EncoderRef
 
 __all__ = [
     "Augmix",
@@ -297,14 +297,14 @@ def check_encoder_options(encoder: str | None, *, revision: str | None, device: 
         raise ValueError(f"{alone[0]} is that of an encoder, and none is named. Fix: add --encoder SOURCE.")
 
 
-def load_behind(encoder: str | None, *, revision: str | None, device: str, dtype: str) -> EncoderBehind | None:
+def load_behind(encoder: str | None, *, revision: str | None, device: str, dtype: str) -> EncoderRef | None:
     """The encoder, loaded; None where none is named."""
     if encoder is None:
         return None
-    from zeroshift.evaluate import EncoderBehind
+    from zeroshift.evaluate import EncoderRef
 
     with console(stderr=True).status(f"loading {encoder}"):
-        return EncoderBehind.named(encoder, device=device, dtype=dtype, revision=revision)
+        return EncoderRef.named(encoder, device=device, dtype=dtype, revision=revision)
 
 
 def check_models(info: MethodInfo, encoder: str | None, prompt: str | None) -> None:
@@ -326,20 +326,20 @@ def check_models(info: MethodInfo, encoder: str | None, prompt: str | None) -> N
         raise ValueError(f"--prompt {prompt}: {info.name} begins with words of its own, {own!r}. Fix: leave it out.")
 
 
-def models_for(info: MethodInfo, behind: EncoderBehind | None, features: FeatureSet, source: str) -> dict[str, Any]:
+def models_for(info: MethodInfo, behind: EncoderRef | None, features: FeatureSet, source: str) -> dict[str, Any]:
     """The models the method is made with, from an encoder that fits the features."""
     if behind is None:
         return {}
-    from zeroshift.evaluate import Contestant
-    from zeroshift.evaluate.encoders import check_fit
+    from zeroshift.evaluate import MethodSpec
+    from zeroshift.evaluate.encoder_ref import check_fit
 
     check_fit(source, features, behind, [first_words(info) or PromptTuned.words])
-    return {TEXT: behind.text(features.class_names, Contestant(info.name).words)}
+    return {TEXT: behind.text(features.class_names, MethodSpec(info.name).words)}
 
 
 def first_words(info: MethodInfo) -> str | None:
     """The words whose text features are a method's first classifier; None for one that begins with the prototypes."""
-    from zeroshift.evaluate import Contestant
+    from zeroshift.evaluate import MethodSpec
 
-    contestant = Contestant(info.name)
-    return contestant.words if contestant.begins_with_words else None
+    spec = MethodSpec(info.name)
+    return spec.words if spec.begins_with_words else None

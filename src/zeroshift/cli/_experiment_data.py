@@ -16,7 +16,7 @@ import typer
 from zeroshift.cli._encoder_options import EncodingOptions, tell_images
 from zeroshift.cli._inputs import DATA_VARIABLE, is_pack, load_features
 from zeroshift.cli._output_paths import check_folder
-from zeroshift.cli.compare import chosen_entries
+from zeroshift.cli.compare import chosen_datasets
 from zeroshift.cli.console import console, harmless, print_warning
 from zeroshift.cli.experiment import FEATURES
 from zeroshift.cli.progress import progress_bar
@@ -287,10 +287,10 @@ def chosen_suite(
     _check_sources(sources, packs)
     members: list[Member] = []
     if sources or packs is not None or on_disk is None:
-        entries = chosen_entries(sources, packs, prompt=None, normalize=normalize)
-        members = [Member.of(entry.name, entry.load(), entry.load) for entry in entries]
+        datasets = chosen_datasets(sources, packs, prompt=None, normalize=normalize)
+        members = [Member.of(dataset.name, dataset.load(), dataset.load) for dataset in datasets]
     for member in on_disk.members(out, quiet=quiet) if on_disk is not None else ():
-        twin = next((other for other in members if other.entry.digest == member.entry.digest), None)
+        twin = next((other for other in members if other.dataset.digest == member.dataset.digest), None)
         if twin is None:
             members.append(member)
         else:
@@ -334,12 +334,12 @@ def _told_apart(members: Sequence[Member]) -> list[Member]:
 
 def _renamed(member: Member, name: str) -> Member:
     title = name if member.title == member.name else member.title
-    return replace(member, entry=replace(member.entry, name=name, title=title))
+    return replace(member, dataset=replace(member.dataset, name=name, title=title))
 
 
 def _source(member: Member) -> str:
     """The file or pack it is loaded from."""
-    load = member.entry.load
+    load = member.dataset.load
     return str(load.args[0]) if isinstance(load, partial) and load.args else member.name
 
 

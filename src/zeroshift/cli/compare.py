@@ -20,12 +20,21 @@ from zeroshift.cli._method_options import parse_settings
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import RunLog, ending_on_signals, progress_bar, told_apart
 from zeroshift.data import packs as bundled
-from zeroshift.evaluate import Contestant, Entry, Ledger, Plan, Standings, contest, contestants, gather
+from zeroshift.evaluate import (
+    ComparisonSummary,
+    DatasetRef,
+    Ledger,
+    MethodSpec,
+    Plan,
+    list_method_specs,
+    run_plan,
+    summarize,
+)
 from zeroshift.evaluate.inputs import ENCODER, VIEWS
 from zeroshift.features import FeatureSet
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["chosen_contestants", "chosen_entries", "compare", "run_plan"]
+__all__ = ["chosen_datasets", "chosen_specs", "compare", "run_with_progress"]
 
 
 # Which methods `zeroshift compare` runs, and with which parameters, read from `--methods` and `--set`.
@@ -41,27 +50,27 @@ ELSEWHERE = {
 """How a comparison gives a method what holds arrays, or a model."""
 
 
-def chosen_contestants(
+def chosen_specs(
     wanted: str, settings: Sequence[str], *, views: bool = False, encoder: bool = False
-) -> list[Contestant]:
+) -> list[MethodSpec]:
     """The contestants `wanted` names, each once; those named one by one must be possible, those of a group need not.
 
     `views` says that a set holds several of each image, `encoder` that one is given.
 
-    >>> [contestant.label for contestant in chosen_contestants("zero_shot,adapt_online", ["adapt_online.bank_size=8"])]
+    >>> [spec.label for spec in chosen_specs("zero_shot,adapt_online", ["adapt_online.bank_size=8"])]
     ['zero_shot', 'adapt_online bank_size=8']
     """
-    chosen: dict[str, Contestant] = {}
+    chosen: dict[str, MethodSpec] = {}
     single: set[str] = set()
     for name in (part.strip() for part in wanted.split(",")):
         if not name:
             continue
         if name == "all" or name in GROUPS:
-            found = contestants(None if name == "all" else name, views=views)
+            found = list_method_specs(None if name == "all" else name, views=views)
         else:
             found = [_named(name)]
             single.add(found[0].label)
-        chosen |= {contestant.label: contestant for contestant in found if contestant.label not in chosen}
+        chosen |= {spec.label: spec for spec in found if spec.label not in chosen}
     if not chosen:
         raise ValueError(
             f"--methods names no method; got {wanted!r}. Fix: all, {', '.join(GROUPS)}, or some of `zeroshift methods`."
@@ -69,10 +78,10 @@ def chosen_contestants(
     parameters = _by_method(settings, chosen.values())
     changed = {
         label: replace(
-            contestant,
-            parameters=parse_settings(contestant.info, parameters.get(contestant.method, []), ELSEWHERE),
+            spec,
+            parameters=parse_settings(spec.info, parameters.get(spec.method, []), ELSEWHERE),
         )
-        for label, contestant in chosen.items()
+        for label, spec in chosen.items()
     }
     for label in sorted(single):
         held = [*([VIEWS] if views else []), *([ENCODER] if encoder else [])]
@@ -82,7 +91,7 @@ def chosen_contestants(
     return list(changed.values())
 
 
-def _named(name: str) -> Contestant:
+def _named(name: str) -> MethodSpec:
     known = [info.name for info in methods.list_methods()]
     method = name.split("+")[0]
     if method not in known:
@@ -91,14 +100,14 @@ def _named(name: str) -> Contestant:
             f"--methods: no method is called {method!r}. {guess}Known: {', '.join(known)}; all, {', '.join(GROUPS)}."
         )
     try:
-        return Contestant.named(name)
+        return MethodSpec.named(name)
     except ValueError as error:
         raise ValueError(f"--methods {name}: {error} Fix: --methods {method}.") from None
 
 
-def _by_method(settings: Sequence[str], chosen: Iterable[Contestant]) -> dict[str, list[str]]:
+def _by_method(settings: Sequence[str], chosen: Iterable[MethodSpec]) -> dict[str, list[str]]:
     """`METHOD.NAME=VALUE` as `NAME=VALUE` under each method."""
-    compared = list(dict.fromkeys(contestant.method for contestant in chosen))
+    compared = list(dict.fromkeys(spec.method for spec in chosen))
     found: dict[str, list[str]] = {}
     for item in settings:
         method, point, setting = item.partition(".")
@@ -118,14 +127,14 @@ def _by_method(settings: Sequence[str], chosen: Iterable[Contestant]) -> dict[st
     return found
 
 
-def _fix(contestant: Contestant) -> str:
+def _fix(spec: MethodSpec) -> str:
     """How to come by what it lacks; on the command line only numbers and words can be set."""
-    cls = contestant.info.cls
-    lacking = [p.name for p in contestant.info.parameters if p.required and p.name not in contestant.given]
+    cls = spec.info.cls
+    lacking = [p.name for p in spec.info.parameters if p.required and p.name not in spec.given]
     settable = [name for name in lacking if name not in (*cls.array_parameters, *cls.model_parameters)]
     if len(settable) < len(lacking) or not lacking:
-        return f"Fix: leave it out; in Python zeroshift.encode.make_method({contestant.method!r}, ...) makes it."
-    return f"Fix: --set {contestant.method}.{settable[0]}=VALUE."
+        return f"Fix: leave it out; in Python zeroshift.encode.make_method({spec.method!r}, ...) makes it."
+    return f"Fix: --set {spec.method}.{settable[0]}=VALUE."
 
 
 # Which feature sets `zeroshift compare` runs on: files, folders of files, and bundled packs.
@@ -134,9 +143,9 @@ def _fix(contestant: Contestant) -> str:
 SUFFIXES = (".npz", ".safetensors")
 
 
-def chosen_entries(
+def chosen_datasets(
     sources: Sequence[str], packs: str | None, *, prompt: str | None, normalize: bool, names_matter: bool = False
-) -> list[Entry]:
+) -> list[DatasetRef]:
     """The sets, each once whatever it is called; of a folder those that can be compared on, the others named.
 
     `names_matter` where prompts are made of the names of the classes: the same features are then another set under
@@ -144,24 +153,24 @@ def chosen_entries(
     """
     _check_no_pack(sources, packs)
     named = [*_pack_sources(packs, default=not sources), *sources]
-    entries: list[Entry] = []
+    datasets: list[DatasetRef] = []
     for source, name, must in _places(named):
         load = partial(load_features, source, normalize=normalize, beside={})
         features = _loaded(source, load, must=must)
         if features is None:
             continue
-        entry = Entry.of(name, features, prompt, load)
-        twins = (other for other in entries if other.digest == entry.digest)
-        twin = next((other for other in twins if not names_matter or other.class_names == entry.class_names), None)
+        dataset = DatasetRef.of(name, features, prompt, load)
+        twins = (other for other in datasets if other.digest == dataset.digest)
+        twin = next((other for other in twins if not names_matter or other.class_names == dataset.class_names), None)
         if twin is not None:
             print_warning(f"left out: {source} holds the same as {twin.name}")
             continue
-        for hint in () if is_pack(source) else entry.hints:
+        for hint in () if is_pack(source) else dataset.hints:
             print_warning(f"{source}: {hint}")
-        entries.append(entry)
-    if not entries:
+        datasets.append(dataset)
+    if not datasets:
         raise ValueError("nothing to compare on: no set is left. Fix: name feature files that hold labels.")
-    return entries
+    return datasets
 
 
 def _check_no_pack(sources: Sequence[str], packs: str | None) -> None:
@@ -252,25 +261,25 @@ def _unfit(features: FeatureSet) -> str | None:
 # The loop of `zeroshift compare`: runs that are not recorded yet, and a bar, or in a log file a line a run.
 
 
-def run_plan(planned: Plan, ledger: Ledger, *, jobs: int, again: bool, quiet: bool) -> Standings:
+def run_with_progress(planned: Plan, ledger: Ledger, *, jobs: int, again: bool, quiet: bool) -> ComparisonSummary:
     """Do what is missing and sum up."""
     outcomes = []
-    sizes = {entry.name: entry.n_samples for entry in planned.entries}
+    sizes = {dataset.name: dataset.n_samples for dataset in planned.datasets}
     log = RunLog(len(planned.trials), quiet=quiet, names=told_apart(planned.trials))
     total = sum(sizes[trial.features] for trial in planned.trials)
     with ending_on_signals(), progress_bar("comparing", total, quiet=quiet) as advance:
-        runs = contest(planned, ledger, jobs=jobs, again=again, notes={"machine": machine()})
+        runs = run_plan(planned, ledger, jobs=jobs, again=again, notes={"machine": machine()})
         # Closed at once when something goes wrong, so that no process is left running.
         with closing(runs):
             for outcome in runs:
                 outcomes.append(outcome)
                 log.add(outcome)
                 done = f"{len(outcomes)} of {len(planned.trials)} runs"
-                advance(sizes[outcome.job.features], f"{done}: {outcome.job.contestant.label}")
+                advance(sizes[outcome.job.features], f"{done}: {outcome.job.spec.label}")
     log.end()
     for path in ledger.damaged:
         print_warning(f"{path} held no record that can be read; its run was done again")
-    return gather(planned, outcomes)
+    return summarize(planned, outcomes)
 
 
 RUNS, PAGE = "runs", "compare.html"
@@ -361,7 +370,7 @@ def compare(
     """
     from zeroshift.cli._encoder_options import check_encoder_options, load_behind
     from zeroshift.cli._output_paths import check_folder
-    from zeroshift.evaluate import Ledger, plan, told
+    from zeroshift.evaluate import Ledger, describe_skipped, plan_comparison
     from zeroshift.parameters import Number
     from zeroshift.report.compare_page import check_markdown, check_page, write_markdown, write_page
     from zeroshift.report.compare_tables import compare_record, compare_table, legend, remarks, set_tables
@@ -370,19 +379,19 @@ def compare(
         Number(least, integer=True).check(name, value)
     check_encoder_options(encoder, revision=revision, device=device, dtype=dtype)
     # A wrong name is refused before any set is read.
-    contestants = chosen_contestants(methods, settings or [], views=True, encoder=encoder is not None)
-    if encoder is not None and not any(contestant.tunes_text for contestant in contestants):
+    specs = chosen_specs(methods, settings or [], views=True, encoder=encoder is not None)
+    if encoder is not None and not any(spec.tunes_text for spec in specs):
         raise ValueError(
             "--encoder is for methods that tune its prompts, and none is compared. Fix: leave it out, or add -m tpt."
         )
-    entries = chosen_entries(
+    datasets = chosen_datasets(
         features or [], packs, prompt=prompt, normalize=normalize, names_matter=encoder is not None
     )
-    views = any(entry.n_views for entry in entries)
-    contestants = chosen_contestants(methods, settings or [], views=views, encoder=encoder is not None)
+    views = any(dataset.n_views for dataset in datasets)
+    specs = chosen_specs(methods, settings or [], views=views, encoder=encoder is not None)
     behind = load_behind(encoder, revision=revision, device=device, dtype=dtype)
-    planned = plan(entries, contestants, orders=orders, shots=shots, encoder=behind)
-    for line in told(planned.left_out):
+    planned = plan_comparison(datasets, specs, orders=orders, shots=shots, encoder=behind)
+    for line in describe_skipped(planned.skipped):
         print_warning(f"left out: {line}")
     if not planned.trials:
         raise ValueError(
@@ -394,24 +403,24 @@ def compare(
     if markdown is not None:
         check_markdown(markdown)
 
-    standings = run_plan(planned, Ledger(out / RUNS), jobs=jobs, again=again, quiet=quiet)
-    for failed in standings.failed:
+    summary = run_with_progress(planned, Ledger(out / RUNS), jobs=jobs, again=again, quiet=quiet)
+    for failed in summary.failed:
         print_warning(f"failed: {failed.job}: {failed.error}")
-    if standings.overall:
-        write_page(out / PAGE, standings)
+    if summary.overall:
+        write_page(out / PAGE, summary)
         if markdown is not None:
-            write_markdown(markdown, standings)
-    said = remarks(standings)
+            write_markdown(markdown, summary)
+    said = remarks(summary)
     if json:
-        print_json({**compare_record(standings), "remarks": said, "out": str(out), "page": str(out / PAGE)})
-    elif not quiet and standings.overall:
+        print_json({**compare_record(summary), "remarks": said, "out": str(out), "page": str(out / PAGE)})
+    elif not quiet and summary.overall:
         screen = console()
-        screen.print(compare_table(standings, screen.width))
-        for title, table in set_tables(standings, screen.width) if by_set else ():
+        screen.print(compare_table(summary, screen.width))
+        for title, table in set_tables(summary, screen.width) if by_set else ():
             screen.print(title, style="bold")
             screen.print(table)
-        screen.print(" ".join([legend(standings, screen.width), *said]), style="dim")
+        screen.print(" ".join([legend(summary, screen.width), *said]), style="dim")
         for path in (out / PAGE, *([markdown] if markdown else [])):
             screen.print(f"written: {path}", soft_wrap=True)
-    if standings.failed:
+    if summary.failed:
         raise typer.Exit(1)

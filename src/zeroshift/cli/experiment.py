@@ -236,7 +236,7 @@ class Outputs:
                 drawn = _unless_none("figures", self.figures, write_figures, chapters)
                 pictures = {path.stem: path for path in drawn if path.suffix == ".svg"}
                 written += drawn
-            zero_shot = {member.name: member.entry.load().zero_shot_accuracy() for member in suite.members}
+            zero_shot = {member.name: member.dataset.load().zero_shot_accuracy() for member in suite.members}
             write_page(self.report, chapters, suite, command=command, machine=machine(), zero_shot=zero_shot)
             if self.markdown is not None:
                 seen = {name: _seen_from(self.markdown, path) for name, path in pictures.items()}

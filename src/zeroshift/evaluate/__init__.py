@@ -1,11 +1,10 @@
 """How well a method does: feeding it in order, metrics, methods side by side, and many runs that can be resumed."""
 
-from zeroshift.evaluate.aggregate import Spread, Standing, Standings, gather
 from zeroshift.evaluate.comparison import Comparison, Result, compare, mean_accuracy, zero_shot_beside
-from zeroshift.evaluate.encoders import EncoderBehind
+from zeroshift.evaluate.encoder_ref import EncoderRef
 from zeroshift.evaluate.job import Analysis, Job
 from zeroshift.evaluate.ledger import Ledger
-from zeroshift.evaluate.method_spec import Contestant, contestants
+from zeroshift.evaluate.method_spec import MethodSpec, list_method_specs
 from zeroshift.evaluate.metrics import Scorecard, worst_share
 from zeroshift.evaluate.metrics.functions import (
     accuracy,
@@ -19,52 +18,53 @@ from zeroshift.evaluate.metrics.functions import (
     top_k_accuracy,
 )
 from zeroshift.evaluate.metrics.gain import gain_interval
-from zeroshift.evaluate.plan import Entry, LeftOut, Plan, contest, plan, told
+from zeroshift.evaluate.plan import DatasetRef, Plan, Skipped, describe_skipped, plan_comparison, run_plan
 from zeroshift.evaluate.runner import Outcome, run_jobs
 from zeroshift.evaluate.stream_loop import Run, Step, follow, run
-from zeroshift.evaluate.streams import Arrangement, Stream
+from zeroshift.evaluate.streams import Stream, StreamSpec
+from zeroshift.evaluate.summary import ComparisonSummary, MethodSummary, Spread, summarize
 from zeroshift.evaluate.trial import Trial
 
 __all__ = [
     "Analysis",
-    "Arrangement",
     "Comparison",
-    "Contestant",
-    "EncoderBehind",
-    "Entry",
+    "ComparisonSummary",
+    "DatasetRef",
+    "EncoderRef",
     "Job",
     "Ledger",
-    "LeftOut",
+    "MethodSpec",
+    "MethodSummary",
     "Outcome",
     "Plan",
     "Result",
     "Run",
     "Scorecard",
+    "Skipped",
     "Spread",
-    "Standing",
-    "Standings",
     "Step",
     "Stream",
+    "StreamSpec",
     "Trial",
     "accuracy",
     "auroc",
     "brier_score",
     "class_accuracy",
     "compare",
-    "contest",
-    "contestants",
+    "describe_skipped",
     "expected_calibration_error",
     "false_positive_rate",
     "follow",
     "gain_interval",
-    "gather",
+    "list_method_specs",
     "mean_accuracy",
     "negative_log_likelihood",
-    "plan",
+    "plan_comparison",
     "run",
     "run_jobs",
+    "run_plan",
     "running_accuracy",
-    "told",
+    "summarize",
     "top_k_accuracy",
     "worst_share",
     "zero_shot_beside",

@@ -100,7 +100,7 @@ class Analysis:
 
     Parameters
     ----------
-    features, digest, prompt : the set, as `Entry` has it; `prompt` is the mode of the prototypes.
+    features, digest, prompt : the set, as `DatasetRef` has it; `prompt` is the mode of the prototypes.
     function : at the top level of a module, not of the script or notebook that is run: other processes import it by
         its name, and the code it is written in is part of the key.
     parameters : numbers and words; a seed among them where it draws at random.

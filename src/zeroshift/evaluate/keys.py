@@ -81,20 +81,15 @@ BYTES = 8
 PACKAGE = "zeroshift"
 
 MEASURING = (
-    "evaluate.analysis",
-    "evaluate.contestant",
     "evaluate.costs",
-    "evaluate.encoders",
-    "evaluate.filling",
-    "evaluate.follow",
-    "evaluate.gauge",
-    "evaluate.measure",
+    "evaluate.encoder_ref",
+    "evaluate.inputs",
+    "evaluate.job",
+    "evaluate.method_spec",
     "evaluate.metrics",
-    "evaluate.needs",
-    "evaluate.split",
+    "evaluate.resources",
+    "evaluate.stream_loop",
     "evaluate.streams",
-    "evaluate.tallies",
-    "evaluate.threads",
     "evaluate.trial",
     "features",
     "methods.zero_shot",
@@ -178,14 +173,20 @@ def _home(package: str, name: str) -> str | None:
 
 @cache
 def _file(module: str) -> Path | None:
-    """Where a module is written down. Of packages only what they hold counts, not the list of it."""
+    """The file of a module. An `__init__.py` counts only where it defines functions or classes."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError, AttributeError):
         return None
-    if spec is None or spec.origin is None or spec.submodule_search_locations or not spec.origin.endswith(".py"):
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
-    return Path(spec.origin)
+    path = Path(spec.origin)
+    return path if spec.submodule_search_locations is None or _defines_code(path) else None
+
+
+def _defines_code(path: Path) -> bool:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in tree.body)
 
 
 def _is_text(line: ast.stmt) -> bool:

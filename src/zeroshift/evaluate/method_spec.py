@@ -12,15 +12,15 @@ from zeroshift.methods import MethodInfo
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["Contestant", "contestants"]
+__all__ = ["MethodSpec", "list_method_specs"]
 
 
 @dataclass(frozen=True)
-class Contestant:
+class MethodSpec:
     """A method by name, its parameters, and what it is given of what it could do without; all of them checked against
     what the method takes.
 
-    >>> Contestant("adapt_online", {"bank_size": 4}, also=("support",)).label
+    >>> MethodSpec("adapt_online", {"bank_size": 4}, also=("support",)).label
     'adapt_online+support bank_size=4'
     """
 
@@ -38,15 +38,15 @@ class Contestant:
         object.__setattr__(self, "also", self._told_once(self.also))
 
     @classmethod
-    def named(cls, text: str, parameters: Mapping[str, Any] | None = None) -> Contestant:
+    def named(cls, text: str, parameters: Mapping[str, Any] | None = None) -> MethodSpec:
         """From `NAME`, or `NAME+support` for a method that takes labelled samples but can do without, `NAME+views` for
         one that takes several views of each image.
 
-        >>> Contestant.named("adapt_transductive+support").also
+        >>> MethodSpec.named("adapt_transductive+support").also
         ('support',)
-        >>> Contestant.named("tda+views").given
+        >>> MethodSpec.named("tda+views").given
         ('views',)
-        >>> Contestant.named("gda_clip+support").label
+        >>> MethodSpec.named("gda_clip+support").label
         'gda_clip'
         """
         if not isinstance(text, str):
@@ -151,26 +151,26 @@ class Contestant:
         return None
 
 
-def contestants(protocol: str | None = None, *, views: bool = False) -> list[Contestant]:
+def list_method_specs(protocol: str | None = None, *, views: bool = False) -> list[MethodSpec]:
     """Every registered method, or those of one protocol; methods that may be given labelled samples also with them, and
     with `views` those that may be given several views of an image also with these.
 
-    >>> "adapt_online+support" in [contestant.label for contestant in contestants("few-shot")]
+    >>> "adapt_online+support" in [spec.label for spec in list_method_specs("few-shot")]
     True
-    >>> "tda+views" in [contestant.label for contestant in contestants("online", views=True)]
+    >>> "tda+views" in [spec.label for spec in list_method_specs("online", views=True)]
     True
     """
     found = []
     for info in methods.list_methods():
-        plain = Contestant(info.name)
+        plain = MethodSpec(info.name)
         found.append(plain)
         if "support" in fillable(info) and "support" not in plain.given:
-            found.append(Contestant(info.name, also=("support",)))
+            found.append(MethodSpec(info.name, also=("support",)))
         if views and VIEWS in fillable(info) and VIEWS not in plain.given:
-            found.append(Contestant(info.name, also=(VIEWS,)))
+            found.append(MethodSpec(info.name, also=(VIEWS,)))
     if protocol is not None:
         methods.list_methods(protocol)  # refuses a protocol there is none of
-    return [contestant for contestant in found if protocol in (None, contestant.protocol)]
+    return [spec for spec in found if protocol in (None, spec.protocol)]
 
 
 def _check_parameters(info: MethodInfo, parameters: Any) -> None:

@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate.encoders import EncoderBehind, check_fit
+from zeroshift.evaluate.encoder_ref import EncoderRef, check_fit
 from zeroshift.evaluate.inputs import ENCODER, LACKING, VIEWS
 from zeroshift.evaluate.keys import digest
 from zeroshift.evaluate.ledger import Ledger
-from zeroshift.evaluate.method_spec import Contestant
+from zeroshift.evaluate.method_spec import MethodSpec
 from zeroshift.evaluate.runner import Outcome, run_jobs
 from zeroshift.evaluate.trial import Trial
 from zeroshift.features import FeatureSet
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.parameters import Number
 
-__all__ = ["Entry", "LeftOut", "Plan", "contest", "plan", "told"]
+__all__ = ["DatasetRef", "Plan", "Skipped", "describe_skipped", "plan_comparison", "run_plan"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class DatasetRef:
     """A labelled set under a name of its own."""
 
     name: str
@@ -55,11 +55,11 @@ class Entry:
     @classmethod
     def of(
         cls, name: str, features: FeatureSet, prompt: str | None = None, load: Callable[[], FeatureSet] | None = None
-    ) -> Entry:
+    ) -> DatasetRef:
         """From a set; with `load`, a function that gets it again, the set itself is only looked at and not kept.
 
         >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
-        >>> Entry.of("pets", pets).n_classes
+        >>> DatasetRef.of("pets", pets).n_classes
         2
         """
         if features.labels is None:
@@ -103,24 +103,24 @@ def _itself(features: FeatureSet) -> FeatureSet:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class Skipped:
     """A contestant that cannot be run, and why; on one set, or on any."""
 
-    contestant: Contestant
+    spec: MethodSpec
     reason: str
-    entry: Entry | None = None
+    dataset: DatasetRef | None = None
 
     def __str__(self) -> str:
-        where = "" if self.entry is None else f" on {self.entry.name}"
-        return f"{self.contestant.label}{where}: {self.reason}"
+        where = "" if self.dataset is None else f" on {self.dataset.name}"
+        return f"{self.spec.label}{where}: {self.reason}"
 
 
-def told(left_out: Sequence[LeftOut]) -> list[str]:
+def describe_skipped(skipped: Sequence[Skipped]) -> list[str]:
     """A line for each contestant and reason, with all the sets it is the reason on."""
     lines: dict[tuple[str, str], list[str]] = {}
-    for left in left_out:
-        sets = lines.setdefault((left.contestant.label, left.reason), [])
-        sets += [] if left.entry is None else [left.entry.name]
+    for left in skipped:
+        sets = lines.setdefault((left.spec.label, left.reason), [])
+        sets += [] if left.dataset is None else [left.dataset.name]
     return [f"{label}{' on ' if sets else ''}{', '.join(sets)}: {reason}" for (label, reason), sets in lines.items()]
 
 
@@ -128,23 +128,23 @@ def told(left_out: Sequence[LeftOut]) -> list[str]:
 class Plan:
     """All runs of a comparison, set by set, and who cannot take part."""
 
-    entries: tuple[Entry, ...]
-    contestants: tuple[Contestant, ...]
+    datasets: tuple[DatasetRef, ...]
+    specs: tuple[MethodSpec, ...]
     """Those with at least one run."""
     trials: tuple[Trial, ...]
-    left_out: tuple[LeftOut, ...]
+    skipped: tuple[Skipped, ...]
     orders: int
     shots: int
-    encoder: EncoderBehind | None = None
+    encoder: EncoderRef | None = None
 
 
-def plan(
-    entries: Sequence[Entry],
-    contestants: Sequence[Contestant],
+def plan_comparison(
+    datasets: Sequence[DatasetRef],
+    specs: Sequence[MethodSpec],
     *,
     orders: int = 3,
     shots: int = 4,
-    encoder: EncoderBehind | None = None,
+    encoder: EncoderRef | None = None,
 ) -> Plan:
     """Every contestant on every set.
 
@@ -156,62 +156,62 @@ def plan(
     orders = int(Number(1, integer=True).check("orders", orders))
     shots = int(Number(1, integer=True).check("shots", shots))
     trials: list[Trial] = []
-    held = [VIEWS] if any(entry.n_views for entry in entries) else []
+    held = [VIEWS] if any(dataset.n_views for dataset in datasets) else []
     held += [] if encoder is None else [ENCODER]
-    reasons = [(contestant, contestant.obstacle_with(*held)) for contestant in contestants]
-    left_out = [LeftOut(contestant, reason) for contestant, reason in reasons if reason is not None]
-    able = [contestant for contestant, reason in reasons if reason is None]
-    for entry in entries:
-        for contestant in able:
-            if reason := _lacks(entry, contestant, shots):
-                left_out.append(LeftOut(contestant, reason, entry))
+    reasons = [(spec, spec.obstacle_with(*held)) for spec in specs]
+    skipped = [Skipped(spec, reason) for spec, reason in reasons if reason is not None]
+    able = [spec for spec, reason in reasons if reason is None]
+    for dataset in datasets:
+        for spec in able:
+            if reason := _lacks(dataset, spec, shots):
+                skipped.append(Skipped(spec, reason, dataset))
                 continue
-            seeds = range(orders) if contestant.streamed or contestant.drawn else (None,)
-            taken = shots if "support" in contestant.given else None
-            trial = partial(Trial, entry.name, entry.digest, entry.prompt, contestant, shots=taken)
-            if contestant.tunes_text:
-                trial = partial(trial, encoder=encoder, class_names=entry.class_names)
+            seeds = range(orders) if spec.streamed or spec.drawn else (None,)
+            taken = shots if "support" in spec.given else None
+            trial = partial(Trial, dataset.name, dataset.digest, dataset.prompt, spec, shots=taken)
+            if spec.tunes_text:
+                trial = partial(trial, encoder=encoder, class_names=dataset.class_names)
             trials += [trial(seed=seed) for seed in seeds]
     if encoder is not None:
-        _check_encoder(encoder, entries, trials)
-    running = {id(trial.contestant) for trial in trials}
+        _check_encoder(encoder, datasets, trials)
+    running = {id(trial.spec) for trial in trials}
     return Plan(
-        entries=tuple(entries),
-        contestants=tuple(contestant for contestant in able if id(contestant) in running),
+        datasets=tuple(datasets),
+        specs=tuple(spec for spec in able if id(spec) in running),
         trials=tuple(trials),
-        left_out=tuple(left_out),
+        skipped=tuple(skipped),
         orders=orders,
         shots=shots,
         encoder=encoder,
     )
 
 
-def _check_encoder(encoder: EncoderBehind, entries: Sequence[Entry], trials: Sequence[Trial]) -> None:
+def _check_encoder(encoder: EncoderRef, datasets: Sequence[DatasetRef], trials: Sequence[Trial]) -> None:
     """Before anything is run: tuned with another encoder's text, every number would be of nothing."""
-    for entry in entries:
-        tuned = [trial.contestant for trial in trials if trial.features == entry.name and trial.encoder is not None]
+    for dataset in datasets:
+        tuned = [trial.spec for trial in trials if trial.features == dataset.name and trial.encoder is not None]
         if tuned:
-            words = [contestant.words if contestant.begins_with_words else PromptTuned.words for contestant in tuned]
-            check_fit(entry.name, entry.load(), encoder, dict.fromkeys(words))
+            words = [spec.words if spec.begins_with_words else PromptTuned.words for spec in tuned]
+            check_fit(dataset.name, dataset.load(), encoder, dict.fromkeys(words))
 
 
-def _lacks(entry: Entry, contestant: Contestant, shots: int) -> str | None:
-    if "support" in contestant.given and entry.spare == 0:
+def _lacks(dataset: DatasetRef, spec: MethodSpec, shots: int) -> str | None:
+    if "support" in spec.given and dataset.spare == 0:
         return "no class has two samples, one to learn from and one to be scored on"
-    if "validation" in contestant.given and min(entry.spare, shots) < 2:
+    if "validation" in spec.given and min(dataset.spare, shots) < 2:
         return "no class has two labelled samples, one to learn from and one to choose by"
-    if VIEWS in contestant.given and not entry.n_views:
+    if VIEWS in spec.given and not dataset.n_views:
         return f"needs {LACKING[VIEWS]}"
-    if "unlabelled" in contestant.given and entry.n_samples < 2:
+    if "unlabelled" in spec.given and dataset.n_samples < 2:
         return "one sample cannot be halved"
     return None
 
 
-def contest(
+def run_plan(
     planned: Plan, ledger: Ledger, *, jobs: int = 0, again: bool = False, notes: Mapping[str, Any] | None = None
 ) -> Generator[Outcome[Trial], None, None]:
     """Do the runs that `ledger` has no record of (all of them with `again`), recording each as it is done: see
     `zeroshift.evaluate.runner.run_jobs`."""
-    loaders = {entry.digest: entry.load for entry in planned.entries}
+    loaders = {dataset.digest: dataset.load for dataset in planned.datasets}
     processes = int(Number(0, integer=True).check("jobs", jobs))
     return run_jobs(planned.trials, loaders, ledger, processes=processes, again=again, notes=notes)

@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HostGauge", "one_blas_thread", "settle"]
+__all__ = ["PeakMemory", "one_blas_thread", "settle"]
 
 
-class HostGauge:
+class PeakMemory:
     """Resident memory of this process; on Linux its peak can be set back, elsewhere loading counts too."""
 
     def __init__(self) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate.aggregate import Spread
 from zeroshift.evaluate.job import KEY_LETTERS
 from zeroshift.evaluate.keys import one_form
 from zeroshift.evaluate.ledger import KIND, is_newer, read_record
 from zeroshift.evaluate.metrics import worst_share
 from zeroshift.evaluate.streams.spec import UNIMPORTANT
+from zeroshift.evaluate.summary import Spread
 from zeroshift.suggest import did_you_mean
 
 __all__ = [

@@ -13,15 +13,15 @@ from zeroshift import methods
 from zeroshift._version import __version__
 from zeroshift.arrays import to_numpy
 from zeroshift.evaluate.costs import COSTS, Counts, costs_of, counted
-from zeroshift.evaluate.encoders import EncoderBehind
+from zeroshift.evaluate.encoder_ref import EncoderRef
 from zeroshift.evaluate.inputs import LACKING, VIEWS
 from zeroshift.evaluate.job import keyed
 from zeroshift.evaluate.keys import code_digest, one_form
-from zeroshift.evaluate.method_spec import Contestant
+from zeroshift.evaluate.method_spec import MethodSpec
 from zeroshift.evaluate.metrics import score_sheet
-from zeroshift.evaluate.resources import HostGauge, one_blas_thread, settle
+from zeroshift.evaluate.resources import PeakMemory, one_blas_thread, settle
 from zeroshift.evaluate.stream_loop import EVERY, follow
-from zeroshift.evaluate.streams import Arrangement, Stream
+from zeroshift.evaluate.streams import Stream, StreamSpec
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
@@ -143,7 +143,7 @@ def measure_run(make: Callable[[], Method], fed: Fed, counts: Counts, *, every: 
     # What is imported or allocated once a process is there before anything is counted.
     fed.begin(make())
     settle()
-    gauge = HostGauge()
+    gauge = PeakMemory()
     before, asked = gauge.now(), replace(counts)
     gauge.reset()
     began = time.perf_counter()
@@ -171,12 +171,12 @@ def measure_run(make: Callable[[], Method], fed: Fed, counts: Counts, *, every: 
 # What a run takes out of a set: parameters that hold arrays, what a method is fed, the groups of what it sees.
 
 
-def filled(features: FeatureSet, contestant: Contestant, parts: Split) -> dict[str, Any]:
+def filled(features: FeatureSet, spec: MethodSpec, parts: Split) -> dict[str, Any]:
     """The parameters that come from the set."""
     found: dict[str, Any] = {}
-    if "logit_scale" in contestant.settings:
+    if "logit_scale" in spec.settings:
         found["logit_scale"] = features.logit_scale
-    if "prompts" in contestant.given:
+    if "prompts" in spec.given:
         found["prompts"] = features.prompts_of_each_class()
     for name, rows in (("support", parts.support), ("validation", parts.validation)):
         if rows is not None and features.labels is not None:
@@ -195,15 +195,15 @@ def grouped(stream: Stream, scored: np.ndarray, n_samples: int) -> tuple[np.ndar
     return of_row[scored], stream.group_names
 
 
-def fed(features: FeatureSet, contestant: Contestant, scored: np.ndarray, stream: np.ndarray) -> Fed:
-    if VIEWS not in contestant.given:
+def fed(features: FeatureSet, spec: MethodSpec, scored: np.ndarray, stream: np.ndarray) -> Fed:
+    if VIEWS not in spec.given:
         return Fed(stream)
     if features.views is None:
-        raise ValueError(f"{contestant.label} needs {LACKING[VIEWS]}.")
+        raise ValueError(f"{spec.label} needs {LACKING[VIEWS]}.")
     if np.array_equal(scored, np.arange(features.n_samples)):
         return Fed(features.views)
     # A method that is given all images at once would copy them while its memory is weighed.
-    whole = contestant.info.protocol == "transductive"
+    whole = spec.info.protocol == "transductive"
     return Fed(features.views[scored]) if whole else Fed(features.views, scored)
 
 
@@ -236,27 +236,25 @@ class Trial:
     digest: str
     """What the set holds: see `zeroshift.evaluate.keys`."""
     prompt: str
-    contestant: Contestant
+    spec: MethodSpec
     seed: int | None
     """Of the order and of the drawn rows; None is the stored order, nothing drawn."""
     shots: int | None
     """Labelled samples of a class; None where none are given."""
-    arrangement: Arrangement | None = None
+    arrangement: StreamSpec | None = None
     """Which rows come, in which order, where that is not simply a random or the stored order."""
     timed: bool = False
     """Whether its time is what it is for: it is then done alone."""
     every: int = EVERY
     """Rows an online method is given at a time; more are quicker, and change its answers by rounding at most."""
-    encoder: EncoderBehind | None = None
+    encoder: EncoderRef | None = None
     """Behind the features, for a contestant that tunes its prompts."""
     class_names: tuple[str, ...] = ()
     """In order, for such a contestant: its prompts are made of them, and the set's digest leaves them out."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.contestant, Contestant):
-            raise TypeError(
-                f"contestant must be a Contestant; got {self.contestant!r}. Fix: Contestant('adapt_online')."
-            )
+        if not isinstance(self.spec, MethodSpec):
+            raise TypeError(f"contestant must be a MethodSpec; got {self.spec!r}. Fix: MethodSpec('adapt_online').")
         Optional(Number(0, integer=True)).check("seed", self.seed)
         Optional(Number(1, integer=True)).check("shots", self.shots)
         Number(1, integer=True).check("every", self.every)
@@ -264,22 +262,22 @@ class Trial:
             raise ValueError(
                 f"a run on the stream {self.arrangement.kind} needs a seed, which draws it; got None. Fix: seed=0."
             )
-        if self.contestant.tunes_text != (self.encoder is not None):
-            needs, fix = ("needs", "EncoderBehind.named(...)") if self.encoder is None else ("takes no", "None")
-            raise ValueError(f"{self.contestant.method} {needs} encoder; got {self.encoder!r}. Fix: encoder={fix}.")
+        if self.spec.tunes_text != (self.encoder is not None):
+            needs, fix = ("needs", "EncoderRef.named(...)") if self.encoder is None else ("takes no", "None")
+            raise ValueError(f"{self.spec.method} {needs} encoder; got {self.encoder!r}. Fix: encoder={fix}.")
         if (self.encoder is not None) != bool(self.class_names):
             needs, fix = ("needs", "features.class_names") if self.encoder is not None else ("takes no", "()")
             raise ValueError(
-                f"{self.contestant.method} {needs} class_names; got {self.class_names!r}. Fix: class_names={fix}."
+                f"{self.spec.method} {needs} class_names; got {self.class_names!r}. Fix: class_names={fix}."
             )
 
     @property
     def slug(self) -> str:
-        return self.contestant.method
+        return self.spec.method
 
     @property
     def code(self) -> str:
-        own = code_digest(self.contestant.info.cls)
+        own = code_digest(self.spec.info.cls)
         return own if self.encoder is None else own + self.encoder.code
 
     @property
@@ -289,9 +287,9 @@ class Trial:
             "code": self.code,
             "features": self.digest,
             "prompt": self.prompt,
-            "method": self.contestant.method,
-            "given": self.contestant.given,
-            "settings": self.contestant.settings,
+            "method": self.spec.method,
+            "given": self.spec.given,
+            "settings": self.spec.settings,
             "seed": self.seed,
             "shots": self.shots,
             "stream": self.stream if self.arrangement is None else self.arrangement.identity,
@@ -306,17 +304,17 @@ class Trial:
         """Which rows come, in which order, as JSON holds it."""
         if self.arrangement is not None:
             return self.arrangement.describe()
-        return {"kind": "stored" if self.seed is None or not self.contestant.streamed else "random"}
+        return {"kind": "stored" if self.seed is None or not self.spec.streamed else "random"}
 
     def what(self) -> dict[str, Any]:
         return {
             "features": self.features,
             "digest": self.digest,
             "prompt": self.prompt,
-            "contestant": self.contestant.label,
-            "method": self.contestant.method,
-            "given": list(self.contestant.given),
-            "protocol": self.contestant.protocol,
+            "contestant": self.spec.label,
+            "method": self.spec.method,
+            "given": list(self.spec.given),
+            "protocol": self.spec.protocol,
             "seed": self.seed,
             "shots": self.shots,
             "stream": self.stream,
@@ -349,14 +347,14 @@ class Trial:
         more += "" if self.every == EVERY else f", {self.every} rows at a time"
         kind = ""
         if self.arrangement is not None:
-            usual = {} if "domains" in self.arrangement.parameters else Arrangement(self.arrangement.kind).describe()
+            usual = {} if "domains" in self.arrangement.parameters else StreamSpec(self.arrangement.kind).describe()
             changed = [
                 f" {name}={value}"
                 for name, value in self.arrangement.describe().items()
                 if usual.get(name, value) != value or name == "overlap"
             ]
             kind = f" ({self.arrangement.kind}{''.join(changed)})"
-        return f"{self.contestant.label} on {self.features}{kind}, {order}{more}"
+        return f"{self.spec.label} on {self.features}{kind}, {order}{more}"
 
 
 def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
@@ -365,26 +363,26 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
     run, outside its time and its memory.
 
     >>> pets = FeatureSet(np.eye(2)[[0, 1, 1]], prototypes=np.eye(2), labels=[0, 1, 0])
-    >>> record = run_trial(Trial("pets", "", "default", Contestant("adapt_online"), seed=0, shots=None), pets)
+    >>> record = run_trial(Trial("pets", "", "default", MethodSpec("adapt_online"), seed=0, shots=None), pets)
     >>> record["scored"], round(record["accuracy"], 2), round(record["zero_shot_accuracy"], 2)
     (3, 0.67, 0.67)
     """
     if features.labels is None:
         raise ValueError(f"{trial.features} has no labels; there is nothing to compare by.")
-    contestant = trial.contestant
+    spec = trial.spec
     arranged = None
     if trial.arrangement is not None and trial.seed is not None:
         arranged = trial.arrangement.stream(features, seed=trial.seed, prompt=trial.prompt)
     parts = split(
         features.labels,
         seed=trial.seed,
-        shuffled=contestant.streamed,
+        shuffled=spec.streamed,
         shots=trial.shots,
-        validated="validation" in contestant.given,
-        halved="unlabelled" in contestant.given,
+        validated="validation" in spec.given,
+        halved="unlabelled" in spec.given,
         order=None if arranged is None else arranged.rows,
     )
-    arguments = {**filled(features, contestant, parts), **contestant.parameters}
+    arguments = {**filled(features, spec, parts), **spec.parameters}
     prototypes, counts = features.prototypes_for(trial.prompt), Counts()
     if trial.encoder is not None:
         if len(trial.class_names) != features.n_classes:
@@ -392,15 +390,15 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
                 f"class_names must be those of {trial.features}, {features.n_classes}; got {len(trial.class_names)}. "
                 "Fix: class_names=features.class_names."
             )
-        text = trial.encoder.text(trial.class_names, contestant.words)
-        if contestant.begins_with_words:
+        text = trial.encoder.text(trial.class_names, spec.words)
+        if spec.begins_with_words:
             prototypes = to_numpy(text.features(text.context))  # whatever the set's prompts say
         arguments["text"] = counted(text, counts)
     stream, labels = np.asarray(features.features[parts.scored]), features.labels[parts.scored]
     with one_blas_thread():
         found = measure_run(
-            lambda: methods.create(contestant.method, prototypes, **arguments),
-            fed(features, contestant, parts.scored, stream),
+            lambda: methods.create(spec.method, prototypes, **arguments),
+            fed(features, spec, parts.scored, stream),
             counts,
             every=trial.every,
         )
@@ -409,7 +407,7 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
     probabilities = found.pop("probabilities")
     zero_shot = ZeroShot(prototypes, logit_scale=features.logit_scale).predict(stream)
     groups, names = (None, ()) if arranged is None else grouped(arranged, parts.scored, features.n_samples)
-    settings = {name: arguments.get(name, value) for name, value in contestant.settings.items()}
+    settings = {name: arguments.get(name, value) for name, value in spec.settings.items()}
     return {
         "settings": settings,
         "n_samples": features.n_samples,

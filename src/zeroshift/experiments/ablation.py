@@ -102,7 +102,7 @@ def _all_together(table: Table, suite: Suite) -> Remark | None:
         found = {label: accuracy for (_, label), accuracy in cells.items()}
         whole = found.pop(everything)
         best = max(found, key=lambda label: found[label])
-        samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
+        samples = samples_behind(member.dataset.n_samples for member in suite.of_task(task.id))
         told = f"{100 * whole:.1f}%, and {100 * found[best]:.1f}% with {best}"
         evidence.append(Evidence(task_title(task), higher(whole, found[best], samples=samples), told))
     return verdict("everything together does best", evidence)

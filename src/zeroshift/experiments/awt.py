@@ -42,19 +42,19 @@ SEVERAL = 2
 
 
 def _able(suite: Suite) -> Suite:
-    return Suite(tuple(member for member in suite.members if member.entry.n_prompts >= SEVERAL))
+    return Suite(tuple(member for member in suite.members if member.dataset.n_prompts >= SEVERAL))
 
 
 def _counted(suite: Suite) -> Suite:
     """The sets a mean is of: of the same pictures with and without views, those without, of which there are more."""
-    plain = {member.subject for member in suite.members if not member.entry.n_views}
-    return Suite(tuple(m for m in suite.members if not m.entry.n_views or m.subject not in plain))
+    plain = {member.subject for member in suite.members if not member.dataset.n_views}
+    return Suite(tuple(m for m in suite.members if not m.dataset.n_views or m.subject not in plain))
 
 
 def _jobs(column: str, member: Member, options: Options) -> Sequence[Job]:
     if column == ALONE:
         return [alone(member)]
-    if column == VIEWED and not member.entry.n_views:
+    if column == VIEWED and not member.dataset.n_views:
         return []
     return runs(member, METHODS[column], 1 if column == ZERO_SHOT else options.orders)
 
@@ -69,7 +69,7 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
     left = Remark(f"Left out, because there is one prompt a class and nothing to weigh: {', '.join(few)}.")
     if not able.members:
         return [left, reference(TABLE)]
-    seen = [member for member in able.members if member.entry.n_views]
+    seen = [member for member in able.members if member.dataset.n_views]
     sets = {member.title: [member] for member in seen}
     counted = _counted(able)
     tasks = {task_title(task): counted.of_task(task.id) for task in counted.tasks}
@@ -108,7 +108,7 @@ def _table(suite: Suite, options: Options, answers: Answers) -> Table:
     if len(counted) > 1:
         rows.append(Row((f"mean of {len(counted)} sets", *_cells(counted, options, answers)), "all", strong=True))
     twice = len(counted) < len(suite)
-    modes = sorted({member.entry.n_prompts for member in suite.members})
+    modes = sorted({member.dataset.n_prompts for member in suite.members})
     notes = (
         f"AWT weighs the prompt modes of a set ({' or '.join(map(str, modes))} a class), each a mean of its templates "
         "or sentences; the authors' weighs the class name and 50 descriptions one by one. What the paper prints for it "
@@ -148,7 +148,7 @@ def _held(
     for where, members in places.items():
         a, b = (_cell(name, members, options, answers) for name in (first, second))
         if a is not None and b is not None:
-            samples = samples_behind(member.entry.n_samples for member in members)
+            samples = samples_behind(member.dataset.n_samples for member in members)
             told = f"{first} {100 * a.value:.1f}%, {second} {100 * b.value:.1f}%"
             evidence.append(Evidence(where, higher(a.value, b.value, samples=samples), told))
     return evidence

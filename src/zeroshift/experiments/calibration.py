@@ -108,9 +108,9 @@ def _jobs(member: Member, method: str) -> Sequence[Job]:
     """One order: the spread over orders is far below what sets the methods apart."""
     if not method.endswith(UNTEMPERED):
         return runs(member, method)
-    entry = member.entry
+    dataset = member.dataset
     asked = {"method": method.removesuffix(UNTEMPERED), "seed": 0}
-    return [Analysis(entry.name, entry.digest, entry.prompt, untempered, asked)]
+    return [Analysis(dataset.name, dataset.digest, dataset.prompt, untempered, asked)]
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:

@@ -105,7 +105,7 @@ def _equal(table: Table, suite: Suite) -> Remark | None:
         for task, cells in accuracies(table, suite):
             iterative, closed = (cells.get((protocol, label)) for label in ("iterative", "closed form"))
             if iterative is not None and closed is not None:
-                samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
+                samples = samples_behind(member.dataset.n_samples for member in suite.of_task(task.id))
                 told = f"{points(iterative, closed):+.1f} points"
                 holds = within(closed, iterative, TOLERANCE / 100, samples=samples)
                 evidence.append(Evidence(f"{protocol}, {task_title(task)}", holds, told))

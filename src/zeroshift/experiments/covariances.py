@@ -88,7 +88,7 @@ def _falls(table: Table, suite: Suite) -> Remark | None:
         for task, cells in accuracies(table, suite):
             shared, separate = (cells.get((protocol, label)) for label in LABELS.values())
             if shared is not None and separate is not None:
-                samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
+                samples = samples_behind(member.dataset.n_samples for member in suite.of_task(task.id))
                 told = f"{points(shared, separate):+.1f} points"
                 lower = higher(shared, separate, samples=samples)
                 evidence.append(Evidence(f"{protocol}, {task_title(task)}", lower, told))

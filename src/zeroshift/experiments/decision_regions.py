@@ -224,8 +224,8 @@ ALIKE = 0.1
 
 
 def _job(member: Member) -> Analysis:
-    entry = member.entry
-    return Analysis(entry.name, entry.digest, entry.prompt, plane_regions, {"seed": 0})
+    dataset = member.dataset
+    return Analysis(dataset.name, dataset.digest, dataset.prompt, plane_regions, {"seed": 0})
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
@@ -253,7 +253,7 @@ def _regions(member: Member, record: Mapping[str, Any], place: int) -> Regions:
         (-half, half, -half, half),
         np.array(record["points"]),
         np.array(record["labels"]),
-        tuple(member.entry.class_names[k] for k in record["classes"]),
+        tuple(member.dataset.class_names[k] for k in record["classes"]),
         np.array(record["anchors"]),
         f"{len(record['classes'])} classes drawn at random, {record['rows']} samples, {len(record['points'])} of "
         f"them shown. The plane of the first two principal components keeps {record['kept']:.1%} of their variance in "

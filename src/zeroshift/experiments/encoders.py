@@ -155,7 +155,7 @@ def _verdict(table: Table, shared: Suite) -> Remark | None:
     evidence = []
     for task in shared.tasks:
         for encoder, base, *adapted in (row.cells[: len(METHODS) + 1] for row in table.rows if row.group == task.title):
-            sizes = [member.entry.n_samples for member in shared.of_encoder(str(encoder)).of_task(task.id)]
+            sizes = [member.dataset.n_samples for member in shared.of_encoder(str(encoder)).of_task(task.id)]
             for method, cell in zip(METHODS[1:], adapted, strict=True):
                 if isinstance(cell, Value) and isinstance(base, Value):
                     holds = higher(cell.value, base.value, samples=samples_behind(sizes))

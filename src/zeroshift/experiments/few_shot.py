@@ -109,12 +109,12 @@ TOLERANCE = 0.5
 
 def _draws(member: Member, method: str, shots: int, options: Options) -> list[Analysis]:
     """The same for every method and every number of shots but for what is given."""
-    entry = member.entry
+    dataset = member.dataset
     return [
         Analysis(
-            entry.name,
-            entry.digest,
-            entry.prompt,
+            dataset.name,
+            dataset.digest,
+            dataset.prompt,
             few_shot,
             {"method": method, "shots": shots, "most": max(SHOTS), "seed": seed},
         )
@@ -124,12 +124,12 @@ def _draws(member: Member, method: str, shots: int, options: Options) -> list[An
 
 def _able(suite: Suite) -> Suite:
     """The sets that can give a labelled sample away and keep one to be scored by."""
-    return Suite(tuple(member for member in suite.members if member.entry.spare))
+    return Suite(tuple(member for member in suite.members if member.dataset.spare))
 
 
 def _peers(suite: Suite) -> dict[str, str]:
     """Those that run on every set, so that their means are of the same sets."""
-    prompts = min(member.entry.n_prompts for member in suite.members)
+    prompts = min(member.dataset.n_prompts for member in suite.members)
     return {name: label for name, label in PEERS.items() if name not in SEVERAL_PROMPTS or prompts >= SEVERAL}
 
 
@@ -189,7 +189,8 @@ def _curve(method: str, task: Task, suite: Suite, options: Options, answers: Ans
     members = suite.of_task(task.id)
     first = [answers.of(_draws(member, method, SHOTS[0], options)[0]) for member in members]
     scored = [
-        m.entry.n_samples if record is None else int(record["scored"]) for m, record in zip(members, first, strict=True)
+        m.dataset.n_samples if record is None else int(record["scored"])
+        for m, record in zip(members, first, strict=True)
     ]
     return Curve.of(task, _means(method, task, suite, options, answers), samples_behind(scored))
 
@@ -249,7 +250,7 @@ def _fewer(suite: Suite, options: Options, answers: Answers) -> list[str]:
     told = []
     for member in suite.members:
         for shots in reversed(SHOTS):
-            wanted = shots * member.entry.n_classes
+            wanted = shots * member.dataset.n_classes
             records = answers.all_of(_draws(member, METHODS["online"], shots, options)[:1])
             if records and int(records[0]["support"]) < wanted:
                 told.append(f"{member.title} at {shots} a class, {records[0]['support']:,} of {wanted:,}")

@@ -257,8 +257,8 @@ def _confusion(suite: Suite, titles: Sequence[str], options: Options, answers: A
     """Of the first set whose matrix can be read, and whose run gave an answer."""
     for title, member in zip(titles, suite.members, strict=True):
         record = answers.of(_trials(member, "adapt_online", options)[0])
-        if record is not None and member.entry.n_classes <= MAX_CONFUSED:
-            return confusion(title, member.entry.class_names, record, METHODS["adapt_online"])
+        if record is not None and member.dataset.n_classes <= MAX_CONFUSED:
+            return confusion(title, member.dataset.class_names, record, METHODS["adapt_online"])
     return None
 
 

@@ -210,7 +210,7 @@ def dissimilarities(member: Member, record: Mapping[str, Any], place: int) -> He
 
 def _names(member: Member, classes: Sequence[int]) -> tuple[str, ...]:
     """Records hold indices: what classes are called is no part of what a set holds."""
-    return tuple(member.entry.class_names[k] for k in classes)
+    return tuple(member.dataset.class_names[k] for k in classes)
 
 
 PAPERS_SET = "imagenet"
@@ -222,17 +222,17 @@ BY_CHANCE = 1 / (SHUFFLES + 1)
 
 
 def _job(member: Member) -> Analysis:
-    entry = member.entry
-    return Analysis(entry.name, entry.digest, entry.prompt, covariance_spread, {"near": NEAR, "seed": 0})
+    dataset = member.dataset
+    return Analysis(dataset.name, dataset.digest, dataset.prompt, covariance_spread, {"near": NEAR, "seed": 0})
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     # One sample has no covariance.
-    return [_job(member) for member in suite.members if member.entry.spare]
+    return [_job(member) for member in suite.members if member.dataset.spare]
 
 
 def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    able = [member for member in suite.members if member.entry.spare]
+    able = [member for member in suite.members if member.dataset.spare]
     if not able:
         return [Remark("No set has a class of two samples, without which there is no covariance.", kind="warning")]
     found = [(member, record) for member in able if (record := answers.of(_job(member))) is not None]

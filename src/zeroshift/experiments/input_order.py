@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from zeroshift.evaluate import Arrangement, Job, Trial
+from zeroshift.evaluate import Job, StreamSpec, Trial
 from zeroshift.experiments._shared.claims import Evidence, higher, paper_beside, samples_behind, verdict
 from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
 from zeroshift.experiments._shared.findings import Finding, Table, Value
@@ -30,7 +30,7 @@ def _trials(member: Member, kind: str | None, orders: int) -> list[Trial]:
     if kind is None:
         return runs(member, "adapt_online", orders)
     # Only samples that are equally sure could change places: one run says it all.
-    return runs(member, "adapt_online", 1, arrangement=Arrangement(kind))
+    return runs(member, "adapt_online", 1, arrangement=StreamSpec(kind))
 
 
 def _variants(options: Options) -> list[Variant]:
@@ -79,7 +79,7 @@ def _above(table: Table, suite: Suite, better: str, worse: str) -> list[Evidence
     found = []
     for task, a, b in zip(suite.tasks, rows[better], rows[worse], strict=True):
         if isinstance(a, Value) and isinstance(b, Value):
-            samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
+            samples = samples_behind(member.dataset.n_samples for member in suite.of_task(task.id))
             holds = higher(a.value, b.value, samples=samples)
             found.append(Evidence(task.title, holds, f"{100 * a.value:.1f}% against {100 * b.value:.1f}%"))
     return found

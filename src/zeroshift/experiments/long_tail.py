@@ -21,7 +21,7 @@ from zeroshift.evaluate.streams.long_tail import (
     early_noise,
     long_tail,
 )
-from zeroshift.evaluate.streams.spec import Clues
+from zeroshift.evaluate.streams.spec import StreamInputs
 from zeroshift.evaluate.streams.stream import Stream
 from zeroshift.experiments._shared.claims import Evidence, higher, samples_behind, verdict
 from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
@@ -112,7 +112,7 @@ def long_tail_with_noise(
     `zero_shot_accuracy` is that without noise, on the rows that came. Where a class has too few samples for a tail,
     none are scored, and there are no accuracies.
     """
-    every_label = Clues(features, prompt).labels
+    every_label = StreamInputs(features, prompt).labels
     if np.unique(every_label, return_counts=True)[1].min() < FEWEST:
         return {"scored": 0, "zero_shot_accuracy": None}
     stream = long_tail(every_label, seed, imbalance=imbalance)
@@ -168,15 +168,15 @@ ROWS = (
 
 
 def _jobs(member: Member, options: Options, noisy: bool) -> list[Analysis]:
-    entry = member.entry
+    dataset = member.dataset
     return [
-        Analysis(entry.name, entry.digest, entry.prompt, long_tail_with_noise, {"seed": seed, "noisy": noisy})
+        Analysis(dataset.name, dataset.digest, dataset.prompt, long_tail_with_noise, {"seed": seed, "noisy": noisy})
         for seed in range(options.orders)
     ]
 
 
 def _taken(suite: Suite) -> list[Member]:
-    return [member for member in suite.members if member.entry.n_classes >= MIN_CLASSES]
+    return [member for member in suite.members if member.dataset.n_classes >= MIN_CLASSES]
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
@@ -268,7 +268,7 @@ def _notes(members: Sequence[Member], records: Records, options: Options) -> tup
         f"Draws of each set: {options.orders}. The last accuracy is over all samples. So is the paper's average, not "
         "the mean of its three columns; only CLIP's, printed as 69.33, would by its columns be 69.17.",
     ]
-    few = [member for member in members if member.entry.n_classes < FEW_CLASSES]
+    few = [member for member in members if member.dataset.n_classes < FEW_CLASSES]
     if few:
         notes.append(
             f"Few classes ({together(few)}): a group holds a handful, and what it shows is as much which classes "

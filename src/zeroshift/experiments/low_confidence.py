@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zeroshift.evaluate import Arrangement, Job, Trial
+from zeroshift.evaluate import Job, StreamSpec, Trial
 from zeroshift.experiments._shared.claims import (
     Evidence,
     above_zero_shot,
@@ -48,7 +48,7 @@ def _small_banks(member: Member, method: str, count: int) -> list[Trial]:
 
 
 def _few_come(member: Member, method: str, count: int) -> list[Trial]:
-    return runs(member, method, 1, arrangement=Arrangement("few_confident", {"per_class": count, "share": CONFIDENT}))
+    return runs(member, method, 1, arrangement=StreamSpec("few_confident", {"per_class": count, "share": CONFIDENT}))
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
@@ -128,7 +128,7 @@ def _rows_of(table: Table, protocol: str, suite: Suite) -> list[tuple[str, list[
     for task, row in zip(suite.tasks, rows, strict=True):
         values = [cell.value for cell in row.cells[1:] if isinstance(cell, Value)]
         if len(values) == len(COUNTS):
-            samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
+            samples = samples_behind(member.dataset.n_samples for member in suite.of_task(task.id))
             found.append((task.title, values, samples))
     return found
 

@@ -101,8 +101,8 @@ FAR_MORE = 2
 
 
 def _job(member: Member, kind: str) -> Analysis:
-    entry = member.entry
-    return Analysis(entry.name, entry.digest, entry.prompt, normality_of_classes, {"kind": kind, "seed": 0})
+    dataset = member.dataset
+    return Analysis(dataset.name, dataset.digest, dataset.prompt, normality_of_classes, {"kind": kind, "seed": 0})
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:

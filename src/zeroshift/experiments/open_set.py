@@ -137,15 +137,15 @@ CHANCE = 0.5
 
 
 def _jobs(member: Member, options: Options) -> list[Analysis]:
-    entry = member.entry
+    dataset = member.dataset
     return [
-        Analysis(entry.name, entry.digest, entry.prompt, unknown_classes, {"seed": seed, "held_out": HELD_OUT})
+        Analysis(dataset.name, dataset.digest, dataset.prompt, unknown_classes, {"seed": seed, "held_out": HELD_OUT})
         for seed in range(options.orders)
     ]
 
 
 def _taken(suite: Suite) -> list[Member]:
-    return [member for member in suite.members if member.entry.n_classes >= MIN_CLASSES]
+    return [member for member in suite.members if member.dataset.n_classes >= MIN_CLASSES]
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:

@@ -156,7 +156,7 @@ def claim(suite: Suite, gaps: Gaps) -> Remark | None:
             f"there, and whether ADAPT comes within {CLAIMED:.0%} of one, as the paper says, cannot be judged by it.",
             kind="warning",
         )
-    samples = samples_behind(member.entry.n_samples for member in suite.of_task(FINE_GRAINED))
+    samples = samples_behind(member.dataset.n_samples for member in suite.of_task(FINE_GRAINED))
     told = f"{100 * (bound - ours):.1f} points from {ours:.1%} to {bound:.1%}"
     evidence = Evidence("transductive", within(ours, bound, CLAIMED, samples=samples), told)
     return verdict(f"ADAPT comes within {CLAIMED:.0%} of the oracle on fine-grained sets", [evidence])
@@ -205,8 +205,8 @@ NAMES = {"banks": "oracle", "all": "oracle, covariance of all samples"}
 
 
 def _oracle(member: Member, covariance: str) -> list[Job]:
-    entry = member.entry
-    return [Analysis(entry.name, entry.digest, entry.prompt, oracle_adapt, {"covariance": covariance})]
+    dataset = member.dataset
+    return [Analysis(dataset.name, dataset.digest, dataset.prompt, oracle_adapt, {"covariance": covariance})]
 
 
 def _run(method: str, orders: int) -> Callable[[Member], list[Trial]]:

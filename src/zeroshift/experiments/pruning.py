@@ -77,7 +77,7 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
 
 def _prunings(members: Sequence[Member], interval: int) -> tuple[int, int]:
     """How often the smallest and the largest set are pruned: after so many samples, where another follows."""
-    sizes = [member.entry.n_samples for member in members]
+    sizes = [member.dataset.n_samples for member in members]
     return (min(sizes) - 1) // interval, (max(sizes) - 1) // interval
 
 
@@ -127,7 +127,7 @@ def _harm(table: Table, suite: Suite, interval: int) -> Remark | None:
         if len(cells) < len(table.rows) or not _prunings(members, interval)[1]:
             continue
         before, *after = cells.values()
-        samples = samples_behind(member.entry.n_samples for member in members)
+        samples = samples_behind(member.dataset.n_samples for member in members)
         moved = [points(before, accuracy) for accuracy in after]
         told = f"{min(moved):+.1f} points" if len(set(moved)) == 1 else f"{min(moved):+.1f} to {max(moved):+.1f} points"
         lower = every(higher(before, accuracy, samples=samples) for accuracy in after)

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zeroshift.evaluate import Entry, Job, Ledger, Outcome, run_jobs
+from zeroshift.evaluate import DatasetRef, Job, Ledger, Outcome, run_jobs
 from zeroshift.experiments._shared.experiment import Answers, Chapter, Experiment, Options, slug
 from zeroshift.experiments._shared.findings import Finding, Remark
 from zeroshift.experiments._shared.suite import Suite
@@ -96,14 +96,14 @@ class Investigation:
     def jobs(self) -> list[Job]:
         """All work, each piece once, set by set so that a process loads a set but once."""
         unique = {job.key: job for planned in self.planned for job in planned.jobs}
-        places = {digest: place for place, digest in enumerate(self._entries)}
+        places = {digest: place for place, digest in enumerate(self._datasets)}
         return sorted(unique.values(), key=lambda job: places[job.digest])
 
     def run(
         self, ledger: Ledger, *, processes: int = 0, again: bool = False, notes: Mapping[str, Any] | None = None
     ) -> Generator[Outcome[Job], None, None]:
         """Do what `ledger` has no record of; a progress record for each piece as it is there."""
-        loaders = {digest: entry.load for digest, entry in self._entries.items()}
+        loaders = {digest: dataset.load for digest, dataset in self._datasets.items()}
         return run_jobs(self.jobs, loaders, ledger, processes=processes, again=again, notes=notes)
 
     def chapters(self, outcomes: Sequence[Outcome[Job]]) -> list[Chapter]:
@@ -112,10 +112,10 @@ class Investigation:
         return [planned.chapter(self.options, answers) for planned in self.planned]
 
     @property
-    def _entries(self) -> dict[str, Entry]:
+    def _datasets(self) -> dict[str, DatasetRef]:
         """Every set any experiment knows, by what it holds."""
-        entries: dict[str, Entry] = {}
+        datasets: dict[str, DatasetRef] = {}
         for known in (self.suite, *(suite for planned in self.planned for suite in planned.suites)):
             for member in known.members:
-                entries.setdefault(member.entry.digest, member.entry)
-        return entries
+                datasets.setdefault(member.dataset.digest, member.dataset)
+        return datasets

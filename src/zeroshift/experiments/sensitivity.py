@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zeroshift.evaluate import Contestant, Job, Trial
+from zeroshift.evaluate import Job, MethodSpec, Trial
 from zeroshift.experiments._shared.experiment import Answers, Experiment, Options, slug
 from zeroshift.experiments._shared.findings import Column, Finding, Lines, Remark, Row, Series, Table, Value
 from zeroshift.experiments._shared.suite import NO_ORDER, Member, Suite, together
@@ -53,7 +53,7 @@ class Constant:
         >>> CONSTANTS[0].default("online")
         1.0
         """
-        given = Contestant(METHODS[protocol]).settings[self.name]
+        given = MethodSpec(METHODS[protocol]).settings[self.name]
         return float(given if self.end is None else given[self.end])
 
     def parameters(self, protocol: str, value: float) -> Mapping[str, Any]:
@@ -65,7 +65,7 @@ class Constant:
         """
         if self.end is None:
             return {self.name: value}
-        pair = list(Contestant(METHODS[protocol]).settings[self.name])
+        pair = list(MethodSpec(METHODS[protocol]).settings[self.name])
         pair[self.end] = value
         return {self.name: tuple(pair)}
 

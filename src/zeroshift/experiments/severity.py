@@ -109,7 +109,7 @@ def _verdict(claim: str, rival: str, table: Table, columns: dict[int, list[Membe
             columns, columns.values(), rows[method][1:], rows[rival][1:], strict=True
         ):
             if isinstance(ours, Value) and isinstance(theirs, Value):
-                samples = samples_behind(member.entry.n_samples for member in found)
+                samples = samples_behind(member.dataset.n_samples for member in found)
                 holds = higher(ours.value, theirs.value, samples=samples)
                 told = f"{100 * (ours.value - theirs.value):+.1f} points"
                 evidence.append(Evidence(f"{name}, severity {severity}", holds, told))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate import Analysis, Arrangement, Job, Trial
+from zeroshift.evaluate import Analysis, Job, StreamSpec, Trial
 from zeroshift.evaluate.streams import stackable, stacked
 from zeroshift.evaluate.streams.long_tail import IMBALANCE
 from zeroshift.evaluate.streams.orders import CONCENTRATION
@@ -59,7 +59,7 @@ def neighbours(
     """
     if features.labels is None:
         raise ValueError(f"features must be labelled: classes are counted; got {features!r}.")
-    rows = Arrangement(kind, parameters).stream(features, seed=seed, prompt=prompt).rows
+    rows = StreamSpec(kind, parameters).stream(features, seed=seed, prompt=prompt).rows
     labels = features.labels[rows]
     starts = range(0, max(1, len(labels) - window + 1), window)
     sizes = np.unique(labels, return_counts=True)[1]
@@ -101,7 +101,7 @@ def stacked_members(suite: Suite) -> list[StackedMember]:
     groups: list[list[Member]] = []
     firsts: list[FeatureSet] = []
     for member in _distinct(suite):
-        features = member.entry.load()
+        features = member.dataset.load()
         place = next((i for i, first in enumerate(firsts) if stackable(first, features)), None)
         if place is None:
             groups.append([member])
@@ -115,17 +115,17 @@ def _distinct(suite: Suite) -> list[Member]:
     largest: dict[tuple[object, ...], Member] = {}
     for member in suite.members:
         what = (member.encoder, *member.subject)
-        if what not in largest or member.entry.n_samples > largest[what].entry.n_samples:
+        if what not in largest or member.dataset.n_samples > largest[what].dataset.n_samples:
             largest[what] = member
     return [member for member in suite.members if member in largest.values()]
 
 
 def _stacked(group: Sequence[Member]) -> StackedMember:
-    parts = tuple((member.name, member.entry.load) for member in group)
+    parts = tuple((member.name, member.dataset.load) for member in group)
     features = _load(parts)
     name = f"{group[0].data_set} and its shifts" if group[0].corruption is None else " and ".join(n for n, _ in parts)
-    base = Member.of(name, features, partial(_load, parts), group[0].entry.prompt)
-    sizes = tuple(min(member.entry.n_samples, DOMAIN_ROWS) for member in group)
+    base = Member.of(name, features, partial(_load, parts), group[0].dataset.prompt)
+    sizes = tuple(min(member.dataset.n_samples, DOMAIN_ROWS) for member in group)
     # Of provenances only what all agree on is kept; they share their prototypes, and hence their encoder.
     said = {**vars(base), "encoder": group[0].encoder}
     return StackedMember(**said, domains=sizes, domain_names=tuple(name for name, _ in parts))
@@ -154,11 +154,11 @@ class Kind:
     domains: bool = False
     """Whether it runs over stacked sets, not over each alone."""
 
-    def arrangement(self, member: Member) -> Arrangement:
+    def arrangement(self, member: Member) -> StreamSpec:
         if not isinstance(member, StackedMember):
-            return Arrangement(self.kind, self.parameters)
+            return StreamSpec(self.kind, self.parameters)
         where = {"domains": list(member.domains), "names": list(member.domain_names)}
-        return Arrangement(self.kind, {**self.parameters, **where})
+        return StreamSpec(self.kind, {**self.parameters, **where})
 
 
 BATCH, CLASSES, SURE = WINDOW, 2, 2
@@ -246,7 +246,7 @@ def _members(kind: Kind, suite: Suite) -> Sequence[Member]:
         return [member for member in suite.members if isinstance(member, StackedMember)]
     members = one_a_task(_plain(suite)).members
     # A class of one sample leaves no room for a tail.
-    return [member for member in members if member.entry.fewest > 1] if kind == LONG_TAIL else members
+    return [member for member in members if member.dataset.fewest > 1] if kind == LONG_TAIL else members
 
 
 def _plain(suite: Suite) -> Suite:
@@ -261,10 +261,10 @@ def _trials(kind: Kind, method: str, member: Member, options: Options) -> list[T
 
 def _looked_at(kind: Kind, member: Member) -> Analysis:
     """What the stream of the first order is like."""
-    arrangement, entry = kind.arrangement(member), member.entry
+    arrangement, dataset = kind.arrangement(member), member.dataset
     parameters = {name: value for name, value in arrangement.parameters.items() if name not in UNIMPORTANT}
     asked = {"seed": 0, "kind": arrangement.kind, "parameters": parameters, "window": WINDOW}
-    return Analysis(entry.name, entry.digest, entry.prompt, neighbours, asked)
+    return Analysis(dataset.name, dataset.digest, dataset.prompt, neighbours, asked)
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:

@@ -102,7 +102,7 @@ def _verdict(accuracy: Table, suite: Suite) -> Remark | None:
     compared: set[str] = set()
     for task in suite.tasks:
         rows = [row.cells for row in accuracy.rows if row.group == task_title(task)]
-        samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
+        samples = samples_behind(member.dataset.n_samples for member in suite.of_task(task.id))
         (base,) = (cells for cells in rows if cells[0] == METHODS[TDA])
         for label, *cells in (row for row in rows if row is not base):
             leads: dict[str, float] = {}

@@ -110,7 +110,7 @@ def _strong(member: Member, rows: Sequence[ViewRow], accuracies: Mapping[str, fl
         if row.ours and not row.viewed and row.name in accuracies:
             mine, other = accuracies[row.name], accuracies[best.name]
             told = f"{row.label} {100 * mine:.1f}%, {best.name} {100 * other:.1f}%"
-            evidence.append(Evidence(member.title, higher(mine, other, samples=member.entry.n_samples), told))
+            evidence.append(Evidence(member.title, higher(mine, other, samples=member.dataset.n_samples), told))
     return evidence
 
 
@@ -122,10 +122,10 @@ def _bought(member: Member, rows: Sequence[ViewRow], accuracies: Mapping[str, fl
         if not row.viewed and twin in accuracies and row.name in accuracies:
             before, after = accuracies[row.name], accuracies[twin]
             change = f"{row.label} ({100 * (after - before):+.1f} points)"
-            told[higher(after, before, samples=member.entry.n_samples)].append(change)
+            told[higher(after, before, samples=member.dataset.n_samples)].append(change)
     words = (("raise accuracy", True), ("lower accuracy", False), ("make too little difference to say", None))
     listed = [f"{word} for {', '.join(told[key])}" for word, key in words if told[key]]
-    views = f"{member.entry.n_views} views of an image instead of one"
+    views = f"{member.dataset.n_views} views of an image instead of one"
     return [Remark(f"On {member.title}, {views} {'; '.join(listed)}.")] if listed else []
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeroshift._version import __version__
-from zeroshift.evaluate import Spread, Standing, Standings, told
+from zeroshift.evaluate import ComparisonSummary, MethodSummary, Spread, describe_skipped
 from zeroshift.files import atomic_path
 from zeroshift.report.compare_tables import (
     COST_COLUMNS,
@@ -56,16 +56,16 @@ COLOURS = {
 """A colour for each protocol: methods of different ones have seen different things."""
 
 
-def gain_bars(standings: Sequence[Standing]) -> Figure:
+def gain_bars(summary: Sequence[MethodSummary]) -> Figure:
     """Horizontal bars from zero, protocol by protocol; a thin line from the least to the greatest order."""
     from matplotlib.figure import Figure
 
-    rows = [standing for _, group in by_protocol(standings) for standing in group]
+    rows = [method_summary for _, group in by_protocol(summary) for method_summary in group]
     figure = Figure(figsize=(WIDTH, 0.6 + ROW * len(rows)), layout="constrained")
     axes = figure.add_subplot()
-    for place, standing in enumerate(rows):
-        gain = standing.gain
-        axes.barh(place, gain.mean, 0.7, color=COLOURS[standing.contestant.protocol])
+    for place, method_summary in enumerate(rows):
+        gain = method_summary.gain
+        axes.barh(place, gain.mean, 0.7, color=COLOURS[method_summary.spec.protocol])
         if len(gain.values) > 1:
             axes.plot([gain.low, gain.high], [place, place], color=INK, linewidth=1.1, solid_capstyle="butt")
         # Beside the far end, so that the line never crosses the number.
@@ -74,7 +74,7 @@ def gain_bars(standings: Sequence[Standing]) -> Figure:
             va="center_baseline", fontsize=8, color=INK,
         )  # fmt: skip
     axes.axvline(0, color=INK, linewidth=0.7, alpha=0.5)
-    axes.set_yticks(range(len(rows)), [marked(standing) for standing in rows], parse_math=False)
+    axes.set_yticks(range(len(rows)), [marked(method_summary) for method_summary in rows], parse_math=False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.margins(x=0.08)
     axes.set_facecolor("none")
@@ -94,59 +94,61 @@ def gain_bars(standings: Sequence[Standing]) -> Figure:
 OPEN, CLOSE = "<!-- compare -->", "<!-- /compare -->"
 
 
-def compare_markdown(standings: Standings) -> str:
+def compare_markdown(summary: ComparisonSummary) -> str:
     """Means over the sets; accuracy and gain of every method on every set."""
-    entries = [entry.name for entry in standings.plan.entries]
-    machines = sorted({_plain(record["machine"]) for record in standings.records if "machine" in record})
+    datasets = [dataset.name for dataset in summary.plan.datasets]
+    machines = sorted({_plain(record["machine"]) for record in summary.records if "machine" in record})
     parts = [
-        f"zeroshift {__version__}{', ' + '; '.join(machines) if machines else ''}. {' '.join(remarks(standings))}",
-        _means(standings),
+        f"zeroshift {__version__}{', ' + '; '.join(machines) if machines else ''}. {' '.join(remarks(summary))}",
+        _means(summary),
     ]
-    parts += [said] if (said := cost_legend(costs_shown(standings.overall))) else []
-    if len(entries) > 1:
+    parts += [said] if (said := cost_legend(costs_shown(summary.overall))) else []
+    if len(datasets) > 1:
         parts += [
             "Accuracy in percent, mean over the orders (least to greatest):",
-            _compare_markdown_matrix(standings, lambda s: _with_span(percent(s.accuracy.mean), s.accuracy)),
+            _compare_markdown_matrix(summary, lambda s: _with_span(percent(s.accuracy.mean), s.accuracy)),
             "Gain over zero-shot on the same rows, in points:",
-            _compare_markdown_matrix(standings, lambda s: points(s.gain.mean)),
+            _compare_markdown_matrix(summary, lambda s: points(s.gain.mean)),
         ]
-    parts += [f"Left out: {'; '.join(map(_plain, told(standings.plan.left_out)))}."] if standings.plan.left_out else []
-    parts += [f"Failed: {'; '.join(_plain(o.job) for o in standings.failed)}."] if standings.failed else []
+    parts += (
+        [f"Left out: {'; '.join(map(_plain, describe_skipped(summary.plan.skipped)))}."] if summary.plan.skipped else []
+    )
+    parts += [f"Failed: {'; '.join(_plain(o.job) for o in summary.failed)}."] if summary.failed else []
     return "\n\n".join(parts)
 
 
-def _means(standings: Standings) -> str:
-    of = len(standings.plan.entries)
+def _means(summary: ComparisonSummary) -> str:
+    of = len(summary.plan.datasets)
     head = ["method", "protocol", "sets", "accuracy", "gain", "min to max", "ECE", "µs a sample", "set-up, ms", "MB"]
-    shown = costs_shown(standings.overall)
+    shown = costs_shown(summary.overall)
     rows = [
         [
-            f"`{marked(standing)}`",
+            f"`{marked(method_summary)}`",
             protocol,
-            f"{len(standing.sets)}" if len(standing.sets) == of else f"{len(standing.sets)} of {of}",
-            percent(standing.accuracy.mean),
-            points(standing.gain.mean),
-            span(standing.gain),
-            percent(standing.calibration_error),
-            sig(standing.microseconds),
-            sig(1e3 * standing.setup_seconds),
-            megabytes(standing.peak_bytes),
-            *(sig(standing.costs[COST_COLUMNS[name]]) for name in shown),
+            f"{len(method_summary.sets)}" if len(method_summary.sets) == of else f"{len(method_summary.sets)} of {of}",
+            percent(method_summary.accuracy.mean),
+            points(method_summary.gain.mean),
+            span(method_summary.gain),
+            percent(method_summary.calibration_error),
+            sig(method_summary.microseconds),
+            sig(1e3 * method_summary.setup_seconds),
+            megabytes(method_summary.peak_bytes),
+            *(sig(method_summary.costs[COST_COLUMNS[name]]) for name in shown),
         ]
-        for protocol, group in by_protocol(standings.overall)
-        for standing in group
+        for protocol, group in by_protocol(summary.overall)
+        for method_summary in group
     ]
     return _table([*head, *shown], rows)
 
 
-def _compare_markdown_matrix(standings: Standings, write: Callable[[Standing], str]) -> str:
-    entries = [entry.name for entry in standings.plan.entries]
+def _compare_markdown_matrix(summary: ComparisonSummary, write: Callable[[MethodSummary], str]) -> str:
+    datasets = [dataset.name for dataset in summary.plan.datasets]
     rows = []
-    for _, group in by_protocol(standings.overall):
+    for _, group in by_protocol(summary.overall):
         for mean in group:
-            cells = (standings.on(entry, mean.contestant) for entry in entries)
+            cells = (summary.on(dataset, mean.spec) for dataset in datasets)
             rows.append([f"`{marked(mean)}`", *("" if cell is None else write(cell) for cell in cells)])
-    return _table(["method", *map(_plain, entries)], rows)
+    return _table(["method", *map(_plain, datasets)], rows)
 
 
 def _with_span(text: str, spread: Spread) -> str:
@@ -183,9 +185,9 @@ def check_markdown(path: str | os.PathLike[str]) -> None:
         )
 
 
-def write_markdown(path: str | os.PathLike[str], standings: Standings) -> None:
+def write_markdown(path: str | os.PathLike[str], summary: ComparisonSummary) -> None:
     """Replace what stands between the marks of `path`, or make the file; whole or not at all."""
-    section = f"{OPEN}\n{compare_markdown(standings)}\n{CLOSE}"
+    section = f"{OPEN}\n{compare_markdown(summary)}\n{CLOSE}"
     text = f"{section}\n"
     if Path(path).exists():
         before = _text(Path(path))
@@ -211,16 +213,16 @@ def _text(path: Path) -> str:
         raise ValueError(f"{path} is not a text file. Fix: name another file.") from None
 
 
-def render_page(standings: Standings) -> str:
+def render_page(summary: ComparisonSummary) -> str:
     """The page as text; the same bytes for the same records."""
     environment = template_environment()
     environment.filters["minus"] = lambda text: text.replace("-", "\N{MINUS SIGN}")
-    return environment.get_template("compare.html.j2").render(_page(standings))
+    return environment.get_template("compare.html.j2").render(_page(summary))
 
 
-def write_page(path: str | os.PathLike[str], standings: Standings) -> None:
+def write_page(path: str | os.PathLike[str], summary: ComparisonSummary) -> None:
     """`render_page` to a file, whole or not at all."""
-    text = render_page(standings)
+    text = render_page(summary)
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
@@ -232,69 +234,69 @@ def check_page(path: str | os.PathLike[str]) -> None:
         raise FileExistsError(f"{path} exists and is not a page of zeroshift. Fix: --out another folder.")
 
 
-def _page(standings: Standings) -> dict[str, Any]:
-    plan = standings.plan
-    sets = counted(len(plan.entries), "set")
-    drawn = inline_svg(gain_bars(standings.overall), name="gains", label=_spoken(standings.overall))
+def _page(summary: ComparisonSummary) -> dict[str, Any]:
+    plan = summary.plan
+    sets = counted(len(plan.datasets), "set")
+    drawn = inline_svg(gain_bars(summary.overall), name="gains", label=_spoken(summary.overall))
     for protocol, colour in COLOURS.items():
         drawn = drawn.replace(colour, f"var(--{protocol})")
     return {
         "version": __version__,
-        "title": f"{counted(len(standings.overall), 'method')} on {sets} of features",
-        "remarks": remarks(standings),
-        "encoders": list(dict.fromkeys(entry.encoder for entry in plan.entries if entry.encoder)),
+        "title": f"{counted(len(summary.overall), 'method')} on {sets} of features",
+        "remarks": remarks(summary),
+        "encoders": list(dict.fromkeys(dataset.encoder for dataset in plan.datasets if dataset.encoder)),
         "bars": drawn,
-        "costs": costs_shown(standings.overall),
-        "costs_legend": cost_legend(costs_shown(standings.overall)),
+        "costs": costs_shown(summary.overall),
+        "costs_legend": cost_legend(costs_shown(summary.overall)),
         "groups": [
-            {"protocol": protocol, "rows": [_row(standing, len(plan.entries)) for standing in group]}
-            for protocol, group in by_protocol(standings.overall)
+            {"protocol": protocol, "rows": [_row(method_summary, len(plan.datasets)) for method_summary in group]}
+            for protocol, group in by_protocol(summary.overall)
         ],
         "sets": [
             {
-                "name": entry.name,
-                "title": entry.title,
-                "detail": f"{entry.n_samples} samples, {entry.n_classes} classes, d = {entry.dimension}, "
-                f"prompts {entry.prompt}",
-                "hints": list(entry.hints),
+                "name": dataset.name,
+                "title": dataset.title,
+                "detail": f"{dataset.n_samples} samples, {dataset.n_classes} classes, d = {dataset.dimension}, "
+                f"prompts {dataset.prompt}",
+                "hints": list(dataset.hints),
             }
-            for entry in plan.entries
+            for dataset in plan.datasets
         ],
-        "matrix": _matrix(standings),
-        "left_out": told(plan.left_out),
-        "failed": [f"{outcome.job}: {outcome.error}" for outcome in standings.failed],
-        "machines": sorted({str(record["machine"]) for record in standings.records if "machine" in record}),
+        "matrix": _matrix(summary),
+        "left_out": describe_skipped(plan.skipped),
+        "failed": [f"{outcome.job}: {outcome.error}" for outcome in summary.failed],
+        "machines": sorted({str(record["machine"]) for record in summary.records if "machine" in record}),
     }
 
 
-def _row(standing: Standing, of: int) -> dict[str, Any]:
-    sets = len(standing.sets)
+def _row(method_summary: MethodSummary, of: int) -> dict[str, Any]:
+    sets = len(method_summary.sets)
     return {
-        "label": marked(standing),
+        "label": marked(method_summary),
         "detail": "" if sets == of else f"{sets} of {of} sets",
-        "accuracy": percent(standing.accuracy.mean),
-        "gain": points(standing.gain.mean),
-        "span": span(standing.gain),
-        "calibration": percent(standing.calibration_error),
-        "microseconds": sig(standing.microseconds),
-        "setup": sig(1e3 * standing.setup_seconds),
-        "megabytes": megabytes(standing.peak_bytes),
-        "costs": {name: sig(standing.costs[cost]) for name, cost in COST_COLUMNS.items()},
+        "accuracy": percent(method_summary.accuracy.mean),
+        "gain": points(method_summary.gain.mean),
+        "span": span(method_summary.gain),
+        "calibration": percent(method_summary.calibration_error),
+        "microseconds": sig(method_summary.microseconds),
+        "setup": sig(1e3 * method_summary.setup_seconds),
+        "megabytes": megabytes(method_summary.peak_bytes),
+        "costs": {name: sig(method_summary.costs[cost]) for name, cost in COST_COLUMNS.items()},
     }
 
 
-def _matrix(standings: Standings) -> list[dict[str, Any]]:
+def _matrix(summary: ComparisonSummary) -> list[dict[str, Any]]:
     """Sets down, methods across would not fit either; methods down, as in the first table."""
     rows = []
-    for protocol, group in by_protocol(standings.overall):
+    for protocol, group in by_protocol(summary.overall):
         for mean in group:
-            found = [standings.on(entry.name, mean.contestant) for entry in standings.plan.entries]
+            found = [summary.on(dataset.name, mean.spec) for dataset in summary.plan.datasets]
             cells = [None if s is None else _row(s, 1) for s in found]
             rows.append({"label": marked(mean), "protocol": protocol, "cells": cells})
     return rows
 
 
-def _spoken(standings: Sequence[Standing]) -> str:
+def _spoken(summary: Sequence[MethodSummary]) -> str:
     """The bars in words, for whoever cannot see them."""
-    said = ", ".join(f"{standing.contestant.label} {points(standing.gain.mean)}" for standing in standings)
+    said = ", ".join(f"{method_summary.spec.label} {points(method_summary.gain.mean)}" for method_summary in summary)
     return f"Bar chart of mean gains over zero-shot in points: {said}."

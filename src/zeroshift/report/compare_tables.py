@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zeroshift import __version__
-from zeroshift.evaluate import Spread, Standing, Standings
+from zeroshift.evaluate import ComparisonSummary, MethodSummary, Spread
 from zeroshift.evaluate.costs import COSTS
 from zeroshift.report.formatting import counted, percent, points, sig
 
@@ -52,12 +52,12 @@ COMPARE_COSTS_MEANING = {
 }
 
 
-def costs_shown(standings: Sequence[Standing]) -> list[str]:
+def costs_shown(summary: Sequence[MethodSummary]) -> list[str]:
     """The columns in which some method differs from one that is given a feature an image and does nothing more."""
     return [
         name
         for name, cost in COST_COLUMNS.items()
-        if any(standing.costs[cost] != COSTS[cost] for standing in standings)
+        if any(method_summary.costs[cost] != COSTS[cost] for method_summary in summary)
     ]
 
 
@@ -74,8 +74,8 @@ def cost_legend(shown: Sequence[str]) -> str:
 # The comparison as plain dictionaries, for JSON: full precision, accuracies as fractions, gains in points.
 
 
-def compare_record(standings: Standings) -> dict[str, Any]:
-    plan = standings.plan
+def compare_record(summary: ComparisonSummary) -> dict[str, Any]:
+    plan = summary.plan
     return {
         "zeroshift": __version__,
         "orders": plan.orders,
@@ -83,28 +83,30 @@ def compare_record(standings: Standings) -> dict[str, Any]:
         "encoder": None if plan.encoder is None else {**plan.encoder.identity, "source": plan.encoder.source},
         "sets": [
             {
-                "name": entry.name,
-                "digest": entry.digest,
-                "prompt": entry.prompt,
-                "n_samples": entry.n_samples,
-                "n_classes": entry.n_classes,
-                "dimension": entry.dimension,
-                "n_views": entry.n_views,
-                "methods": [_standing(standing) for standing in standings.by_set[entry.name]],
+                "name": dataset.name,
+                "digest": dataset.digest,
+                "prompt": dataset.prompt,
+                "n_samples": dataset.n_samples,
+                "n_classes": dataset.n_classes,
+                "dimension": dataset.dimension,
+                "n_views": dataset.n_views,
+                "methods": [_standing(method_summary) for method_summary in summary.by_set[dataset.name]],
             }
-            for entry in plan.entries
+            for dataset in plan.datasets
         ],
-        "mean": [{**_standing(standing), "sets": list(standing.sets)} for standing in standings.overall],
+        "mean": [
+            {**_standing(method_summary), "sets": list(method_summary.sets)} for method_summary in summary.overall
+        ],
         "left_out": [
             {
-                "method": left.contestant.label,
-                "set": None if left.entry is None else left.entry.name,
+                "method": left.spec.label,
+                "set": None if left.dataset is None else left.dataset.name,
                 "reason": left.reason,
             }
-            for left in plan.left_out
+            for left in plan.skipped
         ],
-        "failed": [{"run": str(outcome.job), "error": outcome.error} for outcome in standings.failed],
-        "runs": [_short(record) for record in standings.records],
+        "failed": [{"run": str(outcome.job), "error": outcome.error} for outcome in summary.failed],
+        "runs": [_short(record) for record in summary.records],
     }
 
 
@@ -113,19 +115,19 @@ def _short(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name != "detail"}
 
 
-def _standing(standing: Standing) -> dict[str, Any]:
+def _standing(method_summary: MethodSummary) -> dict[str, Any]:
     return {
-        "method": standing.contestant.label,
-        "protocol": standing.contestant.protocol,
-        "runs": standing.runs,
-        "accuracy": asdict(standing.accuracy),
-        "gain": asdict(standing.gain),
-        "calibration_error": standing.calibration_error,
-        "microseconds": standing.microseconds,
-        "setup_seconds": standing.setup_seconds,
-        "peak_bytes": standing.peak_bytes,
-        **standing.costs,
-        "setup_prompts": standing.setup_prompts,
+        "method": method_summary.spec.label,
+        "protocol": method_summary.spec.protocol,
+        "runs": method_summary.runs,
+        "accuracy": asdict(method_summary.accuracy),
+        "gain": asdict(method_summary.gain),
+        "calibration_error": method_summary.calibration_error,
+        "microseconds": method_summary.microseconds,
+        "setup_seconds": method_summary.setup_seconds,
+        "peak_bytes": method_summary.peak_bytes,
+        **method_summary.costs,
+        "setup_prompts": method_summary.setup_prompts,
     }
 
 
@@ -147,28 +149,31 @@ MEANING = {
 }
 
 
-def legend(standings: Standings, width: int = WIDEST) -> str:
+def legend(summary: ComparisonSummary, width: int = WIDEST) -> str:
     """What the columns of `compare_table` are; and which there would be in a wider one."""
-    _, shown, hidden = _fitting(standings.overall, width, of=len(standings.plan.entries))
+    _, shown, hidden = _fitting(summary.overall, width, of=len(summary.plan.datasets))
     said = "; ".join(MEANING[name] for name in shown if name in MEANING)
     costs = cost_legend([name for name in shown if name in COST_COLUMNS])
     lost = f"Too narrow for {', '.join(hidden)}: see the page." if hidden else ""
     return " ".join(filter(None, [f"Means over the sets, each counting the same: {said}.", costs, lost]))
 
 
-def compare_table(standings: Standings, width: int = WIDEST) -> Table:
+def compare_table(summary: ComparisonSummary, width: int = WIDEST) -> Table:
     """Means over all sets, with the columns that `width` holds."""
-    return _fitting(standings.overall, width, of=len(standings.plan.entries))[0]
+    return _fitting(summary.overall, width, of=len(summary.plan.datasets))[0]
 
 
-def set_tables(standings: Standings, width: int = WIDEST) -> Iterator[tuple[str, Table]]:
+def set_tables(summary: ComparisonSummary, width: int = WIDEST) -> Iterator[tuple[str, Table]]:
     """(title, table) of each set."""
-    for entry in standings.plan.entries:
-        sizes = f"{counted(entry.n_samples, 'sample')}, {counted(entry.n_classes, 'class', 'classes')}"
-        yield f"{entry.name}: {sizes}, prompts {entry.prompt}", _fitting(standings.by_set[entry.name], width, of=1)[0]
+    for dataset in summary.plan.datasets:
+        sizes = f"{counted(dataset.n_samples, 'sample')}, {counted(dataset.n_classes, 'class', 'classes')}"
+        yield (
+            f"{dataset.name}: {sizes}, prompts {dataset.prompt}",
+            _fitting(summary.by_set[dataset.name], width, of=1)[0],
+        )
 
 
-def _fitting(rows: Sequence[Standing], width: int, *, of: int) -> tuple[Table, list[str], list[str]]:
+def _fitting(rows: Sequence[MethodSummary], width: int, *, of: int) -> tuple[Table, list[str], list[str]]:
     """The table, the columns it has and those there was no room for."""
     columns = (*COLUMNS, *costs_shown(rows))
     for dropped in range(len(DISPENSABLE) + 1):
@@ -179,45 +184,45 @@ def _fitting(rows: Sequence[Standing], width: int, *, of: int) -> tuple[Table, l
     return table, shown, [name for name in columns if name not in shown]
 
 
-def _table(rows: Sequence[Standing], columns: Sequence[str], *, of: int) -> Table:
+def _table(rows: Sequence[MethodSummary], columns: Sequence[str], *, of: int) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim", collapse_padding=True)
     table.add_column("method", overflow="fold")
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for protocol, group in by_protocol(rows):
         table.add_row(Text(protocol, style="dim italic"))
-        for standing in group:
-            gain = points(standing.gain.mean)
+        for method_summary in group:
+            gain = points(method_summary.gain.mean)
             cells: dict[str, Text | str] = {
-                "acc": percent(standing.accuracy.mean),
+                "acc": percent(method_summary.accuracy.mean),
                 "gain": Text(gain, style={"+": "green", "-": "red"}.get(gain[:1], "")),
-                "min to max": span(standing.gain),
-                "ECE": percent(standing.calibration_error),
-                "us": sig(standing.microseconds),
-                "MB": megabytes(standing.peak_bytes),
-                **{name: sig(standing.costs[cost]) for name, cost in COST_COLUMNS.items()},
+                "min to max": span(method_summary.gain),
+                "ECE": percent(method_summary.calibration_error),
+                "us": sig(method_summary.microseconds),
+                "MB": megabytes(method_summary.peak_bytes),
+                **{name: sig(method_summary.costs[cost]) for name, cost in COST_COLUMNS.items()},
             }
-            table.add_row(Text(_label(standing, of)), *(cells[name] for name in columns))
+            table.add_row(Text(_label(method_summary, of)), *(cells[name] for name in columns))
         table.add_section()
     return table
 
 
-def _label(standing: Standing, of: int) -> str:
+def _label(method_summary: MethodSummary, of: int) -> str:
     """A mean that leaves out sets says so beside its name."""
-    lacks = len(standing.sets) < of
-    return f"{marked(standing)} ({len(standing.sets)} of {of} sets)" if lacks else marked(standing)
+    lacks = len(method_summary.sets) < of
+    return f"{marked(method_summary)} ({len(method_summary.sets)} of {of} sets)" if lacks else marked(method_summary)
 
 
-def marked(standing: Standing) -> str:
+def marked(method_summary: MethodSummary) -> str:
     """A contestant's label, with a star where `remarks` says what it is not."""
-    cls = standing.contestant.info.cls
-    return standing.contestant.label + ("*" if cls.reconstructed or cls.from_features else "")
+    cls = method_summary.spec.info.cls
+    return method_summary.spec.label + ("*" if cls.reconstructed or cls.from_features else "")
 
 
-def by_protocol(standings: Sequence[Standing]) -> Iterator[tuple[str, list[Standing]]]:
+def by_protocol(summary: Sequence[MethodSummary]) -> Iterator[tuple[str, list[MethodSummary]]]:
     """Methods that may see the same, together."""
     for protocol in PROTOCOLS:
-        group = [standing for standing in standings if standing.contestant.protocol == protocol]
+        group = [method_summary for method_summary in summary if method_summary.spec.protocol == protocol]
         if group:
             yield protocol, group
 
@@ -237,29 +242,29 @@ def megabytes(peak: int | None) -> str:
     return f"{peak / 1e6:,.0f}" if peak >= 1e7 else f"{peak / 1e6:.1f}"
 
 
-def remarks(standings: Standings) -> list[str]:
+def remarks(summary: ComparisonSummary) -> list[str]:
     """What a reader must know to read the numbers rightly."""
-    plan = standings.plan
+    plan = summary.plan
     lines = []
-    if any(contestant.streamed or contestant.drawn for contestant in plan.contestants):
+    if any(spec.streamed or spec.drawn for spec in plan.specs):
         many = "one random order or draw (seed 0)" if plan.orders == 1 else f"{plan.orders} random orders or draws"
         seeds = "" if plan.orders == 1 else f" (seeds 0 to {plan.orders - 1})"
         lines.append(f"Online and few-shot methods: {many}{seeds}.")
-    if any("support" in contestant.given for contestant in plan.contestants):
-        up_to = "up to " if any(_short_of(record) for record in standings.records) else ""
+    if any("support" in spec.given for spec in plan.specs):
+        up_to = "up to " if any(_short_of(record) for record in summary.records) else ""
         samples = counted(plan.shots, "labelled sample")
         lines.append(f"Few-shot: {up_to}{samples} of a class (at most half of it), not scored.")
-    many_views = sorted({entry.n_views for entry in plan.entries} - {0})
-    if any("views" in contestant.given for contestant in plan.contestants):
+    many_views = sorted({dataset.n_views for dataset in plan.datasets} - {0})
+    if any("views" in spec.given for spec in plan.specs):
         each = " or ".join(map(str, many_views))
         lines.append(
             f"Methods with +views and those that need views see {each} of each image, the others the image alone."
         )
     tuned: dict[str, list[str]] = {}
-    for contestant in plan.contestants:
-        if contestant.begins_with_words:
-            tuned.setdefault(contestant.words, []).append(contestant.label)
-    if plan.encoder is not None and any(contestant.tunes_text for contestant in plan.contestants):
+    for spec in plan.specs:
+        if spec.begins_with_words:
+            tuned.setdefault(spec.words, []).append(spec.label)
+    if plan.encoder is not None and any(spec.tunes_text for spec in plan.specs):
         of = f"{plan.encoder.source} on {plan.encoder.identity.get('device', plan.encoder.device)}"
         lines.append(f"The time of methods that tune or search a prompt is that of {of}, all threads.")
     if tuned:
@@ -268,22 +273,22 @@ def remarks(standings: Standings) -> list[str]:
             f"Methods that tune prompts begin with words of their own, whose zero-shot is what their gain is over, not "
             f"that of the other rows: {begun}."
         )
-    if any("validation" in contestant.given for contestant in plan.contestants):
+    if any("validation" in spec.given for spec in plan.specs):
         lines.append("Methods that need validation take every other labelled sample for it.")
-    if any("unlabelled" in contestant.given for contestant in plan.contestants):
+    if any("unlabelled" in spec.given for spec in plan.specs):
         lines.append("Methods that learn from unlabelled samples first: a random half, the other half scored.")
-    for method in dict.fromkeys(contestant.info.cls for contestant in plan.contestants):
+    for method in dict.fromkeys(spec.info.cls for spec in plan.specs):
         if method.from_features:
             lines.append(f"* {method.name}: {method.from_features}.")
         elif method.reconstructed:
             lines.append(f"* {method.name}: reconstructed, not the authors' code.")
-    weighing = [contestant.label for contestant in plan.contestants if "prompts" in contestant.given]
-    single = [entry.name for entry in plan.entries if entry.n_prompts == 1]
+    weighing = [spec.label for spec in plan.specs if "prompts" in spec.given]
+    single = [dataset.name for dataset in plan.datasets if dataset.n_prompts == 1]
     if weighing and single:
         lines.append(f"One prompt a class only, in {', '.join(single)}: less than {', '.join(weighing)} can use.")
-    if standings.partial:
+    if summary.partial:
         lines.append("Means over fewer sets than the others' are not comparable with them.")
-    busy = sorted({int(record.get("jobs", 1)) for record in standings.records} - {0, 1})
+    busy = sorted({int(record.get("jobs", 1)) for record in summary.records} - {0, 1})
     if busy:
         lines.append(f"Some runs were made {' or '.join(map(str, busy))} at a time: do not compare their times.")
     return lines

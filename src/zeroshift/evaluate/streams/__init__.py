@@ -11,15 +11,15 @@ from zeroshift.evaluate.streams.orders import (
     hard_to_easy,
     random_order,
 )
-from zeroshift.evaluate.streams.spec import KINDS, Arrangement, Clues
+from zeroshift.evaluate.streams.spec import KINDS, StreamInputs, StreamSpec
 from zeroshift.evaluate.streams.stream import Stream
 
 __all__ = [
     "KINDS",
-    "Arrangement",
-    "Clues",
     "EarlyNoise",
     "Stream",
+    "StreamInputs",
+    "StreamSpec",
     "class_sorted",
     "continual",
     "dirichlet",

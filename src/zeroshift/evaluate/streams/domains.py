@@ -81,7 +81,7 @@ def _blended(times: np.ndarray, size: int, before: float, after: float) -> np.nd
 
 
 def domain_names(described: Mapping[str, Any]) -> list[str]:
-    """What the groups of a stream are called, as `Arrangement.describe` says; none where it is not one over domains.
+    """What the groups of a stream are called, as `StreamSpec.describe` says; none where it is not one over domains.
 
     >>> domain_names({"kind": "mixed", "domains": [2, 3], "names": None})
     ['domain 0', 'domain 1']

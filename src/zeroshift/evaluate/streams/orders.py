@@ -12,7 +12,6 @@ from zeroshift.zero_shot import graded
 __all__ = [
     "CONCENTRATION",
     "CONSTRAINTS",
-    "CORRELATED_CONSTRAINTS",
     "class_sorted",
     "dirichlet",
     "easy_to_hard",
@@ -22,6 +21,16 @@ __all__ = [
     "random_order",
     "run_length",
 ]
+
+
+CONSTRAINTS: dict[str, Constraint] = {
+    "concentration": Number(0, above=True),
+    "slots": Optional(Number(1, integer=True)),
+    "classes_per_batch": Number(1, integer=True),
+    "batch_size": Number(1, integer=True),
+    "per_class": Number(0, integer=True),
+    "share": Number(0, 1),
+}
 
 
 def random_order(n_rows: int, seed: int) -> Stream:
@@ -78,13 +87,6 @@ def _sorted(keys: np.ndarray, seed: int) -> Stream:
 CONCENTRATION = 1.0
 """In all: for ten classes 0.1 a slot, which work on correlated streams most often takes."""
 
-CORRELATED_CONSTRAINTS: dict[str, Constraint] = {
-    "concentration": Number(0, above=True),
-    "slots": Optional(Number(1, integer=True)),
-    "classes_per_batch": Number(1, integer=True),
-    "batch_size": Number(1, integer=True),
-}
-
 
 def dirichlet(labels: Array, seed: int, *, concentration: float = CONCENTRATION, slots: int | None = None) -> Stream:
     """The stream is `slots` stretches of time; a Dirichlet draw for each class says how its rows fall on them.
@@ -103,8 +105,8 @@ def dirichlet(labels: Array, seed: int, *, concentration: float = CONCENTRATION,
     >>> labels[dirichlet(labels, seed=0, concentration=0.03).rows].tolist()
     [1, 1, 1, 0, 0, 1, 0, 0, 2, 2, 2, 2]
     """
-    concentration = float(CORRELATED_CONSTRAINTS["concentration"].check("concentration", concentration))
-    slots = CORRELATED_CONSTRAINTS["slots"].check("slots", slots)
+    concentration = float(CONSTRAINTS["concentration"].check("concentration", concentration))
+    slots = CONSTRAINTS["slots"].check("slots", slots)
     labels = checked_classes("labels", labels)
     classes, members = np.unique(labels, return_inverse=True)
     slots = len(classes) if slots is None else slots
@@ -139,8 +141,8 @@ def few_classes(labels: Array, seed: int, *, classes_per_batch: int = 2, batch_s
     >>> max(len(set(batch)) for batch in batches.tolist())
     2
     """
-    classes_per_batch = int(CORRELATED_CONSTRAINTS["classes_per_batch"].check("classes_per_batch", classes_per_batch))
-    batch_size = int(CORRELATED_CONSTRAINTS["batch_size"].check("batch_size", batch_size))
+    classes_per_batch = int(CONSTRAINTS["classes_per_batch"].check("classes_per_batch", classes_per_batch))
+    batch_size = int(CONSTRAINTS["batch_size"].check("batch_size", batch_size))
     labels = checked_classes("labels", labels)
     length = run_length(classes_per_batch, batch_size)
     draw = np.random.default_rng(checked_seed(seed))
@@ -171,9 +173,6 @@ def run_length(classes_per_batch: int, batch_size: int) -> int:
 
 
 # A stream from which most of the confident samples are gone.
-
-
-CONSTRAINTS: dict[str, Constraint] = {"per_class": Number(0, integer=True), "share": Number(0, 1)}
 
 
 def few_confident(

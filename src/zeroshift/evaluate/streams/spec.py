@@ -12,11 +12,8 @@ import numpy as np
 
 from zeroshift.evaluate.streams import domains as over_domains
 from zeroshift.evaluate.streams import orders
-from zeroshift.evaluate.streams import orders as correlated
-from zeroshift.evaluate.streams.long_tail import CONSTRAINTS as OF_TAIL
+from zeroshift.evaluate.streams.long_tail import CONSTRAINTS as LONG_TAIL_CONSTRAINTS
 from zeroshift.evaluate.streams.long_tail import IMBALANCE, long_tail
-from zeroshift.evaluate.streams.orders import CONSTRAINTS as OF_CONFIDENT
-from zeroshift.evaluate.streams.orders import few_confident
 from zeroshift.evaluate.streams.stream import Stream, checked_seed
 from zeroshift.features import FeatureSet
 from zeroshift.features.checks import blocks
@@ -24,11 +21,11 @@ from zeroshift.parameters import Constraint
 from zeroshift.suggest import did_you_mean
 from zeroshift.zero_shot import look
 
-__all__ = ["KINDS", "UNIMPORTANT", "Arrangement", "Clues", "Maker", "checked", "parameters_of"]
+__all__ = ["KINDS", "UNIMPORTANT", "Maker", "StreamInputs", "StreamSpec", "checked", "parameters_of"]
 
 
 @dataclass(frozen=True)
-class Clues:
+class StreamInputs:
     """Of a set, seen with the prototypes of one prompt mode."""
 
     features: FeatureSet
@@ -72,55 +69,55 @@ Maker = Callable[..., Stream]
 """`maker(clues, seed, **parameters)`."""
 
 
-def _random(clues: Clues, seed: int) -> Stream:
+def _random(clues: StreamInputs, seed: int) -> Stream:
     return orders.random_order(clues.n_rows, seed)
 
 
-def _easy_to_hard(clues: Clues, seed: int) -> Stream:
+def _easy_to_hard(clues: StreamInputs, seed: int) -> Stream:
     return orders.easy_to_hard(clues.confidences, seed)
 
 
-def _hard_to_easy(clues: Clues, seed: int) -> Stream:
+def _hard_to_easy(clues: StreamInputs, seed: int) -> Stream:
     return orders.hard_to_easy(clues.confidences, seed)
 
 
-def _class_sorted(clues: Clues, seed: int) -> Stream:
+def _class_sorted(clues: StreamInputs, seed: int) -> Stream:
     return orders.class_sorted(clues.labels, seed)
 
 
 def _dirichlet(
-    clues: Clues, seed: int, concentration: float = correlated.CONCENTRATION, slots: int | None = None
+    clues: StreamInputs, seed: int, concentration: float = orders.CONCENTRATION, slots: int | None = None
 ) -> Stream:
-    return correlated.dirichlet(clues.labels, seed, concentration=concentration, slots=slots)
+    return orders.dirichlet(clues.labels, seed, concentration=concentration, slots=slots)
 
 
-def _few_classes(clues: Clues, seed: int, classes_per_batch: int = 2, batch_size: int = 64) -> Stream:
-    return correlated.few_classes(clues.labels, seed, classes_per_batch=classes_per_batch, batch_size=batch_size)
+def _few_classes(clues: StreamInputs, seed: int, classes_per_batch: int = 2, batch_size: int = 64) -> Stream:
+    return orders.few_classes(clues.labels, seed, classes_per_batch=classes_per_batch, batch_size=batch_size)
 
 
-def _continual(clues: Clues, seed: int, domains: Sequence[int], names: Sequence[str] | None = None) -> Stream:
+def _continual(clues: StreamInputs, seed: int, domains: Sequence[int], names: Sequence[str] | None = None) -> Stream:
     return _whole(clues, over_domains.continual(domains, seed, names=names))
 
 
 def _gradual(
-    clues: Clues, seed: int, domains: Sequence[int], names: Sequence[str] | None = None, overlap: float = 0.5
+    clues: StreamInputs, seed: int, domains: Sequence[int], names: Sequence[str] | None = None, overlap: float = 0.5
 ) -> Stream:
     return _whole(clues, over_domains.gradual(domains, seed, overlap=overlap, names=names))
 
 
-def _mixed(clues: Clues, seed: int, domains: Sequence[int], names: Sequence[str] | None = None) -> Stream:
+def _mixed(clues: StreamInputs, seed: int, domains: Sequence[int], names: Sequence[str] | None = None) -> Stream:
     return _whole(clues, over_domains.mixed(domains, seed, names=names))
 
 
-def _long_tail(clues: Clues, seed: int, imbalance: float = IMBALANCE, most: int | None = None) -> Stream:
+def _long_tail(clues: StreamInputs, seed: int, imbalance: float = IMBALANCE, most: int | None = None) -> Stream:
     return long_tail(clues.labels, seed, imbalance=imbalance, most=most)
 
 
-def _few_confident(clues: Clues, seed: int, per_class: int = 2, share: float = 0.5) -> Stream:
-    return few_confident(clues.confidences, clues.pseudo_classes, seed, per_class=per_class, share=share)
+def _few_confident(clues: StreamInputs, seed: int, per_class: int = 2, share: float = 0.5) -> Stream:
+    return orders.few_confident(clues.confidences, clues.pseudo_classes, seed, per_class=per_class, share=share)
 
 
-def _whole(clues: Clues, stream: Stream) -> Stream:
+def _whole(clues: StreamInputs, stream: Stream) -> Stream:
     if len(stream) != clues.n_rows:
         raise ValueError(
             f"domains add up to {len(stream)} rows, but the set has {clues.n_rows}. Fix: the sizes as stacked."
@@ -143,12 +140,7 @@ KINDS: dict[str, Maker] = {
 }
 """Every kind of stream, by name."""
 
-CONSTRAINTS: Mapping[str, Constraint] = {
-    **correlated.CONSTRAINTS,
-    **over_domains.CONSTRAINTS,
-    **OF_TAIL,
-    **OF_CONFIDENT,
-}
+CONSTRAINTS: Mapping[str, Constraint] = {**orders.CONSTRAINTS, **over_domains.CONSTRAINTS, **LONG_TAIL_CONSTRAINTS}
 """Of the parameters that can be checked alone; a name means the same in every kind."""
 
 
@@ -186,7 +178,7 @@ NEEDED = (
 
 
 @dataclass(frozen=True)
-class Arrangement:
+class StreamSpec:
     """How the rows of any set are put in order.
 
     `kind` is one of `KINDS`, each a function of `zeroshift.evaluate.streams` with the parameters it takes: random
@@ -196,7 +188,7 @@ class Arrangement:
 
     >>> import numpy as np
     >>> pets = FeatureSet(np.eye(2)[[0, 1, 1]], prototypes=np.eye(2), labels=[0, 1, 1])
-    >>> Arrangement("random").stream(pets, seed=0).rows.tolist()
+    >>> StreamSpec("random").stream(pets, seed=0).rows.tolist()
     [2, 0, 1]
     """
 
@@ -222,7 +214,7 @@ class Arrangement:
     def describe(self) -> dict[str, Any]:
         """What it is, as JSON holds it: the defaults as well, however the numbers were typed.
 
-        >>> Arrangement("long_tail", {"imbalance": 20}).describe()
+        >>> StreamSpec("long_tail", {"imbalance": 20}).describe()
         {'kind': 'long_tail', 'imbalance': 20.0, 'most': None}
         """
         return {"kind": self.kind, **checked(self.kind, self.parameters)}
@@ -234,4 +226,4 @@ class Arrangement:
 
     def stream(self, features: FeatureSet, *, seed: int, prompt: str | None = None) -> Stream:
         """The stream of a set; the same for the same seed."""
-        return KINDS[self.kind](Clues(features, prompt), checked_seed(seed), **self.parameters)
+        return KINDS[self.kind](StreamInputs(features, prompt), checked_seed(seed), **self.parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zeroshift.evaluate import Contestant, Trial, contestants
+from zeroshift.evaluate import MethodSpec, Trial, list_method_specs
 from zeroshift.experiments._shared.paper import PaperTable
 from zeroshift.experiments._shared.suite import Member
 from zeroshift.experiments._shared.trials import runs
@@ -72,30 +72,30 @@ PAPER_ROWS: Mapping[str, PaperName] = {
 labels, TIMO, Tip-Adapter) see labels and stand in none of ours."""
 
 
-def contenders(protocol: str) -> list[Contestant]:
+def contenders(protocol: str) -> list[MethodSpec]:
     """Methods of a protocol that need neither labels nor views nor tokens: the zero-shot classifier first, ADAPT last.
 
-    >>> [contestant.method for contestant in contenders("transductive")][-1]
+    >>> [spec.method for spec in contenders("transductive")][-1]
     'adapt_transductive'
     """
-    able = [contestant for contestant in contestants(protocol) if contestant.obstacle is None]
+    able = [spec for spec in list_method_specs(protocol) if spec.obstacle is None]
     ends = {"zero_shot": -1, OURS[protocol]: 1}
-    return sorted(able, key=lambda contestant: ends.get(contestant.method, 0))
+    return sorted(able, key=lambda spec: ends.get(spec.method, 0))
 
 
-def left_out() -> list[Contestant]:
+def left_out() -> list[MethodSpec]:
     """Methods of the two protocols that a set of features is not enough for."""
-    return [c for protocol in OURS for c in contestants(protocol) if c.obstacle is not None]
+    return [c for protocol in OURS for c in list_method_specs(protocol) if c.obstacle is not None]
 
 
-def trials_of(contestant: Contestant, member: Member, orders: int) -> list[Trial]:
+def trials_of(spec: MethodSpec, member: Member, orders: int) -> list[Trial]:
     """In `orders` random orders; once where it is slow or the order does not matter."""
-    return runs(member, contestant.label, 1 if contestant.method in (*SLOW, UNMOVED) else orders)
+    return runs(member, spec.label, 1 if spec.method in (*SLOW, UNMOVED) else orders)
 
 
-def group_of(contestant: Contestant) -> str:
+def group_of(spec: MethodSpec) -> str:
     """The heading a row stands under: only methods scored on the same samples stand together."""
-    return f"{contestant.protocol}, scored on half" if contestant.drawn else contestant.protocol
+    return f"{spec.protocol}, scored on half" if spec.drawn else spec.protocol
 
 
 def label_of(method: str) -> str:
@@ -106,12 +106,12 @@ def label_of(method: str) -> str:
 def printed_number(table: PaperTable | None, column: str | None, method: str) -> float | None:
     """What the paper printed for a method, as a fraction; None where it printed nothing, or for all samples of a set
     where ours is scored on some of them."""
-    if table is None or column is None or method not in PAPER_ROWS or Contestant.named(method).drawn:
+    if table is None or column is None or method not in PAPER_ROWS or MethodSpec.named(method).drawn:
         return None
     name = PAPER_ROWS[method]
     number = table.number_at(column, method=name.method, protocol=name.protocol)
     return None if number is None else number / 100
 
 
-def in_words(contestants: Sequence[Contestant]) -> str:
-    return ", ".join(contestant.method for contestant in contestants)
+def in_words(specs: Sequence[MethodSpec]) -> str:
+    return ", ".join(spec.method for spec in specs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from zeroshift.evaluate import Contestant, Job
+from zeroshift.evaluate import Job, MethodSpec
 from zeroshift.experiments._shared.claims import higher, samples_behind
 from zeroshift.experiments._shared.contenders import (
     OURS,
@@ -45,7 +45,7 @@ def standings(table: Table, members: Sequence[Member], printed: PaperTable | Non
     printed : the paper's table whose conclusion is to be named where ours differs; None where it says nothing of them.
     """
     where = f"On {members[0].title}" if len(members) == 1 else f"On the mean of {len(members)} sets"
-    samples = samples_behind(member.entry.n_samples for member in members)
+    samples = samples_behind(member.dataset.n_samples for member in members)
     base = _numbers(table, "online").get(label_of("zero_shot"))
     remarks = []
     for protocol, ours in OURS.items():
@@ -116,10 +116,7 @@ def main_jobs(places: Places, suite: Suite, options: Options) -> list[Job]:
     """All work of a main table, and none for sets that stand in no column of it."""
     shown = {member.name: member for place in places(suite) for member in place.members}
     return [
-        trial
-        for member in shown.values()
-        for contestant in _everyone()
-        for trial in trials_of(contestant, member, options.orders)
+        trial for member in shown.values() for spec in _everyone() for trial in trials_of(spec, member, options.orders)
     ]
 
 
@@ -153,8 +150,8 @@ WHAT_TO_GIVE = (
 )
 
 
-def _everyone() -> list[Contestant]:
-    return [contestant for protocol in OURS for contestant in contenders(protocol)]
+def _everyone() -> list[MethodSpec]:
+    return [spec for protocol in OURS for spec in contenders(protocol)]
 
 
 def _table(
@@ -162,17 +159,17 @@ def _table(
 ) -> Table:
     rows = []
     for protocol, ours in OURS.items():
-        for contestant in sorted(contenders(protocol), key=group_of):
-            method = contestant.method
+        for spec in sorted(contenders(protocol), key=group_of):
+            method = spec.method
             cells = (
                 mean_of_sets(
                     answers,
-                    [trials_of(contestant, member, options.orders) for member in place.members],
+                    [trials_of(spec, member, options.orders) for member in place.members],
                     paper=printed_number(printed, place.paper, method),
                 )
                 for place in places
             )
-            rows.append(Row((label_of(method), *cells), group_of(contestant), method == ours))
+            rows.append(Row((label_of(method), *cells), group_of(spec), method == ours))
     columns = (Column("method", "text"), *(Column(place.title, "percent", place.detail) for place in places))
     return Table("accuracy", title, columns, with_best(rows, by_group=True), _notes(options))
 
@@ -234,4 +231,4 @@ def unlike(titles: Sequence[str], members: Sequence[Member]) -> list[str]:
 
 
 def _size(member: Member) -> str:
-    return f"{member.entry.n_samples:,} samples, {member.entry.n_classes:,} classes"
+    return f"{member.dataset.n_samples:,} samples, {member.dataset.n_classes:,} classes"

@@ -10,7 +10,7 @@ from typing import Any
 
 from zeroshift.data import catalogue
 from zeroshift.data.corruptions import KINDS
-from zeroshift.evaluate import Entry
+from zeroshift.evaluate import DatasetRef
 from zeroshift.experiments._shared.tasks import OTHER_BACKBONE, PAPER_COLUMNS, PAPERS_BACKBONE, TASKS, Task, task_of
 from zeroshift.features import FeatureSet
 
@@ -114,7 +114,7 @@ PAPERS_SEVERITY = 5
 class Member:
     """A set as an experiment knows it."""
 
-    entry: Entry
+    dataset: DatasetRef
     task: str
     data_set: str
     """Id in the catalogue, or what the set calls the data it was made from, or its own name."""
@@ -132,11 +132,11 @@ class Member:
 
     @property
     def name(self) -> str:
-        return self.entry.name
+        return self.dataset.name
 
     @property
     def title(self) -> str:
-        return self.entry.title
+        return self.dataset.title
 
     @property
     def kind(self) -> str:
@@ -186,7 +186,7 @@ class Member:
         data_set = data_set_of(said, name)
         corruption, severity = corruption_of(said)
         return cls(
-            entry=Entry.of(name, features, prompt, load),
+            dataset=DatasetRef.of(name, features, prompt, load),
             task=task_of(data_set, corruption),
             data_set=data_set,
             encoder=encoder_of(said),
@@ -308,7 +308,7 @@ NO_ORDER = "Zero-shot and transductive methods do not depend on the order."
 def main_set(suite: Suite) -> Member:
     """The paper's ImageNet where it is there, else the set of most samples, the first of several."""
     papers = [member for member in suite.members if member.papers and member.data_set == PAPERS_SET]
-    return max(papers or suite.members, key=lambda member: member.entry.n_samples)
+    return max(papers or suite.members, key=lambda member: member.dataset.n_samples)
 
 
 def one_a_task(suite: Suite) -> Suite:
@@ -325,9 +325,9 @@ def one_a_task(suite: Suite) -> Suite:
     for task in suite.tasks:
         members = suite.of_task(task.id)
         whole = suite.papers(task) is not None
-        kept = members if whole else [max(members, key=lambda member: member.entry.n_samples)]
-        taken |= {member.entry.digest for member in kept}
-    return Suite(tuple(member for member in suite.members if member.entry.digest in taken))
+        kept = members if whole else [max(members, key=lambda member: member.dataset.n_samples)]
+        taken |= {member.dataset.digest for member in kept}
+    return Suite(tuple(member for member in suite.members if member.dataset.digest in taken))
 
 
 def one_a_task_note(suite: Suite) -> str:

@@ -74,7 +74,7 @@ class Sweep:
         found = {
             value: mean_of_sets(answers, [self.trials(member, value) for member in members]) for value in self.values
         }
-        return Curve.of(task, found, samples_behind(member.entry.n_samples for member in members))
+        return Curve.of(task, found, samples_behind(member.dataset.n_samples for member in members))
 
 
 def curves(sweep: Sweep, suite: Suite, answers: Answers) -> list[Curve]:

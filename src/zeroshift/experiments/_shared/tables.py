@@ -203,7 +203,7 @@ def data_remark(
         texts.append(f"Of the sets the paper's table is of, not here: {', '.join(missing)}.")
     elif _partial(suite, needs):
         texts.append("Some of the paper's sets are not here: our means do not compare with its means.")
-    modes = dict.fromkeys(m.entry.prompt for m in suite.members if m.papers and m.entry.prompt != PAPERS_PROMPT)
+    modes = dict.fromkeys(m.dataset.prompt for m in suite.members if m.papers and m.dataset.prompt != PAPERS_PROMPT)
     if modes and prompts:
         texts.append(
             f"The images are the paper's, the prompts are not: ours are {', '.join(modes)}, its main results are of "

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate import Arrangement, Contestant, Job, Trial
+from zeroshift.evaluate import Job, MethodSpec, StreamSpec, Trial
 from zeroshift.evaluate.stream_loop import EVERY
 from zeroshift.experiments._shared.experiment import Answers
 from zeroshift.experiments._shared.findings import Value
@@ -27,21 +27,21 @@ def runs(
     *,
     prompt: str | None = None,
     shots: int | None = None,
-    arrangement: Arrangement | None = None,
+    arrangement: StreamSpec | None = None,
     timed: bool = False,
 ) -> list[Trial]:
     """A method on a set, in `orders` random orders where the order, or what is drawn, matters; else once.
 
     `method` may be `NAME+support`, with `shots` labelled samples of a class.
     """
-    contestant = Contestant.named(method, parameters)
-    random = contestant.streamed or contestant.drawn or arrangement is not None
+    spec = MethodSpec.named(method, parameters)
+    random = spec.streamed or spec.drawn or arrangement is not None
     return [
         Trial(
-            member.entry.name,
-            member.entry.digest,
-            member.entry.prompt if prompt is None else prompt,
-            contestant,
+            member.dataset.name,
+            member.dataset.digest,
+            member.dataset.prompt if prompt is None else prompt,
+            spec,
             seed,
             shots,
             arrangement,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift.data import packs
-from zeroshift.evaluate import Analysis, Contestant, Job, contestants
+from zeroshift.evaluate import Analysis, Job, MethodSpec, list_method_specs
 from zeroshift.evaluate.costs import Counts
 from zeroshift.evaluate.inputs import VIEWS
 from zeroshift.evaluate.metrics import score_sheet
@@ -55,7 +55,7 @@ def seen_often(suite: Suite) -> list[Member]:
     >>> [member.name for member in seen_often(Suite.of({name: packs.load(name) for name in names}))]
     ['views_cifar10c_fog_5']
     """
-    return [member for member in suite.members if member.entry.n_views]
+    return [member for member in suite.members if member.dataset.n_views]
 
 
 def bundled_views(suite: Suite) -> list[Member]:
@@ -71,8 +71,8 @@ def bundled_views(suite: Suite) -> list[Member]:
     """
     if seen_often(suite):
         return []
-    here = {member.entry.digest for member in suite.members}
-    known = {member.subject for member in _bundled(viewed=False) if member.entry.digest in here}
+    here = {member.dataset.digest for member in suite.members}
+    known = {member.subject for member in _bundled(viewed=False) if member.dataset.digest in here}
     return [member for member in _bundled(viewed=True) if member.subject in known] if known else []
 
 
@@ -174,50 +174,50 @@ def view_rows(member: Member, orders: int) -> list[ViewRow]:
     """By protocol, zero-shot first and ADAPT last; a method stands beside itself."""
     found = []
     for protocol in PROTOCOLS:
-        able = [c for c in contestants(protocol, views=True) if VIEWS in c.given and _obstacle(c, member) is None]
-        last = sorted(able, key=lambda contestant: contestant.method in OURS.values())
-        for contestant in last:
-            found += [*_without(contestant, member, orders), _row(contestant, member, orders)]
-    return [_row(Contestant("zero_shot"), member, 1), *found]
+        able = [c for c in list_method_specs(protocol, views=True) if VIEWS in c.given and _obstacle(c, member) is None]
+        last = sorted(able, key=lambda spec: spec.method in OURS.values())
+        for spec in last:
+            found += [*_without(spec, member, orders), _row(spec, member, orders)]
+    return [_row(MethodSpec("zero_shot"), member, 1), *found]
 
 
 def left_out(member: Member) -> list[tuple[str, str]]:
     """(methods, why they are left out), for those of the protocols shown that a set with views is not enough for."""
-    reasons: dict[str, list[Contestant]] = {}
-    for contestant in (c for protocol in PROTOCOLS for c in contestants(protocol)):
-        if (why := _obstacle(contestant, member)) is not None:
-            reasons.setdefault(why, []).append(contestant)
+    reasons: dict[str, list[MethodSpec]] = {}
+    for spec in (c for protocol in PROTOCOLS for c in list_method_specs(protocol)):
+        if (why := _obstacle(spec, member)) is not None:
+            reasons.setdefault(why, []).append(spec)
     return [(in_words(several), why) for why, several in reasons.items()]
 
 
 def alone(member: Member, *, timed: bool = False) -> Analysis:
     """AWT without views."""
-    entry = member.entry
-    return Analysis(entry.name, entry.digest, entry.prompt, awt_alone, timed=timed)
+    dataset = member.dataset
+    return Analysis(dataset.name, dataset.digest, dataset.prompt, awt_alone, timed=timed)
 
 
-def _obstacle(contestant: Contestant, member: Member) -> str | None:
-    wanted = contestant.settings.get(DESCRIBED)
-    if wanted is not None and member.entry.n_prompts < wanted:
-        have = member.entry.n_prompts
+def _obstacle(spec: MethodSpec, member: Member) -> str | None:
+    wanted = spec.settings.get(DESCRIBED)
+    if wanted is not None and member.dataset.n_prompts < wanted:
+        have = member.dataset.n_prompts
         return f"needs {wanted} descriptions of a class to retrieve anything, and there are {have} prompt modes"
-    why = contestant.obstacle_with(VIEWS)
+    why = spec.obstacle_with(VIEWS)
     return None if why is None else why.split(". Fix:")[0]
 
 
-def _row(contestant: Contestant, member: Member, orders: int) -> ViewRow:
+def _row(spec: MethodSpec, member: Member, orders: int) -> ViewRow:
     # One run is done alone, for its time; the others only for how far accuracies move with the order.
-    many = 1 if contestant.method in SLOW else orders
-    jobs = (*runs(member, contestant.label, 1, timed=True), *runs(member, contestant.label, many)[1:])
-    label = EPISODIC.get(contestant.method) or label_of(contestant.method)
-    return ViewRow(contestant.method, label, VIEWS in contestant.given, group_of(contestant), jobs)
+    many = 1 if spec.method in SLOW else orders
+    jobs = (*runs(member, spec.label, 1, timed=True), *runs(member, spec.label, many)[1:])
+    label = EPISODIC.get(spec.method) or label_of(spec.method)
+    return ViewRow(spec.method, label, VIEWS in spec.given, group_of(spec), jobs)
 
 
-def _without(contestant: Contestant, member: Member, orders: int) -> Sequence[ViewRow]:
+def _without(spec: MethodSpec, member: Member, orders: int) -> Sequence[ViewRow]:
     """The same on the image alone, where that is another thing than zero-shot."""
-    if contestant.method == "awt":
-        return [ViewRow("awt", EPISODIC["awt"], False, group_of(contestant), (alone(member, timed=True),))]
-    return [_row(Contestant(contestant.method), member, orders)] if VIEWS in contestant.also else []
+    if spec.method == "awt":
+        return [ViewRow("awt", EPISODIC["awt"], False, group_of(spec), (alone(member, timed=True),))]
+    return [_row(MethodSpec(spec.method), member, orders)] if VIEWS in spec.also else []
 
 
 # Accuracy, and what it cost: a row a method on the image alone or with its views, one set.
@@ -245,7 +245,7 @@ def view_table(name: str, member: Member, rows: Sequence[ViewRow], answers: Answ
         "The features of all views are already there: time is what adapting adds. What encoding adds is the views "
         "encoded, each a pass of the image encoder.",
         "All methods run at their default parameters, view 0 being the image itself. AWT weighs the "
-        f"{member.entry.n_prompts} prompt modes of the set as if they were descriptions.",
+        f"{member.dataset.n_prompts} prompt modes of the set as if they were descriptions.",
     )
     return Table(name, f"What views of an image buy and cost on {member.title}", COLUMNS, tuple(lines), notes)
 

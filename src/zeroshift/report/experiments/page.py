@@ -45,7 +45,7 @@ def sets_table(suite: Suite) -> Table:
 
 
 def _cells(member: Member) -> tuple[Cell, ...]:
-    entry = member.entry
+    entry = member.dataset
     sizes = Value(entry.n_samples), Value(entry.n_classes)
     papers = "yes" if member.papers else "no"
     return (entry.name, entry.title, task_name(member), f"{member.encoder}, {entry.prompt}", *sizes, papers)
@@ -186,7 +186,7 @@ def contents(
             if block["kind"] == "remark" and block["remark"] == "warning"
         ],
         "sets": _table("sets", _sets(suite, zero_shot or {})),
-        "hints": [f"{member.name}: {harmless(hint)}" for member in suite.members for hint in member.entry.hints],
+        "hints": [f"{member.name}: {harmless(hint)}" for member in suite.members for hint in member.dataset.hints],
         "chapters": shown,
         "command": harmless(command),
         "machine": harmless(machine),
@@ -201,7 +201,7 @@ def _start(text: str) -> str:
 
 def _tiles(chapters: Sequence[Chapter], suite: Suite, n_figures: int) -> list[dict[str, str]]:
     runs = len({job.key for chapter in chapters for job in chapter.jobs})
-    samples = sum(member.entry.n_samples for member in suite.members)
+    samples = sum(member.dataset.n_samples for member in suite.members)
     counts = ((len(suite), "set", samples, "sample"), (runs, "run", n_figures, "figure"))
     return [
         {"number": f"{many:,}", "what": what if many == 1 else f"{what}s", "also": counted(others, other)}

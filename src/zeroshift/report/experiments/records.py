@@ -27,7 +27,7 @@ def chapters_record(chapters: Sequence[Chapter], suite: Suite) -> dict[str, Any]
 
 
 def _set(member: Member) -> dict[str, Any]:
-    entry = member.entry
+    entry = member.dataset
     return {
         "name": entry.name,
         "title": entry.title,

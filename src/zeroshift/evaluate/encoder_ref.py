@@ -17,7 +17,7 @@ from zeroshift.methods._shared.towers import PromptedText
 if TYPE_CHECKING:
     from zeroshift.encode import Encoder
 
-__all__ = ["EncoderBehind", "check_fit"]
+__all__ = ["EncoderRef", "check_fit"]
 
 AGREEMENT = 0.5
 """Least mean cosine of a class's prototype in the set with the encoder's own: prompts that say otherwise of a class
@@ -25,7 +25,7 @@ agree better than that, and two encoders' spaces have nothing in common."""
 
 
 @dataclass(frozen=True)
-class EncoderBehind:
+class EncoderRef:
     """An encoder by name: what a run keeps of it. Every process loads it once."""
 
     source: str
@@ -39,7 +39,7 @@ class EncoderBehind:
     @classmethod
     def named(
         cls, source: str, *, device: str = "auto", dtype: str = "auto", revision: str | None = None
-    ) -> EncoderBehind:
+    ) -> EncoderRef:
         """Load it, to know which it is."""
         encoder = _loaded(source, device, dtype, revision).encoder
         identity = {**encoder.key(), "device": encoder.device.type}
@@ -86,7 +86,7 @@ def _loaded(source: str, device: str, dtype: str, revision: str | None) -> _Load
     return _Loaded(load_encoder(source, device=device, dtype=dtype, revision=revision, cache=default_cache()))
 
 
-def check_fit(name: str, features: FeatureSet, behind: EncoderBehind, wordings: Iterable[str]) -> None:
+def check_fit(name: str, features: FeatureSet, behind: EncoderRef, wordings: Iterable[str]) -> None:
     """Refuse an encoder that the set's features do not come from: another d, another revision where the set says its
     own, and else prototypes that are nowhere near its own in one of the `wordings`; and names it cannot tell apart."""
     encoder = behind.load()

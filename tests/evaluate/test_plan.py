@@ -8,14 +8,14 @@ import pytest
 
 from evaluate import standins
 from zeroshift import FeatureSet
-from zeroshift.evaluate import Contestant, Entry, Ledger, contest, contestants, plan
+from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, list_method_specs, plan_comparison, run_plan
 from zeroshift.evaluate import runner as crew_module
 from zeroshift.files import FileFormatError
 
 
 @pytest.fixture
-def entry(clusters) -> Entry:
-    return Entry.of("clusters", clusters)
+def dataset(clusters) -> DatasetRef:
+    return DatasetRef.of("clusters", clusters)
 
 
 @pytest.fixture
@@ -23,79 +23,79 @@ def ledger(tmp_path) -> Ledger:
     return Ledger(tmp_path / "out" / "runs")
 
 
-def of(entry, *names, **how):
-    return plan([entry], [Contestant.named(name) for name in names], **how)
+def of(dataset, *names, **how):
+    return plan_comparison([dataset], [MethodSpec.named(name) for name in names], **how)
 
 
 def never(*_):
     raise AssertionError("run again")
 
 
-def test_the_plan(entry, monkeypatch):
+def test_the_plan(dataset, monkeypatch):
     standins.register(monkeypatch)
-    planned = plan([entry], contestants(), orders=2, shots=3)
+    planned = plan_comparison([dataset], list_method_specs(), orders=2, shots=3)
     seeds: dict[str, list] = {}
     for trial in planned.trials:
-        seeds.setdefault(trial.contestant.label, []).append((trial.seed, trial.shots))
+        seeds.setdefault(trial.spec.label, []).append((trial.seed, trial.shots))
     assert seeds["stream"] == [(0, None), (1, None)]
     assert seeds["whole"] == [(None, None)]
     assert seeds["shots"] == [(0, 3), (1, 3)]
     assert seeds["pool"] == [(0, None), (1, None)]
     assert seeds["either"] == [(None, None)]
     assert seeds["either+support"] == [(0, 3), (1, 3)]
-    assert {left.contestant.label for left in planned.left_out} == {"tuned", "tokens"}
-    assert not {"tuned", "tokens"} & {contestant.label for contestant in planned.contestants}
+    assert {left.spec.label for left in planned.skipped} == {"tuned", "tokens"}
+    assert not {"tuned", "tokens"} & {spec.label for spec in planned.specs}
 
 
 def test_a_set_with_one_sample_a_class_has_none_to_spare(monkeypatch):
     standins.register(monkeypatch)
-    single = Entry.of("single", FeatureSet(np.eye(3), prototypes=np.eye(3), labels=[0, 1, 2]))
-    lonely = Entry.of("lonely", FeatureSet(np.eye(1, 3), prototypes=np.eye(3), labels=[0]))
-    planned = plan([single, lonely], [Contestant("shots"), Contestant("pool")])
-    assert [str(left) for left in planned.left_out] == [
+    single = DatasetRef.of("single", FeatureSet(np.eye(3), prototypes=np.eye(3), labels=[0, 1, 2]))
+    lonely = DatasetRef.of("lonely", FeatureSet(np.eye(1, 3), prototypes=np.eye(3), labels=[0]))
+    planned = plan_comparison([single, lonely], [MethodSpec("shots"), MethodSpec("pool")])
+    assert [str(left) for left in planned.skipped] == [
         "shots on single: no class has two samples, one to learn from and one to be scored on",
         "shots on lonely: no class has two samples, one to learn from and one to be scored on",
         "pool on lonely: one sample cannot be halved",
     ]
-    assert [contestant.label for contestant in planned.contestants] == ["pool"]
+    assert [spec.label for spec in planned.specs] == ["pool"]
 
 
 @pytest.mark.parametrize("name", ["orders", "shots"])
-def test_counts_are_checked(entry, name):
+def test_counts_are_checked(dataset, name):
     with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1; got 0"):
-        of(entry, "zero_shot", **{name: 0})
+        of(dataset, "zero_shot", **{name: 0})
 
 
-def test_what_is_recorded_is_not_run_again(entry, ledger, monkeypatch):
-    planned = of(entry, "zero_shot", "adapt_transductive")
-    first = list(contest(planned, ledger, notes={"machine": "abacus"}))
+def test_what_is_recorded_is_not_run_again(dataset, ledger, monkeypatch):
+    planned = of(dataset, "zero_shot", "adapt_transductive")
+    first = list(run_plan(planned, ledger, notes={"machine": "abacus"}))
     assert [outcome.recorded for outcome in first] == [False] * 4
     assert all(outcome.record["machine"] == "abacus" for outcome in first)
     monkeypatch.setattr(crew_module, "run_job", never)
-    second = list(contest(planned, ledger))
+    second = list(run_plan(planned, ledger))
     assert [outcome.recorded for outcome in second] == [True] * 4
     assert [outcome.record for outcome in second] == [outcome.record for outcome in first]
-    again = list(contest(planned, ledger, again=True))
+    again = list(run_plan(planned, ledger, again=True))
     assert all("run again" in outcome.error for outcome in again)
 
 
-def test_more_orders_or_methods_keep_the_runs_there_are(entry, ledger):
-    list(contest(of(entry, "zero_shot", orders=1), ledger))
-    outcomes = list(contest(of(entry, "zero_shot", "adapt_transductive", orders=2), ledger))
-    assert sorted((o.job.contestant.label, o.job.seed or 0, o.recorded) for o in outcomes) == [
+def test_more_orders_or_methods_keep_the_runs_there_are(dataset, ledger):
+    list(run_plan(of(dataset, "zero_shot", orders=1), ledger))
+    outcomes = list(run_plan(of(dataset, "zero_shot", "adapt_transductive", orders=2), ledger))
+    assert sorted((o.job.spec.label, o.job.seed or 0, o.recorded) for o in outcomes) == [
         ("adapt_transductive", 0, False),
         ("zero_shot", 0, True),
         ("zero_shot", 1, False),
     ]
 
 
-def test_stopping_half_way_keeps_what_is_done(entry, ledger):
-    planned = of(entry, "zero_shot", orders=4)
-    with closing(contest(planned, ledger)) as runs:
+def test_stopping_half_way_keeps_what_is_done(dataset, ledger):
+    planned = of(dataset, "zero_shot", orders=4)
+    with closing(run_plan(planned, ledger)) as runs:
         next(runs)
         next(runs)
     assert len(list(ledger.folder.iterdir())) == 2
-    assert sum(outcome.recorded for outcome in contest(planned, ledger)) == 2
+    assert sum(outcome.recorded for outcome in run_plan(planned, ledger)) == 2
 
 
 @pytest.mark.parametrize(
@@ -109,59 +109,59 @@ def test_stopping_half_way_keeps_what_is_done(entry, ledger):
         lambda text: json.dumps({"someone": "else's"}),
     ],
 )
-def test_a_damaged_record_is_named_and_its_run_done_again(entry, ledger, spoil):
-    planned = of(entry, "zero_shot", orders=2)
-    before = [outcome.record for outcome in contest(planned, ledger)]
+def test_a_damaged_record_is_named_and_its_run_done_again(dataset, ledger, spoil):
+    planned = of(dataset, "zero_shot", orders=2)
+    before = [outcome.record for outcome in run_plan(planned, ledger)]
     path = ledger.path(planned.trials[1])
     path.write_text(spoil(path.read_text()))
-    outcomes = list(contest(planned, ledger))
+    outcomes = list(run_plan(planned, ledger))
     assert [outcome.recorded for outcome in outcomes] == [True, False]
     assert ledger.damaged == [path]
     assert outcomes[1].record["accuracy"] == before[1]["accuracy"]
     assert json.loads(path.read_text())["key"] == planned.trials[1].key
 
 
-def test_bytes_that_are_no_text_are_damaged_too(entry, ledger):
-    planned = of(entry, "zero_shot", orders=1)
-    list(contest(planned, ledger))
+def test_bytes_that_are_no_text_are_damaged_too(dataset, ledger):
+    planned = of(dataset, "zero_shot", orders=1)
+    list(run_plan(planned, ledger))
     ledger.path(planned.trials[0]).write_bytes(b"\xff\xfe\x00")
-    assert [outcome.recorded for outcome in contest(planned, ledger)] == [False]
+    assert [outcome.recorded for outcome in run_plan(planned, ledger)] == [False]
 
 
-def test_a_record_of_a_newer_zeroshift_is_refused_by_name(entry, ledger):
-    planned = of(entry, "zero_shot", orders=1)
-    list(contest(planned, ledger))
+def test_a_record_of_a_newer_zeroshift_is_refused_by_name(dataset, ledger):
+    planned = of(dataset, "zero_shot", orders=1)
+    list(run_plan(planned, ledger))
     path = ledger.path(planned.trials[0])
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 2}))
     with pytest.raises(FileFormatError, match=f"{path.name} has schema version 2; this zeroshift reads up to 1"):
-        list(contest(planned, ledger))
+        list(run_plan(planned, ledger))
 
 
-def test_other_files_in_the_folder_are_left_alone(entry, ledger):
+def test_other_files_in_the_folder_are_left_alone(dataset, ledger):
     ledger.folder.mkdir(parents=True)
     (ledger.folder / "notes.json").write_text("mine")
-    list(contest(of(entry, "zero_shot", orders=1), ledger))
+    list(run_plan(of(dataset, "zero_shot", orders=1), ledger))
     assert (ledger.folder / "notes.json").read_text() == "mine"
 
 
-def test_a_method_that_fails_does_not_stop_the_others_and_is_not_recorded(entry, ledger, monkeypatch):
+def test_a_method_that_fails_does_not_stop_the_others_and_is_not_recorded(dataset, ledger, monkeypatch):
     standins.register(monkeypatch)
-    planned = of(entry, "fails", "stream", orders=1)
-    outcomes = list(contest(planned, ledger))
+    planned = of(dataset, "fails", "stream", orders=1)
+    outcomes = list(run_plan(planned, ledger))
     assert [outcome.error for outcome in outcomes] == ["ZeroDivisionError: a bug", None]
     assert [path.name.split("-")[0] for path in ledger.folder.iterdir()] == ["stream"]
-    assert [outcome.recorded for outcome in contest(planned, ledger)] == [True, False]
+    assert [outcome.recorded for outcome in run_plan(planned, ledger)] == [True, False]
 
 
 def test_a_set_that_changes_under_way_is_refused(clusters, ledger):
-    entry = Entry.of("clusters", clusters, load=lambda: clusters.subset(slice(0, 100)))
-    outcomes = list(contest(of(entry, "zero_shot", orders=1), ledger))
+    dataset = DatasetRef.of("clusters", clusters, load=lambda: clusters.subset(slice(0, 100)))
+    outcomes = list(run_plan(of(dataset, "zero_shot", orders=1), ledger))
     assert "clusters has changed since this began" in outcomes[0].error
 
 
-def test_jobs_and_the_folder_of_records_are_checked(entry, ledger, tmp_path):
+def test_jobs_and_the_folder_of_records_are_checked(dataset, ledger, tmp_path):
     with pytest.raises(ValueError, match="jobs must be an integer of at least 0; got -1"):
-        next(contest(plan([entry], [Contestant("zero_shot")]), ledger, jobs=-1))
+        next(run_plan(plan_comparison([dataset], [MethodSpec("zero_shot")]), ledger, jobs=-1))
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError, match=r"file is a file; records are kept in a folder\. Fix"):
         Ledger(tmp_path / "file")

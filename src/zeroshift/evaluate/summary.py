@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from zeroshift.evaluate.costs import COSTS
-from zeroshift.evaluate.method_spec import Contestant
+from zeroshift.evaluate.method_spec import MethodSpec
 from zeroshift.evaluate.metrics.base import number_list
 from zeroshift.evaluate.plan import Plan
 from zeroshift.evaluate.runner import Outcome
 from zeroshift.evaluate.trial import Trial
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["Spread", "Standing", "Standings", "gather"]
+__all__ = ["ComparisonSummary", "MethodSummary", "Spread", "summarize"]
 
 Record = Mapping[str, Any]
 
@@ -44,10 +44,10 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Standing:
+class MethodSummary:
     """How a contestant does on one set, or on the mean of several."""
 
-    contestant: Contestant
+    spec: MethodSpec
     sets: tuple[str, ...]
     """The sets it was run on."""
     runs: int
@@ -68,51 +68,51 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Standings:
+class ComparisonSummary:
     """Everything a table needs."""
 
     plan: Plan
-    by_set: dict[str, list[Standing]]
+    by_set: dict[str, list[MethodSummary]]
     """Set by set, those contestants that have a result there."""
-    overall: list[Standing]
+    overall: list[MethodSummary]
     failed: list[Outcome[Trial]]
     records: list[dict[str, Any]]
 
     @property
-    def partial(self) -> list[Standing]:
+    def partial(self) -> list[MethodSummary]:
         """Contestants whose means leave out a set: not to be compared with the others'."""
-        return [standing for standing in self.overall if len(standing.sets) < len(self.plan.entries)]
+        return [method_summary for method_summary in self.overall if len(method_summary.sets) < len(self.plan.datasets)]
 
-    def on(self, entry: str, contestant: Contestant) -> Standing | None:
+    def on(self, dataset: str, spec: MethodSpec) -> MethodSummary | None:
         """Its standing on a set; None where it has no result there."""
-        if entry not in self.by_set:
+        if dataset not in self.by_set:
             known = ", ".join(map(repr, self.by_set))
             raise ValueError(
-                f"entry is {entry!r}, a set that was not compared. {did_you_mean(entry, self.by_set)}"
+                f"entry is {dataset!r}, a set that was not compared. {did_you_mean(dataset, self.by_set)}"
                 f"Fix: one of {known}."
             )
-        return next((s for s in self.by_set[entry] if s.contestant == contestant), None)
+        return next((s for s in self.by_set[dataset] if s.spec == spec), None)
 
 
-def gather(plan: Plan, outcomes: Sequence[Outcome[Trial]]) -> Standings:
-    """Sum up what `contest` yielded, in the order of the plan whatever order the runs ended in."""
+def summarize(plan: Plan, outcomes: Sequence[Outcome[Trial]]) -> ComparisonSummary:
+    """Sum up what `run_plan` yielded, in the order of the plan whatever order the runs ended in."""
     # By label: two contestants may come down to the same run, and each has its own row.
     found = {_place(outcome.job): outcome for outcome in outcomes}
     places = map(_place, plan.trials)
     kept = [found[place] for place in places if place in found]
-    by_set: dict[str, list[Standing]] = {}
-    for entry in plan.entries:
-        by_set[entry.name] = []
-        for contestant in plan.contestants:
-            records = _records(kept, entry.name, contestant)
+    by_set: dict[str, list[MethodSummary]] = {}
+    for dataset in plan.datasets:
+        by_set[dataset.name] = []
+        for spec in plan.specs:
+            records = _records(kept, dataset.name, spec)
             if records:
-                by_set[entry.name].append(_on_set(contestant, entry.name, records))
+                by_set[dataset.name].append(_on_set(spec, dataset.name, records))
     overall = [
-        _overall([s for group in by_set.values() for s in group if s.contestant == contestant])
-        for contestant in plan.contestants
-        if any(s.contestant == contestant for group in by_set.values() for s in group)
+        _overall([s for group in by_set.values() for s in group if s.spec == spec])
+        for spec in plan.specs
+        if any(s.spec == spec for group in by_set.values() for s in group)
     ]
-    return Standings(
+    return ComparisonSummary(
         plan=plan,
         by_set=by_set,
         overall=overall,
@@ -122,23 +122,23 @@ def gather(plan: Plan, outcomes: Sequence[Outcome[Trial]]) -> Standings:
 
 
 def _place(trial: Trial) -> tuple[str, str, int | None]:
-    return trial.features, trial.contestant.label, trial.seed
+    return trial.features, trial.spec.label, trial.seed
 
 
-def _records(outcomes: Sequence[Outcome[Trial]], entry: str, contestant: Contestant) -> list[Record]:
+def _records(outcomes: Sequence[Outcome[Trial]], dataset: str, spec: MethodSpec) -> list[Record]:
     return [
         outcome.record
         for outcome in outcomes
-        if outcome.record is not None and outcome.job.features == entry and outcome.job.contestant == contestant
+        if outcome.record is not None and outcome.job.features == dataset and outcome.job.spec == spec
     ]
 
 
-def _on_set(contestant: Contestant, entry: str, records: Sequence[Record]) -> Standing:
+def _on_set(spec: MethodSpec, dataset: str, records: Sequence[Record]) -> MethodSummary:
     gains = [100 * (record["accuracy"] - record["zero_shot_accuracy"]) for record in records]
     peaks = [record["peak_bytes"] for record in records if record["peak_bytes"] is not None]
-    return Standing(
-        contestant=contestant,
-        sets=(entry,),
+    return MethodSummary(
+        spec=spec,
+        sets=(dataset,),
         runs=len(records),
         accuracy=Spread.of([record["accuracy"] for record in records]),
         gain=Spread.of(gains),
@@ -154,26 +154,26 @@ def _on_set(contestant: Contestant, entry: str, records: Sequence[Record]) -> St
     )
 
 
-def _overall(standings: Sequence[Standing]) -> Standing:
-    peaks = [standing.peak_bytes for standing in standings if standing.peak_bytes is not None]
-    return Standing(
-        contestant=standings[0].contestant,
-        sets=tuple(name for standing in standings for name in standing.sets),
-        runs=sum(standing.runs for standing in standings),
-        accuracy=_mean_spread(standings, lambda standing: standing.accuracy),
-        gain=_mean_spread(standings, lambda standing: standing.gain),
-        calibration_error=float(np.mean([standing.calibration_error for standing in standings])),
-        microseconds=float(np.mean([standing.microseconds for standing in standings])),
-        setup_seconds=float(np.mean([standing.setup_seconds for standing in standings])),
+def _overall(summary: Sequence[MethodSummary]) -> MethodSummary:
+    peaks = [method_summary.peak_bytes for method_summary in summary if method_summary.peak_bytes is not None]
+    return MethodSummary(
+        spec=summary[0].spec,
+        sets=tuple(name for method_summary in summary for name in method_summary.sets),
+        runs=sum(method_summary.runs for method_summary in summary),
+        accuracy=_mean_spread(summary, lambda method_summary: method_summary.accuracy),
+        gain=_mean_spread(summary, lambda method_summary: method_summary.gain),
+        calibration_error=float(np.mean([method_summary.calibration_error for method_summary in summary])),
+        microseconds=float(np.mean([method_summary.microseconds for method_summary in summary])),
+        setup_seconds=float(np.mean([method_summary.setup_seconds for method_summary in summary])),
         peak_bytes=max(peaks, default=None),
-        costs={name: float(np.mean([standing.costs[name] for standing in standings])) for name in COSTS},
-        setup_prompts=float(np.mean([standing.setup_prompts for standing in standings])),
+        costs={name: float(np.mean([method_summary.costs[name] for method_summary in summary])) for name in COSTS},
+        setup_prompts=float(np.mean([method_summary.setup_prompts for method_summary in summary])),
     )
 
 
-def _mean_spread(standings: Sequence[Standing], of: Callable[[Standing], Spread]) -> Spread:
+def _mean_spread(summary: Sequence[MethodSummary], of: Callable[[MethodSummary], Spread]) -> Spread:
     """The mean over the sets, order by order. A set with fewer orders (one, or one that failed) counts its mean."""
-    spreads = [of(standing) for standing in standings]
+    spreads = [of(method_summary) for method_summary in summary]
     orders = max(len(spread.values) for spread in spreads)
     columns = [spread.values if len(spread.values) == orders else (spread.mean,) * orders for spread in spreads]
     return Spread.of([float(np.mean(values)) for values in zip(*columns, strict=True)])

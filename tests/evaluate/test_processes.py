@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from evaluate import standins
-from zeroshift.evaluate import Contestant, Entry, Ledger, contest, plan
+from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, plan_comparison, run_plan
 from zeroshift.evaluate import runner as crew_module
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts processes by Linux's /proc")
@@ -40,10 +40,12 @@ def smallest_pack():
 
 
 def test_other_processes_give_the_same_answers(clusters, tmp_path):
-    contestants = [Contestant("adapt_online"), Contestant.named("adapt_transductive+support")]
-    planned = plan([Entry.of("a", clusters), Entry.of("b", clusters.subset(slice(0, 90)))], contestants, orders=2)
-    here = {o.job.key: o.record for o in contest(planned, Ledger(tmp_path / "here"))}
-    there = {o.job.key: o.record for o in contest(planned, Ledger(tmp_path / "there"), jobs=2)}
+    specs = [MethodSpec("adapt_online"), MethodSpec.named("adapt_transductive+support")]
+    planned = plan_comparison(
+        [DatasetRef.of("a", clusters), DatasetRef.of("b", clusters.subset(slice(0, 90)))], specs, orders=2
+    )
+    here = {o.job.key: o.record for o in run_plan(planned, Ledger(tmp_path / "here"))}
+    there = {o.job.key: o.record for o in run_plan(planned, Ledger(tmp_path / "there"), jobs=2)}
     assert len(here) == 8
     assert {key: [r[name] for name in SURE] for key, r in here.items()} == {
         key: [r[name] for name in SURE] for key, r in there.items()
@@ -52,8 +54,8 @@ def test_other_processes_give_the_same_answers(clusters, tmp_path):
 
 
 def test_stopping_early_stops_the_processes(clusters, tmp_path):
-    planned = plan([Entry.of("a", clusters)], [Contestant("adapt_online")], orders=20)
-    runs = contest(planned, Ledger(tmp_path), jobs=2)
+    planned = plan_comparison([DatasetRef.of("a", clusters)], [MethodSpec("adapt_online")], orders=20)
+    runs = run_plan(planned, Ledger(tmp_path), jobs=2)
     next(runs)
     assert children()
     runs.close()
@@ -62,11 +64,11 @@ def test_stopping_early_stops_the_processes(clusters, tmp_path):
 
 def test_a_process_that_dies_takes_only_its_own_run_with_it(tmp_path, monkeypatch):
     standins.register(monkeypatch)
-    entry = Entry.of("pack", smallest_pack(), load=smallest_pack)
-    contestants = [Contestant("stream"), Contestant("dies"), Contestant("pool")]
-    planned = plan([entry], contestants, orders=1)
+    dataset = DatasetRef.of("pack", smallest_pack(), load=smallest_pack)
+    specs = [MethodSpec("stream"), MethodSpec("dies"), MethodSpec("pool")]
+    planned = plan_comparison([dataset], specs, orders=1)
     monkeypatch.setattr(crew_module, "_Runner", lambda loaders: runner_with_stand_ins)
-    outcomes = {o.job.contestant.label: o for o in contest(planned, Ledger(tmp_path), jobs=1)}
+    outcomes = {o.job.spec.label: o for o in run_plan(planned, Ledger(tmp_path), jobs=1)}
     assert outcomes["stream"].error is None
     assert outcomes["pool"].error is None
     assert "exit code -9" in outcomes["dies"].error

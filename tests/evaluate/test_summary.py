@@ -2,14 +2,14 @@
 
 import pytest
 
-from zeroshift.evaluate import Contestant, Entry, Outcome, gather, plan
-from zeroshift.evaluate.aggregate import Spread
+from zeroshift.evaluate import DatasetRef, MethodSpec, Outcome, plan_comparison, summarize
+from zeroshift.evaluate.summary import Spread
 
 
 @pytest.fixture
 def planned(clusters):
-    entries = [Entry.of("a", clusters), Entry.of("b", clusters.subset(slice(0, 100)))]
-    return plan(entries, [Contestant("adapt_online"), Contestant("adapt_transductive")], orders=2)
+    datasets = [DatasetRef.of("a", clusters), DatasetRef.of("b", clusters.subset(slice(0, 100)))]
+    return plan_comparison(datasets, [MethodSpec("adapt_online"), MethodSpec("adapt_transductive")], orders=2)
 
 
 ACCURACIES = {
@@ -27,7 +27,7 @@ ZERO_SHOT = {"a": [0.40, 0.45], "b": [0.70, 0.40]}
 def outcome(trial, *, error=None):
     place = trial.seed or 0
     record = {
-        "accuracy": ACCURACIES[trial.features, trial.contestant.method][place],
+        "accuracy": ACCURACIES[trial.features, trial.spec.method][place],
         "zero_shot_accuracy": ZERO_SHOT[trial.features][place],
         "calibration_error": 0.1 + 0.1 * place,
         "scored": 100,
@@ -39,8 +39,8 @@ def outcome(trial, *, error=None):
 
 
 def test_one_set(planned):
-    standings = gather(planned, [outcome(trial) for trial in planned.trials])
-    online, transductive = standings.by_set["a"]
+    summary = summarize(planned, [outcome(trial) for trial in planned.trials])
+    online, transductive = summary.by_set["a"]
     assert online.accuracy.mean == pytest.approx(0.55)
     assert (online.accuracy.low, online.accuracy.high) == (0.5, 0.6)
     # Each against the zero-shot accuracy of its own run: 50 - 40 and 60 - 45.
@@ -52,12 +52,12 @@ def test_one_set(planned):
     assert online.microseconds == pytest.approx(1e4)
     assert online.peak_bytes == 1500
     assert (online.runs, transductive.runs) == (2, 1)
-    assert standings.on("a", Contestant("adapt_transductive")) is transductive
-    assert standings.on("a", Contestant("zero_shot")) is None
+    assert summary.on("a", MethodSpec("adapt_transductive")) is transductive
+    assert summary.on("a", MethodSpec("zero_shot")) is None
 
 
 def test_the_mean_over_sets_spreads_over_orders_and_not_over_sets(planned):
-    online, transductive = gather(planned, [outcome(trial) for trial in planned.trials]).overall
+    online, transductive = summarize(planned, [outcome(trial) for trial in planned.trials]).overall
     assert online.sets == ("a", "b")
     assert online.accuracy.mean == pytest.approx((0.55 + 0.8) / 2)
     # Order 0: (0.5 + 0.9) / 2; order 1: (0.6 + 0.7) / 2.
@@ -71,40 +71,40 @@ def test_the_mean_over_sets_spreads_over_orders_and_not_over_sets(planned):
 
 def test_the_order_the_runs_end_in_does_not_matter(planned):
     outcomes = [outcome(trial) for trial in planned.trials]
-    forwards, backwards = gather(planned, outcomes), gather(planned, outcomes[::-1])
+    forwards, backwards = summarize(planned, outcomes), summarize(planned, outcomes[::-1])
     assert backwards.overall == forwards.overall
     assert backwards.by_set == forwards.by_set
 
 
 def test_a_failed_order_leaves_the_others_of_its_set_to_count(planned):
     outcomes = [outcome(t, error="a bug" if (t.features, t.seed) == ("b", 1) else None) for t in planned.trials]
-    standings = gather(planned, outcomes)
-    online = standings.overall[0]
+    summary = summarize(planned, outcomes)
+    online = summary.overall[0]
     assert online.accuracy.values == (pytest.approx(0.7), pytest.approx(0.75))
     assert online.gain.values == (pytest.approx(15), pytest.approx(17.5))
-    assert standings.partial == []
-    assert [failed.error for failed in standings.failed] == ["a bug"]
-    assert len(standings.records) == 5
+    assert summary.partial == []
+    assert [failed.error for failed in summary.failed] == ["a bug"]
+    assert len(summary.records) == 5
 
 
 def test_a_mean_that_leaves_out_a_set_is_known_for_it(planned):
     outcomes = [outcome(t, error="a bug" if t.features == "b" and t.seed is not None else None) for t in planned.trials]
-    standings = gather(planned, outcomes)
-    assert [standing.contestant.label for standing in standings.partial] == ["adapt_online"]
-    assert standings.partial[0].sets == ("a",)
-    assert [s.contestant.method for s in standings.by_set["b"]] == ["adapt_transductive"]
+    summary = summarize(planned, outcomes)
+    assert [standing.spec.label for standing in summary.partial] == ["adapt_online"]
+    assert summary.partial[0].sets == ("a",)
+    assert [s.spec.method for s in summary.by_set["b"]] == ["adapt_transductive"]
 
 
 def test_a_contestant_without_any_result_has_no_row(planned):
     outcomes = [outcome(t, error="a bug" if t.seed is not None else None) for t in planned.trials]
-    assert [s.contestant.method for s in gather(planned, outcomes).overall] == ["adapt_transductive"]
+    assert [s.spec.method for s in summarize(planned, outcomes).overall] == ["adapt_transductive"]
 
 
 def test_memory_that_is_not_known_stays_so(planned):
     outcomes = [outcome(trial) for trial in planned.trials]
     for each in outcomes:
         each.record["peak_bytes"] = None
-    assert {standing.peak_bytes for standing in gather(planned, outcomes).overall} == {None}
+    assert {standing.peak_bytes for standing in summarize(planned, outcomes).overall} == {None}
 
 
 WRONG_VALUES = {
@@ -125,4 +125,4 @@ def test_a_set_that_was_not_compared_is_named(planned):
     with pytest.raises(
         ValueError, match=r"entry is 'A', a set that was not compared. Did you mean 'a'.*Fix: one of 'a', 'b'"
     ):
-        gather(planned, []).on("A", Contestant("adapt_online"))
+        summarize(planned, []).on("A", MethodSpec("adapt_online"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fresh_pages import take
-from zeroshift.evaluate.resources import HostGauge, settle
+from zeroshift.evaluate.resources import PeakMemory, settle
 
 MEGABYTE = 2**20
 
@@ -14,7 +14,7 @@ MEGABYTE = 2**20
 def test_the_peak_is_that_since_the_reset():
     take(64 * MEGABYTE)
     settle()
-    gauge = HostGauge()
+    gauge = PeakMemory()
     before = gauge.now()
     gauge.reset()
     if not gauge.resets:
