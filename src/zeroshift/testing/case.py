@@ -68,7 +68,7 @@ def make_problem(
 LOGIT_SCALE = 20.0
 """Keeps the made-up posteriors unsure."""
 
-SAMPLES = 48
+SAMPLES = 36
 """Of a problem, unless a check asks for more: enough to learn from, and every check runs its method several times."""
 
 

@@ -164,7 +164,7 @@ def duplicate_prototypes(case: Case) -> None:
 
 
 def cosines_of_both_signs(case: Case) -> None:
-    problem = case.problem(cone=0.0, gap=0.0, samples=120)
+    problem = case.problem(cone=0.0, gap=0.0, samples=60)
     assert (problem.features @ problem.features.T < 0).any(), "the problem has no negative cosine"
     _sound(case, problem.features, problem.prototypes, "negative cosines")
 

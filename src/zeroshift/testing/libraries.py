@@ -36,7 +36,7 @@ def numpy_precisions(case: Case) -> None:
 
 def torch_equals_numpy(case: Case) -> None:
     torch = _torch()
-    problem = case.problem(samples=120)
+    problem = case.problem()
     features, prototypes = torch.tensor(problem.features), torch.tensor(problem.prototypes)
     reference, method = case.create(problem.prototypes), case.create(prototypes)
     expected = reference.adapt(problem.features)
