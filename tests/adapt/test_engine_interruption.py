@@ -24,14 +24,14 @@ class TestInterruption:
     @pytest.mark.parametrize(
         ("engine", "inside"),
         [
-            ("streaming", "dual.DualPrecision.insert"),
-            ("streaming", "primal.PrimalPrecision.insert"),
-            ("streaming", "sums.ClassSums.insert"),
-            ("streaming", "sums.ClassSums.bank_term"),
-            ("replay", "sums.ClassSums.insert"),
-            ("replay", "story.Story.advance"),
-            ("replay", "story.Story.problem"),
-            ("auto", "story.Story.problem"),
+            ("streaming", "precision_dual.DualPrecision.insert"),
+            ("streaming", "precision_primal.PrimalPrecision.insert"),
+            ("streaming", "class_statistics.ClassSums.insert"),
+            ("streaming", "class_statistics.ClassSums.bank_term"),
+            ("replay", "class_statistics.ClassSums.insert"),
+            ("replay", "replay_blocks.Story.advance"),
+            ("replay", "replay_blocks.Story.problem"),
+            ("auto", "replay_blocks.Story.problem"),
         ],
     )
     @pytest.mark.parametrize("parameters", [{}, {"bank_size": 3, "batch_size": 4}], ids=str)
@@ -59,10 +59,10 @@ class TestInterruption:
     @pytest.mark.parametrize(
         ("engine", "inside"),
         [
-            ("streaming", "primal.PrimalPrecision.insert"),
-            ("streaming", "sums.ClassSums.renew"),
-            ("replay", "sums.ClassSums.renew"),
-            ("replay", "story.Story.advance"),
+            ("streaming", "precision_primal.PrimalPrecision.insert"),
+            ("streaming", "class_statistics.ClassSums.renew"),
+            ("replay", "class_statistics.ClassSums.renew"),
+            ("replay", "replay_blocks.Story.advance"),
         ],
     )
     @pytest.mark.parametrize("when", ["before", "after"])
