@@ -60,8 +60,10 @@ def run_commands(code: str, where: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_blocks_run(page, tmp_path, monkeypatch, recwarn):
+def test_code_blocks_run(page, tmp_path, monkeypatch, recwarn, request):
     """The blocks of a page run in order, in one folder and one namespace, as a reader would type them."""
+    if any("composed" in code for _, code, _ in blocks(page)):
+        request.getfixturevalue("fitted_bridge")
     monkeypatch.chdir(tmp_path)
     draw_photos(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}
