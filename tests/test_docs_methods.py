@@ -7,7 +7,7 @@ import pytest
 
 from zeroshift.methods import list_methods
 from zeroshift.methods.registry import BUILT_IN
-from zeroshift.report.tables import methods_markdown
+from zeroshift.report.listings import methods_markdown
 
 PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
 

@@ -12,7 +12,6 @@ from zeroshift.benchmarks.tables import (
     figure_paths,
     growth,
     growth_figure,
-    growth_markdown,
     growth_table,
     markdown,
     warnings,
@@ -109,7 +108,7 @@ def test_markdown_has_a_row_for_each_engine_and_floor(cells):
     lines = markdown(cells).splitlines()
     assert len(lines) == 2 + 3 * 5
     assert len({line.count("|") for line in lines}) == 1
-    assert "| streaming | K, d=64 N=500 | 10: 2 ms, 100: 2 ms |" in growth_markdown(growth(cells))
+    assert "| streaming | K, d=64 N=500 | 10: 2 ms, 100: 2 ms |" in growth_table(growth(cells)).markdown()
 
 
 def test_the_picture(cells, tmp_path):

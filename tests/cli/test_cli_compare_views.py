@@ -79,7 +79,7 @@ def test_a_column_stands_where_it_says_something(compare, seen_file, tmp_path):
     assert narrow.splitlines()[1].split()[:3] == ["method", "acc", "gain"]
     assert "views" not in narrow.splitlines()[1]
     said = " ".join(narrow.split())
-    assert "Too narrow for min to max, MB, views: see the page." in said
+    assert "No room for min to max, MB, views: widen the terminal." in said
     assert "peak memory" not in said  # nothing is explained that is not there
     assert "For each image" not in said
     plain = compare(seen_file, "-m", "zero_shot,tda", env=wide).stdout

@@ -117,7 +117,7 @@ def test_what_else_runs_differ_in_has_a_column(call, runs):
     assert "dirichlet" in wide
     assert "No room" not in wide
     narrow = call("results", runs[0], env={"COLUMNS": "60"}).stdout
-    assert "No room for timed, stream.kind, in which runs differ too" in " ".join(narrow.split())
+    assert "No room for stream.kind, seed, ECE: widen the terminal." in " ".join(narrow.split())
     assert max(map(len, narrow.splitlines())) <= 60
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from zeroshift.evaluate import DatasetRef, MethodSpec, Outcome, plan_comparison, summarize
-from zeroshift.report.compare_page import compare_markdown, render_page, write_page
-from zeroshift.report.compare_tables import remarks, set_tables
+from zeroshift.report.compare_page import render_page, write_page
+from zeroshift.report.compare_tables import compare_markdown, remarks, set_tables
 from zeroshift.report.html import is_report
 
 
@@ -67,14 +67,14 @@ def test_markdown_keeps_its_columns_whatever_a_set_is_called(summary):
     assert "| `adapt_online` | online | 2 | 70.5 | -4.5 | -5.0 to -4.0 | 12.3 | 1,000 | 2 | 3.4 |" in text
     assert "| `adapt_transductive` | transductive | 1 of 2 |" in text
     assert "70.5 (70.0 to 71.0)" in text
-    assert "Failed: adapt\\_transductive on" in text
+    assert "Failed: adapt_transductive on" in text
 
 
 def test_one_set_needs_no_table_of_sets(comparisons):
     planned = plan_comparison([DatasetRef.of("only", comparisons[0].features)], [MethodSpec("zero_shot")], orders=1)
     outcomes = [Outcome(trial, record(trial), None, recorded=False) for trial in planned.trials]
     text = compare_markdown(summarize(planned, outcomes))
-    assert text.count("\n|---|") == 1
+    assert text.count("\n| ---") == 1
     assert "one random order or draw (seed 0)" in text
 
 
@@ -89,6 +89,6 @@ def test_what_must_be_known_to_read_the_numbers(summary):
 
 
 def test_a_table_for_each_set(summary):
-    (title, first), (_, second) = set_tables(summary)
-    assert title.startswith("a <b>|_c_: 120 samples, 4 classes")
-    assert second.row_count == first.row_count + 2  # the method that failed on the first, and its protocol's heading
+    first, second = set_tables(summary)
+    assert first.title.startswith("a <b>|_c_: 120 samples, 4 classes")
+    assert len(second.rows) == len(first.rows) + 1  # the method that failed on the first

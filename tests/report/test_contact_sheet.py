@@ -128,9 +128,9 @@ def test_a_picture_is_opened_and_embedded_once():
 
 def test_every_picture_has_its_name_for_those_who_cannot_see_it():
     shown = sheet(classified())
-    spoken = [value for name, value in shown.attributes if name == "aria-label"]
-    assert len(spoken) == shown.tags.count("svg") == 15
-    assert set(spoken) == {f"Picture {file}" for file in FILES}
+    alt_text = [value for name, value in shown.attributes if name == "aria-label"]
+    assert len(alt_text) == shown.tags.count("svg") == 15
+    assert set(alt_text) == {f"Picture {file}" for file in FILES}
 
 
 def test_an_image_that_cannot_be_read_is_a_tile_that_says_so():

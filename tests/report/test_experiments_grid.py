@@ -1,4 +1,4 @@
-"""Numbers as they are written, the paper's column beside ours, and names made harmless."""
+"""Numbers as they are written, the paper's column beside ours, and names made one_line."""
 
 import math
 
@@ -8,17 +8,18 @@ from hypothesis import strategies as st
 
 from report.chapters import CONTROL, GAINS, INTERVALS, MAPS, PRINTED, RELIABILITY, SWEEP, example_chapters
 from zeroshift.experiments._shared.findings import Bar, Bars, Column, Confusion, HeatMap, HeatMaps, Row, Table, Value
-from zeroshift.report.experiments.alt_text import spoken
-from zeroshift.report.experiments.tables import grid, harmless, written
+from zeroshift.report.experiments.alt_text import alt_text
+from zeroshift.report.experiments.tables import formatted_table
+from zeroshift.report.formatting import format_number, one_line
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12)
 UNITS = ("percent", "points", "number", "count", "seconds", "bytes")
 
 
 def test_where_the_paper_has_numbers_they_stand_beside_ours_with_as_many_decimals():
-    made = grid(GAINS)
+    made = formatted_table(GAINS)
     assert [column.title for column in made.columns][:4] == ["method", "accuracy", "paper", "gain"]
-    assert [column.paper for column in made.columns][:4] == [False, False, True, False]
+    assert [column.is_reference for column in made.columns][:4] == [False, False, True, False]
     assert [str(cell) for cell in made.rows[0].cells][:3] == ["zero-shot", "50.00", "68.73"]
     assert [str(cell) for cell in made.rows[1].cells][:4] == [
         "online ADAPT",
@@ -30,32 +31,33 @@ def test_where_the_paper_has_numbers_they_stand_beside_ours_with_as_many_decimal
 
 
 def test_the_papers_own_table_keeps_its_two_decimals():
-    assert [str(cell) for cell in grid(PRINTED).rows[1].cells] == ["all", "65.04", "28.56"]
+    assert [str(cell) for cell in formatted_table(PRINTED).rows[1].cells] == ["all", "65.04", "28.56"]
 
 
 def test_groups_begin_where_they_change_and_flags_are_kept():
-    made = grid(GAINS)
-    assert [row.begins for row in made.rows] == [False, True, False, True]
-    assert [row.strong for row in made.rows] == [False, True, False, False]
-    assert [cell.best for cell in made.rows[1].cells][:5] == [False, True, False, True, False]
-    assert made.spreads
-    assert not grid(PRINTED).spreads
+    made = formatted_table(GAINS)
+    assert [row.starts_group for row in made.rows] == [False, True, False, True]
+    assert [row.is_strong for row in made.rows] == [False, True, False, False]
+    assert [cell.is_best for cell in made.rows[1].cells][:5] == [False, True, False, True, False]
+    assert made.has_ranges
+    assert not formatted_table(PRINTED).has_ranges
 
 
 def test_a_group_that_ends_without_another_begins_a_nameless_one():
     rows = (Row(("a",), "one"), Row(("b",)), Row(("c",)))
-    assert [row.begins for row in grid(Table("t", "T", (Column("x", "text"),), rows)).rows] == [True, True, False]
+    formatted = formatted_table(Table("t", "T", (Column("x", "text"),), rows))
+    assert [row.starts_group for row in formatted.rows] == [True, True, False]
 
 
 def test_an_interval_open_on_one_side_says_which():
     cells = (Row(("a", Value(0.5, low=0.4))), Row(("b", Value(0.5, high=0.6))))
-    made = grid(Table("t", "T", (Column("x", "text"), Column("y")), cells))
+    made = formatted_table(Table("t", "T", (Column("x", "text"), Column("y")), cells))
     assert [str(row.cells[1]) for row in made.rows] == ["50.0 (from 40.0)", "50.0 (up to 60.0)"]
 
 
 def test_a_row_with_a_cell_too_few_is_refused():
     with pytest.raises(ValueError, match=r"'t'.*has 1 cells; the table has 2 columns.*Fix"):
-        grid(Table("t", "T", (Column("x", "text"), Column("y")), (Row(("a",)),)))
+        formatted_table(Table("t", "T", (Column("x", "text"), Column("y")), (Row(("a",)),)))
 
 
 @pytest.mark.parametrize(
@@ -77,12 +79,12 @@ def test_a_row_with_a_cell_too_few_is_refused():
     ],
 )
 def test_numbers_at_the_edges(value, unit, text):
-    assert written(value, unit) == text
+    assert format_number(value, unit) == text
 
 
 @given(value=FINITE, unit=st.sampled_from(UNITS))
 def test_a_number_and_its_negative_differ_by_the_sign_alone(value, unit):
-    one, other = written(value, unit), written(-value, unit)
+    one, other = format_number(value, unit), format_number(-value, unit)
     assert one.lstrip("+-") == other.lstrip("+-")
     if any(digit in "123456789" for digit in one.split("e")[0]):
         assert (one.startswith("-"), other.startswith("-")) == (value < 0, value > 0)
@@ -93,39 +95,41 @@ def test_a_number_and_its_negative_differ_by_the_sign_alone(value, unit):
 
 @given(value=st.floats(min_value=-1, max_value=1), decimals=st.sampled_from([1, 2]))
 def test_percentages_are_right_to_their_last_decimal(value, decimals):
-    assert float(written(value, "percent", decimals)) == pytest.approx(100 * value, abs=0.5 * 10**-decimals + 1e-9)
+    assert float(format_number(value, "percent", decimals)) == pytest.approx(
+        100 * value, abs=0.5 * 10**-decimals + 1e-9
+    )
 
 
 @given(text=st.text(st.characters()))
 def test_names_are_one_line_that_any_file_can_hold(text):
-    made = harmless(text)
+    made = one_line(text)
     assert len(made.splitlines()) <= 1
     assert made.encode("utf-8").decode("utf-8") == made
-    assert harmless(made) == made
+    assert one_line(made) == made
 
 
 def test_names_cannot_steer_a_terminal():
-    assert harmless(CONTROL) == "red\N{REPLACEMENT CHARACTER}[31m row\N{REPLACEMENT CHARACTER}"
-    assert harmless("naïve 猫 \N{GRINNING FACE}") == "naïve 猫 \N{GRINNING FACE}"
+    assert one_line(CONTROL) == "red\N{REPLACEMENT CHARACTER}[31m row\N{REPLACEMENT CHARACTER}"
+    assert one_line("naïve 猫 \N{GRINNING FACE}") == "naïve 猫 \N{GRINNING FACE}"
 
 
 def test_every_finding_can_be_said_in_words():
     for chapter in example_chapters():
         for finding in chapter.findings:
-            said = spoken(finding)
-            assert said == harmless(said)
+            said = alt_text(finding)
+            assert said == one_line(said)
             assert len(said) > 10
 
 
 def test_what_is_said_holds_the_main_numbers():
-    assert "70.5 at 1, 75 at 16, highest 76.2 at 4" in spoken(SWEEP)
-    assert "cifar10 4.9 (3.8 to 6.1)" in spoken(INTERVALS)
-    assert "cat (2 by 2, 0.25 to 1)" in spoken(MAPS)
-    assert "zero-shot is 67.5% sure and 77.5% right on average, calibration error 10.0%" in spoken(RELIABILITY)
+    assert "70.5 at 1, 75 at 16, highest 76.2 at 4" in alt_text(SWEEP)
+    assert "cifar10 4.9 (3.8 to 6.1)" in alt_text(INTERVALS)
+    assert "cat (2 by 2, 0.25 to 1)" in alt_text(MAPS)
+    assert "zero-shot is 67.5% sure and 77.5% right on average, calibration error 10.0%" in alt_text(RELIABILITY)
 
 
 def test_of_many_bars_the_ends_are_named():
-    said = spoken(Bars("b", "Gain", "points", tuple(Bar(f"set {i}", i - 2.0) for i in range(9))))
+    said = alt_text(Bars("b", "Gain", "points", tuple(Bar(f"set {i}", i - 2.0) for i in range(9))))
     assert said == "Gain, points: 9 bars, from set 0 -2 to set 8 6; 2 bars below zero."
 
 
@@ -133,8 +137,8 @@ def test_classes_without_samples_are_not_counted_as_confused(recwarn):
     import numpy as np
 
     before = np.array([[0.5, 0.5], [np.nan, np.nan]])
-    said = spoken(Confusion("c", "C", ("cat", "dog"), before, np.full((2, 2), np.nan)))
+    said = alt_text(Confusion("c", "C", ("cat", "dog"), before, np.full((2, 2), np.nan)))
     assert "zero-shot gets 50.0% of a class right, most often takes cat for dog (50.0%)" in said
     assert "adapted, nothing is confused" in said
-    assert "nothing (2 by 2)" in spoken(HeatMaps("h", "H", (HeatMap("nothing", np.full((2, 2), np.nan)),)))
+    assert "nothing (2 by 2)" in alt_text(HeatMaps("h", "H", (HeatMap("nothing", np.full((2, 2), np.nan)),)))
     assert not recwarn.list

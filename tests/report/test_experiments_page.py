@@ -9,7 +9,7 @@ from report.chapters import GAINS, ODD, PRINTED, REMARKS, example_chapters, exam
 from report.test_html import Outline
 from zeroshift.experiments._shared.findings import Remark, Table
 from zeroshift.report.experiments.page import contents, render_page, write_page
-from zeroshift.report.experiments.tables import grid
+from zeroshift.report.experiments.tables import formatted_table
 from zeroshift.report.html import is_report
 from zeroshift.report.palette import EXPERIMENT_COLOURS
 
@@ -51,11 +51,11 @@ def test_links_lead_somewhere(outline):
 
 def test_it_holds_every_number_of_every_table(words):
     for table in (GAINS, PRINTED):
-        made = grid(table)
+        made = formatted_table(table)
         for row in made.rows:
             for cell in row.cells:
-                assert (cell.text.replace("-", "\N{MINUS SIGN}") if cell.number else cell.text) in words
-                assert cell.spread.replace("-", "\N{MINUS SIGN}") in words
+                assert (cell.text.replace("-", "\N{MINUS SIGN}") if cell.is_number else cell.text) in words
+                assert cell.range_text.replace("-", "\N{MINUS SIGN}") in words
         assert all(column.title in words for column in made.columns)
 
 
@@ -102,7 +102,7 @@ def test_every_figure_is_there_with_its_caption_and_in_words(outline, words):
 
 
 def test_the_sets_are_there_with_what_they_begin_from():
-    rows = contents([], example_suite(), command="c", zero_shot={"cifar10": 0.5})["sets"]["grid"].rows
+    rows = contents([], example_suite(), command="c", zero_shot={"cifar10": 0.5})["sets"]["table"].rows
     assert [row.cells[-1].text for row in rows] == ["50.0", ""]
     assert rows[1].cells[0].text == ODD
     assert {cell.text for cell in rows[0].cells} >= {"6", "3", "composed, default", "Task 1: natural shift", "no"}
@@ -111,7 +111,7 @@ def test_the_sets_are_there_with_what_they_begin_from():
 def test_ours_against_the_papers_is_said_as_it_is():
     assert "No set here is the paper's own data" in short(REMARKS[0])["beside"]
     # 50 against 68.73 and 78.512 against 70.91.
-    assert "2 numbers of ours stand beside" in short(GAINS)["beside"]
+    assert "2 numbers of ours stand next to" in short(GAINS)["beside"]
     assert "within 13.2 points of it, 1 above it" in short(GAINS)["beside"]
     assert "No set here" in short(PRINTED)["beside"]
     held = dataclasses.replace(example_suite().members[0], papers=True)
@@ -169,7 +169,7 @@ def test_two_findings_of_one_name_are_refused():
 def test_an_empty_table_is_shown_as_one():
     empty = Table("empty", "Nothing", GAINS.columns, ())
     (block,) = short(empty)["chapters"][0]["blocks"]
-    assert block["grid"].rows == ()
+    assert block["table"].rows == ()
 
 
 @pytest.mark.parametrize(("count", "open_"), [(3, True), (8, False)])

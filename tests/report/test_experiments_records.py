@@ -8,7 +8,7 @@ import numpy as np
 from report.chapters import CONTROL, GAINS, ODD, example_chapters, example_suite
 from zeroshift.experiments import Chapter
 from zeroshift.experiments._shared.findings import Column, HeatMap, HeatMaps, Row, Table, Value
-from zeroshift.report.experiments.records import chapters_record
+from zeroshift.report.experiments.tables import chapters_record
 
 
 def same(value, record):

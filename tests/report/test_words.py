@@ -1,6 +1,6 @@
 import dataclasses
 
-from zeroshift.report.formatting import class_losses, losses, verdict
+from zeroshift.report.comparisons import class_losses, losses, verdict
 
 
 def test_a_loss_is_named_with_its_size(comparisons):

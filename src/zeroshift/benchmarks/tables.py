@@ -13,11 +13,11 @@ from zeroshift.benchmarks.engines import DEFINITION
 from zeroshift.benchmarks.machine import BUSY
 from zeroshift.files import atomic_path
 from zeroshift.report.palette import INK, METHOD_COLOURS, OTHER_COLOURS, svg_bytes
+from zeroshift.report.tables import ReportColumn, ReportTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from rich.table import Table
 
 __all__ = [
     "AXIS_NAMES",
@@ -29,7 +29,6 @@ __all__ = [
     "furthest",
     "growth",
     "growth_figure",
-    "growth_markdown",
     "growth_table",
     "markdown",
     "rows",
@@ -219,45 +218,29 @@ LEGEND = (
     "method, one sample a call; mixture call: the stream in one call (error: to one by one); mixture set: transductive."
 )
 
-GROWTH_COLUMNS = ("engine", "over", "time of a sample")
-
-LEAST_WIDTHS = {"engine": len("transductive"), "error": len("1e-10!")}
-
-SHOWN = 6
+SHOWN_POINTS = 6
 """Points of a curve in a table."""
 
 
-def bench_tables(cells: Mapping[str, Any]) -> list[Table]:
-    """A table for each cell, its floor first."""
-    from rich.text import Text
-
-    tables = []
-    for cell in cells.values():
-        table = _table(COLUMNS, left=1)
-        table.title, table.title_justify = Text(title(cell), style="bold"), "left"
-        for row in rows(cell):
-            table.add_row(*row)
-        tables.append(table)
-    return tables
-
-
-def growth_table(growth: Mapping[str, Any]) -> Table:
-    """How the time of a sample grows with samples seen, K, d and N."""
-    table = _table(GROWTH_COLUMNS, left=len(GROWTH_COLUMNS))
-    for row in _growth_rows(growth):
-        table.add_row(*row)
-    return table
+def bench_tables(cells: Mapping[str, Any]) -> list[ReportTable]:
+    """One table per cell, its baseline products first."""
+    return [ReportTable.from_values(_columns(), rows(cell), title=title(cell)) for cell in cells.values()]
 
 
 def markdown(cells: Mapping[str, Any]) -> str:
-    lines = []
-    for cell in cells.values():
-        lines += [("" if place else title(cell), *row) for place, row in enumerate(rows(cell))]
-    return _markdown(("features", *COLUMNS), lines)
+    """All cells in one table."""
+    lines = [("" if place else title(cell), *row) for cell in cells.values() for place, row in enumerate(rows(cell))]
+    return ReportTable.from_values((ReportColumn("features"), *_columns()), lines).markdown()
 
 
-def growth_markdown(growth: Mapping[str, Any]) -> str:
-    return _markdown(GROWTH_COLUMNS, _growth_rows(growth))
+def _columns() -> list[ReportColumn]:
+    return [ReportColumn(name, is_right=place > 0, is_whole=True) for place, name in enumerate(COLUMNS)]
+
+
+def growth_table(growth: Mapping[str, Any]) -> ReportTable:
+    """How the time per sample grows with the samples seen, with K, d and N."""
+    columns = (ReportColumn("engine", is_whole=True), ReportColumn("over"), ReportColumn("time of a sample"))
+    return ReportTable.from_values(columns, _growth_rows(growth))
 
 
 def _growth_rows(growth: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -274,30 +257,13 @@ def _growth_rows(growth: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _thinned(curve: list[list[float]]) -> list[list[float]]:
-    if len(curve) <= SHOWN:
+    if len(curve) <= SHOWN_POINTS:
         return curve
-    return [curve[round(i * (len(curve) - 1) / (SHOWN - 1))] for i in range(SHOWN)]
+    return [curve[round(i * (len(curve) - 1) / (SHOWN_POINTS - 1))] for i in range(SHOWN_POINTS)]
 
 
 def _steps(curve: list[list[float]]) -> str:
     return ", ".join(f"{int(at)}: {duration(seconds)}" for at, seconds in curve)
-
-
-def _table(columns: Sequence[str], left: int) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
-    for place, column in enumerate(columns):
-        # rich shrinks even columns that do not wrap where the terminal is narrow; a least width it keeps.
-        width = LEAST_WIDTHS.get(column)
-        table.add_column(column, justify="left" if place < left else "right", overflow="fold", min_width=width)
-    return table
-
-
-def _markdown(columns: Sequence[str], lines: Sequence[tuple[str, ...]]) -> str:
-    head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    return "\n".join([*head, *(f"| {' | '.join(line)} |" for line in lines)])
 
 
 # One picture of growth: time of a sample against samples seen, against K, against d, a line for each engine.

@@ -19,7 +19,7 @@ from zeroshift.report.formatting import counted, percent, points, setting
 from zeroshift.report.predictions import write_predictions
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from zeroshift.report.tables import ReportTable
 
 __all__ = ["Summary", "adapt", "run_and_write"]
 
@@ -54,7 +54,7 @@ class Summary:
         return found if isinstance(found, dict) else None
 
     def record(self) -> dict[str, Any]:
-        from zeroshift.report.records import comparison_record
+        from zeroshift.report.comparisons import comparison_record
 
         record = comparison_record(self.comparison)
         zero_shot, adapted = record.pop("methods")
@@ -72,7 +72,7 @@ class Summary:
             "saved_state": None if self.saved_state is None else str(self.saved_state),
         }
 
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         from zeroshift.report.tables import summary_table
 
         result = self.comparison.results[-1]

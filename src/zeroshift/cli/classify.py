@@ -25,11 +25,10 @@ from zeroshift.parameters import Model
 from zeroshift.report.contact_sheet import write_contact_sheet
 from zeroshift.report.formatting import counted, method_label, percent, points
 from zeroshift.report.predictions import write_classifications
-from zeroshift.report.tables import summary_table
+from zeroshift.report.tables import ReportTable, summary_table
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-    from rich.table import Table
 
 __all__ = ["Classified", "classify", "classify_images", "method_name", "sheet_path", "typed"]
 
@@ -126,7 +125,7 @@ class Classified:
             "sheet": None if self.page is None else str(self.page),
         }
 
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         features, result = self.comparison.features, self.comparison.results[-1]
         changed = self.comparison.changed(result)
         entries = {

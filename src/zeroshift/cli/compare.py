@@ -372,8 +372,15 @@ def compare(
     from zeroshift.cli._output_paths import check_folder
     from zeroshift.evaluate import Ledger, describe_skipped, plan_comparison
     from zeroshift.parameters import Number
-    from zeroshift.report.compare_page import check_markdown, check_page, write_markdown, write_page
-    from zeroshift.report.compare_tables import compare_record, compare_table, legend, remarks, set_tables
+    from zeroshift.report.compare_page import check_page, write_page
+    from zeroshift.report.compare_tables import (
+        check_markdown,
+        compare_record,
+        compare_table,
+        remarks,
+        set_tables,
+        write_markdown,
+    )
 
     for name, value, least in (("--orders", orders, 1), ("--shots", shots, 1), ("--jobs", jobs, 1)):
         Number(least, integer=True).check(name, value)
@@ -415,11 +422,9 @@ def compare(
         print_json({**compare_record(summary), "remarks": said, "out": str(out), "page": str(out / PAGE)})
     elif not quiet and summary.overall:
         screen = console()
-        screen.print(compare_table(summary, screen.width))
-        for title, table in set_tables(summary, screen.width) if by_set else ():
-            screen.print(title, style="bold")
+        for table in (compare_table(summary), *(set_tables(summary) if by_set else ())):
             screen.print(table)
-        screen.print(" ".join([legend(summary, screen.width), *said]), style="dim")
+        screen.print(" ".join(said), style="dim")
         for path in (out / PAGE, *([markdown] if markdown else [])):
             screen.print(f"written: {path}", soft_wrap=True)
     if summary.failed:

@@ -12,8 +12,6 @@ from zeroshift.cli.console import console, print_json, print_warning
 
 __all__ = ["check", "corrupt", "list_data_sets"]
 
-STYLES = {"complete": "green", "differs": "yellow", "incomplete": "red", "missing": "dim"}
-
 
 def check(
     root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder the data sets lie below.")],
@@ -37,21 +35,12 @@ def check(
     if json:
         print_json([asdict(status) for status in statuses])
         return
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("data set", no_wrap=True, style="bold")
-    table.add_column("state", no_wrap=True)
-    table.add_column("found", justify="right", no_wrap=True)
-    table.add_column("of", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    for status in statuses:
-        state = Text(status.state, style=STYLES[status.state])
-        table.add_row(status.id, state, f"{status.found:,}", f"{status.expected:,}", status.unit)
+    from zeroshift.report.listings import dataset_status_table
+
     out = console()
-    out.print(table)
+    out.print(dataset_status_table(statuses))
     # Below and not in the table: a path that is broken over lines cannot be copied.
     for status in statuses:
         where = status.location or f"not in {', '.join(status.looked_in)}"
@@ -157,18 +146,9 @@ def list_data_sets(json: Annotated[bool, typer.Option("--json", help="Print JSON
 
         print_json([asdict(info) for info in listed])
         return
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from zeroshift.report.listings import datasets_table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("id", no_wrap=True, style="bold")
-    table.add_column("title", overflow="fold")
-    table.add_column("classes", justify="right", no_wrap=True)
-    table.add_column("test", justify="right", no_wrap=True)
-    table.add_column("template", overflow="fold")
-    for info in listed:
-        table.add_row(info.id, info.title, str(info.n_classes), f"{info.counts['test']:,}", info.template)
     out = console()
-    out.print(table)
+    out.print(datasets_table(listed))
     out.print("Of imagenet_c, test counts one corruption at one severity.", style="dim")
     out.print("zeroshift data check ROOT shows which of them lie below a folder.", style="dim")

@@ -83,10 +83,9 @@ def demo(
     """Compare zero-shot, ADAPT and the anchored mixture on the bundled packs; write an HTML report."""
     from zeroshift import __version__
     from zeroshift.cli._output_paths import check_folder
+    from zeroshift.report.comparisons import comparison_record, comparison_table, mean_record
     from zeroshift.report.demo_figures import figure_paths, write_figures
     from zeroshift.report.html import is_report, write_report
-    from zeroshift.report.records import comparison_record, mean_record
-    from zeroshift.report.tables import comparison_tables
 
     loaded = load_packs(packs)
     report = out / REPORT
@@ -109,8 +108,7 @@ def demo(
         write_report(report, comparisons, command=command, hint_note=HINT_NOTE)
         drawn = write_figures(figures, comparisons) if figures is not None else []
 
-    for table in comparison_tables(comparisons, human.width):
-        human.print(table)
+    human.print(comparison_table(comparisons))
     _print_remarks(comparisons, human)
     human.print(f"report: {report}", soft_wrap=True)
     for path in drawn:
@@ -130,7 +128,7 @@ def demo(
 
 def _print_remarks(comparisons: Sequence[Comparison], human: Console) -> None:
     """Hints, losses and what the data is: the part of a demo that is easily left out."""
-    from zeroshift.report.formatting import losses, verdict
+    from zeroshift.report.comparisons import losses, verdict
 
     for comparison in comparisons:
         for hint in comparison.features.hints():

@@ -32,7 +32,7 @@ def encoders(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
             ]
         )
         return
-    from zeroshift.report.tables import encoders_table
+    from zeroshift.report.listings import encoders_table
 
     out = console()
     out.print(encoders_table(families))

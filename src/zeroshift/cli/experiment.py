@@ -25,7 +25,7 @@ from zeroshift.parameters import Number
 from zeroshift.report.formatting import counted
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    pass
 
 __all__ = [
     "FEATURES",
@@ -93,43 +93,17 @@ def retyped(given: Mapping[str | None, Any]) -> str:
 # `zeroshift experiment list`: every experiment, what it asks and where the paper has it.
 
 
-WHERE_WIDTH = 18
-"""Of the column that says where in the paper: the room is for the questions."""
-
-QUESTION_WIDTH = 24
-"""Where less is left for the questions, names and questions stand below each other."""
-
-
 def print_experiments(*, as_json: bool) -> None:
     listed = list_experiments()
     if as_json:
         fields = ("name", "title", "question", "where")
         print_json([{**{f: getattr(e, f) for f in fields}, "paper_tables": list(e.tables)} for e in listed])
         return
-    from rich.text import Text
+    from zeroshift.report.listings import experiments_table
 
     screen = console()
-    if screen.width < max(len(one.name) for one in listed) + QUESTION_WIDTH + WHERE_WIDTH + 4:
-        for one in listed:
-            screen.print(Text(one.name, style="bold"))
-            screen.print(one.question if not one.where else f"{one.question} ({one.where})")
-            screen.print()
-    else:
-        screen.print(_table(listed))
+    screen.print(experiments_table(listed))
     screen.print("Do one with: zeroshift experiment NAME; all of them with: zeroshift experiment all", style="dim")
-
-
-def _table(listed: Sequence[Experiment]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
-    table.add_column("name", no_wrap=True, style="bold")
-    table.add_column("question", overflow="fold")
-    table.add_column("in the paper", overflow="fold", max_width=WHERE_WIDTH)
-    for experiment in listed:
-        table.add_row(experiment.name, experiment.question, experiment.where or "-")
-    return table
 
 
 # The loop of `zeroshift experiment`: work that is not recorded yet, with a bar or in a log a line a run; findings.
@@ -218,11 +192,10 @@ class Outputs:
     def write(self, chapters: Sequence[Chapter], suite: Suite, *, command: str, quiet: bool) -> list[Path]:
         """Everything that was asked for, the report in any case."""
         from zeroshift.benchmarks.machine import machine
-        from zeroshift.report.experiments.csv_files import write_csv
         from zeroshift.report.experiments.figures import write_figures
-        from zeroshift.report.experiments.latex import write_latex
         from zeroshift.report.experiments.markdown import write_markdown
         from zeroshift.report.experiments.page import write_page
+        from zeroshift.report.experiments.tables import write_csv, write_latex
 
         screen = console(stderr=True)
         screen.quiet = quiet
@@ -249,13 +222,13 @@ class Outputs:
         return [*written, self.report]
 
     def record(self, chapters: Sequence[Chapter], suite: Suite) -> dict[str, Any]:
-        from zeroshift.report.experiments.records import chapters_record
+        from zeroshift.report.experiments.tables import chapters_record
 
         return {**chapters_record(chapters, suite), "out": str(self.out), "report": str(self.report)}
 
     def show(self, chapters: Sequence[Chapter], written: Sequence[Path], *, paper: bool) -> None:
         """Tables, and where files are: each that was asked for by name, of folders how many."""
-        from zeroshift.report.experiments.terminal import print_chapters
+        from zeroshift.report.experiments.tables import print_chapters
         from zeroshift.report.formatting import counted
 
         screen = console()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,10 +11,7 @@ from zeroshift.cli import _encoder_options as options
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.encode.extraction import Extraction
 from zeroshift.report.formatting import counted, percent
-from zeroshift.report.tables import summary_table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from zeroshift.report.tables import ReportTable, summary_table
 
 __all__ = ["extract", "extraction_record", "extraction_table"]
 
@@ -33,7 +30,7 @@ def extraction_record(extraction: Extraction, out: Path) -> dict[str, Any]:
     }
 
 
-def extraction_table(extraction: Extraction, out: Path) -> Table:
+def extraction_table(extraction: Extraction, out: Path) -> ReportTable:
     features = extraction.features
     encoder = features.provenance["encoder"]
     count, computed = features.n_samples, extraction.computed

@@ -38,15 +38,16 @@ def methods(
         print_json(records[0] if name is not None else records)
         return
     if markdown:
-        from zeroshift.report.tables import methods_markdown
+        from zeroshift.report.listings import methods_markdown
 
         print(methods_markdown(chosen))
         return
-    from zeroshift.report.tables import methods_table, parameters_table, summary_table
+    from zeroshift.report.listings import methods_table, parameters_table
+    from zeroshift.report.tables import summary_table
 
     out = console()
     if name is None:
-        out.print(methods_table(chosen, out.width))
+        out.print(methods_table(chosen))
         out.print(LEGEND, style="dim")
         return
     method = chosen[0]

@@ -19,7 +19,7 @@ def packs(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = Fa
     if json:
         print_json([asdict(pack) for pack in listed])
         return
-    from zeroshift.report.tables import packs_table
+    from zeroshift.report.listings import packs_table
 
     out = console()
     out.print(packs_table(listed))

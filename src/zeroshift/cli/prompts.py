@@ -59,6 +59,6 @@ def _list(modes: list, *, json: bool) -> None:
     if json:
         print_json([{"name": m.name, "title": m.title, "summary": m.summary, "needs": list(m.needs)} for m in modes])
         return
-    from zeroshift.report.tables import prompts_table
+    from zeroshift.report.listings import prompts_table
 
     console().print(prompts_table(modes))

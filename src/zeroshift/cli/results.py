@@ -253,11 +253,11 @@ def results(
     for target in written:
         writers[target](target, rows)
     if json:
-        print_json(rows.records())
+        print_json(results_table(rows).records())
         return
     screen = console()
     if rows.rows:
-        screen.print(results_table(rows, screen.width))
+        screen.print(results_table(rows))
     total, shown = counted(len(found.records), "record"), len(chosen) if rows.n_runs is None else rows.n_runs
     screen.print(total if shown == len(found.records) else f"{shown:,} of {total}", style="dim")
     for target in written:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeroshift._version import __version__
-from zeroshift.evaluate import ComparisonSummary, MethodSummary, Spread, describe_skipped
+from zeroshift.evaluate import ComparisonSummary, MethodSummary, describe_skipped
 from zeroshift.files import atomic_path
 from zeroshift.report.compare_tables import (
     COST_COLUMNS,
@@ -30,12 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLOURS",
-    "check_markdown",
     "check_page",
-    "compare_markdown",
     "gain_bars",
     "render_page",
-    "write_markdown",
     "write_page",
 ]
 
@@ -86,131 +82,6 @@ def gain_bars(summary: Sequence[MethodSummary]) -> Figure:
     axes.grid(axis="x", color=INK, alpha=0.12, linewidth=0.6)
     axes.set_axisbelow(True)
     return figure
-
-
-# The comparison as Markdown: a file of its own, or a section of one that holds more.
-
-
-OPEN, CLOSE = "<!-- compare -->", "<!-- /compare -->"
-
-
-def compare_markdown(summary: ComparisonSummary) -> str:
-    """Means over the sets; accuracy and gain of every method on every set."""
-    datasets = [dataset.name for dataset in summary.plan.datasets]
-    machines = sorted({_plain(record["machine"]) for record in summary.records if "machine" in record})
-    parts = [
-        f"zeroshift {__version__}{', ' + '; '.join(machines) if machines else ''}. {' '.join(remarks(summary))}",
-        _means(summary),
-    ]
-    parts += [said] if (said := cost_legend(costs_shown(summary.overall))) else []
-    if len(datasets) > 1:
-        parts += [
-            "Accuracy in percent, mean over the orders (least to greatest):",
-            _compare_markdown_matrix(summary, lambda s: _with_span(percent(s.accuracy.mean), s.accuracy)),
-            "Gain over zero-shot on the same rows, in points:",
-            _compare_markdown_matrix(summary, lambda s: points(s.gain.mean)),
-        ]
-    parts += (
-        [f"Left out: {'; '.join(map(_plain, describe_skipped(summary.plan.skipped)))}."] if summary.plan.skipped else []
-    )
-    parts += [f"Failed: {'; '.join(_plain(o.job) for o in summary.failed)}."] if summary.failed else []
-    return "\n\n".join(parts)
-
-
-def _means(summary: ComparisonSummary) -> str:
-    of = len(summary.plan.datasets)
-    head = ["method", "protocol", "sets", "accuracy", "gain", "min to max", "ECE", "µs a sample", "set-up, ms", "MB"]
-    shown = costs_shown(summary.overall)
-    rows = [
-        [
-            f"`{marked(method_summary)}`",
-            protocol,
-            f"{len(method_summary.sets)}" if len(method_summary.sets) == of else f"{len(method_summary.sets)} of {of}",
-            percent(method_summary.accuracy.mean),
-            points(method_summary.gain.mean),
-            span(method_summary.gain),
-            percent(method_summary.calibration_error),
-            sig(method_summary.microseconds),
-            sig(1e3 * method_summary.setup_seconds),
-            megabytes(method_summary.peak_bytes),
-            *(sig(method_summary.costs[COST_COLUMNS[name]]) for name in shown),
-        ]
-        for protocol, group in by_protocol(summary.overall)
-        for method_summary in group
-    ]
-    return _table([*head, *shown], rows)
-
-
-def _compare_markdown_matrix(summary: ComparisonSummary, write: Callable[[MethodSummary], str]) -> str:
-    datasets = [dataset.name for dataset in summary.plan.datasets]
-    rows = []
-    for _, group in by_protocol(summary.overall):
-        for mean in group:
-            cells = (summary.on(dataset, mean.spec) for dataset in datasets)
-            rows.append([f"`{marked(mean)}`", *("" if cell is None else write(cell) for cell in cells)])
-    return _table(["method", *map(_plain, datasets)], rows)
-
-
-def _with_span(text: str, spread: Spread) -> str:
-    return text if len(spread.values) == 1 else f"{text} ({percent(spread.low)} to {percent(spread.high)})"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(_lines(head, rows))
-
-
-def _lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
-
-
-def _plain(value: object) -> str:
-    """Names as letters: a file may be called what Markdown would take for something else."""
-    return re.sub(r"([\\`*_<>|\[\]])", r"\\\1", str(value))
-
-
-def check_markdown(path: str | os.PathLike[str]) -> None:
-    """Refuse a file that could not be written, or that exists and has no place marked for the comparison."""
-    target = Path(path)
-    if target.is_dir():
-        raise ValueError(f"{path} is a folder; the name of a file is needed. Fix: {target / 'compare.md'}.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"the folder {target.parent} does not exist. Fix: create it, or write elsewhere.")
-    if target.exists() and _section(_text(target)) is None:
-        raise FileExistsError(
-            f"{path} exists and has no lines {OPEN} and {CLOSE} to write between. "
-            "Fix: add them where the tables are to stand, or name another file."
-        )
-
-
-def write_markdown(path: str | os.PathLike[str], summary: ComparisonSummary) -> None:
-    """Replace what stands between the marks of `path`, or make the file; whole or not at all."""
-    section = f"{OPEN}\n{compare_markdown(summary)}\n{CLOSE}"
-    text = f"{section}\n"
-    if Path(path).exists():
-        before = _text(Path(path))
-        found = _section(before)
-        if found is None:
-            raise FileExistsError(f"{path} no longer has the lines {OPEN} and {CLOSE}. Fix: put them back.")
-        text = before[: found[0]] + section + before[found[1] :]
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-
-
-def _section(text: str) -> tuple[int, int] | None:
-    """Where the marks and what is between them stand."""
-    start = text.find(OPEN)
-    stop = text.find(CLOSE, start)
-    return None if start < 0 or stop < 0 else (start, stop + len(CLOSE))
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a text file. Fix: name another file.") from None
 
 
 def render_page(summary: ComparisonSummary) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from zeroshift import __version__
-from zeroshift.evaluate import ComparisonSummary, MethodSummary, Spread
+from zeroshift.evaluate import ComparisonSummary, MethodSummary, Spread, describe_skipped
 from zeroshift.evaluate.costs import COSTS
+from zeroshift.files import atomic_path
 from zeroshift.report.formatting import counted, percent, points, sig
+from zeroshift.report.tables import ReportColumn, ReportTable, escape_markdown
 
 __all__ = [
     "COST_COLUMNS",
@@ -23,12 +22,10 @@ __all__ = [
     "compare_table",
     "cost_legend",
     "costs_shown",
-    "legend",
     "marked",
     "megabytes",
     "remarks",
     "set_tables",
-    "sig",
     "span",
 ]
 
@@ -44,7 +41,7 @@ COST_COLUMNS = {
 }
 """What a column is called, and what it shows."""
 
-COMPARE_COSTS_MEANING = {
+COST_MEANINGS = {
     "views": "views of it that are encoded",
     "steps": "steps along a gradient",
     "prompts": "prompts encoded, beside those encoded once for all images",
@@ -68,7 +65,7 @@ def cost_legend(shown: Sequence[str]) -> str:
     >>> cost_legend([])
     ''
     """
-    return f"For each image: {'; '.join(f'{MEANING[name]} ({name})' for name in shown)}." if shown else ""
+    return f"For each image: {'; '.join(f'{COST_MEANINGS[name]} ({name})' for name in shown)}." if shown else ""
 
 
 # The comparison as plain dictionaries, for JSON: full precision, accuracies as fractions, gains in points.
@@ -133,13 +130,10 @@ def _standing(method_summary: MethodSummary) -> dict[str, Any]:
 
 PROTOCOLS = ("online", "episodic", "transductive", "few-shot")
 
-COLUMNS = ("acc", "gain", "min to max", "ECE", "us", "MB")
-DISPENSABLE = (*reversed(COST_COLUMNS), "MB", "min to max", "us", "ECE")
-"""What goes first where the terminal is too narrow: half a number says less than none."""
+DROPPED_FIRST = (*reversed(COST_COLUMNS), "MB", "min to max", "us", "ECE")
+"""Columns that are hidden first where the terminal is too narrow."""
 
-WIDEST = 1000
-
-MEANING = {
+MEANINGS = {
     "acc": "accuracy in percent (acc)",
     "gain": "gain over zero-shot on the same rows in points",
     "min to max": "the least and the greatest gain of the orders",
@@ -148,75 +142,74 @@ MEANING = {
     "MB": "peak memory in MB beyond what was there before, of the largest set",
 }
 
-
-def legend(summary: ComparisonSummary, width: int = WIDEST) -> str:
-    """What the columns of `compare_table` are; and which there would be in a wider one."""
-    _, shown, hidden = _fitting(summary.overall, width, of=len(summary.plan.datasets))
-    said = "; ".join(MEANING[name] for name in shown if name in MEANING)
-    costs = cost_legend([name for name in shown if name in COST_COLUMNS])
-    lost = f"Too narrow for {', '.join(hidden)}: see the page." if hidden else ""
-    return " ".join(filter(None, [f"Means over the sets, each counting the same: {said}.", costs, lost]))
+LABEL_WIDTH = 60
+"""Characters of a method's name that are kept on one line before columns are hidden."""
 
 
-def compare_table(summary: ComparisonSummary, width: int = WIDEST) -> Table:
-    """Means over all sets, with the columns that `width` holds."""
-    return _fitting(summary.overall, width, of=len(summary.plan.datasets))[0]
+def compare_table(summary: ComparisonSummary) -> ReportTable:
+    """Means over all sets, one row per method, grouped by what the methods may see."""
+    return _summary_table(summary.overall, n_sets=len(summary.plan.datasets), legend=_legend)
 
 
-def set_tables(summary: ComparisonSummary, width: int = WIDEST) -> Iterator[tuple[str, Table]]:
-    """(title, table) of each set."""
+def set_tables(summary: ComparisonSummary) -> Iterator[ReportTable]:
+    """The same for each set."""
     for dataset in summary.plan.datasets:
         sizes = f"{counted(dataset.n_samples, 'sample')}, {counted(dataset.n_classes, 'class', 'classes')}"
-        yield (
-            f"{dataset.name}: {sizes}, prompts {dataset.prompt}",
-            _fitting(summary.by_set[dataset.name], width, of=1)[0],
-        )
+        title = f"{dataset.name}: {sizes}, prompts {dataset.prompt}"
+        yield _summary_table(summary.by_set[dataset.name], n_sets=1, title=title)
 
 
-def _fitting(rows: Sequence[MethodSummary], width: int, *, of: int) -> tuple[Table, list[str], list[str]]:
-    """The table, the columns it has and those there was no room for."""
-    columns = (*COLUMNS, *costs_shown(rows))
-    for dropped in range(len(DISPENSABLE) + 1):
-        shown = [name for name in columns if name not in DISPENSABLE[:dropped]]
-        table = _table(rows, shown, of=of)
-        if Console(width=WIDEST).measure(table).maximum <= width:
-            break
-    return table, shown, [name for name in columns if name not in shown]
+def _summary_table(summary: Sequence[MethodSummary], *, n_sets: int, **fields: Any) -> ReportTable:
+    def number(title: str, write: Callable[[Any], str], *, is_signed: bool = False) -> ReportColumn:
+        order = DROPPED_FIRST.index(title) + 1 if title in DROPPED_FIRST else 0
+        return ReportColumn(title, format=write, is_right=True, is_whole=True, is_signed=is_signed, drop_order=order)
+
+    costs = costs_shown(summary)
+    columns = (
+        ReportColumn("method", preferred_width=LABEL_WIDTH),
+        number("acc", percent),
+        number("gain", points, is_signed=True),
+        number("min to max", str),
+        number("ECE", percent),
+        number("us", sig),
+        number("MB", megabytes),
+        *(number(name, sig) for name in costs),
+    )
+    rows, groups = [], []
+    for protocol, group in by_protocol(summary):
+        for method in group:
+            rows.append(
+                (
+                    _label(method, n_sets),
+                    method.accuracy.mean,
+                    method.gain.mean,
+                    span(method.gain),
+                    method.calibration_error,
+                    method.microseconds,
+                    method.peak_bytes,
+                    *(method.costs[COST_COLUMNS[name]] for name in costs),
+                )
+            )
+            groups.append(protocol)
+    return ReportTable.from_values(columns, rows, groups=groups, **fields)
 
 
-def _table(rows: Sequence[MethodSummary], columns: Sequence[str], *, of: int) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim", collapse_padding=True)
-    table.add_column("method", overflow="fold")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    for protocol, group in by_protocol(rows):
-        table.add_row(Text(protocol, style="dim italic"))
-        for method_summary in group:
-            gain = points(method_summary.gain.mean)
-            cells: dict[str, Text | str] = {
-                "acc": percent(method_summary.accuracy.mean),
-                "gain": Text(gain, style={"+": "green", "-": "red"}.get(gain[:1], "")),
-                "min to max": span(method_summary.gain),
-                "ECE": percent(method_summary.calibration_error),
-                "us": sig(method_summary.microseconds),
-                "MB": megabytes(method_summary.peak_bytes),
-                **{name: sig(method_summary.costs[cost]) for name, cost in COST_COLUMNS.items()},
-            }
-            table.add_row(Text(_label(method_summary, of)), *(cells[name] for name in columns))
-        table.add_section()
-    return table
+def _legend(names: Sequence[str]) -> str:
+    meanings = "; ".join(MEANINGS[name] for name in names if name in MEANINGS)
+    costs = cost_legend([name for name in names if name in COST_COLUMNS])
+    return " ".join(filter(None, [f"Means over the sets, each counting the same: {meanings}.", costs]))
 
 
-def _label(method_summary: MethodSummary, of: int) -> str:
-    """A mean that leaves out sets says so beside its name."""
-    lacks = len(method_summary.sets) < of
-    return f"{marked(method_summary)} ({len(method_summary.sets)} of {of} sets)" if lacks else marked(method_summary)
+def _label(method: MethodSummary, n_sets: int) -> str:
+    """A mean over fewer sets than the others says so next to its name."""
+    is_partial = len(method.sets) < n_sets
+    return f"{marked(method)} ({len(method.sets)} of {n_sets} sets)" if is_partial else marked(method)
 
 
-def marked(method_summary: MethodSummary) -> str:
-    """A contestant's label, with a star where `remarks` says what it is not."""
-    cls = method_summary.spec.info.cls
-    return method_summary.spec.label + ("*" if cls.reconstructed or cls.from_features else "")
+def marked(method: MethodSummary) -> str:
+    """A method's label, with a star where `remarks` has more to say about it."""
+    cls = method.spec.info.cls
+    return method.spec.label + ("*" if cls.reconstructed or cls.from_features else "")
 
 
 def by_protocol(summary: Sequence[MethodSummary]) -> Iterator[tuple[str, list[MethodSummary]]]:
@@ -298,3 +291,117 @@ def _short_of(record: Mapping[str, Any]) -> bool:
     """Whether a class of the set had fewer samples to give than were asked for."""
     given = record.get("support", 0) + record.get("validation", 0)
     return bool(given < (record.get("shots") or 0) * record.get("n_classes", 0))
+
+
+# The comparison as Markdown: a file of its own, or a section of one that holds more.
+
+
+OPEN, CLOSE = "<!-- compare -->", "<!-- /compare -->"
+
+
+def compare_markdown(summary: ComparisonSummary) -> str:
+    """Means over the sets; accuracy and gain of every method on every set."""
+    datasets = [dataset.name for dataset in summary.plan.datasets]
+    machines = sorted({escape_markdown(str(record["machine"])) for record in summary.records if "machine" in record})
+    parts = [
+        f"zeroshift {__version__}{', ' + '; '.join(machines) if machines else ''}. {' '.join(remarks(summary))}",
+        _means_table(summary),
+    ]
+    parts += [said] if (said := cost_legend(costs_shown(summary.overall))) else []
+    if len(datasets) > 1:
+        parts += [
+            "Accuracy in percent, mean over the orders (least to greatest):",
+            _sets_matrix(summary, lambda s: _with_range(percent(s.accuracy.mean), s.accuracy)),
+            "Gain over zero-shot on the same rows, in points:",
+            _sets_matrix(summary, lambda s: points(s.gain.mean)),
+        ]
+    parts += (
+        [f"Left out: {'; '.join(map(escape_markdown, describe_skipped(summary.plan.skipped)))}."]
+        if summary.plan.skipped
+        else []
+    )
+    parts += [f"Failed: {'; '.join(escape_markdown(str(o.job)) for o in summary.failed)}."] if summary.failed else []
+    return "\n\n".join(parts)
+
+
+def _means_table(summary: ComparisonSummary) -> str:
+    n_sets = len(summary.plan.datasets)
+    costs = costs_shown(summary.overall)
+    titles = ["protocol", "sets", "accuracy", "gain", "min to max", "ECE", "µs a sample", "set-up, ms", "MB", *costs]
+    columns = (ReportColumn("method", is_code=True), *(ReportColumn(title, is_right=True) for title in titles))
+    rows = [
+        [
+            marked(method),
+            protocol,
+            f"{len(method.sets)}" if len(method.sets) == n_sets else f"{len(method.sets)} of {n_sets}",
+            percent(method.accuracy.mean),
+            points(method.gain.mean),
+            span(method.gain),
+            percent(method.calibration_error),
+            sig(method.microseconds),
+            sig(1e3 * method.setup_seconds),
+            megabytes(method.peak_bytes),
+            *(sig(method.costs[COST_COLUMNS[name]]) for name in costs),
+        ]
+        for protocol, group in by_protocol(summary.overall)
+        for method in group
+    ]
+    return ReportTable.from_values(columns, rows).markdown()
+
+
+def _sets_matrix(summary: ComparisonSummary, write: Callable[[MethodSummary], str]) -> str:
+    """One row per method, one column per set."""
+    names = [dataset.name for dataset in summary.plan.datasets]
+    columns = (ReportColumn("method", is_code=True), *(ReportColumn(name, is_right=True) for name in names))
+    rows = []
+    for _, group in by_protocol(summary.overall):
+        for mean in group:
+            found = (summary.on(name, mean.spec) for name in names)
+            rows.append([marked(mean), *(None if method is None else write(method) for method in found)])
+    return ReportTable.from_values(columns, rows).markdown()
+
+
+def _with_range(text: str, spread: Spread) -> str:
+    return text if len(spread.values) == 1 else f"{text} ({percent(spread.low)} to {percent(spread.high)})"
+
+
+def check_markdown(path: str | os.PathLike[str]) -> None:
+    """Refuse a file that could not be written, or that exists and has no place marked for the comparison."""
+    target = Path(path)
+    if target.is_dir():
+        raise ValueError(f"{path} is a folder; the name of a file is needed. Fix: {target / 'compare.md'}.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"the folder {target.parent} does not exist. Fix: create it, or write elsewhere.")
+    if target.exists() and _section(_text(target)) is None:
+        raise FileExistsError(
+            f"{path} exists and has no lines {OPEN} and {CLOSE} to write between. "
+            "Fix: add them where the tables are to stand, or name another file."
+        )
+
+
+def write_markdown(path: str | os.PathLike[str], summary: ComparisonSummary) -> None:
+    """Replace what stands between the marks of `path`, or make the file; whole or not at all."""
+    section = f"{OPEN}\n{compare_markdown(summary)}\n{CLOSE}"
+    text = f"{section}\n"
+    if Path(path).exists():
+        before = _text(Path(path))
+        found = _section(before)
+        if found is None:
+            raise FileExistsError(f"{path} no longer has the lines {OPEN} and {CLOSE}. Fix: put them back.")
+        text = before[: found[0]] + section + before[found[1] :]
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _section(text: str) -> tuple[int, int] | None:
+    """Where the marks and what is between them stand."""
+    start = text.find(OPEN)
+    stop = text.find(CLOSE, start)
+    return None if start < 0 or stop < 0 else (start, stop + len(CLOSE))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a text file. Fix: name another file.") from None

@@ -15,10 +15,10 @@ from zeroshift import __version__, methods
 from zeroshift.evaluate import Comparison, Result, mean_accuracy
 from zeroshift.files import atomic_path
 from zeroshift.report import demo_figures as figures
+from zeroshift.report.comparisons import losses, mean_calibration_error, verdict
 from zeroshift.report.demo_figures import first_drawn, streamed
-from zeroshift.report.formatting import listed, losses, method_label, percent, points, setting, verdict
+from zeroshift.report.formatting import listed, method_label, percent, points, setting
 from zeroshift.report.palette import METHOD_COLOURS, inline_svg
-from zeroshift.report.records import mean_calibration_error
 
 if TYPE_CHECKING:
     from jinja2 import Environment

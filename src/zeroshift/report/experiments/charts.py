@@ -13,7 +13,7 @@ import numpy as np
 
 from zeroshift.experiments._shared.findings import Bar, Bars, Lines, Reliability, ReliabilityPanel, Series
 from zeroshift.report.experiments.panels import MARKERS, SMALL, TEXT, Key, Panel, Sketch, colours, note, number, style
-from zeroshift.report.experiments.tables import harmless, written
+from zeroshift.report.formatting import format_number, one_line
 from zeroshift.report.palette import INK, METHOD_COLOURS, SERIES_COLOURS
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def sketch_lines(lines: Lines) -> Sketch:
     chosen = colours(lines.series)
     marks = _marks(lines.series)
     keys = tuple(
-        Key(harmless(one.label), colour, "dashed" if dashed else "line", shape if lines.steps else "")
+        Key(one_line(one.label), colour, "dashed" if dashed else "line", shape if lines.steps else "")
         for one, colour, (dashed, shape) in zip(lines.series, chosen, marks, strict=True)
     )
     return Sketch((Panel(lambda axes: _draw_lines(axes, lines, chosen), HEIGHT),), keys if len(keys) > 1 else ())
@@ -64,7 +64,7 @@ def _draw_lines(axes: Axes, lines: Lines, chosen: Sequence[str]) -> None:
             axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
         axes.plot(
             x, y, color=colour, linewidth=1.6, linestyle=(0, (4, 1.6)) if dashed else "-", solid_capstyle="round",
-            marker=shape if lines.steps else None, markersize=4, label=harmless(series.label),
+            marker=shape if lines.steps else None, markersize=4, label=one_line(series.label),
         )  # fmt: skip
     style(axes, lines.x_label, lines.y_label, grid="y")
     _limits(axes, lines)
@@ -166,7 +166,7 @@ def sketch_bars(bars: Bars) -> Sketch:
     own = _own_colours(bars)
     named = {bar.label: colour for bar, colour in zip(bars.bars, own, strict=True)}
     several = len(set(own)) > 1 and len(named) < len(bars.bars)
-    keys = tuple(Key(harmless(label), colour) for label, colour in named.items()) if several else ()
+    keys = tuple(Key(one_line(label), colour) for label, colour in named.items()) if several else ()
     return Sketch((Panel(lambda axes: _draw_bars(axes, bars, own), 0.5 + ROW * rows),), keys)
 
 
@@ -185,7 +185,7 @@ def _own_colours(bars: Bars) -> list[str]:
 
 
 def _label(bar: Bar) -> str:
-    lines = textwrap.wrap(harmless(bar.label), LETTERS, max_lines=MAX_LINES, placeholder="…")
+    lines = textwrap.wrap(one_line(bar.label), LETTERS, max_lines=MAX_LINES, placeholder="…")
     return "\n".join(lines)
 
 
@@ -201,7 +201,7 @@ def _draw_bars(axes: Axes, bars: Bars, own: list[str]) -> None:
     at, places, before = 0.0, [], ""
     for bar, colour in zip(bars.bars, own, strict=True):
         if bar.group != before and bar.group:
-            heading = textwrap.shorten(harmless(bar.group), GROUP_LETTERS, placeholder="…")
+            heading = textwrap.shorten(one_line(bar.group), GROUP_LETTERS, placeholder="…")
             # From the figure's own edge: beside the labels a long name would run out at the right. It makes no room for
             # itself, or the labels would be moved aside for it.
             note(axes, (0.0, at + 0.6 * HEADING), heading, xycoords=("figure fraction", "data"), xytext=(2, 0),
@@ -246,7 +246,7 @@ def sketch_reliability(reliability: Reliability) -> Sketch:
     chosen = colours(reliability.panels)
     return Sketch(
         tuple(
-            Panel(partial(_draw_reliability, panel=panel, colour=colour), SIZE, SIZE, harmless(panel.label))
+            Panel(partial(_draw_reliability, panel=panel, colour=colour), SIZE, SIZE, one_line(panel.label))
             for panel, colour in zip(reliability.panels, chosen, strict=True)
         )
     )
@@ -260,7 +260,7 @@ def _draw_reliability(axes: Axes, panel: ReliabilityPanel, colour: str) -> None:
     axes.bar(confidence, accuracy, width, color=colour, alpha=0.85)
     # What is missing to the diagonal, or stands above it, is the error: an outline, which needs no second colour.
     axes.bar(confidence, confidence - accuracy, width, accuracy, color="none", edgecolor=INK, linewidth=0.7, alpha=0.8)
-    note(axes, (0.03, 0.97), f"calibration error {written(panel.error, 'percent')}%", xytext=(0, 0), va="top",
+    note(axes, (0.03, 0.97), f"calibration error {format_number(panel.error, 'percent')}%", xytext=(0, 0), va="top",
          xycoords="axes fraction", fontsize=TEXT)  # fmt: skip
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.12)

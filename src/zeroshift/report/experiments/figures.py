@@ -18,7 +18,8 @@ from zeroshift.files import atomic_path
 from zeroshift.report.experiments.charts import sketch_bars, sketch_lines, sketch_reliability
 from zeroshift.report.experiments.maps import sketch_confusion, sketch_maps, sketch_regions
 from zeroshift.report.experiments.panels import TEXT, WIDTH, Key, Panel, Sketch
-from zeroshift.report.experiments.tables import folder_for, harmless, named_findings
+from zeroshift.report.experiments.tables import make_folder, named_findings
+from zeroshift.report.formatting import one_line
 from zeroshift.report.palette import INK, svg_bytes
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def figure_of(finding: Finding) -> Figure | None:
     columns = 2 if len(sketch.panels) == 4 else min(MAX_COLUMNS, len(sketch.panels))
     rows = math.ceil(len(sketch.panels) / columns)
     width = max(WIDTH, columns * max(panel.width for panel in sketch.panels))
-    title = textwrap.fill(harmless(getattr(finding, "title", "")), int(LETTERS * width))
+    title = textwrap.fill(one_line(getattr(finding, "title", "")), int(LETTERS * width))
     heights = [
         max(panel.height + (HEADING if panel.title else 0) for panel in sketch.panels[row * columns :][:columns])
         for row in range(rows)
@@ -135,8 +136,8 @@ PNG_DPI = 160
 
 def write_figures(folder: str | os.PathLike[str], chapters: Sequence[Chapter]) -> list[Path]:
     """Every figure into `folder` as EXPERIMENT-NAME.svg and .png, on white; older ones are replaced."""
-    target, written = folder_for(folder), []
-    for name, _, finding in named_findings(chapters):
+    target, written = make_folder(folder), []
+    for name, finding in named_findings(chapters):
         figure = figure_of(finding)
         if figure is None:
             continue

@@ -15,7 +15,7 @@ import numpy as np
 
 from zeroshift.experiments._shared.findings import Confusion, HeatMaps, Region, Regions
 from zeroshift.report.experiments.panels import MARKERS, SMALL, TEXT, Key, Panel, Sketch, note, shortened, style
-from zeroshift.report.experiments.tables import harmless, written
+from zeroshift.report.formatting import format_number, one_line
 from zeroshift.report.palette import CLASS_COLOURS, INK, METHOD_COLOURS
 
 if TYPE_CHECKING:
@@ -75,12 +75,17 @@ def sketch_maps(maps: HeatMaps) -> Sketch:
     scale = _Scale(low, high, maps.diverging, maps.unit)
     decimals = 0 if high - low >= 100 else 1 if high - low >= 10 else 2
 
-    def written(value: float) -> str:
+    def with_decimals(value: float) -> str:
         return f"{value:.{decimals}f}".replace("-", "\N{MINUS SIGN}")
 
     panels = tuple(
         _panel(
-            one.values, scale, harmless(one.title), one.row_labels, one.column_labels, written if maps.written else None
+            one.values,
+            scale,
+            one_line(one.title),
+            one.row_labels,
+            one.column_labels,
+            with_decimals if maps.written else None,
         )
         for one in maps.maps
     )
@@ -107,7 +112,7 @@ def sketch_confusion(confusion: Confusion) -> Sketch:
         (change, moved, "change", signed),
     )
     panels = tuple(
-        _panel(values, scale, harmless(title), names, names, how, "predicted class, in percent", "true class")
+        _panel(values, scale, one_line(title), names, names, how, "predicted class, in percent", "true class")
         for values, scale, title, how in shown
     )
     return Sketch(panels, scale=_scale_panel(moved))
@@ -119,7 +124,7 @@ def _panel(
     title: str,
     row_names: Sequence[str],
     column_names: Sequence[str],
-    written: Callable[[float], str] | None,
+    write: Callable[[float], str] | None,
     x_label: str = "",
     y_label: str = "",
 ) -> Panel:
@@ -138,8 +143,8 @@ def _panel(
     def draw(axes: Axes) -> None:
         axes.imshow(shades(values, scale.low, scale.high, scale.diverging), interpolation="none", aspect="auto")
         _names(axes, row_names if named else (), column_names if named else (), field, tall)
-        if written is not None and columns <= MAX_WRITTEN:
-            _write(axes, values, written, field)
+        if write is not None and columns <= MAX_WRITTEN:
+            _write_values(axes, values, write, field)
         axes.set_xlabel(x_label, fontsize=SMALL, color=INK)
         axes.set_ylabel(y_label, fontsize=SMALL, color=INK)
 
@@ -148,12 +153,12 @@ def _panel(
 
 def _below(names: Sequence[str], columns: int, width: float) -> float:
     """Inches the names of the columns take, flat or upright."""
-    longest = max((len(shortened(harmless(name), MAP_FIGURES_LONGEST_NAME)) for name in names), default=0)
+    longest = max((len(shortened(one_line(name), MAP_FIGURES_LONGEST_NAME)) for name in names), default=0)
     return 0.15 if _flat(names, width / max(columns, 1)) else 0.065 * longest
 
 
 def _flat(names: Sequence[str], field: float) -> bool:
-    return all(0.065 * len(shortened(harmless(name), MAP_FIGURES_LONGEST_NAME)) < 0.92 * field for name in names)
+    return all(0.065 * len(shortened(one_line(name), MAP_FIGURES_LONGEST_NAME)) < 0.92 * field for name in names)
 
 
 def _names(axes: Axes, row_names: Sequence[str], column_names: Sequence[str], field: float, tall: float) -> None:
@@ -161,7 +166,7 @@ def _names(axes: Axes, row_names: Sequence[str], column_names: Sequence[str], fi
     axes.spines["bottom"].set_visible(False)
     axes.tick_params(axis="both", length=0, pad=2)
     for names, put, size in ((row_names, axes.set_yticks, tall), (column_names, axes.set_xticks, field)):
-        short = [shortened(harmless(name), MAP_FIGURES_LONGEST_NAME) for name in names]
+        short = [shortened(one_line(name), MAP_FIGURES_LONGEST_NAME) for name in names]
         font = min(TEXT, max(SMALLEST, 72 * size * 0.8))
         every = max(1, math.ceil(1.1 * font / (72 * size)))
         put(range(0, len(short), every), short[::every], parse_math=False, fontsize=font)
@@ -169,11 +174,11 @@ def _names(axes: Axes, row_names: Sequence[str], column_names: Sequence[str], fi
         axes.tick_params(axis="x", labelrotation=90)
 
 
-def _write(axes: Axes, values: np.ndarray, written: Callable[[float], str], field: float) -> None:
+def _write_values(axes: Axes, values: np.ndarray, write: Callable[[float], str], field: float) -> None:
     size = min(TEXT, max(SMALLEST, 72 * field * 0.34))
     for (row, column), value in np.ndenumerate(np.asarray(values, dtype=float)):
         if np.isfinite(value):
-            axes.text(column, row, written(float(value)), ha="center", va="center_baseline", fontsize=size, color=INK)
+            axes.text(column, row, write(float(value)), ha="center", va="center_baseline", fontsize=size, color=INK)
 
 
 def _scale_panel(scale: _Scale) -> Panel:
@@ -210,7 +215,7 @@ def sketch_regions(regions: Regions) -> Sketch:
     place = _places(regions)
     shared = len(regions.class_names) > len(CLASS_COLOURS)
     last = len(CLASS_COLOURS) - 1
-    named = {at: harmless(regions.class_names[k]) for k, at in enumerate(place) if not (shared and at == last)}
+    named = {at: one_line(regions.class_names[k]) for k, at in enumerate(place) if not (shared and at == last)}
     if shared:
         named[last] = REST
     keys = tuple(Key(named[at], CLASS_COLOURS[at], "point", MARKERS[at]) for at in sorted(named))
@@ -222,7 +227,7 @@ def sketch_regions(regions: Regions) -> Sketch:
 
 
 def _title(region: Region) -> str:
-    return f"{harmless(region.label)}: {written(region.accuracy, 'percent')}%"
+    return f"{one_line(region.label)}: {format_number(region.accuracy, 'percent')}%"
 
 
 def _places(regions: Regions) -> np.ndarray:
@@ -269,5 +274,5 @@ def _anchors(axes: Axes, regions: Regions, place: np.ndarray) -> None:
         axes.plot([x], [y], linestyle="", marker="*", markersize=10, color=CLASS_COLOURS[at], markeredgecolor=INK,
                   markeredgewidth=0.8)  # fmt: skip
         if len(anchors) <= len(CLASS_COLOURS):
-            note(axes, (x, y), shortened(harmless(name), LONGEST_NAME), xytext=(0, 6), ha="center", va="bottom",
+            note(axes, (x, y), shortened(one_line(name), LONGEST_NAME), xytext=(0, 6), ha="center", va="bottom",
                  fontsize=SMALL)  # fmt: skip

@@ -16,11 +16,11 @@ from zeroshift.experiments import Chapter, Member, Suite
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, Regions, Remark, Row, Table, Value
 from zeroshift.experiments._shared.suite import TASKS
 from zeroshift.files import atomic_path
-from zeroshift.report.experiments.alt_text import spoken
+from zeroshift.report.experiments.alt_text import alt_text
 from zeroshift.report.experiments.figures import panel_figure, sketch_of
 from zeroshift.report.experiments.panels import Key, Panel
-from zeroshift.report.experiments.tables import Grid, grid, harmless, named_findings, written
-from zeroshift.report.formatting import counted
+from zeroshift.report.experiments.tables import formatted_table, named_findings
+from zeroshift.report.formatting import counted, format_number, one_line
 from zeroshift.report.html import template_environment
 from zeroshift.report.palette import EXPERIMENT_COLOURS, PAGE_COLOURS, inline_svg
 
@@ -85,7 +85,7 @@ def page_figure(name: str, finding: Finding) -> dict[str, Any] | None:
     sketch = sketch_of(finding)
     if sketch is None:
         return None
-    title, said = harmless(getattr(finding, "title", "")), spoken(finding)
+    title, said = one_line(getattr(finding, "title", "")), alt_text(finding)
     several = len(sketch.panels) > 1
     panels = []
     for place, panel in enumerate(sketch.panels):
@@ -111,7 +111,7 @@ def prose(text: str) -> str:
     >>> prose("It lost on t-shirts (-1.2 points).")
     'It lost on t-shirts (−1.2 points).'
     """
-    return re.sub(r"(?<![^\s(\[])-(?=\d)", "\N{MINUS SIGN}", harmless(text))
+    return re.sub(r"(?<![^\s(\[])-(?=\d)", "\N{MINUS SIGN}", one_line(text))
 
 
 def page_colour(colour: str) -> str:
@@ -172,7 +172,7 @@ def contents(
     versions: Mapping[str, str] | None = None,
     zero_shot: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    figures = {name: page_figure(name, finding) for name, _, finding in named_findings(chapters)}
+    figures = {name: page_figure(name, finding) for name, finding in named_findings(chapters)}
     shown = [{"number": number, **_chapter(chapter, figures)} for number, chapter in enumerate(chapters, start=1)]
     return {
         "version": __version__,
@@ -186,10 +186,10 @@ def contents(
             if block["kind"] == "remark" and block["remark"] == "warning"
         ],
         "sets": _table("sets", _sets(suite, zero_shot or {})),
-        "hints": [f"{member.name}: {harmless(hint)}" for member in suite.members for hint in member.dataset.hints],
+        "hints": [f"{member.name}: {one_line(hint)}" for member in suite.members for hint in member.dataset.hints],
         "chapters": shown,
-        "command": harmless(command),
-        "machine": harmless(machine),
+        "command": one_line(command),
+        "machine": one_line(machine),
         "versions": dict(versions or {"zeroshift": __version__}),
     }
 
@@ -226,8 +226,8 @@ def _beside(chapters: Sequence[Chapter], suite: Suite) -> str:
         own = f"{counted(papers, 'set is', 'sets are')} the paper's own data. " if papers else ""
         one = len(apart) == 1
         return (
-            f"{own}{counted(len(apart), 'number')} of ours {'stands' if one else 'stand'} beside what the paper "
-            f"printed for this data: half of them within {written(middle, 'number')} points of it, {above} above it."
+            f"{own}{counted(len(apart), 'number')} of ours {'stands' if one else 'stand'} next to what the paper "
+            f"printed for this data: half of them within {format_number(middle)} points of it, {above} above it."
         )
     if papers:
         return (
@@ -257,12 +257,12 @@ def _chapter(chapter: Chapter, figures: Mapping[str, dict[str, Any] | None]) -> 
     experiment = chapter.experiment
     return {
         "name": experiment.name,
-        "title": harmless(experiment.title),
+        "title": one_line(experiment.title),
         "question": prose(experiment.question),
-        "where": harmless(experiment.where),
+        "where": one_line(experiment.where),
         "blocks": list(_blocks(chapter, figures)),
-        "failed": [harmless(failed) for failed in chapter.failed],
-        "seconds": written(chapter.seconds, "seconds") if chapter.seconds else "",
+        "failed": [one_line(failed) for failed in chapter.failed],
+        "seconds": format_number(chapter.seconds, "seconds") if chapter.seconds else "",
     }
 
 
@@ -288,15 +288,15 @@ def _blocks(chapter: Chapter, figures: Mapping[str, dict[str, Any] | None]) -> I
 
 
 def _table(name: str, table: Table) -> dict[str, Any]:
-    made: Grid = grid(table)
+    formatted = formatted_table(table)
     return {
         "id": name,
-        "title": harmless(table.title),
-        "grid": made,
-        "units": [UNITS.get(column.unit, "") for column in made.columns],
+        "title": formatted.title,
+        "table": formatted,
+        "units": [UNITS.get(column.unit, "") for column in formatted.columns],
         "notes": [prose(note) for note in table.notes],
         "reference": table.reference,
-        "narrow": all(len(row.cells[0].text) <= NARROW for row in made.rows if row.cells),
+        "narrow": all(len(row.cells[0].text) <= NARROW for row in formatted.rows if row.cells),
     }
 
 
