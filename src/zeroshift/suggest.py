@@ -1,4 +1,4 @@
-"""A wrong name answered with the one that was probably meant."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable
 __all__ = ["did_you_mean"]
 
 CUTOFF = 0.4
-"""How alike two names must be, from 0 to 1, before one is offered for the other."""
+"""How similar two names must be, from 0 to 1, for one to be suggested for the other."""
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """A sentence that offers the nearest known name, with a space behind it; nothing where none is near.
+    """A sentence that suggests the nearest known name, followed by a space; an empty string if none is near.
 
     >>> did_you_mean("adapt_onlin", ["zero_shot", "adapt_online"])
     "Did you mean 'adapt_online'? "
@@ -21,11 +21,11 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     """
     if not isinstance(given, str):
         return ""
-    by_letters = {_letters(name): name for name in known}
-    near = difflib.get_close_matches(_letters(given), list(by_letters), n=1, cutoff=CUTOFF)
-    return f"Did you mean {by_letters[near[0]]!r}? " if near else ""
+    by_spelling = {_normalise(name): name for name in known}
+    matches = difflib.get_close_matches(_normalise(given), list(by_spelling), n=1, cutoff=CUTOFF)
+    return f"Did you mean {by_spelling[matches[0]]!r}? " if matches else ""
 
 
-def _letters(name: str) -> str:
-    """As it is compared: capitals and the kind of dash are not what a name is mistaken for."""
+def _normalise(name: str) -> str:
+    """The form that is compared: lower case, with underscores for dashes."""
     return name.lower().replace("-", "_")

@@ -64,7 +64,7 @@ def test_labels_are_copied():
         ({"class_ids": ("n1", "n1")}, ValueError, r"got 2 \(1 different\)"),
         ({"template": "a photo"}, ValueError, r"template must have \{\} once.*got 'a photo'\. Fix"),
         ({"template": "{} {}"}, ValueError, "template must have"),
-        ({"provenance": {"path": Path("x")}}, TypeError, "provenance must be what JSON can hold"),
+        ({"provenance": {"path": Path("x")}}, TypeError, "provenance must be JSON-serialisable"),
     ],
 )
 def test_what_does_not_fit_is_refused(different, error, message):

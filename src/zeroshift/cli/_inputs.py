@@ -16,8 +16,8 @@ from zeroshift.data.readers import open_images
 from zeroshift.data.readers.table import TABLE_SUFFIXES
 from zeroshift.encode.prompts import parse_class_names
 from zeroshift.features import FeatureSet
-from zeroshift.features.checks import normalized
-from zeroshift.features.files import BAD_FILE_ERRORS, BesideError
+from zeroshift.features.checks import normalize_fields
+from zeroshift.features.files import BAD_FILE_ERRORS, FileArgumentError
 from zeroshift.files import FileFormatError
 from zeroshift.report.formatting import counted
 from zeroshift.suggest import did_you_mean
@@ -38,8 +38,8 @@ def load_features(source: str, *, normalize: bool, beside: dict[str, Any]) -> Fe
         try:
             # Hints are for the caller to print: no Python warning beside them.
             return FeatureSet.load(Path(source), normalize=normalize, check=False, **given)
-        except BesideError as error:
-            raise ValueError(error.said_with(_option)) from error
+        except FileArgumentError as error:
+            raise ValueError(error.message_with(_option)) from error
         except FileFormatError as error:
             if isinstance(error.__cause__, UnitLengthError):
                 raise FileFormatError(f"{error} Here: --normalize does it.") from error
@@ -67,7 +67,7 @@ def load_rows(source: str, *, normalize: bool) -> FeatureSet:
         raise FileFormatError(f"{path} cannot be read ({error}). Fix: write it with numpy.save.") from error
     fields = {"features": rows, "prototypes": np.eye(1, max([1, *rows.shape[1:]]))}
     try:
-        return FeatureSet(**(normalized(fields) if normalize else fields))
+        return FeatureSet(**(normalize_fields(fields) if normalize else fields))
     except UnitLengthError as error:
         raise FileFormatError(f"{path}: {error} Here: --normalize does it.") from error
     except (TypeError, ValueError) as error:

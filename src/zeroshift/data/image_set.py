@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift.data.images import ImageSource
-from zeroshift.features.checks import checked_indices, checked_provenance
+from zeroshift.features.checks import validate_indices, validate_provenance
 
 __all__ = ["ImageSet"]
 
@@ -49,7 +49,7 @@ class ImageSet:
     """What tells classes of the same name apart, one a class: ImageNet's WordNet ids."""
 
     def __post_init__(self) -> None:
-        checked: dict[str, Any] = {"provenance": checked_provenance(self.provenance)}
+        checked: dict[str, Any] = {"provenance": validate_provenance(self.provenance)}
         if self.class_names is not None:
             checked["class_names"] = _names("class_names", self.class_names)
         if self.class_ids is not None:
@@ -123,7 +123,7 @@ class ImageSet:
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> ImageSet:
         """The images at `indices` (integers or a mask), in that order, with the same classes."""
-        chosen = checked_indices(indices, len(self))
+        chosen = validate_indices(indices, len(self))
         provenance = {**self.provenance, "subset": {"images": len(chosen), "of": len(self)}}
         labels = None if self.labels is None else self.labels[chosen]
         return replace(self, images=self.images.take(chosen), labels=labels, provenance=provenance)

@@ -20,7 +20,7 @@ from zeroshift.encode.extraction.store import DamagedPartError, FeatureStore, as
 from zeroshift.encode.extraction.text import encode_classes
 from zeroshift.encode.prompts.prompts import Prompts
 from zeroshift.features import FeatureSet
-from zeroshift.features.checks import checked_class_names
+from zeroshift.features.checks import validate_class_names
 from zeroshift.parameters import Choice, Number
 from zeroshift.workers import Workers
 
@@ -231,7 +231,7 @@ def _described(**alterations: Alteration | None) -> dict[str, Any]:
 def _class_names(images: ImageSet, given: Sequence[str] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What prompts say of each class, and what the set calls it, which must differ from class to class."""
     if given is not None and tuple(given) != images.class_names:
-        names = checked_class_names(given, len(given))
+        names = validate_class_names(given, len(given))
         return names, names
     if images.class_names is None:
         raise ValueError(

@@ -1,16 +1,27 @@
-"""What a feature set is made of, whose arrays it holds, and what it refuses."""
+"""Feature sets: construction, validation, accuracy and hints, subsets, descriptions."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import pickle
 import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from feature_sets import INF, NAN, assert_same, small, spoilt, unit
+from feature_sets import (
+    INF,
+    NAN,
+    assert_same,
+    clusters,
+    small,
+    spoilt,
+    unit,
+)
 from zeroshift.arrays import UnitLengthError, normalize
 from zeroshift.features import FeatureSet
 from zeroshift.features import checks as feature_checks
@@ -29,10 +40,10 @@ class TestConstruction:
         assert made.provenance == {}
 
     @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-    def test_precision_is_kept(self, dtype):
+    def test_precision_is_preserved(self, dtype):
         assert small(features=unit(6, 4, dtype=dtype)).features.dtype == dtype
 
-    def test_views_alone_give_features(self):
+    def test_features_default_to_view_zero(self):
         views = unit(5, 3, 4)
         made = FeatureSet(prototypes=unit(3, 4), views=views)
         np.testing.assert_array_equal(made.features, views[:, 0])
@@ -86,7 +97,7 @@ class TestOwnership:
         names, origin = ["a", "b", "c"], {"from": ["here"]}
         made = small(features=features, prototypes=prototypes, labels=labels, class_names=names, provenance=origin)
         assert np.shares_memory(made.features, features)
-        assert features.flags.writeable, "the caller's own array must stay as it was"
+        assert features.flags.writeable, "the caller's array must stay writeable"
         prototypes[:], labels[:] = 0, 2
         names.append("d")
         origin["from"].append("there")
@@ -152,8 +163,8 @@ REFUSED = {
     "scale 0": ({"logit_scale": 0}, ValueError, "logit_scale must be a number greater than 0; got 0"),
     "scale in words": ({"logit_scale": "100"}, TypeError, "logit_scale must be a number greater than 0; got '100'"),
     "list as provenance": ({"provenance": ["x"]}, TypeError, "provenance must be a mapping; got list"),
-    "set in provenance": ({"provenance": {"x": {1}}}, TypeError, "provenance must be what JSON can hold"),
-    "NaN in provenance": ({"provenance": {"x": NAN}}, ValueError, "provenance must be what JSON can hold"),
+    "set in provenance": ({"provenance": {"x": {1}}}, TypeError, "provenance must be JSON-serialisable"),
+    "NaN in provenance": ({"provenance": {"x": NAN}}, ValueError, "provenance must be JSON-serialisable"),
     "flat views": ({"features": None, "views": unit(6, 4)}, ValueError, r"three dimensions .* got shape \(6, 4\)"),
     "no view": ({"features": None, "views": unit(6, 0, 4)}, ValueError, r"none of them 0; got shape \(6, 0, 4\)"),
     "list of views": ({"features": None, "views": [[[1.0]]]}, TypeError, "views must be a NumPy array"),
@@ -194,20 +205,20 @@ REFUSED = {
 
 class TestRefusals:
     @pytest.mark.parametrize(("changes", "kind", "message"), REFUSED.values(), ids=REFUSED.keys())
-    def test_says_what_is_wrong(self, changes, kind, message):
+    def test_message(self, changes, kind, message):
         if message.startswith("features must be float16") and np.longdouble(0).itemsize <= 8:
             pytest.skip("long double is float64 on this platform")
         with pytest.raises(kind, match=message), np.errstate(all="ignore"):
             small(**changes)
 
-    def test_the_fix_for_views_is_a_fix(self):
+    def test_the_suggested_fix_for_views_works(self):
         raw, d = 3 * unit(6, 2, 4), 4
         with pytest.raises(ValueError, match="Fix") as refusal:
             small(features=None, views=raw)
         fix = re.search(r"Fix: zeroshift\.(.*)\.$", str(refusal.value)).group(1)
         assert small(features=None, views=eval(fix, {"normalize": normalize, "views": raw, "d": d})).n_views == 2
 
-    def test_fault_in_a_later_block_has_its_own_index(self, monkeypatch):
+    def test_errors_in_later_blocks_name_the_right_image(self, monkeypatch):
         monkeypatch.setattr(feature_checks, "BLOCK_ENTRIES", 16)
         with pytest.raises(ValueError, match="views of image 5, view 1,"):
             small(features=None, views=spoilt(unit(6, 2, 4), (5, 1), 0))
@@ -227,3 +238,132 @@ class TestRefusals:
             made.prototypes_for("vanila")
         with pytest.raises(ValueError, match=r"got 'zzz'.$"):
             made.zero_shot_accuracy("zzz")
+
+
+class TestAccuracy:
+    def test_by_hand(self):
+        made = FeatureSet(np.eye(3)[[0, 1, 2, 2]], prototypes=np.eye(3), labels=[0, 1, 2, 1])
+        assert made.zero_shot_accuracy() == 0.75
+
+    def test_each_prompt_mode_has_its_own_accuracy(self):
+        prototypes = {"right": np.eye(3), "wrong": np.roll(np.eye(3), 1, axis=0)}
+        made = FeatureSet(np.eye(3), prototypes=prototypes, labels=[0, 1, 2])
+        assert (made.zero_shot_accuracy("right"), made.zero_shot_accuracy("wrong")) == (1.0, 0.0)
+
+    def test_ties_go_to_the_first_class(self):
+        made = FeatureSet(np.eye(2), prototypes=np.eye(2)[[0, 0, 1]], labels=[0, 2])
+        assert made.zero_shot_accuracy() == 1.0
+
+    def test_needs_labels(self):
+        with pytest.raises(ValueError, match=r"zero_shot_accuracy needs labels, .* Fix: pass labels="):
+            small(labels=None).zero_shot_accuracy()
+
+    @given(entries=st.integers(1, 4000), n=st.integers(1, 60))
+    def test_block_size_does_not_matter(self, entries, n):
+        features, prototypes, _ = clusters(n)
+        labels = np.random.default_rng(n).integers(10, size=n)
+        expected = np.mean(np.argmax(features @ prototypes.T, axis=1) == labels)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(feature_checks, "BLOCK_ENTRIES", entries)
+            made = FeatureSet(features, prototypes=prototypes, labels=labels)
+            assert made.zero_shot_accuracy() == pytest.approx(expected, abs=1e-12)
+
+    def test_hint_on_permuted_labels_only(self):
+        features, prototypes, labels = clusters()
+        assert FeatureSet(features, prototypes=prototypes, labels=labels).hints() == []
+        slipped = FeatureSet(features, prototypes=prototypes, labels=(labels + 1) % 10)
+        assert slipped.hints() == [
+            "zero-shot accuracy 0.0% is below three times chance (30.0% for 10 classes): check the label order"
+        ]
+        assert FeatureSet(features, prototypes=prototypes).hints() == []
+
+    def test_hint_uses_the_given_prompt_mode(self):
+        features, prototypes, labels = clusters()
+        modes = {"ensemble": prototypes, "slipped": np.roll(prototypes, 1, axis=0)}
+        made = FeatureSet(features, prototypes=modes, labels=labels)
+        assert made.hints() == made.hints("ensemble") == []
+        assert len(made.hints("slipped")) == 1
+
+    def test_no_hint_with_three_classes_or_fewer(self):
+        assert FeatureSet(np.eye(3), prototypes=np.eye(3), labels=[1, 2, 0]).hints() == []
+
+    def test_hint_below_three_times_chance(self):
+        def hints(classes, right):
+            labels = [k if k < right else (k + 1) % classes for k in range(classes)]
+            return FeatureSet(np.eye(classes), prototypes=np.eye(classes), labels=labels).hints()
+
+        assert hints(10, 3) == []  # 30%, just reached
+        assert "below three times chance (30.0% for 10 classes)" in hints(10, 2)[0]
+
+    def test_hint_with_few_classes_is_below_twenty_points_above_chance(self):
+        assert FeatureSet(np.eye(4), prototypes=np.eye(4), labels=[0, 1, 0, 0]).hints() == []  # 50% of 45%
+        (hint,) = FeatureSet(np.eye(4), prototypes=np.eye(4), labels=[0, 0, 0, 0]).hints()
+        assert "25.0% is below twenty points above chance (45.0% for 4 classes)" in hint
+
+
+class TestSubset:
+    @given(st.lists(st.integers(-6, 5), min_size=1, max_size=12))
+    def test_rows_are_in_the_given_order(self, indices):
+        made = FeatureSet(prototypes=unit(3, 4), views=unit(6, 2, 4), labels=[0, 1, 2, 0, 1, 2], provenance={"a": 1})
+        chosen = made.subset(indices)
+        np.testing.assert_array_equal(chosen.features, made.features[indices])
+        np.testing.assert_array_equal(chosen.views, made.views[indices])
+        np.testing.assert_array_equal(chosen.labels, made.labels[indices])
+        assert chosen.n_samples == len(indices)
+        assert chosen.provenance == made.provenance
+        assert chosen.class_names == made.class_names
+        assert not chosen.features.flags.writeable
+        assert not chosen.labels.flags.writeable
+
+    def test_masks_slices_and_tensors(self):
+        torch = pytest.importorskip("torch")
+        made = small()
+        for indices in (made.labels == 1, slice(1, None, 3), [1, 4], torch.tensor([1, 4])):
+            np.testing.assert_array_equal(made.subset(indices).features, made.features[[1, 4]])
+        assert np.shares_memory(made.subset(slice(3)).features, made.features)
+        assert small(labels=None).subset([0]).labels is None
+
+    @pytest.mark.parametrize(
+        ("indices", "kind", "message"),
+        [
+            ([0, 6], IndexError, "indices holds 6, but the set has 6 samples"),
+            ([-7], IndexError, "indices holds -7"),
+            ([], ValueError, "indices chooses none of the 6 samples"),
+            (slice(6, None), ValueError, "indices chooses none"),
+            ([False] * 6, ValueError, "indices chooses none"),
+            ([True], ValueError, r"mask must have shape \(6,\).*got shape \(1,\)"),
+            ([0.5], TypeError, "indices must be a vector of integers"),
+            (3, TypeError, "indices must be a vector of integers"),
+        ],
+    )
+    def test_refusals(self, indices, kind, message):
+        with pytest.raises(kind, match=message):
+            small().subset(indices)
+
+
+class TestDescription:
+    def test_repr(self):
+        made = FeatureSet(
+            prototypes={"vanilla": unit(3, 4), "ensemble": unit(3, 4)},
+            views=unit(6, 2, 4, dtype="float16"),
+            logit_scale=25,
+        )
+        assert repr(made) == (
+            "FeatureSet(6 samples, 3 classes, d=4, float16, 2 views, unlabelled, "
+            "prompts: ensemble (default), vanilla, logit_scale=25)"
+        )
+
+    def test_summary_is_json(self):
+        made = small(class_names=["a", "b", "c"], provenance={"from": "here"})
+        summary = json.loads(json.dumps(made.summary()))
+        assert summary == made.summary()
+        assert summary["n_samples"] == 6
+        assert summary["class_names"] == ["a", "b", "c"]
+        assert summary["zero_shot_accuracy"] == made.zero_shot_accuracy()
+        assert summary["provenance"] == {"from": "here"}
+        assert small(labels=None).summary()["zero_shot_accuracy"] is None
+
+    def test_summary_is_a_copy(self):
+        made = small(provenance={"from": ["here"]})
+        made.summary()["provenance"]["from"].append("there")
+        assert made.provenance == {"from": ["here"]}

@@ -45,7 +45,7 @@ class TestNormalize:
     @pytest.mark.parametrize(
         ("dtype", "expected"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")]
     )
-    def test_rows_are_scaled_as_by_the_function(self, tmp_path, name, dtype, expected):
+    def test_rows_are_scaled_like_normalize(self, tmp_path, name, dtype, expected):
         features, prototypes = raw(6, 4, dtype=dtype), raw(3, 4, seed=1, dtype=dtype)
         arguments = write_set_file(tmp_path / name, features, prototypes)
         with pytest.raises(FileFormatError, match=r"prototypes.* row 0 has length"):
@@ -74,7 +74,7 @@ class TestNormalize:
 
     @given(made=feature_sets())
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-    def test_a_saved_set_is_unharmed(self, tmp_path, made):
+    def test_a_saved_set_is_unchanged(self, tmp_path, made):
         made.save(tmp_path / "set.safetensors")
         loaded = FeatureSet.load(tmp_path / "set.safetensors", normalize=True, check=False)
         np.testing.assert_allclose(loaded.features, made.features, atol=1e-3)  # half precision is that far from 1
@@ -102,15 +102,15 @@ class TestNormalize:
             with pytest.raises(FileFormatError, match=rf"{name}: views\[:, 2\] row 4 {fault}"):
                 FeatureSet.load(**arguments, normalize=True)
 
-    def test_a_fault_in_a_later_block_has_its_own_row(self, npy, monkeypatch):
+    def test_errors_in_later_blocks_name_the_right_row(self, npy, monkeypatch):
         monkeypatch.setattr(feature_checks, "BLOCK_ENTRIES", 48)
         features = 5 * clusters()[0]
         np.save(npy / "features.npy", features)
-        beside = {"prototypes": npy / "prototypes.npy", "normalize": True}
-        np.testing.assert_array_equal(FeatureSet.load(npy / "features.npy", **beside).features, normalize(features))
+        arguments = {"prototypes": npy / "prototypes.npy", "normalize": True}
+        np.testing.assert_array_equal(FeatureSet.load(npy / "features.npy", **arguments).features, normalize(features))
         np.save(npy / "spoilt.npy", spoilt(features, 150, 0))
         with pytest.raises(FileFormatError, match=r"spoilt\.npy: features row 150 is the zero vector"):
-            FeatureSet.load(npy / "spoilt.npy", **beside)
+            FeatureSet.load(npy / "spoilt.npy", **arguments)
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -124,11 +124,11 @@ class TestNormalize:
             ({"view_features": np.roll(raw(6, 1, 4), 1, axis=0)}, "features row 0 is not view 0"),
         ],
     )
-    def test_what_is_wrong_beside_the_length_is_refused_as_ever(self, tmp_path, changes, message):
+    def test_other_errors_are_still_raised(self, tmp_path, changes, message):
         with pytest.raises(FileFormatError, match=rf"set\.npz: {message}"):
             FeatureSet.load(write_npz(tmp_path / "set.npz", **changes), normalize=True)
 
-    def test_npy_is_copied_once_and_left_as_it_was(self, npy):
+    def test_npy_is_copied_once_and_not_changed(self, npy):
         np.save(npy / "features.npy", 3 * np.tile(unit(256, 512, dtype="float16"), (256, 1)))
         np.save(npy / "prototypes.npy", unit(10, 512))
         before = (npy / "features.npy").read_bytes()
