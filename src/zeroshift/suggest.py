@@ -1,11 +1,11 @@
-"""Suggestions for misspelt names."""
+"""Names in messages: suggestions for misspelt ones, and long lists shortened."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-__all__ = ["did_you_mean"]
+__all__ = ["did_you_mean", "first_few"]
 
 CUTOFF = 0.4
 """How similar two names must be, from 0 to 1, for one to be suggested for the other."""
@@ -29,3 +29,12 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
 def _normalise(name: str) -> str:
     """The form that is compared: lower case, with underscores for dashes."""
     return name.lower().replace("-", "_")
+
+
+def first_few(names: Sequence[str], limit: int = 3) -> str:
+    """The first `limit` names, followed by "..." if there are more.
+
+    >>> first_few(["cat", "dog", "fox"], limit=2)
+    'cat, dog, ...'
+    """
+    return ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")

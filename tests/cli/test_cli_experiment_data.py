@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from data import trees
+from data import miniatures
 from encode import plain
 from extracting import load
 from zeroshift.cli import experiment as experiment_runs
@@ -23,7 +23,7 @@ NAME = "input-order"
 def root(tmp_path):
     """Two fine-grained sets."""
     for id in ("eurosat", "dtd"):
-        trees.build(tmp_path / "root", id)
+        miniatures.build(tmp_path / "root", id)
     for path in (tmp_path / "root").rglob("*.jpg"):
         plain.age(path)
     return tmp_path / "root"
@@ -55,7 +55,7 @@ def test_every_data_set_is_encoded_and_kept(experiment, root, tmp_path, model):
     assert record["command"].endswith("--device cpu --orders 1")
     kept = tmp_path / "out" / "features" / f"eurosat-{model.name}.safetensors"
     features = load(kept)
-    assert features.labels.tolist() == trees.labels_of("eurosat")
+    assert features.labels.tolist() == miniatures.labels_of("eurosat")
     assert (features.prompts, features.provenance["images"]["data_set"]) == (("vanilla",), "eurosat")
     assert "features 1 of 2: dtd" in done.stderr
     # Again: all of it is known.
@@ -92,10 +92,10 @@ def test_a_data_set_that_cannot_be_read_is_left_out_unless_it_was_named(experime
     done = experiment("--data", root, "--prompts", "vanilla")
     assert done.exit_code == 0, done.stderr
     assert [one["name"] for one in json.loads(done.stdout)["sets"]] == ["eurosat"]
-    assert "left out: dtd: 1 of the 3 test images of dtd are not in" in done.stderr
+    assert "left out: dtd: 1 of the 3 test images of dtd are missing from" in done.stderr
     named = experiment("--data", root, "--prompts", "vanilla", "--data-sets", "dtd")
     assert named.exit_code == 2
-    assert "1 of the 3 test images of dtd are not in" in named.stderr
+    assert "1 of the 3 test images of dtd are missing from" in named.stderr
 
 
 def test_nothing_that_can_be_read_is_an_error(experiment, root, tmp_path):
@@ -125,14 +125,14 @@ def test_descriptions_of_another_set_are_done_without(experiment, root, tmp_path
 
 
 def test_corruptions_and_severities_that_lie_there(tmp_path):
-    trees.build(tmp_path, "imagenet_c")
+    miniatures.build(tmp_path, "imagenet_c")
     folder = tmp_path / "corruption" / "imagenet-c"
     shutil.copytree(folder / "fog" / "5", folder / "snow" / "2")
-    trees.build(tmp_path, "dtd")
+    miniatures.build(tmp_path, "dtd")
     assert places(tmp_path) == [("snow", 2), ("fog", 5), "dtd"]
     assert places(tmp_path, severities="5") == [("fog", 5), "dtd"]
     assert places(tmp_path, severities="1, 2", data_sets="ImageNet-C") == [("snow", 2)]
-    with pytest.raises(FileNotFoundError, match="imagenet_c is not below"):
+    with pytest.raises(FileNotFoundError, match="imagenet_c was not found in"):
         places(tmp_path, severities="1", data_sets="imagenet_c")
     for asked in ({"severities": "1"}, {"severities": "5", "data_sets": "dtd"}):
         with pytest.raises(FileNotFoundError, match=r"--severities .: no imagenet_c of that severity is asked for"):
@@ -140,7 +140,7 @@ def test_corruptions_and_severities_that_lie_there(tmp_path):
 
 
 def test_the_root_may_come_from_the_environment(tmp_path, monkeypatch):
-    trees.build(tmp_path, "dtd")
+    miniatures.build(tmp_path, "dtd")
     monkeypatch.setenv("ZEROSHIFT_DATA", str(tmp_path))
     assert places(None, data_sets="dtd") == ["dtd"]
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("transformers")
 
 
-from data import trees
+from data import miniatures
 
 
 def line_of(done) -> str:
@@ -51,7 +51,7 @@ def refused(call, pets, tmp_path, monkeypatch):
         (["--classes", ""], "is blank"),
         (["--classes", "names.txt"], "no file at names.txt"),
         (["--classes", "cat,dog", "--labelled"], "the label 'horse' is none of the 2 classes ('cat', 'dog'). Fix: re"),
-        (["--classes", "cat,dog", "--labelled"], "or pass labelled=False (--unlabelled) where sub-folders are not"),
+        (["--classes", "cat,dog", "--labelled"], "or pass labelled=False (--unlabelled) if subfolders are not"),
         (["--unlabelled"], "pets does not say what its classes are. Fix: --classes cat,dog,horse"),
         (["--prompts", "ensembel"], "got 'ensembel'. Did you mean 'ensemble'? Fix: take one of them"),
         (["--prompts", ""], "the prompt modes are vanilla, ensemble, clip_template, custom, descriptions,"),
@@ -71,7 +71,7 @@ def refused(call, pets, tmp_path, monkeypatch):
         (["--prompts", "vanilla,vanilla"], "--prompts has a mode twice; got vanilla,vanilla. Fix: keep one of each"),
         (["--split", "test"], "--split is for data sets of the catalogue;"),
         (["--data", "."], "--data is for data sets and tables;"),
-        (["--labels", "y.npy"], "labels does not go with a folder"),
+        (["--labels", "y.npy"], "labels cannot be used with a folder"),
     ],
 )
 def test_a_bad_option(refused, options, message):
@@ -115,9 +115,9 @@ def test_sources_that_are_none(refused, tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     assert "got the file" in refused(source=tmp_path / "notes.txt")
     (tmp_path / "empty").mkdir()
-    assert f"no image lies in {tmp_path / 'empty'}. Fix: name another folder" in refused(source=tmp_path / "empty")
+    assert f"no images found in {tmp_path / 'empty'}. Fix: pass another folder" in refused(source=tmp_path / "empty")
     (tmp_path / "empty" / "notes.txt").write_text("x")
-    assert "; 1 other files are there" in refused(source=tmp_path / "empty")
+    assert "; it contains 1 other files" in refused(source=tmp_path / "empty")
 
 
 @pytest.mark.parametrize("way", ["chmod", "told"])
@@ -146,15 +146,15 @@ def test_a_folder_that_cannot_be_read(refused, pets, monkeypatch, way):
 
 def test_data_sets(refused, tmp_path):
     root = tmp_path / "data"
-    trees.build(root, "imagenet_c")
+    miniatures.build(root, "imagenet_c")
     line = refused(source="dtd")
     assert "dtd is a data set; the folder it lies below is needed. Fix: --data ROOT, or ZEROSHIFT_DATA=ROOT;" in line
-    assert "dtd is not below" in refused("--data", root, source="dtd")
+    assert "dtd was not found in" in refused("--data", root, source="dtd")
     assert "no folder at" in refused("--data", root / "no", source="dtd")
     for options in (["--classes", "cat,dog"], ["--unlabelled"], ["--labels", "y.npy"]):
         line = refused("--data", root, *options, source="dtd")
         assert "dtd has its own classes and labels; got --" in line
-    assert "Fix: such as corruption='fog' (--corruption fog)" in refused("--data", root, source="imagenet_c")
+    assert "Fix: for example corruption='fog' (--corruption fog)" in refused("--data", root, source="imagenet_c")
     line = refused("--data", root, "--corruption", "fog", "--split", "train", source="imagenet_c")
     assert "Fix: split='test' (--split test)." in line
 
@@ -173,7 +173,7 @@ def test_tables_and_arrays(refused, tmp_path):
         *labelled, source=tmp_path / "x.npy"
     )
     assert "is 7; with 2 classes" in refused(*labelled, "--classes", "a,b", source=tmp_path / "x.npy")
-    assert "labelled does not go with an array" in refused("--labelled", source=tmp_path / "x.npy")
+    assert "labelled cannot be used with an array" in refused("--labelled", source=tmp_path / "x.npy")
 
 
 # With a model.

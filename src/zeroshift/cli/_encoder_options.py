@@ -231,7 +231,7 @@ class EncodingOptions:
 
     def alterations(self, images: ImageSet) -> dict[str, Any]:
         """Views, and the corruption unless the images on the disk are corrupted already."""
-        from zeroshift.data.corruptions import Corruption, FramedCorruption
+        from zeroshift.data.corruptions import Corruption, CroppedCorruption
         from zeroshift.encode.views import Views
 
         made: dict[str, Any] = {"views": None, "corruption": None}
@@ -239,7 +239,7 @@ class EncodingOptions:
             made["views"] = Views(self.views, augmix=self.augmix, seed=self.seed)
         if self.corruption is not None and "corruption" not in images.provenance:
             size = IMAGENET_C if self.made_for is None else self.made_for
-            made["corruption"] = FramedCorruption(Corruption(self.corruption, self.strength, self.seed, made_for=size))
+            made["corruption"] = CroppedCorruption(Corruption(self.corruption, self.strength, self.seed, made_for=size))
         return made
 
 

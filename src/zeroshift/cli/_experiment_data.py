@@ -23,7 +23,7 @@ from zeroshift.cli.progress import progress_bar
 from zeroshift.data import catalogue
 from zeroshift.data import packs as bundled
 from zeroshift.data.catalogue.data_sets import DataSetInfo
-from zeroshift.data.catalogue.files import find
+from zeroshift.data.catalogue.files import find_data_set
 from zeroshift.data.corruptions import KINDS, SEVERITIES
 from zeroshift.data.image_set import ImageSet
 from zeroshift.encode.encoder import Encoder
@@ -268,7 +268,7 @@ def _places(root: Path, wanted: list[DataSetInfo] | None, severities: list[int])
         every: list[dict[str, Any]] = [{}]
         if info.id == CORRUPTED:
             every = [{"corruption": kind, "severity": severity} for kind in KINDS for severity in severities]
-        there = [Place(info, asked) for asked in every if find(info, root, **asked) is not None]
+        there = [Place(info, asked) for asked in every if find_data_set(info, root, **asked) is not None]
         if wanted is not None and not there:
             raise FileNotFoundError(
                 f"--data-sets: {info.id} is not below {root}. Fix: `zeroshift data check {root}` says where it is "

@@ -119,7 +119,7 @@ class Classified:
             "accuracy": result.accuracy,
             "zero_shot_accuracy": self.comparison.baseline.accuracy,
             "computed": self.extraction.computed,
-            "skipped": [{"image": error.name, "why": error.what} for error in self.extraction.skipped],
+            "skipped": [{"image": error.name, "why": error.problem} for error in self.extraction.skipped],
             "notes": [{"image": name, "note": note} for name, note in self.extraction.notes],
             "out": str(self.out),
             "sheet": None if self.page is None else str(self.page),

@@ -100,7 +100,7 @@ def corrupt(
         progress=lambda total: progress_bar("corrupting", total, quiet=quiet),
     )
     for failure in copies.failures:
-        print_warning(f"left out: {failure.why}")
+        print_warning(f"left out: {failure.reason}")
     if json:
         print_json(
             {
@@ -109,7 +109,7 @@ def corrupt(
                 "images": copies.n_images,
                 "written": copies.written,
                 "present": copies.present,
-                "failed": [{"name": failure.name, "why": failure.why} for failure in copies.failures],
+                "failed": [{"name": failure.name, "why": failure.reason} for failure in copies.failures],
             }
         )
     elif not quiet:

@@ -24,7 +24,7 @@ def extraction_record(extraction: Extraction, out: Path) -> dict[str, Any]:
         "out": str(out),
         **extraction.features.summary(),
         "computed": extraction.computed,
-        "skipped": [{"image": error.name, "why": error.what, "fix": error.fix} for error in extraction.skipped],
+        "skipped": [{"image": error.name, "why": error.problem, "fix": error.fix} for error in extraction.skipped],
         "notes": [{"image": name, "note": note} for name, note in extraction.notes],
         "cut_prompts": dict(extraction.cut_prompts),
     }

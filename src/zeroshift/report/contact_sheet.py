@@ -346,7 +346,7 @@ def _picture(open_image: Callable[[int], Image], i: int, thumb: int) -> tuple[Th
     try:
         return thumbnail(open_image(i), thumb), ""
     except ImageError as error:
-        return None, written(error.what)
+        return None, written(error.problem)
 
 
 def write_contact_sheet(

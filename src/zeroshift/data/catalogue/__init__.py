@@ -1,4 +1,4 @@
-"""The data sets ADAPT is measured on, read from a user's disk; nothing is downloaded.
+"""The data sets ADAPT is evaluated on, read from local folders; nothing is downloaded.
 
 >>> from zeroshift.data import catalogue
 >>> [info.id for info in catalogue.list()][:3]

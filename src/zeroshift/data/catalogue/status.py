@@ -1,4 +1,4 @@
-"""Which data sets of the catalogue are complete below a root folder; no image is opened."""
+"""Which data sets of the catalogue a root folder contains, and what is missing. No image is opened."""
 
 from __future__ import annotations
 
@@ -11,53 +11,54 @@ from typing import Literal
 from zeroshift.data.catalogue import loading
 from zeroshift.data.catalogue.data_sets import DataSetInfo
 from zeroshift.data.catalogue.files import (
-    Place,
-    candidates,
+    Location,
+    candidate_folders,
     class_list,
-    find,
+    find_data_set,
     find_split_file,
     read_aircraft,
     read_split_file,
 )
 from zeroshift.data.corruptions import KINDS
-from zeroshift.data.readers.folder import absent_files, entries, read_class_folders, sub_folders
+from zeroshift.data.readers.folder import missing_files, read_class_folders, subfolders, visible_entries
+from zeroshift.suggest import first_few
 
 __all__ = ["DataSetStatus", "State", "check"]
 
 
 State = Literal["complete", "differs", "incomplete", "missing"]
-"""`differs`: everything its lists name is there, but not as many images as were published."""
+"""`differs`: all listed images are present, but their number is not the published one."""
 
 CHECKED_SEVERITY = 5
-"""Of ImageNet-C: the one published numbers are of."""
+"""For ImageNet-C: the severity of published numbers."""
 
 
 @dataclass(frozen=True)
 class DataSetStatus:
-    """What lies below a root of one data set."""
+    """What a root folder contains of one data set."""
 
     id: str
     title: str
     state: State
     location: str | None
-    """Its folder of images below the root (of ImageNet-C, its folder); None where it is missing."""
+    """Its image folder in the root (for ImageNet-C, its folder); None if it is missing."""
     looked_in: tuple[str, ...]
-    """Every folder where it may lie, in the order in which they are tried."""
+    """All folders where it may be, in the order they are searched."""
     found: int
-    """Test images that are there; of ImageNet-C, corruptions."""
+    """Number of test images found; for ImageNet-C, of corruptions."""
     expected: int
-    """Test images as published; of ImageNet-C, 15 corruptions."""
+    """Published number of test images; for ImageNet-C, 15 corruptions."""
     unit: str
     """What is counted: "test images" or "corruptions"."""
     problems: tuple[str, ...]
-    """What is missing or wrong, in words."""
+    """What is missing or wrong, one sentence each."""
 
 
 def check(root: str | os.PathLike[str], only: Sequence[str] | None = None) -> list[DataSetStatus]:
-    """Look for every data set, or for those named in `only`, below `root`.
+    """The status of all data sets, or of those named in `only`, in `root`.
 
-    Test images are counted by their names; of the other splits, those that are missing. Of ImageNet-C, which has
-    millions of images, only folders are counted, at severity 5.
+    Image files are listed, not opened. For ImageNet-C, which has millions of images, only the class folders at
+    severity 5 are counted.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as root:
@@ -66,105 +67,103 @@ def check(root: str | os.PathLike[str], only: Sequence[str] | None = None) -> li
     ('missing', ('fine-grained/dtd/images', 'dtd/images', 'DTD/images'))
     """
     chosen = loading.list() if only is None else [loading.get(name) for name in only]
-    entries(Path(root))  # refuses a root that cannot be read: every set would seem to be missing
+    visible_entries(Path(root))  # raises for a root that cannot be read: every data set would seem to be missing
     return [_status(info, Path(root)) for info in chosen]
 
 
 def _status(info: DataSetInfo, root: Path) -> DataSetStatus:
     if info.reader == "corrupted class folders":
-        return _status_of_corruptions(info, root)
-    place = find(info, root)
-    if place is None:
-        return _built(info, "missing", None, 0, ("not found",))
-    count = _class_folders if info.reader == "class folders" else _splits
+        return _check_corruptions(info, root)
+    location = find_data_set(info, root)
+    if location is None:
+        return _make_status(info, "missing", None, 0, ("not found",))
+    count = _check_class_folders if info.reader == "class folders" else _check_splits
     found, problems = 0, list[str]()
     try:
-        found, problems = count(info, root, place)
-    except (OSError, ValueError) as error:  # a damaged list must not keep the other sets from being looked at
+        found, problems = count(info, root, location)
+    except (OSError, ValueError) as error:  # a damaged list must not stop the check of the other data sets
         problems = [str(error)]
     expected = info.counts["test"]
     state: State = "incomplete" if problems else "complete"
     if not problems and found != expected:
-        state, problems = "differs", [f"{found:,} test images, {expected:,} as published"]
-    return _built(info, state, place.image_folder, found, problems)
+        state, problems = "differs", [f"{found:,} test images, {expected:,} were published"]
+    return _make_status(info, state, location.image_folder, found, problems)
 
 
-def _class_folders(info: DataSetInfo, root: Path, place: Place) -> tuple[int, list[str]]:
+def _check_class_folders(info: DataSetInfo, root: Path, location: Location) -> tuple[int, list[str]]:
     folders = class_list(info.class_lists["adapt"]).folders or ()
-    names, labels = read_class_folders(root / place.image_folder, folders)
+    names, labels = read_class_folders(root / location.image_folder, folders)
     problems = []
-    if absent := [folders[label] for label in sorted(set(range(len(folders))) - set(labels))]:
-        problems.append(f"{len(absent):,} of {len(folders):,} class folders missing or empty: {_few(absent)}")
+    if empty := [folders[label] for label in sorted(set(range(len(folders))) - set(labels))]:
+        problems.append(f"{len(empty):,} of {len(folders):,} class folders missing or empty: {first_few(empty)}")
     if len(names) < info.counts["test"]:
         problems.append(f"{len(names):,} of {info.counts['test']:,} images")
     return len(names), problems
 
 
-def _splits(info: DataSetInfo, root: Path, place: Place) -> tuple[int, list[str]]:
-    """Test images that are there, and what is missing of each split."""
-    listed, problems = _listed(info, root, place)
+def _check_splits(info: DataSetInfo, root: Path, location: Location) -> tuple[int, list[str]]:
+    """Number of test images found, and what is missing of each split."""
+    listed, problems = _read_lists(info, root, location)
     found = 0
     for split, files in listed.items():
-        absent = absent_files(root / place.image_folder, files)
-        if absent:
-            problems.append(f"{len(absent):,} of {len(files):,} {split} images missing: {_few(absent)}")
+        missing = missing_files(root / location.image_folder, files)
+        if missing:
+            problems.append(f"{len(missing):,} of {len(files):,} {split} images missing: {first_few(missing)}")
         if split == "test":
-            found = len(files) - len(absent)
+            found = len(files) - len(missing)
     return found, problems
 
 
-def _listed(info: DataSetInfo, root: Path, place: Place) -> tuple[dict[str, list[str]], list[str]]:
-    """The images each split should have, and which splits have no list."""
+def _read_lists(info: DataSetInfo, root: Path, location: Location) -> tuple[dict[str, list[str]], list[str]]:
+    """The listed images of each split, and problems with the lists."""
     listed: dict[str, list[str]] = {}
     problems: list[str] = []
     if info.reader == "aircraft":
         names = class_list(info.class_lists["adapt"]).names
         for split in info.splits:
             try:
-                listed[split] = read_aircraft(root / place.layout.folder, split, names)[0]
+                listed[split] = read_aircraft(root / location.layout.folder, split, names)[0]
             except (OSError, ValueError) as error:
                 problems.append(str(error))
         return listed, list(dict.fromkeys(problems))
-    path = find_split_file(info, root, place.layout)
+    path = find_split_file(info, root, location.layout)
     if path is None:
-        return {}, [f"no split file; looked for {', '.join(info.split_files(place.layout))}"]
+        return {}, [f"no split file; searched {', '.join(info.split_files(location.layout))}"]
     splits = read_split_file(path, info.n_classes)
     problems = [f"the split file has no split {split!r}" for split in info.splits if split not in splits]
     return {split: splits[split][0] for split in info.splits if split in splits}, problems
 
 
-def _status_of_corruptions(info: DataSetInfo, root: Path) -> DataSetStatus:
+def _check_corruptions(info: DataSetInfo, root: Path) -> DataSetStatus:
     layout = next((layout for layout in info.layouts if (root / layout.folder).is_dir()), None)
     if layout is None:
-        return _built(info, "missing", None, 0, ("not found",))
+        return _make_status(info, "missing", None, 0, ("not found",))
     folders = set(class_list(info.class_lists["adapt"]).folders or ())
-    absent, problems = [], []
+    missing, problems = [], []
     for corruption in KINDS:
         folder = root / layout.image_folder(corruption=corruption, severity=CHECKED_SEVERITY)
         if not folder.is_dir():
-            absent.append(f"{corruption}/{CHECKED_SEVERITY}")
-        elif len(present := folders.intersection(sub_folders(folder))) < len(folders):
+            missing.append(f"{corruption}/{CHECKED_SEVERITY}")
+        elif len(present := folders.intersection(subfolders(folder))) < len(folders):
             problems.append(f"{corruption}/{CHECKED_SEVERITY}: {len(present):,} of {len(folders):,} class folders")
-    whole = len(KINDS) - len(absent) - len(problems)
-    if absent:
-        problems.append(f"missing: {', '.join(absent)}")
-    return _built(info, "incomplete" if problems else "complete", layout.folder, whole, problems)
+    complete = len(KINDS) - len(missing) - len(problems)
+    if missing:
+        problems.append(f"missing: {', '.join(missing)}")
+    return _make_status(info, "incomplete" if problems else "complete", layout.folder, complete, problems)
 
 
-def _built(info: DataSetInfo, state: State, location: str | None, found: int, problems: Sequence[str]) -> DataSetStatus:
+def _make_status(
+    info: DataSetInfo, state: State, location: str | None, found: int, problems: Sequence[str]
+) -> DataSetStatus:
     corrupted = info.reader == "corrupted class folders"
     return DataSetStatus(
         id=info.id,
         title=info.title,
         state=state,
         location=location,
-        looked_in=candidates(info, corruption="CORRUPTION", severity=CHECKED_SEVERITY),
+        looked_in=candidate_folders(info, corruption="CORRUPTION", severity=CHECKED_SEVERITY),
         found=found,
         expected=len(KINDS) if corrupted else info.counts["test"],
         unit="corruptions" if corrupted else "test images",
         problems=tuple(problems),
     )
-
-
-def _few(names: Sequence[str], shown: int = 3) -> str:
-    return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")

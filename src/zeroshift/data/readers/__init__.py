@@ -1,4 +1,4 @@
-"""Readers"""
+"""Readers of users' images: folders, tables of paths, and arrays of pixels."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ from zeroshift.data.readers.table import TABLE_SUFFIXES, read_table
 __all__ = ["open_images", "read_array", "read_folder", "read_table"]
 
 
-# One door for everything of a user's own: what lies at a path decides how it is read.
-
-
 def open_images(
     source: str | os.PathLike[str],
     classes: Sequence[str] | None = None,
@@ -33,12 +30,12 @@ def open_images(
 
     Parameters
     ----------
-    source : what to read, by `read_folder`, `read_table` or `read_array`.
+    source : what to read, with `read_folder`, `read_table` or `read_array`.
     classes : names of the classes.
-    labelled : only for a folder: whether its sub-folders are the classes.
+    labelled : only for a folder: whether its subfolders are the classes.
     root : only for a table: the folder its paths are relative to.
     labels : only for an array: class indices, or an .npy file with them.
-    upright : turn photographs as their EXIF orientation says; an array has none.
+    upright : rotate photographs as their EXIF orientation says; arrays have none.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top:
@@ -51,27 +48,27 @@ def open_images(
     path = Path(source)
     suffix = path.suffix.lower()
     if path.is_dir():
-        _only("a folder", source, root=root, labels=labels)
+        _refuse_arguments("a folder", source, root=root, labels=labels)
         return read_folder(path, classes, labelled=labelled, upright=upright)
     if not path.exists():
-        raise FileNotFoundError(f"nothing lies at {source}. Fix: check the path.")
+        raise FileNotFoundError(f"no such file or folder: {source}. Fix: check the path.")
     if suffix in TABLE_SUFFIXES:
-        _only("a table", source, labelled=labelled, labels=labels)
+        _refuse_arguments("a table", source, labelled=labelled, labels=labels)
         return read_table(path, root, classes, upright=upright)
     if suffix == ".npy":
-        _only("an array", source, labelled=labelled, root=root)
+        _refuse_arguments("an array", source, labelled=labelled, root=root)
         return read_array(path, labels, classes)
     raise ValueError(
         f"images are read from a folder, a .csv or .parquet table or an .npy array; got the file {source}. "
-        "Fix: name the folder the images lie in."
+        "Fix: pass the folder of the images."
     )
 
 
-def _only(kind: str, source: str | os.PathLike[str], **given: Any) -> None:
-    """Refuse what this kind of source has no use for, rather than pass over it in silence."""
+def _refuse_arguments(kind: str, source: str | os.PathLike[str], **given: Any) -> None:
+    """Refuse arguments that this kind of source does not use, instead of ignoring them."""
     for name, value in given.items():
         if value is not None:
-            raise ValueError(f"{name} does not go with {kind}, which {source} is. Fix: leave it out.")
+            raise ValueError(f"{name} cannot be used with {kind}, which {source} is. Fix: omit it.")
 
 
 def read_array(
@@ -83,8 +80,8 @@ def read_array(
 
     Parameters
     ----------
-    path : the file. It is mapped, not loaded.
-    labels : class indices, or an .npy file with them; `classes` says what they mean.
+    path : the file. It is memory-mapped, not loaded.
+    labels : class indices into `classes`, or an .npy file with them.
     classes : names of the classes.
 
     >>> import tempfile
@@ -96,9 +93,9 @@ def read_array(
     """
     images = ImageArrays(Path(path))
     if len(images) == 0:
-        raise ValueError(f"{path} holds no images (0 rows). Fix: write the file again.")
+        raise ValueError(f"{path} contains no images (0 rows). Fix: write the file again.")
     if isinstance(labels, (str, os.PathLike)):
-        labels = _loaded(Path(labels))
+        labels = _load_labels(Path(labels))
     return ImageSet(
         name=images.file.stem,
         images=images,
@@ -108,7 +105,7 @@ def read_array(
     )
 
 
-def _loaded(path: Path) -> np.ndarray:
+def _load_labels(path: Path) -> np.ndarray:
     try:
         loaded = np.load(path, allow_pickle=False)
     except FileNotFoundError as error:

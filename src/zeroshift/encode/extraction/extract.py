@@ -169,7 +169,7 @@ def encode_images(
     settings = {
         "encoder": encoder.key(),
         "preprocessing": encoder.preprocessing.describe(),
-        "decoding": images.images.decoding(),
+        "decoding": images.images.decoding_options(),
         "storage": storage,
         **_described(views=views, corruption=corruption),
     }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.data.images import ImageError, ImageSource, Stat
+from zeroshift.data.images import FileStat, ImageError, ImageSource
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.extraction.store import FeatureStore, digest_of
 from zeroshift.encode.preprocessing import Pixels, Preprocessing
@@ -30,7 +30,7 @@ SETTLED_NS = 2_000_000_000
 
 
 class Contents:
-    """Digests of files by path and `Stat`. Only ever a shortcut: where it fails, files are read."""
+    """Digests of files by path and `FileStat`. Only ever a shortcut: where it fails, files are read."""
 
     def __init__(self, cache: Path | None) -> None:
         self._database: sqlite3.Connection | None = None
@@ -46,7 +46,7 @@ class Contents:
         except (sqlite3.Error, OSError):
             self.close()
 
-    def find(self, path: Path, stat: Stat) -> bytes | None:
+    def find(self, path: Path, stat: FileStat) -> bytes | None:
         """The digest of a file that has not changed since, or None."""
         if self._database is None:
             return None
@@ -59,7 +59,7 @@ class Contents:
             return None
         return None if found is None else bytes(found[0])
 
-    def keep(self, entries: Iterable[tuple[Path, Stat, bytes]], looked: int) -> None:
+    def keep(self, entries: Iterable[tuple[Path, FileStat, bytes]], looked: int) -> None:
         """Path, stat and digest of files; `looked`, in nanoseconds, is when the stats were taken."""
         settled = looked - SETTLED_NS
         rows = [(_name(path), *_columns(stat), digest) for path, stat, digest in entries if stat.modified < settled]
@@ -81,7 +81,7 @@ def _name(path: Path) -> bytes:
     return os.fsencode(path)  # names of files need not be text
 
 
-def _columns(stat: Stat) -> tuple[int, int, int, bytes]:
+def _columns(stat: FileStat) -> tuple[int, int, int, bytes]:
     # Numbers of files can be larger than SQLite's integers.
     return stat.size, stat.modified, stat.changed, str(stat.inode).encode()
 
@@ -119,7 +119,7 @@ class Decoder:
         try:
             content = self.images.read(index)
             digest = digest_of(content)
-            image, note = self.images.open_from(content, index)
+            image, note = self.images.decode_bytes(content, index)
         except ImageError as error:
             return Picture(index, digest=digest, error=error)
         try:
@@ -265,7 +265,7 @@ class _Plan:
 
     digests: dict[int, bytes] = field(default_factory=dict)
     """Of images that have features already."""
-    stats: dict[int, tuple[Path, Stat]] = field(default_factory=dict)
+    stats: dict[int, tuple[Path, FileStat]] = field(default_factory=dict)
     """Of the others that have a file."""
     to_read: list[int] = field(default_factory=list)
     looked: int = field(default_factory=time.time_ns)
@@ -338,7 +338,7 @@ def _planned(images: ImageSource, store: FeatureStore, contents: Contents) -> _P
     return plan
 
 
-def _entries(read: list[int], plan: _Plan, digests: dict[int, bytes]) -> Iterator[tuple[Path, Stat, bytes]]:
+def _entries(read: list[int], plan: _Plan, digests: dict[int, bytes]) -> Iterator[tuple[Path, FileStat, bytes]]:
     """What `Contents` is to remember. The state is that before reading: a file that changed meanwhile is read again."""
     for i in read:
         if i in plan.stats and i in digests:

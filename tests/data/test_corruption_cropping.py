@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from zeroshift.data.corruptions import Corruption, FramedCorruption
-from zeroshift.data.corruptions.corruption import framed
+from zeroshift.data.corruptions import Corruption, CroppedCorruption
+from zeroshift.data.corruptions.corruption import resize_and_crop
 
 
 def ramp(width: int, height: int) -> Image.Image:
@@ -36,26 +36,26 @@ def test_the_shorter_side_is_256_and_the_middle_224(size, scaled, corner):
     picture = ramp(*size)
     left, top = corner
     wanted = picture.resize(scaled, Image.Resampling.BILINEAR).crop((left, top, left + 224, top + 224))
-    np.testing.assert_array_equal(framed(picture), wanted)
+    np.testing.assert_array_equal(resize_and_crop(picture), wanted)
 
 
 @pytest.mark.parametrize("size", [(224, 224), (32, 32), (100, 224), (500, 200)])
 def test_small_pictures_are_left_alone(size):
     picture = ramp(*size)
-    assert framed(picture) is picture
+    assert resize_and_crop(picture) is picture
 
 
 def test_the_corruption_comes_after():
     corruption = Corruption("gaussian_noise", 2, seed=4)
-    made = FramedCorruption(corruption)(ramp(640, 480), b"key")
+    made = CroppedCorruption(corruption)(ramp(640, 480), b"key")
     assert made.size == (224, 224)
-    np.testing.assert_array_equal(made, corruption(framed(ramp(640, 480)), b"key"))
-    assert not np.array_equal(made, FramedCorruption(corruption)(ramp(640, 480), b"another"))
+    np.testing.assert_array_equal(made, corruption(resize_and_crop(ramp(640, 480)), b"key"))
+    assert not np.array_equal(made, CroppedCorruption(corruption)(ramp(640, 480), b"another"))
 
 
 def test_it_says_what_it_does():
     corruption = Corruption("fog", 3)
-    described = FramedCorruption(corruption).describe()
+    described = CroppedCorruption(corruption).describe()
     assert described == {**corruption.describe(), "shorter_side": 256, "side": 224}
     assert json.loads(json.dumps(described)) == described
 
@@ -63,5 +63,5 @@ def test_it_says_what_it_does():
 def test_what_is_made_for_small_pictures_frames_none():
     corruption = Corruption("contrast", 3, made_for=32)
     picture = ramp(300, 260)
-    np.testing.assert_array_equal(FramedCorruption(corruption)(picture, b"key"), corruption(picture, b"key"))
-    assert FramedCorruption(corruption).describe() == corruption.describe()
+    np.testing.assert_array_equal(CroppedCorruption(corruption)(picture, b"key"), corruption(picture, b"key"))
+    assert CroppedCorruption(corruption).describe() == corruption.describe()

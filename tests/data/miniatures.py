@@ -1,6 +1,6 @@
 """Miniature data sets on disk, one for each of the sixteen, written by hand from the published layouts.
 
-Nothing here asks the library where things lie or how classes are numbered; the tests compare it with this.
+Written independently of the library's own layouts and class numbers, which the tests compare with it.
 """
 
 import io
@@ -55,7 +55,7 @@ def put(path: Path, content: bytes) -> None:
 
 
 def class_folders(folder: Path, labels: dict[str, int], per_class: int = 2) -> None:
-    """Two images in each class folder, and files beside that are none."""
+    """Two images in each class folder, and a file that is none."""
     for name, label in labels.items():
         for number in range(per_class):
             put(folder / name / f"image_{number}.JPEG", picture(label))

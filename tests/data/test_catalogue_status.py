@@ -1,15 +1,15 @@
-"""What lies below a root, and what is missing."""
+"""The status of data sets in a root folder."""
 
 import pytest
 
 pytest.importorskip("PIL")
-from data import trees
+from data import miniatures
 from zeroshift.data.catalogue.files import class_list
 from zeroshift.data.catalogue.status import check
 from zeroshift.data.corruptions import KINDS as CORRUPTIONS
 
 
-def one(root, id):
+def status_of(root, id):
     (status,) = check(root, only=[id])
     return status
 
@@ -21,24 +21,28 @@ def test_nothing_is_found_in_an_empty_folder(tmp_path):
     for status in statuses:
         assert (status.state, status.location, status.found, status.problems) == ("missing", None, 0, ("not found",))
         assert status.looked_in
-    assert one(tmp_path, "pets").looked_in == ("fine-grained/oxford_pets/images", "oxford_pets/images", "OxfordPets")
+    assert status_of(tmp_path, "pets").looked_in == (
+        "fine-grained/oxford_pets/images",
+        "oxford_pets/images",
+        "OxfordPets",
+    )
 
 
-def test_miniatures_are_found_and_said_to_be_parts(tmp_path):
-    trees.build_all(tmp_path)
+def test_miniature_data_sets_are_incomplete(tmp_path):
+    miniatures.build_all(tmp_path)
     statuses = {status.id: status for status in check(tmp_path)}
     for id, status in statuses.items():
         if id == "imagenet_c":
             continue
-        assert status.state == ("incomplete" if id in trees.CLASS_FOLDERS else "differs"), id
-        assert status.found == len(trees.labels_of(id))
+        assert status.state == ("incomplete" if id in miniatures.CLASS_FOLDERS else "differs"), id
+        assert status.found == len(miniatures.labels_of(id))
         assert status.unit == "test images"
     assert statuses["imagenet_a"].problems == (
         "197 of 200 class folders missing or empty: n01534433, n01558993, n01580077, ...",
         "6 of 7,500 images",
     )
     assert statuses["imagenet_a"].location == "domain_shift_datastes/imagenet-a/imagenet-a"
-    assert statuses["dtd"].problems == ("3 test images, 1,692 as published",)
+    assert statuses["dtd"].problems == ("3 test images, 1,692 were published",)
     assert (statuses["stanford_cars"].location, statuses["dtd"].location) == (
         "fine-grained/stanford_cars",
         "fine-grained/dtd/images",
@@ -51,7 +55,7 @@ def test_corruptions_are_counted(tmp_path):
         for folder in folders[: 1000 if corruption == "fog" else 3]:
             (tmp_path / "imagenet-c" / corruption / "5" / folder).mkdir(parents=True)
     (tmp_path / "imagenet-c" / "snow" / "5").rename(tmp_path / "imagenet-c" / "snow" / "4")
-    status = one(tmp_path, "imagenet_c")
+    status = status_of(tmp_path, "imagenet_c")
     assert (status.state, status.location, status.found, status.expected) == ("incomplete", "imagenet-c", 1, 15)
     assert status.unit == "corruptions"
     assert status.problems[0] == "gaussian_noise/5: 3 of 1,000 class folders"
@@ -68,22 +72,22 @@ def test_a_complete_set_has_no_problems(tmp_path):
                 (target / "5" / folder).mkdir(parents=True)
         else:
             (target / "5").symlink_to(tmp_path / "imagenet-c" / CORRUPTIONS[0] / "5", target_is_directory=True)
-    assert one(tmp_path, "imagenet_c").state == "complete"
+    assert status_of(tmp_path, "imagenet_c").state == "complete"
     for label, folder in enumerate(class_list("imagenet_a").folders):
         for number in range(38 if label < 100 else 37):
-            trees.put(tmp_path / "imagenet-a" / folder / f"{number}.jpg", b"")
-    status = one(tmp_path, "imagenet_a")
+            miniatures.put(tmp_path / "imagenet-a" / folder / f"{number}.jpg", b"")
+    status = status_of(tmp_path, "imagenet_a")
     assert (status.state, status.found, status.expected, status.problems) == ("complete", 7500, 7500, ())
-    trees.put(tmp_path / "imagenet-a" / folder / "one_more.jpg", b"")
-    assert one(tmp_path, "imagenet_a").state == "differs"
+    miniatures.put(tmp_path / "imagenet-a" / folder / "one_more.jpg", b"")
+    assert status_of(tmp_path, "imagenet_a").state == "differs"
 
 
 def test_missing_images_and_lists_are_named(tmp_path):
-    trees.build(tmp_path, "food101")
+    miniatures.build(tmp_path, "food101")
     folder = tmp_path / "fine-grained" / "food-101"
     (folder / "images" / "apple_pie" / "1.jpg").unlink()
     (folder / "images" / "apple_pie" / "3.jpg").unlink()
-    status = one(tmp_path, "food101")
+    status = status_of(tmp_path, "food101")
     assert (status.state, status.found) == ("incomplete", 2)
     assert status.problems == (
         "1 of 2 train images missing: apple_pie/3.jpg",
@@ -91,40 +95,40 @@ def test_missing_images_and_lists_are_named(tmp_path):
     )
     split = folder / "split_zhou_Food101.json"
     split.write_text('{"test": []}')
-    assert one(tmp_path, "food101").problems == (
+    assert status_of(tmp_path, "food101").problems == (
         "the split file has no split 'train'",
         "the split file has no split 'val'",
     )
     split.write_text("?")
-    assert "is not JSON" in one(tmp_path, "food101").problems[0]
+    assert "is not JSON" in status_of(tmp_path, "food101").problems[0]
     split.unlink()
-    (problem,) = one(tmp_path, "food101").problems
-    assert problem.startswith("no split file; looked for fine-grained/food-101/split_zhou_Food101.json, data_splits/")
+    (problem,) = status_of(tmp_path, "food101").problems
+    assert problem.startswith("no split file; searched fine-grained/food-101/split_zhou_Food101.json, data_splits/")
 
 
-def test_lists_of_aircraft_are_looked_at_one_by_one(tmp_path):
-    trees.build(tmp_path, "fgvc_aircraft")
+def test_each_list_of_aircraft_is_checked(tmp_path):
+    miniatures.build(tmp_path, "fgvc_aircraft")
     folder = tmp_path / "fine-grained" / "fgvc_aircraft"
     (folder / "images_variant_train.txt").unlink()
-    status = one(tmp_path, "aircraft")
+    status = status_of(tmp_path, "aircraft")
     assert (status.state, status.found) == ("incomplete", 2)
     (problem,) = status.problems
     assert problem.startswith("no file images_variant_train.txt in ")
     (folder / "variants.txt").unlink()
-    (problem,) = one(tmp_path, "aircraft").problems
+    (problem,) = status_of(tmp_path, "aircraft").problems
     assert problem.startswith("no file variants.txt in ")
 
 
-def test_strange_folders_are_a_problem_not_an_error(tmp_path):
-    trees.build(tmp_path, "imagenet_r")
-    trees.class_folders(tmp_path / trees.CLASS_FOLDERS["imagenet_r"][0], {"n00000000": 0})
-    status = one(tmp_path, "imagenet_r")
+def test_unexpected_folders_are_a_problem_not_an_error(tmp_path):
+    miniatures.build(tmp_path, "imagenet_r")
+    miniatures.class_folders(tmp_path / miniatures.CLASS_FOLDERS["imagenet_r"][0], {"n00000000": 0})
+    status = status_of(tmp_path, "imagenet_r")
     assert status.state == "incomplete"
-    assert "none of the 200 classes expected there: n00000000" in status.problems[0]
+    assert "none of the 200 expected classes: n00000000" in status.problems[0]
 
 
 def test_a_root_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no folder at .*nowhere\. Fix"):
         check(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"no data set is called 'dtdd'\. Did you mean 'dtd'\?"):
+    with pytest.raises(ValueError, match=r"there is no data set 'dtdd'\. Did you mean 'dtd'\?"):
         check(tmp_path, only=["dtdd"])
