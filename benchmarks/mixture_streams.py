@@ -109,7 +109,7 @@ def cells(places: Mapping[str, str], members: Sequence[Member]) -> Iterator[Cell
             if kind.domains == (member.name in places) or (kind == LONG_TAIL and member.dataset.fewest < 2):
                 continue
             for way in WAYS:
-                trials = runs(member, way.method, ORDERS, way.parameters, arrangement=kind.arrangement(member))
+                trials = runs(member, way.method, ORDERS, way.parameters, stream_spec=kind.stream_spec(member))
                 for seed, trial in enumerate(trials):
                     yield Cell(kind.label, member.name, seed, way.title, trial)
 
@@ -119,7 +119,7 @@ def cells_of_thirds(places: Mapping[str, str]) -> Iterator[tuple[Member, Cell]]:
         for seed in range(ORDERS):
             member = Member.of(f"{name}, third {seed}", third(where, seed))
             for way in WAYS:
-                trials = runs(member, way.method, ORDERS, way.parameters, arrangement=THIRD.arrangement(member))
+                trials = runs(member, way.method, ORDERS, way.parameters, stream_spec=THIRD.stream_spec(member))
                 yield member, Cell(THIRD.label, name, seed, way.title, trials[seed])
 
 

@@ -79,7 +79,7 @@ def context_text(model: Any, ids: Any, chunk_size: int) -> Any:
 
 def measure(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
     """One gradient, in this process."""
-    from zeroshift.evaluate.resources import PeakMemory, settle
+    from zeroshift.evaluate.resources import PeakMemory, release_free_memory
     from zeroshift.methods._shared.tuning import entropy_of_mean, logits_to_text
     from zeroshift.views import select_lowest_entropy
     from zeroshift.zero_shot import logits
@@ -87,12 +87,12 @@ def measure(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
     text = context_text(text_model(small), prompts(n_classes), chunk_size)
     views = np.random.default_rng(1).normal(size=(VIEWS, text.dimension))
     views /= np.linalg.norm(views, axis=1, keepdims=True)
-    gauge = PeakMemory()
-    settle()
-    gauge.reset()
-    before, began = gauge.now(), time.perf_counter()
+    memory = PeakMemory()
+    release_free_memory()
+    memory.reset()
+    before, began = memory.now(), time.perf_counter()
     features = text.features(text.context)
-    encoded, forward = time.perf_counter(), gauge.peak() - before
+    encoded, forward = time.perf_counter(), memory.peak() - before
     scores = logits(views, features, 100.0)
     kept = select_lowest_entropy(scores, KEPT / VIEWS)
     gradient = text.pull_back(text.context, logits_to_text(entropy_of_mean(scores[kept])[1], views[kept], 100.0))
@@ -101,7 +101,7 @@ def measure(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
     return {
         "classes": n_classes,
         "chunk_size": chunk_size,
-        "peak_bytes": gauge.peak() - before,
+        "peak_bytes": memory.peak() - before,
         "forward_peak_bytes": forward,
         "forward_seconds": round(encoded - began, 2),
         "gradient_seconds": round(time.perf_counter() - encoded, 2),

@@ -116,7 +116,7 @@ def test_a_function_of_the_script_itself_is_refused_with_the_fix(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(Path(module.__file__).parents[1])}
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 1
-    assert "cannot be sent to another process (AttributeError" in done.stderr
+    assert "the function cannot be sent to another process (AttributeError" in done.stderr
     assert "Fix: define it in a module of its own" in done.stderr
 
 
@@ -157,7 +157,7 @@ def test_those_that_could_be_started_are_stopped_when_the_next_cannot(monkeypatc
 
     monkeypatch.setattr(module.subprocess, "Popen", refuses)
     with pytest.raises(BlockingIOError):
-        mapped(abs, 2, [0])
+        mapped(abs, 2, range(20))
     assert started[0].returncode is not None
 
 

@@ -9,7 +9,7 @@ from evaluate import standins
 from zeroshift import FeatureSet, methods
 from zeroshift.cli import compare as compare_runs
 from zeroshift.evaluate import run_plan
-from zeroshift.evaluate import runner as crew_module
+from zeroshift.evaluate import runner as job_runner
 
 CHOSEN = "zero_shot,adapt_online,adapt_transductive,adapt_online+support"
 
@@ -79,7 +79,7 @@ def test_the_table_fits_a_terminal(compare, two):
 
 def test_going_on_runs_only_what_is_missing(compare, small_file, monkeypatch):
     first = compare(small_file, "--methods", "zero_shot", "--json")
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: pytest.fail("run again"))
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run again"))
     second = compare(small_file, "--methods", "zero_shot", "--json")
     assert json.loads(second.stdout) == json.loads(first.stdout)
     assert second.stderr == "3 of 3 runs read from records\n"
@@ -104,7 +104,7 @@ def test_again_runs_everything(compare, small_file, monkeypatch):
     def bug(*_):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(crew_module, "run_job", bug)
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", bug)
     done = compare(small_file, "--methods", "zero_shot", "--again")
     assert done.exit_code == 1
     assert done.stderr.count("failed: zero_shot on small, seed") == 3

@@ -10,7 +10,7 @@ import pytest
 from zeroshift import FeatureSet
 from zeroshift.cli.compare import chosen_datasets
 from zeroshift.data import packs
-from zeroshift.evaluate import runner as crew_module
+from zeroshift.evaluate import runner as job_runner
 
 
 def test_without_a_choice_it_takes_every_pack_of_plain_features():
@@ -56,7 +56,7 @@ def test_without_a_choice_it_takes_every_pack_of_plain_features():
     ],
 )
 def test_refusals(call, small_file, tmp_path, monkeypatch, options, message):
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: pytest.fail("run"))
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run"))
     done = call("compare", small_file, "--out", tmp_path / "out", *options)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr.splitlines()[-1]

@@ -9,7 +9,7 @@ from evaluate import viewing
 from zeroshift import FeatureSet, methods, normalize
 from zeroshift.cli import compare as compare_runs
 from zeroshift.evaluate import run_plan
-from zeroshift.evaluate import runner as crew_module
+from zeroshift.evaluate import runner as job_runner
 
 EXTRACT = "Fix: zeroshift extract --views 64"
 
@@ -52,7 +52,9 @@ def test_views_beside_plain_features(compare, seen, seen_file):
 
 @pytest.mark.parametrize("group", ["all", "online"])
 def test_a_group_has_rows_with_views_where_a_set_has_views(compare, seen_file, small_file, monkeypatch, group):
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: {"accuracy": float("nan")})  # who is run is the question
+    monkeypatch.setattr(
+        job_runner._JobRunner, "__call__", lambda *_: {"accuracy": float("nan")}
+    )  # who is run is the question
     for file, there in ((seen_file, True), (small_file, False)):
         done = compare(file, "-m", group, "--json")
         ran = {failed["run"].split(" on ")[0] for failed in json.loads(done.stdout)["failed"]}
@@ -62,7 +64,7 @@ def test_a_group_has_rows_with_views_where_a_set_has_views(compare, seen_file, s
 
 
 def test_what_needs_an_encoder_is_left_out_of_a_group_and_said(compare, seen_file, monkeypatch):
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: {"accuracy": float("nan")})
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: {"accuracy": float("nan")})
     done = compare(seen_file, "-m", "episodic,zero_shot")
     line = "left out: tpt: needs the encoder the features come from, to tune its prompts. Fix: --encoder SOURCE"
     assert f"warning: {line}" in done.stderr.splitlines()
@@ -166,7 +168,7 @@ def test_ordinary_pages_have_no_columns_of_costs(compare, small_file, tmp_path):
     ],
 )
 def test_refusals(call, small_file, tmp_path, monkeypatch, options, message):
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: pytest.fail("run"))
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run"))
     done = call("compare", small_file, "--out", tmp_path / "out", *options)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr.splitlines()[-1]

@@ -8,7 +8,7 @@ import pytest
 from zeroshift.cli import experiment as experiment_names
 from zeroshift.cli import experiment as experiment_runs
 from zeroshift.evaluate import Analysis
-from zeroshift.evaluate import runner as crew_module
+from zeroshift.evaluate import runner as job_runner
 from zeroshift.experiments import Member, Suite, get, list_experiments
 
 NAME = "input-order"
@@ -77,7 +77,7 @@ def test_the_terminal_gets_the_tables_and_where_files_are(experiment, small_file
 def test_the_same_command_again_runs_nothing(experiment, small_file, monkeypatch, tmp_path):
     first = experiment(NAME, small_file, "--orders", "1", "--json", "--markdown", tmp_path / "r.md")
     assert "run 1 of" in first.stderr
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: pytest.fail("run again"))
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run again"))
     second = experiment(NAME, small_file, "--orders", "1", "--json", "--markdown", tmp_path / "r.md")
     assert json.loads(second.stdout) == json.loads(first.stdout)
     assert "read from records" in second.stderr

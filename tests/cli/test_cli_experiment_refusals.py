@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet
-from zeroshift.evaluate import runner as crew_module
+from zeroshift.evaluate import runner as job_runner
 from zeroshift.experiments import Suite
 
 
 @pytest.fixture
 def refused(call, tmp_path, monkeypatch):
     """The line of a refusal, after which nothing was run."""
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: pytest.fail("run"))
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run"))
     monkeypatch.chdir(tmp_path)
 
     def refused(*arguments):

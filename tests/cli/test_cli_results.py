@@ -138,7 +138,7 @@ def test_records_of_older_code_are_counted_and_left_out(call, runs):
     change(path, key="0" * 20, code="another", accuracy=0.125)
     done = call("results", *runs, "--json")
     assert len(rows(done)) == 6
-    assert "left out: 1 record of other code that did the same work before" in " ".join(done.stderr.split())
+    assert "left out: 1 record of the same runs by older code" in " ".join(done.stderr.split())
     assert 0.125 in [row["accuracy"] for row in rows(done)]  # it is the newer file
 
 
@@ -173,7 +173,6 @@ def test_a_condition_that_nothing_meets_says_what_there_is(call, runs):
     [
         (["--where", "featurs=whole"], "no record has 'featurs'. Did you mean 'features'?"),
         (["--where", "whole"], "--where takes NAME=VALUE"),
-        (["--where", "accuracy>80"], "accuracy is a fraction of one; got 80. Fix: accuracy>0.8"),
         (["--where", "accuracy>x"], "> compares with a number"),
         (["--by", "contestent"], "Did you mean 'contestant'?"),
         (["--by", " ,"], "--by names no field"),
@@ -185,7 +184,7 @@ def test_a_condition_that_nothing_meets_says_what_there_is(call, runs):
         (["--csv", "no/such.csv"], "the folder no does not exist"),
         (["--csv", "."], "is a folder; the name of a file is needed"),
         (["--csv", "same", "--markdown", "same"], "is to be written twice"),
-        (["nowhere"], "nowhere is not there. Fix: name a folder"),
+        (["nowhere"], "nowhere does not exist. Fix: name a folder"),
     ],
 )
 def test_refusals(call, runs, options, message, tmp_path, monkeypatch):
@@ -199,7 +198,7 @@ def test_folders_without_records(call, tmp_path, small_file):
     done = call("results", tmp_path)
     assert done.exit_code == 2
     assert "no records of runs in" in done.stderr
-    assert "is a file; records lie in folders" in call("results", small_file).stderr
+    assert "is a file, not a folder" in call("results", small_file).stderr
 
 
 def said(done) -> str:
@@ -208,15 +207,13 @@ def said(done) -> str:
 
 def test_groups_over_different_sets_or_streams_are_warned_of(call, runs):
     done = call("results", *runs, "--by", "contestant")
-    assert "rows cover different sets, so their means do not compare: zero_shot has runs on part" in said(done)
-    assert "that adapt_online alpha=0.5 lacks; choose with --where" in said(done)
+    assert "rows cover different sets, so their means do not compare; choose with --where" in said(done)
     assert "rows cover" not in call("results", *runs, "--by", "contestant", "-w", "features=whole").stderr
     assert "rows cover" not in call("results", *runs, "--by", "features,contestant").stderr
     path = next((runs[0] / "runs").glob("adapt_online-*"))
     change(path, key="0" * 20, stream={"kind": "dirichlet", "concentration": 1.0})
     done = call("results", *runs, "--by", "contestant", "-w", "features=whole")
     assert "rows cover different streams" in said(done)
-    assert "adapt_online alpha=0.5 has runs on dirichlet that zero_shot lacks" in said(done)
     assert "cover different streams" not in said(call("results", *runs, "--by", "contestant,stream.kind"))
 
 
@@ -263,15 +260,10 @@ def test_what_is_not_summed_up_is_not_counted(call, runs):
     assert call("results", runs[0]).stdout.splitlines()[-1] == "5 records"
 
 
-def test_unknown_fields_name_a_dozen_and_how_to_see_all(call, runs):
-    line = call("results", *runs, "--columns", "colour").stderr.splitlines()[-1]
-    assert "Did you mean" not in line
-    names = line.split("Fix: one of ")[1].split(";")[0].split(", ")
-    assert len(names) == 12
-    assert line.endswith(" with --fields.")
+def test_unknown_fields_refer_to_the_list_of_fields(call, runs):
     listed = call("results", *runs, "--fields").stdout.splitlines()
-    assert set(names) < set(listed)
-    assert f"; all {len(listed)} with --fields" in line
+    line = call("results", *runs, "--columns", "colour").stderr.splitlines()[-1]
+    assert line.endswith(f"Fix: one of the {len(listed)} fields that --fields lists.")
     assert rows(call("results", *runs, "--fields", "--json")) == listed
 
 
@@ -285,7 +277,7 @@ def test_nothing_left_writes_nothing_and_claims_nothing_false(call, runs, tmp_pa
     files = ["--csv", tmp_path / "t.csv", "--markdown", tmp_path / "t.md"]
     done = call("results", *runs, "-w", "seed=0", "-w", "seed=1", *files)
     assert done.exit_code == 0
-    assert "none of the records with seed=0 has seed=1. There seed is 0." in done.stderr
+    assert "no record has seed=1. seed is 0." in done.stderr
     assert "no run is left, so no file is written" in done.stderr
     assert "written" not in done.stdout
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("t.")]
@@ -294,7 +286,6 @@ def test_nothing_left_writes_nothing_and_claims_nothing_false(call, runs, tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-w", "contestant>0.5"], "> compares numbers, and contestant holds none; it is zero_shot"),
         (["--markdown", "."], "is a folder; the name of a file is needed. Fix: results.md"),
         (["--csv", "."], "is a folder; the name of a file is needed. Fix: results.csv"),
     ],

@@ -32,17 +32,17 @@ def test_the_key_hangs_on_what_the_answer_does(look):
 
 
 def test_what_it_says_of_itself_tells_it_apart(look):
-    assert look.what()["function"] == f"{looks.__name__}.counts"
-    assert (look.what()["timed"], replace(look, timed=True).what()["timed"]) == (False, True)
+    assert look.describe()["function"] == f"{looks.__name__}.counts"
+    assert (look.describe()["timed"], replace(look, timed=True).describe()["timed"]) == (False, True)
     assert replace(look, parameters={"times": 2.0}).key == look.key
 
 
 def test_the_record_holds_the_baseline_of_the_same_features(look, clusters):
-    found = look.do(clusters)
+    found = look.run(clusters)
     assert found["zero_shot_accuracy"] == clusters.zero_shot_accuracy()
     assert found["rows"] == 300
     bare = FeatureSet(clusters.features, prototypes=clusters.prototypes)
-    assert look.do(bare)["zero_shot_accuracy"] is None
+    assert look.run(bare)["zero_shot_accuracy"] is None
     assert str(look) == "counts times=2 on clusters, prompts default"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet, OnlineADAPT, TransductiveADAPT, ZeroShot
-from zeroshift.evaluate import compare, mean_accuracy, zero_shot_beside
+from zeroshift.evaluate import compare, mean_accuracy, zero_shot_baseline
 
 
 def three(clusters):
@@ -73,7 +73,7 @@ def test_mean_counts_every_set_the_same(clusters):
 
 
 def test_the_zero_shot_beside_a_method_shares_its_prototypes_and_scale(clusters):
-    beside = zero_shot_beside(OnlineADAPT(clusters.prototypes_for(), logit_scale=3.0), clusters)
+    beside = zero_shot_baseline(OnlineADAPT(clusters.prototypes_for(), logit_scale=3.0), clusters)
     assert beside.logit_scale == 3.0
     np.testing.assert_array_equal(beside.prototypes, clusters.prototypes_for())
 

@@ -14,18 +14,18 @@ from zeroshift import FeatureSet, methods, normalize
 from zeroshift.evaluate import (
     DatasetRef,
     EncoderRef,
+    JobOutcome,
     Ledger,
     MethodSpec,
-    Outcome,
     Trial,
     accuracy,
     plan_comparison,
     run_plan,
     summarize,
 )
-from zeroshift.evaluate.costs import COSTS, Counts, costs_of, counted
+from zeroshift.evaluate.costs import COSTS, EncoderCounts, costs_per_image, count_calls
 from zeroshift.evaluate.encoder_ref import check_fit
-from zeroshift.evaluate.results import identity, told_apart
+from zeroshift.evaluate.results import differing_fields, flatten, job_identity
 from zeroshift.evaluate.trial import run_trial
 from zeroshift.methods._shared.examples import ExampleText
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
@@ -74,13 +74,13 @@ class OtherTower(Tower):
 
 
 def test_a_counted_text_counts_and_changes_nothing():
-    plain, counts = ExampleText(normalize(np.random.default_rng(0).normal(size=(K, 6)))), Counts()
-    text = counted(plain, counts)
+    plain, counts = ExampleText(normalize(np.random.default_rng(0).normal(size=(K, 6)))), EncoderCounts()
+    text = count_calls(plain, counts)
     np.testing.assert_array_equal(text.features(text.context), plain.features(plain.context))
-    assert counts == Counts(prompts=K)
+    assert counts == EncoderCounts(prompts=K)
     upstream = np.ones((K, 6))
     np.testing.assert_array_equal(text.pull_back(text.context, upstream), plain.pull_back(plain.context, upstream))
-    assert counts == Counts(prompts=K, gradients=K, steps=1)
+    assert counts == EncoderCounts(prompts=K, gradients=K, steps=1)
     assert (text.identity, text.n_classes, text.dimension) == (plain.identity, K, 6)
     assert text._mixing is plain._mixing  # what the one has beyond its kind, the other has
     assert repr(text) == repr(plain)
@@ -90,25 +90,25 @@ def test_a_counted_text_counts_and_changes_nothing():
 
 
 def test_a_counted_vision_counts_images():
-    counts = Counts()
-    vision = counted(ExampleVision(), counts)
+    counts = EncoderCounts()
+    vision = count_calls(ExampleVision(), counts)
     images = np.eye(3)
     assert vision.see(images, None).features is images
     vision.pull_back(images[:2], np.zeros((1, 3)), np.zeros((2, 3)))
     vision.check("images", images)
-    assert counts == Counts(images=5, steps=1)
+    assert counts == EncoderCounts(images=5, steps=1)
     assert (vision.more, vision.identity, vision.width) == ("of its own kind", {"example": "vision"}, 3)
 
 
 def test_a_tower_of_another_kind_is_left_as_it_is():
     tower = OtherTower()
-    assert counted(tower, Counts()) is tower
+    assert count_calls(tower, EncoderCounts()) is tower
 
 
 def test_the_costs_of_an_image():
-    found = costs_of(Counts(prompts=40, gradients=20, images=6, steps=10), images=2, views=64, steps=3)
+    found = costs_per_image(EncoderCounts(prompts=40, gradients=20, images=6, steps=10), images=2, views=64, steps=3)
     assert found == {"image_passes": 67, "prompt_passes": 20, "prompt_gradients": 10, "gradient_steps": 8}
-    assert costs_of(Counts(), images=7, views=1, steps=0) == COSTS
+    assert costs_per_image(EncoderCounts(), images=7, views=1, steps=0) == COSTS
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -142,7 +142,7 @@ def test_the_encoder_is_a_part_of_the_key_and_of_the_record(seen, behind):
     for other in ({"revision": "5678"}, {"device": "cuda"}):
         assert replace(base, encoder=replace(behind, identity={**behind.identity, **other})).key != base.key
     assert replace(base, encoder=replace(behind, source="renamed")).key == base.key
-    assert base.what()["encoder"] == {
+    assert base.describe()["encoder"] == {
         "family": "none",
         "revision": "1234",
         "dtype": "float32",
@@ -160,7 +160,7 @@ def test_sets_whose_classes_are_called_otherwise_are_other_work(seen, behind, mo
     planned = plan_comparison(datasets, [MethodSpec("tpt"), MethodSpec("mta")], encoder=behind)
     one, other = (trial for trial in planned.trials if trial.slug == "tpt")
     assert one.key != other.key
-    assert identity(one.what()) != identity(other.what())
+    assert job_identity(flatten(one.describe())) != job_identity(flatten(other.describe()))
     plain = [trial for trial in planned.trials if trial.slug == "mta"]
     assert plain[0].key == plain[1].key  # nothing it does depends on names
     asked = viewing.stand_in_encoder(monkeypatch, seen.prototypes_for())
@@ -298,9 +298,9 @@ def test_records_from_before_costs_were_counted(seen):
     (run,) = planned.trials
     record = run_trial(run, seen)
     old = {name: value for name, value in record.items() if name not in (*COSTS, "setup_prompts")}
-    assert run.sound(old)
-    assert not run.sound({**record, "prompt_passes": "many"})
-    (standing,) = summarize(planned, [Outcome(run, old, None, recorded=True)]).overall
+    assert run.is_valid(old)
+    assert not run.is_valid({**record, "prompt_passes": "many"})
+    (standing,) = summarize(planned, [JobOutcome(run, old, None, recorded=True)]).overall
     assert standing.costs == COSTS
     assert standing.setup_prompts == 0
 
@@ -309,9 +309,11 @@ def test_runs_with_other_encoders_are_other_work_and_another_name_is_not():
     one = {"digest": "d", "contestant": "tpt", "encoder": {"revision": "1234", "source": "here"}}
     renamed = {**one, "encoder": {"revision": "1234", "source": "there"}}
     other = {**one, "encoder": {"revision": "5678", "source": "here"}}
-    assert identity(one) == identity(renamed)
-    assert len({identity(one), identity(other), identity({"digest": "d", "contestant": "tpt"})}) == 3
-    assert told_apart([one, other]) == ["encoder.revision"]
+    without = {"digest": "d", "contestant": "tpt"}
+    one, renamed, other, without = map(flatten, (one, renamed, other, without))
+    assert job_identity(one) == job_identity(renamed)
+    assert len({job_identity(one), job_identity(other), job_identity(without)}) == 3
+    assert differing_fields([one, other]) == ["encoder.revision"]
 
 
 def test_only_a_method_that_begins_with_its_words_leaves_the_sets_prototypes(seen, monkeypatch):

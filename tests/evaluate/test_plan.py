@@ -9,7 +9,7 @@ import pytest
 from evaluate import standins
 from zeroshift import FeatureSet
 from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, list_method_specs, plan_comparison, run_plan
-from zeroshift.evaluate import runner as crew_module
+from zeroshift.evaluate import runner as job_runner
 from zeroshift.files import FileFormatError
 
 
@@ -71,7 +71,7 @@ def test_what_is_recorded_is_not_run_again(dataset, ledger, monkeypatch):
     first = list(run_plan(planned, ledger, notes={"machine": "abacus"}))
     assert [outcome.recorded for outcome in first] == [False] * 4
     assert all(outcome.record["machine"] == "abacus" for outcome in first)
-    monkeypatch.setattr(crew_module, "run_job", never)
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", never)
     second = list(run_plan(planned, ledger))
     assert [outcome.recorded for outcome in second] == [True] * 4
     assert [outcome.record for outcome in second] == [outcome.record for outcome in first]
@@ -156,7 +156,7 @@ def test_a_method_that_fails_does_not_stop_the_others_and_is_not_recorded(datase
 def test_a_set_that_changes_under_way_is_refused(clusters, ledger):
     dataset = DatasetRef.of("clusters", clusters, load=lambda: clusters.subset(slice(0, 100)))
     outcomes = list(run_plan(of(dataset, "zero_shot", orders=1), ledger))
-    assert "clusters has changed since this began" in outcomes[0].error
+    assert "clusters has changed since this call began" in outcomes[0].error
 
 
 def test_jobs_and_the_folder_of_records_are_checked(dataset, ledger, tmp_path):

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from evaluate import standins
-from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, plan_comparison, run_plan
-from zeroshift.evaluate import runner as crew_module
+from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, plan_comparison, run_plan, runner
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts processes by Linux's /proc")
 
@@ -30,7 +29,7 @@ def runner_with_stand_ins(trial):
     """Runs in a process whose registry knows the stand-ins."""
     with pytest.MonkeyPatch.context() as patch:
         standins.register(patch)
-        return crew_module.run_job(trial, smallest_pack())
+        return trial.run(smallest_pack())
 
 
 def smallest_pack():
@@ -67,7 +66,7 @@ def test_a_process_that_dies_takes_only_its_own_run_with_it(tmp_path, monkeypatc
     dataset = DatasetRef.of("pack", smallest_pack(), load=smallest_pack)
     specs = [MethodSpec("stream"), MethodSpec("dies"), MethodSpec("pool")]
     planned = plan_comparison([dataset], specs, orders=1)
-    monkeypatch.setattr(crew_module, "_Runner", lambda loaders: runner_with_stand_ins)
+    monkeypatch.setattr(runner, "_JobRunner", lambda loaders: runner_with_stand_ins)
     outcomes = {o.job.spec.label: o for o in run_plan(planned, Ledger(tmp_path), jobs=1)}
     assert outcomes["stream"].error is None
     assert outcomes["pool"].error is None

@@ -29,8 +29,8 @@ def done(jobs, dataset, folder, **how):
 
 def test_equal_jobs_are_done_once_and_answered_each_under_its_own_name(dataset, tmp_path, monkeypatch):
     seen = []
-    real = runner_module.run_all
-    monkeypatch.setattr(runner_module, "run_all", lambda work, *a, **k: seen.extend(work) or real(work, *a, **k))
+    real = runner_module.execute_jobs
+    monkeypatch.setattr(runner_module, "execute_jobs", lambda work, *a, **k: seen.extend(work) or real(work, *a, **k))
     jobs = [trial(dataset), trial(dataset, name="again"), trial(dataset, seed=1)]
     outcomes = done(jobs, dataset, tmp_path)
     assert len(seen) == 2
@@ -41,13 +41,13 @@ def test_equal_jobs_are_done_once_and_answered_each_under_its_own_name(dataset, 
 
 def test_timed_work_comes_last_and_alone(dataset, tmp_path, monkeypatch):
     calls = []
-    real = runner_module.run_all
+    real = runner_module.execute_jobs
 
     def watched(work, loaders, *, processes):
         calls.append(([job.timed for job in work], processes))
         return real(work, loaders, processes=0)
 
-    monkeypatch.setattr(runner_module, "run_all", watched)
+    monkeypatch.setattr(runner_module, "execute_jobs", watched)
     jobs = [trial(dataset, timed=True), trial(dataset), trial(dataset, seed=1, timed=True), look(dataset)]
     outcomes = done(jobs, dataset, tmp_path, processes=3)
     assert calls == [([False, False], 3), ([True, True], 1)]
@@ -91,20 +91,22 @@ def test_an_answer_may_not_go_by_a_name_of_the_record(dataset, tmp_path, name):
 
 
 def test_notes_may_not_either(dataset, tmp_path):
-    with pytest.raises(ValueError, match="notes must not hold 'jobs', which every record has"):
+    with pytest.raises(ValueError, match="notes must not hold 'jobs', a field of every record"):
         done([look(dataset)], dataset, tmp_path, notes={"jobs": 2})
-    with pytest.raises(ValueError, match="notes must not hold 'digest', which every record has"):
+    with pytest.raises(ValueError, match="notes must not hold 'digest', a field of every record"):
         done([look(dataset)], dataset, tmp_path, notes={"digest": "mine"})
-    with pytest.raises(ValueError, match=r"notes must not hold 'accuracy', which every record has. Fix: another"):
+    with pytest.raises(ValueError, match=r"notes must not hold 'accuracy', a field of every record. Fix: use another"):
         done([trial(dataset)], dataset, tmp_path, notes={"accuracy": 1.0})
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, float("nan"), b"x"], ids=["object", "set", "nan", "bytes"])
 def test_notes_are_json(dataset, tmp_path, value):
-    with pytest.raises((TypeError, ValueError), match=r"notes must hold numbers, words.* for 'mine'. Fix: str"):
+    with pytest.raises(
+        (TypeError, ValueError), match=r"notes must hold JSON values .* for 'mine'. Fix: convert it with str"
+    ):
         done([look(dataset)], dataset, tmp_path, notes={"mine": value})
-    with pytest.raises(TypeError, match=r"notes must go by names; got 3. Fix"):
+    with pytest.raises(TypeError, match=r"notes must have text as keys; got 3. Fix"):
         done([look(dataset)], dataset, tmp_path, notes={3: "mine"})
     assert list(tmp_path.iterdir()) == []
 
@@ -117,7 +119,7 @@ def test_a_record_with_a_number_that_is_none_is_damaged_and_done_again(dataset, 
     record = {**json.loads(ledger.path(job).read_text()), "nll": "here"}
     ledger.path(job).write_text(json.dumps(record).replace('"here"', number))
     assert collect([tmp_path]).damaged == (ledger.path(job),)
-    assert collect([tmp_path]).records == ()
+    assert collect([tmp_path]).rows == ()
     (outcome,) = run_jobs([job], {dataset.digest: dataset.load}, ledger)
     assert (outcome.recorded, ledger.damaged) == (False, [ledger.path(job)])
     assert collect([tmp_path]).damaged == ()
@@ -128,9 +130,9 @@ def test_a_record_speaks_of_the_job_it_is_read_for(dataset, tmp_path, together):
     """Equal work under other names: a number typed otherwise, domains called otherwise."""
     first, second = (
         Trial(
-            name, dataset.digest, dataset.prompt, MethodSpec("zero_shot", {"logit_scale": scale}), 0, None, arrangement
+            name, dataset.digest, dataset.prompt, MethodSpec("zero_shot", {"logit_scale": scale}), 0, None, stream_spec
         )
-        for name, scale, arrangement in (
+        for name, scale, stream_spec in (
             ("clusters", 20, StreamSpec("mixed", {"domains": [100, 50], "names": ("a", "b")})),
             ("again", 20.0, StreamSpec("mixed", {"domains": [100, 50], "names": ("c", "d")})),
         )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from zeroshift.evaluate import DatasetRef, MethodSpec, Outcome, plan_comparison, summarize
+from zeroshift.evaluate import DatasetRef, JobOutcome, MethodSpec, plan_comparison, summarize
 from zeroshift.evaluate.summary import Spread
 
 
@@ -35,7 +35,7 @@ def outcome(trial, *, error=None):
         "setup_seconds": 0.5,
         "peak_bytes": 1000 * (1 + place),
     }
-    return Outcome(trial, None if error else record, error, recorded=False)
+    return JobOutcome(trial, None if error else record, error, recorded=False)
 
 
 def test_one_set(planned):

@@ -23,7 +23,7 @@ from zeroshift.evaluate import (
 )
 from zeroshift.evaluate.resources import PeakMemory
 from zeroshift.evaluate.streams import KINDS
-from zeroshift.evaluate.trial import NUMBERS, run_trial
+from zeroshift.evaluate.trial import REQUIRED_NUMBERS, run_trial
 
 
 def trial(name: str, *, seed=0, shots=None, **parameters) -> Trial:
@@ -76,10 +76,10 @@ def test_the_record_holds_every_score_of_the_method_and_of_zero_shot(clusters):
 def test_a_record_without_one_of_its_numbers_is_not_sound(clusters):
     run = trial("zero_shot")
     record = run_trial(run, clusters)
-    assert run.sound(record)
-    assert run.sound({**record, "error_auroc": None})  # all right, or all wrong
-    for name in NUMBERS:
-        assert not run.sound({**record, name: None})
+    assert run.is_valid(record)
+    assert run.is_valid({**record, "error_auroc": None})  # all right, or all wrong
+    for name in REQUIRED_NUMBERS:
+        assert not run.is_valid({**record, name: None})
 
 
 def test_groups_follow_the_stream_with_the_support_taken_out(clusters, monkeypatch):
@@ -88,7 +88,7 @@ def test_groups_follow_the_stream_with_the_support_taken_out(clusters, monkeypat
     rows = np.concatenate([np.arange(75, 150), np.arange(75)])
     halves = Stream(rows, groups=np.repeat([1, 0], 75), group_names=("first", "second"))
     monkeypatch.setitem(KINDS, "halves", lambda clues, seed: halves)
-    record = run_trial(replace(trial("shots", seed=1, shots=3), arrangement=StreamSpec("halves")), clusters)
+    record = run_trial(replace(trial("shots", seed=1, shots=3), stream_spec=StreamSpec("halves")), clusters)
     method = standins.SEEN[-1]
     scored = [int(np.flatnonzero((clusters.features == row).all(axis=1))[0]) for row in method.rows]
     assert len(scored) == record["scored"] == 138
@@ -106,7 +106,7 @@ def test_groups_follow_the_stream_with_the_support_taken_out(clusters, monkeypat
 def test_scoring_is_neither_timed_nor_weighed(clusters, monkeypatch):
     """Memory is read, and with it the time over, before anything is scored."""
     seen = []
-    monkeypatch.setattr("zeroshift.evaluate.trial.score_sheet", lambda *_: seen.append("scored") or {})
+    monkeypatch.setattr("zeroshift.evaluate.trial.score_run", lambda *_: seen.append("scored") or {})
     peak = PeakMemory.peak
     monkeypatch.setattr(PeakMemory, "peak", lambda self: seen.append("weighed") or peak(self))
     run_trial(trial("zero_shot"), clusters)
@@ -214,7 +214,7 @@ def test_a_number_has_one_key_however_it_was_typed():
 
 def test_a_run_says_whether_it_was_timed_and_how_many_rows_came_at_a_time():
     run = replace(trial("adapt_online"), timed=True, every=7)
-    assert (run.what()["timed"], run.what()["every"]) == (True, 7)
+    assert (run.describe()["timed"], run.describe()["every"]) == (True, 7)
 
 
 def test_an_entry_says_what_the_classes_are_called(clusters):

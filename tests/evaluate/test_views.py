@@ -16,13 +16,13 @@ from zeroshift.evaluate import (
     accuracy,
     compare,
     describe_skipped,
-    follow,
     list_method_specs,
     plan_comparison,
     run_plan,
+    stream_steps,
     summarize,
 )
-from zeroshift.evaluate.keys import digest
+from zeroshift.evaluate.keys import features_digest
 from zeroshift.evaluate.resources import PeakMemory
 from zeroshift.evaluate.trial import run_trial
 
@@ -83,12 +83,12 @@ def test_the_registered_methods_that_take_views():
 
 def test_a_set_is_known_by_its_views_and_one_without_as_before(seen):
     plain = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
-    assert digest(plain) == "4ca385f65bea2a42113f9d9c07e7beb5"  # what it was when no digest knew of views
+    assert features_digest(plain) == "4ca385f65bea2a42113f9d9c07e7beb5"  # what it was when no digest knew of views
     views = np.array(seen.views)
     views[7, 3] = np.roll(views[7, 3], 1)
     other = FeatureSet(views=views, prototypes=seen.prototypes, labels=seen.labels, logit_scale=20.0)
     alone = FeatureSet(seen.features, prototypes=seen.prototypes, labels=seen.labels, logit_scale=20.0)
-    assert len({digest(seen), digest(other), digest(alone)}) == 3
+    assert len({features_digest(seen), features_digest(other), features_digest(alone)}) == 3
     assert DatasetRef.of("seen", seen).n_views == viewing.N_VIEWS
     assert DatasetRef.of("alone", alone).n_views == 0
 
@@ -119,7 +119,7 @@ def test_an_online_run_is_what_the_library_s_own_calls_give(seen, name):
 
 
 def test_views_come_in_order_and_a_few_images_at_a_time(registered, seen, monkeypatch):
-    monkeypatch.setattr(sys.modules[follow.__module__], "VIEW_NUMBERS", 20 * viewing.N_VIEWS * 12)
+    monkeypatch.setattr(sys.modules[stream_steps.__module__], "VIEW_NUMBERS", 20 * viewing.N_VIEWS * 12)
     order = np.random.default_rng(1).permutation(150)
     run_trial(trial("takes+views", seed=1), seen)
     warming, *fed = viewing.FED
@@ -158,7 +158,7 @@ def test_memory_of_views_is_weighed_with_the_method_s_own(registered, seen):
 def test_following_views(seen):
     method = methods.create("tda", seen.prototypes_for(), logit_scale=20.0)
     rows = np.arange(149, -1, -1)
-    steps = list(follow(method, seen.views, rows=rows, every=40))
+    steps = list(stream_steps(method, seen.views, rows=rows, every=40))
     assert [(step.start, step.stop) for step in steps] == [(0, 40), (40, 80), (80, 120), (120, 150)]
     other = methods.create("tda", seen.prototypes_for(), logit_scale=20.0)
     expected = other.adapt_views(seen.views[::-1])
@@ -168,16 +168,16 @@ def test_following_views(seen):
 def test_what_cannot_be_followed_is_refused_before_anything_is_learned(seen):
     method = methods.create("tda", seen.prototypes_for())
     with pytest.raises(TypeError, match=r"zero_shot takes no views; got features of shape .*Fix: features\[:, 0\]"):
-        follow(ZeroShot(seen.prototypes_for()), seen.views)
+        stream_steps(ZeroShot(seen.prototypes_for()), seen.views)
     broken = np.array(seen.views)
     broken[149, 4] *= 2
     with pytest.raises(ValueError, match=r"views\[149\] row 4 has length 2"):
-        follow(method, broken)
+        stream_steps(method, broken)
     with pytest.raises(ValueError, match="views has d = 11"):
-        follow(method, broken[..., 1:])
+        stream_steps(method, broken[..., 1:])
     for rows in (np.array([0, 150]), np.array([-1]), np.array([], int), np.array([[0]]), np.array([0.0]), [0, 1]):
         with pytest.raises(ValueError, match=r"rows must be a NumPy array of at least one row number from 0 to 149"):
-            follow(method, seen.views, rows=rows)
+            stream_steps(method, seen.views, rows=rows)
     assert method.n_seen == 0
 
 

@@ -37,4 +37,4 @@ def test_processes_below_none(tmp_path):
 
 def test_a_set_nobody_can_load_is_named(tmp_path):
     (outcome,) = run_jobs([trial()], {}, Ledger(tmp_path))
-    assert "loaders has no way to get pets (digest digest). Fix: loaders={entry.digest" in outcome.error
+    assert "loaders has no function for pets (digest digest). Fix: loaders={dataset.digest" in outcome.error

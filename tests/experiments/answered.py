@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zeroshift.evaluate import Job, Outcome
+from zeroshift.evaluate import Job, JobOutcome
 from zeroshift.experiments import Chapter, Experiment, Investigation, Options, Suite
 
 
@@ -25,6 +25,6 @@ def answered(
     outcomes = []
     for job in investigation.jobs:
         found = answer(job)
-        outcomes.append(Outcome(job, found, "failed" if found is None else None, False))
+        outcomes.append(JobOutcome(job, found, "failed" if found is None else None, False))
     (chapter,) = investigation.chapters(outcomes)
     return chapter

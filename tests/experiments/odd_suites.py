@@ -9,7 +9,7 @@ import numpy as np
 
 from zeroshift import FeatureSet, normalize
 from zeroshift.data import packs
-from zeroshift.evaluate import Job, Outcome
+from zeroshift.evaluate import Job, JobOutcome
 from zeroshift.experiments import Chapter, Experiment, Investigation, Options, Suite
 
 
@@ -69,10 +69,10 @@ def odd_suite(name: str) -> Suite:
     return Suite.of(ODD_SUITES[name]())
 
 
-def with_failures(outcomes: Sequence[Outcome[Any]], failed: Callable[[int], bool]) -> list[Outcome[Any]]:
+def with_failures(outcomes: Sequence[JobOutcome[Any]], failed: Callable[[int], bool]) -> list[JobOutcome[Any]]:
     """The same, those at the places where `failed` says so having failed."""
     return [
-        Outcome(outcome.job, None, "made to fail", False) if failed(place) else outcome
+        JobOutcome(outcome.job, None, "made to fail", False) if failed(place) else outcome
         for place, outcome in enumerate(outcomes)
     ]
 
@@ -85,9 +85,9 @@ def chapter_with(
     records = [(job, record(job)) for job in investigation.jobs]
     (chapter,) = investigation.chapters(
         [
-            Outcome(job, None, "made to fail", False)
+            JobOutcome(job, None, "made to fail", False)
             if found is None
-            else Outcome(job, {"seconds": 0.0, **found}, None, False)
+            else JobOutcome(job, {"seconds": 0.0, **found}, None, False)
             for job, found in records
         ]
     )

@@ -7,7 +7,7 @@ import numpy as np
 from zeroshift import FeatureSet, normalize
 from zeroshift.data import catalogue, packs
 from zeroshift.data.corruptions import KINDS
-from zeroshift.evaluate import Outcome
+from zeroshift.evaluate import JobOutcome
 from zeroshift.experiments import Chapter, Experiment, Investigation, Options, Suite
 
 ROWS = 24
@@ -55,6 +55,6 @@ def first_rows(names, rows: int) -> Suite:
 def pretend(experiment: Experiment, suite: Suite, accuracy, **options) -> Chapter:
     """Its chapter if `accuracy(job)` came out of every run."""
     investigation = Investigation.of([experiment], suite, Options(**options))
-    outcomes = [Outcome(job, {"accuracy": accuracy(job), "seconds": 0.0}, None, False) for job in investigation.jobs]
+    outcomes = [JobOutcome(job, {"accuracy": accuracy(job), "seconds": 0.0}, None, False) for job in investigation.jobs]
     (chapter,) = investigation.chapters(outcomes)
     return chapter

@@ -5,7 +5,7 @@ import pytest
 
 from experiments.tables import column, found, remarks
 from zeroshift.data import packs
-from zeroshift.evaluate import Outcome
+from zeroshift.evaluate import JobOutcome
 from zeroshift.experiments import Investigation, Suite
 from zeroshift.experiments.decision_regions import EXPERIMENT, HALF_SIDE, Plane, boundary, lifted, plane_regions
 
@@ -95,7 +95,7 @@ def test_one_clean_and_one_corrupted_set_are_pictured_and_the_limits_are_told(in
     assert "TPT is missing" in told
     assert "CIFAR-10; CIFAR-10 under fog" in told
     dataset = small_suite.members[0].dataset
-    drawn = chapter.jobs[0].do(dataset.load())["classes"]
+    drawn = chapter.jobs[0].run(dataset.load())["classes"]
     assert found(chapter, "regions-1").class_names == tuple(dataset.class_names[k] for k in drawn)
     assert "variance" in found(chapter, "regions-1").caption
     held = column(table, "classes with a region")
@@ -129,7 +129,7 @@ def test_rows_or_prototypes_that_do_not_differ_are_refused():
 
 def test_where_every_run_failed_nothing_is_claimed(small_suite):
     investigation = Investigation.of([EXPERIMENT], small_suite)
-    outcomes = [Outcome(job, None, "out of memory", False) for job in investigation.jobs]
+    outcomes = [JobOutcome(job, None, "out of memory", False) for job in investigation.jobs]
     (finding,) = investigation.chapters(outcomes)[0].findings
     assert "every run failed" in finding.text
 
@@ -146,7 +146,7 @@ def test_a_short_boundary_is_smooth_only_where_no_class_lost_its_region(small_su
     }
     regions["adapt_online"] |= {"boundary": ours, "classes_with_a_region": held}
     investigation = Investigation.of([EXPERIMENT], suite)
-    outcomes = [Outcome(job, {**record, "regions": regions}, None, False) for job in investigation.jobs]
+    outcomes = [JobOutcome(job, {**record, "regions": regions}, None, False) for job in investigation.jobs]
     chapter = investigation.chapters(outcomes)[0]
     judged = [text for text in remarks(chapter) if "smoother than TDA's" in text]
     assert [said in text for text in judged] == ([] if said is None else [True])

@@ -189,6 +189,6 @@ def test_the_same_question_is_the_same_work(name, tiny_suite):
     """Keys do not change from one call to the next, or nothing could ever be gone on with; and they can be recorded."""
     first, second = (get(name).plan(tiny_suite, Options(orders=1)) for _ in range(2))
     assert [job.key for job in first] == [job.key for job in second]
-    assert all(json.dumps(job.what(), allow_nan=False) for job in first)
+    assert all(json.dumps(job.describe(), allow_nan=False) for job in first)
     more = get(name).plan(tiny_suite, Options(orders=2))
     assert {job.key for job in first} <= {job.key for job in more}

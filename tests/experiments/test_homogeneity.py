@@ -6,7 +6,7 @@ import pytest
 from experiments.tables import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.data import packs
-from zeroshift.evaluate import Outcome
+from zeroshift.evaluate import JobOutcome
 from zeroshift.experiments import Investigation, Suite
 from zeroshift.experiments.homogeneity import EXPERIMENT, covariance_spread
 
@@ -108,7 +108,7 @@ def test_shares_are_said_to_be_of_sets_that_count_the_same(investigated, small_s
 def test_failed_runs_are_not_taken_for_classes_of_one_sample(small_suite):
     def said(suite):
         investigation = Investigation.of([EXPERIMENT], suite)
-        outcomes = [Outcome(job, None, "out of memory", False) for job in investigation.jobs]
+        outcomes = [JobOutcome(job, None, "out of memory", False) for job in investigation.jobs]
         return remarks(investigation.chapters(outcomes)[0], "warning")
 
     assert said(small_suite) == ["No set could be looked at: every run failed."]

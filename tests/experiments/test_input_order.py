@@ -25,7 +25,7 @@ def test_the_streams_are_sorted_by_confidence(suite):
     jobs = EXPERIMENT.plan(suite, Options(orders=2))
     by_kind = {job.stream["kind"]: job for job in jobs if job.features == "cifar10"}
     assert set(by_kind) == {"hard_to_easy", "easy_to_hard", "random"}
-    rows = by_kind["easy_to_hard"].arrangement.stream(some, seed=0).rows
+    rows = by_kind["easy_to_hard"].stream_spec.stream(some, seed=0).rows
     assert (np.diff(StreamInputs(some).confidences[rows]) <= 1e-9).all()
 
 

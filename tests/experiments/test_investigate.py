@@ -8,7 +8,7 @@ import pytest
 
 from experiments.odd_suites import in_two_encoders, scattered
 from experiments.tables import found, remarks
-from zeroshift.evaluate import Analysis, Ledger, Outcome
+from zeroshift.evaluate import Analysis, JobOutcome, Ledger
 from zeroshift.experiments import Experiment, Investigation, Member, Options, Suite
 from zeroshift.experiments._shared.findings import Column, Remark, Row, Table, Value
 from zeroshift.features import FeatureSet
@@ -44,7 +44,7 @@ def experiment(name: str = "counting", **given) -> Experiment:
     )
 
 
-def done(investigation: Investigation, folder) -> list[Outcome]:
+def done(investigation: Investigation, folder) -> list[JobOutcome]:
     return list(investigation.run(Ledger(folder)))
 
 
@@ -103,7 +103,7 @@ def test_work_that_fails_is_named_in_the_chapters_it_belongs_to(suite, tmp_path)
     other = experiment("other", plan=lambda suite, options: [job(suite.members[1], True)])
     investigation = Investigation.of([experiment(), other], suite)
     outcomes = [
-        Outcome(o.job, None, "ran out of paper", False) if o.job.features == "few" else o
+        JobOutcome(o.job, None, "ran out of paper", False) if o.job.features == "few" else o
         for o in done(investigation, tmp_path)
     ]
     mine, others = investigation.chapters(outcomes)

@@ -32,8 +32,8 @@ def chapter(investigated, suite):
 def test_without_noise_it_is_the_method_itself_on_that_stream(suite):
     some = packs.load("cifar10").subset(slice(0, ROWS))
     ours = long_tail_with_noise(some, prompt=some.default_prompt, seed=1, noisy=False)
-    trial = runs(suite.members[0], "adapt_online", 2, arrangement=StreamSpec("long_tail"))[1]
-    record = trial.do(some)
+    trial = runs(suite.members[0], "adapt_online", 2, stream_spec=StreamSpec("long_tail"))[1]
+    record = trial.run(some)
     assert ours["scored"] == record["scored"]
     assert ours["turned"] == 0
     # float16 features are scored in float64 here: a sample on the border may fall to the other side.

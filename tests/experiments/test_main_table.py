@@ -177,14 +177,14 @@ def test_without_sets_of_its_task_it_says_what_to_give():
 
 
 def test_a_run_that_failed_leaves_its_cell_empty(small_suite):
-    from zeroshift.evaluate import Outcome
+    from zeroshift.evaluate import JobOutcome
     from zeroshift.experiments import Investigation, Options
 
     investigation = Investigation.of([EXPERIMENT], small_suite, Options(orders=1))
     outcomes = [
-        Outcome(job, None, "out of memory", False)
+        JobOutcome(job, None, "out of memory", False)
         if job.spec.method == "stata"
-        else Outcome(job, {"accuracy": 0.5}, None, False)
+        else JobOutcome(job, {"accuracy": 0.5}, None, False)
         for job in investigation.jobs
     ]
     (chapter,) = investigation.chapters(outcomes)

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.tables import found, remarks
 from zeroshift import FeatureSet
-from zeroshift.evaluate import Analysis, Ledger, Outcome
+from zeroshift.evaluate import Analysis, JobOutcome, Ledger
 from zeroshift.experiments import Investigation, Suite
 from zeroshift.experiments._shared.normality_tests import DIMENSIONS, TESTS, normality_of_classes, projected
 from zeroshift.experiments.normality import EXPERIMENT
@@ -129,7 +129,7 @@ def test_it_is_the_yardstick_that_rejections_are_held_against(small_suite):
             rejected = yardstick if job.parameters["kind"] == "normal" else ours
             numbers = {"classes": 10, "left_out": 0, "above": 1.0, "mean_p": 0.5, "rejected": rejected}
             tests = [{"test": t, "dimension": d, **numbers} for t in TESTS for d in DIMENSIONS]
-            outcomes.append(Outcome(job, {"tests": tests}, None, False))
+            outcomes.append(JobOutcome(job, {"tests": tests}, None, False))
         return remarks(investigation.chapters(outcomes)[0], "warning")
 
     assert not warned(ours=0.30, yardstick=0.20)
@@ -149,5 +149,5 @@ def test_what_was_found_is_kept_and_read_back(tmp_path):
     features = made_up(np.random.default_rng(5).standard_normal, [20, 20])
     settings = {"kind": "coordinates", "dimensions": [2], "repeats": 2}
     job = Analysis("made up", "digest", "default", normality_of_classes, settings)
-    written = Ledger(tmp_path).write(job, job.do(features))
+    written = Ledger(tmp_path).write(job, job.run(features))
     assert Ledger(tmp_path).read(job) == written

@@ -92,7 +92,7 @@ def test_a_tiny_run_measures_what_it_says(investigated, suite, monkeypatch):
                 for job in chapter.jobs
                 if (job.features, job.slug, job.spec.parameters) == (member.name, "anchored_mixture_online", parameters)
             ]
-            accuracies.append(trial.do(some)["accuracy"])
+            accuracies.append(trial.run(some)["accuracy"])
         changes[member.name] = 100 * (accuracies[1] - accuracies[0])
     assert tried[2].value == pytest.approx(sum(changes.values()) / 2)
     assert tried[1].value - default[1].value == pytest.approx(tried[2].value / 100)

@@ -48,7 +48,7 @@ def test_every_stream_has_a_row_and_the_domains_are_those_with_the_same_prototyp
     assert any("cifar10, cifar10c_fog_5;" in note for note in table.notes)
     across = [job for job in chapter.jobs if job.features not in PACKS]
     across = [job for job in across if isinstance(job, Trial)]
-    assert {job.arrangement.kind for job in across} == {"continual", "gradual", "mixed"}
+    assert {job.stream_spec.kind for job in across} == {"continual", "gradual", "mixed"}
     assert all(job.stream["domains"] == [80, 80] for job in across)
 
 
@@ -201,7 +201,7 @@ def test_without_two_sets_of_the_same_classes_there_are_no_domains():
     alone = Suite.of({name: load(name) for name in ("cifar10", "fmnist")})
     assert stacked_members(alone) == []
     planned = Investigation.of([EXPERIMENT], alone).jobs
-    kinds = {job.arrangement.kind for job in planned if isinstance(job, Trial)}
+    kinds = {job.stream_spec.kind for job in planned if isinstance(job, Trial)}
     assert "class_sorted" in kinds
     assert not kinds & {"continual", "gradual", "mixed"}
 

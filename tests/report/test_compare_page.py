@@ -2,7 +2,7 @@
 
 import pytest
 
-from zeroshift.evaluate import DatasetRef, MethodSpec, Outcome, plan_comparison, summarize
+from zeroshift.evaluate import DatasetRef, JobOutcome, MethodSpec, plan_comparison, summarize
 from zeroshift.report.compare_page import render_page, write_page
 from zeroshift.report.compare_tables import compare_markdown, remarks, set_tables
 from zeroshift.report.html import is_report
@@ -30,9 +30,9 @@ def summary(comparisons):
     specs = [MethodSpec.named(name) for name in ("adapt_online", "adapt_transductive", "adapt_online+support")]
     specs.append(MethodSpec("adapt_released_online"))
     planned = plan_comparison(datasets, specs, orders=2)
-    outcomes = [Outcome(trial, record(trial), None, recorded=False) for trial in planned.trials]
+    outcomes = [JobOutcome(trial, record(trial), None, recorded=False) for trial in planned.trials]
     broken = next(place for place, trial in enumerate(planned.trials) if trial.seed is None)
-    outcomes[broken] = Outcome(planned.trials[broken], None, "ValueError: <no>", recorded=False)
+    outcomes[broken] = JobOutcome(planned.trials[broken], None, "ValueError: <no>", recorded=False)
     return summarize(planned, outcomes)
 
 
@@ -72,7 +72,7 @@ def test_markdown_keeps_its_columns_whatever_a_set_is_called(summary):
 
 def test_one_set_needs_no_table_of_sets(comparisons):
     planned = plan_comparison([DatasetRef.of("only", comparisons[0].features)], [MethodSpec("zero_shot")], orders=1)
-    outcomes = [Outcome(trial, record(trial), None, recorded=False) for trial in planned.trials]
+    outcomes = [JobOutcome(trial, record(trial), None, recorded=False) for trial in planned.trials]
     text = compare_markdown(summarize(planned, outcomes))
     assert text.count("\n| ---") == 1
     assert "one random order or draw (seed 0)" in text

@@ -12,7 +12,7 @@ import typer
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
-from zeroshift.evaluate import Comparison, Step, compare, zero_shot_beside
+from zeroshift.evaluate import Comparison, StreamStep, compare, zero_shot_baseline
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.report.formatting import counted, percent, points, setting
@@ -113,11 +113,11 @@ def run_and_write(
     counted = method.protocol != "transductive"
     with progress_bar(method.name, features.n_samples, quiet=quiet, counted=counted) as advance:
 
-        def on_step(running: Method, step: Step) -> None:
+        def on_step(running: Method, step: StreamStep) -> None:
             if running is method:
                 advance(step.stop - step.start, method.name)
 
-        both = [zero_shot_beside(method, features), method]
+        both = [zero_shot_baseline(method, features), method]
         comparison = compare(features, both, name=name, progress=on_step, views=views)
     # The state first: predictions can be made again from it, but predictions without it would look like a whole run.
     if save_state is not None:

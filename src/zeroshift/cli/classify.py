@@ -19,7 +19,7 @@ from zeroshift.cli.console import console, print_json
 from zeroshift.data.image_set import ImageSet
 from zeroshift.encode.extraction import Extraction
 from zeroshift.encode.prompts import Prompts
-from zeroshift.evaluate import Comparison, compare, zero_shot_beside
+from zeroshift.evaluate import Comparison, compare, zero_shot_baseline
 from zeroshift.evaluate.metrics.reject import reject_scores
 from zeroshift.parameters import Model
 from zeroshift.report.contact_sheet import write_contact_sheet
@@ -163,7 +163,7 @@ def classify_images(
     extraction = run_extraction(images, prompts, options, storage="float16", quiet=quiet)
     features = extraction.features
     method = start.method(features, None)
-    comparison = compare(features, [zero_shot_beside(method, features), method], name=images.name)
+    comparison = compare(features, [zero_shot_baseline(method, features), method], name=images.name)
     rejected = reject_scores(features)
     write_classifications(out, comparison, rejected)
     if page is not None:

@@ -13,7 +13,7 @@ from zeroshift import methods
 from zeroshift.cli.console import console, print_json
 from zeroshift.cli.progress import progress_bar
 from zeroshift.data import packs
-from zeroshift.evaluate import Comparison, Step, compare
+from zeroshift.evaluate import Comparison, StreamStep, compare
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 
@@ -54,7 +54,7 @@ def compare_on(loaded: Mapping[str, FeatureSet]) -> list[Comparison]:
     """Every method on every set, with the library's defaults and the set's own logit scale and prompts."""
     with progress_bar("adapting", len(COUNTED) * sum(pack.n_samples for pack in loaded.values())) as advance:
 
-        def on_step(running: Method, step: Step) -> None:
+        def on_step(running: Method, step: StreamStep) -> None:
             if running.name in COUNTED:
                 advance(step.stop - step.start, name)
 

@@ -19,7 +19,7 @@ from zeroshift.cli._inputs import is_pack
 from zeroshift.cli._output_paths import check_folder, check_writable
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import RunLog, progress_bar, told_apart
-from zeroshift.evaluate import Job, Ledger, Outcome
+from zeroshift.evaluate import Job, JobOutcome, Ledger
 from zeroshift.experiments import Chapter, Experiment, Investigation, Suite, get, list_experiments
 from zeroshift.parameters import Number
 from zeroshift.report.formatting import counted
@@ -125,9 +125,9 @@ def processes(jobs: int | None) -> int:
 
 def run_investigation(
     investigation: Investigation, ledger: Ledger, *, jobs: int, again: bool, quiet: bool
-) -> list[Outcome[Job]]:
+) -> list[JobOutcome[Job]]:
     """Do what is missing."""
-    outcomes: list[Outcome[Job]] = []
+    outcomes: list[JobOutcome[Job]] = []
     total = len(investigation.jobs)
     names = told_apart(investigation.jobs)
     log = RunLog(total, quiet=quiet, names=names)

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from zeroshift.cli.console import console, harmless, print_error
-from zeroshift.evaluate import Job, Outcome
+from zeroshift.evaluate import Job, JobOutcome
 from zeroshift.report.formatting import counted, percent
 
 __all__ = ["RunLog", "ending_on_signals", "progress_bar", "told_apart"]
@@ -106,7 +106,7 @@ class RunLog:
         self._silent = quiet or console(stderr=True).is_terminal
         self._read = self._done = 0
 
-    def add(self, outcome: Outcome[Any]) -> None:
+    def add(self, outcome: JobOutcome[Any]) -> None:
         if outcome.recorded:
             self._read += 1
             return
@@ -119,7 +119,7 @@ class RunLog:
         if self._done == 0:
             self._say_read()
 
-    def _name(self, outcome: Outcome[Any]) -> str:
+    def _name(self, outcome: JobOutcome[Any]) -> str:
         return self._names.get(outcome.job.key, str(outcome.job))
 
     def _say_read(self) -> None:
@@ -144,7 +144,7 @@ def told_apart(jobs: Sequence[Job]) -> dict[str, str]:
     return names
 
 
-def _found(outcome: Outcome[Any]) -> str:
+def _found(outcome: JobOutcome[Any]) -> str:
     if outcome.record is None:
         return ", failed"
     accuracy = outcome.record.get("accuracy")

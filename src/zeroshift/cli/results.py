@@ -2,167 +2,111 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from zeroshift.cli.console import console, print_json, print_warning
-from zeroshift.evaluate.keys import one_form
-from zeroshift.evaluate.results import check_fields, group, offer, ordered, told_apart, value_of
-from zeroshift.evaluate.streams.spec import UNIMPORTANT
+from zeroshift.evaluate.results import (
+    Row,
+    check_fields,
+    differing_fields,
+    group_rows,
+    sort_rows,
+    summarize_group,
+)
 from zeroshift.report.formatting import counted
 from zeroshift.report.results import ResultRows, results_table, write_csv, write_markdown
+from zeroshift.suggest import did_you_mean
 
-__all__ = ["grouped_rows", "results", "run_rows", "warnings_about"]
+__all__ = ["results"]
 
+RUN_COLUMNS = ("features", "job", "seed", "accuracy", "zero_shot_accuracy", "gain", "calibration_error")
 
-# What the rows of `zeroshift results --by` have in them that a reader would not guess: runs that should not be summed
-# up together, and means over other sets than those of the next row.
-
-
-ResultsMixedRecord = Mapping[str, Any]
-
-OF_A_SET = ("features", "digest", "n_samples", "n_classes", "dimension")
-"""Fields by which sets are meant to be told apart."""
-
-PLAIN = ("stored", "random")
-"""Streams that are the same rows in no order of their own: which of them a method is given is its own business."""
+PLAIN_STREAMS = ("stored", "random")
+"""Kinds of streams that hold all rows of a set; which of them a run has depends on the method."""
 
 
-def warnings_about(runs: Sequence[ResultsMixedRecord], by: Sequence[str]) -> Iterator[str]:
-    """Sentences, none where all is as it seems."""
-    heaps: dict[str, list[ResultsMixedRecord]] = {}
-    for record in runs:
-        heaps.setdefault(repr([value_of(record, name) for name in by]), []).append(record)
-    found: dict[str, None] = {}
-    for heap in heaps.values():
-        jobs = {str(value_of(record, "job")) for record in heap}
-        found |= dict.fromkeys([*(["contestant"] if len(jobs) > 1 else []), *told_apart(heap)])
-    if found:
-        yield f"rows mix runs that differ in {', '.join(found)}; add it to --by, or choose with --where"
-    if not set(by).intersection(OF_A_SET):
-        yield from _uneven(heaps, by, "sets", _set_of, "features")
-    if not any(name.startswith("stream") for name in by):
-        yield from _uneven(heaps, by, "streams", _stream_of, "stream.kind")
-
-
-def _uneven(
-    heaps: Mapping[str, list[ResultsMixedRecord]],
-    by: Sequence[str],
-    what: str,
-    of: Callable[[ResultsMixedRecord], str],
-    field: str,
-) -> Iterator[str]:
-    """Whether rows are means over different things, and for two of them which."""
-    covered = {name: {of(record): value_of(record, field) for record in heap} for name, heap in heaps.items()}
-    first, *others = covered
-    for other in others:
-        if apart := covered[first].keys() ^ covered[other].keys():
-            thing = sorted(str({**covered[first], **covered[other]}[key]) for key in apart)[0]
-            has, lacks = (first, other) if any(str(v) == thing for v in covered[first].values()) else (other, first)
-            yield (
-                f"rows cover different {what}, so their means do not compare: {_called(heaps[has][0], by)} has runs on "
-                f"{thing} that {_called(heaps[lacks][0], by)} lacks; choose with --where, or add {field} to --by"
-            )
-            return
-
-
-def _called(record: ResultsMixedRecord, by: Sequence[str]) -> str:
-    return ", ".join(str(value_of(record, name)) for name in by)
-
-
-def _set_of(record: ResultsMixedRecord) -> str:
-    return str(record.get("digest") or record.get("features"))
-
-
-def _stream_of(record: ResultsMixedRecord) -> str:
-    stream = record.get("stream")
-    if not isinstance(stream, Mapping) or stream.get("kind") in PLAIN:
-        return ""
-    # The sizes of domains belong to the set.
-    kept = {name: value for name, value in stream.items() if name not in (*UNIMPORTANT, "domains")}
-    return json.dumps(one_form(kept), sort_keys=True)
-
-
-# The rows of `zeroshift results`: a run each, or a group of runs; values as the records hold them.
-
-
-Record = dict[str, Any]
-
-BASELINE = "zero_shot_accuracy"
-
-OF_RUNS = ("features", "job", "seed", "accuracy", BASELINE, "gain", "calibration_error")
-OF_GROUPS = (
-    "runs", "accuracy", "accuracy_low", "accuracy_high", "accuracy_worst", BASELINE, "gain", "gain_low", "gain_high",
-    "calibration_error",
-)  # fmt: skip
-
-
-def run_rows(chosen: Sequence[Record], columns: str | None, sort: str | None, *, of: Sequence[Record]) -> ResultRows:
-    """A row for each record, with the columns asked for; or else with the usual ones, the zero-shot accuracy of the
-    same features among them, and one for whatever else the runs differ in. `of` are all records there are."""
-    asked = () if columns is None else tuple(dict.fromkeys(_listed("--columns", columns)))
-    check_fields("--columns", asked, of)
+def _run_table(rows: Sequence[Row], columns: str | None, sort: str | None, *, known: Sequence[Row]) -> ResultRows:
+    """One row per record, with the requested columns; by default the usual ones and every field the runs differ in."""
+    requested = () if columns is None else tuple(dict.fromkeys(_split_names("--columns", columns)))
+    check_fields("--columns", requested, known)
     if sort is not None:
-        check_fields("--sort", [sort.removeprefix("-")], of)
-        chosen = ordered(chosen, sort.removeprefix("-"), descending=sort.startswith("-"))
-    apart = () if asked else tuple(told_apart(chosen))
-    after = OF_RUNS.index("seed")
-    names = asked or (*OF_RUNS[:after], *apart, *OF_RUNS[after:])
-    return ResultRows(names, tuple(tuple(value_of(record, name) for name in names) for record in chosen), asked, apart)
+        check_fields("--sort", [sort.removeprefix("-")], known)
+        rows = sort_rows(rows, sort.removeprefix("-"), descending=sort.startswith("-"))
+    differing = () if requested else tuple(differing_fields(rows))
+    seed = RUN_COLUMNS.index("seed")
+    names = requested or (*RUN_COLUMNS[:seed], *differing, *RUN_COLUMNS[seed:])
+    return ResultRows(names, tuple(tuple(row.get(name) for name in names) for row in rows), requested, differing)
 
 
-def grouped_rows(chosen: Sequence[Record], by: str | None, sort: str | None, *, of: Sequence[Record]) -> ResultRows:
-    """A row for the runs that agree in the fields of `by`. Where a row mixes runs that differ in more than the set and
-    the seed, a warning says in what."""
-    asked = tuple(dict.fromkeys(_listed("--by", by or "")))
-    check_fields("--by", asked, of)
-    names = tuple(dict.fromkeys([*asked, *OF_GROUPS]))
-    runs = [record for record in chosen if value_of(record, "accuracy") is not None]
-    if without := len(chosen) - len(runs):
-        print_warning(f"{counted(without, 'record')} without an accuracy left out: looks at features, not runs")
-    for warning in warnings_about(runs, asked) if runs else ():
+def _group_table(rows: Sequence[Row], by: str, sort: str | None, *, known: Sequence[Row]) -> ResultRows:
+    """One row per group of runs with equal fields `by`, and warnings where the rows do not compare."""
+    requested = tuple(dict.fromkeys(_split_names("--by", by)))
+    check_fields("--by", requested, known)
+    groups = group_rows(rows, requested)
+    n_runs = sum(map(len, groups))
+    if without := len(rows) - n_runs:
+        print_warning(f"{counted(without, 'record')} without an accuracy left out: analyses, not runs")
+    for warning in _group_warnings(groups, requested):
         print_warning(warning)
-    rows = [
-        {
-            **dict(zip(asked, heap.of, strict=True)),
-            "runs": heap.runs,
-            "accuracy": heap.accuracy.mean,
-            "accuracy_low": heap.accuracy.low,
-            "accuracy_high": heap.accuracy.high,
-            "accuracy_worst": heap.worst,
-            BASELINE: heap.zero_shot,
-            "gain": heap.gain.mean,
-            "gain_low": heap.gain.low,
-            "gain_high": heap.gain.high,
-            "calibration_error": heap.calibration_error,
-        }
-        for heap in group(runs, asked)
+    table: list[Row] = [
+        {**{name: group[0].get(name) for name in requested}, **summarize_group(group)} for group in groups
     ]
+    names = tuple(table[0]) if table else requested
     if sort is not None:
         wanted = sort.removeprefix("-")
-        if wanted not in names:
-            near = offer(wanted, names)
-            raise ValueError(f"--sort: no column is called {wanted!r}. {near}Fix: one of {', '.join(names)}.")
-        # The columns of a group stand in its dictionary under their own names, dots and all.
-        order = ordered([{"at": k, "key": row[wanted]} for k, row in enumerate(rows)], "key",
-                        descending=sort.startswith("-"))  # fmt: skip
-        rows = [rows[place["at"]] for place in order]
-    return ResultRows(names, tuple(tuple(row[name] for name in names) for row in rows), asked, n_runs=len(runs))
+        if table and wanted not in names:
+            raise ValueError(
+                f"--sort: no column is called {wanted!r}. {did_you_mean(wanted, names)}Fix: one of {', '.join(names)}."
+            )
+        table = sort_rows(table, wanted, descending=sort.startswith("-"))
+    return ResultRows(names, tuple(tuple(row[name] for name in names) for row in table), requested, n_runs=n_runs)
 
 
-def _listed(option: str, text: str) -> list[str]:
+def _group_warnings(groups: Sequence[Sequence[Row]], by: Sequence[str]) -> Iterator[str]:
+    mixed: dict[str, None] = {}
+    for group in groups:
+        several = len({row["job"] for row in group}) > 1
+        mixed |= dict.fromkeys([*(["contestant"] if several else []), *differing_fields(group)])
+    if mixed:
+        yield f"rows mix runs that differ in {', '.join(mixed)}; add it to --by, or choose with --where"
+    if not {"features", "digest"} & set(by) and _covers_differ(groups, _set_of):
+        yield "rows cover different sets, so their means do not compare; choose with --where, or add features to --by"
+    if not any(name.startswith("stream") for name in by) and _covers_differ(groups, _stream_of):
+        yield (
+            "rows cover different streams, so their means do not compare; choose with --where, or add stream.kind to "
+            "--by"
+        )
+
+
+def _covers_differ(groups: Sequence[Sequence[Row]], key: Any) -> bool:
+    return len({frozenset(key(row) for row in group) for group in groups}) > 1
+
+
+def _set_of(row: Row) -> str:
+    return str(row.get("digest") or row["features"])
+
+
+def _stream_of(row: Row) -> str:
+    """The kind and parameters of the stream; the sizes of domains belong to the set."""
+    if row.get("stream.kind") in (None, *PLAIN_STREAMS):
+        return ""
+    ignored = ("stream.domains", "stream.names")
+    return str([(name, row[name]) for name in row if name.startswith("stream.") and name not in ignored])
+
+
+def _split_names(option: str, text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise ValueError(f"{option} names no field; got {text!r}. Fix: such as {option} features,contestant.")
+        raise ValueError(f"{option} names no field; got {text!r}. Fix: for example {option} features,contestant.")
     return names
 
 
-WHICH_PANEL = "Which runs"
-SHOWN_PANEL = "What is shown"
+WHICH_PANEL = "Filter"
+SHOWN_PANEL = "Table"
 
 
 def results(
@@ -178,22 +122,26 @@ def results(
             "--where",
             "-w",
             metavar="NAME=VALUE",
-            help="Only runs of which this holds; also !=, and in quotes < > <= >=. As often as needed.",
+            help="Keep only matching runs; also !=, and in quotes < > <= >=. May be repeated.",
             rich_help_panel=WHICH_PANEL,
         ),
     ] = None,
     by: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...", help="A row for all runs that agree in these fields.", rich_help_panel=SHOWN_PANEL
+            metavar="NAME,...",
+            help="One row per group of runs with equal values of these fields.",
+            rich_help_panel=SHOWN_PANEL,
         ),
     ] = None,
     columns: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Fields to show of each run.", rich_help_panel=SHOWN_PANEL)
+        str | None, typer.Option(metavar="NAME,...", help="Fields to show for each run.", rich_help_panel=SHOWN_PANEL)
     ] = None,
     sort: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="By this column; -NAME for the greatest first.", rich_help_panel=SHOWN_PANEL),
+        typer.Option(
+            metavar="NAME", help="Sort by this column; -NAME sorts in descending order.", rich_help_panel=SHOWN_PANEL
+        ),
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
@@ -201,16 +149,15 @@ def results(
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
     fields: Annotated[bool, typer.Option("--fields", help="List the fields of the records and stop.")] = False,
 ) -> None:
-    """Merge the records of runs, choose among them and sum them up.
+    """Merge, filter and summarize the records of runs.
 
-    A run that lies in several folders counts once, the newest; so does one that older code did too. Fields go by their
-    names in the records, settings too: settings.alpha. Accuracies are fractions of one there, gains are points.
+    Of several records of the same run the newest counts. Fields have their names from the records, with dots for nested
+    ones: settings.alpha. Accuracies are fractions (0.5), gains are percentage points.
 
     For example: zeroshift results zeroshift-experiments --where contestant=tda --by features
     """
     from zeroshift.cli._output_paths import check_targets
     from zeroshift.evaluate.results import Condition, collect, field_names
-    from zeroshift.report.formatting import counted
 
     conditions = [Condition.parse(text) for text in where or []]
     for option, target in (("csv", csv), ("md", markdown)):
@@ -225,40 +172,41 @@ def results(
         for path in paths:
             print_warning(f"left out: {path} {why}")
     if found.outdated:
-        print_warning(f"left out: {counted(found.outdated, 'record')} of other code that did the same work before")
-    if not found.records:
+        print_warning(f"left out: {counted(found.outdated, 'record')} of the same runs by older code")
+    if not found.rows:
         named = ", ".join(map(str, folders))
         raise ValueError(f"no records of runs in {named}. Fix: a folder that compare or experiment wrote to.")
     if fields:
-        names = field_names(found.records)
+        names = field_names(found.rows)
         if json:
             print_json(names)
         else:
             console().print("\n".join(names), soft_wrap=True)
         return
+    check_fields("--where", [condition.name for condition in conditions], found.rows)
+    chosen = list(found.rows)
     for condition in conditions:
-        condition.check(found.records)
-    chosen = list(found.records)
-    for place, condition in enumerate(conditions):
-        left = [record for record in chosen if condition.holds(record)]
-        if chosen and not left:
-            print_warning(condition.why_none(chosen, conditions[:place]))
-        chosen = left
-    make = run_rows if by is None else grouped_rows
-    rows = make(chosen, columns if by is None else by, sort, of=found.records)
+        kept = [row for row in chosen if condition.holds(row)]
+        if chosen and not kept:
+            print_warning(condition.explain_no_match(chosen))
+        chosen = kept
+    if by is None:
+        table = _run_table(chosen, columns, sort, known=found.rows)
+    else:
+        table = _group_table(chosen, by, sort, known=found.rows)
     writers = {csv: write_csv, markdown: write_markdown}
-    written = [target for target in (csv, markdown) if target is not None and rows.rows]
-    if not rows.rows and (csv or markdown):
+    written = [target for target in (csv, markdown) if target is not None and table.rows]
+    if not table.rows and (csv or markdown):
         print_warning("no run is left, so no file is written")
     for target in written:
-        writers[target](target, rows)
+        writers[target](target, table)
     if json:
-        print_json(results_table(rows).records())
+        print_json(results_table(table).records())
         return
     screen = console()
-    if rows.rows:
-        screen.print(results_table(rows))
-    total, shown = counted(len(found.records), "record"), len(chosen) if rows.n_runs is None else rows.n_runs
-    screen.print(total if shown == len(found.records) else f"{shown:,} of {total}", style="dim")
+    if table.rows:
+        screen.print(results_table(table))
+    total, shown = counted(len(found.rows), "record"), len(chosen) if table.n_runs is None else table.n_runs
+    screen.print(total if shown == len(found.rows) else f"{shown:,} of {total}", style="dim")
     for target in written:
         screen.print(f"written: {target}", soft_wrap=True)

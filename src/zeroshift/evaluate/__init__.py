@@ -1,6 +1,6 @@
 """How well a method does: feeding it in order, metrics, methods side by side, and many runs that can be resumed."""
 
-from zeroshift.evaluate.comparison import Comparison, Result, compare, mean_accuracy, zero_shot_beside
+from zeroshift.evaluate.comparison import Comparison, Result, compare, mean_accuracy, zero_shot_baseline
 from zeroshift.evaluate.encoder_ref import EncoderRef
 from zeroshift.evaluate.job import Analysis, Job
 from zeroshift.evaluate.ledger import Ledger
@@ -19,8 +19,8 @@ from zeroshift.evaluate.metrics.functions import (
 )
 from zeroshift.evaluate.metrics.gain import gain_interval
 from zeroshift.evaluate.plan import DatasetRef, Plan, Skipped, describe_skipped, plan_comparison, run_plan
-from zeroshift.evaluate.runner import Outcome, run_jobs
-from zeroshift.evaluate.stream_loop import Run, Step, follow, run
+from zeroshift.evaluate.runner import JobOutcome, run_jobs
+from zeroshift.evaluate.stream_loop import StreamRun, StreamStep, run_stream, stream_steps
 from zeroshift.evaluate.streams import Stream, StreamSpec
 from zeroshift.evaluate.summary import ComparisonSummary, MethodSummary, Spread, summarize
 from zeroshift.evaluate.trial import Trial
@@ -32,19 +32,19 @@ __all__ = [
     "DatasetRef",
     "EncoderRef",
     "Job",
+    "JobOutcome",
     "Ledger",
     "MethodSpec",
     "MethodSummary",
-    "Outcome",
     "Plan",
     "Result",
-    "Run",
     "Scorecard",
     "Skipped",
     "Spread",
-    "Step",
     "Stream",
+    "StreamRun",
     "StreamSpec",
+    "StreamStep",
     "Trial",
     "accuracy",
     "auroc",
@@ -54,18 +54,18 @@ __all__ = [
     "describe_skipped",
     "expected_calibration_error",
     "false_positive_rate",
-    "follow",
     "gain_interval",
     "list_method_specs",
     "mean_accuracy",
     "negative_log_likelihood",
     "plan_comparison",
-    "run",
     "run_jobs",
     "run_plan",
+    "run_stream",
     "running_accuracy",
+    "stream_steps",
     "summarize",
     "top_k_accuracy",
     "worst_share",
-    "zero_shot_beside",
+    "zero_shot_baseline",
 ]

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from zeroshift.evaluate.metrics.functions import accuracy, class_accuracy, expected_calibration_error
-from zeroshift.evaluate.stream_loop import EVERY, Run, Step, run
+from zeroshift.evaluate.stream_loop import EVERY, StreamRun, StreamStep, run_stream
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
 
-__all__ = ["Comparison", "Result", "compare", "mean_accuracy", "zero_shot_beside"]
+__all__ = ["Comparison", "Result", "compare", "mean_accuracy", "zero_shot_baseline"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Result:
     """Name in the registry."""
     parameters: dict[str, Any]
     """The method's parameters, arrays and models left out."""
-    run: Run
+    run: StreamRun
     predictions: np.ndarray
     """Index of the most probable class, (N,)."""
     correct: np.ndarray | None
@@ -81,7 +81,7 @@ def compare(
     *,
     name: str = "features",
     every: int = EVERY,
-    progress: Callable[[Method, Step], None] | None = None,
+    progress: Callable[[Method, StreamStep], None] | None = None,
     views: bool = False,
 ) -> Comparison:
     """Run `methods` one after the other on the same features, in order; the first is the baseline.
@@ -100,7 +100,9 @@ def compare(
     results = []
     for method in methods:
         notify = None if progress is None else (lambda step, method=method: progress(method, step))
-        results.append(_result(method, features, run(method, _seen(method, features, views), notify, every=every)))
+        results.append(
+            _result(method, features, run_stream(method, _seen(method, features, views), notify, every=every))
+        )
     return Comparison(name, features, tuple(results))
 
 
@@ -116,7 +118,7 @@ def _seen(method: Method, features: FeatureSet, views: bool) -> np.ndarray:
     return features.views
 
 
-def _result(method: Method, features: FeatureSet, done: Run) -> Result:
+def _result(method: Method, features: FeatureSet, done: StreamRun) -> Result:
     predictions = np.argmax(done.probabilities, axis=1)
     labels, probabilities = features.labels, done.probabilities
     hidden = (*method.array_parameters, *method.model_parameters)
@@ -132,7 +134,7 @@ def _result(method: Method, features: FeatureSet, done: Run) -> Result:
     )
 
 
-def zero_shot_beside(method: Method, features: FeatureSet) -> ZeroShot:
+def zero_shot_baseline(method: Method, features: FeatureSet) -> ZeroShot:
     """The zero-shot classifier `method` starts from: its prototypes, and its logit scale (or else the set's)."""
     return ZeroShot(method.prototypes, logit_scale=getattr(method, "logit_scale", features.logit_scale))
 

@@ -9,14 +9,14 @@ from typing import Any
 from zeroshift.arrays import Array
 from zeroshift.methods._shared.towers import Glance, PromptedText, PromptedVision, Tower
 
-__all__ = ["COSTS", "CountedText", "CountedVision", "Counts", "costs_of", "counted"]
+__all__ = ["COSTS", "CountingText", "CountingVision", "EncoderCounts", "costs_per_image", "count_calls"]
 
 COSTS = {"image_passes": 1.0, "prompt_passes": 0.0, "prompt_gradients": 0.0, "gradient_steps": 0.0}
 """What every record says of an image, and what it is for a method that is given one feature an image."""
 
 
 @dataclass
-class Counts:
+class EncoderCounts:
     """What was asked of an encoder since a moment."""
 
     prompts: int = 0
@@ -28,18 +28,18 @@ class Counts:
     steps: int = 0
     """Gradients taken of a whole prompt."""
 
-    def since(self, before: Counts) -> Counts:
+    def since(self, before: EncoderCounts) -> EncoderCounts:
         """
-        >>> Counts(prompts=30, steps=2).since(Counts(prompts=10))
+        >>> EncoderCounts(prompts=30, steps=2).since(EncoderCounts(prompts=10))
         Counts(prompts=20, gradients=0, images=0, steps=2)
         """
-        return Counts(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
+        return EncoderCounts(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
-class CountedText(PromptedText):
+class CountingText(PromptedText):
     """A text side that counts what is asked of it; in every other way the one it stands for."""
 
-    def __init__(self, text: PromptedText, counts: Counts) -> None:
+    def __init__(self, text: PromptedText, counts: EncoderCounts) -> None:
         self._text, self._counts = text, counts
         self.context, self.n_classes, self.dimension = text.context, text.n_classes, text.dimension
 
@@ -57,16 +57,16 @@ class CountedText(PromptedText):
         return self._text.pull_back(context, upstream)
 
     def __getattr__(self, name: str) -> Any:
-        return _of(vars(self).get("_text"), name)
+        return _forwarded(vars(self).get("_text"), name)
 
     def __repr__(self) -> str:
         return repr(self._text)
 
 
-class CountedVision(PromptedVision):
+class CountingVision(PromptedVision):
     """The same of an image side."""
 
-    def __init__(self, vision: PromptedVision, counts: Counts) -> None:
+    def __init__(self, vision: PromptedVision, counts: EncoderCounts) -> None:
         self._vision, self._counts = vision, counts
         self.input_shape, self.width, self.dimension = vision.input_shape, vision.width, vision.dimension
 
@@ -87,41 +87,41 @@ class CountedVision(PromptedVision):
         return self._vision.pull_back(images, prompt, upstream)
 
     def __getattr__(self, name: str) -> Any:
-        return _of(vars(self).get("_vision"), name)
+        return _forwarded(vars(self).get("_vision"), name)
 
     def __repr__(self) -> str:
         return repr(self._vision)
 
 
-def _of(tower: Tower | None, name: str) -> Any:
+def _forwarded(tower: Tower | None, name: str) -> Any:
     """What a tower has beyond its kind; nothing before it is there, which is when copies and pickles ask."""
     if tower is None:
         raise AttributeError(name)
     return getattr(tower, name)
 
 
-def counted(tower: Tower, counts: Counts) -> Tower:
+def count_calls(tower: Tower, counts: EncoderCounts) -> Tower:
     """`tower`, adding to `counts` whatever it is asked; a kind there is no counter for stays as it is.
 
     >>> import numpy as np
     >>> from zeroshift.methods._shared.examples import ExampleText
-    >>> counts = Counts()
-    >>> text = counted(ExampleText(np.eye(5)), counts)
+    >>> counts = EncoderCounts()
+    >>> text = count_calls(ExampleText(np.eye(5)), counts)
     >>> text.features(text.context).shape, counts.prompts
     ((5, 5), 5)
     """
     if isinstance(tower, PromptedText):
-        return CountedText(tower, counts)
+        return CountingText(tower, counts)
     if isinstance(tower, PromptedVision):
-        return CountedVision(tower, counts)
+        return CountingVision(tower, counts)
     return tower
 
 
-def costs_of(counts: Counts, *, images: int, views: int, steps: int) -> dict[str, float]:
+def costs_per_image(counts: EncoderCounts, *, images: int, views: int, steps: int) -> dict[str, float]:
     """The costs of an image, from what `images` of them took: `views` of each were encoded beforehand, and the method
     itself took `steps` gradient steps for each beside those that were counted.
 
-    >>> costs_of(Counts(prompts=30, gradients=20, steps=2), images=2, views=64, steps=0)
+    >>> costs_per_image(EncoderCounts(prompts=30, gradients=20, steps=2), images=2, views=64, steps=0)
     {'image_passes': 64.0, 'prompt_passes': 15.0, 'prompt_gradients': 10.0, 'gradient_steps': 1.0}
     """
     return {

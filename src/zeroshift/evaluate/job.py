@@ -14,10 +14,10 @@ import numpy as np
 
 from zeroshift._version import __version__
 from zeroshift.arrays import to_numpy
-from zeroshift.evaluate.keys import code_digest, one_form
+from zeroshift.evaluate.keys import canonical, code_digest
 from zeroshift.features import FeatureSet
 
-__all__ = ["Analysis", "AnyJob", "Job", "keyed", "run_job"]
+__all__ = ["Analysis", "AnyJob", "Job", "content_key"]
 
 KEY_LETTERS = 20
 
@@ -49,29 +49,25 @@ class Job(Protocol):
     def timed(self) -> bool:
         """Whether its time is what it is for: such work is done alone, after all other."""
 
-    def what(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """What it is, for the record."""
 
-    def sound(self, record: Mapping[str, Any]) -> bool:
+    def is_valid(self, record: Mapping[str, Any]) -> bool:
         """Whether a record holds what one of this work must hold."""
 
-    def do(self, features: FeatureSet) -> dict[str, Any]:
+    def run(self, features: FeatureSet) -> dict[str, Any]:
         """Do it: numbers and words only."""
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
 
 
-def run_job(job: Job, features: FeatureSet) -> dict[str, Any]:
-    return job.do(features)
-
-
-def keyed(content: Mapping[str, Any]) -> str:
+def content_key(content: Mapping[str, Any]) -> str:
     """A short text that differs wherever `content` does.
 
-    >>> keyed({"seed": 0, "shots": None}) == keyed({"shots": None, "seed": 0})
+    >>> content_key({"seed": 0, "shots": None}) == content_key({"shots": None, "seed": 0})
     True
-    >>> keyed({"seed": 0}) == keyed({"seed": 1})
+    >>> content_key({"seed": 0}) == content_key({"seed": 1})
     False
     """
     text = json.dumps(content, sort_keys=True, default=_plain)
@@ -130,39 +126,39 @@ class Analysis:
         return code_digest(self.function)
 
     @property
-    def place(self) -> str:
+    def function_path(self) -> str:
         """Where the function is: others may be called the same."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     @property
     def key(self) -> str:
-        return keyed(
+        return content_key(
             {
                 "zeroshift": __version__,
                 "code": self.code,
                 "features": self.digest,
                 "prompt": self.prompt,
-                "analysis": self.place,
-                "parameters": one_form(self.parameters),
+                "analysis": self.function_path,
+                "parameters": canonical(self.parameters),
                 "timed": self.timed,
             }
         )
 
-    def what(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             "features": self.features,
             "digest": self.digest,
             "prompt": self.prompt,
             "analysis": self.slug,
-            "function": self.place,
+            "function": self.function_path,
             "parameters": dict(self.parameters),
             "timed": self.timed,
         }
 
-    def sound(self, record: Mapping[str, Any]) -> bool:
+    def is_valid(self, record: Mapping[str, Any]) -> bool:
         return record.get("analysis") == self.slug
 
-    def do(self, features: FeatureSet) -> dict[str, Any]:
+    def run(self, features: FeatureSet) -> dict[str, Any]:
         """What the function says, and the zero-shot accuracy of the same features."""
         baseline = None if features.labels is None else features.zero_shot_accuracy(self.prompt)
         return {"zero_shot_accuracy": baseline, **self.function(features, prompt=self.prompt, **self.parameters)}

@@ -17,13 +17,13 @@ import numpy as np
 from zeroshift.features import FeatureSet
 from zeroshift.features.checks import blocks
 
-__all__ = ["code_digest", "digest", "one_form"]
+__all__ = ["canonical", "code_digest", "features_digest"]
 
 
-def one_form(value: Any) -> Any:
+def canonical(value: Any) -> Any:
     """1, 1.0 and NumPy's 1 as the same, in lists and mappings too; True stays True, and what is no number stays.
 
-    >>> one_form({"bank_size": np.int64(16), "alpha": 1.0, "prune": (4, 0.5), "moving": True})
+    >>> canonical({"bank_size": np.int64(16), "alpha": 1.0, "prune": (4, 0.5), "moving": True})
     {'bank_size': 16, 'alpha': 1, 'prune': [4, 0.5], 'moving': True}
     """
     if isinstance(value, np.generic):
@@ -31,8 +31,8 @@ def one_form(value: Any) -> Any:
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, Mapping):
-        return {name: one_form(one) for name, one in value.items()}
-    return [one_form(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {name: canonical(one) for name, one in value.items()}
+    return [canonical(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 # What a feature set holds, as one short text: two sets with the same text give every method the same answers.
@@ -42,14 +42,16 @@ DIGEST_BYTES = 16
 """Enough that two sets never share a digest by chance."""
 
 
-def digest(features: FeatureSet) -> str:
+def features_digest(features: FeatureSet) -> str:
     """Hexadecimal digits of features, views, labels, prototypes of every prompt mode and logit scale; names do not
     count.
 
     >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
-    >>> digest(pets) == digest(FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1], class_names=["cat", "dog"]))
+    >>> features_digest(pets) == features_digest(
+    ...     FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1], class_names=["cat", "dog"])
+    ... )
     True
-    >>> digest(pets) == digest(FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[1, 1]))
+    >>> features_digest(pets) == features_digest(FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[1, 1]))
     False
     """
     found = hashlib.blake2b(digest_size=DIGEST_BYTES)

@@ -16,7 +16,7 @@ from zeroshift.evaluate.job import Job
 from zeroshift.evaluate.streams.domains import domain_names
 from zeroshift.files import FileFormatError, atomic_path
 
-__all__ = ["KIND", "SCHEMA", "Ledger", "UnrecordableError", "as_answer_to", "is_newer", "read_record"]
+__all__ = ["KIND", "SCHEMA", "Ledger", "UnrecordableError", "is_newer", "read_record", "relabel_record"]
 
 KIND = "zeroshift run"
 SCHEMA = 1
@@ -55,13 +55,13 @@ class Ledger:
         if not _sound(record, job):
             self.damaged.append(path)
             return None
-        return as_answer_to(job, record)
+        return relabel_record(job, record)
 
     def write(self, job: Job, found: Mapping[str, Any], notes: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Keep what a run found, and `notes` of how it was done; returns the whole record, just as it will be read."""
         notes = notes or {}
         made_by = {"zeroshift": __version__, "code": job.code}
-        identity = {"kind": KIND, "schema": SCHEMA, "key": job.key, **made_by, **job.what()}
+        identity = {"kind": KIND, "schema": SCHEMA, "key": job.key, **made_by, **job.describe()}
         if taken := sorted(identity.keys() & notes.keys()):
             raise UnrecordableError(f"notes go by names of the record's own: {', '.join(taken)}")
         if taken := sorted((identity.keys() | notes.keys()) & found.keys()):
@@ -76,7 +76,7 @@ class Ledger:
         kept: dict[str, Any] = json.loads(text)
         return kept
 
-    def tidy(self) -> None:
+    def remove_abandoned(self) -> None:
         """Delete what processes that were killed in the middle of writing left behind; nothing reads it."""
         for path in self.folder.glob(".*.json.*.tmp"):
             with suppress(OSError):  # another process may have been quicker
@@ -88,9 +88,9 @@ class UnrecordableError(ValueError):
     """An answer that cannot be kept: a number that is none, or a name that is taken."""
 
 
-def as_answer_to(job: Job, record: Mapping[str, Any]) -> dict[str, Any]:
+def relabel_record(job: Job, record: Mapping[str, Any]) -> dict[str, Any]:
     """A record of equal work, under this job's own names: the set, a parameter or a domain may have had others then."""
-    what: dict[str, Any] = json.loads(json.dumps(job.what(), default=_plain))
+    what: dict[str, Any] = json.loads(json.dumps(job.describe(), default=_plain))
     answer = {**record, **what}
     before, now = (stream if isinstance(stream, dict) else {} for stream in (record.get("stream"), what.get("stream")))
     if isinstance(record.get("groups"), dict) and now.get("domains"):
@@ -130,4 +130,4 @@ def _plain(value: Any) -> Any:
 def _sound(record: Any, job: Job) -> bool:
     if not isinstance(record, dict) or record.get("kind") != KIND or record.get("key") != job.key:
         return False
-    return job.sound(record)
+    return job.is_valid(record)

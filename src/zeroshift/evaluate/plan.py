@@ -11,10 +11,10 @@ import numpy as np
 
 from zeroshift.evaluate.encoder_ref import EncoderRef, check_fit
 from zeroshift.evaluate.inputs import ENCODER, LACKING, VIEWS
-from zeroshift.evaluate.keys import digest
+from zeroshift.evaluate.keys import features_digest
 from zeroshift.evaluate.ledger import Ledger
 from zeroshift.evaluate.method_spec import MethodSpec
-from zeroshift.evaluate.runner import Outcome, run_jobs
+from zeroshift.evaluate.runner import JobOutcome, run_jobs
 from zeroshift.evaluate.trial import Trial
 from zeroshift.features import FeatureSet
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
@@ -74,7 +74,7 @@ class DatasetRef:
         counts = np.bincount(features.labels)
         return cls(
             name=name,
-            digest=digest(features),
+            digest=features_digest(features),
             load=partial(_itself, features) if load is None else load,
             prompt=features.default_prompt if prompt is None else prompt,
             n_samples=features.n_samples,
@@ -209,7 +209,7 @@ def _lacks(dataset: DatasetRef, spec: MethodSpec, shots: int) -> str | None:
 
 def run_plan(
     planned: Plan, ledger: Ledger, *, jobs: int = 0, again: bool = False, notes: Mapping[str, Any] | None = None
-) -> Generator[Outcome[Trial], None, None]:
+) -> Generator[JobOutcome[Trial], None, None]:
     """Do the runs that `ledger` has no record of (all of them with `again`), recording each as it is done: see
     `zeroshift.evaluate.runner.run_jobs`."""
     loaders = {dataset.digest: dataset.load for dataset in planned.datasets}

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PeakMemory", "one_blas_thread", "settle"]
+__all__ = ["PeakMemory", "one_blas_thread", "release_free_memory"]
 
 
 class PeakMemory:
@@ -42,7 +42,7 @@ class PeakMemory:
         return int(line.split()[1]) * 1024
 
 
-def settle() -> None:
+def release_free_memory() -> None:
     """Give freed memory back to the system, where the C library can: kept pages would hide what the next run takes."""
     gc.collect()
     try:

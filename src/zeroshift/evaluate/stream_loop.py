@@ -17,7 +17,7 @@ from zeroshift.method import Method, ViewMethod
 from zeroshift.parameters import Number
 from zeroshift.views import as_images, check_unit_views
 
-__all__ = ["Run", "Step", "follow", "run"]
+__all__ = ["StreamRun", "StreamStep", "run_stream", "stream_steps"]
 
 EVERY = 64
 """Rows between two records: a few records a second where a sample takes milliseconds."""
@@ -27,7 +27,7 @@ VIEW_NUMBERS = 4_000_000
 
 
 @dataclass(frozen=True)
-class Step:
+class StreamStep:
     """What happened between two looks at a method."""
 
     start: int
@@ -42,7 +42,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Run:
+class StreamRun:
     """A method's answer on a whole set, with what was seen on the way."""
 
     probabilities: np.ndarray
@@ -54,7 +54,9 @@ class Run:
     """Bank entries of each class at the end of each step, (S, K); None for a method that keeps none."""
 
 
-def follow(method: Method, features: Array, *, rows: np.ndarray | None = None, every: int = EVERY) -> Iterator[Step]:
+def stream_steps(
+    method: Method, features: Array, *, rows: np.ndarray | None = None, every: int = EVERY
+) -> Iterator[StreamStep]:
     """Let `method` adapt to `features` in order; yield a record about every `every` rows.
 
     An online method is given slices of whole batches (`batch_size`, where it has one), so looking on never changes the
@@ -66,7 +68,7 @@ def follow(method: Method, features: Array, *, rows: np.ndarray | None = None, e
 
     >>> from zeroshift import OnlineADAPT
     >>> adapter = OnlineADAPT(np.eye(2), logit_scale=10.0)
-    >>> for step in follow(adapter, np.eye(2)[[0, 1, 0, 0, 1]], every=2):
+    >>> for step in stream_steps(adapter, np.eye(2)[[0, 1, 0, 0, 1]], every=2):
     ...     print(step.start, step.stop, step.probabilities.argmax(axis=1), step.bank_counts)
     0 2 [0 1] [1 1]
     2 4 [0 0] [3 1]
@@ -117,7 +119,7 @@ def _steps(
     rows: np.ndarray | None,
     size: int,
     threads: Callable[[], AbstractContextManager[Any]],
-) -> Iterator[Step]:
+) -> Iterator[StreamStep]:
     n_rows = int(features.shape[0]) if rows is None else len(rows)
     for start in range(0, n_rows, size):
         stop = min(start + size, n_rows)
@@ -127,20 +129,22 @@ def _steps(
             probabilities = to_numpy(adapt(some))
         seconds = time.perf_counter() - began
         counts = getattr(method, "bank_counts", None)
-        yield Step(start, stop, probabilities, None if counts is None else to_numpy(counts).copy(), seconds)
+        yield StreamStep(start, stop, probabilities, None if counts is None else to_numpy(counts).copy(), seconds)
 
 
-def run(method: Method, features: Array, progress: Callable[[Step], None] | None = None, *, every: int = EVERY) -> Run:
-    """`follow` to the end; `progress` is called with each step as it is done.
+def run_stream(
+    method: Method, features: Array, progress: Callable[[StreamStep], None] | None = None, *, every: int = EVERY
+) -> StreamRun:
+    """`stream_steps` to the end; `progress` is called with each step as it is done.
 
     >>> from zeroshift import ZeroShot
-    >>> run(ZeroShot(np.eye(2), logit_scale=10.0), np.eye(2)).probabilities.round(3)
+    >>> run_stream(ZeroShot(np.eye(2), logit_scale=10.0), np.eye(2)).probabilities.round(3)
     array([[1., 0.],
            [0., 1.]])
     """
     answer: np.ndarray | None = None
     seconds, rows_seen, history = 0.0, [], []
-    for step in follow(method, features, every=every):
+    for step in stream_steps(method, features, every=every):
         if answer is None:
             answer = np.empty((int(features.shape[0]), step.probabilities.shape[1]), step.probabilities.dtype)
         answer[step.start : step.stop] = step.probabilities
@@ -150,5 +154,5 @@ def run(method: Method, features: Array, progress: Callable[[Step], None] | None
             history.append(step.bank_counts)
         if progress is not None:
             progress(step)
-    assert answer is not None  # `follow` refuses a set without rows
-    return Run(answer, seconds, np.array(rows_seen), np.stack(history) if history else None)
+    assert answer is not None  # `stream_steps` refuses a set without rows
+    return StreamRun(answer, seconds, np.array(rows_seen), np.stack(history) if history else None)

@@ -10,9 +10,9 @@ import numpy as np
 
 from zeroshift.evaluate.costs import COSTS
 from zeroshift.evaluate.method_spec import MethodSpec
-from zeroshift.evaluate.metrics.base import number_list
+from zeroshift.evaluate.metrics.base import checked_numbers
 from zeroshift.evaluate.plan import Plan
-from zeroshift.evaluate.runner import Outcome
+from zeroshift.evaluate.runner import JobOutcome
 from zeroshift.evaluate.trial import Trial
 from zeroshift.suggest import did_you_mean
 
@@ -37,7 +37,7 @@ class Spread:
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         """Of at least one order."""
-        found = tuple(number_list("values", values, each="order").tolist())
+        found = tuple(checked_numbers("values", values, each="order").tolist())
         if not found:
             raise ValueError("values must hold the number of at least one order; got none. Fix: values=[0.75].")
         return cls(float(np.mean(found)), min(found), max(found), found)
@@ -75,7 +75,7 @@ class ComparisonSummary:
     by_set: dict[str, list[MethodSummary]]
     """Set by set, those contestants that have a result there."""
     overall: list[MethodSummary]
-    failed: list[Outcome[Trial]]
+    failed: list[JobOutcome[Trial]]
     records: list[dict[str, Any]]
 
     @property
@@ -94,7 +94,7 @@ class ComparisonSummary:
         return next((s for s in self.by_set[dataset] if s.spec == spec), None)
 
 
-def summarize(plan: Plan, outcomes: Sequence[Outcome[Trial]]) -> ComparisonSummary:
+def summarize(plan: Plan, outcomes: Sequence[JobOutcome[Trial]]) -> ComparisonSummary:
     """Sum up what `run_plan` yielded, in the order of the plan whatever order the runs ended in."""
     # By label: two contestants may come down to the same run, and each has its own row.
     found = {_place(outcome.job): outcome for outcome in outcomes}
@@ -125,7 +125,7 @@ def _place(trial: Trial) -> tuple[str, str, int | None]:
     return trial.features, trial.spec.label, trial.seed
 
 
-def _records(outcomes: Sequence[Outcome[Trial]], dataset: str, spec: MethodSpec) -> list[Record]:
+def _records(outcomes: Sequence[JobOutcome[Trial]], dataset: str, spec: MethodSpec) -> list[Record]:
     return [
         outcome.record
         for outcome in outcomes

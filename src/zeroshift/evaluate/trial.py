@@ -12,28 +12,38 @@ import numpy as np
 from zeroshift import methods
 from zeroshift._version import __version__
 from zeroshift.arrays import to_numpy
-from zeroshift.evaluate.costs import COSTS, Counts, costs_of, counted
+from zeroshift.evaluate.costs import COSTS, EncoderCounts, costs_per_image, count_calls
 from zeroshift.evaluate.encoder_ref import EncoderRef
 from zeroshift.evaluate.inputs import LACKING, VIEWS
-from zeroshift.evaluate.job import keyed
-from zeroshift.evaluate.keys import code_digest, one_form
+from zeroshift.evaluate.job import content_key
+from zeroshift.evaluate.keys import canonical, code_digest
 from zeroshift.evaluate.method_spec import MethodSpec
-from zeroshift.evaluate.metrics import score_sheet
-from zeroshift.evaluate.resources import PeakMemory, one_blas_thread, settle
-from zeroshift.evaluate.stream_loop import EVERY, follow
+from zeroshift.evaluate.metrics import score_run
+from zeroshift.evaluate.resources import PeakMemory, one_blas_thread, release_free_memory
+from zeroshift.evaluate.stream_loop import EVERY, stream_steps
 from zeroshift.evaluate.streams import Stream, StreamSpec
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
 from zeroshift.parameters import Number, Optional
 
-__all__ = ["Fed", "Split", "Trial", "fed", "filled", "grouped", "measure_run", "run_trial", "split"]
+__all__ = [
+    "MethodInput",
+    "Split",
+    "Trial",
+    "dataset_parameters",
+    "groups_of_rows",
+    "measure_run",
+    "method_input",
+    "run_trial",
+    "split",
+]
 
 
 # Which rows of a set a method is given beforehand, which it is scored on, and in which order.
 
 
-DRAWING = 1
+SPLIT_DRAW = 1
 """Kept apart from the seed of the order, so that the draw does not repeat the order's random numbers."""
 
 
@@ -79,7 +89,7 @@ def split(
     """
     if seed is None:
         return Split(np.arange(len(labels)) if order is None else order)
-    draw = np.random.default_rng([seed, DRAWING])
+    draw = np.random.default_rng([seed, SPLIT_DRAW])
     # The whole set is put in order and what was drawn is left out: without a draw it is the plain random order.
     if order is None:
         order = np.random.default_rng(seed).permutation(len(labels)) if shuffled else np.arange(len(labels))
@@ -114,12 +124,12 @@ def _places(labels: np.ndarray) -> np.ndarray:
 # A method let loose on a stream: its answers, and what they took in time, memory and passes of the encoder.
 
 
-WARMING = 2
+WARM_UP_IMAGES = 2
 """Images with views to warm up with: what is allocated once is there after the first, and one can take seconds."""
 
 
 @dataclass(frozen=True)
-class Fed:
+class MethodInput:
     """What a method is fed: rows in the order they come; or the views of all images, and which come in which order."""
 
     features: np.ndarray
@@ -130,32 +140,34 @@ class Fed:
         """Encoded for each image."""
         return 1 if self.features.ndim == 2 else int(self.features.shape[1])
 
-    def begin(self, method: Method) -> None:
+    def warm_up(self, method: Method) -> None:
         """The first few, so that what happens once in a process has happened."""
-        few = EVERY if self.features.ndim == 2 or method.protocol == "transductive" else WARMING
+        few = EVERY if self.features.ndim == 2 or method.protocol == "transductive" else WARM_UP_IMAGES
         rows = np.arange(len(self.features)) if self.rows is None else self.rows
-        for _ in follow(method, self.features[rows[:few]]):
+        for _ in stream_steps(method, self.features[rows[:few]]):
             pass
 
 
-def measure_run(make: Callable[[], Method], fed: Fed, counts: Counts, *, every: int) -> dict[str, Any]:
+def measure_run(
+    make: Callable[[], Method], method_input: MethodInput, counts: EncoderCounts, *, every: int
+) -> dict[str, Any]:
     """Let a new method adapt to the stream. What it is made with adds to `counts`; set-up is told apart."""
     # What is imported or allocated once a process is there before anything is counted.
-    fed.begin(make())
-    settle()
-    gauge = PeakMemory()
-    before, asked = gauge.now(), replace(counts)
-    gauge.reset()
+    method_input.warm_up(make())
+    release_free_memory()
+    memory = PeakMemory()
+    before, asked = memory.now(), replace(counts)
+    memory.reset()
     began = time.perf_counter()
     method = make()
     setup = time.perf_counter() - began
-    peak, made = gauge.peak(), replace(counts)
+    peak, made = memory.peak(), replace(counts)
     # Looks at the whole stream, which a method that learns row by row does not.
-    steps = follow(method, fed.features, rows=fed.rows, every=every)
-    settle()
-    gauge.reset()
+    steps = stream_steps(method, method_input.features, rows=method_input.rows, every=every)
+    release_free_memory()
+    memory.reset()
     answers = [(step.probabilities, step.seconds) for step in steps]
-    peak = max(peak, gauge.peak())
+    peak = max(peak, memory.peak())
     probabilities = np.concatenate([probabilities for probabilities, _ in answers])
     taken = counts.since(made)
     return {
@@ -163,15 +175,17 @@ def measure_run(make: Callable[[], Method], fed: Fed, counts: Counts, *, every: 
         "seconds": sum(seconds for _, seconds in answers),
         "setup_seconds": setup,
         "setup_prompts": made.since(asked).prompts,
-        "peak_bytes": max(0, peak - before) if gauge.resets else None,
-        **costs_of(taken, images=len(probabilities), views=fed.n_views, steps=int(method.gradient_steps)),
+        "peak_bytes": max(0, peak - before) if memory.resets else None,
+        **costs_per_image(
+            taken, images=len(probabilities), views=method_input.n_views, steps=int(method.gradient_steps)
+        ),
     }
 
 
 # What a run takes out of a set: parameters that hold arrays, what a method is fed, the groups of what it sees.
 
 
-def filled(features: FeatureSet, spec: MethodSpec, parts: Split) -> dict[str, Any]:
+def dataset_parameters(features: FeatureSet, spec: MethodSpec, parts: Split) -> dict[str, Any]:
     """The parameters that come from the set."""
     found: dict[str, Any] = {}
     if "logit_scale" in spec.settings:
@@ -186,7 +200,7 @@ def filled(features: FeatureSet, spec: MethodSpec, parts: Split) -> dict[str, An
     return found
 
 
-def grouped(stream: Stream, scored: np.ndarray, n_samples: int) -> tuple[np.ndarray | None, tuple[str, ...]]:
+def groups_of_rows(stream: Stream, scored: np.ndarray, n_samples: int) -> tuple[np.ndarray | None, tuple[str, ...]]:
     """The group of every scored row: what is given beforehand is no longer in the stream."""
     if stream.groups is None:
         return None, ()
@@ -195,19 +209,19 @@ def grouped(stream: Stream, scored: np.ndarray, n_samples: int) -> tuple[np.ndar
     return of_row[scored], stream.group_names
 
 
-def fed(features: FeatureSet, spec: MethodSpec, scored: np.ndarray, stream: np.ndarray) -> Fed:
+def method_input(features: FeatureSet, spec: MethodSpec, scored: np.ndarray, stream: np.ndarray) -> MethodInput:
     if VIEWS not in spec.given:
-        return Fed(stream)
+        return MethodInput(stream)
     if features.views is None:
         raise ValueError(f"{spec.label} needs {LACKING[VIEWS]}.")
     if np.array_equal(scored, np.arange(features.n_samples)):
-        return Fed(features.views)
+        return MethodInput(features.views)
     # A method that is given all images at once would copy them while its memory is weighed.
     whole = spec.info.protocol == "transductive"
-    return Fed(features.views[scored]) if whole else Fed(features.views, scored)
+    return MethodInput(features.views[scored]) if whole else MethodInput(features.views, scored)
 
 
-NUMBERS = (
+REQUIRED_NUMBERS = (
     "scored",
     "accuracy",
     "zero_shot_accuracy",
@@ -241,7 +255,7 @@ class Trial:
     """Of the order and of the drawn rows; None is the stored order, nothing drawn."""
     shots: int | None
     """Labelled samples of a class; None where none are given."""
-    arrangement: StreamSpec | None = None
+    stream_spec: StreamSpec | None = None
     """Which rows come, in which order, where that is not simply a random or the stored order."""
     timed: bool = False
     """Whether its time is what it is for: it is then done alone."""
@@ -258,9 +272,9 @@ class Trial:
         Optional(Number(0, integer=True)).check("seed", self.seed)
         Optional(Number(1, integer=True)).check("shots", self.shots)
         Number(1, integer=True).check("every", self.every)
-        if self.arrangement is not None and self.seed is None:
+        if self.stream_spec is not None and self.seed is None:
             raise ValueError(
-                f"a run on the stream {self.arrangement.kind} needs a seed, which draws it; got None. Fix: seed=0."
+                f"a run on the stream {self.stream_spec.kind} needs a seed, which draws it; got None. Fix: seed=0."
             )
         if self.spec.tunes_text != (self.encoder is not None):
             needs, fix = ("needs", "EncoderRef.named(...)") if self.encoder is None else ("takes no", "None")
@@ -292,21 +306,21 @@ class Trial:
             "settings": self.spec.settings,
             "seed": self.seed,
             "shots": self.shots,
-            "stream": self.stream if self.arrangement is None else self.arrangement.identity,
+            "stream": self.stream if self.stream_spec is None else self.stream_spec.identity,
             "timed": self.timed,
             "every": self.every,
             **({} if self.encoder is None else {"encoder": self.encoder.identity, "classes": self.class_names}),
         }
-        return keyed(one_form(content))
+        return content_key(canonical(content))
 
     @property
     def stream(self) -> dict[str, Any]:
         """Which rows come, in which order, as JSON holds it."""
-        if self.arrangement is not None:
-            return self.arrangement.describe()
+        if self.stream_spec is not None:
+            return self.stream_spec.describe()
         return {"kind": "stored" if self.seed is None or not self.spec.streamed else "random"}
 
-    def what(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             "features": self.features,
             "digest": self.digest,
@@ -329,15 +343,15 @@ class Trial:
         if self.encoder is None:
             return {}
         behind = {**self.encoder.identity, "source": self.encoder.source}
-        return {"encoder": behind, "classes": keyed({"class_names": self.class_names})}
+        return {"encoder": behind, "classes": content_key({"class_names": self.class_names})}
 
-    def sound(self, record: Mapping[str, Any]) -> bool:
+    def is_valid(self, record: Mapping[str, Any]) -> bool:
         peak = record.get("peak_bytes")
         # Records from before costs were counted have none.
         costs = all(_number(record.get(name, 0)) for name in COSTS)
-        return costs and (peak is None or _number(peak)) and all(_number(record.get(name)) for name in NUMBERS)
+        return costs and (peak is None or _number(peak)) and all(_number(record.get(name)) for name in REQUIRED_NUMBERS)
 
-    def do(self, features: FeatureSet) -> dict[str, Any]:
+    def run(self, features: FeatureSet) -> dict[str, Any]:
         return run_trial(self, features)
 
     def __str__(self) -> str:
@@ -346,21 +360,22 @@ class Trial:
         more += ", timed" if self.timed else ""
         more += "" if self.every == EVERY else f", {self.every} rows at a time"
         kind = ""
-        if self.arrangement is not None:
-            usual = {} if "domains" in self.arrangement.parameters else StreamSpec(self.arrangement.kind).describe()
+        if self.stream_spec is not None:
+            usual = {} if "domains" in self.stream_spec.parameters else StreamSpec(self.stream_spec.kind).describe()
             changed = [
                 f" {name}={value}"
-                for name, value in self.arrangement.describe().items()
+                for name, value in self.stream_spec.describe().items()
                 if usual.get(name, value) != value or name == "overlap"
             ]
-            kind = f" ({self.arrangement.kind}{''.join(changed)})"
+            kind = f" ({self.stream_spec.kind}{''.join(changed)})"
         return f"{self.spec.label} on {self.features}{kind}, {order}{more}"
 
 
 def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
-    """Do it: the record holds numbers and words only. Times are of one thread, set-up apart; an online method is given
-    a few rows at a time, as `follow` feeds it. What is scored, and how, is in `zeroshift.evaluate.metrics`: after the
-    run, outside its time and its memory.
+    """Run a trial and return its record of JSON values.
+
+    Times are of one thread, with set-up reported separately. Online methods get a few rows at a time, see
+    `stream_steps`. Scoring happens after the run and counts neither in its time nor in its memory.
 
     >>> pets = FeatureSet(np.eye(2)[[0, 1, 1]], prototypes=np.eye(2), labels=[0, 1, 0])
     >>> record = run_trial(Trial("pets", "", "default", MethodSpec("adapt_online"), seed=0, shots=None), pets)
@@ -371,8 +386,8 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         raise ValueError(f"{trial.features} has no labels; there is nothing to compare by.")
     spec = trial.spec
     arranged = None
-    if trial.arrangement is not None and trial.seed is not None:
-        arranged = trial.arrangement.stream(features, seed=trial.seed, prompt=trial.prompt)
+    if trial.stream_spec is not None and trial.seed is not None:
+        arranged = trial.stream_spec.stream(features, seed=trial.seed, prompt=trial.prompt)
     parts = split(
         features.labels,
         seed=trial.seed,
@@ -382,8 +397,8 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         halved="unlabelled" in spec.given,
         order=None if arranged is None else arranged.rows,
     )
-    arguments = {**filled(features, spec, parts), **spec.parameters}
-    prototypes, counts = features.prototypes_for(trial.prompt), Counts()
+    arguments = {**dataset_parameters(features, spec, parts), **spec.parameters}
+    prototypes, counts = features.prototypes_for(trial.prompt), EncoderCounts()
     if trial.encoder is not None:
         if len(trial.class_names) != features.n_classes:
             raise ValueError(
@@ -393,12 +408,12 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         text = trial.encoder.text(trial.class_names, spec.words)
         if spec.begins_with_words:
             prototypes = to_numpy(text.features(text.context))  # whatever the set's prompts say
-        arguments["text"] = counted(text, counts)
+        arguments["text"] = count_calls(text, counts)
     stream, labels = np.asarray(features.features[parts.scored]), features.labels[parts.scored]
     with one_blas_thread():
         found = measure_run(
             lambda: methods.create(spec.method, prototypes, **arguments),
-            fed(features, spec, parts.scored, stream),
+            method_input(features, spec, parts.scored, stream),
             counts,
             every=trial.every,
         )
@@ -406,7 +421,7 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         found["peak_bytes"] = None  # the memory of another device is not weighed
     probabilities = found.pop("probabilities")
     zero_shot = ZeroShot(prototypes, logit_scale=features.logit_scale).predict(stream)
-    groups, names = (None, ()) if arranged is None else grouped(arranged, parts.scored, features.n_samples)
+    groups, names = (None, ()) if arranged is None else groups_of_rows(arranged, parts.scored, features.n_samples)
     settings = {name: arguments.get(name, value) for name, value in spec.settings.items()}
     return {
         "settings": settings,
@@ -418,7 +433,7 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         "validation": 0 if parts.validation is None else len(parts.validation),
         "unlabelled": 0 if parts.unlabelled is None else len(parts.unlabelled),
         **found,
-        **score_sheet(probabilities, zero_shot, labels, groups, names),
+        **score_run(probabilities, zero_shot, labels, groups, names),
     }
 
 

@@ -30,7 +30,7 @@ def _trials(member: Member, kind: str | None, orders: int) -> list[Trial]:
     if kind is None:
         return runs(member, "adapt_online", orders)
     # Only samples that are equally sure could change places: one run says it all.
-    return runs(member, "adapt_online", 1, arrangement=StreamSpec(kind))
+    return runs(member, "adapt_online", 1, stream_spec=StreamSpec(kind))
 
 
 def _variants(options: Options) -> list[Variant]:

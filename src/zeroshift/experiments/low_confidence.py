@@ -48,7 +48,7 @@ def _small_banks(member: Member, method: str, count: int) -> list[Trial]:
 
 
 def _few_come(member: Member, method: str, count: int) -> list[Trial]:
-    return runs(member, method, 1, arrangement=StreamSpec("few_confident", {"per_class": count, "share": CONFIDENT}))
+    return runs(member, method, 1, stream_spec=StreamSpec("few_confident", {"per_class": count, "share": CONFIDENT}))
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:

@@ -10,7 +10,7 @@ import numpy as np
 from zeroshift.adapt.online import OnlineADAPT
 from zeroshift.evaluate import Analysis, Job
 from zeroshift.evaluate.metrics.reject import RejectCurve, reject_scores
-from zeroshift.evaluate.metrics.scorecard import doubt
+from zeroshift.evaluate.metrics.scorecard import uncertainty
 from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
 from zeroshift.experiments._shared.findings import Bar, Bars, Column, Finding, Remark, Row, Table, Value
@@ -76,7 +76,7 @@ def unknown_classes(features: FeatureSet, *, prompt: str, seed: int, held_out: f
     accuracy = {name: None if unknown.all() else float(hits[~unknown].mean()) for name, hits in right.items()}
     scores = {
         "cosine": reject_scores(seen),
-        **{name: doubt(given) for name, given in answers.items()},
+        **{name: uncertainty(given) for name, given in answers.items()},
         "mixture_online": online_scores,
         "mixture_transductive": set_scores,
     }

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zeroshift.evaluate import DatasetRef, Job, Ledger, Outcome, run_jobs
+from zeroshift.evaluate import DatasetRef, Job, JobOutcome, Ledger, run_jobs
 from zeroshift.experiments._shared.experiment import Answers, Chapter, Experiment, Options, slug
 from zeroshift.experiments._shared.findings import Finding, Remark
 from zeroshift.experiments._shared.suite import Suite
@@ -101,12 +101,12 @@ class Investigation:
 
     def run(
         self, ledger: Ledger, *, processes: int = 0, again: bool = False, notes: Mapping[str, Any] | None = None
-    ) -> Generator[Outcome[Job], None, None]:
+    ) -> Generator[JobOutcome[Job], None, None]:
         """Do what `ledger` has no record of; a progress record for each piece as it is there."""
         loaders = {digest: dataset.load for digest, dataset in self._datasets.items()}
         return run_jobs(self.jobs, loaders, ledger, processes=processes, again=again, notes=notes)
 
-    def chapters(self, outcomes: Sequence[Outcome[Job]]) -> list[Chapter]:
+    def chapters(self, outcomes: Sequence[JobOutcome[Job]]) -> list[Chapter]:
         """What each experiment finds in what `run` yielded."""
         answers = Answers(outcomes)
         return [planned.chapter(self.options, answers) for planned in self.planned]

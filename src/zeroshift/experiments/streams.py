@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from zeroshift.evaluate import Analysis, Job, StreamSpec, Trial
-from zeroshift.evaluate.streams import stackable, stacked
+from zeroshift.evaluate.streams import can_stack, stack_datasets
 from zeroshift.evaluate.streams.long_tail import IMBALANCE
 from zeroshift.evaluate.streams.orders import CONCENTRATION
-from zeroshift.evaluate.streams.spec import UNIMPORTANT
+from zeroshift.evaluate.streams.spec import LABEL_PARAMETERS
 from zeroshift.experiments._shared.claims import higher, samples_behind
 from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, HeatMap, HeatMaps, Remark, Row, Table, Value
@@ -102,7 +102,7 @@ def stacked_members(suite: Suite) -> list[StackedMember]:
     firsts: list[FeatureSet] = []
     for member in _distinct(suite):
         features = member.dataset.load()
-        place = next((i for i, first in enumerate(firsts) if stackable(first, features)), None)
+        place = next((i for i, first in enumerate(firsts) if can_stack(first, features)), None)
         if place is None:
             groups.append([member])
             firsts.append(features)
@@ -132,7 +132,7 @@ def _stacked(group: Sequence[Member]) -> StackedMember:
 
 
 def _load(parts: Sequence[tuple[str, Callable[[], FeatureSet]]]) -> FeatureSet:
-    return stacked({name: _some(load()) for name, load in parts})
+    return stack_datasets({name: _some(load()) for name, load in parts})
 
 
 def _some(features: FeatureSet) -> FeatureSet:
@@ -154,7 +154,7 @@ class Kind:
     domains: bool = False
     """Whether it runs over stacked sets, not over each alone."""
 
-    def arrangement(self, member: Member) -> StreamSpec:
+    def stream_spec(self, member: Member) -> StreamSpec:
         if not isinstance(member, StackedMember):
             return StreamSpec(self.kind, self.parameters)
         where = {"domains": list(member.domains), "names": list(member.domain_names)}
@@ -256,14 +256,14 @@ def _plain(suite: Suite) -> Suite:
 
 def _trials(kind: Kind, method: str, member: Member, options: Options) -> list[Trial]:
     orders = options.orders if method in OURS and not kind.domains else 1
-    return runs(member, method, orders, arrangement=kind.arrangement(member))
+    return runs(member, method, orders, stream_spec=kind.stream_spec(member))
 
 
 def _looked_at(kind: Kind, member: Member) -> Analysis:
     """What the stream of the first order is like."""
-    arrangement, dataset = kind.arrangement(member), member.dataset
-    parameters = {name: value for name, value in arrangement.parameters.items() if name not in UNIMPORTANT}
-    asked = {"seed": 0, "kind": arrangement.kind, "parameters": parameters, "window": WINDOW}
+    stream_spec, dataset = kind.stream_spec(member), member.dataset
+    parameters = {name: value for name, value in stream_spec.parameters.items() if name not in LABEL_PARAMETERS}
+    asked = {"seed": 0, "kind": stream_spec.kind, "parameters": parameters, "window": WINDOW}
     return Analysis(dataset.name, dataset.digest, dataset.prompt, neighbours, asked)
 
 

@@ -13,7 +13,16 @@ from zeroshift.evaluate.streams.stream import Stream, checked_seed
 from zeroshift.features import FeatureSet
 from zeroshift.parameters import Constraint, Number
 
-__all__ = ["CONSTRAINTS", "checked_domains", "continual", "domain_names", "gradual", "mixed", "stackable", "stacked"]
+__all__ = [
+    "CONSTRAINTS",
+    "can_stack",
+    "checked_domains",
+    "continual",
+    "domain_names",
+    "gradual",
+    "mixed",
+    "stack_datasets",
+]
 
 CONSTRAINTS: dict[str, Constraint] = {"overlap": Number(0, 1)}
 
@@ -106,14 +115,14 @@ def checked_domains(domains: Sequence[int], names: Sequence[str] | None) -> tupl
 # Several sets as one, its domains one on the other: what the streams over domains run on.
 
 
-def stacked(sets: Mapping[str, FeatureSet] | Sequence[FeatureSet]) -> FeatureSet:
+def stack_datasets(sets: Mapping[str, FeatureSet] | Sequence[FeatureSet]) -> FeatureSet:
     """One set of all rows, in the order given. Classes, prototypes and logit scale must be the same in all.
 
     Sets given by name are called so in the provenance, which also says how many rows each has; of their own provenances
     it keeps what they agree on. Views are left out.
 
     >>> a = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
-    >>> both = stacked({"clean": a, "again": a.subset([1])})
+    >>> both = stack_datasets({"clean": a, "again": a.subset([1])})
     >>> both.labels.tolist(), both.provenance["domains"]
     ([0, 1, 1], [{'name': 'clean', 'samples': 2}, {'name': 'again', 'samples': 1}])
     """
@@ -145,7 +154,7 @@ def stacked(sets: Mapping[str, FeatureSet] | Sequence[FeatureSet]) -> FeatureSet
     )
 
 
-def stackable(first: FeatureSet, second: FeatureSet) -> bool:
+def can_stack(first: FeatureSet, second: FeatureSet) -> bool:
     """Whether both have the same classes, prototypes and logit scale, and both or neither have labels."""
     return not _difference(first, second)
 

@@ -21,7 +21,7 @@ from zeroshift.parameters import Constraint
 from zeroshift.suggest import did_you_mean
 from zeroshift.zero_shot import look
 
-__all__ = ["KINDS", "UNIMPORTANT", "Maker", "StreamInputs", "StreamSpec", "checked", "parameters_of"]
+__all__ = ["KINDS", "LABEL_PARAMETERS", "Maker", "StreamInputs", "StreamSpec", "checked", "parameters_of"]
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def checked(kind: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 # A stream by name and parameters, before there is a set: what a run's key and record hold.
 
 
-UNIMPORTANT = ("names",)
+LABEL_PARAMETERS = ("names",)
 """Parameters that change no row and no order."""
 
 NEEDED = (
@@ -183,8 +183,7 @@ class StreamSpec:
 
     `kind` is one of `KINDS`, each a function of `zeroshift.evaluate.streams` with the parameters it takes: random
     (`random_order`), easy_to_hard, hard_to_easy, class_sorted, dirichlet, few_classes, long_tail, few_confident; and
-    over a set that is `stacked` from several, for which `domains` says how many rows each has, continual, gradual,
-    mixed.
+    continual, gradual and mixed over the output of `stack_datasets`, with `domains` as the number of rows of each set.
 
     >>> import numpy as np
     >>> pets = FeatureSet(np.eye(2)[[0, 1, 1]], prototypes=np.eye(2), labels=[0, 1, 1])
@@ -222,7 +221,7 @@ class StreamSpec:
     @property
     def identity(self) -> dict[str, Any]:
         """What the stream depends on: not what its domains are called."""
-        return {name: value for name, value in self.describe().items() if name not in UNIMPORTANT}
+        return {name: value for name, value in self.describe().items() if name not in LABEL_PARAMETERS}
 
     def stream(self, features: FeatureSet, *, seed: int, prompt: str | None = None) -> Stream:
         """The stream of a set; the same for the same seed."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zeroshift.evaluate import Job, Outcome
+from zeroshift.evaluate import Job, JobOutcome
 from zeroshift.experiments._shared.findings import Finding
 from zeroshift.experiments._shared.suite import Member, Suite
 from zeroshift.parameters import Number
@@ -49,7 +49,7 @@ class Options:
 class Answers:
     """Records of the work that is done, found by the work itself."""
 
-    def __init__(self, outcomes: Sequence[Outcome[Any]]) -> None:
+    def __init__(self, outcomes: Sequence[JobOutcome[Any]]) -> None:
         self._records = {o.job.key: o.record for o in outcomes if o.record is not None}
         self.failed = [outcome for outcome in outcomes if outcome.error is not None]
 

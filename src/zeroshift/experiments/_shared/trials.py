@@ -27,7 +27,7 @@ def runs(
     *,
     prompt: str | None = None,
     shots: int | None = None,
-    arrangement: StreamSpec | None = None,
+    stream_spec: StreamSpec | None = None,
     timed: bool = False,
 ) -> list[Trial]:
     """A method on a set, in `orders` random orders where the order, or what is drawn, matters; else once.
@@ -35,7 +35,7 @@ def runs(
     `method` may be `NAME+support`, with `shots` labelled samples of a class.
     """
     spec = MethodSpec.named(method, parameters)
-    random = spec.streamed or spec.drawn or arrangement is not None
+    random = spec.streamed or spec.drawn or stream_spec is not None
     return [
         Trial(
             member.dataset.name,
@@ -44,7 +44,7 @@ def runs(
             spec,
             seed,
             shots,
-            arrangement,
+            stream_spec,
             timed,
             EVERY if timed else AT_ONCE,
         )

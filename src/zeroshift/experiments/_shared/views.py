@@ -11,12 +11,12 @@ import numpy as np
 
 from zeroshift.data import packs
 from zeroshift.evaluate import Analysis, Job, MethodSpec, list_method_specs
-from zeroshift.evaluate.costs import Counts
+from zeroshift.evaluate.costs import EncoderCounts
 from zeroshift.evaluate.inputs import VIEWS
-from zeroshift.evaluate.metrics import score_sheet
+from zeroshift.evaluate.metrics import score_run
 from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.evaluate.stream_loop import EVERY
-from zeroshift.evaluate.trial import Fed, measure_run
+from zeroshift.evaluate.trial import MethodInput, measure_run
 from zeroshift.experiments._shared.contenders import OURS, PAPER_ROWS, SLOW, group_of, in_words, label_of
 from zeroshift.experiments._shared.costs import PER, time_of
 from zeroshift.experiments._shared.experiment import Answers
@@ -101,12 +101,12 @@ def awt_alone(features: FeatureSet, *, prompt: str) -> dict[str, Any]:
     with one_blas_thread():
         found = measure_run(
             lambda: AWT(prototypes, prompts=prompts, logit_scale=features.logit_scale),
-            Fed(stream),
-            Counts(),
+            MethodInput(stream),
+            EncoderCounts(),
             every=EVERY,
         )
     zero_shot = ZeroShot(prototypes, logit_scale=features.logit_scale).predict(stream)
-    sheet = score_sheet(found.pop("probabilities"), zero_shot, features.labels, None, ())
+    sheet = score_run(found.pop("probabilities"), zero_shot, features.labels, None, ())
     return {"scored": features.n_samples, **found, **sheet}
 
 

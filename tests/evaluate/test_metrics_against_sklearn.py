@@ -1,4 +1,4 @@
-"""The tallies against scikit-learn's metrics on the same predictions, counted in shards."""
+"""The metrics against scikit-learn's metrics on the same predictions, updated in shards."""
 
 import numpy as np
 import pytest
@@ -84,14 +84,14 @@ def test_reliability_against_the_calibration_curve():
     rng = np.random.default_rng(6)
     confidence = rng.uniform(0.5, 1, size=500)
     right = rng.uniform(size=500) < confidence**2
-    tally = Calibration(bins=10)
-    tally.update(np.stack([confidence, 1 - confidence], axis=1), np.where(right, 0, 1))
+    metric = Calibration(bins=10)
+    metric.update(np.stack([confidence, 1 - confidence], axis=1), np.where(right, 0, 1))
     share_right, mean_confidence = calibration_curve(right, confidence, n_bins=10, strategy="uniform")
-    found = tally.reliability
+    found = metric.reliability
     np.testing.assert_allclose(found["accuracy"], share_right)
     np.testing.assert_allclose(found["confidence"], mean_confidence)
     by_hand = np.dot(np.array(found["count"]) / 500, np.abs(share_right - mean_confidence))
-    assert tally.error == pytest.approx(by_hand)
+    assert metric.error == pytest.approx(by_hand)
 
 
 @pytest.mark.parametrize("ties", [False, True], ids=["all differ", "many ties"])
@@ -101,18 +101,18 @@ def test_reject_curve(ties, share):
     positive = rng.uniform(size=300) < share
     scores = rng.normal(size=300) + positive
     scores = scores.round(0 if ties else 12)
-    tally = RejectCurve()
+    metric = RejectCurve()
     for rows in np.split(np.arange(300), [1, 150]):
         shard = RejectCurve()
         shard.update(scores[rows], positive[rows])
-        tally.merge(shard)
+        metric.merge(shard)
     expected = metrics.roc_auc_score(positive, scores)
-    assert tally.auroc == pytest.approx(expected, abs=1e-12)
-    assert auroc(scores, positive) == tally.auroc
+    assert metric.auroc == pytest.approx(expected, abs=1e-12)
+    assert auroc(scores, positive) == metric.auroc
     false, true, _ = metrics.roc_curve(positive, scores, drop_intermediate=False)
     for tpr in (0.5, 0.8, 0.95, 1.0):
-        assert tally.false_positive_rate(tpr) == pytest.approx(false[np.argmax(true >= tpr)], abs=1e-12)
-        assert false_positive_rate(scores, positive, tpr) == tally.false_positive_rate(tpr)
+        assert metric.false_positive_rate(tpr) == pytest.approx(false[np.argmax(true >= tpr)], abs=1e-12)
+        assert false_positive_rate(scores, positive, tpr) == metric.false_positive_rate(tpr)
 
 
 def test_errors_are_told_by_one_less_the_largest_probability(predictions, card):

@@ -39,13 +39,13 @@ def test_every_kind_makes_what_its_function_makes(clusters):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_scores_just_the_rows_that_come(clusters, kind):
-    arrangement = StreamSpec(kind, NEEDS.get(kind, {}))
-    trial = Trial("clusters", "", "default", MethodSpec("zero_shot"), 0, None, arrangement)
-    record = trial.do(clusters)
-    rows = arrangement.stream(clusters, seed=0).rows
+    stream_spec = StreamSpec(kind, NEEDS.get(kind, {}))
+    trial = Trial("clusters", "", "default", MethodSpec("zero_shot"), 0, None, stream_spec)
+    record = trial.run(clusters)
+    rows = stream_spec.stream(clusters, seed=0).rows
     assert record["scored"] == len(rows)
     assert record["accuracy"] == pytest.approx(clusters.subset(rows).zero_shot_accuracy())
-    assert json.loads(json.dumps(trial.what()))["stream"]["kind"] == kind
+    assert json.loads(json.dumps(trial.describe()))["stream"]["kind"] == kind
 
 
 @pytest.mark.parametrize(
@@ -85,26 +85,26 @@ def test_values_are_checked_before_there_is_a_set(kind, parameters, words):
         StreamSpec(kind, parameters)
 
 
-def run(arrangement, seed=0, **parameters):
-    return Trial("pets", "", "default", MethodSpec("adapt_online", parameters), seed, None, arrangement)
+def run(stream_spec, seed=0, **parameters):
+    return Trial("pets", "", "default", MethodSpec("adapt_online", parameters), seed, None, stream_spec)
 
 
 def test_the_same_stream_has_the_same_key_however_it_was_typed():
     typed = [{}, {"imbalance": 50}, {"imbalance": 50.0}, {"imbalance": np.float64(50)}, {"most": None}]
-    arrangements = [StreamSpec("long_tail", parameters) for parameters in typed]
-    said = {json.dumps(arrangement.describe()) for arrangement in arrangements}
+    stream_specs = [StreamSpec("long_tail", parameters) for parameters in typed]
+    said = {json.dumps(stream_spec.describe()) for stream_spec in stream_specs}
     assert said == {'{"kind": "long_tail", "imbalance": 50.0, "most": null}'}
-    assert len({run(arrangement).key for arrangement in arrangements}) == 1
-    assert run(StreamSpec("long_tail", {"imbalance": 20})).key != run(arrangements[0]).key
+    assert len({run(stream_spec).key for stream_spec in stream_specs}) == 1
+    assert run(StreamSpec("long_tail", {"imbalance": 20})).key != run(stream_specs[0]).key
     sizes = [StreamSpec("mixed", {"domains": list(map(kind, (100, 50)))}) for kind in (int, float, np.int32)]
-    assert len({run(arrangement).key for arrangement in sizes}) == 1
+    assert len({run(stream_spec).key for stream_spec in sizes}) == 1
     assert json.loads(json.dumps(sizes[-1].describe()))["domains"] == [100, 50]
 
 
 def test_names_of_domains_are_in_the_record_and_not_in_the_key():
     called = [StreamSpec("mixed", {"domains": [100, 50], "names": names}) for names in (None, ["a", "b"], ("c", "d"))]
-    assert len({run(arrangement).key for arrangement in called}) == 1
-    assert [run(arrangement).what()["stream"]["names"] for arrangement in called] == [None, ["a", "b"], ["c", "d"]]
+    assert len({run(stream_spec).key for stream_spec in called}) == 1
+    assert [run(stream_spec).describe()["stream"]["names"] for stream_spec in called] == [None, ["a", "b"], ["c", "d"]]
 
 
 def test_an_arranged_run_needs_a_seed():
@@ -131,6 +131,6 @@ def test_the_prompt_decides_who_is_sure(clusters):
         labels=clusters.labels,
         logit_scale=20.0,
     )
-    arrangement = StreamSpec("easy_to_hard")
-    right, turned = (arrangement.stream(both, seed=0, prompt=prompt).rows for prompt in ("right", "turned"))
+    stream_spec = StreamSpec("easy_to_hard")
+    right, turned = (stream_spec.stream(both, seed=0, prompt=prompt).rows for prompt in ("right", "turned"))
     assert (right != turned).any()

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from zeroshift.evaluate.metrics import score_sheet
+from zeroshift.evaluate.metrics import score_run
 
 
 def test_a_sheet_holds_what_its_curves_and_counts_say():
@@ -14,7 +14,7 @@ def test_a_sheet_holds_what_its_curves_and_counts_say():
     sharp, blunt = (rng.dirichlet(np.ones(40) * 0.1, size=250) + np.eye(40)[labels] * weight for weight in (0.6, 0.2))
     sharp, blunt = (matrix / matrix.sum(axis=1, keepdims=True) for matrix in (sharp, blunt))
     groups = np.repeat([2, 0], 125)
-    sheet = score_sheet(sharp, blunt, labels, groups, ("fog", "snow", "rain"))
+    sheet = score_run(sharp, blunt, labels, groups, ("fog", "snow", "rain"))
     json.dumps(sheet, allow_nan=False)
     curve = sheet["detail"]["curve"]
     assert len(curve["rows"]) == 100
@@ -34,7 +34,7 @@ def test_a_sheet_holds_what_its_curves_and_counts_say():
         "zero_shot_accuracy": (blunt.argmax(axis=1) == labels)[:125].mean(),
     }
     assert sheet["detail"]["confusion"] is None  # forty classes are too many to be read
-    few = score_sheet(np.eye(3), np.eye(3), np.arange(3))
+    few = score_run(np.eye(3), np.eye(3), np.arange(3))
     assert (few["groups"], few["detail"]["curve"]["rows"]) == ({}, [1, 2, 3])
     assert few["error_auroc"] is None
     assert few["detail"]["zero_shot_confusion"] == np.eye(3, dtype=int).tolist()

@@ -12,10 +12,9 @@ from zeroshift.evaluate.metrics import (
     LogLoss,
     PairedGain,
     RejectCurve,
-    Runs,
     Scorecard,
-    doubt,
-    score_sheet,
+    score_run,
+    uncertainty,
     worst_share,
 )
 from zeroshift.evaluate.metrics.reject import reject_scores
@@ -38,7 +37,7 @@ LABELS = np.array([0, 1, 0, 1])
     ],
     ids=["top", "bins", "classes", "scorecards", "kinds", "a vowel", "another vowel", "None"],
 )
-def test_tallies_of_other_settings_are_not_merged(one, other, kind, message):
+def test_metrics_with_different_settings_are_not_merged(one, other, kind, message):
     with pytest.raises(kind, match=message):
         one.merge(other)
     assert one.n_samples == 0
@@ -63,7 +62,7 @@ def test_tallies_of_other_settings_are_not_merged(one, other, kind, message):
         (lambda: RejectCurve().update(np.array([0.5]), np.array([1])), "positive must be a vector of True and False"),
         (lambda: Accuracy(0), "top must be an integer of at least 1"),
         (lambda: worst_share([]), "at least one"),
-        (lambda: Runs().update([np.inf]), "finite"),
+        (lambda: worst_share([np.inf]), "finite"),
     ],
     ids=[
         "columns",
@@ -94,17 +93,17 @@ def test_a_refused_update_leaves_a_scorecard_as_it_was():
 
 
 def gained():
-    tally = PairedGain()
-    tally.update([True, False], [False, False])
-    return tally
+    metric = PairedGain()
+    metric.update([True, False], [False, False])
+    return metric
 
 
 def sheet(zero_shot=P, **groups):
-    return score_sheet(P, zero_shot, LABELS, **groups)
+    return score_run(P, zero_shot, LABELS, **groups)
 
 
 WRONG = {
-    "share of 0": (lambda: worst_share([0.5], share=0), "share must be a number above 0, and 1 at most; got 0. Fix"),
+    "share of 0": (lambda: worst_share([0.5], share=0), "share must be a number above 0 and at most 1; got 0. Fix"),
     "level of 0": (lambda: gained().interval(level=0), "level must be a number above 0.*; got 0. Fix: level=0.95"),
     "no draw": (lambda: gained().interval(draws=0), "draws must be an integer of at least 1; got 0. Fix: draws=2000"),
     "too many draws": (
@@ -117,17 +116,23 @@ WRONG = {
     ),
     "share in words": (lambda: worst_share([0.5], share="all"), "share must be a number above 0.*; got 'all'. Fix"),
     "one value": (lambda: worst_share(0.5), r"values must be a list of .*; got 0.5. Fix: values=\[0.5\]"),
-    "one value to count": (lambda: Runs().update(0.5), r"values must be a list of .*; got 0.5. Fix: values=\[0.5\]"),
-    "a word": (lambda: Runs().update("0.5"), r"values must be a list of .*; got '0.5'. Fix: values=\["),
-    "words": (lambda: Runs().update(["a"]), "values must be a list of finite numbers.*; got shape .*Fix: a flat list"),
+    "one value to count": (lambda: worst_share(0.5), r"values must be a list of .*; got 0.5. Fix: values=\[0.5\]"),
+    "a word": (lambda: worst_share("0.5"), r"values must be a list of .*; got '0.5'. Fix: values=\["),
+    "words": (lambda: worst_share(["a"]), "values must be a list of finite numbers.*; got shape .*Fix: a flat list"),
     "no value": (lambda: worst_share([]), "values must hold .* at least one run; got none. Fix"),
     "NaN among values": (
         lambda: worst_share([0.5, np.nan]),
         "values must be .*; got nan at place 1. Fix: leave it out",
     ),
-    "doubt of one row": (lambda: doubt(P[0]), r"probabilities must be .*; got shape \(3,\).*Fix: probabilities\[None"),
-    "doubt of NaN": (lambda: doubt(P * np.nan), "probabilities row 0 holds NaN .*must be finite. Fix: drop the row"),
-    "doubt of scores": (lambda: doubt(5 * P), "probabilities row 0 sums to 5 .*Fix: pass what adapt"),
+    "doubt of one row": (
+        lambda: uncertainty(P[0]),
+        r"probabilities must be .*; got shape \(3,\).*Fix: probabilities\[None",
+    ),
+    "doubt of NaN": (
+        lambda: uncertainty(P * np.nan),
+        "probabilities row 0 holds NaN .*must be finite. Fix: drop the row",
+    ),
+    "doubt of scores": (lambda: uncertainty(5 * P), "probabilities row 0 sums to 5 .*Fix: pass what adapt"),
     "zero-shot of fewer": (lambda: sheet(P[:2]), r"zero_shot must have the shape of probabilities, \(4, 3\); got \(2,"),
     "zero-shot scores": (lambda: sheet(5 * P), "zero_shot row 0 sums to 5 .*Fix: pass what"),
     "zero-shot NaN": (lambda: sheet(P * np.nan), "zero_shot row 0 holds NaN.*Fix"),
@@ -147,7 +152,7 @@ WRONG = {
     "too many to score": (lambda: Scorecard(10**12), "classes must be at most 10,000,000; got 1000000000000: .*Fix"),
     "too many bins": (
         lambda: Calibration(10**11),
-        "bins must be at most 100,000; got 100000000000: finer .*Fix: bins=15",
+        "bins must be at most 100,000; got 100000000000: most .*Fix: bins=15",
     ),
     "bins of a card": (lambda: Scorecard(3, bins=10**11), "bins must be at most 100,000; got .*Fix: bins=15"),
     "no bin": (lambda: Calibration(0), "bins must be an integer of at least 1; got 0. Fix: bins=15"),
@@ -159,7 +164,7 @@ WRONG = {
         lambda: reject_scores(P),
         "features must be a FeatureSet; got ndarray. Fix: zeroshift.FeatureSet",
     ),
-    "counted unchecked": (lambda: Accuracy().count(P), "said must be Predictions; got ndarray. Fix: update"),
+    "counted unchecked": (lambda: Accuracy().add(P), "predictions must be Predictions; got ndarray. Fix: update"),
 }
 
 
@@ -176,7 +181,7 @@ def test_the_most_bins_and_whole_floats_are_taken():
 
 
 def test_lists_do_for_arrays():
-    assert doubt([[0.5, 0.5]]).tolist() == [0.5]
+    assert uncertainty([[0.5, 0.5]]).tolist() == [0.5]
     groups = sheet(groups=[0, 0, 1, 1], group_names=["a", "b"])["groups"]
     assert {name: group["scored"] for name, group in groups.items()} == {"a": 2, "b": 2}
     assert {name: group["accuracy"] for name, group in groups.items()} == {"a": 1.0, "b": 0.0}

@@ -20,13 +20,13 @@ def test_a_draw_of_counts_is_a_draw_of_samples():
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 200, size=(20_000, 200))
     gains = 100 * (first[rows].mean(axis=1) - second[rows].mean(axis=1))
-    tally = PairedGain()
-    tally.update(first, second)
-    assert list(tally.counts) == COUNTS
+    metric = PairedGain()
+    metric.update(first, second)
+    assert list(metric.counts) == COUNTS
     for level in (0.5, 0.8, 0.95):
         plain = np.quantile(gains, [(1 - level) / 2, (1 + level) / 2])
         # Gains go in steps of half a point; either end may be a step off with this many draws.
-        np.testing.assert_allclose(tally.interval(level, draws=20_000), plain, atol=0.5)
+        np.testing.assert_allclose(metric.interval(level, draws=20_000), plain, atol=0.5)
     # The spread as the formula for paired proportions has it.
     wide = gain_interval(COUNTS, level=0.6827, draws=50_000)
     share = (np.array(COUNTS) / 200)[1:3]
