@@ -24,7 +24,7 @@ SLOW = {"ecalp", "ecalp+support", "dota", "frolic"}
 THREE_SAMPLES = 0.25
 """Percent: what another BLAS may change in 1500 samples by breaking near-ties the other way."""
 
-COMPARED = [spec for spec in list_method_specs() if spec.obstacle is None]
+COMPARED = [spec for spec in list_method_specs() if spec.missing_input() is None]
 
 
 def test_every_method_that_can_be_compared_was():

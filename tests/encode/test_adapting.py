@@ -286,7 +286,7 @@ def test_what_does_not_fit_is_refused_before_a_picture_is_opened(clip, tiny_enco
     for images in ("cat.png", b"cat", {"cat.png": 0}):
         with pytest.raises(TypeError, match=r"images must be several"):
             adapt_images(fitting, clip, images)
-    with pytest.raises(ValueError, match=r"text of tpt was made of another encoder"):
+    with pytest.raises(ValueError, match=r"text of tpt was made from another encoder"):
         adapt_images(tuned, tiny_encoder("metaclip"), PICTURES)
 
 
@@ -310,7 +310,7 @@ def test_what_is_no_picture_is_said_when_it_comes(clip, image, kind, said):
 
 
 def test_generate_must_answer_with_images(plain):
-    with pytest.raises(TypeError, match="generate must answer with a list of images; got int"):
+    with pytest.raises(TypeError, match="generate must return a list of images; got int"):
         answers(recorder(plain), plain, [noise(0)], generate=lambda image: 3)
 
 

@@ -175,12 +175,16 @@ def test_every_protocol_s_contestants(monkeypatch):
 
 def test_what_keeps_a_method_from_being_made(monkeypatch):
     standins.register(monkeypatch)
-    assert MethodSpec("tuned").obstacle == "needs scale (a number of at least 0), which has no default"
-    assert MethodSpec("tuned", {"scale": 1.0}).obstacle is None
-    assert MethodSpec("tokens").obstacle == "needs tokens of a transformer, which a comparison cannot give it"
-    with pytest.raises(ValueError, match=r"stream cannot be given 'support'. It can be given nothing more"):
+    assert MethodSpec("tuned").missing_input() == (
+        "needs scale (a number of at least 0), which has no default. Fix: --set tuned.scale=VALUE"
+    )
+    assert MethodSpec("tuned", {"scale": 1.0}).missing_input() is None
+    assert (
+        MethodSpec("tokens").missing_input().startswith("needs tokens of a transformer. Fix: leave it out; in Python, ")
+    )
+    with pytest.raises(ValueError, match=r"stream takes no support. It takes features alone"):
         MethodSpec.named("stream+support")
-    with pytest.raises(ValueError, match=r"either cannot be given 'suport'. Did you mean 'support'"):
+    with pytest.raises(ValueError, match=r"either takes no suport. Did you mean 'support'"):
         MethodSpec.named("either+suport")
 
 

@@ -58,12 +58,12 @@ def test_who_is_given_views(registered, name, label, given, protocol):
     spec = MethodSpec.named(name)
     assert (spec.label, spec.given, spec.protocol) == (label, given, protocol)
     assert spec.streamed == (protocol == "online")
-    assert spec.obstacle == (FIX if given else None)
-    assert spec.obstacle_with("views") is None
+    assert spec.missing_input() == (FIX if given else None)
+    assert spec.missing_input("views") is None
 
 
 def test_views_are_for_those_that_take_them(registered):
-    with pytest.raises(ValueError, match=r"^zero_shot cannot be given 'views'. It can be given nothing more"):
+    with pytest.raises(ValueError, match=r"^zero_shot takes no views. It takes features alone"):
         MethodSpec.named("zero_shot+views")
 
 

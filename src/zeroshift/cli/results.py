@@ -156,7 +156,7 @@ def results(
 
     For example: zeroshift results zeroshift-experiments --where contestant=tda --by features
     """
-    from zeroshift.cli._output_paths import check_targets
+    from zeroshift.cli._output_paths import check_output_files
     from zeroshift.evaluate.results import Condition, collect, field_names
 
     conditions = [Condition.parse(text) for text in where or []]
@@ -164,7 +164,7 @@ def results(
         if target is not None and target.is_dir():
             fix = target / f"results.{option}"
             raise ValueError(f"{target} is a folder; the name of a file is needed. Fix: {fix}.")
-    check_targets([path for path in (csv, markdown) if path is not None], inputs=[], force=force)
+    check_output_files([path for path in (csv, markdown) if path is not None], inputs=[], force=force)
     if by is not None and columns is not None:
         raise ValueError("--by has columns of its own; got --columns too. Fix: leave out one of them.")
     found = collect(folders)

@@ -12,7 +12,8 @@ from zeroshift.evaluate.metrics.functions import accuracy, class_accuracy, expec
 from zeroshift.evaluate.stream_loop import EVERY, StreamRun, StreamStep, run_stream
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
-from zeroshift.methods import ZeroShot
+from zeroshift.methods import MethodInfo, ZeroShot
+from zeroshift.methods.inputs import image_input
 
 __all__ = ["Comparison", "Result", "compare", "mean_accuracy", "zero_shot_baseline"]
 
@@ -100,22 +101,9 @@ def compare(
     results = []
     for method in methods:
         notify = None if progress is None else (lambda step, method=method: progress(method, step))
-        results.append(
-            _result(method, features, run_stream(method, _seen(method, features, views), notify, every=every))
-        )
+        images = image_input(MethodInfo.of(type(method)), features, views=views)
+        results.append(_result(method, features, run_stream(method, images, notify, every=every)))
     return Comparison(name, features, tuple(results))
-
-
-def _seen(method: Method, features: FeatureSet, views: bool) -> np.ndarray:
-    """What the method is shown of each image: its feature, or its views."""
-    if "views" not in (*method.needs, *(method.takes if views else ())):
-        return features.features
-    if features.views is None:
-        raise ValueError(
-            f"{method.name} {'needs' if 'views' in method.needs else 'is to be given'} several views of each image, "
-            "and the set holds none. Fix: zeroshift extract --views 64, or extract(..., views=Views(64))."
-        )
-    return features.views
 
 
 def _result(method: Method, features: FeatureSet, done: StreamRun) -> Result:

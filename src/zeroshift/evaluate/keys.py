@@ -85,7 +85,6 @@ PACKAGE = "zeroshift"
 MEASURING = (
     "evaluate.costs",
     "evaluate.encoder_ref",
-    "evaluate.inputs",
     "evaluate.job",
     "evaluate.method_spec",
     "evaluate.metrics",
@@ -94,6 +93,7 @@ MEASURING = (
     "evaluate.streams",
     "evaluate.trial",
     "features",
+    "methods.inputs",
     "methods.zero_shot",
     "zero_shot",
 )

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from zeroshift.evaluate.encoder_ref import EncoderRef, check_fit
-from zeroshift.evaluate.inputs import ENCODER, LACKING, VIEWS
 from zeroshift.evaluate.keys import features_digest
 from zeroshift.evaluate.ledger import Ledger
 from zeroshift.evaluate.method_spec import MethodSpec
@@ -18,6 +17,7 @@ from zeroshift.evaluate.runner import JobOutcome, run_jobs
 from zeroshift.evaluate.trial import Trial
 from zeroshift.features import FeatureSet
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
+from zeroshift.methods.inputs import TEXT, VIEWS
 from zeroshift.parameters import Number
 
 __all__ = ["DatasetRef", "Plan", "Skipped", "describe_skipped", "plan_comparison", "run_plan"]
@@ -157,8 +157,8 @@ def plan_comparison(
     shots = int(Number(1, integer=True).check("shots", shots))
     trials: list[Trial] = []
     held = [VIEWS] if any(dataset.n_views for dataset in datasets) else []
-    held += [] if encoder is None else [ENCODER]
-    reasons = [(spec, spec.obstacle_with(*held)) for spec in specs]
+    held += [] if encoder is None else [TEXT]
+    reasons = [(spec, spec.missing_input(*held)) for spec in specs]
     skipped = [Skipped(spec, reason) for spec, reason in reasons if reason is not None]
     able = [spec for spec, reason in reasons if reason is None]
     for dataset in datasets:
@@ -191,7 +191,7 @@ def _check_encoder(encoder: EncoderRef, datasets: Sequence[DatasetRef], trials: 
     for dataset in datasets:
         tuned = [trial.spec for trial in trials if trial.features == dataset.name and trial.encoder is not None]
         if tuned:
-            words = [spec.words if spec.begins_with_words else PromptTuned.words for spec in tuned]
+            words = [spec.prompt_words if spec.starts_from_prompt else PromptTuned.words for spec in tuned]
             check_fit(dataset.name, dataset.load(), encoder, dict.fromkeys(words))
 
 
@@ -201,7 +201,7 @@ def _lacks(dataset: DatasetRef, spec: MethodSpec, shots: int) -> str | None:
     if "validation" in spec.given and min(dataset.spare, shots) < 2:
         return "no class has two labelled samples, one to learn from and one to choose by"
     if VIEWS in spec.given and not dataset.n_views:
-        return f"needs {LACKING[VIEWS]}"
+        return spec.missing_input(TEXT)
     if "unlabelled" in spec.given and dataset.n_samples < 2:
         return "one sample cannot be halved"
     return None

@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from zeroshift import methods
 from zeroshift._version import __version__
-from zeroshift.arrays import to_numpy
 from zeroshift.evaluate.costs import COSTS, EncoderCounts, costs_per_image, count_calls
 from zeroshift.evaluate.encoder_ref import EncoderRef
-from zeroshift.evaluate.inputs import LACKING, VIEWS
 from zeroshift.evaluate.job import content_key
 from zeroshift.evaluate.keys import canonical, code_digest
-from zeroshift.evaluate.method_spec import MethodSpec
+from zeroshift.evaluate.method_spec import COMPARISON_HINTS, MethodSpec
 from zeroshift.evaluate.metrics import score_run
 from zeroshift.evaluate.resources import PeakMemory, one_blas_thread, release_free_memory
 from zeroshift.evaluate.stream_loop import EVERY, stream_steps
@@ -25,13 +24,14 @@ from zeroshift.evaluate.streams import Stream, StreamSpec
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
+from zeroshift.methods.inputs import TEXT, VIEWS, feature_source, image_input, resolve_inputs
 from zeroshift.parameters import Number, Optional
 
 __all__ = [
     "MethodInput",
     "Split",
     "Trial",
-    "dataset_parameters",
+    "drawn_samples",
     "groups_of_rows",
     "measure_run",
     "method_input",
@@ -185,13 +185,9 @@ def measure_run(
 # What a run takes out of a set: parameters that hold arrays, what a method is fed, the groups of what it sees.
 
 
-def dataset_parameters(features: FeatureSet, spec: MethodSpec, parts: Split) -> dict[str, Any]:
-    """The parameters that come from the set."""
+def drawn_samples(features: FeatureSet, parts: Split) -> dict[str, Any]:
+    """The samples that are drawn from the set and given before the run, by the name of the input."""
     found: dict[str, Any] = {}
-    if "logit_scale" in spec.settings:
-        found["logit_scale"] = features.logit_scale
-    if "prompts" in spec.given:
-        found["prompts"] = features.prompts_of_each_class()
     for name, rows in (("support", parts.support), ("validation", parts.validation)):
         if rows is not None and features.labels is not None:
             found[name] = (np.asarray(features.features[rows]), features.labels[rows])
@@ -212,13 +208,12 @@ def groups_of_rows(stream: Stream, scored: np.ndarray, n_samples: int) -> tuple[
 def method_input(features: FeatureSet, spec: MethodSpec, scored: np.ndarray, stream: np.ndarray) -> MethodInput:
     if VIEWS not in spec.given:
         return MethodInput(stream)
-    if features.views is None:
-        raise ValueError(f"{spec.label} needs {LACKING[VIEWS]}.")
+    views = image_input(spec.info, features, views=True, hints=COMPARISON_HINTS)
     if np.array_equal(scored, np.arange(features.n_samples)):
-        return MethodInput(features.views)
+        return MethodInput(views)
     # A method that is given all images at once would copy them while its memory is weighed.
     whole = spec.info.protocol == "transductive"
-    return MethodInput(features.views[scored]) if whole else MethodInput(features.views, scored)
+    return MethodInput(views[scored]) if whole else MethodInput(views, scored)
 
 
 REQUIRED_NUMBERS = (
@@ -397,18 +392,19 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         halved="unlabelled" in spec.given,
         order=None if arranged is None else arranged.rows,
     )
-    arguments = {**dataset_parameters(features, spec, parts), **spec.parameters}
-    prototypes, counts = features.prototypes_for(trial.prompt), EncoderCounts()
+    source = feature_source(features, trial.prompt)
     if trial.encoder is not None:
         if len(trial.class_names) != features.n_classes:
             raise ValueError(
                 f"class_names must be those of {trial.features}, {features.n_classes}; got {len(trial.class_names)}. "
                 "Fix: class_names=features.class_names."
             )
-        text = trial.encoder.text(trial.class_names, spec.words)
-        if spec.begins_with_words:
-            prototypes = to_numpy(text.features(text.context))  # whatever the set's prompts say
-        arguments["text"] = count_calls(text, counts)
+        source[TEXT] = partial(trial.encoder.text, trial.class_names, spec.prompt_words)
+    given = {**drawn_samples(features, parts), **spec.parameters}
+    arguments = resolve_inputs(spec.info, given, source, requested=spec.given, hints=COMPARISON_HINTS)
+    prototypes, counts = arguments.pop("prototypes"), EncoderCounts()
+    if trial.encoder is not None:
+        arguments[TEXT] = count_calls(arguments[TEXT], counts)
     stream, labels = np.asarray(features.features[parts.scored]), features.labels[parts.scored]
     with one_blas_thread():
         found = measure_run(

@@ -255,8 +255,8 @@ def remarks(summary: ComparisonSummary) -> list[str]:
         )
     tuned: dict[str, list[str]] = {}
     for spec in plan.specs:
-        if spec.begins_with_words:
-            tuned.setdefault(spec.words, []).append(spec.label)
+        if spec.starts_from_prompt:
+            tuned.setdefault(spec.prompt_words, []).append(spec.label)
     if plan.encoder is not None and any(spec.tunes_text for spec in plan.specs):
         of = f"{plan.encoder.source} on {plan.encoder.identity.get('device', plan.encoder.device)}"
         lines.append(f"The time of methods that tune or search a prompt is that of {of}, all threads.")

@@ -78,14 +78,14 @@ def contenders(protocol: str) -> list[MethodSpec]:
     >>> [spec.method for spec in contenders("transductive")][-1]
     'adapt_transductive'
     """
-    able = [spec for spec in list_method_specs(protocol) if spec.obstacle is None]
+    able = [spec for spec in list_method_specs(protocol) if spec.missing_input() is None]
     ends = {"zero_shot": -1, OURS[protocol]: 1}
     return sorted(able, key=lambda spec: ends.get(spec.method, 0))
 
 
 def left_out() -> list[MethodSpec]:
     """Methods of the two protocols that a set of features is not enough for."""
-    return [c for protocol in OURS for c in list_method_specs(protocol) if c.obstacle is not None]
+    return [c for protocol in OURS for c in list_method_specs(protocol) if c.missing_input() is not None]
 
 
 def trials_of(spec: MethodSpec, member: Member, orders: int) -> list[Trial]:

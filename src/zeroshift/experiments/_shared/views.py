@@ -12,7 +12,6 @@ import numpy as np
 from zeroshift.data import packs
 from zeroshift.evaluate import Analysis, Job, MethodSpec, list_method_specs
 from zeroshift.evaluate.costs import EncoderCounts
-from zeroshift.evaluate.inputs import VIEWS
 from zeroshift.evaluate.metrics import score_run
 from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.evaluate.stream_loop import EVERY
@@ -27,6 +26,7 @@ from zeroshift.experiments._shared.tasks import get_task
 from zeroshift.experiments._shared.trials import measured, points, runs, spread
 from zeroshift.features import FeatureSet
 from zeroshift.methods.awt import AWT
+from zeroshift.methods.inputs import VIEWS
 from zeroshift.methods.zero_shot import ZeroShot
 
 __all__ = [
@@ -201,7 +201,7 @@ def _obstacle(spec: MethodSpec, member: Member) -> str | None:
     if wanted is not None and member.dataset.n_prompts < wanted:
         have = member.dataset.n_prompts
         return f"needs {wanted} descriptions of a class to retrieve anything, and there are {have} prompt modes"
-    why = spec.obstacle_with(VIEWS)
+    why = spec.missing_input(VIEWS)
     return None if why is None else why.split(". Fix:")[0]
 
 
