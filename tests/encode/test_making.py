@@ -47,8 +47,11 @@ def test_every_method_that_needs_no_more_than_an_encoder(clip, name):
 
 
 def test_what_only_a_user_has_is_asked_for(clip):
-    asked = r"tip_adapter needs labelled samples \(support\)\. Fix: make_method\('tip_adapter', encoder, class_names, support=\.\.\.\)"
-    with pytest.raises(TypeError, match=asked):
+    message = (
+        r"tip_adapter needs labelled samples \(support\)\. "
+        r"Fix: make_method\('tip_adapter', encoder, class_names, support=\.\.\.\)"
+    )
+    with pytest.raises(TypeError, match=message):
         make_method("tip_adapter", clip, NAMES)
 
 
