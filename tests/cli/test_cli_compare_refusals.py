@@ -99,7 +99,7 @@ def test_files_of_others_are_left_alone(call, small_file, tmp_path):
     (tmp_path / "out" / "compare.html").write_text("mine")
     done = call("compare", small_file, "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "is not a page of zeroshift" in done.stderr
+    assert "is not a report of zeroshift" in done.stderr
     assert (tmp_path / "results.md").read_text() == (tmp_path / "out" / "compare.html").read_text() == "mine"
 
 

@@ -5,7 +5,7 @@ import pytest
 from zeroshift.evaluate import DatasetRef, JobOutcome, MethodSpec, plan_comparison, summarize
 from zeroshift.report.compare_page import render_page, write_page
 from zeroshift.report.compare_tables import compare_markdown, remarks, set_tables
-from zeroshift.report.html import is_report
+from zeroshift.report.page import is_report
 
 
 def record(trial, *, jobs=1):
@@ -47,7 +47,7 @@ def test_the_page_holds_every_number_and_escapes_every_name(summary):
     assert "1 of 2 sets" in page
     assert "adapt_released_online: needs scale" in page
     assert page.count("<svg") == 1
-    assert "var(--few-shot)" in page
+    assert ".few-shot { --colour" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
     assert page == render_page(summary)

@@ -21,7 +21,7 @@ from zeroshift.report.contact_sheet import (  # noqa: E402
     is_contact_sheet,
     write_contact_sheet,
 )
-from zeroshift.report.html import is_report  # noqa: E402
+from zeroshift.report.page import is_report  # noqa: E402
 
 WORDS = {"title": "Pets", "command": "zeroshift classify pets --classes cat,dog,horse"}
 NASTY = '<script>alert("1")</script>\'&amp;.jpg'
@@ -48,7 +48,7 @@ def test_each_section_is_in_the_order_worked_out_by_hand():
         "Most changed",
         "Least certain",
         "Least like any class",
-        "Do it again",
+        "Reproduce this page",
     ]
     assert shown.files["Most changed"] == ["b.jpg", "d.jpg", "a.jpg"]
     assert shown.files["Least certain"] == ["e.jpg", "d.jpg", "a.jpg", "c.jpg", "b.jpg", "f.jpg"]
@@ -166,7 +166,7 @@ def test_names_are_text_not_markup():
     assert "<script" not in page
     assert not {"script", "img"} & set(shown.tags)
     assert NASTY in shown.files["Most changed"]
-    assert NASTY in shown.text["Do it again"]
+    assert NASTY in shown.text["Reproduce this page"]
     assert f"zero-shot: {NASTY} 0.50" in shown.text["Most changed"]
     assert "{{ 1 + 1 }}" in shown.text["Most changed"]
     assert not any(name.startswith("on") for name, _ in shown.attributes)

@@ -27,7 +27,7 @@ function look(frame) {{
     const view = frame.contentWindow, page = frame.contentDocument, root = page.documentElement;
     for (const folded of page.querySelectorAll("details")) folded.open = true;
     const box = element => element.getBoundingClientRect();
-    const drawn = [...page.querySelectorAll("figure svg[role=img]")];
+    const drawn = [...page.querySelectorAll("figure .drawing[role=img] > svg")];
     const letters = drawn.flatMap(svg => [...svg.querySelectorAll("text")].map(text => {{
         const scale = box(svg).width / svg.viewBox.baseVal.width, at = box(text), of = box(svg);
         const out = Math.max(of.left - at.left, at.right - of.right, of.top - at.top, at.bottom - of.bottom);

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from zeroshift.benchmarks.case import MADE_UP
 from zeroshift.benchmarks.engines import DEFINITION
 from zeroshift.benchmarks.machine import BUSY
-from zeroshift.files import atomic_path
-from zeroshift.report.palette import INK, METHOD_COLOURS, OTHER_COLOURS, svg_bytes
+from zeroshift.report.style import INK, METHOD_COLOURS, OTHER_COLOURS, new_figure, save_figure, style_axes
 from zeroshift.report.tables import ReportColumn, ReportTable
 
 if TYPE_CHECKING:
@@ -270,7 +269,7 @@ def _steps(curve: list[list[float]]) -> str:
 
 
 WIDTH, HEIGHT = 3.6, 2.7
-PNG_DPI = 160
+SUFFIXES = (".png", ".svg")
 COLOURS = {
     "direct": METHOD_COLOURS["zero_shot"],
     "streaming": METHOD_COLOURS["adapt_online"],
@@ -281,10 +280,8 @@ COLOURS = {
 
 def growth_figure(growth: Mapping[str, Any]) -> Figure:
     """Panels for which there is something to draw; the largest line of each kind where there are several."""
-    from matplotlib.figure import Figure
-
     panels = _panels(growth)
-    figure = Figure(figsize=(max(1, len(panels)) * WIDTH, HEIGHT), layout="constrained")
+    figure = new_figure(max(1, len(panels)) * WIDTH, HEIGHT)
     handles: dict[str, Any] = {}
     for place, (title, label, curves) in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), place + 1)
@@ -328,28 +325,15 @@ def _style(axes: Axes, title: str, label: str, categories: list[float] | None) -
         axes.set_xticks(categories, [f"{at:g}" for at in categories])
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_minor_formatter(NullFormatter())
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set(color=INK, alpha=0.5, linewidth=0.7)
-    axes.set_facecolor("none")
-    axes.set_xlabel(label, fontsize=8, color=INK)
-    axes.set_ylabel("ms a sample", fontsize=8, color=INK)
-    axes.tick_params(colors=INK, labelsize=8, width=0.7, length=3)
-    axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.6)
+    style_axes(axes, label, "ms per sample", grid="y")
     axes.set_title(title, loc="left", fontsize=9, color=INK, parse_math=False)
 
 
 def figure_paths(folder: str | os.PathLike[str]) -> list[Path]:
-    return [Path(folder) / f"growth{suffix}" for suffix in (".png", ".svg")]
+    """The files that `write_figures` writes."""
+    return [Path(folder) / f"growth{suffix}" for suffix in SUFFIXES]
 
 
 def write_figures(folder: str | os.PathLike[str], growth: Mapping[str, Any]) -> list[Path]:
-    """Write the picture as PNG and SVG; returns the paths."""
-    figure = growth_figure(growth)
-    for path in figure_paths(folder):
-        with atomic_path(path) as temporary:
-            if path.suffix == ".svg":
-                temporary.write_bytes(svg_bytes(figure))
-            else:
-                figure.savefig(temporary, format="png", dpi=PNG_DPI, metadata={"Software": None})
-    return figure_paths(folder)
+    """Write the figure as PNG and SVG; returns the paths."""
+    return save_figure(growth_figure(growth), folder, "growth", SUFFIXES)

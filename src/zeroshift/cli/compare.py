@@ -31,7 +31,7 @@ from zeroshift.evaluate import (
 from zeroshift.evaluate.method_spec import COMPARISON_HINTS
 from zeroshift.methods.inputs import TEXT, VIEWS
 from zeroshift.parameters import Number
-from zeroshift.report.compare_page import check_page, write_page
+from zeroshift.report.compare_page import write_page
 from zeroshift.report.compare_tables import (
     check_markdown,
     compare_record,
@@ -40,6 +40,7 @@ from zeroshift.report.compare_tables import (
     set_tables,
     write_markdown,
 )
+from zeroshift.report.page import check_page
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["choose_methods", "compare"]

@@ -20,7 +20,8 @@ from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.report.comparisons import comparison_record, comparison_table, losses, mean_record, verdict
 from zeroshift.report.demo_figures import figure_paths, write_figures
-from zeroshift.report.html import is_report, write_report
+from zeroshift.report.demo_report import write_report
+from zeroshift.report.page import check_page
 
 __all__ = ["demo"]
 
@@ -81,9 +82,7 @@ def demo(
     """Compare zero-shot, ADAPT and the anchored mixture on the bundled packs; write an HTML report."""
     loaded = load_packs(packs)
     report = out / REPORT
-    # os.path treats a name that is too long as missing; the folder is checked below.
-    if os.path.exists(report) and not is_report(report):
-        raise FileExistsError(f"{report} exists and is not a report of zeroshift. Fix: --out another folder.")
+    check_page(report)
     drawings = [] if figures is None else figure_paths(figures)
     for path in drawings:
         # A report says that zeroshift wrote it; a figure cannot, and may be someone's work.

@@ -31,8 +31,8 @@ from zeroshift.report.experiments.markdown import check_markdown, write_markdown
 from zeroshift.report.experiments.page import write_page
 from zeroshift.report.experiments.tables import chapters_record, print_chapters, write_csv, write_latex
 from zeroshift.report.formatting import counted
-from zeroshift.report.html import is_report
 from zeroshift.report.listings import experiments_table
+from zeroshift.report.page import check_page
 
 __all__ = ["Outputs", "choose_experiments", "count_processes", "experiment", "format_command"]
 
@@ -272,9 +272,7 @@ class Outputs:
 
     def check(self) -> None:
         """Refuse outputs that cannot be written, and files that zeroshift did not write. Leaves nothing behind."""
-        # os.path treats a name that is too long as missing; the folder is checked below.
-        if os.path.exists(self.report) and (self.report.is_dir() or not is_report(self.report)):
-            raise FileExistsError(f"{self.report} exists and is not a report of zeroshift. Fix: --out another folder.")
+        check_page(self.report)
         if self.markdown is not None:
             check_markdown(self.markdown)
             check_writable(self.markdown)

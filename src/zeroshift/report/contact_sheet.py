@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from zeroshift import __version__
 from zeroshift.arrays import Array
 from zeroshift.data.images import ImageError, pillow
 from zeroshift.evaluate import Comparison, Result
-from zeroshift.files import atomic_path
 from zeroshift.parameters import Number
 from zeroshift.report.formatting import method_label
-from zeroshift.report.palette import METHOD_COLOURS
+from zeroshift.report.page import method_class, render_template, starts_with_generator, write_text
 from zeroshift.report.predictions import checked_files, checked_reject
 
 if TYPE_CHECKING:
@@ -132,11 +130,10 @@ def contact_page(
         moved = f"No prediction changed: {method} gives every image the label zero-shot gives it."
     of_all = _shown(n_samples, per_section, "image")
     return {
-        "version": __version__,
         "title": written(title),
         "summary": summary(comparison),
         "method": method,
-        "swatch": adapted.method.replace("_", "-") if adapted.method in METHOD_COLOURS else "other",
+        "method_class": method_class(adapted.method),
         "counts": class_counts(comparison),
         "sections": [
             section("Most changed", most_changed(comparison), moved),
@@ -266,9 +263,6 @@ def _shown(total: int, limit: int, noun: str) -> str:
 GENERATOR = '<meta name="generator" content="contact sheet of zeroshift'
 """How a sheet of ours is told from someone else's file, and from a report of ours."""
 
-HEAD_CHARACTERS = 2000
-"""How far into a file `GENERATOR` is looked for."""
-
 PER_SECTION = 24
 """Images in each section: a few screens of a phone."""
 
@@ -323,8 +317,6 @@ def contact_sheet(
     >>> "No prediction changed" in page, page.count("data:image/jpeg")
     (True, 2)
     """
-    from zeroshift.report.html import template_environment
-
     per_section = int(Number(1, integer=True).check("per_section", per_section))
     thumb = int(THUMB_RANGE.check("thumb", thumb))
     page = contact_page(
@@ -337,7 +329,7 @@ def contact_sheet(
     )
     for i, tile in page["tiles"].items():
         tile["picture"], tile["missing"] = _picture(open_image, i, thumb)
-    return template_environment().get_template("contact_sheet.html.j2").render(page)
+    return render_template("contact_sheet.html.j2", page)
 
 
 def _picture(open_image: Callable[[int], Image], i: int, thumb: int) -> tuple[Thumbnail | None, str]:
@@ -365,8 +357,7 @@ def write_contact_sheet(
     text = contact_sheet(
         comparison, reject, open_image, title=title, command=command, per_section=per_section, thumb=thumb
     )
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+    write_text(path, text)
 
 
 def check_contact_sheet_target(path: str | os.PathLike[str]) -> None:
@@ -382,5 +373,4 @@ def check_contact_sheet_target(path: str | os.PathLike[str]) -> None:
 
 def is_contact_sheet(path: str | os.PathLike[str]) -> bool:
     """Whether the file is one that `write_contact_sheet` made, and may hence be replaced by a newer one."""
-    with open(path, encoding="utf-8", errors="replace") as handle:
-        return GENERATOR in handle.read(HEAD_CHARACTERS)
+    return starts_with_generator(path, GENERATOR)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from zeroshift.experiments._shared.findings import Bar, Bars, Lines, Reliability, ReliabilityPanel, Series
-from zeroshift.report.experiments.panels import MARKERS, SMALL, TEXT, Key, Panel, Sketch, colours, note, number, style
+from zeroshift.report.experiments.panels import MARKERS, LegendKey, Panel, PanelFigure, choose_colours, format_value
 from zeroshift.report.formatting import format_number, one_line
-from zeroshift.report.palette import INK, METHOD_COLOURS, SERIES_COLOURS
+from zeroshift.report.style import INK, METHOD_COLOURS, SERIES_COLOURS, SMALL, TEXT, annotate, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["sketch_bars", "sketch_lines", "sketch_reliability"]
+__all__ = ["bars_figure", "lines_figure", "reliability_figure"]
 
 HEIGHT = 2.4
 MAX_ENDS = 8
@@ -38,14 +38,14 @@ POINTS = 240
 """Points of a curve: more than a phone has pixels for."""
 
 
-def sketch_lines(lines: Lines) -> Sketch:
-    chosen = colours(lines.series)
+def lines_figure(lines: Lines) -> PanelFigure:
+    chosen = choose_colours(lines.series)
     marks = _marks(lines.series)
     keys = tuple(
-        Key(one_line(one.label), colour, "dashed" if dashed else "line", shape if lines.steps else "")
+        LegendKey(one_line(one.label), colour, "dashed" if dashed else "line", shape if lines.steps else "")
         for one, colour, (dashed, shape) in zip(lines.series, chosen, marks, strict=True)
     )
-    return Sketch((Panel(lambda axes: _draw_lines(axes, lines, chosen), HEIGHT),), keys if len(keys) > 1 else ())
+    return PanelFigure((Panel(lambda axes: _draw_lines(axes, lines, chosen), HEIGHT),), keys if len(keys) > 1 else ())
 
 
 def _marks(series: Sequence[Series]) -> list[tuple[bool, str]]:
@@ -66,12 +66,12 @@ def _draw_lines(axes: Axes, lines: Lines, chosen: Sequence[str]) -> None:
             x, y, color=colour, linewidth=1.6, linestyle=(0, (4, 1.6)) if dashed else "-", solid_capstyle="round",
             marker=shape if lines.steps else None, markersize=4, label=one_line(series.label),
         )  # fmt: skip
-    style(axes, lines.x_label, lines.y_label, grid="y")
+    style_axes(axes, lines.x_label, lines.y_label, grid="y")
     _limits(axes, lines)
     if lines.marked_x is not None:
         axes.axvline(lines.marked_x, color=INK, alpha=0.55, linewidth=0.8, linestyle=(0, (2, 2)))
         top = (lines.marked_x, 1.0)
-        note(axes, top, "default", xycoords=("data", "axes fraction"), xytext=(0, 2), va="bottom", ha="center",
+        annotate(axes, top, "default", xycoords=("data", "axes fraction"), xytext=(0, 2), va="bottom", ha="center",
              fontsize=SMALL)  # fmt: skip
     if len(lines.series) <= MAX_ENDS:
         _label_ends(axes, lines.series)
@@ -129,7 +129,7 @@ def _label_ends(axes: Axes, series: Sequence[Series]) -> None:
     gap, reach = (top - bottom) / ROWS, max(abs(bottom), abs(top))
     far = max((one.x[-1] for one in series if one.x), default=0.0)
     there = [float(one.y[-1]) for one in series if one.x and one.x[-1] == far and math.isfinite(one.y[-1])]
-    ends = {number(end, reach): end for end in sorted(there)}
+    ends = {format_value(end, reach): end for end in sorted(there)}
     places: list[float] = []
     for end in ends.values():
         places.append(max(end, places[-1] + gap) if places else end)
@@ -138,7 +138,7 @@ def _label_ends(axes: Axes, series: Sequence[Series]) -> None:
         ceiling = top if at == len(places) - 1 else places[at + 1] - gap
         places[at] = min(places[at], ceiling)
     for text, place in zip(ends, places, strict=True):
-        note(axes, (1.0, place), text, xycoords=("axes fraction", "data"), annotation_clip=False)
+        annotate(axes, (1.0, place), text, xycoords=("axes fraction", "data"), annotation_clip=False)
 
 
 # Horizontal bars from zero, in groups, each with its interval and its value.
@@ -161,13 +161,13 @@ ROOM = 0.27
 """Room for a number beyond the farthest bar, as a part of what the bars take."""
 
 
-def sketch_bars(bars: Bars) -> Sketch:
+def bars_figure(bars: Bars) -> PanelFigure:
     rows = sum(_height(bar) for bar in bars.bars) + HEADING * sum(1 for group in _groups(bars) if group)
     own = _own_colours(bars)
     named = {bar.label: colour for bar, colour in zip(bars.bars, own, strict=True)}
     several = len(set(own)) > 1 and len(named) < len(bars.bars)
-    keys = tuple(Key(one_line(label), colour) for label, colour in named.items()) if several else ()
-    return Sketch((Panel(lambda axes: _draw_bars(axes, bars, own), 0.5 + ROW * rows),), keys)
+    keys = tuple(LegendKey(one_line(label), colour) for label, colour in named.items()) if several else ()
+    return PanelFigure((Panel(lambda axes: _draw_bars(axes, bars, own), 0.5 + ROW * rows),), keys)
 
 
 def _groups(bars: Bars) -> list[str]:
@@ -204,7 +204,7 @@ def _draw_bars(axes: Axes, bars: Bars, own: list[str]) -> None:
             heading = textwrap.shorten(one_line(bar.group), GROUP_LETTERS, placeholder="…")
             # From the figure's own edge: beside the labels a long name would run out at the right. It makes no room for
             # itself, or the labels would be moved aside for it.
-            note(axes, (0.0, at + 0.6 * HEADING), heading, xycoords=("figure fraction", "data"), xytext=(2, 0),
+            annotate(axes, (0.0, at + 0.6 * HEADING), heading, xycoords=("figure fraction", "data"), xytext=(2, 0),
                  annotation_clip=False, fontweight="bold", in_layout=False)  # fmt: skip
             at += HEADING
         before = bar.group
@@ -217,12 +217,12 @@ def _draw_bars(axes: Axes, bars: Bars, own: list[str]) -> None:
             axes.plot([bar.low, bar.high], [middle, middle], color=INK, linestyle="", marker="|", markersize=4)
         # Beyond the far end of bar and interval, so that nothing crosses the number.
         left = bar.value < 0
-        note(axes, (min(reaches) if left else max(*reaches, 0.0), middle), number(bar.value, max(-low, high)),
+        annotate(axes, (min(reaches) if left else max(*reaches, 0.0), middle), format_value(bar.value, max(-low, high)),
              xytext=(-4 if left else 4, 0), ha="right" if left else "left")  # fmt: skip
         # The line of zero only along the bars: it would strike the groups' names through.
         axes.plot([0, 0], [at, at + _height(bar)], color=INK, linewidth=0.8, alpha=0.6)
         at += _height(bar)
-    style(axes, bars.x_label)
+    style_axes(axes, bars.x_label)
     axes.set_yticks(places, [_label(bar) for bar in bars.bars], parse_math=False, fontsize=TEXT, linespacing=1.0)
     axes.set_ylim(at + 0.2, -0.2)
     room = ROOM * reach
@@ -242,9 +242,9 @@ BINS = 15
 """Bins of the expected calibration error, whose width the bars have."""
 
 
-def sketch_reliability(reliability: Reliability) -> Sketch:
-    chosen = colours(reliability.panels)
-    return Sketch(
+def reliability_figure(reliability: Reliability) -> PanelFigure:
+    chosen = choose_colours(reliability.panels)
+    return PanelFigure(
         tuple(
             Panel(partial(_draw_reliability, panel=panel, colour=colour), SIZE, SIZE, one_line(panel.label))
             for panel, colour in zip(reliability.panels, chosen, strict=True)
@@ -255,12 +255,12 @@ def sketch_reliability(reliability: Reliability) -> Sketch:
 def _draw_reliability(axes: Axes, panel: ReliabilityPanel, colour: str) -> None:
     confidence, accuracy, share = (np.asarray(part, float) for part in (panel.confidence, panel.accuracy, panel.share))
     width = 0.86 / BINS
-    style(axes, "confidence", "accuracy", grid="y")
+    style_axes(axes, "confidence", "accuracy", grid="y")
     axes.plot([0, 1], [0, 1], color=INK, alpha=0.5, linewidth=0.8, linestyle=(0, (3, 2)))
     axes.bar(confidence, accuracy, width, color=colour, alpha=0.85)
     # What is missing to the diagonal, or stands above it, is the error: an outline, which needs no second colour.
     axes.bar(confidence, confidence - accuracy, width, accuracy, color="none", edgecolor=INK, linewidth=0.7, alpha=0.8)
-    note(axes, (0.03, 0.97), f"calibration error {format_number(panel.error, 'percent')}%", xytext=(0, 0), va="top",
+    annotate(axes, (0.03, 0.97), f"calibration error {format_number(panel.error, 'percent')}%", xytext=(0, 0), va="top",
          xycoords="axes fraction", fontsize=TEXT)  # fmt: skip
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.12)
@@ -268,7 +268,7 @@ def _draw_reliability(axes: Axes, panel: ReliabilityPanel, colour: str) -> None:
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     above = axes.inset_axes((0, 1.02, 1, SHARES), sharex=axes)
     above.bar(confidence, share, width, color=colour, alpha=0.45)
-    style(above, "", "share")
+    style_axes(above, "", "share")
     above.set_yticks([])
     above.set_ylabel("share", fontsize=SMALL, color=INK, rotation=0, ha="right", va="center")
     above.tick_params(axis="x", labelbottom=False, length=0)

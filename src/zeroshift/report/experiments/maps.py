@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from zeroshift.experiments._shared.findings import Confusion, HeatMaps, Region, Regions
-from zeroshift.report.experiments.panels import MARKERS, SMALL, TEXT, Key, Panel, Sketch, note, shortened, style
+from zeroshift.report.experiments.panels import MARKERS, LegendKey, Panel, PanelFigure, shorten
 from zeroshift.report.formatting import format_number, one_line
-from zeroshift.report.palette import CLASS_COLOURS, INK, METHOD_COLOURS
+from zeroshift.report.style import CLASS_COLOURS, INK, METHOD_COLOURS, SMALL, TEXT, annotate, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["shades", "sketch_confusion", "sketch_maps", "sketch_regions"]
+__all__ = ["confusion_figure", "maps_figure", "regions_figure", "shades"]
 
 MORE, LESS = METHOD_COLOURS["adapt_online"], METHOD_COLOURS["adapt_transductive"]
 """Blue above zero and orange below: told apart by everyone."""
@@ -66,7 +66,7 @@ def _rgb(colour: str) -> list[int]:
     return [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
 
 
-def sketch_maps(maps: HeatMaps) -> Sketch:
+def maps_figure(maps: HeatMaps) -> PanelFigure:
     finite = [one.values[np.isfinite(one.values)] for one in maps.maps]
     low = min((float(part.min()) for part in finite if part.size), default=0.0)
     high = max((float(part.max()) for part in finite if part.size), default=1.0)
@@ -89,10 +89,10 @@ def sketch_maps(maps: HeatMaps) -> Sketch:
         )
         for one in maps.maps
     )
-    return Sketch(panels, scale=_scale_panel(scale))
+    return PanelFigure(panels, scale=_scale_panel(scale))
 
 
-def sketch_confusion(confusion: Confusion) -> Sketch:
+def confusion_figure(confusion: Confusion) -> PanelFigure:
     """Before, after, and what the one has more or less than the other, all of one class in a row."""
     names, whole = confusion.class_names, _Scale(0.0, 1.0, False)
     change = np.asarray(confusion.after) - np.asarray(confusion.before)
@@ -115,7 +115,7 @@ def sketch_confusion(confusion: Confusion) -> Sketch:
         _panel(values, scale, one_line(title), names, names, how, "predicted class, in percent", "true class")
         for values, scale, title, how in shown
     )
-    return Sketch(panels, scale=_scale_panel(moved))
+    return PanelFigure(panels, scale=_scale_panel(moved))
 
 
 def _panel(
@@ -132,7 +132,7 @@ def _panel(
     named = bool(row_names or column_names) and max(rows, columns) <= MAX_NAMED
     width = NAMED if named else NARROW
     left = 0.3 + (
-        0.07 * max((len(shortened(name, MAP_FIGURES_LONGEST_NAME)) for name in row_names), default=0) if named else 0
+        0.07 * max((len(shorten(name, MAP_FIGURES_LONGEST_NAME)) for name in row_names), default=0) if named else 0
     )
     below = 0.25 + (_below(column_names, columns, width - left) if named else 0)
     field = (width - left) / max(columns, 1)
@@ -153,20 +153,20 @@ def _panel(
 
 def _below(names: Sequence[str], columns: int, width: float) -> float:
     """Inches the names of the columns take, flat or upright."""
-    longest = max((len(shortened(one_line(name), MAP_FIGURES_LONGEST_NAME)) for name in names), default=0)
+    longest = max((len(shorten(one_line(name), MAP_FIGURES_LONGEST_NAME)) for name in names), default=0)
     return 0.15 if _flat(names, width / max(columns, 1)) else 0.065 * longest
 
 
 def _flat(names: Sequence[str], field: float) -> bool:
-    return all(0.065 * len(shortened(one_line(name), MAP_FIGURES_LONGEST_NAME)) < 0.92 * field for name in names)
+    return all(0.065 * len(shorten(one_line(name), MAP_FIGURES_LONGEST_NAME)) < 0.92 * field for name in names)
 
 
 def _names(axes: Axes, row_names: Sequence[str], column_names: Sequence[str], field: float, tall: float) -> None:
-    style(axes)
+    style_axes(axes)
     axes.spines["bottom"].set_visible(False)
     axes.tick_params(axis="both", length=0, pad=2)
     for names, put, size in ((row_names, axes.set_yticks, tall), (column_names, axes.set_xticks, field)):
-        short = [shortened(one_line(name), MAP_FIGURES_LONGEST_NAME) for name in names]
+        short = [shorten(one_line(name), MAP_FIGURES_LONGEST_NAME) for name in names]
         font = min(TEXT, max(SMALLEST, 72 * size * 0.8))
         every = max(1, math.ceil(1.1 * font / (72 * size)))
         put(range(0, len(short), every), short[::every], parse_math=False, fontsize=font)
@@ -188,7 +188,7 @@ def _scale_panel(scale: _Scale) -> Panel:
         ramp = np.linspace(scale.low, scale.high, 128)[None]
         extent = (scale.low, scale.high if scale.high > scale.low else scale.low + 1.0, 0.0, 1.0)
         axes.imshow(shades(ramp, scale.low, scale.high, scale.diverging), aspect="auto", extent=extent)
-        style(axes, scale.unit)
+        style_axes(axes, scale.unit)
         axes.set_yticks([])
         axes.set_ylim(0.0, 1.6)
         axes.locator_params(axis="x", nbins=5)
@@ -210,7 +210,7 @@ REST = "other classes"
 LONGEST_NAME = 16
 
 
-def sketch_regions(regions: Regions) -> Sketch:
+def regions_figure(regions: Regions) -> PanelFigure:
     """A panel a method; the classes with the most samples in colours of their own, all others in the last."""
     place = _places(regions)
     shared = len(regions.class_names) > len(CLASS_COLOURS)
@@ -218,12 +218,12 @@ def sketch_regions(regions: Regions) -> Sketch:
     named = {at: one_line(regions.class_names[k]) for k, at in enumerate(place) if not (shared and at == last)}
     if shared:
         named[last] = REST
-    keys = tuple(Key(named[at], CLASS_COLOURS[at], "point", MARKERS[at]) for at in sorted(named))
+    keys = tuple(LegendKey(named[at], CLASS_COLOURS[at], "point", MARKERS[at]) for at in sorted(named))
     panels = tuple(
         Panel(partial(_draw, regions=regions, region=region, place=place), SIZE, SIZE, _title(region))
         for region in regions.regions
     )
-    return Sketch(panels, keys)
+    return PanelFigure(panels, keys)
 
 
 def _title(region: Region) -> str:
@@ -259,7 +259,7 @@ def _draw(axes: Axes, regions: Regions, region: Region, place: np.ndarray) -> No
                   markeredgecolor=INK, markeredgewidth=0.0 if dense else 0.35)  # fmt: skip
     if regions.anchors is not None:
         _anchors(axes, regions, place)
-    style(axes)
+    style_axes(axes)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_xlim(left, right)
@@ -274,5 +274,5 @@ def _anchors(axes: Axes, regions: Regions, place: np.ndarray) -> None:
         axes.plot([x], [y], linestyle="", marker="*", markersize=10, color=CLASS_COLOURS[at], markeredgecolor=INK,
                   markeredgewidth=0.8)  # fmt: skip
         if len(anchors) <= len(CLASS_COLOURS):
-            note(axes, (x, y), shortened(one_line(name), LONGEST_NAME), xytext=(0, 6), ha="center", va="bottom",
+            annotate(axes, (x, y), shorten(one_line(name), LONGEST_NAME), xytext=(0, 6), ha="center", va="bottom",
                  fontsize=SMALL)  # fmt: skip

@@ -15,16 +15,15 @@ from zeroshift import __version__
 from zeroshift.experiments import Chapter, Member, Suite
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, Regions, Remark, Row, Table, Value
 from zeroshift.experiments._shared.suite import TASKS
-from zeroshift.files import atomic_path
 from zeroshift.report.experiments.alt_text import alt_text
-from zeroshift.report.experiments.figures import panel_figure, sketch_of
-from zeroshift.report.experiments.panels import Key, Panel
+from zeroshift.report.experiments.figures import panel_figure, panels_of
+from zeroshift.report.experiments.panels import LegendKey, Panel
 from zeroshift.report.experiments.tables import formatted_table, named_findings
 from zeroshift.report.formatting import counted, format_number, one_line
-from zeroshift.report.html import template_environment
-from zeroshift.report.palette import EXPERIMENT_COLOURS, PAGE_COLOURS, inline_svg
+from zeroshift.report.page import drawing, render_template, write_text
+from zeroshift.report.style import PAGE_COLOURS
 
-__all__ = ["contents", "page_colour", "page_figure", "prose", "render_page", "sets_table", "task_name", "write_page"]
+__all__ = ["page_context", "page_figure", "prose", "render_page", "sets_table", "task_name", "write_page"]
 
 
 # The sets experiments ran on, as a table like any other.
@@ -62,13 +61,10 @@ def task_name(member: Member) -> str:
     return f"{task.paper}: {task.title}" if task.paper else task.title
 
 
-# Figures as the page holds them: an SVG a panel, in the page's colours and as few bytes as can be.
+MIN_PIXELS_PER_POINT, MAX_PIXELS_PER_POINT = 1.14, 1.6
+"""How large a figure is shown: below, small letters cannot be read; above, they look too large."""
 
-
-LEAST, MOST = 1.14, 1.6
-"""Pixels of the page a point of a figure takes: with fewer, small letters are not read; with more, they shout."""
-
-POINTS_AN_INCH = 72
+POINTS_PER_INCH = 72
 
 SHAPES = {
     "o": "M5 1a4 4 0 1 0 .01 0z", "s": "M1.5 1.5h7v7h-7z", "^": "M5 1l4.3 7.6H.7z", "D": "M5 .6L9.4 5 5 9.4.6 5z",
@@ -77,36 +73,33 @@ SHAPES = {
     "*": "M5 .3l1.2 3.4h3.6L6.9 5.9 8 9.4 5 7.2 2 9.4l1.1-3.5L.2 3.7h3.6z",
     "<": "M1 5l7.6-4.3v8.6z", ">": "M9 5L1.4.7v8.6z",
 }  # fmt: skip
-"""Outlines of the shapes of points, in a square of ten, for the words beside a figure."""
+"""Outlines of markers in a square of ten, for the legend next to a figure."""
 
 
 def page_figure(name: str, finding: Finding) -> dict[str, Any] | None:
-    """What the template shows of a finding; None for tables and remarks. `name` keeps its ids apart from others'."""
-    sketch = sketch_of(finding)
-    if sketch is None:
+    """What the template shows of a figure; None for tables and remarks. `name` is unique in the page."""
+    figure = panels_of(finding)
+    if figure is None:
         return None
-    title, said = one_line(getattr(finding, "title", "")), alt_text(finding)
-    several = len(sketch.panels) > 1
+    title, text = one_line(getattr(finding, "title", "")), alt_text(finding)
     panels = []
-    for place, panel in enumerate(sketch.panels):
-        label = f"{title}: {panel.title}" if several else said
-        panels.append({"title": panel.title, **_drawn(panel, f"{name}-{place}", label)})
-    scale = None if sketch.scale is None else _drawn(sketch.scale, f"{name}-scale", f"Scale of colours: {title}")
+    for place, panel in enumerate(figure.panels):
+        panel_text = f"{title}: {panel.title}" if len(figure.panels) > 1 else text
+        panels.append({"title": panel.title, **_panel_drawing(panel, f"{name}-{place}", panel_text)})
     return {
         "id": name,
         "title": title,
         "caption": prose(getattr(finding, "caption", "")),
-        "spoken": said,
-        "several": several,
+        "text": text,
         "panels": panels,
-        "keys": [_key(key) for key in sketch.keys],
-        "scale": scale,
+        "keys": [_legend_key(key) for key in figure.keys],
+        "scale": figure.scale and _panel_drawing(figure.scale, f"{name}-scale", f"Scale of colours: {title}"),
         "haloed": isinstance(finding, Regions),
     }
 
 
 def prose(text: str) -> str:
-    """A sentence of a finding; a hyphen before a number, with nothing but a bracket or a space before it, is a minus.
+    """A sentence of a finding; a hyphen before a number, after a space or a bracket, becomes a minus sign.
 
     >>> prose("It lost on t-shirts (-1.2 points).")
     'It lost on t-shirts (−1.2 points).'
@@ -114,40 +107,19 @@ def prose(text: str) -> str:
     return re.sub(r"(?<![^\s(\[])-(?=\d)", "\N{MINUS SIGN}", one_line(text))
 
 
-def page_colour(colour: str) -> str:
-    """What a colour of a figure is called in the page's style sheet; one it does not have stays as it is."""
-    return PAGE_COLOURS.get(colour) or EXPERIMENT_COLOURS.get(colour, colour)
-
-
-def _key(key: Key) -> dict[str, str]:
+def _legend_key(key: LegendKey) -> dict[str, str]:
     shape = "" if key.mark in ("line", "dashed", "box") and not key.shape else key.shape
-    return {"label": key.label, "colour": page_colour(key.colour), "mark": key.mark, "path": SHAPES.get(shape, "")}
+    colour = PAGE_COLOURS.get(key.colour, key.colour)
+    return {"label": key.label, "colour": colour, "mark": key.mark, "path": SHAPES.get(shape, "")}
 
 
-def _drawn(panel: Panel, name: str, label: str) -> dict[str, Any]:
+def _panel_drawing(panel: Panel, name: str, text: str) -> dict[str, Any]:
     with warnings.catch_warnings():
-        # A letter that matplotlib's own font lacks: the browser, whose fonts the text is shown in, may have it.
+        # A letter that matplotlib's own font lacks; the fonts of the browser may have it.
         warnings.filterwarnings("ignore", message="Glyph")
-        svg = inline_svg(panel_figure(panel), name=name, label=label)
-    for colour, page in EXPERIMENT_COLOURS.items():
-        svg = svg.replace(colour, page)
-    points = POINTS_AN_INCH * panel.width
-    return {"svg": _slim(svg), "least": round(LEAST * points), "most": round(MOST * points)}
-
-
-def _slim(svg: str) -> str:
-    """Coordinates to a hundredth of a point, weights kept apart from matplotlib's own font, no defaults repeated."""
-    # What matplotlib says of all elements would hold for the whole page, and is said in its style sheet.
-    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"font: (bold|[5-9]00) ([\d.]+px)[^;\"]*", r"font-weight: \1; font-size: \2", svg)
-    svg = re.sub(r'(?<=[\s"])(d|x|y|points)="[^"]*"', _rounded, svg)
-    svg = re.sub(r' transform="rotate\(-0 [^"]*\)"', "", svg)
-    return re.sub(r">\s+<", "><", svg)
-
-
-def _rounded(match: re.Match[str]) -> str:
-    text = re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), match[0])
-    return re.sub(r"\s+", " ", text)
+        drawn = drawing(panel_figure(panel), name=name, text=text)
+    points = POINTS_PER_INCH * panel.width
+    return {**drawn, "least": round(MIN_PIXELS_PER_POINT * points), "most": round(MAX_PIXELS_PER_POINT * points)}
 
 
 # What the page of experiments says, as plain values for its template.
@@ -163,7 +135,7 @@ UNITS = {"percent": "%", "points": "points"}
 """Units that stand in a column's title; others stand with each number."""
 
 
-def contents(
+def page_context(
     chapters: Sequence[Chapter],
     suite: Suite,
     *,
@@ -175,9 +147,8 @@ def contents(
     figures = {name: page_figure(name, finding) for name, finding in named_findings(chapters)}
     shown = [{"number": number, **_chapter(chapter, figures)} for number, chapter in enumerate(chapters, start=1)]
     return {
-        "version": __version__,
         "title": f"{counted(len(chapters), 'question')} put to {counted(len(suite), 'set')} of features",
-        "beside": _beside(chapters, suite),
+        "paper_note": _paper_note(chapters, suite),
         "tiles": _tiles(chapters, suite, sum(figure is not None for figure in figures.values())),
         "warnings": [
             {"chapter": one["title"], "name": one["name"], "text": _start(block["text"])}
@@ -210,8 +181,8 @@ def _tiles(chapters: Sequence[Chapter], suite: Suite, n_figures: int) -> list[di
     ]
 
 
-def _beside(chapters: Sequence[Chapter], suite: Suite) -> str:
-    """Ours against the paper's, as far as that can be said at all."""
+def _paper_note(chapters: Sequence[Chapter], suite: Suite) -> str:
+    """How our numbers compare with published ones, where they are about the same data."""
     apart = []
     for table in (finding for chapter in chapters for finding in chapter.findings if isinstance(finding, Table)):
         for place, column in enumerate(table.columns):
@@ -314,10 +285,8 @@ def render_page(
     `command` is what a reader types to get the same page; `machine` says where it ran, `versions` with what.
     `zero_shot` holds the accuracy each set begins from, by the set's name, where it is known.
     """
-    environment = template_environment()
-    environment.filters["minus"] = lambda text: text.replace("-", "\N{MINUS SIGN}")
-    said = contents(chapters, suite, command=command, machine=machine, versions=versions, zero_shot=zero_shot)
-    return environment.get_template("experiments.html.j2").render(said)
+    context = page_context(chapters, suite, command=command, machine=machine, versions=versions, zero_shot=zero_shot)
+    return render_template("experiments.html.j2", context)
 
 
 def write_page(
@@ -330,7 +299,6 @@ def write_page(
     versions: Mapping[str, str] | None = None,
     zero_shot: Mapping[str, float] | None = None,
 ) -> None:
-    """`render_page` to a file, whole or not at all."""
+    """Write `render_page` to a file, completely or not at all."""
     text = render_page(chapters, suite, command=command, machine=machine, versions=versions, zero_shot=zero_shot)
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+    write_text(path, text)

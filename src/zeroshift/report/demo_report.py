@@ -1,57 +1,59 @@
-"""The report: one HTML file with everything inside it, to be opened, mailed or archived as it is."""
+"""The report of `zeroshift demo`: accuracy, figures, calibration, methods and data of a comparison in one HTML file."""
 
 from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from zeroshift import __version__, methods
 from zeroshift.evaluate import Comparison, Result, mean_accuracy
-from zeroshift.files import atomic_path
 from zeroshift.report import demo_figures as figures
 from zeroshift.report.comparisons import losses, mean_calibration_error, verdict
-from zeroshift.report.demo_figures import first_drawn, streamed
 from zeroshift.report.formatting import listed, method_label, percent, points, setting
-from zeroshift.report.palette import METHOD_COLOURS, inline_svg
+from zeroshift.report.page import drawing, render_template, write_text
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-    from markupsafe import Markup
-
-__all__ = ["GENERATOR", "is_report", "page", "render", "write_report"]
-
-
-# What the report says, as plain strings and numbers: the template arranges them and decides nothing.
-
+__all__ = ["headline", "page_context", "render_report", "write_report"]
 
 PACK_MAKER = "scripts/bundle_packs.py"
-"""What the provenance of a bundled pack says it was made by."""
+"""`made_by` in the provenance of a bundled pack."""
 
 
-def page(comparisons: Sequence[Comparison], *, command: str, hint_note: str) -> dict[str, Any]:
-    """Everything the template needs; see `zeroshift.report.html.render`."""
+def write_report(
+    path: str | os.PathLike[str], comparisons: Sequence[Comparison], *, command: str, hint_note: str = ""
+) -> None:
+    """Write `render_report` to a file, completely or not at all."""
+    write_text(path, render_report(comparisons, command=command, hint_note=hint_note))
+
+
+def render_report(comparisons: Sequence[Comparison], *, command: str, hint_note: str = "") -> str:
+    """The page as text; the same bytes for the same comparisons.
+
+    `command` is what a reader types to get the same page; `hint_note` follows each hint about a set.
+    """
+    return render_template("demo.html.j2", page_context(comparisons, command=command, hint_note=hint_note))
+
+
+def page_context(comparisons: Sequence[Comparison], *, command: str, hint_note: str) -> dict[str, Any]:
+    """Strings and numbers for the template, which arranges them and decides nothing."""
     if not comparisons:
         raise ValueError("comparisons is empty; a report needs at least one.")
     return {
-        "version": __version__,
         "headline": headline(comparisons),
-        "lead": lead(comparisons),
-        "tiles": tiles(comparisons),
+        "lead": _lead(comparisons),
+        "tiles": _tiles(comparisons),
         "method_names": [result.method for result in comparisons[0].results],
-        "table": table(comparisons),
+        "table": _table_rows(comparisons),
         "losses": losses(comparisons),
         "verdict": verdict(comparisons),
-        "bars": inline_svg(figures.accuracy_bars(comparisons), name="bars", label=bars_label(comparisons)),
-        "sets": [one_set(comparison) for comparison in comparisons],
-        "calibration": calibration(comparisons),
-        "methods": [method(comparisons, result) for result in comparisons[0].results],
-        "statements": statements(comparisons),
+        "bars": drawing(figures.accuracy_bars(comparisons), name="bars", text=_bars_text(comparisons)),
+        "sets": [_set_context(comparison) for comparison in comparisons],
+        "calibration": _calibration(comparisons),
+        "methods": [_method_context(comparisons, result) for result in comparisons[0].results],
+        "provenance": _provenance(comparisons),
         "command": command,
         "hint_note": hint_note,
         "versions": {"zeroshift": __version__, "Python": platform.python_version(), "NumPy": np.__version__},
@@ -59,7 +61,7 @@ def page(comparisons: Sequence[Comparison], *, command: str, hint_note: str) -> 
 
 
 def headline(comparisons: Sequence[Comparison]) -> str:
-    """The range of the methods' mean gains: naming the best alone would be a choice made with labels."""
+    """The range of the methods' mean gains; to name the best alone would be a choice made with labels."""
     means = mean_accuracy(comparisons)
     baseline, *others = means
     if not others:
@@ -74,7 +76,7 @@ def headline(comparisons: Sequence[Comparison]) -> str:
     return f"No gain over {method_label(baseline).lower()} here"
 
 
-def lead(comparisons: Sequence[Comparison]) -> str:
+def _lead(comparisons: Sequence[Comparison]) -> str:
     means = mean_accuracy(comparisons)
     baseline, *others = means
     where = comparisons[0].title if len(comparisons) == 1 else f"{len(comparisons)} sets of image features"
@@ -84,12 +86,12 @@ def lead(comparisons: Sequence[Comparison]) -> str:
         f"{mean} on {where}: {percent(means[baseline])}% {method_label(baseline).lower()}"
         f"{', ' + reached if others else ''}. The same features, prompts and logit scale for every method; the "
         "parameters are listed below. No method saw a label: they were used only to count what is right."
-        f"{scale_note(comparisons)}"
+        f"{_scale_note(comparisons)}"
     )
 
 
-def scale_note(comparisons: Sequence[Comparison]) -> str:
-    """The one number of a bundled pack that labels had a part in, before any method ran: its logit scale."""
+def _scale_note(comparisons: Sequence[Comparison]) -> str:
+    """The logit scale is the one number of a bundled pack that was chosen with labels."""
     bundled = [c.features for c in comparisons if c.features.provenance.get("made_by") == PACK_MAKER]
     if not bundled:
         return ""
@@ -97,7 +99,7 @@ def scale_note(comparisons: Sequence[Comparison]) -> str:
     return f" The logit scale of the bundled packs, {scales}, was calibrated by their makers on CIFAR-10 labels."
 
 
-def tiles(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
+def _tiles(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
     means, errors = mean_accuracy(comparisons), mean_calibration_error(comparisons)
     baseline = next(iter(means))
     return [
@@ -111,68 +113,71 @@ def tiles(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
     ]
 
 
-def table(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+def _table_rows(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     """A row for each set, and the mean where there is more than one."""
     rows: list[dict[str, Any]] = [
         {
             "title": comparison.title,
             "detail": f"{comparison.features.n_samples} samples, {comparison.features.n_classes} classes",
-            "cells": [cell(comparison, result) for result in comparison.results],
+            "cells": [_cell(comparison, result) for result in comparison.results],
             "total": False,
         }
         for comparison in comparisons
     ]
     if len(comparisons) > 1:
-        rows.append({"title": "Mean", "detail": "", "cells": tiles(comparisons), "total": True})
+        rows.append({"title": "Mean", "detail": "", "cells": _tiles(comparisons), "total": True})
     return rows
 
 
-def cell(comparison: Comparison, result: Result) -> dict[str, str]:
+def _cell(comparison: Comparison, result: Result) -> dict[str, str]:
     gain = "" if result is comparison.baseline else points(comparison.gain(result))
     return {"accuracy": percent(result.accuracy), "gain": gain}
 
 
-def bars_label(comparisons: Sequence[Comparison]) -> str:
-    """The bars in words, for whoever cannot see them."""
-    sets = (f"{comparison.title}: {spoken(comparison)}" for comparison in comparisons)
+def _bars_text(comparisons: Sequence[Comparison]) -> str:
+    """The bars in words."""
+    sets = (f"{comparison.title}: {_accuracies_text(comparison)}" for comparison in comparisons)
     return f"Bar chart of accuracy. {'; '.join(sets)}."
 
 
-def spoken(comparison: Comparison) -> str:
+def _accuracies_text(comparison: Comparison) -> str:
     return ", ".join(f"{method_label(result.method)} {percent(result.accuracy)}%" for result in comparison.results)
 
 
-def one_set(comparison: Comparison) -> dict[str, Any]:
+def _set_context(comparison: Comparison) -> dict[str, Any]:
     """A card: the two figures of a set, its hints, and which classes gained and lost most."""
-    running = inline_svg(
+    running = drawing(
         figures.running_accuracy_of(comparison),
         name=f"running-{comparison.name}",
-        label=f"Line chart of accuracy so far on {comparison.title}. At the end: {spoken(comparison)}.",
+        text=f"Line chart of accuracy so far on {comparison.title}. At the end: {_accuracies_text(comparison)}.",
     )
     return {
         "title": comparison.title,
         "running": running,
-        "first_drawn": first_drawn(comparison.features.n_samples),
-        "bank": bank(comparison),
+        "first_drawn": figures.first_drawn(comparison.features.n_samples),
+        "bank": _bank(comparison),
         "hints": comparison.features.hints(),
-        "extremes": [line for line in (extremes(comparison, r) for r in comparison.results[1:]) if line],
+        "extremes": [line for line in (_extremes(comparison, r) for r in comparison.results[1:]) if line],
     }
 
 
-def bank(comparison: Comparison) -> dict[str, str] | None:
-    result = streamed(comparison)
+def _bank(comparison: Comparison) -> dict[str, str] | None:
+    result = figures.streamed(comparison)
     if result is None or result.run.bank_history is None:
         return None
     counts = result.run.bank_history[-1]
     names = comparison.features.class_names
     shown = ", ".join(f"{name} {count}" for name, count in zip(names, counts, strict=True))
-    label = f"Bank entries of each class over the stream. At the end: {shown}."
-    drawn = inline_svg(figures.bank_fill_of(comparison), name=f"bank-{comparison.name}", label=label)
-    return {"svg": drawn, "method": method_label(result.method), "size": setting(result.parameters.get("bank_size"))}
+    text = f"Bank entries of each class over the stream. At the end: {shown}."
+    return {
+        **drawing(figures.bank_fill_of(comparison), name=f"bank-{comparison.name}", text=text),
+        "method": method_label(result.method),
+        "size": setting(result.parameters.get("bank_size")),
+    }
 
 
-def extremes(comparison: Comparison, result: Result) -> dict[str, Any] | None:
-    """The classes on which a method gained and lost most; a mean can rise while one class pays for it."""
+def _extremes(comparison: Comparison, result: Result) -> dict[str, Any] | None:
+    """The classes with the largest gain and the largest loss, which a mean hides."""
     gains = comparison.class_gain(result)
     if gains is None:
         return None
@@ -185,7 +190,7 @@ def extremes(comparison: Comparison, result: Result) -> dict[str, Any] | None:
     }
 
 
-def calibration(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def _calibration(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Mean calibration error and total time of each method, and whose probabilities are worse than the baseline's."""
     errors = mean_calibration_error(comparisons)
     baseline = next(iter(errors))
@@ -197,8 +202,8 @@ def calibration(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     return {"rows": rows, "worse": listed(worse), "baseline": percent(errors[baseline])}
 
 
-def method(comparisons: Sequence[Comparison], result: Result) -> dict[str, Any]:
-    """A method in the registry's own words, with the parameters it ran with; those that differ by set are listed."""
+def _method_context(comparisons: Sequence[Comparison], result: Result) -> dict[str, Any]:
+    """A method's summary and its parameters; where a parameter differs between sets, all its values."""
     used = {}
     for name in result.parameters:
         values = {setting(c.result(result.method).parameters[name]): None for c in comparisons}
@@ -206,8 +211,8 @@ def method(comparisons: Sequence[Comparison], result: Result) -> dict[str, Any]:
     return {"name": result.method, "summary": methods.get(result.method).summary, "parameters": used}
 
 
-def statements(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """What the sets say about where they come from, each thing once."""
+def _provenance(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Where the sets come from, each encoder once."""
     provenances = [comparison.features.provenance for comparison in comparisons]
     encoders = [p["encoder"]["statement"] for p in provenances if "statement" in p.get("encoder", {})]
     return {
@@ -222,58 +227,3 @@ def statements(comparisons: Sequence[Comparison]) -> dict[str, Any]:
             for comparison in comparisons
         ],
     }
-
-
-GENERATOR = '<meta name="generator" content="zeroshift'
-"""How a report of ours is told from someone else's file."""
-
-
-def render(comparisons: Sequence[Comparison], *, command: str, hint_note: str = "") -> str:
-    """The page as text; the same bytes for the same comparisons.
-
-    `command` is what a reader types to get the same page; `hint_note` is said after each hint a set gives about itself.
-    """
-    # Needed for the page alone, and slower to import than the rest of zeroshift.
-
-    environment = template_environment()
-    environment.filters["label"] = method_label
-    environment.filters["swatch"] = lambda name: name.replace("_", "-") if name in METHOD_COLOURS else "other"
-    environment.filters["prose"] = _prose
-    environment.filters["minus"] = lambda text: text.replace("-", "\N{MINUS SIGN}")
-    return environment.get_template("report.html.j2").render(page(comparisons, command=command, hint_note=hint_note))
-
-
-def template_environment() -> Environment:
-    """Templates of this room: everything escaped, and what is not defined is an error."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    return Environment(
-        loader=PackageLoader("zeroshift.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-
-
-def _prose(text: str) -> Markup:
-    """Docstring prose as HTML: `code` in backticks becomes an element."""
-    from markupsafe import Markup, escape
-
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
-
-
-def write_report(
-    path: str | os.PathLike[str], comparisons: Sequence[Comparison], *, command: str, hint_note: str = ""
-) -> None:
-    """`render` to a file, whole or not at all."""
-    text = render(comparisons, command=command, hint_note=hint_note)
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-
-
-def is_report(path: str | os.PathLike[str]) -> bool:
-    """Whether the file is one that `write_report` made, and may hence be replaced by a newer one."""
-    with open(Path(path), encoding="utf-8", errors="replace") as handle:
-        return GENERATOR in handle.read(2000)

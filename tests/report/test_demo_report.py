@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from zeroshift.report.html import headline, is_report, render, write_report
+from zeroshift.report.demo_report import headline, render_report, write_report
+from zeroshift.report.page import is_report
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "use", "path"}
 
@@ -46,7 +47,7 @@ class Outline(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page(comparisons):
-    return render(comparisons, command="zeroshift demo", hint_note="")
+    return render_report(comparisons, command="zeroshift demo", hint_note="")
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,7 @@ def test_light_and_dark_are_both_there(outline):
 
 
 def test_the_same_comparisons_give_the_same_bytes(comparisons, page):
-    assert render(comparisons, command="zeroshift demo", hint_note="") == page
+    assert render_report(comparisons, command="zeroshift demo", hint_note="") == page
 
 
 def test_headline_is_honest(comparisons):
