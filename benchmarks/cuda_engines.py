@@ -23,12 +23,21 @@ import numpy as np
 from zeroshift import OnlineADAPT, TransductiveADAPT
 from zeroshift.adapt.engines import ENGINES
 from zeroshift.arrays import Home, to_numpy
-from zeroshift.benchmarks.baseline_products import floor
-from zeroshift.benchmarks.engines import DEFINITION, Schedule, measure_transductive, schedule
-from zeroshift.benchmarks.machine import busy_cores, surroundings
-from zeroshift.benchmarks.problems import ClipLike, clip_like
-from zeroshift.benchmarks.tables import duration
-from zeroshift.benchmarks.timing import Clock, Steps, agreement, latencies, scores_along, spread, steps_from, stream
+from zeroshift.benchmarks.baseline_products import time_baseline_products
+from zeroshift.benchmarks.engines import DEFINITION, BankSchedule, bank_schedule, measure_transductive
+from zeroshift.benchmarks.machine import busy_cores, describe_environment
+from zeroshift.benchmarks.problems import BenchProblem, clip_like
+from zeroshift.benchmarks.tables import format_seconds
+from zeroshift.benchmarks.timing import (
+    Clock,
+    TimedSteps,
+    agreement,
+    latency_percentiles,
+    stream_scores,
+    time_spread,
+    time_steps,
+    time_stream,
+)
 from zeroshift.zero_shot import softmax
 
 HOST = Home.named("numpy", "cpu")
@@ -80,16 +89,16 @@ class Report:
 
 
 class Bench:
-    def __init__(self, problem: ClipLike, home: Home, folder: Path, report: Report, repeats: int) -> None:
+    def __init__(self, problem: BenchProblem, home: Home, folder: Path, report: Report, repeats: int) -> None:
         self.problem, self.home, self.report, self.repeats = problem, home, report, repeats
         self.clock = Clock(home)
         self.features = home.bring(problem.features)
         self.prototypes = home.bring(problem.prototypes)
         self.cuda = sys.modules["torch"].cuda if home.library == "torch" and home.device.type == "cuda" else None
         points = [point for point in POINTS if point < len(problem.features)]
-        self.plan: Schedule = schedule(problem, points, folder)
-        self.definition: dict[int, Steps] = {
-            seen: steps_from(state, DEFINITION, problem.features, self.plan.rows_from(seen, 3), HOST, scores=True)
+        self.plan: BankSchedule = bank_schedule(problem, points, folder)
+        self.definition: dict[int, TimedSteps] = {
+            seen: time_steps(state, DEFINITION, problem.features, self.plan.rows_from(seen, 3), HOST, scores=True)
             for seen, state in self.plan.states.items()
         }
 
@@ -105,7 +114,7 @@ class Bench:
     def expected_scores(self) -> np.ndarray:
         return np.concatenate([taken.scores for taken in self.definition.values()])
 
-    def agree(self, name: str, taken: list[Steps]) -> None:
+    def agree(self, name: str, taken: list[TimedSteps]) -> None:
         probabilities, scores = ([getattr(t, part) for t in taken] for part in ("probabilities", "scores"))
         found = agreement(np.concatenate(probabilities), self.expected, np.concatenate(scores), self.expected_scores)
         self.report.agree(name, found)
@@ -123,16 +132,18 @@ class Bench:
         return float(self.cuda.max_memory_allocated() - before) / 1e6
 
     def bare(self) -> None:
-        found = floor(self.features, self.prototypes, self.home, self.repeats)
+        found = time_baseline_products(self.features, self.prototypes, self.home, self.repeats)
         wide, narrow = found["float64"]["median"], found["float32"]["median"]
-        self.report.say("bare product N K d", f"float64 {duration(wide)}, float32 {duration(narrow)}", floor=found)
+        self.report.say(
+            "bare product N K d", f"float64 {format_seconds(wide)}, float32 {format_seconds(narrow)}", floor=found
+        )
         self.product = wide
 
     def direct(self) -> None:
-        taken = {seen: steps_from(s, DEFINITION, self.features, self.definition[seen].rows, self.home, scores=True)
+        taken = {seen: time_steps(s, DEFINITION, self.features, self.definition[seen].rows, self.home, scores=True)
                  for seen, s in self.plan.states.items()}  # fmt: skip
         last = taken[max(taken)].seconds
-        text = f"{duration(float(np.median(last)))} a sample at {max(taken)} seen"
+        text = f"{format_seconds(float(np.median(last)))} a sample at {max(taken)} seen"
         self.report.say("direct", text, seconds=[float(s) for s in last])
         self.agree("direct", list(taken.values()))
 
@@ -142,13 +153,13 @@ class Bench:
             adapter, answer = self.fresh("replay"), None
             seconds, answer = self.clock.time(adapter.adapt, self.features)
             taken.append(seconds)
-        times = spread(taken[1:])
+        times = time_spread(taken[1:])
         sampled = to_numpy(answer)[self.rows].astype(np.float64)
         del answer
-        scores = scores_along(self.fresh("replay"), self.features, self.rows, self.home)
+        scores = stream_scores(self.fresh("replay"), self.features, self.rows, self.home)
         megabytes = self.memory(lambda: self.fresh("replay").adapt(self.features))
-        text = f"{duration(times['median'])} ({duration(times['least'])} to {duration(times['most'])}"
-        text += f", the first time {duration(taken[0])})"
+        text = f"{format_seconds(times['median'])} ({format_seconds(times['least'])} to {format_seconds(times['most'])}"
+        text += f", the first time {format_seconds(taken[0])})"
         self.report.say(
             f"replay of {len(self.features)}; target 2 s, aim 0.5 s", text, times=times, megabytes=megabytes
         )
@@ -156,22 +167,22 @@ class Bench:
 
     def streaming(self) -> None:
         """From the beginning, and from states further on; each step waits for its answer."""
-        whole = stream(self.fresh("streaming"), self.features[:STREAMED], np.arange(0), self.home)
+        whole = time_stream(self.fresh("streaming"), self.features[:STREAMED], np.arange(0), self.home)
         self._latency("streaming, the first samples", whole.seconds, self.plan.entered[:STREAMED])
         for seen, state in list(self.plan.states.items())[3:]:
             rows = np.arange(seen, min(seen + STREAMED, len(self.problem.features)))
-            steps = steps_from(state, "streaming", self.features, rows, self.home)
+            steps = time_steps(state, "streaming", self.features, rows, self.home)
             entries = int(self.plan.entries[seen - 1])
             self._latency(f"streaming at {entries} bank entries", steps.seconds, self.plan.entered[rows])
-        taken = [steps_from(s, "streaming", self.features, self.definition[seen].rows, self.home, scores=True)
+        taken = [time_steps(s, "streaming", self.features, self.definition[seen].rows, self.home, scores=True)
                  for seen, s in self.plan.states.items()]  # fmt: skip
         self.agree("streaming", taken)
 
     def _latency(self, name: str, seconds: np.ndarray, entered: np.ndarray) -> None:
         kinds = {"all": seconds, "entering": seconds[entered], "other": seconds[~entered]}
-        found = {kind: latencies(values) for kind, values in kinds.items()}
+        found = {kind: latency_percentiles(values) for kind, values in kinds.items()}
         shown = "; ".join(
-            f"{kind} p50 {duration(f['p50'])}, p99 {duration(f['p99'])}, max {duration(f['max'])}"
+            f"{kind} p50 {format_seconds(f['p50'])}, p99 {format_seconds(f['p99'])}, max {format_seconds(f['max'])}"
             for kind, f in found.items()
             if f is not None
         )
@@ -201,7 +212,9 @@ class Bench:
         adapter = TransductiveADAPT(self.prototypes, logit_scale=self.problem.logit_scale)
         megabytes = self.memory(lambda: adapter.adapt(self.features))
         times = found["repeated"]
-        text = f"{duration(times['median'])} ({duration(times['least'])} to {duration(times['most'])})"
+        text = (
+            f"{format_seconds(times['median'])} ({format_seconds(times['least'])} to {format_seconds(times['most'])})"
+        )
         text += f", {found['times_three_products']:.2f} times three bare products in float64"
         name = f"transductive {len(self.features)} x {self.prototypes.shape[0]} x {self.prototypes.shape[1]}"
         self.report.say(f"{name}; target 20 ms, aim 8 ms", text, record=found, megabytes=megabytes)
@@ -218,7 +231,7 @@ def main() -> int:
     arguments = parser.parse_args()
     home = Home.named("torch", arguments.device)
     report = Report()
-    found = {**surroundings(home), "busy_cores_before": busy_cores()}
+    found = {**describe_environment(home), "busy_cores_before": busy_cores()}
     print(f"{found.get('device', found['machine'])}, torch {found['torch']}, Python {found['python']}\n")
     print("| what | |\n|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:

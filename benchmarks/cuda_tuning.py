@@ -25,8 +25,8 @@ from tuning import DIMENSION, LENGTH, SIZES, START, VOCABULARY, WORDS, context_t
 
 from zeroshift import OnlineADAPT
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.machine import surroundings
-from zeroshift.benchmarks.timing import Clock, spread
+from zeroshift.benchmarks.machine import describe_environment
+from zeroshift.benchmarks.timing import Clock, time_spread
 from zeroshift.encode.tuning import ContextText
 from zeroshift.encode.tuning.text import CHUNK, CHUNK_ON_GPU
 from zeroshift.methods import TPT
@@ -101,7 +101,7 @@ class Peak:
 def timed(images: int, warm_up: int, one: Callable[[int], dict[str, float]]) -> dict[str, Any]:
     """Median and spread, over images, of each part `one` tells the seconds of."""
     rows = [one(i) for i in range(warm_up + images)][warm_up:]
-    return {name: spread([row[name] for row in rows]) for name in rows[0]}
+    return {name: time_spread([row[name] for row in rows]) for name in rows[0]}
 
 
 class Cost:
@@ -186,7 +186,7 @@ def main() -> None:
         sys.exit("no CUDA device here. Fix: --small shows that the script runs.")
     n_classes, n_views, images = (10, 16, 3) if small else (CLASSES, VIEWS, IMAGES)
     record: dict[str, Any] = {
-        **surroundings(Home.of(torch.zeros(1, device=DEVICE))),
+        **describe_environment(Home.of(torch.zeros(1, device=DEVICE))),
         "transformers": transformers.__version__,
         "float32_matmul": torch.get_float32_matmul_precision(),
         "classes": n_classes,

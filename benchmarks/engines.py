@@ -13,7 +13,7 @@ from typing import Any
 
 from results import replace_section
 
-from zeroshift.benchmarks.tables import LEGEND, growth, growth_table, markdown
+from zeroshift.benchmarks.tables import LEGEND, cases_markdown, growth, growth_table
 
 RECORDS = Path(__file__).parent / "engines.json"
 
@@ -22,7 +22,12 @@ def section(cells: dict[str, Any]) -> str:
     """The section as Markdown, from the records alone; cells in the order of their sizes."""
     ordered = dict(sorted(cells.items(), key=lambda item: _order(item[1]["settings"])))
     where = sorted({_where(cell) for cell in cells.values()})
-    parts = [markdown(ordered), LEGEND, growth_table(growth(ordered)).markdown(), f"Measured on: {'; '.join(where)}."]
+    parts = [
+        cases_markdown(ordered),
+        LEGEND,
+        growth_table(growth(ordered)).markdown(),
+        f"Measured on: {'; '.join(where)}.",
+    ]
     return "\n\n".join(parts)
 
 

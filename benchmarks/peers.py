@@ -48,9 +48,9 @@ from plain import (
     zlap,
 )
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.machine import BUSY, busy_cores, surroundings
+from zeroshift.benchmarks.machine import BUSY, busy_cores, describe_environment
 from zeroshift.benchmarks.problems import clip_like
-from zeroshift.benchmarks.timing import Clock, limited, spread
+from zeroshift.benchmarks.timing import Clock, limit_threads, time_spread
 from zeroshift.files import atomic_path
 
 RECORDS = Path(__file__).parent / "peers.json"
@@ -148,7 +148,7 @@ def measure(name: str, problem: str, device: str, repeats: int, threads: int, li
         contenders["numpy"] = (contenders["torch"][0], given)
     home = Home.of(on_device["features"])
     clock = Clock(home)
-    with limited(threads):
+    with limit_threads(threads):
         for call, asked in contenders.values():
             call(**{**asked, "features": asked["features"][:WARM_UP]})
         seconds: dict[str, list[float]] = {who: [] for who in contenders}
@@ -171,13 +171,13 @@ def measure(name: str, problem: str, device: str, repeats: int, threads: int, li
         "classes": size.classes,
         "dimension": size.dimension,
         "samples": samples,
-        "seconds": {who: spread(taken) for who, taken in seconds.items()},
-        "ratio": {who: spread(taken) for who, taken in ratios.items()},
+        "seconds": {who: time_spread(taken) for who, taken in seconds.items()},
+        "ratio": {who: time_spread(taken) for who, taken in ratios.items()},
         "same_predictions": {who: float(np.mean(predicted[who] == predicted["plain"])) for who in ratios},
         "streamed": streamed,
         "threads": threads,
         "busy_cores": max(busy),
-        "surroundings": surroundings(home),
+        "surroundings": describe_environment(home),
     }
 
 
@@ -208,7 +208,7 @@ def stream(method: type, given: dict[str, Any], clock: Clock) -> dict[str, dict[
     for x in features:
         for who, adapter in fed.items():
             taken[who].append(clock.time(adapter.adapt, x)[0])
-    return {who: spread(each) for who, each in taken.items()}
+    return {who: time_spread(each) for who, each in taken.items()}
 
 
 def run(names: list[str], problems: list[str], options: argparse.Namespace) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def test_going_on_measures_only_what_is_missing(call, tmp_path, monkeypatch):
     def measured(*_):
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("zeroshift.benchmarks.bench.measure_cell", measured)
+    monkeypatch.setattr("zeroshift.benchmarks.bench.measure_case", measured)
     done = call("bench", *SMALL, "--no-memory", "--out", out, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["cells"] == before["cells"]
@@ -80,7 +80,7 @@ def test_refusals(call, monkeypatch, options, message):
     def measured(*_):
         raise AssertionError("measured before everything was checked")
 
-    monkeypatch.setattr("zeroshift.benchmarks.bench.measure_cell", measured)
+    monkeypatch.setattr("zeroshift.benchmarks.bench.measure_case", measured)
     done = call("bench", *options)
     assert done.exit_code == 2, (done.stdout, done.stderr, done.exception)
     assert done.stdout == ""

@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.bench import Progress, read_cells, run
-from zeroshift.benchmarks.case import DEFAULT, FULL, QUICK, Settings, Where, checked_engines, sizes
-from zeroshift.benchmarks.problems import ClipLike
-from zeroshift.benchmarks.tables import LEGEND, bench_tables, figure_paths, growth_table, warnings, write_figures
+from zeroshift.benchmarks.bench import Progress, read_cases, run_cases
+from zeroshift.benchmarks.case import DEFAULT, FULL, QUICK, Backend, BenchCase, check_engines, grid_sizes
+from zeroshift.benchmarks.problems import BenchProblem
+from zeroshift.benchmarks.tables import LEGEND, bench_tables, case_warnings, figure_paths, growth_table, write_figures
 from zeroshift.cli._inputs import load_features
 from zeroshift.cli._output_paths import check_output_files, check_output_folder
 from zeroshift.cli.console import console, print_json, print_warning
@@ -74,14 +74,14 @@ def bench(
 
     For example: zeroshift bench --classes 10,100 --dimensions 256 --samples 1000 --out bench.json
     """
-    where = _check_device(library, device, threads)
+    backend = _check_device(library, device, threads)
     cases, problems = _choose_cases(
-        where, quick=quick, full=full, classes=classes, dimensions=dimensions, samples=samples, sources=on or [],
+        backend, quick=quick, full=full, classes=classes, dimensions=dimensions, samples=samples, sources=on or [],
         engines=engines, steps=steps, repeats=repeats, memory=memory,
     )  # fmt: skip
     if out is not None:
         check_output_files([out], inputs=[Path(source) for source in on or []], force=True)
-        read_cells(out)
+        read_cases(out)
     drawings = [] if figures is None else figure_paths(figures)
     for path in drawings:
         if os.path.exists(path) and not force:
@@ -90,10 +90,10 @@ def bench(
         check_output_folder(figures, drawings)
 
     with _case_progress(cases, quiet=quiet) as on_step:
-        record = run(cases, out=out, again=again, problems=problems, progress=on_step)
+        record = run_cases(cases, out=out, again=again, problems=problems, progress=on_step)
     if figures is not None:
         write_figures(figures, record["growth"])
-    for warning in warnings(record["cells"]):
+    for warning in case_warnings(record["cells"]):
         print_warning(warning)
     if json:
         print_json({**record, "out": None if out is None else str(out), "figures": [str(path) for path in drawings]})
@@ -111,7 +111,7 @@ DEFAULT_SIZES = {"classes": "1000", "dimensions": "512", "samples": "5000"}
 """Sizes for the options that are not given, if one of them is."""
 
 
-def _check_device(library: str, device: str, threads: int | None) -> Where:
+def _check_device(library: str, device: str, threads: int | None) -> Backend:
     Choice(("numpy", "torch")).check("--library", library)
     if threads is not None:
         Number(1, integer=True).check("--threads", threads)
@@ -125,11 +125,11 @@ def _check_device(library: str, device: str, threads: int | None) -> Where:
         raise ValueError(
             f"--device must be one that {library} can use here; got {device!r} ({first}). Fix: {fix}."
         ) from None
-    return Where(library, device, threads)
+    return Backend(library, device, threads)
 
 
 def _choose_cases(
-    where: Where,
+    backend: Backend,
     *,
     quick: bool,
     full: bool,
@@ -141,7 +141,7 @@ def _choose_cases(
     steps: int,
     repeats: int,
     memory: bool,
-) -> tuple[list[Settings], dict[str, ClipLike]]:
+) -> tuple[list[BenchCase], dict[str, BenchProblem]]:
     """The cases, and the real features of those that are not synthetic."""
     by_name = {"classes": classes, "dimensions": dimensions, "samples": samples}
     named = {name: text for name, text in by_name.items() if text is not None}
@@ -154,34 +154,34 @@ def _choose_cases(
         raise ValueError(f"{' and '.join(choices)} each choose the sizes. Fix: give one of them.")
     Number(1, integer=True).check("--steps", steps)
     Number(1, integer=True).check("--repeats", repeats)
-    chosen = checked_engines(None if engines is None else _split_names(engines))
-    shared = {"where": where, "engines": chosen, "steps": steps, "repeats": repeats, "memory": memory}
+    chosen = check_engines(None if engines is None else _split_names(engines))
+    shared = {"backend": backend, "engines": chosen, "steps": steps, "repeats": repeats, "memory": memory}
     if sources:
         limit = None if samples is None else max(_parse_numbers("samples", samples))
         problems = {source: _load_problem(source, limit) for source in sources}
         return [_case_of(source, problem, shared) for source, problem in problems.items()], problems
     if named:
-        grid = sizes(*(_parse_numbers(name, named.get(name, DEFAULT_SIZES[name])) for name in DEFAULT_SIZES))
+        grid = grid_sizes(*(_parse_numbers(name, named.get(name, DEFAULT_SIZES[name])) for name in DEFAULT_SIZES))
     else:
         grid = QUICK if quick else FULL if full else DEFAULT
-    return [Settings(k, d, n, **shared) for k, d, n in grid], {}  # type: ignore[arg-type]
+    return [BenchCase(k, d, n, **shared) for k, d, n in grid], {}  # type: ignore[arg-type]
 
 
-def _load_problem(source: str, limit: int | None) -> ClipLike:
+def _load_problem(source: str, limit: int | None) -> BenchProblem:
     features = load_features(source, normalize=False)
-    return ClipLike.of(features if limit is None else features.subset(slice(0, limit)))
+    return BenchProblem.of(features if limit is None else features.subset(slice(0, limit)))
 
 
-def _case_of(source: str, problem: ClipLike, shared: dict[str, object]) -> Settings:
+def _case_of(source: str, problem: BenchProblem, shared: dict[str, object]) -> BenchCase:
     (classes, dimension), samples = problem.prototypes.shape, len(problem.features)
-    return Settings(classes, dimension, samples, source=source, **shared)  # type: ignore[arg-type]
+    return BenchCase(classes, dimension, samples, source=source, **shared)  # type: ignore[arg-type]
 
 
 def _split_names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise ValueError(
-            f"--engines names no engine; got {text!r}. Fix: one or more of {', '.join(checked_engines(None))}."
+            f"--engines names no engine; got {text!r}. Fix: one or more of {', '.join(check_engines(None))}."
         )
     return names
 
@@ -199,7 +199,7 @@ def _parse_numbers(name: str, text: str) -> list[int]:
 
 
 @contextmanager
-def _case_progress(cases: Sequence[Settings], *, quiet: bool) -> Iterator[Progress]:
+def _case_progress(cases: Sequence[BenchCase], *, quiet: bool) -> Iterator[Progress]:
     """A bar over the samples of all cases; it advances when a case is done and shows what is being measured."""
     with progress_bar("measuring", sum(case.samples for case in cases), quiet=quiet) as advance:
         yield lambda case, what, done: advance(

@@ -5,12 +5,18 @@ import pytest
 
 from zeroshift import OnlineADAPT
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.baseline_products import floor
-from zeroshift.benchmarks.bench import is_measured, run
-from zeroshift.benchmarks.case import FULL, Settings, Where, checked_engines, measure_cell, sizes
-from zeroshift.benchmarks.engines import MIXTURE_SINGLE, Schedule, _definition_record, measure_mixture, schedule
+from zeroshift.benchmarks.baseline_products import time_baseline_products
+from zeroshift.benchmarks.bench import is_measured, run_cases
+from zeroshift.benchmarks.case import FULL, Backend, BenchCase, check_engines, grid_sizes, measure_case
+from zeroshift.benchmarks.engines import (
+    MIXTURE_SINGLE,
+    BankSchedule,
+    _definition_record,
+    bank_schedule,
+    measure_mixture,
+)
 from zeroshift.benchmarks.problems import clip_like
-from zeroshift.benchmarks.timing import Steps, agreement, latencies, steps_from
+from zeroshift.benchmarks.timing import TimedSteps, agreement, latency_percentiles, time_steps
 
 NUMPY = Home.named("numpy", "cpu")
 
@@ -20,57 +26,57 @@ def problem():
     return clip_like(classes=4, dimension=16, samples=200)
 
 
-def small(engines=("direct",), **changes) -> Settings:
-    return Settings(**{"classes": 4, "dimension": 16, "samples": 60, "where": Where(), "engines": engines,
+def small(engines=("direct",), **changes) -> BenchCase:
+    return BenchCase(**{"classes": 4, "dimension": 16, "samples": 60, "backend": Backend(), "engines": engines,
                        "repeats": 1, "steps": 2, "memory": False, **changes})  # fmt: skip
 
 
 def test_saved_states_are_those_of_the_stream(problem, tmp_path):
-    plan = schedule(problem, [0, 70, 150], tmp_path)
+    schedule = bank_schedule(problem, [0, 70, 150], tmp_path)
     adapter = OnlineADAPT(problem.prototypes, engine="direct")
     adapter.adapt(problem.features[:150])
-    loaded = OnlineADAPT.load(plan.states[150])
+    loaded = OnlineADAPT.load(schedule.states[150])
     assert loaded.n_seen == 150
     assert loaded.bank_counts.tolist() == adapter.bank_counts.tolist()
-    assert plan.entries[149] == adapter.bank_counts.sum()
+    assert schedule.entries[149] == adapter.bank_counts.sum()
     np.testing.assert_allclose(loaded.means, adapter.means, atol=1e-12)
 
 
 def test_steps_from_a_state_answer_as_the_whole_stream_does(problem, tmp_path):
     """Also where samples that do not enter are skipped."""
-    plan = schedule(problem, [0, 100], tmp_path)
+    schedule = bank_schedule(problem, [0, 100], tmp_path)
     expected = OnlineADAPT(problem.prototypes, engine="direct").adapt(problem.features)
     for seen in (0, 100):
-        rows = plan.rows_from(seen, 5)
-        taken = steps_from(plan.states[seen], "direct", problem.features, rows, NUMPY)
+        rows = schedule.rows_from(seen, 5)
+        taken = time_steps(schedule.states[seen], "direct", problem.features, rows, NUMPY)
         np.testing.assert_allclose(taken.probabilities, expected[rows], atol=1e-6)
         assert (taken.seconds > 0).all()
 
 
 def test_rows_to_step_through_skip_only_what_leaves_no_trace():
     entered = np.array([1, 0, 1, 0, 0, 1, 1, 0, 1], dtype=bool)
-    plan = Schedule(entered, np.cumsum(entered), {})
-    assert plan.rows_from(0, 2).tolist() == [0, 1, 2, 3]
-    assert plan.rows_from(2, 2).tolist() == [2, 3, 4, 5]
-    assert plan.rows_from(6, 5).tolist() == [6, 7, 8]
-    assert plan.rows_from(3, 1).tolist() == [3, 5]
+    schedule = BankSchedule(entered, np.cumsum(entered), {})
+    assert schedule.rows_from(0, 2).tolist() == [0, 1, 2, 3]
+    assert schedule.rows_from(2, 2).tolist() == [2, 3, 4, 5]
+    assert schedule.rows_from(6, 5).tolist() == [6, 7, 8]
+    assert schedule.rows_from(3, 1).tolist() == [3, 5]
 
 
 def test_the_total_of_direct_is_interpolated_by_kind_of_sample():
     entered = np.array([True] * 5 + [False] * 5)
-    plan = Schedule(entered, np.arange(1, 11), {})
+    schedule = BankSchedule(entered, np.arange(1, 11), {})
     answers = np.zeros((2, 3))
     taken = {
-        0: Steps(np.array([0, 1]), np.array([1.0, 1.0]), answers),
-        4: Steps(np.array([4, 5]), np.array([3.0, 0.5]), answers),
+        0: TimedSteps(np.array([0, 1]), np.array([1.0, 1.0]), answers),
+        4: TimedSteps(np.array([4, 5]), np.array([3.0, 0.5]), answers),
     }
-    record = _definition_record(taken, plan)
+    record = _definition_record(taken, schedule)
     assert record["seconds"] == pytest.approx((1 + 1.5 + 2 + 2.5 + 3) + 5 * 0.5)
     assert "interpolated" in record["timed"]
 
 
-def test_a_cell_with_every_kind_of_engine(every_engine):
-    record = measure_cell(small(every_engine))
+def test_a_case_with_every_kind_of_engine(every_engine):
+    record = measure_case(small(every_engine))
     engines = record["engines"]
     assert set(engines) == {"direct", "streaming", "replay", "transductive", "mixture", "mixture call", "mixture set"}
     for name in ("streaming", "replay", "transductive"):
@@ -104,7 +110,7 @@ def test_the_mixture_is_measured_one_by_one_in_one_call_and_as_a_set(problem):
 
 
 def test_memory_is_measured_in_a_process_of_its_own():
-    record = measure_cell(small(memory=True))
+    record = measure_case(small(memory=True))
     for name, engine in record["engines"].items():
         if name == MIXTURE_SINGLE:
             assert "memory" not in engine
@@ -115,26 +121,26 @@ def test_memory_is_measured_in_a_process_of_its_own():
 
 def test_torch_is_measured_like_numpy():
     pytest.importorskip("torch")
-    record = measure_cell(small(where=Where("torch", "cpu")))
+    record = measure_case(small(backend=Backend("torch", "cpu")))
     assert record["engines"]["transductive"]["agreement"]["argmax_equal"] == 1.0
 
 
 def test_a_finished_cell_is_not_measured_again(tmp_path, monkeypatch):
-    cells = [small(), small(samples=80)]
+    cases = [small(), small(samples=80)]
     out = tmp_path / "bench.json"
-    first = run(cells[:1], out=out)
+    first = run_cases(cases[:1], out=out)
     measured = []
 
     def measure(settings, *_):
         measured.append(settings)
-        return {**first["cells"][cells[0].key], "settings": settings.record()}
+        return {**first["cells"][cases[0].key], "settings": settings.record()}
 
-    monkeypatch.setattr("zeroshift.benchmarks.bench.measure_cell", measure)
-    assert run(cells, out=out)["cells"][cells[0].key] == first["cells"][cells[0].key]
-    assert measured == cells[1:]
-    run(cells, out=out, again=True)
-    assert measured == [*cells[1:], *cells]
-    run([small(steps=1)], out=out)
+    monkeypatch.setattr("zeroshift.benchmarks.bench.measure_case", measure)
+    assert run_cases(cases, out=out)["cells"][cases[0].key] == first["cells"][cases[0].key]
+    assert measured == cases[1:]
+    run_cases(cases, out=out, again=True)
+    assert measured == [*cases[1:], *cases]
+    run_cases([small(steps=1)], out=out)
     assert measured[-1].steps == 1, "a cell with other settings is another cell"
 
 
@@ -153,14 +159,14 @@ def test_the_full_grid_is_the_one_asked_for():
     assert {size[0] for size in FULL} == {10, 100, 1000}
     assert {size[1] for size in FULL} == {256, 512, 1024}
     assert len(FULL) == 27
-    assert sizes([3], [8, 9], [10]) == ((3, 8, 10), (3, 9, 10))
+    assert grid_sizes([3], [8, 9], [10]) == ((3, 8, 10), (3, 9, 10))
 
 
 def test_direct_is_always_among_the_engines():
-    assert checked_engines(None)[0] == "direct"
-    assert checked_engines(["direct"]) == ("direct",)
+    assert check_engines(None)[0] == "direct"
+    assert check_engines(["direct"]) == ("direct",)
     with pytest.raises(ValueError, match="Did you mean 'direct'"):
-        checked_engines(["direkt"])
+        check_engines(["direkt"])
 
 
 def test_scores_show_what_sure_probabilities_hide():
@@ -173,13 +179,13 @@ def test_scores_show_what_sure_probabilities_hide():
 
 
 def test_percentiles():
-    found = latencies(np.arange(1, 101) / 100)
+    found = latency_percentiles(np.arange(1, 101) / 100)
     assert found["p50"] == pytest.approx(0.505)
     assert found["max"] == 1.0
-    assert latencies(np.zeros(0)) is None
+    assert latency_percentiles(np.zeros(0)) is None
 
 
 def test_the_floor_is_measured_whole(problem):
-    found = floor(problem.features, problem.prototypes, NUMPY, repeats=2)
+    found = time_baseline_products(problem.features, problem.prototypes, NUMPY, repeats=2)
     assert found["float64"]["repeats"] >= 2
     assert found["single_sample_float64"]["samples"] == 200

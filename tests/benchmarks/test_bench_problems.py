@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet
-from zeroshift.benchmarks.problems import CHUNK_ROWS, ClipLike, clip_like, clip_like_file, describe
+from zeroshift.benchmarks.problems import CHUNK_ROWS, BenchProblem, clip_like, clip_like_file, describe_geometry
 
 
 @pytest.fixture(scope="module")
 def imagenet_sized():
-    return describe(clip_like(classes=1000, dimension=512, samples=5000))
+    return describe_geometry(clip_like(classes=1000, dimension=512, samples=5000))
 
 
 def test_image_cone(imagenet_sized):
@@ -30,14 +30,14 @@ def test_zero_shot_accuracy_is_that_of_clip_on_imagenet(imagenet_sized):
 
 @pytest.mark.parametrize(("classes", "dimension"), [(10, 256), (100, 256), (100, 1024)])
 def test_other_sizes_are_plausible_too(classes, dimension):
-    found = describe(clip_like(classes, dimension, samples=1500))
+    found = describe_geometry(clip_like(classes, dimension, samples=1500))
     assert 0.5 < found.between < 0.65
     assert 0.6 < found.accuracy < 0.99
 
 
 def test_one_shared_anisotropic_covariance():
     """No axis dominates, most carry little, and two classes have the same covariance."""
-    found = describe(clip_like(classes=5, dimension=128, samples=4000))
+    found = describe_geometry(clip_like(classes=5, dimension=128, samples=4000))
     assert found.top_axis < 0.15
     assert found.axes < 80
     problem = clip_like(classes=2, dimension=32, samples=6000)
@@ -77,7 +77,7 @@ def test_the_file_holds_the_same(tmp_path):
 
 def test_real_features_take_the_same_shape():
     real = FeatureSet(np.eye(3), prototypes=np.eye(3), logit_scale=20.0)
-    problem = ClipLike.of(real)
+    problem = BenchProblem.of(real)
     assert problem.logit_scale == 20.0
     assert problem.labels.tolist() == [-1, -1, -1]
 
