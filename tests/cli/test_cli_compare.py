@@ -7,7 +7,7 @@ import pytest
 
 from evaluate import standins
 from zeroshift import FeatureSet, methods
-from zeroshift.cli import compare as compare_runs
+from zeroshift.cli import compare as compare_module
 from zeroshift.evaluate import run_plan
 from zeroshift.evaluate import runner as job_runner
 
@@ -31,7 +31,7 @@ def two(small, tmp_path):
 @pytest.fixture
 def compare(call, tmp_path, monkeypatch):
     """In this process, so that what a test puts in place is seen."""
-    monkeypatch.setattr(compare_runs, "run_plan", lambda *given, jobs, **more: run_plan(*given, jobs=0, **more))
+    monkeypatch.setattr(compare_module, "run_plan", lambda *given, jobs, **more: run_plan(*given, jobs=0, **more))
 
     def compare(*arguments, env=None):
         return call("compare", *arguments, "--out", tmp_path / "out", env=env)
@@ -59,8 +59,8 @@ def test_a_folder_compares_on_what_it_can_and_names_the_rest(compare, two):
     done = compare(two, "--methods", "zero_shot", "--orders", "1", "--json")
     assert done.exit_code == 0, done.stderr
     assert [entry["name"] for entry in json.loads(done.stdout)["sets"]] == ["part", "whole"]
-    assert "bare.safetensors: it has no labels to count by" in done.stderr
-    assert "views.safetensors: it holds views (name the file itself" in done.stderr
+    assert "bare.safetensors: it has no labels" in done.stderr
+    assert "views.safetensors: it contains views (name the file itself" in done.stderr
     done = compare(two / "views.safetensors", "--methods", "zero_shot", "--orders", "1", "--json")
     assert [entry["n_samples"] for entry in json.loads(done.stdout)["sets"]] == [120]
 
@@ -125,7 +125,7 @@ def test_all_leaves_out_what_cannot_be_made_and_says_why(compare, small_file, mo
     record = json.loads(done.stdout)
     assert [mean["method"] for mean in record["mean"]] == ["zero_shot", "whole", "shots", "pool"]
     assert [left["method"] for left in record["left_out"]] == ["tuned", "tokens"]
-    assert "left out: tuned: needs scale (a number of at least 0), which has no default" in done.stderr
+    assert "skipped: tuned: needs scale (a number of at least 0), which has no default" in done.stderr
     done = compare(small_file, "--methods", "tuned", "--set", "tuned.scale=2", "--orders", "1", "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["runs"][0]["settings"] == {"logit_scale": 20.0, "scale": 2.0}
@@ -157,7 +157,7 @@ def test_the_same_set_twice_counts_once_and_the_same_name_twice_is_told_apart(co
     assert done.exit_code == 0, done.stderr
     names = [entry["name"] for entry in json.loads(done.stdout)["sets"]]
     assert names == [f"{tmp_path.name}/small.safetensors", "other/small.safetensors"]
-    assert "copy.safetensors holds the same as" in done.stderr
+    assert "copy.safetensors has the same content as" in done.stderr
 
 
 def test_packs_by_name_beside_files(compare, small_file):

@@ -43,7 +43,7 @@ def test_what_is_there_and_what_is_missing(run, tmp_path):
     assert max(map(len, table.splitlines())) <= 80
     assert notes.startswith("not in domain_shift_datastes/imagenet/images/val, imagenet/images/val, ImageNet/val\n")
     assert "\ndtd: fine-grained/dtd/images\n  3 test images, 1,692 were published\n" in notes
-    assert notes.endswith(f"0 of 16 complete below {tmp_path}\n")
+    assert notes.endswith(f"0 of 16 complete in {tmp_path}\n")
 
 
 def test_only_some_as_json(run, tmp_path):

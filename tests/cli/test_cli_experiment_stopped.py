@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from zeroshift.cli import experiment as experiment_runs
-from zeroshift.cli.progress import told_apart
+from zeroshift.cli import experiment as experiment_module
+from zeroshift.cli._run_loop import unique_names
 from zeroshift.evaluate import MethodSpec, StreamSpec, Trial
 from zeroshift.evaluate import runner as job_runner
 from zeroshift.experiments import Member
@@ -19,7 +19,7 @@ NAME = "input-order"
 @pytest.fixture
 def experiment(call, tmp_path, monkeypatch):
     """In this process, so that what a test puts in place is seen."""
-    monkeypatch.setattr(experiment_runs, "processes", lambda jobs: 0)
+    monkeypatch.setattr(experiment_module, "count_processes", lambda jobs: 0)
 
     def experiment(*arguments, env=None):
         return call("experiment", *arguments, "--out", tmp_path / "out", env=env)
@@ -40,7 +40,7 @@ def test_ctrl_c_keeps_what_is_done(experiment, small_file, monkeypatch, tmp_path
     stopped = experiment(NAME, small_file, "--orders", "1")
     assert stopped.exit_code == 130
     assert "2 of " in stopped.stderr
-    assert "the same command goes on" in stopped.stderr
+    assert "the same command resumes" in stopped.stderr
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 2
     assert not (tmp_path / "out" / "report.html").exists()
     monkeypatch.setattr(job_runner._JobRunner, "__call__", real)
@@ -75,7 +75,7 @@ def test_signals_end_it_as_ctrl_c_does(environment, small_file, tmp_path, name, 
     *_, warning, last = process.communicate(timeout=100)[1].splitlines()
     assert process.returncode == code
     assert "are recorded in" in warning
-    assert "the same command goes on" in warning
+    assert "the same command resumes" in warning
     assert last == f"error: stopped by {name}; no file is left half-written"
     assert list((tmp_path / "out" / "runs").glob("*.json"))
     assert not (tmp_path / "out" / "report.html").exists()
@@ -94,7 +94,7 @@ def test_no_two_runs_read_the_same(small, tmp_path):
         for stream_spec in stream_specs
         for timed in (False, True)
     ]
-    names = told_apart(trials)
+    names = unique_names(trials)
     assert len(set(names.values())) == len(names) == len(trials)
     assert names[trials[0].key] == "zero_shot on small (long_tail imbalance=5.0), seed 0, prompt ensemble"
-    assert told_apart(trials[:1])[trials[0].key] == "zero_shot on small (long_tail imbalance=5.0), seed 0"
+    assert unique_names(trials[:1])[trials[0].key] == "zero_shot on small (long_tail imbalance=5.0), seed 0"

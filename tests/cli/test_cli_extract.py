@@ -240,7 +240,7 @@ def test_files_that_are_no_images_by_their_names_are_counted(call, pets, model, 
         (pets / name).touch()
     done = call("extract", pets, "--encoder", model, "--out", tmp_path / "f.safetensors")
     assert done.exit_code == 0
-    assert "2 files left out, because their names do not end as those of images" in done.stderr
+    assert "2 files skipped, because their names do not end like those of images" in done.stderr
 
 
 @pytest.mark.filterwarnings("default")

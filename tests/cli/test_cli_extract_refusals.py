@@ -53,22 +53,28 @@ def refused(call, pets, tmp_path, monkeypatch):
         (["--classes", "cat,dog", "--labelled"], "the label 'horse' is none of the 2 classes ('cat', 'dog'). Fix: re"),
         (["--classes", "cat,dog", "--labelled"], "or pass labelled=False (--unlabelled) if subfolders are not"),
         (["--unlabelled"], "pets does not say what its classes are. Fix: --classes cat,dog,horse"),
-        (["--prompts", "ensembel"], "got 'ensembel'. Did you mean 'ensemble'? Fix: take one of them"),
+        (["--prompts", "ensembel"], "got 'ensembel'. Did you mean 'ensemble'? Fix: use one of them"),
         (["--prompts", ""], "the prompt modes are vanilla, ensemble, clip_template, custom, descriptions,"),
-        (["--prompts", "descriptions"], "--prompts descriptions needs --descriptions FILE. Fix: give the JSON file"),
+        (["--prompts", "descriptions"], "--prompts descriptions needs --descriptions FILE. Fix: add the JSON file"),
         (["--prompts", "custom"], "needs the data set's template, and pets has none. Fix: --template 'a photo of a"),
-        (["--template", "a {}."], "--template is for the modes custom, descriptions; asked for are ensemble. Fix:"),
+        (
+            ["--template", "a {}."],
+            "--template is for the modes custom, descriptions; the chosen modes are ensemble. Fix:",
+        ),
         (["--prompts", "custom", "--template", "a pet."], "a pet."),
         (["--templates", "nowhere.txt"], "no file at nowhere.txt. Fix: check the path; a file of templates is needed"),
         (["--descriptions", "nowhere.json"], "no file at nowhere.json"),
-        (["--augmix"], "--augmix says how views are made, and none are asked for. Fix: add --views 64"),
-        (["--severity", "3"], "--severity is that of a corruption, and none is asked for. Fix: add --corruption fog"),
+        (["--augmix"], "--augmix needs --views. Fix: add --views 64"),
+        (["--severity", "3"], "--severity needs --corruption. Fix: add --corruption fog"),
         (["--corruption", "fogg"], "got 'fogg'. Did you mean 'fog'?"),
         (["--on-error", "ignore"], "--on-error must be one of 'skip', 'stop'; got 'ignore'"),
         (["--storage", "int8"], "--storage must be one of 'float16', 'float32'; got 'int8'"),
         (["--cache", "kept", "--no-cache"], "--cache and --no-cache contradict each other. Fix: give one"),
-        (["--encoder", "composed", "--revision", "v2"], "--revision is for models of the hub; composed is none. Fix:"),
-        (["--prompts", "vanilla,vanilla"], "--prompts has a mode twice; got vanilla,vanilla. Fix: keep one of each"),
+        (
+            ["--encoder", "composed", "--revision", "v2"],
+            "--revision is for models of the hub; composed is not one. Fix:",
+        ),
+        (["--prompts", "vanilla,vanilla"], "--prompts names a mode twice; got vanilla,vanilla. Fix: keep one of each"),
         (["--split", "test"], "--split is for data sets of the catalogue;"),
         (["--data", "."], "--data is for data sets and tables;"),
         (["--labels", "y.npy"], "labels cannot be used with a folder"),
@@ -148,7 +154,7 @@ def test_data_sets(refused, tmp_path):
     root = tmp_path / "data"
     miniatures.build(root, "imagenet_c")
     line = refused(source="dtd")
-    assert "dtd is a data set; the folder it lies below is needed. Fix: --data ROOT, or ZEROSHIFT_DATA=ROOT;" in line
+    assert "dtd is a data set; the folder that contains it is needed. Fix: --data ROOT, or ZEROSHIFT_DATA=ROOT;" in line
     assert "dtd was not found in" in refused("--data", root, source="dtd")
     assert "no folder at" in refused("--data", root / "no", source="dtd")
     for options in (["--classes", "cat,dog"], ["--unlabelled"], ["--labels", "y.npy"]):

@@ -138,7 +138,7 @@ def test_records_of_older_code_are_counted_and_left_out(call, runs):
     change(path, key="0" * 20, code="another", accuracy=0.125)
     done = call("results", *runs, "--json")
     assert len(rows(done)) == 6
-    assert "left out: 1 record of the same runs by older code" in " ".join(done.stderr.split())
+    assert "skipped: 1 record of the same runs by older code" in " ".join(done.stderr.split())
     assert 0.125 in [row["accuracy"] for row in rows(done)]  # it is the newer file
 
 
@@ -157,7 +157,7 @@ def test_damaged_files_are_named_and_the_rest_shown(call, runs):
     (runs[0] / "runs" / "notes.json").write_text("mine")
     done = call("results", runs[0], "--json")
     assert len(rows(done)) == 3
-    assert f"left out: {path} holds no record that can be read" in done.stderr
+    assert f"skipped: {path} contains no readable record" in done.stderr
     assert "notes.json" not in done.stderr
 
 
@@ -183,7 +183,7 @@ def test_a_condition_that_nothing_meets_says_what_there_is(call, runs):
         (["--sort", "acuracy"], "Did you mean 'accuracy'?"),
         (["--csv", "no/such.csv"], "the folder no does not exist"),
         (["--csv", "."], "is a folder; the name of a file is needed"),
-        (["--csv", "same", "--markdown", "same"], "is to be written twice"),
+        (["--csv", "same", "--markdown", "same"], "is named for two outputs"),
         (["nowhere"], "nowhere does not exist. Fix: name a folder"),
     ],
 )

@@ -111,8 +111,9 @@ class ExtraInputs:
         against the features, when the method takes them."""
         source: dict[str, Callable[[], Any]] = feature_source(features, prompt)
         if self.uses_views and VIEWS not in source:
-            others = set(method_inputs(self.info).accepted) - {VIEWS}
-            missing = missing_input(self.info, others, requested=[VIEWS], hints=OPTION_HINTS)
+            inputs, hint = method_inputs(self.info), OPTION_HINTS[VIEWS]
+            hints = {VIEWS: hint if VIEWS in inputs.required else f"{hint}, or leave out --views"}
+            missing = missing_input(self.info, set(inputs.accepted) - {VIEWS}, requested=[VIEWS], hints=hints)
             raise ValueError(f"{name} contains no views, and {self.info.name} {missing}.")
         if len(features.prompts) == 1:
             source["prompts"] = partial(self._single_prompt, features)

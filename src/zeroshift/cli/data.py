@@ -22,6 +22,7 @@ from zeroshift.report.listings import dataset_status_table, datasets_table
 __all__ = ["check", "corrupt", "data", "list_data_sets"]
 
 data = typer.Typer(
+    name="data",
     help="Data sets: which are known, which are on the disk, corrupted copies.",
     no_args_is_help=True,
     add_completion=False,

@@ -8,11 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.evaluate.results import (
+    Condition,
     Row,
     check_fields,
+    collect,
     differing_fields,
+    field_names,
     group_rows,
     sort_rows,
     summarize_group,
@@ -49,7 +53,7 @@ def _group_table(rows: Sequence[Row], by: str, sort: str | None, *, known: Seque
     groups = group_rows(rows, requested)
     n_runs = sum(map(len, groups))
     if without := len(rows) - n_runs:
-        print_warning(f"{counted(without, 'record')} without an accuracy left out: analyses, not runs")
+        print_warning(f"{counted(without, 'record')} without an accuracy skipped: analyses, not runs")
     for warning in _group_warnings(groups, requested):
         print_warning(warning)
     table: list[Row] = [
@@ -147,7 +151,7 @@ def results(
     markdown: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
-    fields: Annotated[bool, typer.Option("--fields", help="List the fields of the records and stop.")] = False,
+    fields: Annotated[bool, typer.Option("--fields", help="List the fields of the records and exit.")] = False,
 ) -> None:
     """Merge, filter and summarize the records of runs.
 
@@ -156,9 +160,6 @@ def results(
 
     For example: zeroshift results zeroshift-experiments --where contestant=tda --by features
     """
-    from zeroshift.cli._output_paths import check_output_files
-    from zeroshift.evaluate.results import Condition, collect, field_names
-
     conditions = [Condition.parse(text) for text in where or []]
     for option, target in (("csv", csv), ("md", markdown)):
         if target is not None and target.is_dir():
@@ -168,11 +169,11 @@ def results(
     if by is not None and columns is not None:
         raise ValueError("--by has columns of its own; got --columns too. Fix: leave out one of them.")
     found = collect(folders)
-    for paths, why in ((found.damaged, "holds no record that can be read"), (found.newer, "needs a newer zeroshift")):
+    for paths, why in ((found.damaged, "contains no readable record"), (found.newer, "needs a newer zeroshift")):
         for path in paths:
-            print_warning(f"left out: {path} {why}")
+            print_warning(f"skipped: {path} {why}")
     if found.outdated:
-        print_warning(f"left out: {counted(found.outdated, 'record')} of the same runs by older code")
+        print_warning(f"skipped: {counted(found.outdated, 'record')} of the same runs by older code")
     if not found.rows:
         named = ", ".join(map(str, folders))
         raise ValueError(f"no records of runs in {named}. Fix: a folder that compare or experiment wrote to.")

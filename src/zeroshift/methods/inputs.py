@@ -150,7 +150,8 @@ def unaccepted_input(info: MethodInfo, name: object) -> str | None:
         return None
     known = inputs.from_features
     accepted = f"It takes {', '.join(known)}." if known else "It takes features alone."
-    return f"{info.name} takes no {name}. {did_you_mean(name, known)}{accepted}"
+    label = "encoder" if name == TEXT else name
+    return f"{info.name} takes no {label}. {did_you_mean(name, known)}{accepted}"
 
 
 Source = Mapping[str, Callable[[], Any]]

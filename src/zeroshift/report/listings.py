@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zeroshift.data.packs import PackInfo
-from zeroshift.encode.prompts import Mode
-from zeroshift.encode.registry import FamilyInfo
 from zeroshift.methods import MethodInfo
 from zeroshift.report.formatting import needs, setting
 from zeroshift.report.tables import ReportCell, ReportColumn, ReportTable
 
 if TYPE_CHECKING:
+    # Types only: `zeroshift methods` and `zeroshift packs` do not wait for the encoders.
     from zeroshift.data.catalogue.data_sets import DataSetInfo
     from zeroshift.data.catalogue.status import DataSetStatus
+    from zeroshift.data.packs import PackInfo
+    from zeroshift.encode.prompts import Mode
+    from zeroshift.encode.registry import FamilyInfo
     from zeroshift.experiments import Experiment
 
 __all__ = [
