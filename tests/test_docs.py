@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from zeroshift.cli import app
+from zeroshift.data import packs
+from zeroshift.evaluate import runner, trial
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,9 +61,29 @@ def run_commands(code: str, where: str) -> None:
             pytest.fail(f"{where}: {words[0]!r} is not a command the tests can run")
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Packs of fewer rows, runs in this process (others import everything again), and no garbage collection around
+    each."""
+    load, run_all = packs.load, runner.run_all
+    monkeypatch.setattr(packs, "load", lambda name: load(name).subset(slice(0, 800)))
+    monkeypatch.setattr(trial, "settle", lambda: None)
+    monkeypatch.setattr(runner, "run_all", lambda *given, processes: run_all(*given, processes=0))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_blocks_run(page, tmp_path, monkeypatch, recwarn, request):
-    """The blocks of a page run in order, in one folder and one namespace, as a reader would type them."""
+def test_code_blocks_run(page, quick, tmp_path, monkeypatch, recwarn, request):
+    run_page(page, tmp_path, monkeypatch, request)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_blocks_run_on_whole_packs(page, tmp_path, monkeypatch, recwarn, request):
+    run_page(page, tmp_path, monkeypatch, request)
+
+
+def run_page(page, tmp_path, monkeypatch, request) -> None:
+    """Run the blocks of a page in order, in one folder and one namespace, as a reader would type them."""
     if any("composed" in code for _, code, _ in blocks(page)):
         request.getfixturevalue("fitted_bridge")
     monkeypatch.chdir(tmp_path)

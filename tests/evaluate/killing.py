@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift import FeatureSet, normalize
-from zeroshift.evaluate import Analysis, DatasetRef, Ledger, MethodSpec, Trial, plan_comparison, run_jobs
+from zeroshift.evaluate import Analysis, DatasetRef, Ledger, MethodSpec, Trial, plan_comparison, run_jobs, trial
 
 SETS, ORDERS = 3, 3
 METHODS = ("zero_shot", "adapt_online", "tda", "tip_adapter")
@@ -63,6 +63,7 @@ def serve(sets: Path, runs: Path) -> None:
     Forked, because to import everything takes longer than the runs do. After LIMIT records a runner stays where it
     is, in the middle of writing the next: so it is killed before it is done, however slow whoever kills it is.
     """
+    trial.settle = lambda: None  # garbage collection around each run takes longer than these runs do
     jobs, known = planned(sets), loaders(sets)
     assert len({job.key for job in jobs}) == len(jobs)  # worked out once, before the forks
     for line in sys.stdin:
