@@ -30,6 +30,18 @@ def _cheap_garbage_collection():
     freeze_garbage_collection()
 
 
+@pytest.fixture(scope="module")
+def untimed_runs():
+    """Runs without a warm-up and without garbage collection: that takes longer than small runs do, and where neither
+    time nor memory is tested it changes nothing."""
+    from zeroshift.evaluate import trial
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trial, "release_free_memory", lambda: None)
+        patch.setattr(trial.MethodInput, "warm_up", lambda self, method: None)
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _commands_built_once():
     """typer builds all commands and options again for every call of `CliRunner.invoke`."""

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from zeroshift.cli import app
 from zeroshift.data import packs
-from zeroshift.evaluate import runner, trial
+from zeroshift.evaluate import runner
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -62,13 +62,11 @@ def run_commands(code: str, where: str) -> None:
 
 
 @pytest.fixture
-def quick(monkeypatch):
-    """Packs of fewer rows, runs in this process (others import everything again), and no garbage collection around
-    each."""
-    load, run_all = packs.load, runner.run_all
+def quick(monkeypatch, untimed_runs):
+    """Packs of fewer rows, and runs in this process: others import everything again."""
+    load, execute_jobs = packs.load, runner.execute_jobs
     monkeypatch.setattr(packs, "load", lambda name: load(name).subset(slice(0, 800)))
-    monkeypatch.setattr(trial, "settle", lambda: None)
-    monkeypatch.setattr(runner, "run_all", lambda *given, processes: run_all(*given, processes=0))
+    monkeypatch.setattr(runner, "execute_jobs", lambda *given, processes: execute_jobs(*given, processes=0))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

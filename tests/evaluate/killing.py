@@ -63,7 +63,7 @@ def serve(sets: Path, runs: Path) -> None:
     Forked, because to import everything takes longer than the runs do. After LIMIT records a runner stays where it
     is, in the middle of writing the next: so it is killed before it is done, however slow whoever kills it is.
     """
-    trial.settle = lambda: None  # garbage collection around each run takes longer than these runs do
+    trial.release_free_memory = lambda: None  # takes longer than these runs do
     jobs, known = planned(sets), loaders(sets)
     assert len({job.key for job in jobs}) == len(jobs)  # worked out once, before the forks
     for line in sys.stdin:

@@ -15,12 +15,9 @@ def small_suite() -> Suite:
     return Suite.of({name: packs.load(name).subset(slice(0, 300)) for name in PACKS})
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _unsettled():
-    """Garbage is not collected around every run: that takes longer than these runs do, and no memory is judged here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zeroshift.evaluate.trial.settle", lambda: None)
-        yield
+@pytest.fixture(autouse=True, scope="module")
+def _untimed(untimed_runs):
+    """No experiment is judged by its time or memory here."""
 
 
 @pytest.fixture(scope="session")
