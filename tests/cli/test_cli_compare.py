@@ -74,7 +74,7 @@ def test_the_table_fits_a_terminal(compare, two):
         assert any(word in line for line in lines), word
     assert "part: 80 samples, 6 classes, prompts ensemble" in lines
     assert "2 random orders or draws (seeds 0 to 1)" in " ".join(done.stdout.split())
-    assert "4 labelled samples of a class" in " ".join(done.stdout.split())
+    assert "4 labelled samples per class" in " ".join(done.stdout.split())
 
 
 def test_going_on_runs_only_what_is_missing(compare, small_file, monkeypatch):
@@ -195,10 +195,10 @@ def test_what_few_shot_methods_were_given_is_said_rightly(compare, small_file):
     def said(*options):
         return " ".join(json.loads(compare(small_file, *options, "--orders", "1", "--json").stdout)["remarks"])
 
-    assert "Few-shot: 1 labelled sample of a class" in said("-m", "tip_adapter", "--shots", "1")
-    assert "Few-shot: 4 labelled samples of a class" in said("-m", "tip_adapter")
+    assert "Few-shot: 1 labelled sample per class" in said("-m", "tip_adapter", "--shots", "1")
+    assert "Few-shot: 4 labelled samples per class" in said("-m", "tip_adapter")
     many = said("-m", "tip_adapter,timo_s", "--shots", "100")
-    assert "Few-shot: up to 100 labelled samples of a class" in many
+    assert "Few-shot: up to 100 labelled samples per class" in many
     assert "need validation take every other labelled sample for it" in many
     assert "validation" not in said("-m", "tip_adapter")
 
@@ -208,5 +208,5 @@ def test_sets_with_one_prompt_are_named_to_methods_that_weigh_several(compare, s
     FeatureSet(small.features, prototypes=prototypes, labels=small.labels).save(tmp_path / "single.safetensors")
     command = [small_file, tmp_path / "single.safetensors", "--orders", "1", "-m"]
     done = compare(*command, "zero_shot,histo_transclip")
-    assert "One prompt a class only, in single: less than histo_transclip can use." in " ".join(done.stdout.split())
+    assert "Only one prompt per class in single: less than histo_transclip can use." in " ".join(done.stdout.split())
     assert "One prompt" not in compare(*command, "zero_shot").stdout

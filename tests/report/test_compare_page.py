@@ -81,7 +81,7 @@ def test_one_set_needs_no_table_of_sets(comparisons):
 def test_what_must_be_known_to_read_the_numbers(summary):
     said = " ".join(remarks(summary))
     assert "2 random orders or draws (seeds 0 to 1)" in said
-    assert "4 labelled samples of a class" in said
+    assert "4 labelled samples per class" in said
     assert "fewer sets" in said
     assert "at a time" not in said
     summary.records[0]["jobs"] = 8

@@ -1,4 +1,4 @@
-"""The comparison for the terminal: one row a method, grouped by what the methods are allowed to see."""
+"""The comparison of `zeroshift compare` as a table, as Markdown and as JSON, and the remarks that go with it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Any
 from zeroshift import __version__
 from zeroshift.evaluate import ComparisonSummary, MethodSummary, Spread, describe_skipped
 from zeroshift.evaluate.costs import COSTS
-from zeroshift.files import atomic_path
 from zeroshift.report.formatting import counted, percent, points, sig
+from zeroshift.report.page import write_text
 from zeroshift.report.tables import ReportColumn, ReportTable, escape_markdown
 
 __all__ = [
     "COST_COLUMNS",
     "by_protocol",
+    "check_markdown",
+    "compare_markdown",
     "compare_record",
     "compare_table",
     "cost_legend",
@@ -27,11 +29,8 @@ __all__ = [
     "remarks",
     "set_tables",
     "span",
+    "write_markdown",
 ]
-
-
-# What an image takes of the encoder, in the tables of a comparison: columns that stand where they say something.
-
 
 COST_COLUMNS = {
     "views": "image_passes",
@@ -39,94 +38,14 @@ COST_COLUMNS = {
     "prompts": "prompt_passes",
     "grads": "prompt_gradients",
 }
-"""What a column is called, and what it shows."""
+"""Titles of columns about the encoder, and the cost that each shows."""
 
 COST_MEANINGS = {
     "views": "views of it that are encoded",
-    "steps": "steps along a gradient",
-    "prompts": "prompts encoded, beside those encoded once for all images",
-    "grads": "prompts a gradient is carried through, each encoded once more for it",
+    "steps": "gradient steps",
+    "prompts": "prompts encoded, in addition to those encoded once for all images",
+    "grads": "prompts with a gradient, each encoded once more for it",
 }
-
-
-def costs_shown(summary: Sequence[MethodSummary]) -> list[str]:
-    """The columns in which some method differs from one that is given a feature an image and does nothing more."""
-    return [
-        name
-        for name, cost in COST_COLUMNS.items()
-        if any(method_summary.costs[cost] != COSTS[cost] for method_summary in summary)
-    ]
-
-
-def cost_legend(shown: Sequence[str]) -> str:
-    """
-    >>> cost_legend(["views", "steps"])
-    'For each image: views of it that are encoded (views); steps along a gradient (steps).'
-    >>> cost_legend([])
-    ''
-    """
-    return f"For each image: {'; '.join(f'{COST_MEANINGS[name]} ({name})' for name in shown)}." if shown else ""
-
-
-# The comparison as plain dictionaries, for JSON: full precision, accuracies as fractions, gains in points.
-
-
-def compare_record(summary: ComparisonSummary) -> dict[str, Any]:
-    plan = summary.plan
-    return {
-        "zeroshift": __version__,
-        "orders": plan.orders,
-        "shots": plan.shots,
-        "encoder": None if plan.encoder is None else {**plan.encoder.identity, "source": plan.encoder.source},
-        "sets": [
-            {
-                "name": dataset.name,
-                "digest": dataset.digest,
-                "prompt": dataset.prompt,
-                "n_samples": dataset.n_samples,
-                "n_classes": dataset.n_classes,
-                "dimension": dataset.dimension,
-                "n_views": dataset.n_views,
-                "methods": [_standing(method_summary) for method_summary in summary.by_set[dataset.name]],
-            }
-            for dataset in plan.datasets
-        ],
-        "mean": [
-            {**_standing(method_summary), "sets": list(method_summary.sets)} for method_summary in summary.overall
-        ],
-        "left_out": [
-            {
-                "method": left.spec.label,
-                "set": None if left.dataset is None else left.dataset.name,
-                "reason": left.reason,
-            }
-            for left in plan.skipped
-        ],
-        "failed": [{"run": str(outcome.job), "error": outcome.error} for outcome in summary.failed],
-        "runs": [_short(record) for record in summary.records],
-    }
-
-
-def _short(record: dict[str, Any]) -> dict[str, Any]:
-    """Without what figures are drawn from, which is most of it; the ledger's files have it."""
-    return {name: value for name, value in record.items() if name != "detail"}
-
-
-def _standing(method_summary: MethodSummary) -> dict[str, Any]:
-    return {
-        "method": method_summary.spec.label,
-        "protocol": method_summary.spec.protocol,
-        "runs": method_summary.runs,
-        "accuracy": asdict(method_summary.accuracy),
-        "gain": asdict(method_summary.gain),
-        "calibration_error": method_summary.calibration_error,
-        "microseconds": method_summary.microseconds,
-        "setup_seconds": method_summary.setup_seconds,
-        "peak_bytes": method_summary.peak_bytes,
-        **method_summary.costs,
-        "setup_prompts": method_summary.setup_prompts,
-    }
-
 
 PROTOCOLS = ("online", "episodic", "transductive", "few-shot")
 
@@ -145,6 +64,9 @@ MEANINGS = {
 LABEL_WIDTH = 60
 """Characters of a method's name that are kept on one line before columns are hidden."""
 
+OPEN, CLOSE = "<!-- compare -->", "<!-- /compare -->"
+"""Lines between which `write_markdown` writes."""
+
 
 def compare_table(summary: ComparisonSummary) -> ReportTable:
     """Means over all sets, one row per method, grouped by what the methods may see."""
@@ -159,12 +81,12 @@ def set_tables(summary: ComparisonSummary) -> Iterator[ReportTable]:
         yield _summary_table(summary.by_set[dataset.name], n_sets=1, title=title)
 
 
-def _summary_table(summary: Sequence[MethodSummary], *, n_sets: int, **fields: Any) -> ReportTable:
+def _summary_table(methods: Sequence[MethodSummary], *, n_sets: int, **fields: Any) -> ReportTable:
     def number(title: str, write: Callable[[Any], str], *, is_signed: bool = False) -> ReportColumn:
         order = DROPPED_FIRST.index(title) + 1 if title in DROPPED_FIRST else 0
         return ReportColumn(title, format=write, is_right=True, is_whole=True, is_signed=is_signed, drop_order=order)
 
-    costs = costs_shown(summary)
+    costs = costs_shown(methods)
     columns = (
         ReportColumn("method", preferred_width=LABEL_WIDTH),
         number("acc", percent),
@@ -176,7 +98,7 @@ def _summary_table(summary: Sequence[MethodSummary], *, n_sets: int, **fields: A
         *(number(name, sig) for name in costs),
     )
     rows, groups = [], []
-    for protocol, group in by_protocol(summary):
+    for protocol, group in by_protocol(methods):
         for method in group:
             rows.append(
                 (
@@ -212,16 +134,16 @@ def marked(method: MethodSummary) -> str:
     return method.spec.label + ("*" if cls.reconstructed or cls.from_features else "")
 
 
-def by_protocol(summary: Sequence[MethodSummary]) -> Iterator[tuple[str, list[MethodSummary]]]:
-    """Methods that may see the same, together."""
+def by_protocol(methods: Sequence[MethodSummary]) -> Iterator[tuple[str, list[MethodSummary]]]:
+    """Methods grouped by what they may see."""
     for protocol in PROTOCOLS:
-        group = [method_summary for method_summary in summary if method_summary.spec.protocol == protocol]
+        group = [method for method in methods if method.spec.protocol == protocol]
         if group:
             yield protocol, group
 
 
 def span(spread: Spread) -> str:
-    """From the least to the greatest gain; nothing where there was one order only."""
+    """The range of gains; empty where there was only one order."""
     return "" if len(spread.values) == 1 else f"{points(spread.low)} to {points(spread.high)}"
 
 
@@ -235,8 +157,23 @@ def megabytes(peak: int | None) -> str:
     return f"{peak / 1e6:,.0f}" if peak >= 1e7 else f"{peak / 1e6:.1f}"
 
 
+def costs_shown(methods: Sequence[MethodSummary]) -> list[str]:
+    """The columns in which some method differs from one that only gets one feature per image."""
+    return [name for name, cost in COST_COLUMNS.items() if any(method.costs[cost] != COSTS[cost] for method in methods)]
+
+
+def cost_legend(shown: Sequence[str]) -> str:
+    """
+    >>> cost_legend(["views", "steps"])
+    'For each image: views of it that are encoded (views); gradient steps (steps).'
+    >>> cost_legend([])
+    ''
+    """
+    return f"For each image: {'; '.join(f'{COST_MEANINGS[name]} ({name})' for name in shown)}." if shown else ""
+
+
 def remarks(summary: ComparisonSummary) -> list[str]:
-    """What a reader must know to read the numbers rightly."""
+    """What a reader must know to interpret the numbers."""
     plan = summary.plan
     lines = []
     if any(spec.streamed or spec.drawn for spec in plan.specs):
@@ -244,9 +181,9 @@ def remarks(summary: ComparisonSummary) -> list[str]:
         seeds = "" if plan.orders == 1 else f" (seeds 0 to {plan.orders - 1})"
         lines.append(f"Online and few-shot methods: {many}{seeds}.")
     if any("support" in spec.given for spec in plan.specs):
-        up_to = "up to " if any(_short_of(record) for record in summary.records) else ""
+        up_to = "up to " if any(_has_fewer_shots(record) for record in summary.records) else ""
         samples = counted(plan.shots, "labelled sample")
-        lines.append(f"Few-shot: {up_to}{samples} of a class (at most half of it), not scored.")
+        lines.append(f"Few-shot: {up_to}{samples} per class (at most half of it), not scored.")
     many_views = sorted({dataset.n_views for dataset in plan.datasets} - {0})
     if any("views" in spec.given for spec in plan.specs):
         each = " or ".join(map(str, many_views))
@@ -261,10 +198,10 @@ def remarks(summary: ComparisonSummary) -> list[str]:
         of = f"{plan.encoder.source} on {plan.encoder.identity.get('device', plan.encoder.device)}"
         lines.append(f"The time of methods that tune or search a prompt is that of {of}, all threads.")
     if tuned:
-        begun = "; ".join(f'{", ".join(labels)} with "{words}"' for words, labels in tuned.items())
+        prompts = "; ".join(f'{", ".join(labels)} with "{words}"' for words, labels in tuned.items())
         lines.append(
-            f"Methods that tune prompts begin with words of their own, whose zero-shot is what their gain is over, not "
-            f"that of the other rows: {begun}."
+            "Methods that tune prompts start from their own prompt, and their gain is over zero-shot with that prompt: "
+            f"{prompts}."
         )
     if any("validation" in spec.given for spec in plan.specs):
         lines.append("Methods that need validation take every other labelled sample for it.")
@@ -275,10 +212,10 @@ def remarks(summary: ComparisonSummary) -> list[str]:
             lines.append(f"* {method.name}: {method.from_features}.")
         elif method.reconstructed:
             lines.append(f"* {method.name}: reconstructed, not the authors' code.")
-    weighing = [spec.label for spec in plan.specs if "prompts" in spec.given]
+    weighted = [spec.label for spec in plan.specs if "prompts" in spec.given]
     single = [dataset.name for dataset in plan.datasets if dataset.n_prompts == 1]
-    if weighing and single:
-        lines.append(f"One prompt a class only, in {', '.join(single)}: less than {', '.join(weighing)} can use.")
+    if weighted and single:
+        lines.append(f"Only one prompt per class in {', '.join(single)}: less than {', '.join(weighted)} can use.")
     if summary.partial:
         lines.append("Means over fewer sets than the others' are not comparable with them.")
     busy = sorted({int(record.get("jobs", 1)) for record in summary.records} - {0, 1})
@@ -287,40 +224,32 @@ def remarks(summary: ComparisonSummary) -> list[str]:
     return lines
 
 
-def _short_of(record: Mapping[str, Any]) -> bool:
-    """Whether a class of the set had fewer samples to give than were asked for."""
+def _has_fewer_shots(record: Mapping[str, Any]) -> bool:
+    """Whether a class had fewer labelled samples than requested."""
     given = record.get("support", 0) + record.get("validation", 0)
     return bool(given < (record.get("shots") or 0) * record.get("n_classes", 0))
 
 
-# The comparison as Markdown: a file of its own, or a section of one that holds more.
-
-
-OPEN, CLOSE = "<!-- compare -->", "<!-- /compare -->"
-
-
 def compare_markdown(summary: ComparisonSummary) -> str:
     """Means over the sets; accuracy and gain of every method on every set."""
-    datasets = [dataset.name for dataset in summary.plan.datasets]
     machines = sorted({escape_markdown(str(record["machine"])) for record in summary.records if "machine" in record})
     parts = [
         f"zeroshift {__version__}{', ' + '; '.join(machines) if machines else ''}. {' '.join(remarks(summary))}",
         _means_table(summary),
     ]
-    parts += [said] if (said := cost_legend(costs_shown(summary.overall))) else []
-    if len(datasets) > 1:
+    if legend := cost_legend(costs_shown(summary.overall)):
+        parts.append(legend)
+    if len(summary.plan.datasets) > 1:
         parts += [
             "Accuracy in percent, mean over the orders (least to greatest):",
             _sets_matrix(summary, lambda s: _with_range(percent(s.accuracy.mean), s.accuracy)),
             "Gain over zero-shot on the same rows, in points:",
             _sets_matrix(summary, lambda s: points(s.gain.mean)),
         ]
-    parts += (
-        [f"Left out: {'; '.join(map(escape_markdown, describe_skipped(summary.plan.skipped)))}."]
-        if summary.plan.skipped
-        else []
-    )
-    parts += [f"Failed: {'; '.join(escape_markdown(str(o.job)) for o in summary.failed)}."] if summary.failed else []
+    if summary.plan.skipped:
+        parts.append(f"Left out: {'; '.join(map(escape_markdown, describe_skipped(summary.plan.skipped)))}.")
+    if summary.failed:
+        parts.append(f"Failed: {'; '.join(escape_markdown(str(outcome.job)) for outcome in summary.failed)}.")
     return "\n\n".join(parts)
 
 
@@ -366,42 +295,97 @@ def _with_range(text: str, spread: Spread) -> str:
 
 
 def check_markdown(path: str | os.PathLike[str]) -> None:
-    """Refuse a file that could not be written, or that exists and has no place marked for the comparison."""
+    """Refuse a file that cannot be written, or that exists and has no section for the comparison."""
     target = Path(path)
     if target.is_dir():
         raise ValueError(f"{path} is a folder; the name of a file is needed. Fix: {target / 'compare.md'}.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist. Fix: create it, or write elsewhere.")
-    if target.exists() and _section(_text(target)) is None:
+    if target.exists() and _find_section(_read_text(target)) is None:
         raise FileExistsError(
             f"{path} exists and has no lines {OPEN} and {CLOSE} to write between. "
-            "Fix: add them where the tables are to stand, or name another file."
+            "Fix: add them where the tables belong, or name another file."
         )
 
 
 def write_markdown(path: str | os.PathLike[str], summary: ComparisonSummary) -> None:
-    """Replace what stands between the marks of `path`, or make the file; whole or not at all."""
+    """Replace the section between `OPEN` and `CLOSE`, or create the file; completely or not at all."""
     section = f"{OPEN}\n{compare_markdown(summary)}\n{CLOSE}"
     text = f"{section}\n"
     if Path(path).exists():
-        before = _text(Path(path))
-        found = _section(before)
+        before = _read_text(Path(path))
+        found = _find_section(before)
         if found is None:
             raise FileExistsError(f"{path} no longer has the lines {OPEN} and {CLOSE}. Fix: put them back.")
         text = before[: found[0]] + section + before[found[1] :]
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+    write_text(path, text)
 
 
-def _section(text: str) -> tuple[int, int] | None:
-    """Where the marks and what is between them stand."""
+def _find_section(text: str) -> tuple[int, int] | None:
+    """Start and end of the section, marks included."""
     start = text.find(OPEN)
     stop = text.find(CLOSE, start)
     return None if start < 0 or stop < 0 else (start, stop + len(CLOSE))
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a text file. Fix: name another file.") from None
+
+
+def compare_record(summary: ComparisonSummary) -> dict[str, Any]:
+    """For JSON: numbers at full precision, accuracies as fractions, gains in points."""
+    plan = summary.plan
+    return {
+        "zeroshift": __version__,
+        "orders": plan.orders,
+        "shots": plan.shots,
+        "encoder": None if plan.encoder is None else {**plan.encoder.identity, "source": plan.encoder.source},
+        "sets": [
+            {
+                "name": dataset.name,
+                "digest": dataset.digest,
+                "prompt": dataset.prompt,
+                "n_samples": dataset.n_samples,
+                "n_classes": dataset.n_classes,
+                "dimension": dataset.dimension,
+                "n_views": dataset.n_views,
+                "methods": [_method_record(method) for method in summary.by_set[dataset.name]],
+            }
+            for dataset in plan.datasets
+        ],
+        "mean": [{**_method_record(method), "sets": list(method.sets)} for method in summary.overall],
+        "left_out": [
+            {
+                "method": skipped.spec.label,
+                "set": None if skipped.dataset is None else skipped.dataset.name,
+                "reason": skipped.reason,
+            }
+            for skipped in plan.skipped
+        ],
+        "failed": [{"run": str(outcome.job), "error": outcome.error} for outcome in summary.failed],
+        "runs": [_without_detail(record) for record in summary.records],
+    }
+
+
+def _without_detail(record: dict[str, Any]) -> dict[str, Any]:
+    """Without the data of figures, which is most of a record; the files of the ledger have it."""
+    return {name: value for name, value in record.items() if name != "detail"}
+
+
+def _method_record(method: MethodSummary) -> dict[str, Any]:
+    return {
+        "method": method.spec.label,
+        "protocol": method.spec.protocol,
+        "runs": method.runs,
+        "accuracy": asdict(method.accuracy),
+        "gain": asdict(method.gain),
+        "calibration_error": method.calibration_error,
+        "microseconds": method.microseconds,
+        "setup_seconds": method.setup_seconds,
+        "peak_bytes": method.peak_bytes,
+        **method.costs,
+        "setup_prompts": method.setup_prompts,
+    }
