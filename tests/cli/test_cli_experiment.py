@@ -98,7 +98,7 @@ def test_what_fails_is_named_and_the_rest_is_reported(experiment, small_file, mo
     done = experiment("all", small_file, "--orders", "1", "--json")
     assert done.exit_code == 1
     assert "failed: broken on small, prompts ensemble: ZeroDivisionError: a bug" in done.stderr
-    assert "failed: bad-find could not be summed up: KeyError: 'no answer'" in done.stderr
+    assert "failed: bad-find could not be evaluated: KeyError: 'no answer'" in done.stderr
     assert "failed: bad-plan could not be planned: KeyError: 'no answer'" in done.stderr
     chapters = {one["name"]: one for one in json.loads(done.stdout)["experiments"]}
     assert list(chapters) == ["bad-run", "bad-find", "bad-plan", NAME]

@@ -1,4 +1,4 @@
-"""Sets small enough that an experiment runs in seconds, and experiments run on them."""
+"""Sets on which an experiment runs in seconds, and a fixture that runs experiments on them."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def _untimed(untimed_runs):
 
 @pytest.fixture(scope="session")
 def investigated(tmp_path_factory, small_suite):
-    """`investigated(experiment)`: its chapter, on the small sets or on those given; nothing is computed twice."""
+    """`investigated(experiment)`: its chapter on the small sets or on `suite`; no job runs twice."""
     folder = tmp_path_factory.mktemp("runs")
 
     def investigated(experiment, suite=small_suite, **options):

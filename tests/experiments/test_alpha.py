@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.tables import found, remarks
+from experiments.reading import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Options, Suite
 from zeroshift.experiments._shared.trials import runs

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.answered import answered, record
-from experiments.odd_suites import narrowed, scattered
-from experiments.stand_ins import papers_set, shrink_catalogue
-from experiments.tables import column, found, remarks
+from experiments.edge_cases import narrowed, scattered
+from experiments.fake_results import answered, record
+from experiments.paper_sets import papers_set, shrink_catalogue
+from experiments.reading import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.evaluate import Analysis, MethodSpec, Trial
 from zeroshift.evaluate.trial import run_trial
@@ -72,13 +72,13 @@ def test_the_mean_counts_the_same_pictures_once(suite):
 
 
 @pytest.mark.parametrize(
-    ("alone", "said"), [(0.3, "So it is here"), (0.5, "Too close to say here"), (0.7, "Not so here")]
+    ("alone", "message"), [(0.3, "So it is here"), (0.5, "Too close to say here"), (0.7, "Not so here")]
 )
-def test_awt_with_and_without_views(suite, alone, said):
+def test_awt_with_and_without_views(suite, alone, message):
     chapter = answered(EXPERIMENT, enough(suite), accuracies(alone=alone))
     (text,) = [text for text in remarks(chapter) if "AWT is less accurate without views" in text]
-    assert f"{said}: " in text
-    assert chapter.findings[1].kind == ("warning" if said == "Not so here" else "note")
+    assert f"{message}: " in text
+    assert chapter.findings[1].kind == ("warning" if message == "Not so here" else "note")
 
 
 def test_adapt_is_held_against_both(suite):

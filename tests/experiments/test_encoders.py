@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.stand_ins import RN50, ROWS, first_rows, made_up, papers_set, pretend, shrink_catalogue
-from experiments.tables import column, found, remarks
+from experiments.paper_sets import RN50, ROWS, first_rows, made_up, papers_set, pretend, shrink_catalogue
+from experiments.reading import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.paper import paper_table
@@ -62,8 +62,8 @@ def test_gains_are_over_the_same_encoder_and_a_loss_is_a_warning():
 def test_a_loss_with_one_encoder_is_said_too(adapt, kind):
     suite = Suite.of({"a": seen("birds", "A", 1, 400)})
     chapter = pretend(EXPERIMENT, suite, lambda job: 0.5 if job.spec.method == "zero_shot" else adapt)
-    (said,) = [text for text in remarks(chapter, kind) if "gains over zero-shot with every encoder" in text]
-    assert ("Too close to say" in said) == (adapt == 0.51)
+    (message,) = [text for text in remarks(chapter, kind) if "gains over zero-shot with every encoder" in text]
+    assert ("Too close to say" in message) == (adapt == 0.51)
 
 
 def test_all_encoders_are_asked_about_at_once():

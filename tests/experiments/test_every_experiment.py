@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from experiments.odd_suites import ODD_SUITES, narrowed, odd_suite, with_failures
+from experiments.edge_cases import ODD_SUITES, narrowed, odd_suite, with_failures
 from zeroshift.evaluate import Ledger
 from zeroshift.experiments import Investigation, Options, Suite, get, list_experiments
 from zeroshift.experiments._shared.findings import Finding, Remark, Table, Value

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.stand_ins import RN50, first_rows, made_up, papers_set, pretend, shrink_catalogue
-from experiments.tables import found, remarks
+from experiments.paper_sets import RN50, first_rows, made_up, papers_set, pretend, shrink_catalogue
+from experiments.reading import found, remarks
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.prompt_modes import PAPERS_MODES, mode_title
 from zeroshift.experiments._shared.tasks import get_task

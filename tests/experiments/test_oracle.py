@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from experiments.stand_ins import pretend
-from experiments.tables import column, found, remarks
+from experiments.paper_sets import pretend
+from experiments.reading import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.evaluate import Analysis
 from zeroshift.experiments import Options, Suite
@@ -58,9 +58,9 @@ def test_it_follows_the_labels_it_is_given():
     features = packs.load("fmnist").subset(slice(0, 300))
     x, t = np.asarray(features.features, dtype=np.float64), np.asarray(features.prototypes_for())
     swapped = (features.labels + 1) % features.n_classes
-    told = oracle_scores(x, features.labels, t, features.logit_scale).argmax(axis=1)
+    outcome_text = oracle_scores(x, features.labels, t, features.logit_scale).argmax(axis=1)
     misled = oracle_scores(x, swapped, t, features.logit_scale).argmax(axis=1)
-    assert np.mean(told == features.labels) > np.mean(misled == features.labels) + 0.2
+    assert np.mean(outcome_text == features.labels) > np.mean(misled == features.labels) + 0.2
     with pytest.raises(ValueError, match="banks, all"):
         oracle_scores(x, swapped, t, 1.0, covariance="none")
 
@@ -109,7 +109,7 @@ def scored(adapt: float | None, oracle: float | None):
 
 
 @pytest.mark.parametrize(
-    ("adapt", "oracle", "kind", "said"),
+    ("adapt", "oracle", "kind", "message"),
     [
         (0.70, 0.74, "note", "So it is here: transductive (4.0 points from 70.0% to 74.0%)"),
         (0.70, 0.76, "note", "Too close to say here: transductive (6.0 points"),
@@ -117,9 +117,9 @@ def scored(adapt: float | None, oracle: float | None):
         (0.70, 0.60, "warning", "it is no bound there"),
     ],
 )
-def test_the_papers_claim_is_judged_on_fine_grained_sets(small_suite, adapt, oracle, kind, said):
+def test_the_papers_claim_is_judged_on_fine_grained_sets(small_suite, adapt, oracle, kind, message):
     chapter = pretend(EXPERIMENT, small_suite, scored(adapt, oracle), orders=1)
-    (text,) = [text for text in remarks(chapter, kind) if said in text]
+    (text,) = [text for text in remarks(chapter, kind) if message in text]
     assert "fine-grained sets" in text
     assert all("fine-grained" in other for other in remarks(chapter) if "within 5%" in other)
 

@@ -4,8 +4,8 @@ import inspect
 
 import pytest
 
-from experiments.odd_suites import chapter_with, narrowed, nothing
-from experiments.tables import found, remarks
+from experiments.edge_cases import chapter_with, narrowed, nothing
+from experiments.reading import found, remarks
 from zeroshift import methods
 from zeroshift.evaluate import MethodSpec
 from zeroshift.experiments import Options, Suite
@@ -107,11 +107,15 @@ def test_a_value_above_the_default_is_told_and_the_worst_set_is_named(suite):
         return -2.0 if "calm" in parameters else 0.0
 
     chapter = chapter_with(EXPERIMENT, suite, made_up(change))
-    told = cells(found(chapter, "sensitivity-transductive"), "weight", "2")
-    assert (told[2].value, told[3].value, told[4]) == (pytest.approx(1.0), pytest.approx(-1.0), "cifar10c_fog_5")
-    said = remarks(chapter, "warning")
-    assert [text.split(":")[0] for text in said] == ["online", "transductive"]
-    for text in said:
+    outcome_text = cells(found(chapter, "sensitivity-transductive"), "weight", "2")
+    assert (outcome_text[2].value, outcome_text[3].value, outcome_text[4]) == (
+        pytest.approx(1.0),
+        pytest.approx(-1.0),
+        "cifar10c_fog_5",
+    )
+    message = remarks(chapter, "warning")
+    assert [text.split(":")[0] for text in message] == ["online", "transductive"]
+    for text in message:
         plateau, rest = text.split(" Not on such a plateau: ")
         beaten, falls = rest.split(" It falls ")
         assert beaten == "weight (+1.0 at 2)."

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.stand_ins import ROWS, first_rows, imagenet_c, made_up, pretend, shrink_catalogue
-from experiments.tables import column, found, remarks
+from experiments.paper_sets import ROWS, first_rows, imagenet_c, made_up, pretend, shrink_catalogue
+from experiments.reading import column, found, remarks
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.findings import Lines
 from zeroshift.experiments.severity import EXPERIMENT

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.stand_ins import first_rows, papers_set, pretend, shrink_catalogue
-from experiments.tables import found, remarks
+from experiments.paper_sets import first_rows, papers_set, pretend, shrink_catalogue
+from experiments.reading import found, remarks
 from zeroshift import methods
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.prompt_modes import PAPERS_MODES
@@ -56,11 +56,11 @@ def test_where_tda_is_ahead_it_is_a_warning(small_suite, tda, kind):
         100 * (0.5 - tda)
     )
     assert bool(remarks(chapter, "warning")) == (kind == "warning")
-    (said,) = [text for text in remarks(chapter, kind) if "ahead of TDA under each of its 6 prompt modes" in text]
-    assert said.endswith("Of these 6 modes 3 could be compared here.")
-    assert ("Too close to say here" in said) == (tda == 0.51)
-    assert said.count("ADAPT (online), natural shift (in points") == 1
-    assert f"{100 * (0.5 - tda):+.1f} with Vanilla, {100 * (0.5 - tda):+.1f} with Ensemble" in said
+    (message,) = [text for text in remarks(chapter, kind) if "ahead of TDA under each of its 6 prompt modes" in text]
+    assert message.endswith("Of these 6 modes 3 could be compared here.")
+    assert ("Too close to say here" in message) == (tda == 0.51)
+    assert message.count("ADAPT (online), natural shift (in points") == 1
+    assert f"{100 * (0.5 - tda):+.1f} with Vanilla, {100 * (0.5 - tda):+.1f} with Ensemble" in message
 
 
 def test_modes_in_which_runs_failed_are_not_counted(small_suite):

@@ -4,16 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.answered import answered, record
-from experiments.odd_suites import narrowed, scattered
-from experiments.tables import column, found, remarks
+from experiments.edge_cases import narrowed, scattered
+from experiments.fake_results import answered, record
+from experiments.reading import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.data import packs
 from zeroshift.evaluate import Analysis
 from zeroshift.experiments import Investigation, Member, Options, Suite, get
 from zeroshift.experiments._shared.paper import paper_table
-from zeroshift.experiments._shared.views import view_rows
-from zeroshift.experiments.views import EXPERIMENT, PAPERS
+from zeroshift.experiments.views import EXPERIMENT, PAPERS, view_rows
 
 PACK = "views_cifar10c_fog_5"
 VIEWS = 16
@@ -109,15 +108,15 @@ def test_whoever_gives_views_gets_no_others(seen):
 
 
 @pytest.mark.parametrize(
-    ("mta", "said", "kind"),
+    ("mta", "message", "kind"),
     [(0.5, "So it is here", "note"), (0.7, "Too close to say here", "note"), (0.8, "Not so here", "warning")],
     ids=["lower", "equal", "higher"],
 )
-def test_adapt_alone_is_held_against_the_best_with_views(seen, mta, said, kind):
+def test_adapt_alone_is_held_against_the_best_with_views(seen, mta, message, kind):
     scores = {"adapt_online": 0.7, "adapt_transductive": 0.7, "mta": mta}
     chapter = answered(EXPERIMENT, enough(seen), accuracies(scores))
     (text,) = [text for text in remarks(chapter, kind) if "ADAPT does well without views" in text]
-    assert f"{said}: " in text
+    assert f"{message}: " in text
     assert "ADAPT (online) 70.0%" in text
 
 
@@ -155,7 +154,7 @@ def test_with_enough_prompts_ratta_runs_on_half_and_is_nobodys_rival():
 def test_the_papers_numbers_stand_beside_rows_that_saw_what_its_rows_saw(seen):
     (member,) = seen.members
     papers = replace(
-        member, papers=True, data_set="imagenet_a", task="natural", encoder="CLIP ViT-B/16", corruption=None
+        member, from_paper=True, data_set="imagenet_a", task="natural", encoder="CLIP ViT-B/16", corruption=None
     )
     cells = column(found(answered(EXPERIMENT, Suite((papers,)), accuracies()), "views"), "accuracy")
     beside = {name: cell.paper for name, cell in cells.items() if cell.paper is not None}

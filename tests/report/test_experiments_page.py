@@ -114,7 +114,7 @@ def test_ours_against_the_papers_is_said_as_it_is():
     assert "2 numbers of ours stand next to" in short(GAINS)["paper_note"]
     assert "within 13.2 points of it, 1 above it" in short(GAINS)["paper_note"]
     assert "No set here" in short(PRINTED)["paper_note"]
-    held = dataclasses.replace(example_suite().members[0], papers=True)
+    held = dataclasses.replace(example_suite().members[0], from_paper=True)
     suite = dataclasses.replace(example_suite(), members=(held,))
     assert "1 set is the paper's own data, but" in page_context([], suite, command="c")["paper_note"]
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from zeroshift.evaluate import Job, MethodSpec, StreamSpec, Trial
 from zeroshift.evaluate.stream_loop import EVERY
-from zeroshift.experiments._shared.experiment import Answers
+from zeroshift.experiments._shared.experiment import JobResults
 from zeroshift.experiments._shared.findings import Value
 from zeroshift.experiments._shared.suite import Member
 
 __all__ = ["mean_of_sets", "measured", "points", "runs", "spread"]
 
-AT_ONCE = 256
+BATCH_ROWS = 256
 """Rows an online method is given at a time, where its time is not the point: twice as quick as 64."""
 
 
@@ -46,25 +46,25 @@ def runs(
             shots,
             stream_spec,
             timed,
-            EVERY if timed else AT_ONCE,
+            EVERY if timed else BATCH_ROWS,
         )
         for seed in (range(orders) if random else (None,))
     ]
 
 
-def measured(answers: Answers, trials: Sequence[Job], field: str = "accuracy") -> Value | None:
+def measured(results: JobResults, trials: Sequence[Job], field: str = "accuracy") -> Value | None:
     """A number of a run's record: the mean of the orders, the least and the greatest. None where all failed."""
-    values = [float(record[field]) for record in answers.all_of(trials) if record.get(field) is not None]
+    values = [float(record[field]) for record in results.records(trials) if record.get(field) is not None]
     return spread(values) if values else None
 
 
 def mean_of_sets(
-    answers: Answers, by_set: Sequence[Sequence[Job]], field: str = "accuracy", *, paper: float | None = None
+    results: JobResults, by_set: Sequence[Sequence[Job]], field: str = "accuracy", *, paper: float | None = None
 ) -> Value | None:
     """The mean over sets, each counting the same, order by order; None unless every set has an answer."""
     columns = []
     for trials in by_set:
-        values = [float(record[field]) for record in answers.all_of(trials) if record.get(field) is not None]
+        values = [float(record[field]) for record in results.records(trials) if record.get(field) is not None]
         if not values:
             return None
         columns.append(values)

@@ -46,7 +46,7 @@ def sets_table(suite: Suite) -> Table:
 def _cells(member: Member) -> tuple[Cell, ...]:
     entry = member.dataset
     sizes = Value(entry.n_samples), Value(entry.n_classes)
-    papers = "yes" if member.papers else "no"
+    papers = "yes" if member.from_paper else "no"
     return (entry.name, entry.title, task_name(member), f"{member.encoder}, {entry.prompt}", *sizes, papers)
 
 
@@ -190,7 +190,7 @@ def _paper_note(chapters: Sequence[Chapter], suite: Suite) -> str:
             cells = [row.cells[place] for row in table.rows if not table.reference]
             if scale is not None:
                 apart += [scale * (c.value - c.paper) for c in cells if isinstance(c, Value) and c.paper is not None]
-    papers = sum(member.papers for member in suite.members)
+    papers = sum(member.from_paper for member in suite.members)
     if apart:
         middle = statistics.median(abs(gap) for gap in apart)
         above = sum(gap > 0 for gap in apart)

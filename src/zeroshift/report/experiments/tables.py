@@ -322,7 +322,7 @@ def _set_record(member: Member) -> dict[str, Any]:
         "n_classes": dataset.n_classes,
         "dimension": dataset.dimension,
         "digest": dataset.digest,
-        "papers": member.papers,
+        "papers": member.from_paper,
     }
 
 

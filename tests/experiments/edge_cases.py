@@ -13,8 +13,8 @@ from zeroshift.evaluate import Job, JobOutcome
 from zeroshift.experiments import Chapter, Experiment, Investigation, Options, Suite
 
 
-def scattered(classes: int, each: int, *, dimension: int = 8, prompts=("vanilla", "ensemble"), **said) -> FeatureSet:
-    """As many samples of each class, around a point of its own; `said` is the provenance.
+def scattered(classes: int, each: int, *, dimension: int = 8, prompts=("vanilla", "ensemble"), **message) -> FeatureSet:
+    """As many samples of each class, around a point of its own; `message` is the provenance.
 
     Sets of as many classes and dimensions have the same prototypes; what is said to be corrupted has other features.
     """
@@ -22,9 +22,9 @@ def scattered(classes: int, each: int, *, dimension: int = 8, prompts=("vanilla"
     labels = np.repeat(np.arange(classes), each)
     centres = normalize(random.normal(size=(classes, dimension)))
     modes = {mode: normalize(centres + 0.3 * random.normal(size=centres.shape)) for mode in prompts}
-    noise = np.random.default_rng([each, "corruption" in said]).normal(size=(len(labels), dimension))
+    noise = np.random.default_rng([each, "corruption" in message]).normal(size=(len(labels), dimension))
     features = normalize(centres[labels] + 0.4 * noise)
-    return FeatureSet(features, prototypes=modes, labels=labels, default_prompt=prompts[0], provenance=said)
+    return FeatureSet(features, prototypes=modes, labels=labels, default_prompt=prompts[0], provenance=message)
 
 
 def narrowed(name: str, rows: int, dimension: int = 24) -> FeatureSet:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from experiments.odd_suites import in_two_encoders, scattered
-from experiments.tables import found, remarks
+from experiments.edge_cases import in_two_encoders, scattered
+from experiments.reading import found, remarks
 from zeroshift.evaluate import Analysis, JobOutcome, Ledger
 from zeroshift.experiments import Experiment, Investigation, Member, Options, Suite
 from zeroshift.experiments._shared.findings import Column, Remark, Row, Table, Value
@@ -28,9 +28,9 @@ def plan(suite: Suite, options: Options) -> list[Analysis]:
     return [job(member) for member in suite.members]
 
 
-def find(suite: Suite, options: Options, answers) -> list[Table | Remark]:
+def find(suite: Suite, options: Options, results) -> list[Table | Remark]:
     """What was counted on each set."""
-    cells = [answers.of(job(member)) for member in suite.members]
+    cells = [results.record(job(member)) for member in suite.members]
     rows = tuple(
         Row((member.name, None if record is None else Value(record["counted"])))
         for member, record in zip(suite.members, cells, strict=True)
@@ -87,13 +87,13 @@ def broken(*_):
     raise ZeroDivisionError("no sets")
 
 
-@pytest.mark.parametrize(("part", "words"), [("plan", "planned"), ("find", "summed up"), ("sets", "planned")])
+@pytest.mark.parametrize(("part", "words"), [("plan", "planned"), ("find", "evaluated"), ("extra_sets", "planned")])
 def test_what_cannot_be_planned_or_summed_up_says_so_and_leaves_the_others_alone(suite, tmp_path, part, words):
     investigation = Investigation.of([experiment("broken", **{part: broken}), experiment()], suite)
     bad, good = investigation.chapters(done(investigation, tmp_path))
-    said = f"could not be {words}: ZeroDivisionError: no sets"
-    assert remarks(bad, "warning") == [f"This experiment {said}."]
-    assert bad.failed == (f"broken {said}",)
+    message = f"could not be {words}: ZeroDivisionError: no sets"
+    assert remarks(bad, "warning") == [f"This experiment {message}."]
+    assert bad.failed == (f"broken {message}",)
     assert len(bad.findings) == 1
     assert good.failed == ()
     assert found(good, "counts")
@@ -113,15 +113,15 @@ def test_work_that_fails_is_named_in_the_chapters_it_belongs_to(suite, tmp_path)
 
 
 def test_sets_an_experiment_makes_are_its_own_and_are_run_on(suite, tmp_path):
-    asked = []
+    requested = []
 
     def sets(suite: Suite) -> list[Member]:
-        asked.append([member.name for member in suite.members])
+        requested.append([member.name for member in suite.members])
         return [Member.of("made", scattered(4, 3))]
 
-    investigation = Investigation.of([experiment("making", sets=sets), experiment()], suite)
+    investigation = Investigation.of([experiment("making", extra_sets=sets), experiment()], suite)
     making, plain = investigation.chapters(done(investigation, tmp_path))
-    assert asked == [["few", "many"]]
+    assert requested == [["few", "many"]]
     assert [row.cells[0] for row in found(making, "counts").rows] == ["few", "many", "made"]
     assert found(making, "counts").rows[-1].cells[1].value == 12
     assert [row.cells[0] for row in found(plain, "counts").rows] == ["few", "many"]

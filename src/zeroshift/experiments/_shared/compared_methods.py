@@ -15,13 +15,13 @@ __all__ = [
     "PAPER_ROWS",
     "SLOW",
     "PaperName",
-    "contenders",
-    "group_of",
-    "in_words",
-    "label_of",
-    "left_out",
-    "printed_number",
-    "trials_of",
+    "compared_methods",
+    "excluded_methods",
+    "joined_names",
+    "method_label",
+    "method_trials",
+    "paper_accuracy",
+    "row_group",
 ]
 
 OURS = {"online": "adapt_online", "transductive": "adapt_transductive"}
@@ -32,7 +32,7 @@ SLOW = ("dota", "ecalp", "dpe")
 samples it has seen, and DPE takes a gradient step on two prototypes of every class. All others run in as many orders as
 ADAPT, because accuracies move by as much over orders as they differ between methods."""
 
-UNMOVED = "zero_shot"
+ORDER_INDEPENDENT = "zero_shot"
 """Online, and the same in every order."""
 
 
@@ -72,10 +72,10 @@ PAPER_ROWS: Mapping[str, PaperName] = {
 labels, TIMO, Tip-Adapter) see labels and stand in none of ours."""
 
 
-def contenders(protocol: str) -> list[MethodSpec]:
+def compared_methods(protocol: str) -> list[MethodSpec]:
     """Methods of a protocol that need neither labels nor views nor tokens: the zero-shot classifier first, ADAPT last.
 
-    >>> [spec.method for spec in contenders("transductive")][-1]
+    >>> [spec.method for spec in compared_methods("transductive")][-1]
     'adapt_transductive'
     """
     able = [spec for spec in list_method_specs(protocol) if spec.missing_input() is None]
@@ -83,27 +83,27 @@ def contenders(protocol: str) -> list[MethodSpec]:
     return sorted(able, key=lambda spec: ends.get(spec.method, 0))
 
 
-def left_out() -> list[MethodSpec]:
+def excluded_methods() -> list[MethodSpec]:
     """Methods of the two protocols that a set of features is not enough for."""
     return [c for protocol in OURS for c in list_method_specs(protocol) if c.missing_input() is not None]
 
 
-def trials_of(spec: MethodSpec, member: Member, orders: int) -> list[Trial]:
+def method_trials(spec: MethodSpec, member: Member, orders: int) -> list[Trial]:
     """In `orders` random orders; once where it is slow or the order does not matter."""
-    return runs(member, spec.label, 1 if spec.method in (*SLOW, UNMOVED) else orders)
+    return runs(member, spec.label, 1 if spec.method in (*SLOW, ORDER_INDEPENDENT) else orders)
 
 
-def group_of(spec: MethodSpec) -> str:
+def row_group(spec: MethodSpec) -> str:
     """The heading a row stands under: only methods scored on the same samples stand together."""
     return f"{spec.protocol}, scored on half" if spec.drawn else spec.protocol
 
 
-def label_of(method: str) -> str:
+def method_label(method: str) -> str:
     """What a row is called: the paper's name, or that in the registry."""
     return PAPER_ROWS[method].label if method in PAPER_ROWS else method
 
 
-def printed_number(table: PaperTable | None, column: str | None, method: str) -> float | None:
+def paper_accuracy(table: PaperTable | None, column: str | None, method: str) -> float | None:
     """What the paper printed for a method, as a fraction; None where it printed nothing, or for all samples of a set
     where ours is scored on some of them."""
     if table is None or column is None or method not in PAPER_ROWS or MethodSpec.named(method).drawn:
@@ -113,5 +113,5 @@ def printed_number(table: PaperTable | None, column: str | None, method: str) ->
     return None if number is None else number / 100
 
 
-def in_words(specs: Sequence[MethodSpec]) -> str:
+def joined_names(specs: Sequence[MethodSpec]) -> str:
     return ", ".join(spec.method for spec in specs)

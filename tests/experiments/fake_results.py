@@ -13,8 +13,8 @@ def record(accuracy: float, zero_shot: float = 0.5, samples: int = 1000, **more:
     counts = [round(samples * part) for part in (accuracy, zero_shot)]
     both = min(counts)
     paired = [both, counts[0] - both, counts[1] - both, samples - max(counts)]
-    told = {"accuracy": accuracy, "zero_shot_accuracy": zero_shot, "scored": samples, "paired": paired}
-    return {**told, "seconds": 1.0, "setup_seconds": 0.0, "peak_bytes": None, **more}
+    outcome_text = {"accuracy": accuracy, "zero_shot_accuracy": zero_shot, "scored": samples, "paired": paired}
+    return {**outcome_text, "seconds": 1.0, "setup_seconds": 0.0, "peak_bytes": None, **more}
 
 
 def answered(

@@ -33,10 +33,10 @@ def made_up(provenance=None, *, rows: int = ROWS, prompts=("vanilla",), seed: in
 
 def papers_set(data_set: str, *, encoder: str = VITB16, rows: int = ROWS, prompts=("descriptions",), **images):
     """A set whose provenance is that of `zeroshift extract` on a data set of the catalogue."""
-    said = {"images": {"source": "catalogue", "data_set": data_set, "split": "test", **images}}
+    message = {"images": {"source": "catalogue", "data_set": data_set, "split": "test", **images}}
     title = " ".join(map(str, (data_set, *images.values())))
     seed = sum(map(ord, data_set + encoder + title))
-    return made_up({**said, "encoder": {"source": encoder}, "title": title}, rows=rows, prompts=prompts, seed=seed)
+    return made_up({**message, "encoder": {"source": encoder}, "title": title}, rows=rows, prompts=prompts, seed=seed)
 
 
 def imagenet_c(severities=(5,), *, kinds=KINDS, encoder: str = VITB16, rows: int = ROWS) -> dict[str, FeatureSet]:
