@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zeroshift.evaluate import Job, MethodSpec, list_method_specs
-from zeroshift.methods.inputs import VIEWS
 from zeroshift.experiments._shared.claims import Evidence, higher, verdict
 from zeroshift.experiments._shared.compared_methods import OURS, PAPER_ROWS, SLOW, joined_names, method_label, row_group
 from zeroshift.experiments._shared.costs import TIMED_SAMPLES, seconds_per_thousand
@@ -18,6 +17,7 @@ from zeroshift.experiments._shared.tables import data_remark, reference
 from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE, TASKS, get_task
 from zeroshift.experiments._shared.trials import measured, points, runs, spread
 from zeroshift.experiments._shared.views import awt_without_views, bundled_views, with_views
+from zeroshift.methods.inputs import VIEWS
 
 __all__ = ["EXPERIMENT", "ViewRow", "view_rows"]
 
