@@ -83,3 +83,15 @@ def test_an_unknown_method_and_an_empty_list_are_refused(clusters):
         compare(clusters, three(clusters)).result("adapt")
     with pytest.raises(ValueError, match="baseline"):
         compare(clusters, [])
+
+
+def test_a_method_is_given_as_many_rows_per_call_as_suit_it(clusters):
+    def sizes(**given):
+        method = OnlineADAPT(clusters.prototypes_for(), logit_scale=3.0, **given)
+        done = compare(clusters, [zero_shot_baseline(method, clusters), method])
+        return [np.diff(result.run.rows_seen, prepend=0).max() for result in done.results]
+
+    rows = clusters.n_samples
+    assert rows > 64
+    assert sizes() == sizes(engine="replay") == [64, rows]
+    assert sizes(engine="streaming") == sizes(bank_size=0) == [64, 64]

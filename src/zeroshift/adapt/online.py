@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from zeroshift.adapt.bank import KnowledgeBank, Pruned
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines import ENGINE_NAMES, Health, make_engine, only_direct
+from zeroshift.adapt.engines.replay import ReplayEngine
 from zeroshift.adapt.statistics import Gaussians
 from zeroshift.arrays import Array, Home, Rows
 from zeroshift.parameters import Choice, Constraint, Number, Optional, Pair
@@ -246,6 +247,11 @@ class OnlineADAPT(ADAPT):
 
     def _predict_scores(self, features: Array) -> Array:
         return self._engine.scorer(features.shape[0])(features)
+
+    @property
+    def rows_per_call(self) -> int:
+        """Rows per `adapt` call at which the engine is fastest: a whole block if it replays, otherwise a few."""
+        return self._engine.block_rows if isinstance(self._engine, ReplayEngine) else 64
 
     @property
     def health(self) -> Health:

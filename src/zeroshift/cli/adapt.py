@@ -20,7 +20,6 @@ from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
 from zeroshift.evaluate import Comparison, StreamStep, compare, zero_shot_baseline
-from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods.inputs import TEXT, resolve_inputs
 from zeroshift.report.comparisons import comparison_record
@@ -137,7 +136,14 @@ def adapt(
     # The labels of bundled packs were checked when the packs were made; a hint that they may be wrong would mislead.
     for hint in [] if is_pack(features) else loaded.hints(prompt):
         print_warning(f"{features}: {hint}")
-    comparison = _run(loaded, made, name=features, quiet=quiet, views=views)
+    with progress_bar(made.name, loaded.n_samples, quiet=quiet, counted=made.protocol != "transductive") as advance:
+
+        def on_step(running: Method, step: StreamStep) -> None:
+            if running is made:
+                advance(step.stop - step.start, made.name)
+
+        both = [zero_shot_baseline(made, loaded), made]
+        comparison = compare(loaded, both, name=features, progress=on_step, views=views)
     # The state first: predictions can be made again from it, while predictions without it look like a complete run.
     if save_state is not None:
         made.save(save_state)
@@ -156,19 +162,6 @@ def adapt(
         print_json(summary.record())
     elif not quiet:
         console().print(summary.table())
-
-
-def _run(features: FeatureSet, method: Method, *, name: str, quiet: bool, views: bool) -> Comparison:
-    """Run zero-shot and `method` with a progress bar."""
-    counted = method.protocol != "transductive"
-    with progress_bar(method.name, features.n_samples, quiet=quiet, counted=counted) as advance:
-
-        def on_step(running: Method, step: StreamStep) -> None:
-            if running is method:
-                advance(step.stop - step.start, method.name)
-
-        both = [zero_shot_baseline(method, features), method]
-        return compare(features, both, name=name, progress=on_step, views=views)
 
 
 SHOWN_SETUP = 0.01

@@ -81,14 +81,15 @@ def compare(
     methods: Sequence[Method],
     *,
     name: str = "features",
-    every: int = EVERY,
+    every: int | None = None,
     progress: Callable[[Method, StreamStep], None] | None = None,
     views: bool = False,
 ) -> Comparison:
     """Run `methods` one after the other on the same features, in order; the first is the baseline.
 
-    Methods that need several views of each image are given those of the set; with `views`, those that take them and do
-    without are given them too.
+    Methods that need several views of each image are given those of the set; with `views`, so are methods that take
+    them optionally. Online methods are given `every` rows per call; None is the number at which each is fastest, its
+    `rows_per_call`.
 
     >>> from zeroshift import OnlineADAPT, ZeroShot
     >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
@@ -102,7 +103,8 @@ def compare(
     for method in methods:
         notify = None if progress is None else (lambda step, method=method: progress(method, step))
         images = image_input(MethodInfo.of(type(method)), features, views=views)
-        results.append(_result(method, features, run_stream(method, images, notify, every=every)))
+        rows = getattr(method, "rows_per_call", EVERY) if every is None else every
+        results.append(_result(method, features, run_stream(method, images, notify, every=rows)))
     return Comparison(name, features, tuple(results))
 
 
