@@ -66,9 +66,9 @@ def _run_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def fitted_bridge(request, tmp_path_factory):
-    """A folder with the bridge of the composed encoder, fitted and centred for its two usual prompt modes; the default
-    cache has it too.
+def fitted_text_map(request, tmp_path_factory):
+    """A folder with the text-to-image map of the composed encoder, fitted and centred for its two usual prompt modes;
+    the default cache has it too.
 
     Fitting encodes eight thousand sentences, which takes half a minute. All workers share the result, and so do later
     runs, by pytest's own cache, until the code or the models behind it change.

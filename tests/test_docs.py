@@ -83,7 +83,7 @@ def test_code_blocks_run_on_whole_packs(page, tmp_path, monkeypatch, recwarn, re
 def run_page(page, tmp_path, monkeypatch, request) -> None:
     """Run the blocks of a page in order, in one folder and one namespace, as a reader would type them."""
     if any("composed" in code for _, code, _ in blocks(page)):
-        request.getfixturevalue("fitted_bridge")
+        request.getfixturevalue("fitted_text_map")
     monkeypatch.chdir(tmp_path)
     draw_photos(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}

@@ -197,7 +197,7 @@ def test_a_page_of_ours_is_replaced_and_a_foreign_one_is_not(classify, heap, tmp
     ("options", "message"),
     [
         ([], "heap does not say what its classes are. Fix: --classes cat,dog,horse"),
-        (["--classes", "cat"], "class_names has only 'cat'; a classifier needs two classes or more"),
+        (["--classes", "cat"], "class_names has only 'cat'; a classifier needs at least two classes"),
         (["--classes", "cat,dog,cat"], "class_names has 'cat' twice (names 1 and 3)"),
         (["--classes", "cat, ,dog"], "class_names, name 2 is blank"),
         (

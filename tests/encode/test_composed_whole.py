@@ -87,10 +87,10 @@ def run(top):
 
 
 @pytest.fixture(scope="module")
-def first(run, top, fitted_bridge):
+def first(run, top, fitted_text_map):
     """The first extraction with this cache, of CIFAR-10's classes."""
     assert not (top / "cache").exists()
-    shutil.copytree(fitted_bridge / KIND, top / "cache" / KIND)
+    shutil.copytree(fitted_text_map / KIND, top / "cache" / KIND)
     names = ",".join(packs.load("cifar10").class_names)
     out = top / "features.safetensors"
     told = run("extract", "--classes", names, "--prompts", ",".join(MODES), "--out", out)
@@ -116,7 +116,7 @@ def no_fitting(monkeypatch):
     def fits(*_):
         raise AssertionError("encoded ImageNet's names a second time")
 
-    monkeypatch.setattr(ComposedEncoder, "_imagenet", fits)
+    monkeypatch.setattr(ComposedEncoder, "_encode_centring_prompts", fits)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -13,10 +13,10 @@ import numpy as np
 from zeroshift import methods
 from zeroshift.arrays import Array, is_array
 from zeroshift.data.images import decode
-from zeroshift.encode.encoder import Encoder, stacked
+from zeroshift.encode.encoder import Encoder, stack_pixels
 from zeroshift.encode.extraction import encode_classes, encode_prompts
-from zeroshift.encode.extraction.store import digest_of
-from zeroshift.encode.preprocessing import Pixels, as_picture
+from zeroshift.encode.extraction.store import content_digest
+from zeroshift.encode.preprocessing import Pixels, to_rgb_image
 from zeroshift.encode.prompts import Prompts
 from zeroshift.encode.tuning.text import check_class_names, prompted_text
 from zeroshift.encode.tuning.vision import prompted_vision
@@ -215,7 +215,7 @@ class _ImageRunner:
     def _encode(self, batch: Sequence[Picture]) -> np.ndarray:
         """Features (B, d), or of views (B, V, d), or pixels of either for a method with an image side of its own."""
         if self.views is None and self.generate is None:
-            pixels = stacked([self.encoder.preprocessing(_open_image(image)[0]) for image in batch])
+            pixels = stack_pixels([self.encoder.preprocessing(_open_image(image)[0]) for image in batch])
             return self._single_array(pixels) if self.takes_pixels else self.encoder.encode_pixels(pixels)
         # One image at a time: the views of a whole batch would be gigabytes.
         made = (self._views(image) for image in batch)
@@ -240,7 +240,8 @@ class _ImageRunner:
             return crops
         # AugMix makes floats from 0 to 255 instead of bytes.
         return tuple(
-            np.concatenate([crop, other.astype(crop.dtype)]) for crop, other in zip(crops, stacked(others), strict=True)
+            np.concatenate([crop, other.astype(crop.dtype)])
+            for crop, other in zip(crops, stack_pixels(others), strict=True)
         )
 
     def _single_array(self, pixels: Pixels) -> np.ndarray:
@@ -256,10 +257,10 @@ def _open_image(image: Picture) -> tuple[Image, bytes]:
     """The image in RGB, and a digest of its content: of a file's bytes, as in `extract`, or of its pixels."""
     if isinstance(image, (str, Path)) and Path(image).is_file():
         content = Path(image).read_bytes()
-        return decode(content, str(image)).image, digest_of(content)
-    picture = as_picture(image)
+        return decode(content, str(image)).image, content_digest(content)
+    picture = to_rgb_image(image)
     content = image.tobytes() if isinstance(image, np.ndarray) else picture.tobytes()
-    return picture, digest_of(content)
+    return picture, content_digest(content)
 
 
 def _check_method(method: Method, encoder: Encoder) -> None:

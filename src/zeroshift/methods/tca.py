@@ -142,8 +142,8 @@ class TCA(WholeSteps):
     Wang et al., *Is Less More? Exploring Token Condensation as Training-free Test-time Adaptation*, ICCV 2025. With
     features alone every layer's token is the feature itself: the reservoir without the condensation, which is ours and
     not the authors' method; tables should say so. `adapt_tokens` takes the tokens of a vision transformer, and
-    `zeroshift.encode.condensation.adapt_images` runs the whole method on a CLIP encoder. Defaults are the ImageNet row
-    of the authors' table. No output of their code was available to compare with.
+    `zeroshift.encode.condensation.adapt_with_condensation` runs the whole method on a CLIP encoder. Defaults are the
+    ImageNet row of the authors' table. No output of their code was available to compare with.
     """
 
     name = "tca"

