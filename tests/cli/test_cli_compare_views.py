@@ -102,7 +102,7 @@ def test_an_encoder_makes_room_for_those_that_tune_prompts(compare, seen, seen_f
     assert next(line for line in lines if line.startswith(" zero_shot")).split()[-4:] == ["1", "0", "0", "0"]
     assert any(line.strip() == "episodic" for line in lines)
     said = " ".join(done.stdout.split())
-    assert "whose zero-shot is what their gain is over, not that of the other rows: tpt" in said
+    assert "their gain is over zero-shot with that prompt: tpt" in said
     assert 'tpt with "a photo of a".' in said
     assert "prompts a gradient is carried through, each encoded once more for it (grads)" in said
     assert f" | {' | '.join(costs)} |" in text.read_text()

@@ -24,7 +24,7 @@ from zeroshift.method import Method
 from zeroshift.methods.inputs import TEXT, resolve_inputs
 from zeroshift.report.comparisons import comparison_record
 from zeroshift.report.formatting import counted, percent, points, setting
-from zeroshift.report.predictions import check_format, write_predictions
+from zeroshift.report.predictions import check_predictions_format, write_predictions
 from zeroshift.report.tables import ReportTable, summary_table
 
 __all__ = ["adapt"]
@@ -103,7 +103,7 @@ def adapt(
 
     For example: zeroshift adapt pack:cifar10 --set bank_size=8 --out predictions.csv
     """
-    check_format(out)
+    check_predictions_format(out)
     files = {"support": support, "validation": validation, "unlabelled": unlabelled}
     read = (Path(features), prototypes, labels, class_names, *files.values())
     inputs = [path for path in read if path is not None]

@@ -1,4 +1,4 @@
-"""Figures in words: for those who cannot see them, and for formats without pictures."""
+"""Figures in words, for screen readers and for formats without images."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from zeroshift.report.formatting import counted, format_number, one_line
 
 __all__ = ["alt_text"]
 
-MOST = 6
-"""How many lines, bars or panels a listener can follow; of more, the ends are named."""
+MAX_PARTS = 6
+"""Lines, bars or panels that are described one by one; of more bars, only the ends."""
 
 
 def alt_text(finding: Finding) -> str:
@@ -41,7 +41,7 @@ def alt_text(finding: Finding) -> str:
 
 @singledispatch
 def _describe(finding: Finding) -> str:
-    raise TypeError(f"finding is {finding!r}, which is no finding of an experiment. Fix: {Finding}.")
+    raise TypeError(f"finding is {finding!r}, which is not a finding of an experiment. Fix: {Finding}.")
 
 
 @_describe.register
@@ -73,7 +73,7 @@ def _line(series: Series) -> str:
 @_describe.register
 def _(finding: Bars) -> str:
     bars = list(finding.bars)
-    if len(bars) > MOST:
+    if len(bars) > MAX_PARTS:
         bars = sorted(bars, key=lambda bar: bar.value)
         ends = f"from {_bar(bars[0])} to {_bar(bars[-1])}"
         below = counted(sum(bar.value < 0 for bar in bars), "bar")
@@ -116,8 +116,8 @@ def _panel(panel: ReliabilityPanel) -> str:
 @_describe.register
 def _(finding: Confusion) -> str:
     sides = [(finding.before_label, finding.before), (finding.after_label, finding.after)]
-    said = [_confused(label, matrix, finding.class_names) for label, matrix in sides]
-    return f"{finding.title} ({counted(len(finding.class_names), 'class', 'classes')}): {_list(said)}"
+    parts = [_confused(label, matrix, finding.class_names) for label, matrix in sides]
+    return f"{finding.title} ({counted(len(finding.class_names), 'class', 'classes')}): {_list(parts)}"
 
 
 def _confused(label: str, matrix: np.ndarray, class_names: Sequence[str]) -> str:
@@ -142,5 +142,5 @@ def _(finding: Regions) -> str:
 def _list(parts: Sequence[str]) -> str:
     if not parts:
         return "Nothing was measured."
-    more = f"; and {len(parts) - MOST} more" if len(parts) > MOST else ""
-    return f"{'; '.join(parts[:MOST])}{more}."
+    more = f"; and {len(parts) - MAX_PARTS} more" if len(parts) > MAX_PARTS else ""
+    return f"{'; '.join(parts[:MAX_PARTS])}{more}."

@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 __all__ = ["figure_of", "panel_figure", "panels_of", "write_figures"]
 
 RASTER_DPI = 200
-"""Of what is drawn into an image inside a figure."""
+"""Resolution of raster images inside a figure."""
 
 MAX_COLUMNS = 3
-HEADING = 0.25
-"""Inches of a panel's title."""
+PANEL_TITLE_HEIGHT = 0.25
+"""Inches of the title of a panel."""
 
-LETTERS = 13
-"""Letters of a title that fit into an inch."""
+LETTERS_PER_INCH = 13
+"""Letters of a title."""
 
 
 def panels_of(finding: Finding) -> PanelFigure | None:
-    """What there is to draw; None for tables and remarks."""
+    """The panels of a finding; None for tables and remarks."""
     match finding:
         case Lines():
             return lines_figure(finding)
@@ -61,16 +61,19 @@ def panel_figure(panel: Panel) -> Figure:
 
 
 def figure_of(finding: Finding) -> Figure | None:
-    """All panels of a finding with its title, what the colours mean and the scale; None for tables and remarks."""
+    """All panels of a finding with title, legend and scale; None for tables and remarks."""
     drawn = panels_of(finding)
     if drawn is None or isinstance(finding, str):
         return None
     columns = 2 if len(drawn.panels) == 4 else min(MAX_COLUMNS, len(drawn.panels))
     rows = math.ceil(len(drawn.panels) / columns)
     width = max(WIDTH, columns * max(panel.width for panel in drawn.panels))
-    title = textwrap.fill(one_line(getattr(finding, "title", "")), int(LETTERS * width))
+    title = textwrap.fill(one_line(getattr(finding, "title", "")), int(LETTERS_PER_INCH * width))
     heights = [
-        max(panel.height + (HEADING if panel.title else 0) for panel in drawn.panels[row * columns :][:columns])
+        max(
+            panel.height + (PANEL_TITLE_HEIGHT if panel.title else 0)
+            for panel in drawn.panels[row * columns :][:columns]
+        )
         for row in range(rows)
     ]
     if drawn.scale is not None:
@@ -85,7 +88,7 @@ def figure_of(finding: Finding) -> Figure | None:
         axes = figure.add_subplot(places[at // columns, at % columns])
         panel.draw(axes)
         if panel.title:
-            shown = textwrap.shorten(panel.title, int(LETTERS * panel.width), placeholder="…")
+            shown = textwrap.shorten(panel.title, int(LETTERS_PER_INCH * panel.width), placeholder="…")
             axes.set_title(shown, loc="left", fontsize=TEXT + 0.5, color=INK, parse_math=False)
     if drawn.scale is not None:
         drawn.scale.draw(figure.add_subplot(places[-1, :]))

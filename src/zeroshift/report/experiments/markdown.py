@@ -14,8 +14,7 @@ from zeroshift.experiments import Chapter, Suite
 from zeroshift.experiments._shared.findings import Finding, Remark, Table
 from zeroshift.files import atomic_path
 from zeroshift.report.experiments.alt_text import alt_text
-from zeroshift.report.experiments.page import sets_table
-from zeroshift.report.experiments.tables import finding_name, formatted_table
+from zeroshift.report.experiments.tables import finding_name, formatted_table, sets_table
 from zeroshift.report.formatting import format_number, one_line
 from zeroshift.report.tables import MARKDOWN_SPECIAL, escape_markdown
 

@@ -1,4 +1,4 @@
-"""What experiments found, as one HTML file with everything inside it."""
+"""The page of `zeroshift experiment`: all findings in one HTML file."""
 
 from __future__ import annotations
 
@@ -12,59 +12,32 @@ from dataclasses import replace
 from typing import Any
 
 from zeroshift import __version__
-from zeroshift.experiments import Chapter, Member, Suite
-from zeroshift.experiments._shared.findings import Cell, Column, Finding, Regions, Remark, Row, Table, Value
-from zeroshift.experiments._shared.suite import TASKS
+from zeroshift.experiments import Chapter, Suite
+from zeroshift.experiments._shared.findings import Column, Finding, Regions, Remark, Table, Value
 from zeroshift.report.experiments.alt_text import alt_text
 from zeroshift.report.experiments.figures import panel_figure, panels_of
 from zeroshift.report.experiments.panels import LegendKey, Panel
-from zeroshift.report.experiments.tables import formatted_table, named_findings
+from zeroshift.report.experiments.tables import formatted_table, named_findings, sets_table
 from zeroshift.report.formatting import counted, format_number, one_line
 from zeroshift.report.page import drawing, render_template, write_text
 from zeroshift.report.style import PAGE_COLOURS
 
-__all__ = ["page_context", "page_figure", "prose", "render_page", "sets_table", "task_name", "write_page"]
-
-
-# The sets experiments ran on, as a table like any other.
-
-
-def sets_table(suite: Suite) -> Table:
-    """A row a set: what it is, how large, and whether it is the paper's own data."""
-    columns = (
-        Column("set", "text"),
-        Column("what it is", "text"),
-        Column("task", "text"),
-        Column("encoder, prompts", "text"),
-        Column("samples", "count"),
-        Column("classes", "count"),
-        Column("the paper's data", "text"),
-    )
-    return Table("sets", "The sets", columns, tuple(Row(_cells(member)) for member in suite.members))
-
-
-def _cells(member: Member) -> tuple[Cell, ...]:
-    entry = member.dataset
-    sizes = Value(entry.n_samples), Value(entry.n_classes)
-    papers = "yes" if member.from_paper else "no"
-    return (entry.name, entry.title, task_name(member), f"{member.encoder}, {entry.prompt}", *sizes, papers)
-
-
-def task_name(member: Member) -> str:
-    """What the paper calls the task of a set, or what we call it.
-
-    >>> from zeroshift.data import packs
-    >>> task_name(Member.of("fog", packs.load("cifar10c_fog_5")))
-    'Task 2: corruption'
-    """
-    task = next(task for task in TASKS if task.id == member.task)
-    return f"{task.paper}: {task.title}" if task.paper else task.title
+__all__ = ["page_context", "page_figure", "prose", "render_page", "write_page"]
 
 
 MIN_PIXELS_PER_POINT, MAX_PIXELS_PER_POINT = 1.14, 1.6
 """How large a figure is shown: below, small letters cannot be read; above, they look too large."""
 
 POINTS_PER_INCH = 72
+
+WARNING_LETTERS = 110
+"""Letters of a warning that are shown before the first chapter."""
+
+NARROW_LETTERS = 14
+"""Labels up to this length are kept on one line, even on a phone."""
+
+TITLE_UNITS = {"percent": "%", "points": "points"}
+"""Units that are shown in a column's title; others follow each number."""
 
 SHAPES = {
     "o": "M5 1a4 4 0 1 0 .01 0z", "s": "M1.5 1.5h7v7h-7z", "^": "M5 1l4.3 7.6H.7z", "D": "M5 .6L9.4 5 5 9.4.6 5z",
@@ -74,6 +47,161 @@ SHAPES = {
     "<": "M1 5l7.6-4.3v8.6z", ">": "M9 5L1.4.7v8.6z",
 }  # fmt: skip
 """Outlines of markers in a square of ten, for the legend next to a figure."""
+
+
+def write_page(path: str | os.PathLike[str], chapters: Sequence[Chapter], suite: Suite, **details: Any) -> None:
+    """Write `render_page` to a file, completely or not at all."""
+    write_text(path, render_page(chapters, suite, **details))
+
+
+def render_page(chapters: Sequence[Chapter], suite: Suite, **details: Any) -> str:
+    """The page as text; the same bytes for the same chapters. For `details` see `page_context`."""
+    return render_template("experiments.html.j2", page_context(chapters, suite, **details))
+
+
+def page_context(
+    chapters: Sequence[Chapter],
+    suite: Suite,
+    *,
+    command: str,
+    machine: str = "",
+    versions: Mapping[str, str] | None = None,
+    zero_shot: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """Strings and numbers for the template.
+
+    `command` is what a reader types to get the same page; `machine` and `versions` say where it was made and with what.
+    `zero_shot` has the zero-shot accuracy of sets by name, where it is known.
+    """
+    figures = {name: page_figure(name, finding) for name, finding in named_findings(chapters)}
+    shown = [
+        {"number": number, **_chapter_context(chapter, figures)} for number, chapter in enumerate(chapters, start=1)
+    ]
+    return {
+        "title": f"{counted(len(chapters), 'question')} put to {counted(len(suite), 'set')} of features",
+        "paper_note": _paper_note(chapters, suite),
+        "tiles": _tiles(chapters, suite, sum(figure is not None for figure in figures.values())),
+        "warnings": [
+            {"chapter": one["title"], "name": one["name"], "text": _shorten(block["text"])}
+            for one in shown
+            for block in one["blocks"]
+            if block["kind"] == "remark" and block["remark"] == "warning"
+        ],
+        "sets": _table_context("sets", _sets_with_accuracy(suite, zero_shot or {})),
+        "hints": [f"{member.name}: {one_line(hint)}" for member in suite.members for hint in member.dataset.hints],
+        "chapters": shown,
+        "command": one_line(command),
+        "machine": one_line(machine),
+        "versions": dict(versions or {"zeroshift": __version__}),
+    }
+
+
+def _shorten(text: str) -> str:
+    """The start of a warning; its chapter has all of it."""
+    return textwrap.shorten(text, WARNING_LETTERS, placeholder=" …")
+
+
+def _tiles(chapters: Sequence[Chapter], suite: Suite, n_figures: int) -> list[dict[str, str]]:
+    runs = len({job.key for chapter in chapters for job in chapter.jobs})
+    samples = sum(member.dataset.n_samples for member in suite.members)
+    counts = ((len(suite), "set", samples, "sample"), (runs, "run", n_figures, "figure"))
+    return [
+        {"number": f"{many:,}", "what": what if many == 1 else f"{what}s", "also": counted(others, other)}
+        for many, what, others, other in counts
+        if many
+    ]
+
+
+def _paper_note(chapters: Sequence[Chapter], suite: Suite) -> str:
+    """How our numbers compare with published ones, where they are about the same data."""
+    differences = []
+    for table in (finding for chapter in chapters for finding in chapter.findings if isinstance(finding, Table)):
+        for place, column in enumerate(table.columns):
+            scale = {"percent": 100.0, "points": 1.0}.get(column.unit)
+            cells = [row.cells[place] for row in table.rows if not table.reference]
+            if scale is not None:
+                differences += [
+                    scale * (c.value - c.paper) for c in cells if isinstance(c, Value) and c.paper is not None
+                ]
+    papers = sum(member.from_paper for member in suite.members)
+    if differences:
+        middle = statistics.median(abs(gap) for gap in differences)
+        above = sum(gap > 0 for gap in differences)
+        own = f"{counted(papers, 'set is', 'sets are')} the paper's own data. " if papers else ""
+        one = len(differences) == 1
+        return (
+            f"{own}{counted(len(differences), 'number')} of ours {'stands' if one else 'stand'} next to what the paper "
+            f"printed for this data: half of them within {format_number(middle)} points of it, {above} above it."
+        )
+    if papers:
+        return (
+            f"{counted(papers, 'set is', 'sets are')} the paper's own data, but nothing here was measured as the paper "
+            "did: none of our numbers can be compared with one of its own."
+        )
+    return (
+        "No set here is the paper's own data with its own encoder. So no number of ours can be compared with one of "
+        "the paper's: where it has a table on the same question, compare the pattern."
+    )
+
+
+def _sets_with_accuracy(suite: Suite, zero_shot: Mapping[str, float]) -> Table:
+    """The sets, with their zero-shot accuracy where it is known."""
+    table = sets_table(suite)
+    if not zero_shot:
+        return table
+    known = [zero_shot.get(member.name) for member in suite.members]
+    rows = [
+        replace(row, cells=(*row.cells, None if accuracy is None else Value(accuracy)))
+        for row, accuracy in zip(table.rows, known, strict=True)
+    ]
+    return replace(table, columns=(*table.columns, Column("zero-shot accuracy")), rows=tuple(rows))
+
+
+def _chapter_context(chapter: Chapter, figures: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
+    experiment = chapter.experiment
+    return {
+        "name": experiment.name,
+        "title": one_line(experiment.title),
+        "question": prose(experiment.question),
+        "where": one_line(experiment.where),
+        "blocks": list(_blocks(chapter, figures)),
+        "failed": [one_line(failed) for failed in chapter.failed],
+        "seconds": format_number(chapter.seconds, "seconds") if chapter.seconds else "",
+    }
+
+
+def _blocks(chapter: Chapter, figures: Mapping[str, dict[str, Any] | None]) -> Iterator[dict[str, Any]]:
+    """Findings in their order; consecutive figures in one block, which shows them next to each other."""
+    row: list[dict[str, Any]] = []
+    for finding in chapter.findings:
+        figure = None
+        if not isinstance(finding, (Remark, Table)):
+            figure = figures[f"{chapter.experiment.name}-{finding.name}"]
+        if figure is not None:
+            row.append(figure)
+            continue
+        if row:
+            yield {"kind": "figures", "figures": row}
+            row = []
+        if isinstance(finding, Remark):
+            yield {"kind": "remark", "remark": finding.kind, "text": prose(finding.text)}
+        elif isinstance(finding, Table):
+            yield {"kind": "table", **_table_context(f"{chapter.experiment.name}-{finding.name}", finding)}
+    if row:
+        yield {"kind": "figures", "figures": row}
+
+
+def _table_context(name: str, table: Table) -> dict[str, Any]:
+    formatted = formatted_table(table)
+    return {
+        "id": name,
+        "title": formatted.title,
+        "table": formatted,
+        "units": [TITLE_UNITS.get(column.unit, "") for column in formatted.columns],
+        "notes": [prose(note) for note in table.notes],
+        "reference": table.reference,
+        "narrow": all(len(row.cells[0].text) <= NARROW_LETTERS for row in formatted.rows if row.cells),
+    }
 
 
 def page_figure(name: str, finding: Finding) -> dict[str, Any] | None:
@@ -120,185 +248,3 @@ def _panel_drawing(panel: Panel, name: str, text: str) -> dict[str, Any]:
         drawn = drawing(panel_figure(panel), name=name, text=text)
     points = POINTS_PER_INCH * panel.width
     return {**drawn, "least": round(MIN_PIXELS_PER_POINT * points), "most": round(MAX_PIXELS_PER_POINT * points)}
-
-
-# What the page of experiments says, as plain values for its template.
-
-
-WARNING = 110
-"""Letters of a warning that are shown before the first chapter."""
-
-NARROW = 14
-"""Letters of labels that are short enough to stand on one line, even on a phone."""
-
-UNITS = {"percent": "%", "points": "points"}
-"""Units that stand in a column's title; others stand with each number."""
-
-
-def page_context(
-    chapters: Sequence[Chapter],
-    suite: Suite,
-    *,
-    command: str,
-    machine: str = "",
-    versions: Mapping[str, str] | None = None,
-    zero_shot: Mapping[str, float] | None = None,
-) -> dict[str, Any]:
-    figures = {name: page_figure(name, finding) for name, finding in named_findings(chapters)}
-    shown = [{"number": number, **_chapter(chapter, figures)} for number, chapter in enumerate(chapters, start=1)]
-    return {
-        "title": f"{counted(len(chapters), 'question')} put to {counted(len(suite), 'set')} of features",
-        "paper_note": _paper_note(chapters, suite),
-        "tiles": _tiles(chapters, suite, sum(figure is not None for figure in figures.values())),
-        "warnings": [
-            {"chapter": one["title"], "name": one["name"], "text": _start(block["text"])}
-            for one in shown
-            for block in one["blocks"]
-            if block["kind"] == "remark" and block["remark"] == "warning"
-        ],
-        "sets": _table("sets", _sets(suite, zero_shot or {})),
-        "hints": [f"{member.name}: {one_line(hint)}" for member in suite.members for hint in member.dataset.hints],
-        "chapters": shown,
-        "command": one_line(command),
-        "machine": one_line(machine),
-        "versions": dict(versions or {"zeroshift": __version__}),
-    }
-
-
-def _start(text: str) -> str:
-    """As much of a warning as shows what it is about; all of it stands in its chapter."""
-    return textwrap.shorten(text, WARNING, placeholder=" …")
-
-
-def _tiles(chapters: Sequence[Chapter], suite: Suite, n_figures: int) -> list[dict[str, str]]:
-    runs = len({job.key for chapter in chapters for job in chapter.jobs})
-    samples = sum(member.dataset.n_samples for member in suite.members)
-    counts = ((len(suite), "set", samples, "sample"), (runs, "run", n_figures, "figure"))
-    return [
-        {"number": f"{many:,}", "what": what if many == 1 else f"{what}s", "also": counted(others, other)}
-        for many, what, others, other in counts
-        if many
-    ]
-
-
-def _paper_note(chapters: Sequence[Chapter], suite: Suite) -> str:
-    """How our numbers compare with published ones, where they are about the same data."""
-    apart = []
-    for table in (finding for chapter in chapters for finding in chapter.findings if isinstance(finding, Table)):
-        for place, column in enumerate(table.columns):
-            scale = {"percent": 100.0, "points": 1.0}.get(column.unit)
-            cells = [row.cells[place] for row in table.rows if not table.reference]
-            if scale is not None:
-                apart += [scale * (c.value - c.paper) for c in cells if isinstance(c, Value) and c.paper is not None]
-    papers = sum(member.from_paper for member in suite.members)
-    if apart:
-        middle = statistics.median(abs(gap) for gap in apart)
-        above = sum(gap > 0 for gap in apart)
-        own = f"{counted(papers, 'set is', 'sets are')} the paper's own data. " if papers else ""
-        one = len(apart) == 1
-        return (
-            f"{own}{counted(len(apart), 'number')} of ours {'stands' if one else 'stand'} next to what the paper "
-            f"printed for this data: half of them within {format_number(middle)} points of it, {above} above it."
-        )
-    if papers:
-        return (
-            f"{counted(papers, 'set is', 'sets are')} the paper's own data, but nothing here was measured as the paper "
-            "did: none of our numbers stands beside one of its own."
-        )
-    return (
-        "No set here is the paper's own data seen by its own encoder. So no number of ours stands beside one of the "
-        "paper's: where it has a table on the same question, compare the pattern."
-    )
-
-
-def _sets(suite: Suite, zero_shot: Mapping[str, float]) -> Table:
-    """With the accuracy the sets begin from, where it is known."""
-    table = sets_table(suite)
-    if not zero_shot:
-        return table
-    known = [zero_shot.get(member.name) for member in suite.members]
-    rows = [
-        replace(row, cells=(*row.cells, None if accuracy is None else Value(accuracy)))
-        for row, accuracy in zip(table.rows, known, strict=True)
-    ]
-    return replace(table, columns=(*table.columns, Column("zero-shot accuracy")), rows=tuple(rows))
-
-
-def _chapter(chapter: Chapter, figures: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
-    experiment = chapter.experiment
-    return {
-        "name": experiment.name,
-        "title": one_line(experiment.title),
-        "question": prose(experiment.question),
-        "where": one_line(experiment.where),
-        "blocks": list(_blocks(chapter, figures)),
-        "failed": [one_line(failed) for failed in chapter.failed],
-        "seconds": format_number(chapter.seconds, "seconds") if chapter.seconds else "",
-    }
-
-
-def _blocks(chapter: Chapter, figures: Mapping[str, dict[str, Any] | None]) -> Iterator[dict[str, Any]]:
-    """Findings in their order; figures that follow each other together, to stand side by side where there is room."""
-    row: list[dict[str, Any]] = []
-    for finding in chapter.findings:
-        figure = None
-        if not isinstance(finding, (Remark, Table)):
-            figure = figures[f"{chapter.experiment.name}-{finding.name}"]
-        if figure is not None:
-            row.append(figure)
-            continue
-        if row:
-            yield {"kind": "figures", "figures": row}
-            row = []
-        if isinstance(finding, Remark):
-            yield {"kind": "remark", "remark": finding.kind, "text": prose(finding.text)}
-        elif isinstance(finding, Table):
-            yield {"kind": "table", **_table(f"{chapter.experiment.name}-{finding.name}", finding)}
-    if row:
-        yield {"kind": "figures", "figures": row}
-
-
-def _table(name: str, table: Table) -> dict[str, Any]:
-    formatted = formatted_table(table)
-    return {
-        "id": name,
-        "title": formatted.title,
-        "table": formatted,
-        "units": [UNITS.get(column.unit, "") for column in formatted.columns],
-        "notes": [prose(note) for note in table.notes],
-        "reference": table.reference,
-        "narrow": all(len(row.cells[0].text) <= NARROW for row in formatted.rows if row.cells),
-    }
-
-
-def render_page(
-    chapters: Sequence[Chapter],
-    suite: Suite,
-    *,
-    command: str,
-    machine: str = "",
-    versions: Mapping[str, str] | None = None,
-    zero_shot: Mapping[str, float] | None = None,
-) -> str:
-    """The page as text; the same bytes for the same chapters.
-
-    `command` is what a reader types to get the same page; `machine` says where it ran, `versions` with what.
-    `zero_shot` holds the accuracy each set begins from, by the set's name, where it is known.
-    """
-    context = page_context(chapters, suite, command=command, machine=machine, versions=versions, zero_shot=zero_shot)
-    return render_template("experiments.html.j2", context)
-
-
-def write_page(
-    path: str | os.PathLike[str],
-    chapters: Sequence[Chapter],
-    suite: Suite,
-    *,
-    command: str,
-    machine: str = "",
-    versions: Mapping[str, str] | None = None,
-    zero_shot: Mapping[str, float] | None = None,
-) -> None:
-    """Write `render_page` to a file, completely or not at all."""
-    text = render_page(chapters, suite, command=command, machine=machine, versions=versions, zero_shot=zero_shot)
-    write_text(path, text)

@@ -26,9 +26,11 @@ from zeroshift.experiments._shared.findings import (
     Regions,
     Reliability,
     Remark,
+    Row,
     Table,
     Value,
 )
+from zeroshift.experiments._shared.suite import TASKS
 from zeroshift.files import atomic_path
 from zeroshift.report.formatting import DECIMALS, format_number, one_line
 from zeroshift.report.tables import ReportCell, ReportColumn, ReportRow, ReportTable, write_csv_lines
@@ -44,12 +46,14 @@ __all__ = [
     "make_folder",
     "named_findings",
     "print_chapters",
+    "sets_table",
+    "task_name",
     "write_csv",
     "write_latex",
 ]
 
 PAPER_DECIMALS = 2
-"""Decimals where published numbers stand next to ours: as many as the paper prints."""
+"""Decimals where published numbers are shown next to ours: as many as the paper prints."""
 
 CSV_UNITS = {"percent": " (fraction)", "points": " (points)", "seconds": " (seconds)", "bytes": " (bytes)"}
 """What follows the title of a column in CSV."""
@@ -123,6 +127,38 @@ def _formatted_cell(cell: Cell, column: Column, decimals: int) -> ReportCell:
     reach = f"{low} to {high}" if low and high else f"from {low}" if low else f"up to {high}" if high else ""
     text = format_number(cell.value, column.unit, decimals)
     return ReportCell(text, cell.value, cell.low, cell.high, reach, is_number=True, is_best=cell.best)
+
+
+def sets_table(suite: Suite) -> Table:
+    """One row per set: what it is, its size, and whether it is the paper's own data."""
+    columns = (
+        Column("set", "text"),
+        Column("what it is", "text"),
+        Column("task", "text"),
+        Column("encoder, prompts", "text"),
+        Column("samples", "count"),
+        Column("classes", "count"),
+        Column("the paper's data", "text"),
+    )
+    return Table("sets", "The sets", columns, tuple(Row(_set_cells(member)) for member in suite.members))
+
+
+def _set_cells(member: Member) -> tuple[Cell, ...]:
+    dataset = member.dataset
+    sizes = Value(dataset.n_samples), Value(dataset.n_classes)
+    is_papers = "yes" if member.from_paper else "no"
+    return (dataset.name, dataset.title, task_name(member), f"{member.encoder}, {dataset.prompt}", *sizes, is_papers)
+
+
+def task_name(member: Member) -> str:
+    """The task of a set as the paper calls it, or as we do.
+
+    >>> from zeroshift.data import packs
+    >>> task_name(Member.of("fog", packs.load("cifar10c_fog_5")))
+    'Task 2: corruption'
+    """
+    task = next(task for task in TASKS if task.id == member.task)
+    return f"{task.paper}: {task.title}" if task.paper else task.title
 
 
 def finding_name(chapter: Chapter, finding: Finding) -> str:
