@@ -220,7 +220,7 @@ def test_numbers_of_generated_views_may_differ_between_images_but_not_within_a_b
     method = recorder(plain)
     answers(method, plain, [noise(0), noise(1)], views=Views(2), generate=generate)
     assert [given.shape[1] for given in method.given] == [3, 4]
-    with pytest.raises(ValueError, match=r"as many views each; generate made from 3 to 4.*batch_size=1"):
+    with pytest.raises(ValueError, match=r"same number of views; generate made from 3 to 4.*batch_size=1"):
         answers(method, plain, [noise(0), noise(1)], views=Views(2), generate=generate, batch_size=2)
 
 

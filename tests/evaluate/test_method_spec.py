@@ -26,11 +26,11 @@ WRONG = {
     "no parameters": (lambda: MethodSpec("tda", None), "parameters must be a mapping .*; got None. Fix: parameters={}"),
     "also": (
         lambda: MethodSpec("adapt_online", also=("suport",)),
-        r"also: adapt_online cannot be given 'suport'. Did you mean 'support'.*Fix: also=\('support', ",
+        r"also: adapt_online takes no suport. Did you mean 'support'.*Fix: also=\('support', ",
     ),
     "nothing more": (
         lambda: MethodSpec("zero_shot", also=("support",)),
-        r"also: zero_shot cannot be given 'support'. It can be given nothing more. Fix: also=\(\)",
+        r"also: zero_shot takes no support. It takes features alone. Fix: also=\(\)",
     ),
     "also a word": (
         lambda: MethodSpec("adapt_online", also="support"),
@@ -39,7 +39,7 @@ WRONG = {
     "also None": (lambda: MethodSpec("adapt_online", also=None), "also must be a tuple .*; got None. Fix: also="),
     "named also": (
         lambda: MethodSpec.named("adapt_online+suport"),
-        "^adapt_online cannot be given 'suport'. Did you mean",
+        "^adapt_online takes no suport. Did you mean",
     ),
     "named parameter": (lambda: MethodSpec.named("tda", {"alph": 1}), "tda has no parameter 'alph'. Did you mean"),
     "named None": (lambda: MethodSpec.named(None), "text must be the name of a method; got None. Fix"),
