@@ -12,7 +12,7 @@ from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.tasks import get_task
 from zeroshift.experiments.encoders import EXPERIMENT
 
-CLIP = Path("/work/shared/packs/clip")
+CLIP = Path(__file__).resolve().parents[3] / "shared" / "packs" / "clip"
 
 
 def seen(data_set: str, encoder: str, seed: int, rows: int = ROWS) -> FeatureSet:

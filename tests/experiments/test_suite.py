@@ -12,7 +12,7 @@ from zeroshift.experiments import Member, Suite
 from zeroshift.experiments._shared.suite import TASKS, describe_sets
 from zeroshift.experiments._shared.tasks import PAPER_COLUMNS, get_task
 
-SHARED = Path("/work/shared/packs")
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "packs"
 
 
 def test_every_bundled_pack_is_read_for_what_it_is():

@@ -24,7 +24,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("array", SETTINGS)
 def test_the_authors_probabilities(array, dtype):
     given = problem(dtype)
@@ -41,7 +41,7 @@ def test_the_authors_memory_in_half_precision_is_not_reproduced():
     np.testing.assert_array_equal(scores.argmax(axis=1), expected.argmax(axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_the_authors_means_and_covariance(dtype):
     given, expected = problem(dtype), golden("oga")
     method = OGA(given["prototypes"], released=True)
@@ -52,7 +52,7 @@ def test_the_authors_means_and_covariance(dtype):
     assert method.bank_counts.sum() == 96
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("array", ["probs", "cap32_bs32_probs"])
 def test_the_authors_probabilities_with_torch(array, dtype):
     given = problem(dtype)
@@ -161,7 +161,7 @@ def plain_scores():
     return plain.scores(torch.tensor(features), torch.tensor(prototypes)).numpy()
 
 
-@pytest.mark.parametrize("every", [1, 7, None, 10**9])
+@pytest.mark.parametrize("every", [None, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 7, 10**9))])
 def test_a_scatter_followed_for_long_is_as_the_plain_version_makes_it(every, monkeypatch):
     features, prototypes = sorted_problem()
     if every is not None:
