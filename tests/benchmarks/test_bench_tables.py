@@ -57,7 +57,7 @@ def printed(table) -> str:
     return captured.get()
 
 
-def test_growth_gathers_cells_that_differ_in_one_size_alone(cases):
+def test_growth_groups_cases_that_differ_in_one_size(cases):
     found = growth(cases)
     assert len(found["seen"]) == 3
     (line,) = found["classes"]
@@ -78,20 +78,20 @@ def test_tables_fit_a_terminal_and_hide_nothing(cases):
     assert "samples seen" in printed(growth_table(growth(cases)))
 
 
-def test_wrong_answers_and_failures_are_said_in_words(cases):
+def test_wrong_answers_and_failures_are_warned_about(cases):
     wrong, failed = case_warnings({"one": cases["10 64"]})
     assert wrong.startswith("streaming at K=10 d=64 N=500: 50.0% of predictions differ from the definition's")
     assert failed.endswith("its memory could not be measured (MemoryError)")
 
 
-def test_a_busy_machine_is_said_once(cases):
+def test_a_busy_machine_is_warned_about_once(cases):
     for busy, one in zip((0.0, 1.2, None), cases.values(), strict=True):
         one["busy_cores_before"] = busy
     first, *_ = case_warnings(cases)
     assert first.startswith("other programs kept up to 1.2 cores busy while 1 of 3 sizes were measured")
 
 
-def test_the_section_of_the_results_page(cases, monkeypatch):
+def test_the_section_of_results_md(cases, monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPTS))
     for module in ("engines", "results"):
         monkeypatch.delitem(sys.modules, module, raising=False)
@@ -111,7 +111,7 @@ def test_markdown_has_a_row_for_each_engine_and_floor(cases):
     assert "| streaming | K, d=64 N=500 | 10: 2 ms, 100: 2 ms |" in growth_table(growth(cases)).markdown()
 
 
-def test_the_picture(cases, tmp_path):
+def test_the_figure(cases, tmp_path):
     figure = growth_figure(growth(cases))
     assert [axes.get_xlabel() for axes in figure.axes] == ["samples seen", "K", "d"]
     assert write_figures(tmp_path, growth(cases)) == figure_paths(tmp_path)
@@ -121,5 +121,5 @@ def test_the_picture(cases, tmp_path):
     assert (tmp_path / "growth.svg").read_bytes() == first
 
 
-def test_the_picture_of_one_cell_has_one_panel():
+def test_the_figure_of_one_case_has_one_panel():
     assert len(growth_figure(growth({"only": case_record(10, 64)})).axes) == 1

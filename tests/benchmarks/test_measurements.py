@@ -1,4 +1,4 @@
-"""What is measured is what is said: the right states, the right rows, the right sums. No test looks at a time."""
+"""Measurements use the right states, rows and sums. No test depends on a time."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_steps_from_a_state_answer_as_the_whole_stream_does(problem, tmp_path):
         assert (taken.seconds > 0).all()
 
 
-def test_rows_to_step_through_skip_only_what_leaves_no_trace():
+def test_only_samples_that_change_nothing_are_skipped():
     entered = np.array([1, 0, 1, 0, 0, 1, 1, 0, 1], dtype=bool)
     schedule = BankSchedule(entered, np.cumsum(entered), {})
     assert schedule.rows_from(0, 2).tolist() == [0, 1, 2, 3]
@@ -109,7 +109,7 @@ def test_the_mixture_is_measured_one_by_one_in_one_call_and_as_a_set(problem):
     assert whole["repeated"]["repeats"] == call["repeated"]["repeats"] == 2
 
 
-def test_memory_is_measured_in_a_process_of_its_own():
+def test_memory_is_measured_in_a_separate_process():
     record = measure_case(small(memory=True))
     for name, engine in record["engines"].items():
         if name == MIXTURE_SINGLE:
@@ -125,7 +125,7 @@ def test_torch_is_measured_like_numpy():
     assert record["engines"]["transductive"]["agreement"]["argmax_equal"] == 1.0
 
 
-def test_a_finished_cell_is_not_measured_again(tmp_path, monkeypatch):
+def test_a_finished_case_is_not_measured_again(tmp_path, monkeypatch):
     cases = [small(), small(samples=80)]
     out = tmp_path / "bench.json"
     first = run_cases(cases[:1], out=out)
@@ -141,7 +141,7 @@ def test_a_finished_cell_is_not_measured_again(tmp_path, monkeypatch):
     run_cases(cases, out=out, again=True)
     assert measured == [*cases[1:], *cases]
     run_cases([small(steps=1)], out=out)
-    assert measured[-1].steps == 1, "a cell with other settings is another cell"
+    assert measured[-1].steps == 1, "a case with other settings is another case"
 
 
 def test_settings_that_differ_are_not_the_same_measurement():
@@ -155,7 +155,7 @@ def test_a_stream_of_few_samples_has_points_with_rows_after_them():
     assert small(samples=10).points()[-1] < 10
 
 
-def test_the_full_grid_is_the_one_asked_for():
+def test_the_full_grid():
     assert {size[0] for size in FULL} == {10, 100, 1000}
     assert {size[1] for size in FULL} == {256, 512, 1024}
     assert len(FULL) == 27
@@ -169,7 +169,7 @@ def test_direct_is_always_among_the_engines():
         check_engines(["direkt"])
 
 
-def test_scores_show_what_sure_probabilities_hide():
+def test_scores_show_what_confident_probabilities_hide():
     definition = np.array([[0.0, -500.0], [0.0, -2.0]])
     wrong = definition + np.array([[7.0, 7.0 - 5.0], [3.0, 3.0]])
     sure = np.array([[1.0, 0.0], [1.0, 0.0]])
@@ -185,7 +185,7 @@ def test_percentiles():
     assert latency_percentiles(np.zeros(0)) is None
 
 
-def test_the_floor_is_measured_whole(problem):
+def test_baseline_products(problem):
     found = time_baseline_products(problem.features, problem.prototypes, NUMPY, repeats=2)
     assert found["float64"]["repeats"] >= 2
     assert found["single_sample_float64"]["samples"] == 200

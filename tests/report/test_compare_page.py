@@ -53,7 +53,7 @@ def test_the_page_holds_every_number_and_escapes_every_name(summary):
     assert page == render_page(summary)
 
 
-def test_the_page_is_known_as_ours(summary, tmp_path):
+def test_the_page_is_recognised_as_a_report(summary, tmp_path):
     write_page(tmp_path / "compare.html", summary)
     assert is_report(tmp_path / "compare.html")
 
@@ -79,11 +79,11 @@ def test_one_set_needs_no_table_of_sets(comparisons):
 
 
 def test_what_must_be_known_to_read_the_numbers(summary):
-    said = " ".join(remarks(summary))
-    assert "2 random orders or draws (seeds 0 to 1)" in said
-    assert "4 labelled samples per class" in said
-    assert "fewer sets" in said
-    assert "at a time" not in said
+    text = " ".join(remarks(summary))
+    assert "2 random orders or draws (seeds 0 to 1)" in text
+    assert "4 labelled samples per class" in text
+    assert "fewer sets" in text
+    assert "at a time" not in text
     summary.records[0]["jobs"] = 8
     assert "Some runs were made 8 at a time" in " ".join(remarks(summary))
 

@@ -9,7 +9,7 @@ from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, plan_comparison, 
 from zeroshift.report.compare_tables import compare_record
 
 
-def test_runs_are_told_without_their_curves(tmp_path):
+def test_records_of_runs_have_no_curves(tmp_path):
     rng = np.random.default_rng(0)
     pets = FeatureSet(normalize(rng.normal(size=(40, 6))), prototypes=np.eye(6)[:4], labels=np.arange(40) % 4)
     planned = plan_comparison([DatasetRef.of("pets", pets)], [MethodSpec("zero_shot")], orders=1)
@@ -18,6 +18,6 @@ def test_runs_are_told_without_their_curves(tmp_path):
     (run,) = record["runs"]
     assert "detail" not in run
     assert run["nll"] > 0
-    assert run["paired"][1:3] == [0, 0]  # zero-shot beside itself
+    assert run["paired"][1:3] == [0, 0]  # zero-shot compared with itself
     assert "detail" in summary.records[0]  # the file of the run has it
     json.dumps(record, allow_nan=False)

@@ -23,7 +23,7 @@ def test_lines_are_the_running_accuracies(comparisons):
         np.testing.assert_allclose(line.get_ydata(), 100 * running_accuracy(result.correct)[seen - 1])
 
 
-def test_numbers_beside_the_lines_are_apart_and_near_their_ends():
+def test_labels_of_lines_do_not_overlap_and_are_near_their_ends():
     rng = np.random.default_rng(0)
     for _ in range(50):
         values = np.sort(rng.uniform(0, 5, size=5))

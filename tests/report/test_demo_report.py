@@ -117,13 +117,15 @@ def test_headline_is_honest(comparisons):
     equal = dataclasses.replace(first.results[1], accuracy=first.baseline.accuracy)
     won = dataclasses.replace(first.results[1], accuracy=first.baseline.accuracy + 0.05)
 
-    def said(*others):
+    other = dataclasses.replace(won, method="other")
+
+    def headline_of(*others):
         return headline([dataclasses.replace(first, results=(first.baseline, *others))])
 
-    assert said(won) == "+5.0 points of accuracy, not one label"
-    assert said(lost) == "No gain over zero-shot here"
-    assert said(equal) == "No gain over zero-shot here"
-    assert said(lost, dataclasses.replace(won, method="other")) == "Between -10.0 and +5.0 points against zero-shot"
+    assert headline_of(won) == "+5.0 points of accuracy, not one label"
+    assert headline_of(lost) == "No gain over zero-shot here"
+    assert headline_of(equal) == "No gain over zero-shot here"
+    assert headline_of(lost, other) == "Between -10.0 and +5.0 points against zero-shot"
 
 
 def test_a_report_is_recognised_and_other_files_are_not(comparisons, tmp_path):

@@ -94,7 +94,7 @@ def test_columns_say_their_units(files):
     assert "time (seconds) low" not in heading
 
 
-def test_columns_of_one_title_are_told_apart(tmp_path):
+def test_columns_of_the_same_title_are_numbered(tmp_path):
     table = Table(
         "t", "T", (Column("x", "text"), Column("y"), Column("y"), Column("y")), (Row(("a", None, None, "b")),)
     )

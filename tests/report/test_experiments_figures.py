@@ -1,4 +1,4 @@
-"""Figures of findings show the data, are told apart by everyone, and are the same bytes each time."""
+"""Figures of findings show the data, in colours that everyone can distinguish, with the same bytes each time."""
 
 import dataclasses
 import io
@@ -56,7 +56,7 @@ def test_lines_are_the_series_and_end_with_their_values():
     assert len(axes.collections) == 1  # the band of the one series that has one
 
 
-def test_a_long_curve_keeps_its_ends_and_loses_points_nobody_sees():
+def test_a_long_curve_is_thinned_and_keeps_its_ends():
     x = tuple(float(at) for at in range(5000))
     line = panel(Lines("l", "L", "x", "y", (Series("s", x, x),))).lines[0]
     assert len(line.get_xdata()) < 300
@@ -109,7 +109,7 @@ def test_curves_of_little_or_nothing_are_drawn(series):
     assert b"<svg" in svg_bytes(figure_of(Lines("l", "L", "x", "y", series, steps=True)))
 
 
-def test_no_series_of_many_looks_like_another():
+def test_every_one_of_many_series_looks_different():
     sketch = panels_of(Lines("l", "L", "x", "y", tuple(Series(f"s{k}", (0.0,), (1.0,)) for k in range(16))))
     assert len({(key.colour, key.mark) for key in sketch.keys}) == 16
 
@@ -238,7 +238,7 @@ def test_many_points_become_an_image_and_few_stay_shapes():
 
 
 @pytest.mark.parametrize("kind", DICHROMATS)
-def test_class_colours_are_told_apart_without_red_or_green(kind):
+def test_class_colours_differ_without_red_or_green(kind):
     values = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in CLASS_COLOURS]) / 255
     linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
     seen = np.clip(linear @ np.array(DICHROMATS[kind]).T, 0, 1)

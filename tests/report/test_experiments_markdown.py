@@ -76,7 +76,7 @@ def test_tables_are_read_back_whole():
     assert sets[2][:4] == [ODD, f"Six of {ODD}", "other sets", "composed, default"]
 
 
-def test_what_stands_around_the_tables():
+def test_text_around_the_tables():
     reader = read(document())
     assert reader.pieces[0] == "Experiments"
     for piece in (
@@ -116,7 +116,7 @@ def test_numbers_on_the_right_the_best_in_bold_the_papers_table_folded():
     assert "78.51" not in folded
 
 
-def test_pictures_by_their_paths_with_words_for_who_cannot_see_them():
+def test_figures_are_linked_with_alt_text():
     reader = read(document(figures={"every-kind-intervals": "my figures/a(1).svg", "intervals": "wrong.svg"}))
     (attributes,) = [attributes for tag, attributes in reader.tags if tag == "img"]
     assert attributes["src"] == "my%20figures/a%281%29.svg"
@@ -153,7 +153,7 @@ def test_a_remark_does_not_begin_a_list_or_a_heading(text):
     assert text in read(chapters_markdown([chapter], example_suite(), command=COMMAND)).pieces
 
 
-def test_files_of_ours_are_replaced_and_others_are_not(tmp_path):
+def test_only_documents_of_zeroshift_are_replaced(tmp_path):
     path = tmp_path / "experiments.md"
     write_markdown(path, example_chapters(), example_suite(), command=COMMAND)
     assert path.read_text(encoding="utf-8").splitlines()[0] == MARK

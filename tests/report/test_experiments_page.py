@@ -74,7 +74,7 @@ def test_warnings_come_before_everything_else_and_lead_to_their_chapter(page):
     assert page.rindex('href="#every-kind"', 0, first) > page.index("What came out badly")
 
 
-def test_where_nothing_came_out_badly_nothing_is_said():
+def test_without_warnings_there_is_no_list_of_warnings():
     assert short(REMARKS[0])["warnings"] == []
 
 
@@ -90,7 +90,7 @@ def test_runs_that_failed_are_named(words):
     assert f"tda on {ODD}: ValueError: <no>" in words
 
 
-def test_every_figure_is_there_with_its_caption_and_in_words(outline, words):
+def test_every_figure_has_a_caption_and_alt_text(outline, words):
     assert outline.tags.count("figure") == 6
     panels = 1 + 1 + 2 + 2 + 3 + 2
     scales = 2
@@ -108,7 +108,7 @@ def test_the_sets_are_there_with_what_they_begin_from():
     assert {cell.text for cell in rows[0].cells} >= {"6", "3", "composed, default", "Task 1: natural shift", "no"}
 
 
-def test_ours_against_the_papers_is_said_as_it_is():
+def test_the_note_on_published_numbers():
     assert "No set here is the paper's own data" in short(REMARKS[0])["paper_note"]
     # 50 against 68.73 and 78.512 against 70.91.
     assert "2 numbers of ours stand next to" in short(GAINS)["paper_note"]
@@ -155,7 +155,7 @@ def test_the_same_chapters_give_the_same_bytes(page):
     assert render_page(example_chapters(), example_suite(), **HOW) == page
 
 
-def test_the_page_is_known_as_ours_and_written_whole(tmp_path):
+def test_the_page_is_recognised_as_a_report_and_leaves_no_other_file(tmp_path):
     write_page(tmp_path / "page.html", example_chapters()[1:], example_suite(), command="c")
     assert is_report(tmp_path / "page.html")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
@@ -167,7 +167,7 @@ def test_two_findings_of_one_name_are_refused():
         short(GAINS, twice)
 
 
-def test_an_empty_table_is_shown_as_one():
+def test_a_table_without_rows():
     empty = Table("empty", "Nothing", GAINS.columns, ())
     (block,) = short(empty)["chapters"][0]["blocks"]
     assert block["table"].rows == ()

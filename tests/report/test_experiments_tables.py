@@ -1,4 +1,4 @@
-"""Numbers as they are written, the paper's column beside ours, and names made one_line."""
+"""Formatted tables of findings, formats of numbers, text on one line, and alt text."""
 
 import math
 
@@ -16,7 +16,7 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_v
 UNITS = ("percent", "points", "number", "count", "seconds", "bytes")
 
 
-def test_where_the_paper_has_numbers_they_stand_beside_ours_with_as_many_decimals():
+def test_published_numbers_follow_ours_with_the_same_decimals():
     made = formatted_table(GAINS)
     assert [column.title for column in made.columns][:4] == ["method", "accuracy", "paper", "gain"]
     assert [column.is_reference for column in made.columns][:4] == [False, False, True, False]
@@ -113,15 +113,15 @@ def test_names_cannot_steer_a_terminal():
     assert one_line("naïve 猫 \N{GRINNING FACE}") == "naïve 猫 \N{GRINNING FACE}"
 
 
-def test_every_finding_can_be_said_in_words():
+def test_every_finding_has_alt_text():
     for chapter in example_chapters():
         for finding in chapter.findings:
-            said = alt_text(finding)
-            assert said == one_line(said)
-            assert len(said) > 10
+            text = alt_text(finding)
+            assert text == one_line(text)
+            assert len(text) > 10
 
 
-def test_what_is_said_holds_the_main_numbers():
+def test_alt_text_has_the_main_numbers():
     assert "70.5 at 1, 75 at 16, highest 76.2 at 4" in alt_text(SWEEP)
     assert "cifar10 4.9 (3.8 to 6.1)" in alt_text(INTERVALS)
     assert "cat (2 by 2, 0.25 to 1)" in alt_text(MAPS)
@@ -129,16 +129,16 @@ def test_what_is_said_holds_the_main_numbers():
 
 
 def test_of_many_bars_the_ends_are_named():
-    said = alt_text(Bars("b", "Gain", "points", tuple(Bar(f"set {i}", i - 2.0) for i in range(9))))
-    assert said == "Gain, points: 9 bars, from set 0 -2 to set 8 6; 2 bars below zero."
+    text = alt_text(Bars("b", "Gain", "points", tuple(Bar(f"set {i}", i - 2.0) for i in range(9))))
+    assert text == "Gain, points: 9 bars, from set 0 -2 to set 8 6; 2 bars below zero."
 
 
 def test_classes_without_samples_are_not_counted_as_confused(recwarn):
     import numpy as np
 
     before = np.array([[0.5, 0.5], [np.nan, np.nan]])
-    said = alt_text(Confusion("c", "C", ("cat", "dog"), before, np.full((2, 2), np.nan)))
-    assert "zero-shot gets 50.0% of a class right, most often takes cat for dog (50.0%)" in said
-    assert "adapted, nothing is confused" in said
+    text = alt_text(Confusion("c", "C", ("cat", "dog"), before, np.full((2, 2), np.nan)))
+    assert "zero-shot gets 50.0% of a class right, most often takes cat for dog (50.0%)" in text
+    assert "adapted, nothing is confused" in text
     assert "nothing (2 by 2)" in alt_text(HeatMaps("h", "H", (HeatMap("nothing", np.full((2, 2), np.nan)),)))
     assert not recwarn.list
