@@ -1,6 +1,6 @@
 """The CPU targets of the fast engines, measured one by one, as rows of a table: what, target, measured, met or missed.
 
-    python benchmarks/targets.py                      all rows, a few minutes; writes targets.json beside this file
+    python benchmarks/targets.py                      all rows, a few minutes; writes targets.json next to this file
     python benchmarks/targets.py --only replay        one row
     python benchmarks/targets.py --whole              `direct` over every sample of the first row: a quarter of an hour
 
@@ -54,7 +54,7 @@ class Row:
         return f"| {self.what} | {self.target} | {self.measured} | {'met' if self.met else '**missed**'} |"
 
 
-def middle(values: list[float], unit: str = "", digits: str = ".3g") -> str:
+def median_text(values: list[float], unit: str = "", digits: str = ".3g") -> str:
     """Median and spread."""
     return f"{np.median(values):{digits}}{unit} ({min(values):{digits}} to {max(values):{digits}})"
 
@@ -72,7 +72,7 @@ def scores_of(engine: str, problem: Any) -> np.ndarray:
     return np.stack([adapter.adapt_scores(x) for x in wide])
 
 
-def compared(scores: np.ndarray, definition: np.ndarray) -> dict[str, float]:
+def score_difference(scores: np.ndarray, definition: np.ndarray) -> dict[str, float]:
     return agreement(softmax(scores), softmax(definition), scores, definition)
 
 
@@ -91,14 +91,14 @@ def difference(whole: bool) -> Row:
             ]
             rows, expected = np.concatenate([t.rows for t in taken]), np.concatenate([t.scores for t in taken])
     for engine in fast_engines():
-        found[f"{engine}, K=1000 d=512"] = compared(scores_of(engine, problem)[rows], expected)
+        found[f"{engine}, K=1000 d=512"] = score_difference(scores_of(engine, problem)[rows], expected)
     sys.path.insert(0, str(HERE.parent / "tests"))
     from streams import STREAMS
 
     for name, make in STREAMS.items():
         expected = scores_of(DEFINITION, make())
         for engine in fast_engines():
-            found[f"{engine}, {name}"] = compared(scores_of(engine, make()), expected)
+            found[f"{engine}, {name}"] = score_difference(scores_of(engine, make()), expected)
     largest = max((one["largest_difference"] for one in found.values()), default=float("nan"))
     score = max((one["largest_score_difference"] for one in found.values()), default=float("nan"))
     equal = all(one["argmax_equal"] == 1.0 for one in found.values())
@@ -131,14 +131,14 @@ def insertion() -> Row:
             fast.append(float(np.median(streaming.seconds)))
             ratios.append(slow[-1] / fast[-1])
     numbers = {"ratios": ratios, "direct": slow, "streaming": fast, "entries": int(plan.entries[seen - 1])}
-    detail = f"{middle(ratios)} times; {1e3 * np.median(slow):.0f} ms against {1e3 * np.median(fast):.2f} ms"
+    detail = f"{median_text(ratios)} times; {1e3 * np.median(slow):.0f} ms against {1e3 * np.median(fast):.2f} ms"
     ratio = float(np.median(ratios))
     return Row(
         "streaming, an inserted sample at 8 000 bank entries", ">= 40 times faster", detail, ratio >= 40, numbers
     )
 
 
-def beginning() -> Row:
+def early_stream() -> Row:
     """The first 1 000 samples in total; `direct` runs all of them, too."""
     problem = clip_like(1000, 512, 1000)
     none = np.arange(0)
@@ -151,7 +151,7 @@ def beginning() -> Row:
     slow = total(DEFINITION)
     fast += [total("streaming") for _ in range(REPEATS - 1)]
     ratios = [slow / seconds for seconds in fast]
-    detail = f"{middle(ratios)} times; {slow:.1f} s against {np.median(fast):.2f} s"
+    detail = f"{median_text(ratios)} times; {slow:.1f} s against {np.median(fast):.2f} s"
     numbers = {"ratios": ratios, "direct": slow, "streaming": fast}
     met = float(np.median(ratios)) >= 10
     return Row("streaming, the first 1 000 samples in total", ">= 10 times faster", detail, met, numbers)
@@ -168,7 +168,7 @@ def replay() -> Row:
         )
     slow, fast = records[DEFINITION]["seconds"], records["replay"]["repeated"]
     ratios = [slow / fast["most"], slow / fast["median"], slow / fast["least"]]
-    detail = f"{middle(ratios)} times; about {slow:.0f} s against {fast['median']:.2f} s"
+    detail = f"{median_text(ratios)} times; about {slow:.0f} s against {fast['median']:.2f} s"
     met = ratios[1] >= 200
     return Row("replay of 20 000 samples, K = 1000, d = 512", ">= 200 times faster", detail, met, records)
 
@@ -190,7 +190,7 @@ def transductive() -> Row:
         )
         memory = peak_memory(measurement, threads_in_use())
     megabytes = memory.get("bytes_beyond_input_and_output", float("inf")) / 1e6
-    detail = f"{middle(times)} times ({record['seconds']:.2f} s, one product {product:.2f} s); {megabytes:.0f} MB"
+    detail = f"{median_text(times)} times ({record['seconds']:.2f} s, one product {product:.2f} s); {megabytes:.0f} MB"
     numbers = {"record": record, "floor": [before, after], "memory": memory}
     return Row(
         "transductive 50 000 x 1000 x 512",
@@ -213,13 +213,13 @@ def overhead() -> Row:
     numbers = {"overhead_us": overheads, "p50": medians}
     met = float(np.median(overheads)) <= 150
     what = "streaming, K = 10, d = 512, p50 beyond the products"
-    return Row(what, "<= 150 us", middle(overheads, " us", ".0f"), met, numbers)
+    return Row(what, "<= 150 us", median_text(overheads, " us", ".0f"), met, numbers)
 
 
 ROWS: dict[str, Callable[..., Row]] = {
     "difference": difference,
     "insertion": insertion,
-    "beginning": beginning,
+    "beginning": early_stream,
     "replay": replay,
     "transductive": transductive,
     "overhead": overhead,

@@ -1,7 +1,7 @@
 """Peak memory of one TPT gradient for K prompts, in chunks and whole, on a text model of CLIP ViT-B/16's size.
 
     python benchmarks/tuning.py                       K = 100, 250, 500, 1000: tuning.json and RESULTS.md
-    python benchmarks/tuning.py --written             RESULTS.md anew from tuning.json and tuning_cuda.json
+    python benchmarks/tuning.py --written             RESULTS.md again from tuning.json and tuning_cuda.json
     python benchmarks/tuning.py --classes 10 20 --small
 
 Each number is of a fresh process: what its resident memory rose by, at most, from the loaded model to the gradient of
@@ -109,7 +109,7 @@ def measure(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
     }
 
 
-def fresh(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
+def measure_in_new_process(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
     """The same in a process of its own."""
     command = [sys.executable, __file__, "--one", str(n_classes), str(chunk_size), *(["--small"] if small else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -146,14 +146,14 @@ def main() -> None:
     chunk = given.chunk or CHUNK
     rows = []
     for n_classes in given.classes:
-        rows.append(fresh(n_classes, chunk, given.small))
+        rows.append(measure_in_new_process(n_classes, chunk, given.small))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     a_prompt = rows[0]["peak_bytes"] / min(chunk, rows[0]["classes"])
     for n_classes in given.classes:
         if a_prompt * n_classes > FREE_SHARE * free_bytes():
             rows.append({"classes": n_classes, "chunk_size": n_classes, "left_out": "more than half the free memory"})
             continue
-        rows.append(fresh(n_classes, n_classes, given.small))
+        rows.append(measure_in_new_process(n_classes, n_classes, given.small))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     record = {**describe_environment(Home.of(np.zeros(1))), "rows": rows}
     if given.small:
@@ -176,7 +176,7 @@ def memory_table(record: dict[str, Any]) -> str:
 
 
 def cost_table(record: dict[str, Any]) -> str:
-    """TPT beside ADAPT, in each precision of the encoder: medians over images, in brackets the least and the most."""
+    """TPT next to ADAPT, in each precision of the encoder: medians over images, in brackets the least and the most."""
     lines = ["| encoder in | | an image | peak memory | to streaming ADAPT |", "|---|---|---|---|---|"]
     for name, tower in record["towers"].items():
         usual = tower["adapt_streaming"]["total"]["median"]
