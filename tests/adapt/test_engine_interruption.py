@@ -34,7 +34,9 @@ class TestInterruption:
             ("auto", "replay_blocks.Story.problem"),
         ],
     )
-    @pytest.mark.parametrize("parameters", [{}, {"bank_size": 3, "batch_size": 4}], ids=str)
+    @pytest.mark.parametrize(
+        "parameters", [pytest.param({}, marks=pytest.mark.slow), {"bank_size": 3, "batch_size": 4}], ids=str
+    )
     def test_rows_interrupted_had_never_come(self, engine, inside, parameters, monkeypatch):
         stream = stream_called("negative cosines")
         expected, _ = direct("negative cosines", **parameters)
