@@ -75,12 +75,12 @@ IMPORTED = "function must be a function that can be imported by its name; got "
 WRONG = {
     "lambda": (
         {"function": lambda features, *, prompt: {}},
-        IMPORTED + "<lambda> of .*a lambda.*Fix: write it with def",
+        IMPORTED + "<lambda> of .*a lambda.*Fix: define it",
     ),
-    "closure": ({"function": within(2)}, IMPORTED + "within.<locals>.closure of .*Fix: .*goes into parameters"),
+    "closure": ({"function": within(2)}, IMPORTED + "within.<locals>.closure of .*Fix: .*go into parameters"),
     "partial": ({"function": partial(looks.counts, times=2)}, IMPORTED + "a functools.partial.*Fix: .*into parameters"),
-    "object": ({"function": Looker()}, IMPORTED + "a Looker, which has none. Fix: write it with def"),
-    "method": ({"function": Looker().look}, IMPORTED + "Looker.look of .*Fix: write it with def"),
+    "object": ({"function": Looker()}, IMPORTED + "a Looker, which has none. Fix: define it"),
+    "method": ({"function": Looker().look}, IMPORTED + "Looker.look of .*Fix: define it"),
     "None": ({"function": None}, "function must be a function .*; got None. Fix: function=f"),
     "a name": ({"function": "looks.counts"}, "function must be a function .*; got 'looks.counts'. Fix: function=f"),
     "no parameters": ({"parameters": None}, "parameters must be a mapping .*; got None. Fix: parameters={}"),
@@ -99,7 +99,9 @@ def test_functions_of_the_script_that_is_run_are_refused(look, monkeypatch):
     script = types.ModuleType("__main__")
     exec("def counts(features, *, prompt):\n    return {}", script.__dict__)
     monkeypatch.setitem(sys.modules, "__main__", script)
-    with pytest.raises(ValueError, match=IMPORTED + "counts of the script or notebook .*Fix: .*module of its own"):
+    with pytest.raises(
+        ValueError, match=IMPORTED + "counts of the running script or notebook .*Fix: .*module of its own"
+    ):
         replace(look, function=script.counts)
 
 

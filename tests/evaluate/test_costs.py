@@ -244,7 +244,7 @@ def test_an_encoder_must_be_the_one_the_features_come_from(seen, behind, monkeyp
         check_fit("seen", turned, behind, words)
     both = changed(seen, prototypes={"a": turned.prototypes_for(), "b": seen.prototypes_for()})
     check_fit("seen", both, behind, words)  # one of the modes is enough
-    with pytest.raises(ValueError, match=r"seen does not say what its classes are called, .*Fix: class_names"):
+    with pytest.raises(ValueError, match=r"seen has no class names, .*Fix: give class_names"):
         check_fit("seen", changed(seen, class_names=None), behind, words)
     viewing.stand_in_encoder(monkeypatch, np.eye(K, 7))
     with pytest.raises(ValueError, match=r"seen has features of d = 12, the encoder no-encoder has d = 7\. Fix: --en"):

@@ -42,7 +42,7 @@ def test_a_method_is_all_it_imports_and_nothing_else(monkeypatch):
 
     def with_other(module: str, cls) -> str:
         code_digest.cache_clear()
-        other = lambda name: real(name)._replace(meaning="changed") if name == module else real(name)  # noqa: E731
+        other = lambda name: real(name)._replace(code="changed") if name == module else real(name)  # noqa: E731
         monkeypatch.setattr("zeroshift.evaluate.keys._source", other)
         found = code_digest(cls)
         monkeypatch.undo()
@@ -71,7 +71,7 @@ def test_names_a_package_passes_on_are_followed_home(tmp_path, monkeypatch):
         cached.cache_clear()
     before = code_digest(look)
     real = _source.__wrapped__
-    other = lambda name: real(name)._replace(meaning="changed") if name == "zeroshift.adapt.bank" else real(name)  # noqa: E731
+    other = lambda name: real(name)._replace(code="changed") if name == "zeroshift.adapt.bank" else real(name)  # noqa: E731
     monkeypatch.setattr("zeroshift.evaluate.keys._source", other)
     code_digest.cache_clear()
     assert code_digest(look) != before

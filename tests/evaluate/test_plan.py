@@ -53,9 +53,9 @@ def test_a_set_with_one_sample_a_class_has_none_to_spare(monkeypatch):
     lonely = DatasetRef.of("lonely", FeatureSet(np.eye(1, 3), prototypes=np.eye(3), labels=[0]))
     planned = plan_comparison([single, lonely], [MethodSpec("shots"), MethodSpec("pool")])
     assert [str(left) for left in planned.skipped] == [
-        "shots on single: no class has two samples, one to learn from and one to be scored on",
-        "shots on lonely: no class has two samples, one to learn from and one to be scored on",
-        "pool on lonely: one sample cannot be halved",
+        "shots on single: no class has two samples, one to learn from and one to score",
+        "shots on lonely: no class has two samples, one to learn from and one to score",
+        "pool on lonely: a single sample cannot be split into halves",
     ]
     assert [spec.label for spec in planned.specs] == ["pool"]
 

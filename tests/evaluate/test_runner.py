@@ -70,7 +70,7 @@ def test_what_was_just_done_is_the_same_as_when_it_is_read(dataset, tmp_path, pr
 
 def test_an_answer_that_cannot_be_kept_fails_alone(dataset, tmp_path):
     outcomes = done([look(dataset, looks.nothing), look(dataset, looks.breaks), look(dataset)], dataset, tmp_path)
-    assert "what it found cannot be kept as JSON" in outcomes[0].error
+    assert "the result cannot be written as JSON" in outcomes[0].error
     assert outcomes[1].error == "ZeroDivisionError: a bug"
     assert outcomes[2].error is None
     assert [path.name.split("-")[0] for path in tmp_path.iterdir()] == ["counts"]
@@ -79,14 +79,14 @@ def test_an_answer_that_cannot_be_kept_fails_alone(dataset, tmp_path):
 @pytest.mark.parametrize("function", [looks.unnamed, looks.endless], ids=["keys", "depth"])
 def test_whatever_json_cannot_hold_fails_alone(dataset, tmp_path, function):
     outcomes = done([look(dataset, function), look(dataset)], dataset, tmp_path)
-    assert "what it found cannot be kept as JSON" in outcomes[0].error
+    assert "the result cannot be written as JSON" in outcomes[0].error
     assert outcomes[1].error is None
 
 
 @pytest.mark.parametrize("name", ["jobs", "machine", "digest", "key"])
 def test_an_answer_may_not_go_by_a_name_of_the_record(dataset, tmp_path, name):
     outcomes = done([look(dataset, looks.says, name=name), look(dataset)], dataset, tmp_path, notes={"machine": "mine"})
-    assert outcomes[0].error == f"what it found goes by names of the record's own: {name}"
+    assert outcomes[0].error == f"the result uses field names of the record: {name}"
     assert (outcomes[1].record["machine"], outcomes[1].record["jobs"]) == ("mine", 0)
 
 

@@ -108,7 +108,7 @@ def test_names_of_domains_are_in_the_record_and_not_in_the_key():
 
 
 def test_an_arranged_run_needs_a_seed():
-    with pytest.raises(ValueError, match=r"a run on the stream random needs a seed, which draws it; got None. Fix"):
+    with pytest.raises(ValueError, match=r"a run on the stream random needs a seed; got None. Fix"):
         run(StreamSpec("random"), seed=None)
 
 
@@ -119,7 +119,7 @@ def test_domains_must_add_up_to_the_set(clusters):
 
 def test_streams_by_label_need_labels(clusters):
     unlabelled = FeatureSet(clusters.features, prototypes=clusters.prototypes)
-    with pytest.raises(ValueError, match="goes by labels, and the set has none"):
+    with pytest.raises(ValueError, match="needs labels, and the set has none"):
         StreamSpec("class_sorted").stream(unlabelled, seed=0)
     assert len(StreamSpec("easy_to_hard").stream(unlabelled, seed=0)) == 150
 

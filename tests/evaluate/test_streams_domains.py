@@ -105,7 +105,7 @@ def _other(clusters, **changed):
         ({"logit_scale": 30.0}, "its logit scale is 30, not 20"),
         ({"labels": None}, "only one of them has labels"),
         ({"class_names": list("abcd")}, "class names are not the same"),
-        ({"prototypes": np.eye(4, 12)}, "prototypes of the prompt mode 'default' are others"),
+        ({"prototypes": np.eye(4, 12)}, "prototypes of the prompt mode 'default' differ"),
         ({"prototypes": {"vanilla": np.eye(4, 12)}}, "prompt modes"),
     ],
     ids=["logit_scale", "labels", "class_names", "prototypes", "prompts"],

@@ -123,6 +123,6 @@ def test_no_spread_of_what_are_no_numbers(values, message):
 
 def test_a_set_that_was_not_compared_is_named(planned):
     with pytest.raises(
-        ValueError, match=r"entry is 'A', a set that was not compared. Did you mean 'a'.*Fix: one of 'a', 'b'"
+        ValueError, match=r"dataset is 'A', a set that was not compared. Did you mean 'a'.*Fix: one of 'a', 'b'"
     ):
         summarize(planned, []).on("A", MethodSpec("adapt_online"))

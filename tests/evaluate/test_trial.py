@@ -230,7 +230,7 @@ def test_an_entry_says_what_the_classes_are_called(clusters):
 
 def test_a_set_without_labels_is_refused(clusters):
     bare = FeatureSet(clusters.features, prototypes=clusters.prototypes)
-    with pytest.raises(ValueError, match="pets has no labels: there is nothing to compare methods by"):
+    with pytest.raises(ValueError, match="pets has no labels, so that there is no accuracy"):
         DatasetRef.of("pets", bare)
     with pytest.raises(ValueError, match="clusters has no labels"):
         run_trial(trial("zero_shot"), bare)

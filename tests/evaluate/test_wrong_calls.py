@@ -13,7 +13,7 @@ def trial(spec=None, seed=0, shots=None, **changes):
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [
-        (lambda: trial("zero_shot"), TypeError, r"contestant must be a MethodSpec; got 'zero_shot'\. Fix: MethodSpec"),
+        (lambda: trial("zero_shot"), TypeError, r"spec must be a MethodSpec; got 'zero_shot'\. Fix: MethodSpec"),
         (lambda: trial(seed=-1), ValueError, "seed must be None or an integer of at least 0; got -1"),
         (lambda: trial(seed=1.5), ValueError, "seed must be None or an integer"),
         (lambda: trial(shots=0), ValueError, "shots must be None or an integer of at least 1; got 0"),

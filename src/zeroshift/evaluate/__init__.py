@@ -1,4 +1,4 @@
-"""How well a method does: feeding it in order, metrics, methods side by side, and many runs that can be resumed."""
+"""Evaluating methods: streams, metrics, comparisons on one set, and many runs that are recorded and can be resumed."""
 
 from zeroshift.evaluate.comparison import Comparison, Result, compare, mean_accuracy, zero_shot_baseline
 from zeroshift.evaluate.encoder_ref import EncoderRef

@@ -1,4 +1,4 @@
-"""Methods side by side on the same features: every gain is measured against a baseline that saw the same arrays."""
+"""Several methods on the same features, compared with a baseline on the same arrays."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["Comparison", "Result", "compare", "mean_accuracy", "zero_shot_baseli
 
 @dataclass(frozen=True)
 class Result:
-    """What one method did on one set; what needs labels is None where there are none."""
+    """The result of one method on one set; fields that need labels are None without labels."""
 
     method: str
     """Name in the registry."""
     parameters: dict[str, Any]
-    """The method's parameters, arrays and models left out."""
+    """The parameters of the method, without arrays and models."""
     run: StreamRun
     predictions: np.ndarray
-    """Index of the most probable class, (N,)."""
+    """(N,) index of the most probable class."""
     correct: np.ndarray | None
-    """Which predictions are right, (N,)."""
+    """(N,) whether each prediction is correct."""
     accuracy: float | None
     class_accuracy: np.ndarray | None
     calibration_error: float | None
@@ -46,7 +46,7 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """What the set calls itself, or else its name."""
+        """The title in the provenance of the set, or its name."""
         return str(self.features.provenance.get("title", self.name))
 
     @property
@@ -60,19 +60,19 @@ class Comparison:
         raise KeyError(f"{method!r} is not among the compared methods: {', '.join(r.method for r in self.results)}.")
 
     def gain(self, result: Result) -> float | None:
-        """Accuracy over the baseline's, in percentage points; negative where the method lost."""
+        """Accuracy minus that of the baseline, in percentage points."""
         if result.accuracy is None or self.baseline.accuracy is None:
             return None
         return 100 * (result.accuracy - self.baseline.accuracy)
 
     def class_gain(self, result: Result) -> np.ndarray | None:
-        """The gain within each class (K,), in percentage points; NaN for a class without samples."""
+        """(K,) gain within each class, in percentage points; NaN for a class without samples."""
         if result.class_accuracy is None or self.baseline.class_accuracy is None:
             return None
         return 100 * (result.class_accuracy - self.baseline.class_accuracy)
 
     def changed(self, result: Result) -> int:
-        """Samples the method puts in another class than the baseline does."""
+        """Number of samples for which method and baseline predict different classes."""
         return int(np.count_nonzero(result.predictions != self.baseline.predictions))
 
 
@@ -85,7 +85,7 @@ def compare(
     progress: Callable[[Method, StreamStep], None] | None = None,
     views: bool = False,
 ) -> Comparison:
-    """Run `methods` one after the other on the same features, in order; the first is the baseline.
+    """Run `methods` one after the other on the same features; the first is the baseline.
 
     Methods that need several views of each image are given those of the set; with `views`, so are methods that take
     them optionally. Online methods are given `every` rows per call; None is the number at which each is fastest, its
@@ -98,7 +98,7 @@ def compare(
     0.0
     """
     if not methods:
-        raise ValueError("methods is empty; at least the baseline is needed.")
+        raise ValueError("methods is empty. Fix: give at least the baseline.")
     results = []
     for method in methods:
         notify = None if progress is None else (lambda step, method=method: progress(method, step))
@@ -130,7 +130,8 @@ def zero_shot_baseline(method: Method, features: FeatureSet) -> ZeroShot:
 
 
 def mean_accuracy(comparisons: Sequence[Comparison]) -> dict[str, float]:
-    """Each method's accuracy averaged over the sets, every set counting the same; all must be labelled and alike."""
+    """Mean accuracy of each method over the sets, all weighted equally. All comparisons need labels and the same
+    methods."""
     methods = [result.method for result in comparisons[0].results]
     if any([result.method for result in comparison.results] != methods for comparison in comparisons):
         raise ValueError("a mean needs the same methods, in the same order, in every comparison.")

@@ -1,4 +1,4 @@
-"""What a method asks of the encoder: prompts encoded, gradients carried back to them and steps taken, counted."""
+"""Counting what a method uses of the encoder: encoded prompts and images, gradients, and gradient steps."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from zeroshift.methods._shared.towers import Glance, PromptedText, PromptedVisio
 __all__ = ["COSTS", "CountingText", "CountingVision", "EncoderCounts", "costs_per_image", "count_calls"]
 
 COSTS = {"image_passes": 1.0, "prompt_passes": 0.0, "prompt_gradients": 0.0, "gradient_steps": 0.0}
-"""What every record says of an image, and what it is for a method that is given one feature an image."""
+"""Costs per image in every record, and their values for a method that gets one feature per image."""
 
 
 @dataclass
 class EncoderCounts:
-    """What was asked of an encoder since a moment."""
+    """Calls of an encoder."""
 
     prompts: int = 0
-    """Encoded forwards."""
+    """Prompts encoded in a forward pass."""
     gradients: int = 0
-    """Prompts a gradient was carried back through; a tower encodes them once more for it."""
+    """Prompts with a backward pass; the tower encodes them again for it."""
     images: int = 0
-    """Encoded forwards, or with a gradient, under a prompt."""
+    """Images encoded, with or without a backward pass."""
     steps: int = 0
-    """Gradients taken of a whole prompt."""
+    """Gradients of a whole prompt."""
 
     def since(self, before: EncoderCounts) -> EncoderCounts:
         """
         >>> EncoderCounts(prompts=30, steps=2).since(EncoderCounts(prompts=10))
-        Counts(prompts=20, gradients=0, images=0, steps=2)
+        EncoderCounts(prompts=20, gradients=0, images=0, steps=2)
         """
         return EncoderCounts(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
 class CountingText(PromptedText):
-    """A text side that counts what is asked of it; in every other way the one it stands for."""
+    """A text tower that counts its calls."""
 
     def __init__(self, text: PromptedText, counts: EncoderCounts) -> None:
         self._text, self._counts = text, counts
@@ -64,7 +64,7 @@ class CountingText(PromptedText):
 
 
 class CountingVision(PromptedVision):
-    """The same of an image side."""
+    """An image tower that counts its calls."""
 
     def __init__(self, vision: PromptedVision, counts: EncoderCounts) -> None:
         self._vision, self._counts = vision, counts
@@ -94,14 +94,14 @@ class CountingVision(PromptedVision):
 
 
 def _forwarded(tower: Tower | None, name: str) -> Any:
-    """What a tower has beyond its kind; nothing before it is there, which is when copies and pickles ask."""
+    """Other attributes of the tower; copying and unpickling ask for them before the tower is set."""
     if tower is None:
         raise AttributeError(name)
     return getattr(tower, name)
 
 
 def count_calls(tower: Tower, counts: EncoderCounts) -> Tower:
-    """`tower`, adding to `counts` whatever it is asked; a kind there is no counter for stays as it is.
+    """Wrap `tower` so that its calls add to `counts`; other kinds of towers are returned unchanged.
 
     >>> import numpy as np
     >>> from zeroshift.methods._shared.examples import ExampleText
@@ -118,8 +118,8 @@ def count_calls(tower: Tower, counts: EncoderCounts) -> Tower:
 
 
 def costs_per_image(counts: EncoderCounts, *, images: int, views: int, steps: int) -> dict[str, float]:
-    """The costs of an image, from what `images` of them took: `views` of each were encoded beforehand, and the method
-    itself took `steps` gradient steps for each beside those that were counted.
+    """Costs per image, from the counts of `images` images. `views` views of each image were encoded before the run, and
+    the method made `steps` gradient steps per image in addition to those counted.
 
     >>> costs_per_image(EncoderCounts(prompts=30, gradients=20, steps=2), images=2, views=64, steps=0)
     {'image_passes': 64.0, 'prompt_passes': 15.0, 'prompt_gradients': 10.0, 'gradient_steps': 1.0}

@@ -1,4 +1,4 @@
-"""The encoder behind a set of features, for methods that tune its prompts: named, loaded once, checked against sets."""
+"""A reference to the encoder of a feature set, for methods that tune prompts: loaded once, checked against the set."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
 __all__ = ["EncoderRef", "check_fit"]
 
 AGREEMENT = 0.5
-"""Least mean cosine of a class's prototype in the set with the encoder's own: prompts that say otherwise of a class
-agree better than that, and two encoders' spaces have nothing in common."""
+"""Minimum mean cosine between the prototypes of a set and those of the encoder. Different prompts of one encoder agree
+better; the prototypes of two encoders are unrelated."""
 
 
 @dataclass(frozen=True)
 class EncoderRef:
-    """An encoder by name: what a run keeps of it. Every process loads it once."""
+    """An encoder by name. Every process loads it once."""
 
     source: str
     device: str
     dtype: str
     revision: str | None = None
-    """What was asked for, as `zeroshift.encode.load_encoder` takes it."""
+    """Arguments of `zeroshift.encode.load_encoder`."""
     identity: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """What decides its features, where it runs among them: a part of the key of a run."""
+    """What determines its features, including the device; part of the key of a run."""
 
     @classmethod
     def named(
         cls, source: str, *, device: str = "auto", dtype: str = "auto", revision: str | None = None
     ) -> EncoderRef:
-        """Load it, to know which it is."""
+        """Load the encoder and store its identity."""
         encoder = _loaded(source, device, dtype, revision).encoder
         identity = {**encoder.key(), "device": encoder.device.type}
         return cls(source, device, dtype, revision, identity)
 
     @property
     def code(self) -> str:
-        """The code that makes text sides: see `zeroshift.evaluate.keys`."""
+        """Digest of the code that makes text towers: see `code_digest`."""
         from zeroshift.encode import prompted_text
 
         return code_digest(prompted_text)
@@ -56,7 +56,7 @@ class EncoderRef:
         return self._loaded().encoder
 
     def text(self, class_names: Sequence[str], words: str) -> PromptedText:
-        """Its text side for these classes, with `words` to tune."""
+        """Its text tower for these classes, with the prompt `words` to tune."""
         return self._loaded().text(tuple(class_names), words)
 
     def _loaded(self) -> _Loaded:
@@ -64,7 +64,7 @@ class EncoderRef:
 
 
 class _Loaded:
-    """An encoder and the text sides made of it, which go when it goes."""
+    """An encoder and a cache of its text towers."""
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
@@ -80,36 +80,35 @@ class _Loaded:
 
 @lru_cache(maxsize=1)
 def _loaded(source: str, device: str, dtype: str, revision: str | None) -> _Loaded:
-    """The last one only: a second encoder takes the place of the first, which may be gigabytes."""
+    """Caches one encoder only, because it can take gigabytes."""
     from zeroshift.encode import default_cache, load_encoder
 
     return _Loaded(load_encoder(source, device=device, dtype=dtype, revision=revision, cache=default_cache()))
 
 
-def check_fit(name: str, features: FeatureSet, behind: EncoderRef, wordings: Iterable[str]) -> None:
-    """Refuse an encoder that the set's features do not come from: another d, another revision where the set says its
-    own, and else prototypes that are nowhere near its own in one of the `wordings`; and names it cannot tell apart."""
-    encoder = behind.load()
+def check_fit(name: str, features: FeatureSet, reference: EncoderRef, wordings: Iterable[str]) -> None:
+    """Raise unless the features of the set come from this encoder: same dimension, same revision where the set names
+    it, and otherwise similar prototypes for one of the `wordings`; and unless the class names differ."""
+    encoder = reference.load()
     fix = "Fix: --encoder the one the features were extracted with, or leave out the methods that tune its prompts."
     if encoder.dimension != features.dimension:
         raise ValueError(
-            f"{name} has features of d = {features.dimension}, the encoder {behind.source} has d = "
+            f"{name} has features of d = {features.dimension}, the encoder {reference.source} has d = "
             f"{encoder.dimension}. {fix}"
         )
     if features.class_names == tuple(f"class {k}" for k in range(features.n_classes)):
         raise ValueError(
-            f"{name} does not say what its classes are called, and prompts are made of their names. "
-            "Fix: class_names when the set is made."
+            f"{name} has no class names, and prompts contain them. Fix: give class_names when the set is created."
         )
-    said = features.provenance.get("encoder")
-    revision = said.get("revision") if isinstance(said, Mapping) else None
+    provenance = features.provenance.get("encoder")
+    revision = provenance.get("revision") if isinstance(provenance, Mapping) else None
     known = isinstance(revision, str) and bool(revision)
     if known and revision != encoder.revision:
         raise ValueError(
-            f"{name} was made with revision {revision} of its encoder, {behind.source} is {encoder.revision}. {fix}"
+            f"{name} was made with revision {revision} of its encoder, {reference.source} is {encoder.revision}. {fix}"
         )
     try:
-        texts = [behind.text(features.class_names, words) for words in wordings]
+        texts = [reference.text(features.class_names, words) for words in wordings]
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     if known:
@@ -121,5 +120,5 @@ def check_fit(name: str, features: FeatureSet, behind: EncoderRef, wordings: Ite
     if agreement < AGREEMENT:
         raise ValueError(
             f"{name} does not say which encoder its features come from, and its prototypes are not those of "
-            f"{behind.source}: their mean cosine with its prompts of the same classes is {agreement:.2f}. {fix}"
+            f"{reference.source}: their mean cosine with its prompts of the same classes is {agreement:.2f}. {fix}"
         )

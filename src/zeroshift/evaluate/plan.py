@@ -1,4 +1,4 @@
-"""A feature set as it takes part in a comparison: known by what it holds, loaded where and when it is needed."""
+"""Planning a comparison: which runs of which methods on which sets, and running those without a record."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ __all__ = ["DatasetRef", "Plan", "Skipped", "describe_skipped", "plan_comparison
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """A labelled set under a name of its own."""
+    """A labelled feature set that is loaded on demand, and facts about it."""
 
     name: str
     digest: str
     load: Callable[[], FeatureSet]
-    """Picklable, because other processes load it too."""
+    """Loads the set; picklable, because other processes call it."""
     prompt: str
-    """The prompt mode whose prototypes every method starts from."""
+    """Prompt mode of the prototypes that methods start from."""
     n_samples: int
     n_classes: int
     dimension: int
     n_prompts: int
-    """Prompt modes: as many prompts of each class can be given to methods that weigh several."""
+    """Number of prompt modes: prompts per class for methods that weight several."""
     n_views: int
-    """Views of each image, the image itself included; 0 where the set has none."""
+    """Views per image, including the image itself; 0 where the set has none."""
     spare: int
-    """Samples the largest class can give away and keep as many: 0 where no class has two."""
+    """Half the size of the largest class: the number of samples that can be drawn from it; 0 where no class has two."""
     fewest: int
-    """Samples of the smallest class, of those that have any."""
+    """Size of the smallest class that has samples."""
     title: str
     encoder: str
-    """What the set says about the encoder it comes from; empty where it says nothing."""
+    """The statement about the encoder in the provenance, or empty."""
     hints: tuple[str, ...]
     """See `FeatureSet.hints`."""
     class_names: tuple[str, ...]
-    """By class index: records hold indices alone."""
+    """Names by class index; records hold only indices."""
 
     @classmethod
     def of(
         cls, name: str, features: FeatureSet, prompt: str | None = None, load: Callable[[], FeatureSet] | None = None
     ) -> DatasetRef:
-        """From a set; with `load`, a function that gets it again, the set itself is only looked at and not kept.
+        """From a set. With `load`, a function that loads it again, the set itself is not kept.
 
         >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
         >>> DatasetRef.of("pets", pets).n_classes
@@ -64,8 +64,8 @@ class DatasetRef:
         """
         if features.labels is None:
             raise ValueError(
-                f"{name} has no labels: there is nothing to compare methods by. "
-                "Fix: give labels when the set is made; `zeroshift adapt` needs none."
+                f"{name} has no labels, so that there is no accuracy to compare. "
+                "Fix: give labels when the set is created; `zeroshift adapt` needs none."
             )
         try:
             features.prototypes_for(prompt)
@@ -75,7 +75,7 @@ class DatasetRef:
         return cls(
             name=name,
             digest=features_digest(features),
-            load=partial(_itself, features) if load is None else load,
+            load=partial(_return_features, features) if load is None else load,
             prompt=features.default_prompt if prompt is None else prompt,
             n_samples=features.n_samples,
             n_classes=features.n_classes,
@@ -95,16 +95,13 @@ def _statement(encoder: object) -> str:
     return str(encoder.get("statement", "")) if isinstance(encoder, Mapping) else ""
 
 
-def _itself(features: FeatureSet) -> FeatureSet:
+def _return_features(features: FeatureSet) -> FeatureSet:
     return features
-
-
-# Many methods on many sets: which runs there are, and a loop that does those that are not recorded yet.
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A contestant that cannot be run, and why; on one set, or on any."""
+    """A method that cannot run on one set, or on any, and why."""
 
     spec: MethodSpec
     reason: str
@@ -116,7 +113,7 @@ class Skipped:
 
 
 def describe_skipped(skipped: Sequence[Skipped]) -> list[str]:
-    """A line for each contestant and reason, with all the sets it is the reason on."""
+    """One line per method and reason, with all sets it applies to."""
     lines: dict[tuple[str, str], list[str]] = {}
     for left in skipped:
         sets = lines.setdefault((left.spec.label, left.reason), [])
@@ -126,11 +123,11 @@ def describe_skipped(skipped: Sequence[Skipped]) -> list[str]:
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a comparison, set by set, and who cannot take part."""
+    """All runs of a comparison, and the methods that are skipped."""
 
     datasets: tuple[DatasetRef, ...]
     specs: tuple[MethodSpec, ...]
-    """Those with at least one run."""
+    """Methods with at least one run."""
     trials: tuple[Trial, ...]
     skipped: tuple[Skipped, ...]
     orders: int
@@ -146,12 +143,12 @@ def plan_comparison(
     shots: int = 4,
     encoder: EncoderRef | None = None,
 ) -> Plan:
-    """Every contestant on every set.
+    """Plan every method on every set.
 
-    Methods whose answer depends on the order of the stream, and those for which rows are drawn beforehand, run `orders`
-    times, with the seeds 0, 1, ...; all others once, in the stored order. `shots` labelled samples of each class, never
-    more than half of it, go to methods that take support, and are not scored. Methods that tune prompts do it with
-    `encoder`, which must be the one every set comes from.
+    Methods whose predictions depend on the order of the stream or on drawn rows run `orders` times, with seeds 0, 1,
+    ...; all others run once, in stored order. Methods that take support get `shots` labelled samples per class, at most
+    half of each class, which are not scored. Methods that tune prompts use `encoder`, which must be the encoder of all
+    sets.
     """
     orders = int(Number(1, integer=True).check("orders", orders))
     shots = int(Number(1, integer=True).check("shots", shots))
@@ -163,7 +160,7 @@ def plan_comparison(
     able = [spec for spec, reason in reasons if reason is None]
     for dataset in datasets:
         for spec in able:
-            if reason := _lacks(dataset, spec, shots):
+            if reason := _missing_in_set(dataset, spec, shots):
                 skipped.append(Skipped(spec, reason, dataset))
                 continue
             seeds = range(orders) if spec.streamed or spec.drawn else (None,)
@@ -187,7 +184,7 @@ def plan_comparison(
 
 
 def _check_encoder(encoder: EncoderRef, datasets: Sequence[DatasetRef], trials: Sequence[Trial]) -> None:
-    """Before anything is run: tuned with another encoder's text, every number would be of nothing."""
+    """Check the encoder of prompt-tuning methods before anything runs."""
     for dataset in datasets:
         tuned = [trial.spec for trial in trials if trial.features == dataset.name and trial.encoder is not None]
         if tuned:
@@ -195,23 +192,22 @@ def _check_encoder(encoder: EncoderRef, datasets: Sequence[DatasetRef], trials: 
             check_fit(dataset.name, dataset.load(), encoder, dict.fromkeys(words))
 
 
-def _lacks(dataset: DatasetRef, spec: MethodSpec, shots: int) -> str | None:
+def _missing_in_set(dataset: DatasetRef, spec: MethodSpec, shots: int) -> str | None:
     if "support" in spec.given and dataset.spare == 0:
-        return "no class has two samples, one to learn from and one to be scored on"
+        return "no class has two samples, one to learn from and one to score"
     if "validation" in spec.given and min(dataset.spare, shots) < 2:
-        return "no class has two labelled samples, one to learn from and one to choose by"
+        return "no class has two labelled samples, one to learn from and one for validation"
     if VIEWS in spec.given and not dataset.n_views:
         return spec.missing_input(TEXT)
     if "unlabelled" in spec.given and dataset.n_samples < 2:
-        return "one sample cannot be halved"
+        return "a single sample cannot be split into halves"
     return None
 
 
 def run_plan(
     planned: Plan, ledger: Ledger, *, jobs: int = 0, again: bool = False, notes: Mapping[str, Any] | None = None
 ) -> Generator[JobOutcome[Trial], None, None]:
-    """Do the runs that `ledger` has no record of (all of them with `again`), recording each as it is done: see
-    `zeroshift.evaluate.runner.run_jobs`."""
+    """Run the trials that `ledger` has no record of (with `again`, all of them): see `run_jobs`."""
     loaders = {dataset.digest: dataset.load for dataset in planned.datasets}
     processes = int(Number(0, integer=True).check("jobs", jobs))
     return run_jobs(planned.trials, loaders, ledger, processes=processes, again=again, notes=notes)

@@ -1,4 +1,4 @@
-"""Records of runs summed up: each contestant on each set over its orders, and over all sets, each counting the same."""
+"""Summaries of runs: each method on each set over its orders, and the mean over sets, all weighted equally."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Spread:
-    """The mean over orders, and the least and the greatest of them.
+    """Mean, minimum and maximum over orders.
 
     >>> Spread.of([0.5, 0.75, 0.25])
     Spread(mean=0.5, low=0.25, high=0.75, values=(0.5, 0.75, 0.25))
@@ -36,7 +36,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of at least one order."""
+        """From the values of at least one order."""
         found = tuple(checked_numbers("values", values, each="order").tolist())
         if not found:
             raise ValueError("values must hold the number of at least one order; got none. Fix: values=[0.75].")
@@ -45,60 +45,60 @@ class Spread:
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """How a contestant does on one set, or on the mean of several."""
+    """The results of a method on one set, or the mean over several."""
 
     spec: MethodSpec
     sets: tuple[str, ...]
-    """The sets it was run on."""
+    """Names of the sets."""
     runs: int
     accuracy: Spread
     gain: Spread
-    """Over zero-shot on the very same rows, in percentage points."""
+    """Over zero-shot on the same rows, in percentage points."""
     calibration_error: float
     microseconds: float
-    """A sample, set-up apart."""
+    """Per sample, without set-up."""
     setup_seconds: float
     peak_bytes: int | None
-    """Beyond what was there before the run: the median of its orders, the largest of its sets; None where the system
-    cannot tell."""
+    """Peak memory above that before the run: median over orders, maximum over sets; None where it cannot be
+    measured."""
     costs: Mapping[str, float]
-    """What an image takes of the encoder, by the names in `zeroshift.evaluate.costs.COSTS`: the mean of its sets."""
+    """Encoder costs per image, named as in `COSTS`: the mean over sets."""
     setup_prompts: float
-    """Prompts encoded once, before any image."""
+    """Prompts encoded once, before the first image."""
 
 
 @dataclass(frozen=True)
 class ComparisonSummary:
-    """Everything a table needs."""
+    """All results of a comparison."""
 
     plan: Plan
     by_set: dict[str, list[MethodSummary]]
-    """Set by set, those contestants that have a result there."""
+    """By name of the set: the methods with results on it."""
     overall: list[MethodSummary]
     failed: list[JobOutcome[Trial]]
     records: list[dict[str, Any]]
 
     @property
     def partial(self) -> list[MethodSummary]:
-        """Contestants whose means leave out a set: not to be compared with the others'."""
+        """Methods without results on some set; their means do not compare with those of the others."""
         return [method_summary for method_summary in self.overall if len(method_summary.sets) < len(self.plan.datasets)]
 
     def on(self, dataset: str, spec: MethodSpec) -> MethodSummary | None:
-        """Its standing on a set; None where it has no result there."""
+        """The summary of a method on a set; None where it has no result."""
         if dataset not in self.by_set:
             known = ", ".join(map(repr, self.by_set))
             raise ValueError(
-                f"entry is {dataset!r}, a set that was not compared. {did_you_mean(dataset, self.by_set)}"
+                f"dataset is {dataset!r}, a set that was not compared. {did_you_mean(dataset, self.by_set)}"
                 f"Fix: one of {known}."
             )
         return next((s for s in self.by_set[dataset] if s.spec == spec), None)
 
 
 def summarize(plan: Plan, outcomes: Sequence[JobOutcome[Trial]]) -> ComparisonSummary:
-    """Sum up what `run_plan` yielded, in the order of the plan whatever order the runs ended in."""
-    # By label: two contestants may come down to the same run, and each has its own row.
-    found = {_place(outcome.job): outcome for outcome in outcomes}
-    places = map(_place, plan.trials)
+    """Summarize the outcomes of `run_plan`, in the order of the plan."""
+    # By label, because two specs may be the same run and each has its own row.
+    found = {_trial_id(outcome.job): outcome for outcome in outcomes}
+    places = map(_trial_id, plan.trials)
     kept = [found[place] for place in places if place in found]
     by_set: dict[str, list[MethodSummary]] = {}
     for dataset in plan.datasets:
@@ -121,7 +121,7 @@ def summarize(plan: Plan, outcomes: Sequence[JobOutcome[Trial]]) -> ComparisonSu
     )
 
 
-def _place(trial: Trial) -> tuple[str, str, int | None]:
+def _trial_id(trial: Trial) -> tuple[str, str, int | None]:
     return trial.features, trial.spec.label, trial.seed
 
 
@@ -143,12 +143,12 @@ def _on_set(spec: MethodSpec, dataset: str, records: Sequence[Record]) -> Method
         accuracy=Spread.of([record["accuracy"] for record in records]),
         gain=Spread.of(gains),
         calibration_error=float(np.mean([record["calibration_error"] for record in records])),
-        # The quickest of the runs: what else the machine does can only make one slower.
+        # The fastest run: other work on the machine can only slow a run down.
         microseconds=1e6 * min(record["seconds"] / record["scored"] for record in records),
         setup_seconds=min(record["setup_seconds"] for record in records),
-        # The first run of a process can take a little more than the same run later on.
+        # The median, because the first run of a process can take more.
         peak_bytes=int(np.median(peaks)) if peaks else None,
-        # Records from before they were counted have none: those methods were given one feature an image.
+        # Old records have no costs; their methods got one feature per image.
         costs={name: float(np.mean([r.get(name, usual) for r in records])) for name, usual in COSTS.items()},
         setup_prompts=float(np.mean([record.get("setup_prompts", 0) for record in records])),
     )
@@ -172,7 +172,7 @@ def _overall(summary: Sequence[MethodSummary]) -> MethodSummary:
 
 
 def _mean_spread(summary: Sequence[MethodSummary], of: Callable[[MethodSummary], Spread]) -> Spread:
-    """The mean over the sets, order by order. A set with fewer orders (one, or one that failed) counts its mean."""
+    """The mean over sets for each order. A set with fewer orders contributes its mean to every order."""
     spreads = [of(method_summary) for method_summary in summary]
     orders = max(len(spread.values) for spread in spreads)
     columns = [spread.values if len(spread.values) == orders else (spread.mean,) * orders for spread in spreads]

@@ -1,4 +1,4 @@
-"""Checks across array libraries and precisions: same numbers, answered in the caller's own library."""
+"""Checks across array libraries and precisions: the same numbers, returned in the library of the input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _torch() -> Any:
 
 
 def numpy_precisions(case: Case) -> None:
-    """float64 answers float64; float32 and float16 answer float32, close to the same numbers in float64."""
+    """float64 input gives float64; float32 and float16 give float32, close to the float64 numbers."""
     problem = case.problem(samples=SAMPLES)
     for dtype, answer_dtype, tolerance in ((np.float32, np.float32, 1e-4), (np.float16, np.float32, 1e-4)):
         features = problem.features.astype(dtype)
@@ -72,7 +72,7 @@ def torch_gradients_are_left_alone(case: Case) -> None:
 
 
 def torch_modes_do_not_matter(case: Case) -> None:
-    """Built or used under inference_mode, no_grad or autocast, a method gives the same answers and can be used on."""
+    """A method created or used under inference_mode or autocast predicts the same and stays usable."""
     torch = _torch()
     problem = case.problem(samples=SAMPLES)
     features, prototypes = torch.tensor(problem.features), torch.tensor(problem.prototypes)
@@ -90,7 +90,7 @@ def torch_modes_do_not_matter(case: Case) -> None:
 
 
 def torch_state_is_saved_and_loaded(case: Case) -> None:
-    """A state kept in torch goes on bit for bit after a file, and goes on in NumPy, too."""
+    """A torch state resumes bit for bit after saving and loading, and can be loaded into NumPy."""
     torch = _torch()
     problem = case.problem(samples=SAMPLES, seed=8)
     features = torch.tensor(problem.features)
@@ -102,12 +102,12 @@ def torch_state_is_saved_and_loaded(case: Case) -> None:
         again, elsewhere = case.load(path, method), case.load(path, method, library="numpy")
     assert isinstance(again.prototypes, torch.Tensor), "a state saved from torch was not loaded into it"
     expected = method.adapt(features[HALF:])
-    assert_same(again.adapt(features[HALF:]), expected, "the stream taken up after load")
-    assert_same(elsewhere.adapt(problem.features[HALF:]), expected, "taken up in NumPy", tolerance=1e-9)
+    assert_same(again.adapt(features[HALF:]), expected, "the stream resumed after load")
+    assert_same(elsewhere.adapt(problem.features[HALF:]), expected, "resumed in NumPy", tolerance=1e-9)
 
 
 def libraries_may_be_mixed(case: Case) -> None:
-    """The state lives where the prototypes are; the answer comes back where the features are."""
+    """The state uses the library of the prototypes; predictions use the library of the features."""
     torch = _torch()
     problem = case.problem(samples=SAMPLES)
     expected = case.create(problem.prototypes).adapt(problem.features)

@@ -1,4 +1,4 @@
-"""Streams: in which order, and which of them, samples come. Seeded, and made of row numbers alone."""
+"""Streams: which rows of a set a method sees, in which order. Reproducible from a seed."""
 
 from zeroshift.evaluate.streams.domains import can_stack, continual, gradual, mixed, stack_datasets
 from zeroshift.evaluate.streams.long_tail import EarlyNoise, early_noise, long_tail, long_tail_counts
