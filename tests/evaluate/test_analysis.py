@@ -100,7 +100,7 @@ def test_functions_of_the_script_that_is_run_are_refused(look, monkeypatch):
     exec("def counts(features, *, prompt):\n    return {}", script.__dict__)
     monkeypatch.setitem(sys.modules, "__main__", script)
     with pytest.raises(
-        ValueError, match=IMPORTED + "counts of the running script or notebook .*Fix: .*module of its own"
+        ValueError, match=IMPORTED + "counts of the running script or notebook, .*Fix: .*module of its own"
     ):
         replace(look, function=script.counts)
 
