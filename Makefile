@@ -23,10 +23,10 @@ demo: $(VENV)/.core
 	$(BIN)/zeroshift demo
 
 test: $(VENV)/.dev lint
-	$(TEST_ENV) $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow"
+	$(TEST_ENV) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: $(VENV)/.dev lint
-	$(TEST_ENV) $(BIN)/python -m pytest -q -n $(WORKERS)
+	$(TEST_ENV) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -52,7 +52,7 @@ def measure(group: str, where: str, method: str, order: str) -> dict[str, Any]:
     if order != "stored":
         rows = np.random.default_rng(int(order.removeprefix("seed "))).permutation(rows)
     adapter = zeroshift.methods.create(method, pack.prototypes_for(), logit_scale=pack.logit_scale)
-    done = evaluate.run(adapter, pack.features[rows])
+    done = evaluate.run_stream(adapter, pack.features[rows])
     return {"accuracy": 100 * evaluate.accuracy(done.probabilities, pack.labels[rows]), "seconds": done.seconds}
 
 

@@ -102,9 +102,9 @@ def short_of_memory(folder: Path) -> dict[str, Any]:
 
 
 def picture(path: Path) -> Any:
-    from zeroshift.encode.preprocessing import as_picture
+    from zeroshift.encode.preprocessing import to_rgb_image
 
-    return as_picture(path)
+    return to_rgb_image(path)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The engines on a CUDA device: time, memory, and the same answers as `direct` in NumPy. One run makes every claim.
 
-    python benchmarks/cuda_engines.py        (exits 1 where an answer is wrong; a missed time is only said)
+    python benchmarks/cuda_engines.py        (exits 1 where an answer is wrong; a missed time is only reported)
 
 It needs torch with CUDA, NumPy and safetensors, nothing else; `src` must be importable. It stops within eight minutes.
 Where OUT is set, cuda_engines.json is written there.
@@ -23,18 +23,27 @@ import numpy as np
 from zeroshift import OnlineADAPT, TransductiveADAPT
 from zeroshift.adapt.engines import ENGINES
 from zeroshift.arrays import Home, to_numpy
-from zeroshift.benchmarks.baseline_products import floor
-from zeroshift.benchmarks.engines import DEFINITION, Schedule, measure_transductive, schedule
-from zeroshift.benchmarks.machine import busy_cores, surroundings
-from zeroshift.benchmarks.problems import ClipLike, clip_like
-from zeroshift.benchmarks.tables import duration
-from zeroshift.benchmarks.timing import Clock, Steps, agreement, latencies, scores_along, spread, steps_from, stream
+from zeroshift.benchmarks.baseline_products import time_baseline_products
+from zeroshift.benchmarks.engines import DEFINITION, BankSchedule, bank_schedule, measure_transductive
+from zeroshift.benchmarks.machine import busy_cores, describe_environment
+from zeroshift.benchmarks.problems import BenchProblem, clip_like
+from zeroshift.benchmarks.tables import format_seconds
+from zeroshift.benchmarks.timing import (
+    Clock,
+    TimedSteps,
+    agreement,
+    latency_percentiles,
+    stream_scores,
+    time_spread,
+    time_steps,
+    time_stream,
+)
 from zeroshift.zero_shot import softmax
 
 HOST = Home.named("numpy", "cpu")
 TOLERANCE = 1e-4
 LIMIT_SECONDS = 450.0
-"""What has not begun by then is left out, and said to be: a machine is lent for minutes."""
+"""Parts that have not started by then are skipped and reported: the machine is available for minutes."""
 
 POINTS = (0, 200, 2000, 9000, 20000, 45000)
 COMPARED = 5000
@@ -52,45 +61,45 @@ class Report:
         self.record: dict[str, Any] = {}
         self.wrong: list[str] = []
 
-    def say(self, name: str, text: str, **numbers: Any) -> None:
+    def add(self, name: str, text: str, **numbers: Any) -> None:
         self.record[name] = {"text": text, **numbers}
         print(f"| {name} | {text} |", flush=True)
 
-    def agree(self, name: str, found: dict[str, float]) -> None:
+    def check_agreement(self, name: str, found: dict[str, float]) -> None:
         differences = (found["largest_difference"], found["largest_score_difference"])
         good = max(differences) <= TOLERANCE and found["argmax_equal"] == 1.0
         if not good:
             self.wrong.append(name)
         text = f"{'ok' if good else 'WRONG'}: probabilities {differences[0]:.1e}, scores {differences[1]:.1e}"
         text += f", argmax equal {found['argmax_equal']:.2%}"
-        self.say(f"{name}, against NumPy `direct` on {found['samples']} samples", text, agreement=found)
+        self.add(f"{name}, against NumPy `direct` on {found['samples']} samples", text, agreement=found)
 
-    def part(self, name: str, call: Callable[[], None]) -> None:
+    def run_part(self, name: str, call: Callable[[], None]) -> None:
         """Measure one part; a failure is printed and the others go on."""
         if time.perf_counter() - self.began > LIMIT_SECONDS:
-            self.say(name, "left out: no time")
+            self.add(name, "left out: no time")
             return
         try:
             call()
         except Exception as error:
             self.wrong.append(name)
-            self.say(name, f"FAILED: {type(error).__name__}: {error}".splitlines()[0])
+            self.add(name, f"FAILED: {type(error).__name__}: {error}".splitlines()[0])
             if os.environ.get("ZEROSHIFT_DEBUG") == "1":
                 raise
 
 
 class Bench:
-    def __init__(self, problem: ClipLike, home: Home, folder: Path, report: Report, repeats: int) -> None:
+    def __init__(self, problem: BenchProblem, home: Home, folder: Path, report: Report, repeats: int) -> None:
         self.problem, self.home, self.report, self.repeats = problem, home, report, repeats
         self.clock = Clock(home)
         self.features = home.bring(problem.features)
         self.prototypes = home.bring(problem.prototypes)
         self.cuda = sys.modules["torch"].cuda if home.library == "torch" and home.device.type == "cuda" else None
         points = [point for point in POINTS if point < len(problem.features)]
-        self.plan: Schedule = schedule(problem, points, folder)
-        self.definition: dict[int, Steps] = {
-            seen: steps_from(state, DEFINITION, problem.features, self.plan.rows_from(seen, 3), HOST, scores=True)
-            for seen, state in self.plan.states.items()
+        self.schedule: BankSchedule = bank_schedule(problem, points, folder)
+        self.definition: dict[int, TimedSteps] = {
+            seen: time_steps(state, DEFINITION, problem.features, self.schedule.rows_from(seen, 3), HOST, scores=True)
+            for seen, state in self.schedule.states.items()
         }
 
     @property
@@ -105,12 +114,12 @@ class Bench:
     def expected_scores(self) -> np.ndarray:
         return np.concatenate([taken.scores for taken in self.definition.values()])
 
-    def agree(self, name: str, taken: list[Steps]) -> None:
+    def check_agreement(self, name: str, taken: list[TimedSteps]) -> None:
         probabilities, scores = ([getattr(t, part) for t in taken] for part in ("probabilities", "scores"))
         found = agreement(np.concatenate(probabilities), self.expected, np.concatenate(scores), self.expected_scores)
-        self.report.agree(name, found)
+        self.report.check_agreement(name, found)
 
-    def fresh(self, engine: str) -> OnlineADAPT:
+    def new_adapter(self, engine: str) -> OnlineADAPT:
         return OnlineADAPT(self.prototypes, logit_scale=self.problem.logit_scale, engine=engine)
 
     def memory(self, call: Callable[[], object]) -> float | None:
@@ -122,60 +131,62 @@ class Bench:
         call()
         return float(self.cuda.max_memory_allocated() - before) / 1e6
 
-    def bare(self) -> None:
-        found = floor(self.features, self.prototypes, self.home, self.repeats)
+    def baseline(self) -> None:
+        found = time_baseline_products(self.features, self.prototypes, self.home, self.repeats)
         wide, narrow = found["float64"]["median"], found["float32"]["median"]
-        self.report.say("bare product N K d", f"float64 {duration(wide)}, float32 {duration(narrow)}", floor=found)
+        self.report.add(
+            "bare product N K d", f"float64 {format_seconds(wide)}, float32 {format_seconds(narrow)}", floor=found
+        )
         self.product = wide
 
     def direct(self) -> None:
-        taken = {seen: steps_from(s, DEFINITION, self.features, self.definition[seen].rows, self.home, scores=True)
-                 for seen, s in self.plan.states.items()}  # fmt: skip
+        taken = {seen: time_steps(s, DEFINITION, self.features, self.definition[seen].rows, self.home, scores=True)
+                 for seen, s in self.schedule.states.items()}  # fmt: skip
         last = taken[max(taken)].seconds
-        text = f"{duration(float(np.median(last)))} a sample at {max(taken)} seen"
-        self.report.say("direct", text, seconds=[float(s) for s in last])
-        self.agree("direct", list(taken.values()))
+        text = f"{format_seconds(float(np.median(last)))} a sample at {max(taken)} seen"
+        self.report.add("direct", text, seconds=[float(s) for s in last])
+        self.check_agreement("direct", list(taken.values()))
 
     def replay(self) -> None:
         taken, answer = [], None
         for _ in range(self.repeats + 1):
-            adapter, answer = self.fresh("replay"), None
+            adapter, answer = self.new_adapter("replay"), None
             seconds, answer = self.clock.time(adapter.adapt, self.features)
             taken.append(seconds)
-        times = spread(taken[1:])
+        times = time_spread(taken[1:])
         sampled = to_numpy(answer)[self.rows].astype(np.float64)
         del answer
-        scores = scores_along(self.fresh("replay"), self.features, self.rows, self.home)
-        megabytes = self.memory(lambda: self.fresh("replay").adapt(self.features))
-        text = f"{duration(times['median'])} ({duration(times['least'])} to {duration(times['most'])}"
-        text += f", the first time {duration(taken[0])})"
-        self.report.say(
+        scores = stream_scores(self.new_adapter("replay"), self.features, self.rows, self.home)
+        megabytes = self.memory(lambda: self.new_adapter("replay").adapt(self.features))
+        text = f"{format_seconds(times['median'])} ({format_seconds(times['least'])} to {format_seconds(times['most'])}"
+        text += f", the first time {format_seconds(taken[0])})"
+        self.report.add(
             f"replay of {len(self.features)}; target 2 s, aim 0.5 s", text, times=times, megabytes=megabytes
         )
-        self.report.agree("replay", agreement(sampled, self.expected, scores, self.expected_scores))
+        self.report.check_agreement("replay", agreement(sampled, self.expected, scores, self.expected_scores))
 
     def streaming(self) -> None:
         """From the beginning, and from states further on; each step waits for its answer."""
-        whole = stream(self.fresh("streaming"), self.features[:STREAMED], np.arange(0), self.home)
-        self._latency("streaming, the first samples", whole.seconds, self.plan.entered[:STREAMED])
-        for seen, state in list(self.plan.states.items())[3:]:
+        whole = time_stream(self.new_adapter("streaming"), self.features[:STREAMED], np.arange(0), self.home)
+        self._latency("streaming, the first samples", whole.seconds, self.schedule.entered[:STREAMED])
+        for seen, state in list(self.schedule.states.items())[3:]:
             rows = np.arange(seen, min(seen + STREAMED, len(self.problem.features)))
-            steps = steps_from(state, "streaming", self.features, rows, self.home)
-            entries = int(self.plan.entries[seen - 1])
-            self._latency(f"streaming at {entries} bank entries", steps.seconds, self.plan.entered[rows])
-        taken = [steps_from(s, "streaming", self.features, self.definition[seen].rows, self.home, scores=True)
-                 for seen, s in self.plan.states.items()]  # fmt: skip
-        self.agree("streaming", taken)
+            steps = time_steps(state, "streaming", self.features, rows, self.home)
+            entries = int(self.schedule.entries[seen - 1])
+            self._latency(f"streaming at {entries} bank entries", steps.seconds, self.schedule.entered[rows])
+        taken = [time_steps(s, "streaming", self.features, self.definition[seen].rows, self.home, scores=True)
+                 for seen, s in self.schedule.states.items()]  # fmt: skip
+        self.check_agreement("streaming", taken)
 
     def _latency(self, name: str, seconds: np.ndarray, entered: np.ndarray) -> None:
         kinds = {"all": seconds, "entering": seconds[entered], "other": seconds[~entered]}
-        found = {kind: latencies(values) for kind, values in kinds.items()}
+        found = {kind: latency_percentiles(values) for kind, values in kinds.items()}
         shown = "; ".join(
-            f"{kind} p50 {duration(f['p50'])}, p99 {duration(f['p99'])}, max {duration(f['max'])}"
+            f"{kind} p50 {format_seconds(f['p50'])}, p99 {format_seconds(f['p99'])}, max {format_seconds(f['max'])}"
             for kind, f in found.items()
             if f is not None
         )
-        self.report.say(f"{name}; target p50 1 ms, aim 0.3 ms", shown, latencies=found)
+        self.report.add(f"{name}; target p50 1 ms, aim 0.3 ms", shown, latencies=found)
 
     def whole(self) -> None:
         """`direct` over every one of the first samples, on the device, where it takes milliseconds a sample."""
@@ -194,18 +205,20 @@ class Bench:
                 self.report.wrong.append(f"whole {engine}")
             text = f"probabilities {difference:.1e}, scores {scores:.1e}, argmax {'all' if equal else 'NOT all'} equal"
             name = f"{engine}, against `direct` on the device over every one of {len(some)} samples"
-            self.report.say(name, text, difference=difference, scores=scores, argmax_equal=equal)
+            self.report.add(name, text, difference=difference, scores=scores, argmax_equal=equal)
 
     def transductive(self) -> None:
         found = measure_transductive(self.problem, self.features, self.home, self.product, max(7, self.repeats))
         adapter = TransductiveADAPT(self.prototypes, logit_scale=self.problem.logit_scale)
         megabytes = self.memory(lambda: adapter.adapt(self.features))
         times = found["repeated"]
-        text = f"{duration(times['median'])} ({duration(times['least'])} to {duration(times['most'])})"
+        text = (
+            f"{format_seconds(times['median'])} ({format_seconds(times['least'])} to {format_seconds(times['most'])})"
+        )
         text += f", {found['times_three_products']:.2f} times three bare products in float64"
         name = f"transductive {len(self.features)} x {self.prototypes.shape[0]} x {self.prototypes.shape[1]}"
-        self.report.say(f"{name}; target 20 ms, aim 8 ms", text, record=found, megabytes=megabytes)
-        self.report.agree("transductive", found["agreement"])
+        self.report.add(f"{name}; target 20 ms, aim 8 ms", text, record=found, megabytes=megabytes)
+        self.report.check_agreement("transductive", found["agreement"])
 
 
 def main() -> int:
@@ -218,19 +231,19 @@ def main() -> int:
     arguments = parser.parse_args()
     home = Home.named("torch", arguments.device)
     report = Report()
-    found = {**surroundings(home), "busy_cores_before": busy_cores()}
+    found = {**describe_environment(home), "busy_cores_before": busy_cores()}
     print(f"{found.get('device', found['machine'])}, torch {found['torch']}, Python {found['python']}\n")
     print("| what | |\n|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         problem = clip_like(arguments.classes, arguments.dimension, arguments.samples)
         bench = Bench(problem, home, Path(folder), report, arguments.repeats)
-        report.say(
-            "made ready", f"{time.perf_counter() - report.began:.0f} s, {int(bench.plan.entries[-1])} bank entries"
+        report.add(
+            "made ready", f"{time.perf_counter() - report.began:.0f} s, {int(bench.schedule.entries[-1])} bank entries"
         )
-        parts = {"bare": bench.bare, "transductive": bench.transductive}
+        parts = {"bare": bench.baseline, "transductive": bench.transductive}
         parts |= {name: getattr(bench, name) for name in ("replay", "streaming") if name in ENGINES}
         for name, part in {**parts, "direct": bench.direct, "whole": bench.whole}.items():
-            report.part(name, part)
+            report.run_part(name, part)
     print(f"\n{time.perf_counter() - report.began:.0f} s in all. Wrong: {', '.join(report.wrong) or 'nothing'}.")
     if os.environ.get("OUT"):
         content = {"surroundings": found, "settings": vars(arguments), "rows": report.record, "wrong": report.wrong}

@@ -21,11 +21,11 @@ import numpy as np
 
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture, normalize
 from zeroshift.arrays import Array, Home, to_numpy
-from zeroshift.benchmarks.baseline_products import floor
-from zeroshift.benchmarks.machine import busy_cores, surroundings
-from zeroshift.benchmarks.problems import ClipLike, clip_like
-from zeroshift.benchmarks.tables import duration
-from zeroshift.benchmarks.timing import Clock, latencies, spread
+from zeroshift.benchmarks.baseline_products import time_baseline_products
+from zeroshift.benchmarks.machine import busy_cores, describe_environment
+from zeroshift.benchmarks.problems import BenchProblem, clip_like
+from zeroshift.benchmarks.tables import format_seconds
+from zeroshift.benchmarks.timing import Clock, latency_percentiles, time_spread
 
 TOLERANCE = 1e-9
 """Of a probability, and of a score relative to the row's largest, to those NumPy answers from the same float64."""
@@ -78,7 +78,7 @@ def answers(method: Any, features: Array, prototypes: Array, views: Array) -> di
 class Times:
     """Seconds of several ways, taken in turns."""
 
-    def __init__(self, problem: ClipLike, home: Home) -> None:
+    def __init__(self, problem: BenchProblem, home: Home) -> None:
         self.clock, self.home = Clock(home), home
         self.features, self.prototypes = home.bring(problem.features), home.bring(problem.prototypes)
         self.scale = problem.logit_scale
@@ -94,13 +94,13 @@ class Times:
         def timed() -> float:
             adapter = method(self.prototypes, logit_scale=self.scale, **parameters)
             each = np.array([self.clock.time(adapter.adapt, self.features[i])[0] for i in range(samples)])
-            found.setdefault("latencies", []).append(latencies(each))
+            found.setdefault("latencies", []).append(latency_percentiles(each))
             return float(each.sum())
 
         return timed
 
 
-def measure(problem: ClipLike, home: Home, sizes: argparse.Namespace) -> dict[str, Any]:
+def measure(problem: BenchProblem, home: Home, sizes: argparse.Namespace) -> dict[str, Any]:
     times = Times(problem, home)
     rows: dict[str, dict[str, Any]] = {}
     ways: dict[str, Callable[[], float]] = {}
@@ -125,7 +125,7 @@ def measure(problem: ClipLike, home: Home, sizes: argparse.Namespace) -> dict[st
             seconds = way()
             if repeat:  # the first time also pays for kernels, threads and memory
                 rows[name]["seconds"].append(seconds)
-            print(f"  {name}: {duration(seconds)}", file=sys.stderr, flush=True)
+            print(f"  {name}: {format_seconds(seconds)}", file=sys.stderr, flush=True)
     return rows
 
 
@@ -135,15 +135,17 @@ def table(rows: dict[str, Any], bare: float, bare_samples: int) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for name, row in rows.items():
-        times, n = spread(row["seconds"]), row["samples"]
+        times, n = time_spread(row["seconds"]), row["samples"]
         of_calls = row.get("latencies", [None])[-1]
-        calls = "" if of_calls is None else f"{duration(of_calls['p50'])}, {duration(of_calls['p99'])}"
-        shown = f"{duration(times['median'])} ({duration(times['least'])} to {duration(times['most'])})"
+        calls = "" if of_calls is None else f"{format_seconds(of_calls['p50'])}, {format_seconds(of_calls['p99'])}"
+        shown = (
+            f"{format_seconds(times['median'])} ({format_seconds(times['least'])} to {format_seconds(times['most'])})"
+        )
         ratio = times["median"] / (bare * n / bare_samples)
-        lines.append(f"| {name} | {n} | {shown} | {duration(times['median'] / n)} | {calls} | {ratio:.3g} |")
+        lines.append(f"| {name} | {n} | {shown} | {format_seconds(times['median'] / n)} | {calls} | {ratio:.3g} |")
     names = list(rows)
     for ours, theirs in zip(names[::2], names[1::2], strict=True):
-        ratios = spread([a / b for a, b in zip(rows[ours]["seconds"], rows[theirs]["seconds"], strict=True)])
+        ratios = time_spread([a / b for a, b in zip(rows[ours]["seconds"], rows[theirs]["seconds"], strict=True)])
         span = f"{ratios['median']:.3g} ({ratios['least']:.3g} to {ratios['most']:.3g})"
         lines.append(f"\n{ours}: {span} times as long as {theirs}.")
     return lines
@@ -160,7 +162,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     home = Home.named("numpy" if given.device == "cpu" else "torch", given.device)
-    record: dict[str, Any] = {"surroundings": surroundings(home), "busy_cores_before": busy_cores()}
+    record: dict[str, Any] = {"surroundings": describe_environment(home), "busy_cores_before": busy_cores()}
     wrong = []
     if home.library == "torch":
         record["parity"] = parity(home)
@@ -168,11 +170,11 @@ def main() -> int:
         for name, error in record["parity"].items():
             print(f"{'WRONG' if name in wrong else 'ok'} {name}: {error:.1e}", flush=True)
     problem = clip_like(given.classes, given.dimension, max(given.samples, given.singles, given.set))
-    bare = floor(home.bring(problem.features), home.bring(problem.prototypes), home, given.repeats)
+    bare = time_baseline_products(home.bring(problem.features), home.bring(problem.prototypes), home, given.repeats)
     rows = measure(problem, home, given)
     record |= {"settings": vars(given), "floor": bare, "rows": rows}
     wide = bare["float64"]["median"]
-    print(f"bare product N K d, N = {len(problem.features)}: {duration(wide)} in float64")
+    print(f"bare product N K d, N = {len(problem.features)}: {format_seconds(wide)} in float64")
     print("\n".join(table(rows, wide, len(problem.features))))
     if "OUT" in os.environ:
         path = Path(os.environ["OUT"]) / f"mixture_{given.device}.json"

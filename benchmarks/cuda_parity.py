@@ -93,7 +93,7 @@ def check(method: MethodInfo, geometry: dict[str, float]) -> dict[str, float]:
     return found
 
 
-def taken_up() -> dict[str, float]:
+def resumed_graphs() -> dict[str, float]:
     """The recorded graphs of streaming after every way to come to a state: loaded, copied, after replay, by turns.
 
     Largest differences of scores to `direct` in NumPy from the same file: of samples that enter no bank, which are the
@@ -127,8 +127,8 @@ def taken_up() -> dict[str, float]:
     return found
 
 
-def beside(method: MethodInfo, pack: FeatureSet) -> dict[str, object]:
-    """What a method takes beside the prototypes, from a labelled pack."""
+def extra_inputs(method: MethodInfo, pack: FeatureSet) -> dict[str, object]:
+    """What a method takes in addition to the prototypes, from a labelled pack."""
     rows = np.concatenate([np.flatnonzero(pack.labels == k)[:8] for k in range(pack.n_classes)])
     labelled = (np.asarray(pack.features)[rows], pack.labels[rows])
     given = {
@@ -145,7 +145,7 @@ def beside(method: MethodInfo, pack: FeatureSet) -> dict[str, object]:
 
 def on_pack(method: MethodInfo, pack: FeatureSet) -> bool:
     """Predictions on real features are those of NumPy; models a method computes with are those of the checks."""
-    case = Case(method.cls, beside(method, pack))
+    case = Case(method.cls, extra_inputs(method, pack))
     pack = pack.subset(range(MODELLED)) if method.cls.model_parameters else pack
     adapter = case.create(torch.tensor(pack.prototypes_for(), device=DEVICE))
     reference = case.create(pack.prototypes_for())
@@ -182,7 +182,7 @@ def main() -> int:
             numbers = "  ".join(f"{key} {value:.1e}" for key, value in found.items())
             print(f"{'ok ' if good else 'BAD'} {method.name:28s} {name:18s} {numbers}", flush=True)
 
-    found = taken_up()
+    found = resumed_graphs()
     good = max(found.values()) <= SCORES
     failed |= not good
     numbers = "  ".join(f"{key} {value:.1e}" for key, value in found.items())

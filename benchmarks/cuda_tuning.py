@@ -25,10 +25,10 @@ from tuning import DIMENSION, LENGTH, SIZES, START, VOCABULARY, WORDS, context_t
 
 from zeroshift import OnlineADAPT
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.machine import surroundings
-from zeroshift.benchmarks.timing import Clock, spread
+from zeroshift.benchmarks.machine import describe_environment
+from zeroshift.benchmarks.timing import Clock, time_spread
 from zeroshift.encode.tuning import ContextText
-from zeroshift.encode.tuning.text import CHUNK, CHUNK_ON_GPU
+from zeroshift.encode.tuning.text import CHUNK, GPU_CHUNK
 from zeroshift.methods import TPT
 from zeroshift.methods._shared.tuning import entropy_of_mean, logits_to_text
 from zeroshift.zero_shot import logits
@@ -64,7 +64,7 @@ def pooled(output: Any) -> torch.Tensor:
     return getattr(output, "pooler_output", output)
 
 
-def text_side(model: Any, n_classes: int, chunk_size: int) -> ContextText:
+def text_model_parts(model: Any, n_classes: int, chunk_size: int) -> ContextText:
     return ContextText(
         lambda tokens: pooled(model.get_text_features(**tokens)),
         model.text_model.get_input_embeddings(),
@@ -101,7 +101,7 @@ class Peak:
 def timed(images: int, warm_up: int, one: Callable[[int], dict[str, float]]) -> dict[str, Any]:
     """Median and spread, over images, of each part `one` tells the seconds of."""
     rows = [one(i) for i in range(warm_up + images)][warm_up:]
-    return {name: spread([row[name] for row in rows]) for name in rows[0]}
+    return {name: time_spread([row[name] for row in rows]) for name in rows[0]}
 
 
 class Cost:
@@ -119,7 +119,7 @@ class Cost:
 
     def tpt(self, chunk_size: int, images: int) -> dict[str, Any]:
         peak = Peak()
-        text = text_side(self.model, self.n_classes, chunk_size)
+        text = text_model_parts(self.model, self.n_classes, chunk_size)
         context = torch.tensor(text.context, device=DEVICE)
         method = TPT(text.features(context), text=text, logit_scale=LOGIT_SCALE)
 
@@ -143,7 +143,7 @@ class Cost:
     def adapt(self, n_views: int) -> dict[str, Any]:
         """One view as a stream of single features, or all views of each image."""
         peak = Peak()
-        text = text_side(self.model, self.n_classes, CHUNK)
+        text = text_model_parts(self.model, self.n_classes, CHUNK)
         method = OnlineADAPT(text.features(torch.tensor(text.context, device=DEVICE)), logit_scale=LOGIT_SCALE)
         draw = torch.Generator(device=DEVICE).manual_seed(2)
         for _ in range(STREAMED):
@@ -186,7 +186,7 @@ def main() -> None:
         sys.exit("no CUDA device here. Fix: --small shows that the script runs.")
     n_classes, n_views, images = (10, 16, 3) if small else (CLASSES, VIEWS, IMAGES)
     record: dict[str, Any] = {
-        **surroundings(Home.of(torch.zeros(1, device=DEVICE))),
+        **describe_environment(Home.of(torch.zeros(1, device=DEVICE))),
         "transformers": transformers.__version__,
         "float32_matmul": torch.get_float32_matmul_precision(),
         "classes": n_classes,
@@ -201,7 +201,7 @@ def main() -> None:
             continue
         cost = Cost(small, getattr(torch, name), n_classes, n_views, images)
         record["weight_bytes"][name] = sum(w.numel() * w.element_size() for w in cost.model.parameters())
-        tpt = cost.tpt(CHUNK_ON_GPU if DEVICE.type == "cuda" else CHUNK, images)
+        tpt = cost.tpt(GPU_CHUNK if DEVICE.type == "cuda" else CHUNK, images)
         single, several = cost.adapt(1), cost.adapt(n_views)
         chunks = [cost.tpt(chunk, min(images, CHUNK_IMAGES)) for chunk in ((4, 10) if small else CHUNKS)]
         medians = [part["total"]["median"] for part in (tpt, single, several)]

@@ -13,16 +13,21 @@ from typing import Any
 
 from results import replace_section
 
-from zeroshift.benchmarks.tables import LEGEND, growth, growth_markdown, markdown
+from zeroshift.benchmarks.tables import LEGEND, cases_markdown, growth, growth_table
 
 RECORDS = Path(__file__).parent / "engines.json"
 
 
-def section(cells: dict[str, Any]) -> str:
-    """The section as Markdown, from the records alone; cells in the order of their sizes."""
-    ordered = dict(sorted(cells.items(), key=lambda item: _order(item[1]["settings"])))
-    where = sorted({_where(cell) for cell in cells.values()})
-    parts = [markdown(ordered), LEGEND, growth_markdown(growth(ordered)), f"Measured on: {'; '.join(where)}."]
+def section(cases: dict[str, Any]) -> str:
+    """The section as Markdown, from the records alone; cases in the order of their sizes."""
+    ordered = dict(sorted(cases.items(), key=lambda item: _order(item[1]["settings"])))
+    where = sorted({_where(case) for case in cases.values()})
+    parts = [
+        cases_markdown(ordered),
+        LEGEND,
+        growth_table(growth(ordered)).markdown(),
+        f"Measured on: {'; '.join(where)}.",
+    ]
     return "\n\n".join(parts)
 
 
@@ -30,10 +35,10 @@ def _order(settings: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(settings[name] for name in ("source", "classes", "dimension", "samples"))
 
 
-def _where(cell: dict[str, Any]) -> str:
-    found = cell["surroundings"]
+def _where(case: dict[str, Any]) -> str:
+    found = case["surroundings"]
     library = f"torch {found['torch']}" if "torch" in found else f"NumPy {found['numpy']}"
-    return f"{found.get('device', found['machine'])}, {library}, {cell['threads']} threads"
+    return f"{found.get('device', found['machine'])}, {library}, {case['threads']} threads"
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
     python benchmarks/mixture_ablation.py                                       the bundled packs
     python benchmarks/mixture_ablation.py ../shared/packs/eval ../shared/packs/clip     and any folders of feature files
-    python benchmarks/mixture_ablation.py --shown                               the page anew from the records alone
+    python benchmarks/mixture_ablation.py --shown                               the page again, from the records alone
 
 All changes but one are public parameters; the widening has none, and is taken out by a subclass. Online streams come
 in one random order, the same for every row of the table, so that rows are compared pairwise, and statistics are renewed
@@ -131,7 +131,7 @@ def rows_of(stream: str, labels: np.ndarray) -> np.ndarray:
     return draw.permutation(len(labels))
 
 
-def made(protocol: str, pack: zeroshift.FeatureSet, changed: Mapping[str, Any]) -> Any:
+def make_method(protocol: str, pack: zeroshift.FeatureSet, changed: Mapping[str, Any]) -> Any:
     parameters = dict(changed)
     if parameters.pop("widened", True):
         cls = OnlineAnchoredMixture if protocol == "online" else TransductiveAnchoredMixture
@@ -146,7 +146,7 @@ def measure(pack: zeroshift.FeatureSet, protocol: str, stream: str, changed: Map
     rows = rows_of(stream, pack.labels)
     features, labels = pack.features[rows], pack.labels[rows]
     zero_shot = ZeroShot(pack.prototypes_for(), logit_scale=pack.logit_scale).predict(features)
-    answers = made(protocol, pack, changed).adapt(features)
+    answers = make_method(protocol, pack, changed).adapt(features)
     return {
         "accuracy": 100 * evaluate.accuracy(answers, labels),
         "ece": 100 * evaluate.expected_calibration_error(answers, labels),
@@ -209,11 +209,11 @@ def table(records: Mapping[str, Any], protocol: str, stream: str) -> str:
 
 
 def show(records: Mapping[str, Any]) -> str:
-    asked = [title for title in TABLES if any(key.startswith("/".join(title) + "/") for key in records)]
-    return "\n\n".join(table(records, *title) for title in asked)
+    measured = [title for title in TABLES if any(key.startswith("/".join(title) + "/") for key in records)]
+    return "\n\n".join(table(records, *title) for title in measured)
 
 
-def put_on_page(content: str) -> None:
+def write_section(content: str) -> None:
     pattern = re.compile(r"(<!-- ablation -->\n).*?(<!-- /ablation -->)", re.DOTALL)
     text, places = pattern.subn(lambda found: f"{found.group(1)}{content}\n{found.group(2)}", PAGE.read_text())
     if places != 1:
@@ -231,7 +231,7 @@ def main() -> None:
     records: dict[str, Any] = json.loads(RECORDS.read_text())["records"] if RECORDS.exists() else {}
     if not arguments.shown:
         run(arguments.folders, records, arguments.again)
-    put_on_page(show(records))
+    write_section(show(records))
     print(show(records))
 
 

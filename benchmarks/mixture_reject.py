@@ -21,7 +21,7 @@ from results import machine, replace_section
 
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture, ZeroShot
 from zeroshift.evaluate.metrics.reject import RejectCurve
-from zeroshift.evaluate.metrics.scorecard import doubt
+from zeroshift.evaluate.metrics.scorecard import uncertainty
 from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.experiments.open_set import HELD_OUT, mixture_scores
 from zeroshift.files import atomic_path
@@ -57,16 +57,16 @@ def measure(group: str, where: str, seed: int) -> dict[str, float]:
     scale = pack.logit_scale
     given = ZeroShot(prototypes, logit_scale=scale).predict(features.astype(np.float64))
     scores = {
-        "zero_shot": doubt(given),
+        "zero_shot": uncertainty(given),
         "entropy": -np.sum(given * np.log(np.clip(given, np.finfo(float).tiny, None)), axis=1),
         "cosine": 1 - np.max(features @ prototypes.T, axis=1),
-        "adapt_online": doubt(OnlineADAPT(prototypes, logit_scale=scale).adapt(features)),
-        "adapt_transductive": doubt(TransductiveADAPT(prototypes, logit_scale=scale).adapt(features)),
+        "adapt_online": uncertainty(OnlineADAPT(prototypes, logit_scale=scale).adapt(features)),
+        "adapt_transductive": uncertainty(TransductiveADAPT(prototypes, logit_scale=scale).adapt(features)),
     }
     for name, kind in (("online", OnlineAnchoredMixture), ("transductive", TransductiveAnchoredMixture)):
         mixture = kind(prototypes, logit_scale=scale)
         answers, scores[name] = mixture_scores(mixture, features)
-        scores[f"{name}_probability"], scores[f"{name}_distance"] = doubt(answers), nearest(mixture, features)
+        scores[f"{name}_probability"], scores[f"{name}_distance"] = uncertainty(answers), nearest(mixture, features)
     return {name: 100 * area(values, unknown) for name, values in scores.items()}
 
 

@@ -22,14 +22,14 @@ from zeroshift.features import FeatureSet
 
 STALENESS = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8)
 ORDERS = 3
-MADE_UP = {"made up, K=200": (200, 256, 4000), "made up, K=1000": (1000, 256, 4000)}
+SYNTHETIC = {"made up, K=200": (200, 256, 4000), "made up, K=1000": (1000, 256, 4000)}
 """(K, d, N): more classes than any pack has."""
 
 
 def accuracy(name: str, staleness: float, order: int) -> float:
     """Top-1 in per cent, each sample answered before it is learned from."""
-    if name in MADE_UP:
-        features, prototypes, labels, scale = clip_like(*MADE_UP[name], seed=order)
+    if name in SYNTHETIC:
+        features, prototypes, labels, scale = clip_like(*SYNTHETIC[name], seed=order)
     else:
         pack = FeatureSet.load(name) if name.endswith(".npz") else packs.load(name)
         features, prototypes, labels, scale = pack.features, pack.prototypes_for(), pack.labels, pack.logit_scale
@@ -40,7 +40,7 @@ def accuracy(name: str, staleness: float, order: int) -> float:
 
 
 def main(paths: list[str]) -> None:
-    names = [info.name for info in packs.list() if not info.name.startswith("views")] + paths + list(MADE_UP)
+    names = [info.name for info in packs.list() if not info.name.startswith("views")] + paths + list(SYNTHETIC)
     jobs = [(name, staleness, order) for name in reversed(names) for staleness in STALENESS for order in range(ORDERS)]
     with ProcessPoolExecutor(int(os.environ.get("WORKERS", "1"))) as pool:
         found = dict(zip(jobs, pool.map(accuracy, *zip(*jobs, strict=True)), strict=True))

@@ -54,7 +54,7 @@ NO_CAUTION = {"balance": (0.0, 0.0), "correlation": 1e6}
 
 
 @dataclass(frozen=True)
-class Way:
+class ComparedMethod:
     """A column: a method and its parameters."""
 
     title: str
@@ -62,23 +62,23 @@ class Way:
     parameters: Mapping[str, Any]
 
 
-MIXTURE = Way("anchored mixture", "anchored_mixture_online", {})
-WAYS = (
+MIXTURE = ComparedMethod("anchored mixture", "anchored_mixture_online", {})
+METHODS = (
     MIXTURE,
-    Way("ADAPT", "adapt_online", {}),
-    Way("without relief", "anchored_mixture_online", {"relief": 0.0}),
-    Way("without caution", "anchored_mixture_online", NO_CAUTION),
+    ComparedMethod("ADAPT", "adapt_online", {}),
+    ComparedMethod("without relief", "anchored_mixture_online", {"relief": 0.0}),
+    ComparedMethod("without caution", "anchored_mixture_online", NO_CAUTION),
 )
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedRun:
     """One run to be done, and where it stands."""
 
     stream: str
     set: str
     seed: int
-    way: str
+    method: str
     trial: Trial
 
 
@@ -86,7 +86,7 @@ def load(where: str) -> zeroshift.FeatureSet:
     return zeroshift.FeatureSet.load(where, check=False) if Path(where).exists() else zeroshift.data.packs.load(where)
 
 
-def third(where: str, seed: int) -> zeroshift.FeatureSet:
+def third_of_classes(where: str, seed: int) -> zeroshift.FeatureSet:
     """The samples of a third of the classes, two at least; the others stay among the prototypes."""
     whole = load(where)
     if whole.labels is None:
@@ -102,50 +102,56 @@ def sources() -> dict[str, str]:
     return {name: where for name, where in places.items() if load(where).views is None}
 
 
-def cells(places: Mapping[str, str], members: Sequence[Member]) -> Iterator[Cell]:
+def planned_runs(places: Mapping[str, str], members: Sequence[Member]) -> Iterator[PlannedRun]:
     """All of them; `members` are the sets, and last those stacked from several."""
     for kind in KINDS:
         for member in members:
-            if kind.domains == (member.name in places) or (kind == LONG_TAIL and member.entry.fewest < 2):
+            if kind.domains == (member.name in places) or (kind == LONG_TAIL and member.dataset.fewest < 2):
                 continue
-            for way in WAYS:
-                trials = runs(member, way.method, ORDERS, way.parameters, arrangement=kind.arrangement(member))
+            for compared in METHODS:
+                trials = runs(
+                    member, compared.method, ORDERS, compared.parameters, stream_spec=kind.stream_spec(member)
+                )
                 for seed, trial in enumerate(trials):
-                    yield Cell(kind.label, member.name, seed, way.title, trial)
+                    yield PlannedRun(kind.label, member.name, seed, compared.title, trial)
 
 
-def cells_of_thirds(places: Mapping[str, str]) -> Iterator[tuple[Member, Cell]]:
+def planned_runs_of_thirds(places: Mapping[str, str]) -> Iterator[tuple[Member, PlannedRun]]:
     for name, where in places.items():
         for seed in range(ORDERS):
-            member = Member.of(f"{name}, third {seed}", third(where, seed))
-            for way in WAYS:
-                trials = runs(member, way.method, ORDERS, way.parameters, arrangement=THIRD.arrangement(member))
-                yield member, Cell(THIRD.label, name, seed, way.title, trials[seed])
+            member = Member.of(f"{name}, third {seed}", third_of_classes(where, seed))
+            for compared in METHODS:
+                trials = runs(
+                    member, compared.method, ORDERS, compared.parameters, stream_spec=THIRD.stream_spec(member)
+                )
+                yield member, PlannedRun(THIRD.label, name, seed, compared.title, trials[seed])
 
 
 def measure(
-    folder: Path, processes: int, ways: Sequence[str], orders: int, sets: Sequence[str]
+    folder: Path, processes: int, methods: Sequence[str], orders: int, sets: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Do what is not recorded, of the ways, orders and sets asked for; then everything that is recorded, as rows."""
+    """Run what is not recorded of these methods, orders and sets; return everything that is recorded, as rows."""
     places = sources()
     suite = Suite.of({name: load(where) for name, where in places.items()})
     members = (*suite.members, *stacked_members(suite))
-    thirds = list(cells_of_thirds(places))
-    everything = [*cells(places, members), *(cell for _, cell in thirds)]
-    loaders = {member.entry.digest: member.entry.load for member in (*members, *(member for member, _ in thirds))}
+    thirds = list(planned_runs_of_thirds(places))
+    everything = [*planned_runs(places, members), *(run for _, run in thirds)]
+    loaders = {member.dataset.digest: member.dataset.load for member in (*members, *(member for member, _ in thirds))}
     ledger = Ledger(folder)
-    asked = [cell for cell in everything if cell.way in ways and cell.seed < orders and (not sets or cell.set in sets)]
-    asked.sort(key=lambda cell: (cell.seed, ways.index(cell.way)))
-    for done, outcome in enumerate(run_jobs([cell.trial for cell in asked], loaders, ledger, processes=processes), 1):
+    chosen = [
+        run for run in everything if run.method in methods and run.seed < orders and (not sets or run.set in sets)
+    ]
+    chosen.sort(key=lambda run: (run.seed, methods.index(run.method)))
+    for done, outcome in enumerate(run_jobs([run.trial for run in chosen], loaders, ledger, processes=processes), 1):
         if not outcome.recorded:
-            print(f"{done} of {len(asked)}: {outcome.job} {outcome.error or ''}", flush=True)
+            print(f"{done} of {len(chosen)}: {outcome.job} {outcome.error or ''}", flush=True)
     rows = []
-    for cell in everything:
-        record = ledger.read(cell.trial)
+    for run in everything:
+        record = ledger.read(run.trial)
         if record is not None:
             before, after = 100 * record["zero_shot_accuracy"], 100 * record["accuracy"]
             rows.append({
-                "stream": cell.stream, "set": cell.set, "seed": cell.seed, "method": cell.way,
+                "stream": run.stream, "set": run.set, "seed": run.seed, "method": run.method,
                 "samples": record["scored"], "zero_shot": round(before, 3), "accuracy": round(after, 3),
                 "gain": round(after - before, 3),
             })  # fmt: skip
@@ -155,7 +161,7 @@ def measure(
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table and what it says, from the rows alone."""
     streams = list(dict.fromkeys(row["stream"] for row in rows))
-    titles = [way.title for way in WAYS if any(row["method"] == way.title for row in rows)]
+    titles = [compared.title for compared in METHODS if any(row["method"] == compared.title for row in rows)]
     lines = [
         "| stream | cells | " + " | ".join(f"{title}: mean | worst set and order" for title in titles) + " |",
         "|---|---|" + "---|" * 2 * len(titles),
@@ -205,7 +211,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("zeroshift-experiments") / "runs", help="folder of records")
     parser.add_argument("--jobs", type=int, default=2, help="processes, one BLAS thread each")
-    parser.add_argument("--ways", nargs="*", default=[way.title for way in WAYS], help="columns to run; default all")
+    parser.add_argument(
+        "--ways", nargs="*", default=[compared.title for compared in METHODS], help="columns to run; default all"
+    )
     parser.add_argument("--orders", type=int, default=ORDERS, help="orders to run")
     parser.add_argument("--sets", nargs="*", default=[], help="sets to run; default all")
     parser.add_argument("--markdown", type=Path, help="file for the section, in place of RESULTS.md")
@@ -214,13 +222,13 @@ def main() -> None:
     with atomic_path(RECORDS) as temporary:
         lines = ",\n".join(json.dumps(row) for row in rows)
         temporary.write_text(f'{{"machine": {json.dumps(machine())}, "rows": [\n{lines}\n]}}\n')
-    told = summary(rows)
+    text = summary(rows)
     if arguments.markdown is None:
-        replace_section("mixture_streams", told)
+        replace_section("mixture_streams", text)
     else:
         with atomic_path(arguments.markdown) as temporary:
-            temporary.write_text(told + "\n")
-    print(told)
+            temporary.write_text(text + "\n")
+    print(text)
 
 
 if __name__ == "__main__":

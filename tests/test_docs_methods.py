@@ -1,4 +1,4 @@
-"""docs/methods.md: its table is the registry's, and every method has a paragraph."""
+"""docs/methods.md: its table is the registry's, and every method states its costs."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from zeroshift.methods import list_methods
 from zeroshift.methods.registry import BUILT_IN
-from zeroshift.report.tables import methods_markdown
+from zeroshift.report.listings import methods_markdown
 
 PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
 
@@ -21,8 +21,7 @@ def test_the_table_is_what_the_registry_says():
 
 
 @pytest.mark.parametrize("method", OURS, ids=lambda method: method.name)
-def test_every_method_has_a_paragraph_and_states_its_costs(method):
-    assert re.search(rf"\*\*{method.name}\*\*|\*\*{method.name}\.\*\*", PAGE.read_text()) or "released" in method.name
+def test_every_method_states_its_costs(method):
     for said in (method.state_size, method.complexity):
         assert "not stated" not in said
 

@@ -1,4 +1,4 @@
-"""Files are whole or not there."""
+"""Atomic writing, and tensor files with a header."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_full_disk_is_an_oserror_that_names_the_file(tmp_path, monkeypatch):
 
 
 def test_a_folder_is_not_a_file(tmp_path):
-    with pytest.raises(IsADirectoryError, match="is a folder; the name of a file is needed"):
+    with pytest.raises(IsADirectoryError, match="is a folder; a file name is needed"):
         write_tensors(tmp_path, ARRAYS, HEADER)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from zeroshift.methods import GDACLIP, TDA, TIMO
-from zeroshift.testing.examples import example_prompts, example_support
 from zeroshift.testing import make_problem
+from zeroshift.testing.examples import example_prompts, example_support
 
 FEATURES, PROTOTYPES, _ = make_problem()
 

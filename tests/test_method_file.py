@@ -27,15 +27,12 @@ def models_of(path):
 
 @pytest.mark.parametrize("path", SAVED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_states_saved_by_earlier_versions_go_on(path):
+    """Of the methods that had a state to save then; a new method adds one with the next release (make_states.py)."""
     expected = np.load(path.with_suffix(".npz"))
     method = methods.load(path, **models_of(path))
     np.testing.assert_allclose(method.predict(expected["features"]), expected["predicted"], rtol=0, atol=1e-9)
     np.testing.assert_allclose(method.adapt(expected["features"]), expected["adapted"], rtol=0, atol=1e-9)
     assert method.n_seen == expected["n_seen"]
-
-
-def test_every_registered_method_has_a_saved_state():
-    assert {path.stem for path in SAVED} >= {method.name for method in methods.list_methods()}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: safetensors with a JSON header, written beside the target and renamed onto it."""
+"""Atomic file writing, and safetensors files with a JSON header."""
 
 from __future__ import annotations
 
@@ -16,33 +16,31 @@ __all__ = ["FileFormatError", "atomic_path", "read_header", "read_tensors", "wri
 
 HEADER_KEY = "zeroshift"
 
-WRITTEN_BY = {
-    "features": "FeatureSet(features, prototypes=...).save(path) writes one; arrays of your own may come as an .npz.",
+HOW_TO_WRITE = {
+    "features": "FeatureSet(features, prototypes=...).save(path) writes one; your own arrays can be an .npz file.",
     "state": "a method's save(path) writes one.",
 }
-"""How a user comes by a file of each kind."""
+"""How a user gets a file of each kind, for error messages."""
 
 
 class FileFormatError(ValueError):
-    """A file that is not what it should be: truncated, of another kind, or from a newer version."""
+    """A file that cannot be used: truncated, of another kind, or from a newer version."""
 
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside `path`; renamed onto it when the block ends well, deleted when it does not."""
-    # Through a link, so that the file it leads to is replaced and not the link.
+    """A temporary path next to `path`: renamed to `path` when the block succeeds, deleted when it fails."""
+    # Resolve links, so that the target of a link is replaced and not the link.
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise IsADirectoryError(
-            f"{path} is a folder; the name of a file is needed. Fix: add one, such as {target / 'file'}."
-        )
+        raise IsADirectoryError(f"{path} is a folder; a file name is needed. Fix: add one, such as {target / 'file'}.")
     if not target.parent.is_dir():
         raise FileNotFoundError(
             f"the folder {target.parent} does not exist, so {target.name} cannot be written. Fix: create it first."
         )
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
-        # The permissions of the file it replaces, or those of any new file: some writers make theirs private.
+        # Keep the permissions of the replaced file, or use the default ones: some writers create private files.
         with open(temporary, "xb") as handle:
             mode = target.stat().st_mode if target.exists() else os.fstat(handle.fileno()).st_mode
         yield temporary
@@ -70,23 +68,23 @@ def write_tensors(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]
 def read_tensors(
     path: str | os.PathLike[str], *, kind: str, schema: int, names: Sequence[str] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and header of a file `write_tensors` made, of this kind and of a schema no newer than `schema`.
+    """Arrays and header of a file written by `write_tensors`, of this kind and with a schema up to `schema`.
 
-    With `names`, only these arrays are read; the others stay on the disk.
+    With `names`, only these arrays are read.
     """
-    with _opened(path, kind) as handle:
-        header = _header(path, handle, kind, schema)
+    with _open_safetensors(path, kind) as handle:
+        header = _parse_header(path, handle, kind, schema)
         return {name: handle.get_tensor(name) for name in names or handle.keys()}, header
 
 
 def read_header(path: str | os.PathLike[str], *, kind: str, schema: int) -> dict[str, Any]:
-    """The header alone; the arrays stay on the disk."""
-    with _opened(path, kind) as handle:
-        return _header(path, handle, kind, schema)
+    """Only the header; the arrays are not read."""
+    with _open_safetensors(path, kind) as handle:
+        return _parse_header(path, handle, kind, schema)
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str], kind: str) -> Iterator[Any]:
+def _open_safetensors(path: str | os.PathLike[str], kind: str) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
@@ -100,12 +98,12 @@ def _opened(path: str | os.PathLike[str], kind: str) -> Iterator[Any]:
         ) from error
 
 
-def _header(path: str | os.PathLike[str], handle: Any, kind: str, schema: int) -> dict[str, Any]:
+def _parse_header(path: str | os.PathLike[str], handle: Any, kind: str, schema: int) -> dict[str, Any]:
     try:
         header = json.loads((handle.metadata() or {})[HEADER_KEY])
     except (KeyError, json.JSONDecodeError) as error:
         raise FileFormatError(
-            f"{path} has no zeroshift header, so it is not a {kind} file of zeroshift. Fix: {WRITTEN_BY.get(kind, '')}"
+            f"{path} has no zeroshift header, so it is not a zeroshift {kind} file. Fix: {HOW_TO_WRITE.get(kind, '')}"
         ) from error
     if not isinstance(header, dict) or not isinstance(header.get("schema"), int):
         raise FileFormatError(f"{path} has a damaged header. Fix: write or copy the file again.")

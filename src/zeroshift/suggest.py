@@ -1,18 +1,18 @@
-"""A wrong name answered with the one that was probably meant."""
+"""Names in messages: suggestions for misspelt ones, and long lists shortened."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-__all__ = ["did_you_mean"]
+__all__ = ["did_you_mean", "first_few"]
 
 CUTOFF = 0.4
-"""How alike two names must be, from 0 to 1, before one is offered for the other."""
+"""How similar two names must be, from 0 to 1, for one to be suggested for the other."""
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """A sentence that offers the nearest known name, with a space behind it; nothing where none is near.
+    """A sentence that suggests the nearest known name, followed by a space; an empty string if none is near.
 
     >>> did_you_mean("adapt_onlin", ["zero_shot", "adapt_online"])
     "Did you mean 'adapt_online'? "
@@ -21,11 +21,20 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     """
     if not isinstance(given, str):
         return ""
-    by_letters = {_letters(name): name for name in known}
-    near = difflib.get_close_matches(_letters(given), list(by_letters), n=1, cutoff=CUTOFF)
-    return f"Did you mean {by_letters[near[0]]!r}? " if near else ""
+    by_spelling = {_normalise(name): name for name in known}
+    matches = difflib.get_close_matches(_normalise(given), list(by_spelling), n=1, cutoff=CUTOFF)
+    return f"Did you mean {by_spelling[matches[0]]!r}? " if matches else ""
 
 
-def _letters(name: str) -> str:
-    """As it is compared: capitals and the kind of dash are not what a name is mistaken for."""
+def _normalise(name: str) -> str:
+    """The form that is compared: lower case, with underscores for dashes."""
     return name.lower().replace("-", "_")
+
+
+def first_few(names: Sequence[str], limit: int = 3) -> str:
+    """The first `limit` names, followed by "..." if there are more.
+
+    >>> first_few(["cat", "dog", "fox"], limit=2)
+    'cat, dog, ...'
+    """
+    return ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")

@@ -1,7 +1,8 @@
-"""One function over many items, done by other processes: answers in order, a few ahead, no process left behind.
+"""Apply a function to many items in worker processes.
 
-Unlike Python's own pools these need no `if __name__ == "__main__"` in the caller's script, and end when the caller
-does, however that is: each is a program of its own that reads items from a pipe until the pipe ends.
+`concurrent.futures.ProcessPoolExecutor` would need `if __name__ == "__main__"` in the caller's script, and its
+processes outlive a caller that is killed. A worker here is a plain Python process that reads pickled requests from a
+pipe and ends when the pipe does. One thread of a `ThreadPoolExecutor` waits for each worker.
 """
 
 from __future__ import annotations
@@ -11,149 +12,221 @@ import pickle
 import subprocess
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from zeroshift import worker_program
-
-__all__ = ["Workers"]
+__all__ = ["WorkerDiedError", "Workers", "main"]
 
 CHUNK = 4
-"""Items of one request: enough to make the pipe's own cost small, few enough to keep every worker busy at the end."""
+"""Items per request of `map`: few enough to keep all workers busy at the end, enough to make the pipe's cost small."""
 
 AHEAD = 4
-"""Requests a worker may be ahead of whoever takes the answers; bounds the memory."""
+"""Requests per worker that `map` may send before their results are taken; bounds the memory."""
 
 Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-class Workers(Generic[Item, Answer]):
-    """Processes that apply `function`; with `count=0` none, and this process does the work itself.
+class WorkerDiedError(OSError):
+    """A worker process ended before it answered."""
+
+
+class Workers(Generic[Item, Result]):
+    """Processes that apply `function`. With `count=0` this process does the work itself.
 
     Parameters
     ----------
     function : importable and picklable; sent to each process once.
-    count : how many processes. They start with the first item.
-    doing : what they do, for messages: "decodes images".
+    count : number of processes; each starts with its first item.
+    doing : what they do, for error messages, such as "decodes images".
 
     >>> with Workers(abs, 0, doing="takes absolute values") as workers:
     ...     list(workers.map([-1, 2, -3]))
     [1, 2, 3]
     """
 
-    def __init__(self, function: Callable[[Item], Answer], count: int, *, doing: str) -> None:
+    def __init__(self, function: Callable[[Item], Result], count: int, *, doing: str) -> None:
         if count < 0:
             raise ValueError(f"workers must be at least 0; got {count}. Fix: 0 works in this process.")
         self.function, self.count, self.doing = function, count, doing
+        self._threads = ThreadPoolExecutor(max(1, count), thread_name_prefix="zeroshift-worker")
+        self._of_thread = threading.local()
+        self._lock = threading.Lock()
         self._processes: list[_Process] = []
+        self._closed = False
 
-    def __enter__(self) -> Workers[Item, Answer]:
+    def __enter__(self) -> Workers[Item, Result]:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._closed = True
+            for process in self._processes:
+                process.kill()  # a thread that waits for it returns
+        self._threads.shutdown(wait=True)
         for process in self._processes:
-            process.stop()
+            process.close()
 
-    def map(self, items: Sequence[Item]) -> Iterator[Answer]:
-        """`function(item)` for every item, in their order. What it raises for one is raised here in its turn."""
+    def map(self, items: Sequence[Item]) -> Iterator[Result]:
+        """`function(item)` for every item, in order. An exception is raised when its item's turn comes."""
         if not self.count:
             yield from map(self.function, items)
             return
-        if items and not self._processes:
-            for _ in range(self.count):  # one by one: if the system refuses the next, those before are stopped
-                self._processes.append(_Process(self.function, self.doing))
         chunks = deque(items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
-        waiting: deque[Future[list[Any]]] = deque()
-        turn = 0
-        while chunks or waiting:
-            while chunks and len(waiting) < AHEAD * len(self._processes):
-                waiting.append(self._processes[turn % len(self._processes)].ask(chunks.popleft()))
-                turn += 1
-            yield from waiting.popleft().result()
+        pending: deque[Future[list[Result]]] = deque()
+        while chunks or pending:
+            while chunks and len(pending) < AHEAD * self.count:
+                pending.append(self._threads.submit(self._request, chunks.popleft()))
+            yield from pending.popleft().result()
+
+    def as_completed(self, items: Sequence[Item]) -> Iterator[tuple[Item, Future[Result]]]:
+        """Every item with its finished future, in the order they finish. A process that dies fails only its own
+        item."""
+        if not self.count:
+            for item in items:
+                done: Future[Result] = Future()
+                try:
+                    done.set_result(self.function(item))
+                except Exception as error:
+                    done.set_exception(error)
+                yield item, done
+            return
+        pending = {self._threads.submit(self._request_one, item): item for item in items}
+        for future in as_completed(pending):
+            yield pending[future], future
+
+    def _request_one(self, item: Item) -> Result:
+        (result,) = self._request([item])
+        return result
+
+    def _request(self, items: Sequence[Item]) -> list[Result]:
+        """Runs in a thread: the results of this thread's own process."""
+        process: _Process | None = getattr(self._of_thread, "process", None)
+        if process is None:
+            with self._lock:
+                if self._closed:
+                    raise RuntimeError("these workers are closed.")
+                process = self._of_thread.process = _Process(self.function, self.doing)
+                self._processes.append(process)
+        try:
+            return process.request(list(items))
+        except WorkerDiedError:
+            self._of_thread.process = None  # the next item gets a new process
+            raise
 
 
 class _Process:
-    """A child process, and the thread of this one that speaks with it."""
+    """A worker, seen from the process that started it."""
 
     def __init__(self, function: Callable[[Any], Any], doing: str) -> None:
-        # The child must find what this process has found, and not what happens to lie in the working folder.
-        found = [entry for entry in sys.path if isinstance(entry, str)]
-        program = f"import sys; sys.path[:] = {found!r}; from {worker_program.__name__} import main; main()"
-        # One item at a time fills one core; the libraries below are not to start threads of their own.
+        # The worker must import the modules this process imports, not others in the working folder.
+        paths = [entry for entry in sys.path if isinstance(entry, str)]
+        program = f"import sys; sys.path[:] = {paths!r}; from {__name__} import main; main()"
+        # One item at a time uses one core; libraries must not start threads of their own.
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self._child = subprocess.Popen(
             [sys.executable, "-c", program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
-            # Out of reach of Ctrl-C, which goes to every process of a terminal: the caller decides what it means.
+            # Ctrl-C goes to every process of a terminal session; only the caller should handle it.
             start_new_session=True,
         )
         self._function: Callable[[Any], Any] | None = function
         self._doing = doing
-        self._requests: deque[tuple[list[Any], Future[list[Any]]]] = deque()
-        self._ready = threading.Condition()
-        self._stopped = False
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
 
-    def ask(self, items: Sequence[Any]) -> Future[list[Any]]:
-        answer: Future[list[Any]] = Future()
-        with self._ready:
-            self._requests.append((list(items), answer))
-            self._ready.notify()
-        return answer
-
-    def stop(self) -> None:
-        with self._ready:
-            self._stopped = True
-            self._ready.notify()
-        self._child.kill()
-        self._child.wait()
-        self._thread.join()
-        for pipe in (self._child.stdin, self._child.stdout):
-            assert pipe is not None
-            with suppress(BrokenPipeError):  # what was still to be written to a child that is gone
-                pipe.close()
-
-    def _serve(self) -> None:
-        while True:
-            with self._ready:
-                self._ready.wait_for(lambda: self._stopped or self._requests)
-                if self._stopped:
-                    return
-                items, answer = self._requests.popleft()
-            try:
-                answer.set_result(self._exchange(items))
-            except BaseException as error:
-                answer.set_exception(error)
-
-    def _exchange(self, items: list[Any]) -> list[Any]:
-        to, back = self._child.stdin, self._child.stdout
-        assert to is not None
-        assert back is not None
+    def request(self, items: list[Any]) -> list[Any]:
+        requests, results = self._child.stdin, self._child.stdout
+        assert requests is not None
+        assert results is not None
         try:
             if self._function is not None:
-                # Twice: that the inner cannot be loaded there is then an answer, and not the end of the process.
-                pickle.dump(pickle.dumps(self._function, protocol=pickle.HIGHEST_PROTOCOL), to)
+                # Pickled twice, so that a function that cannot be loaded there is an error and not the worker's end.
+                pickle.dump(pickle.dumps(self._function, protocol=pickle.HIGHEST_PROTOCOL), requests)
                 self._function = None
-            pickle.dump(items, to)
-            to.flush()
-            answer = pickle.load(back)
-        except (EOFError, OSError, pickle.UnpicklingError) as error:  # its last answer may have been cut off
-            raise OSError(
-                f"a process that {self._doing} ended unexpectedly (exit code {self._exit_code()}; -9 is killed, often "
-                "for want of memory). Fix: fewer workers (--workers 1), or 0 to work in this process."
+            pickle.dump(items, requests)
+            requests.flush()
+            answer = pickle.load(results)
+        except (EOFError, OSError, pickle.UnpicklingError) as error:  # the last answer may be cut off
+            raise WorkerDiedError(
+                f"a process that {self._doing} ended unexpectedly (exit code {self._exit_code()}; -9 means killed, "
+                "often for lack of memory). Fix: fewer workers (--workers 1), or 0 to work in this process."
             ) from error
-        if isinstance(answer, worker_program.Failed):
+        if isinstance(answer, _Failure):
             raise answer.error from RuntimeError(f"in a process that {self._doing}:\n{answer.trace}")
         return list(answer)
 
+    def kill(self) -> None:
+        self._child.kill()
+
+    def close(self) -> None:
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):  # unsent bytes
+                pipe.close()
+
     def _exit_code(self) -> int | None:
         with suppress(subprocess.TimeoutExpired):
-            return self._child.wait(timeout=1)  # its pipe can end a moment before it does
+            return self._child.wait(timeout=1)  # its pipe can close a moment before it ends
         return None
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """The answer where the function raised."""
+
+    error: Exception
+    trace: str
+
+
+def main() -> None:
+    """The program of a worker: read a function, then lists of items, and answer each list with a list of results."""
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not mix with the answers
+    function = _load_function(pickle.load(requests))
+    while True:
+        try:
+            items = pickle.load(requests)
+        except EOFError:
+            return
+        try:
+            answers.write(pickle.dumps(_answer(function, items), protocol=pickle.HIGHEST_PROTOCOL))
+            answers.flush()
+        except BrokenPipeError:
+            return
+
+
+def _load_function(pickled: bytes) -> Callable[[Any], Any]:
+    """The function, or one that raises the reason why it cannot be loaded."""
+    try:
+        function: Callable[[Any], Any] = pickle.loads(pickled)
+        return function
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+
+    def fail(item: Any) -> Any:
+        raise ValueError(
+            f"the function cannot be sent to another process ({reason}). "
+            "Fix: define it in a module of its own, not in the script or notebook; or work in this process (workers=0)."
+        )
+
+    return fail
+
+
+def _answer(function: Callable[[Any], Any], items: list[Any]) -> list[Any] | _Failure:
+    try:
+        return [function(item) for item in items]
+    except Exception as error:
+        trace = traceback.format_exc()
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # not every exception can be pickled
+            return _Failure(RuntimeError(f"{type(error).__name__}: {error}"), trace)
+        return _Failure(error, trace)

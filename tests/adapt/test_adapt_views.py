@@ -272,7 +272,7 @@ def by_views(cls):
 
 
 PROMISES = (
-    "interrupted_adapt_learns_whole_samples",
+    pytest.param("interrupted_adapt_learns_whole_samples", marks=pytest.mark.slow),
     "saved_and_continued_bit_for_bit",
     "calls_do_not_show_in_a_stream",
     "sample_order_does_not_matter_for_a_set",

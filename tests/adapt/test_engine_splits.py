@@ -71,7 +71,7 @@ pieces = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(NAMES), parameter_sets, pieces)
 def test_any_split_gives_the_same_answers_and_the_same_bank(file, name, parameters, pieces):
     """Each piece: an engine, how many batches a call, and whether a file comes before it."""
@@ -94,7 +94,7 @@ def test_any_split_gives_the_same_answers_and_the_same_bank(file, name, paramete
     assert_same_statistics(method, reference)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(NAMES), parameter_sets, st.sampled_from(FAST), pieces)
 def test_files_in_between_move_no_bit(file, name, parameters, engine, pieces):
     stream = stream_called(name)

@@ -1,7 +1,18 @@
-"""The benchmark of streams: every kind is asked for, a third is a third, and what is summed up is what is there."""
+"""The benchmark of streams: kinds of streams, thirds of the classes, and summaries."""
 
 import numpy as np
-from mixture_streams import CORRELATED, KINDS, MIXTURE, ORDERS, THIRD, WAYS, cells, cells_of_thirds, summary, third
+from mixture_streams import (
+    CORRELATED,
+    KINDS,
+    METHODS,
+    MIXTURE,
+    ORDERS,
+    THIRD,
+    planned_runs,
+    planned_runs_of_thirds,
+    summary,
+    third_of_classes,
+)
 
 from zeroshift.data import packs
 from zeroshift.evaluate.streams.spec import KINDS as EVERY_KIND
@@ -15,54 +26,54 @@ def row(stream: str, name: str, gain: float, *, seed: int = 0, method: str = MIX
     return {"stream": stream, "set": name, "seed": seed, "method": method, "samples": 100, "gain": gain}
 
 
-def test_every_kind_of_stream_is_asked_for():
+def test_every_kind_of_stream_is_measured():
     assert {kind.kind for kind in KINDS} == set(EVERY_KIND)
     found = {kind.parameters["concentration"] for kind in KINDS if kind.kind == "dirichlet"}
     assert found == {1.0, CORRELATED}
     assert len({kind.label for kind in (*KINDS, THIRD)}) == len(KINDS) + 1
 
 
-def test_sets_are_run_alone_and_families_across_domains():
+def test_sets_run_alone_and_families_across_domains():
     suite = Suite.of({name: packs.load(where).subset(slice(0, 80)) for name, where in PLACES.items()})
-    asked = list(cells(PLACES, (*suite.members, *stacked_members(suite))))
+    planned = list(planned_runs(PLACES, (*suite.members, *stacked_members(suite))))
     across = {kind.label for kind in KINDS if kind.domains}
-    for cell in asked:
-        assert (cell.stream in across) is (cell.set == "CIFAR-10 and its shifts")
-    runs = [cell.trial.key for cell in asked]
+    for run in planned:
+        assert (run.stream in across) is (run.set == "CIFAR-10 and its shifts")
+    runs = [run.trial.key for run in planned]
     within = len(KINDS) - len(across)
-    assert len(runs) == len(set(runs)) == (2 * within + len(across)) * len(WAYS) * ORDERS
+    assert len(runs) == len(set(runs)) == (2 * within + len(across)) * len(METHODS) * ORDERS
 
 
 def test_a_third_of_the_classes_is_left_and_all_prototypes():
     whole = packs.load("cifar10")
-    some = third("cifar10", 1)
+    some = third_of_classes("cifar10", 1)
     classes = np.unique(some.labels)
     assert len(classes) == 3
     assert some.n_samples == np.isin(whole.labels, classes).sum()
     assert some.n_classes == whole.n_classes == 10
-    assert set(classes) != set(np.unique(third("cifar10", 0).labels))
+    assert set(classes) != set(np.unique(third_of_classes("cifar10", 0).labels))
 
 
 def test_every_order_of_a_third_has_classes_of_its_own():
-    found = list(cells_of_thirds({"cifar10": "cifar10"}))
-    assert len(found) == ORDERS * len(WAYS)
-    assert len({member.entry.digest for member, _ in found}) == ORDERS
-    assert all(cell.trial.digest == member.entry.digest for member, cell in found)
-    assert all(cell.trial.seed == cell.seed for _, cell in found)
+    found = list(planned_runs_of_thirds({"cifar10": "cifar10"}))
+    assert len(found) == ORDERS * len(METHODS)
+    assert len({member.dataset.digest for member, _ in found}) == ORDERS
+    assert all(run.trial.digest == member.dataset.digest for member, run in found)
+    assert all(run.trial.seed == run.seed for _, run in found)
 
 
 def test_a_mean_is_of_sets_and_the_worst_of_all_cells():
     rows = [row("random", "a", 4.0), row("random", "a", 2.0, seed=1), row("random", "b", -0.5)]
-    told = summary([*rows, row("random", "a", -7.0, method="ADAPT")])
-    assert "| random | 3 | +1.2 | -0.5 (b, 0) | -7.0 | -7.0 (a, 0) |\n" in told  # no column for what was not run
-    assert "The worst of all 3 cells is -0.5 (b, random, order 0)." in told
-    assert "More than 1 point below zero-shot: 0 of 3 cells" in told
-    assert "anchored mixture 0 of 3; ADAPT 1 of 1" in told
+    text = summary([*rows, row("random", "a", -7.0, method="ADAPT")])
+    assert "| random | 3 | +1.2 | -0.5 (b, 0) | -7.0 | -7.0 (a, 0) |\n" in text  # no column for what was not run
+    assert "The worst of all 3 cells is -0.5 (b, random, order 0)." in text
+    assert "More than 1 point below zero-shot: 0 of 3 cells" in text
+    assert "anchored mixture 0 of 3; ADAPT 1 of 1" in text
 
 
-def test_every_cell_that_misses_the_limit_is_listed():
+def test_every_run_that_misses_the_limit_is_listed():
     rows = [row("sorted", "a", -1.5), row("sorted", "a", -3.0, seed=1), row("random", "b", -1.0)]
-    told = summary(rows)
-    assert "More than 1 point below zero-shot: 2 of 3 cells, in 1 of 2 pairs of set and stream." in told
-    assert "- sorted, a: -3.0, -1.5" in told
-    assert "- random" not in told
+    text = summary(rows)
+    assert "More than 1 point below zero-shot: 2 of 3 cells, in 1 of 2 pairs of set and stream." in text
+    assert "- sorted, a: -3.0, -1.5" in text
+    assert "- random" not in text

@@ -146,7 +146,7 @@ def test_npz_with_what_it_lacks_beside_it(call, small, tmp_path):
     assert done.exit_code == 0, done.stderr
     expected = library_answer(small).argmax(axis=1)
     assert [row["prediction"] for row in read(tmp_path / "p.csv")] == [small.class_names[k] for k in expected]
-    assert "What the file lacks" in call("adapt", "--help").stdout
+    assert "Missing from the file" in call("adapt", "--help").stdout
 
 
 def test_raw_views_are_answered_with_the_option(call, small, tmp_path):

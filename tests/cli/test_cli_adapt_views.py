@@ -51,8 +51,8 @@ def test_a_method_that_needs_views_has_them_anyway(adapt, seen, seen_file, monke
 
 def test_the_table_says_how_many_views(call, seen_file, tmp_path):
     done = call("adapt", seen_file, "-m", "tda", "--views", "--out", tmp_path / "p.csv")
-    assert f"{viewing.N_VIEWS} of each image" in done.stdout
-    assert "of each image" not in call("adapt", seen_file, "-m", "tda", "--out", tmp_path / "q.csv").stdout
+    assert f"{viewing.N_VIEWS} per image" in done.stdout
+    assert "per image" not in call("adapt", seen_file, "-m", "tda", "--out", tmp_path / "q.csv").stdout
 
 
 def test_prompts_are_tuned_with_the_encoder_of_the_features(call, adapt, seen, seen_file, tmp_path, monkeypatch):
@@ -70,35 +70,35 @@ def test_prompts_are_tuned_with_the_encoder_of_the_features(call, adapt, seen, s
     assert asked == [(seen.class_names, "a photo of a")]
     assert record["words"] == "a photo of a"
     told = call("adapt", seen_file, "-m", "tpt", "--encoder", "no-encoder", "--out", tmp_path / "told.csv").stdout
-    assert 'of its own words "a photo of a"' in told
+    assert 'with the prompt "a photo of a"' in told
 
 
 WRONG = {
     "views of a method without": (
         ["-m", "zero_shot", "--views"],
-        "--views: zero_shot takes no views, it looks",
+        "--views: zero_shot takes no views. It takes features alone. Fix: leave",
     ),
     "views of a file without": (
         ["-m", "tda", "--views"],
-        f"tda is to be given several views of each image, and {{file}} holds none. {EXTRACT}, or leave out --views.",
+        f"{{file}} contains no views, and tda needs several views of each image. {EXTRACT}, or leave out --views.",
     ),
     "no views": (
         ["-m", "tpt", "-e", "no-encoder"],
-        f"tpt needs several views of each image, and {{file}} holds none. {EXTRACT}.",
+        f"{{file}} contains no views, and tpt needs several views of each image. {EXTRACT}.",
     ),
     "no encoder": (
         ["-m", "tpt"],
-        "tpt tunes the prompts of the encoder the features come from. Fix: --encoder SOURCE, that encoder.",
+        "tpt needs the encoder the features come from, to tune its prompts. Fix: --encoder SOURCE, the",
     ),
     "an encoder in vain": (
         ["-m", "tda", "-e", "no-encoder"],
-        "--encoder: tda takes features alone. Fix: leave",
+        "--encoder: tda takes no encoder. It takes views. Fix: leave",
     ),
     "a prompt": (
         ["-m", "tpt", "-e", "no-encoder", "--prompt", "vanilla"],
-        "--prompt vanilla: tpt begins with words of its own, 'a photo of a'. Fix: leave it out.",
+        "--prompt vanilla: tpt starts with its own prompt, 'a photo of a'. Fix: leave it out.",
     ),
-    "a device alone": (["--dtype", "bfloat16"], "--dtype is that of an encoder, and none is named. Fix: add --encoder"),
+    "a device alone": (["--dtype", "bfloat16"], "--dtype needs an encoder. Fix: add --encoder"),
     "a model typed": (
         ["-m", "tpt", "-s", "text=x"],
         "--set text: this parameter holds a model. Fix: --encoder",
@@ -126,7 +126,7 @@ def test_a_state_of_single_images_is_nothing_to_go_on_from(call, adapt, seen, se
     assert done.exit_code == 0, done.stderr
     done, _ = adapt(seen_file, "--state-in", tmp_path / "state.safetensors")
     assert done.exit_code == 2
-    assert "needs learns from each image afresh; there is no state to go on from. Fix: leave out" in done.stderr
+    assert "needs learns from each image separately; there is no state to resume from. Fix: leave out" in done.stderr
 
 
 def test_a_state_learned_from_views_goes_on_with_views(adapt, seen, seen_file, tmp_path):

@@ -28,7 +28,7 @@ def test_going_on_measures_only_what_is_missing(call, tmp_path, monkeypatch):
     def measured(*_):
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("zeroshift.benchmarks.bench.measure_cell", measured)
+    monkeypatch.setattr("zeroshift.benchmarks.bench.measure_case", measured)
     done = call("bench", *SMALL, "--no-memory", "--out", out, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["cells"] == before["cells"]
@@ -54,15 +54,15 @@ def test_real_features(call, small_file):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--quick", "--full"], "--quick and --full each say which sizes to measure. Fix: give one"),
-        (["--quick", "--classes", "3"], "--quick and --classes each say which sizes"),
+        (["--quick", "--full"], "--quick and --full each choose the sizes. Fix: give one"),
+        (["--quick", "--classes", "3"], "--quick and --classes each choose the sizes"),
         (
             ["--classes", "many"],
-            "--classes takes whole numbers separated by commas, for example --classes 1000; got 'many'",
+            "--classes takes integers separated by commas, for example --classes 1000; got 'many'",
         ),
         (["--classes", "1"], "classes must be an integer of at least 2; got 1"),
         (["--dimensions", "4"], "dimensions must be an integer of at least 8; got 4"),
-        (["--samples", ","], "--samples takes whole numbers"),
+        (["--samples", ","], "--samples takes integers"),
         (["--engines", "direkt"], "got 'direkt'. Did you mean 'direct'?"),
         (["--engines", ","], "--engines names no engine"),
         (["--steps", "0"], "--steps must be an integer of at least 1; got 0"),
@@ -71,7 +71,7 @@ def test_real_features(call, small_file):
         (["--library", "jax"], "--library must be one of 'numpy', 'torch'; got 'jax'"),
         (["--device", "cuda"], "--device must be one that numpy can use here; got 'cuda'"),
         (["--on", "pack:cifar1"], "Did you mean 'cifar10'?"),
-        (["--on", "pack:cifar10", "--classes", "3"], "--on takes features as they are; leave out --classes"),
+        (["--on", "pack:cifar10", "--classes", "3"], "--on uses features as they are; leave out --classes"),
         (["--on", "nowhere.npz"], "no file at nowhere.npz"),
         (["--out", "no/bench.json"], "the folder no does not exist"),
     ],
@@ -80,7 +80,7 @@ def test_refusals(call, monkeypatch, options, message):
     def measured(*_):
         raise AssertionError("measured before everything was checked")
 
-    monkeypatch.setattr("zeroshift.benchmarks.bench.measure_cell", measured)
+    monkeypatch.setattr("zeroshift.benchmarks.bench.measure_case", measured)
     done = call("bench", *options)
     assert done.exit_code == 2, (done.stdout, done.stderr, done.exception)
     assert done.stdout == ""

@@ -50,7 +50,7 @@ def test_a_method_may_take_support_and_do_without(call, small, parts, tmp_path):
 def test_what_is_needed_is_asked_for(call, parts, tmp_path):
     done = call("adapt", parts[1], "-m", "tip_adapter", "-o", tmp_path / "p.npz")
     assert done.exit_code == 2
-    assert "tip_adapter needs support. Fix: --support FILE" in done.stderr
+    assert "tip_adapter needs labelled samples (support). Fix: --support FILE" in done.stderr
     done = call("adapt", parts[1], "-m", "tda", "--support", parts[0], "-o", tmp_path / "p.npz")
     assert "--support: tda takes no support" in done.stderr
 
@@ -80,7 +80,7 @@ def test_a_saved_state_brings_its_own(call, parts, tmp_path):
     call("adapt", parts[1], "--support", parts[0], "-o", tmp_path / "1.npz", "--save-state", state)
     done = call("adapt", parts[1], "--state-in", state, "--support", parts[0], "-o", tmp_path / "2.npz")
     assert done.exit_code == 2
-    assert "holds what it was learned with. Fix: leave out --support" in done.stderr
+    assert "contains its own samples. Fix: leave out --support" in done.stderr
     assert call("adapt", parts[1], "--state-in", state, "-o", tmp_path / "2.npz").exit_code == 0
 
 
@@ -184,7 +184,7 @@ def test_the_wrong_kind_of_file(call, small, parts, tmp_path):
     command = ["adapt", parts[1], "-m", "gda_clip", "-o", tmp_path / "p.npz", "--support"]
     alone = call(*command, tmp_path / "x.npy")
     assert alone.exit_code == 2
-    assert f"--support {tmp_path / 'x.npy'} holds features alone; labels and prototypes are needed" in alone.stderr
+    assert f"--support {tmp_path / 'x.npy'} contains only features; labels and prototypes are needed" in alone.stderr
     assert "--prototypes" not in alone.stderr
     assert f"--support {tmp_path} is a folder. Fix: name a feature file" in call(*command, tmp_path).stderr
 
@@ -192,7 +192,7 @@ def test_the_wrong_kind_of_file(call, small, parts, tmp_path):
 def test_validation_alone_is_answered_in_words_of_the_command_line(call, parts, tmp_path):
     done = call("adapt", parts[1], "-m", "transclip", "--validation", parts[0], "-o", tmp_path / "p.npz")
     assert done.exit_code == 2
-    assert "Fix: --support FILE too, or leave out --validation." in done.stderr
+    assert "transclip needs labelled samples (support). Fix: --support FILE." in done.stderr
 
 
 def test_rows_that_were_learned_from_are_counted(call, small, parts, tmp_path):
@@ -200,10 +200,12 @@ def test_rows_that_were_learned_from_are_counted(call, small, parts, tmp_path):
     small.subset(slice(30, 47)).save(some)
     command = ["adapt", parts[1], "-m", "gda_clip", "-o", tmp_path / "p.npz", "--force"]
     done = call(*command, "--support", parts[0], "--validation", some)
-    assert done.stderr == "warning: 7 rows of --validation are among the features: its accuracy there says nothing\n"
+    assert (
+        done.stderr == "warning: 7 rows of --validation are among the features: the accuracy on them is meaningless\n"
+    )
     small.subset(slice(5, 41)).save(some)
     done = call(*command, "--support", some)
-    assert "1 row of --support is among the features: its accuracy" in done.stderr
+    assert "1 row of --support is among the features: the accuracy" in done.stderr
 
 
 def test_classes_without_support_are_counted(call, small, parts, tmp_path):
@@ -211,13 +213,13 @@ def test_classes_without_support_are_counted(call, small, parts, tmp_path):
     few = small.subset(slice(0, 40))
     few.subset(few.labels < 2).save(two)
     done = call("adapt", parts[1], "-m", "tip_adapter", "--support", two, "-o", tmp_path / "p.npz")
-    assert done.stderr == "warning: --support holds samples of 2 of 6 classes\n"
+    assert done.stderr == "warning: --support has samples of 2 of 6 classes\n"
 
 
 def test_one_prompt_a_class_is_said(call, small, parts, tmp_path):
     single = renamed(small, tmp_path / "s.safetensors", prototypes={"vanilla": small.prototypes_for("vanilla")})
     done = call("adapt", single, "-m", "histo_transclip", "-o", tmp_path / "p.npz")
-    assert "histo_transclip weighs several prompts of a class; the features hold one prompt a class" in done.stderr
+    assert "histo_transclip weighs several prompts per class; the features contain one prompt per class" in done.stderr
     assert call("adapt", parts[1], "-m", "histo_transclip", "-o", tmp_path / "q.npz").stderr == ""
 
 

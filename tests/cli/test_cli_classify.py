@@ -142,7 +142,7 @@ def test_images_that_cannot_be_read_are_left_out(classify, heap, tmp_path):
     done = classify(heap, "--classes", "cat,dog", env={"COLUMNS": "160"})
     assert done.exit_code == 0
     assert "warning: bird.png: is empty (0 bytes)." in done.stderr
-    assert "left out     1 image that cannot be read" in done.stdout
+    assert "skipped      1 image that cannot be read" in done.stdout
     assert "bird.png" not in {row["file"] for row in table(tmp_path / "predictions.csv")}
     page = (tmp_path / "predictions.html").read_text()
     assert page.count("data:image/jpeg") == len(CLASSES) * PER_CLASS  # each found, though rows and files differ by one
@@ -197,26 +197,29 @@ def test_a_page_of_ours_is_replaced_and_a_foreign_one_is_not(classify, heap, tmp
     ("options", "message"),
     [
         ([], "heap does not say what its classes are. Fix: --classes cat,dog,horse"),
-        (["--classes", "cat"], "class_names has only 'cat'; a classifier needs two classes or more"),
+        (["--classes", "cat"], "class_names has only 'cat'; a classifier needs at least two classes"),
         (["--classes", "cat,dog,cat"], "class_names has 'cat' twice (names 1 and 3)"),
         (["--classes", "cat, ,dog"], "class_names, name 2 is blank"),
         (
             ["--classes", "cat,dog", "--online", "--transductive"],
-            "--online and --transductive are two ways",
+            "--online and --transductive contradict each other",
         ),
         (["--classes", "cat,dog", "--method", "adapt_onlin"], "Did you mean 'adapt_online'?"),
         (
             ["--classes", "cat,dog", "--method", "adapt_transductive", "--online"],
             "--online and --method adapt_transductive contradict each other: adapt_transductive is transductive",
         ),
-        (["--classes", "cat,dog", "--method", "tpt"], "--method tpt needs views and text, and classify has the images"),
-        (["--classes", "cat,dog", "--method", "gda_clip"], "--method gda_clip needs support"),
+        (
+            ["--classes", "cat,dog", "--method", "tpt"],
+            "--method tpt needs several views of each image. Fix: `zeroshift extract`, then `zeroshift adapt`",
+        ),
+        (["--classes", "cat,dog", "--method", "gda_clip"], "--method gda_clip needs labelled samples (support)"),
         (
             ["--classes", "cat,dog", "--method", "adapt_released_online"],
             "needs scale (a number greater than 0), which has no default. Fix: --set scale=VALUE",
         ),
         (["--classes", "cat,dog", "--sheet", "x.html", "--no-sheet"], "--sheet and --no-sheet contradict each other"),
-        (["--classes", "cat,dog", "--sheet", "predictions.csv"], "predictions.csv is to be written twice"),
+        (["--classes", "cat,dog", "--sheet", "predictions.csv"], "predictions.csv is named for two outputs"),
         (["--classes", "cat,dog", "--sheet", "no/x.html"], "the folder no does not exist"),
         (["--classes", "cat,dog", "--sheet", "heap"], "heap is a folder; the name of a file is needed"),
         (["--classes", "cat,dog", "--out", "p.txt"], ".csv or .parquet"),
@@ -249,9 +252,9 @@ def test_predictions_that_exist_are_not_replaced_unasked(classify, heap, tmp_pat
 def test_the_list_of_images_is_never_written_over(classify, heap, tmp_path):
     (tmp_path / "list.csv").write_text("path\nheap/cat-0.png\n")
     done = classify(tmp_path / "list.csv", "--classes", "cat,dog", "--out", tmp_path / "list.csv", "--force")
-    assert (done.exit_code, "list.csv is also read from" in done.stderr) == (2, True)
+    assert (done.exit_code, "list.csv is also an input" in done.stderr) == (2, True)
 
 
-def test_one_way_of_prompting(classify, heap):
+def test_one_prompt_mode(classify, heap):
     done = classify(heap, "--classes", "cat,dog", "--prompts", "vanilla,ensemble")
-    assert (done.exit_code, "classify takes one way of prompting; got 2" in done.stderr) == (2, True)
+    assert (done.exit_code, "classify takes one prompt mode; got 2" in done.stderr) == (2, True)

@@ -7,9 +7,9 @@ import pytest
 
 from evaluate import standins
 from zeroshift import FeatureSet, methods
-from zeroshift.cli import compare as compare_runs
-from zeroshift.evaluate import contest
-from zeroshift.evaluate import runner as crew_module
+from zeroshift.cli import compare as compare_module
+from zeroshift.evaluate import run_plan
+from zeroshift.evaluate import runner as job_runner
 
 CHOSEN = "zero_shot,adapt_online,adapt_transductive,adapt_online+support"
 
@@ -31,7 +31,7 @@ def two(small, tmp_path):
 @pytest.fixture
 def compare(call, tmp_path, monkeypatch):
     """In this process, so that what a test puts in place is seen."""
-    monkeypatch.setattr(compare_runs, "contest", lambda *given, jobs, **more: contest(*given, jobs=0, **more))
+    monkeypatch.setattr(compare_module, "run_plan", lambda *given, jobs, **more: run_plan(*given, jobs=0, **more))
 
     def compare(*arguments, env=None):
         return call("compare", *arguments, "--out", tmp_path / "out", env=env)
@@ -59,8 +59,8 @@ def test_a_folder_compares_on_what_it_can_and_names_the_rest(compare, two):
     done = compare(two, "--methods", "zero_shot", "--orders", "1", "--json")
     assert done.exit_code == 0, done.stderr
     assert [entry["name"] for entry in json.loads(done.stdout)["sets"]] == ["part", "whole"]
-    assert "bare.safetensors: it has no labels to count by" in done.stderr
-    assert "views.safetensors: it holds views (name the file itself" in done.stderr
+    assert "bare.safetensors: it has no labels" in done.stderr
+    assert "views.safetensors: it contains views (name the file itself" in done.stderr
     done = compare(two / "views.safetensors", "--methods", "zero_shot", "--orders", "1", "--json")
     assert [entry["n_samples"] for entry in json.loads(done.stdout)["sets"]] == [120]
 
@@ -74,12 +74,12 @@ def test_the_table_fits_a_terminal(compare, two):
         assert any(word in line for line in lines), word
     assert "part: 80 samples, 6 classes, prompts ensemble" in lines
     assert "2 random orders or draws (seeds 0 to 1)" in " ".join(done.stdout.split())
-    assert "4 labelled samples of a class" in " ".join(done.stdout.split())
+    assert "4 labelled samples per class" in " ".join(done.stdout.split())
 
 
 def test_going_on_runs_only_what_is_missing(compare, small_file, monkeypatch):
     first = compare(small_file, "--methods", "zero_shot", "--json")
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: pytest.fail("run again"))
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run again"))
     second = compare(small_file, "--methods", "zero_shot", "--json")
     assert json.loads(second.stdout) == json.loads(first.stdout)
     assert second.stderr == "3 of 3 runs read from records\n"
@@ -104,7 +104,7 @@ def test_again_runs_everything(compare, small_file, monkeypatch):
     def bug(*_):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(crew_module, "run_job", bug)
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", bug)
     done = compare(small_file, "--methods", "zero_shot", "--again")
     assert done.exit_code == 1
     assert done.stderr.count("failed: zero_shot on small, seed") == 3
@@ -125,7 +125,7 @@ def test_all_leaves_out_what_cannot_be_made_and_says_why(compare, small_file, mo
     record = json.loads(done.stdout)
     assert [mean["method"] for mean in record["mean"]] == ["zero_shot", "whole", "shots", "pool"]
     assert [left["method"] for left in record["left_out"]] == ["tuned", "tokens"]
-    assert "left out: tuned: needs scale (a number of at least 0), which has no default" in done.stderr
+    assert "skipped: tuned: needs scale (a number of at least 0), which has no default" in done.stderr
     done = compare(small_file, "--methods", "tuned", "--set", "tuned.scale=2", "--orders", "1", "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["runs"][0]["settings"] == {"logit_scale": 20.0, "scale": 2.0}
@@ -157,7 +157,7 @@ def test_the_same_set_twice_counts_once_and_the_same_name_twice_is_told_apart(co
     assert done.exit_code == 0, done.stderr
     names = [entry["name"] for entry in json.loads(done.stdout)["sets"]]
     assert names == [f"{tmp_path.name}/small.safetensors", "other/small.safetensors"]
-    assert "copy.safetensors holds the same as" in done.stderr
+    assert "copy.safetensors has the same content as" in done.stderr
 
 
 def test_packs_by_name_beside_files(compare, small_file):
@@ -195,10 +195,10 @@ def test_what_few_shot_methods_were_given_is_said_rightly(compare, small_file):
     def said(*options):
         return " ".join(json.loads(compare(small_file, *options, "--orders", "1", "--json").stdout)["remarks"])
 
-    assert "Few-shot: 1 labelled sample of a class" in said("-m", "tip_adapter", "--shots", "1")
-    assert "Few-shot: 4 labelled samples of a class" in said("-m", "tip_adapter")
+    assert "Few-shot: 1 labelled sample per class" in said("-m", "tip_adapter", "--shots", "1")
+    assert "Few-shot: 4 labelled samples per class" in said("-m", "tip_adapter")
     many = said("-m", "tip_adapter,timo_s", "--shots", "100")
-    assert "Few-shot: up to 100 labelled samples of a class" in many
+    assert "Few-shot: up to 100 labelled samples per class" in many
     assert "need validation take every other labelled sample for it" in many
     assert "validation" not in said("-m", "tip_adapter")
 
@@ -208,5 +208,5 @@ def test_sets_with_one_prompt_are_named_to_methods_that_weigh_several(compare, s
     FeatureSet(small.features, prototypes=prototypes, labels=small.labels).save(tmp_path / "single.safetensors")
     command = [small_file, tmp_path / "single.safetensors", "--orders", "1", "-m"]
     done = compare(*command, "zero_shot,histo_transclip")
-    assert "One prompt a class only, in single: less than histo_transclip can use." in " ".join(done.stdout.split())
+    assert "Only one prompt per class in single: less than histo_transclip can use." in " ".join(done.stdout.split())
     assert "One prompt" not in compare(*command, "zero_shot").stdout

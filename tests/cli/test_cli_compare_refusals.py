@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet
-from zeroshift.cli.compare import chosen_entries
+from zeroshift.cli._inputs import load_datasets
 from zeroshift.data import packs
-from zeroshift.evaluate import runner as crew_module
+from zeroshift.evaluate import runner as job_runner
 
 
 def test_without_a_choice_it_takes_every_pack_of_plain_features():
     plain = [pack.name for pack in packs.list() if pack.n_views == 0]
     for wanted in (None, "all"):
-        entries = chosen_entries([], wanted, prompt=None, normalize=False)
-        assert [entry.name for entry in entries] == plain
+        datasets = load_datasets([], wanted, prompt=None, normalize=False)
+        assert [dataset.name for dataset in datasets] == plain
 
 
 @pytest.mark.parametrize(
@@ -28,13 +28,13 @@ def test_without_a_choice_it_takes_every_pack_of_plain_features():
         (["--methods", " ,"], "--methods names no method; got ' ,'. Fix: all, online"),
         (
             ["--methods", "zero_shot+support"],
-            "--methods zero_shot+support: zero_shot cannot be given 'support'. It can be given nothing more. "
+            "--methods zero_shot+support: zero_shot takes no support. It takes features alone. "
             "Fix: --methods zero_shot.",
         ),
-        (["--set", "ecalp+support.gamma=3"], "whatever it is given. Fix: --set ecalp.gamma=3."),
+        (["--set", "ecalp+support.gamma=3"], "whatever its inputs. Fix: --set ecalp.gamma=3."),
         (["--set", "ecalp.support=x"], "--set support: this parameter holds arrays. Fix: --methods NAME+support."),
         (["--set", "timo.prompts=x"], "holds arrays. Fix: leave it out; a comparison takes it from the sets."),
-        (["--packs", "cifar10", "fmnist"], "no file at fmnist; a bundled pack is called so. Fix: pack:fmnist, or"),
+        (["--packs", "cifar10", "fmnist"], "no file at fmnist; it is the name of a bundled pack. Fix: pack:fmnist, or"),
         (["--packs", "cifar10", "fmnist"], "or --packs cifar10,fmnist."),
         (
             ["--methods", "adapt_released_online"],
@@ -56,7 +56,7 @@ def test_without_a_choice_it_takes_every_pack_of_plain_features():
     ],
 )
 def test_refusals(call, small_file, tmp_path, monkeypatch, options, message):
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: pytest.fail("run"))
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run"))
     done = call("compare", small_file, "--out", tmp_path / "out", *options)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr.splitlines()[-1]
@@ -67,26 +67,26 @@ def test_a_set_without_labels(call, small, tmp_path):
     FeatureSet(small.features, prototypes=small.prototypes).save(tmp_path / "bare.safetensors")
     done = call("compare", tmp_path / "bare.safetensors", "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "bare has no labels: there is nothing to compare methods by" in done.stderr
+    assert "bare has no labels, so that there is no accuracy to compare" in done.stderr
     (tmp_path / "folder").mkdir()
     (tmp_path / "bare.safetensors").rename(tmp_path / "folder" / "bare.safetensors")
     done = call("compare", tmp_path / "folder", "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "nothing to compare on: no set is left" in done.stderr
+    assert "there is no set to compare on" in done.stderr
 
 
 def test_a_folder_without_feature_files(call, tmp_path):
     (tmp_path / "empty").mkdir()
     done = call("compare", tmp_path / "empty", "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "holds no feature files (.npz, .safetensors)" in done.stderr
+    assert "no feature files (.npz, .safetensors) found in" in done.stderr
 
 
 def test_features_alone_are_no_set(call, small, tmp_path):
     np.save(tmp_path / "features.npy", small.features)
     done = call("compare", tmp_path / "features.npy", "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "features.npy holds features alone" in done.stderr
+    assert "features.npy contains only features" in done.stderr
     assert "--prototypes" not in done.stderr
 
 
@@ -99,7 +99,7 @@ def test_files_of_others_are_left_alone(call, small_file, tmp_path):
     (tmp_path / "out" / "compare.html").write_text("mine")
     done = call("compare", small_file, "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "is not a page of zeroshift" in done.stderr
+    assert "is not a report of zeroshift" in done.stderr
     assert (tmp_path / "results.md").read_text() == (tmp_path / "out" / "compare.html").read_text() == "mine"
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from evaluate import viewing
 from zeroshift import FeatureSet, methods, normalize
-from zeroshift.cli import compare as compare_runs
-from zeroshift.evaluate import contest
-from zeroshift.evaluate import runner as crew_module
+from zeroshift.cli import compare as compare_module
+from zeroshift.evaluate import run_plan
+from zeroshift.evaluate import runner as job_runner
 
 EXTRACT = "Fix: zeroshift extract --views 64"
 
@@ -17,7 +17,7 @@ EXTRACT = "Fix: zeroshift extract --views 64"
 @pytest.fixture
 def compare(call, tmp_path, monkeypatch):
     """In this process, so that what a test puts in place is seen."""
-    monkeypatch.setattr(compare_runs, "contest", lambda *given, jobs, **more: contest(*given, jobs=0, **more))
+    monkeypatch.setattr(compare_module, "run_plan", lambda *given, jobs, **more: run_plan(*given, jobs=0, **more))
 
     def compare(*arguments, env=None):
         return call("compare", *arguments, "--orders", "1", "--out", tmp_path / "out", env=env)
@@ -52,19 +52,21 @@ def test_views_beside_plain_features(compare, seen, seen_file):
 
 @pytest.mark.parametrize("group", ["all", "online"])
 def test_a_group_has_rows_with_views_where_a_set_has_views(compare, seen_file, small_file, monkeypatch, group):
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: {"accuracy": float("nan")})  # who is run is the question
+    monkeypatch.setattr(
+        job_runner._JobRunner, "__call__", lambda *_: {"accuracy": float("nan")}
+    )  # who is run is the question
     for file, there in ((seen_file, True), (small_file, False)):
         done = compare(file, "-m", group, "--json")
         ran = {failed["run"].split(" on ")[0] for failed in json.loads(done.stdout)["failed"]}
         assert ({"tda+views", "dmn+views"} < ran) == there
         assert "tda" in ran
-        assert "left out: tda+views" not in done.stderr  # where there are none, nobody asked for them
+        assert "skipped: tda+views" not in done.stderr  # where there are none, nobody asked for them
 
 
 def test_what_needs_an_encoder_is_left_out_of_a_group_and_said(compare, seen_file, monkeypatch):
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: {"accuracy": float("nan")})
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: {"accuracy": float("nan")})
     done = compare(seen_file, "-m", "episodic,zero_shot")
-    line = "left out: tpt: needs the encoder the features come from, to tune its prompts. Fix: --encoder SOURCE"
+    line = "skipped: tpt: needs the encoder the features come from, to tune its prompts. Fix: --encoder SOURCE"
     assert f"warning: {line}" in done.stderr.splitlines()
 
 
@@ -79,7 +81,7 @@ def test_a_column_stands_where_it_says_something(compare, seen_file, tmp_path):
     assert narrow.splitlines()[1].split()[:3] == ["method", "acc", "gain"]
     assert "views" not in narrow.splitlines()[1]
     said = " ".join(narrow.split())
-    assert "Too narrow for min to max, MB, views: see the page." in said
+    assert "No room for min to max, MB, views: widen the terminal." in said
     assert "peak memory" not in said  # nothing is explained that is not there
     assert "For each image" not in said
     plain = compare(seen_file, "-m", "zero_shot,tda", env=wide).stdout
@@ -100,7 +102,7 @@ def test_an_encoder_makes_room_for_those_that_tune_prompts(compare, seen, seen_f
     assert next(line for line in lines if line.startswith(" zero_shot")).split()[-4:] == ["1", "0", "0", "0"]
     assert any(line.strip() == "episodic" for line in lines)
     said = " ".join(done.stdout.split())
-    assert "whose zero-shot is what their gain is over, not that of the other rows: tpt" in said
+    assert "their gain is over zero-shot with that prompt: tpt" in said
     assert 'tpt with "a photo of a".' in said
     assert "prompts a gradient is carried through, each encoded once more for it (grads)" in said
     assert f" | {' | '.join(costs)} |" in text.read_text()
@@ -126,7 +128,7 @@ def test_other_names_of_classes_are_another_set_where_prompts_are_made_of_them(c
     files = (tmp_path / "seen.safetensors", tmp_path / "renamed.safetensors")
     runs = json.loads(compare(*files, "-m", "tpt,mta", "--encoder", encoder, "--json").stdout)["runs"]
     assert len({run["key"] for run in runs if run["method"] == "tpt"}) == 2
-    assert "renamed.safetensors holds the same as seen" in compare(*files, "-m", "mta").stderr
+    assert "renamed.safetensors has the same content as seen" in compare(*files, "-m", "mta").stderr
 
 
 def test_ordinary_pages_have_no_columns_of_costs(compare, small_file, tmp_path):
@@ -150,23 +152,23 @@ def test_ordinary_pages_have_no_columns_of_costs(compare, small_file, tmp_path):
             ["-m", "tpt", "-e", "no-encoder"],
             f"tpt cannot be compared: it needs several views of each image. {EXTRACT}",
         ),
-        (["-m", "zero_shot+views"], "zero_shot cannot be given 'views'. It can be given nothing more. Fix: --methods"),
-        (["-m", "tda+view"], "tda cannot be given 'view'. Did you mean 'views'?"),
+        (["-m", "zero_shot+views"], "zero_shot takes no views. It takes features alone. Fix: --methods"),
+        (["-m", "tda+view"], "tda takes no view. Did you mean 'views'?"),
         (
             ["-m", "zero_shot", "--encoder", "no-encoder"],
             "for methods that tune its prompts, and none is compared.",
         ),
-        (["--device", "cpu"], "--device is that of an encoder, and none is named. Fix: add --encoder SOURCE."),
-        (["--revision", "main"], "--revision is that of an encoder, and none is named."),
+        (["--device", "cpu"], "--device needs an encoder. Fix: add --encoder SOURCE."),
+        (["--revision", "main"], "--revision needs an encoder."),
         (
             ["-m", "dpcore", "-e", "no-encoder"],
-            "a comparison has features. Fix: leave it out; in Python zeroshift",
+            "the images themselves, not their features. Fix: leave it out; in Python, zeroshift",
         ),
         (["--set", "tpt.text=x"], "--set text: this parameter holds a model. Fix: --encoder SOURCE."),
     ],
 )
 def test_refusals(call, small_file, tmp_path, monkeypatch, options, message):
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: pytest.fail("run"))
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run"))
     done = call("compare", small_file, "--out", tmp_path / "out", *options)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr.splitlines()[-1]

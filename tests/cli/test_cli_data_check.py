@@ -5,7 +5,7 @@ import json
 import pytest
 
 pytest.importorskip("PIL")
-from data import trees
+from data import miniatures
 from zeroshift.data import catalogue
 
 
@@ -32,7 +32,7 @@ def test_the_catalogue_as_json(run):
 
 
 def test_what_is_there_and_what_is_missing(run, tmp_path):
-    trees.build(tmp_path, "dtd")
+    miniatures.build(tmp_path, "dtd")
     done = run("check", tmp_path)
     assert done.exit_code == 0
     table, notes = done.stdout.split("imagenet: ", 1)
@@ -42,12 +42,12 @@ def test_what_is_there_and_what_is_missing(run, tmp_path):
     assert rows["imagenet_c"] == ["missing", "0", "15", "corruptions"]
     assert max(map(len, table.splitlines())) <= 80
     assert notes.startswith("not in domain_shift_datastes/imagenet/images/val, imagenet/images/val, ImageNet/val\n")
-    assert "\ndtd: fine-grained/dtd/images\n  3 test images, 1,692 as published\n" in notes
-    assert notes.endswith(f"0 of 16 complete below {tmp_path}\n")
+    assert "\ndtd: fine-grained/dtd/images\n  3 test images, 1,692 were published\n" in notes
+    assert notes.endswith(f"0 of 16 complete in {tmp_path}\n")
 
 
 def test_only_some_as_json(run, tmp_path):
-    trees.build(tmp_path, "imagenet_a")
+    miniatures.build(tmp_path, "imagenet_a")
     statuses = json.loads(run("check", tmp_path, "--only", "imagenet-a, pets", "--json").stdout)
     assert [(status["id"], status["state"], status["found"]) for status in statuses] == [
         ("imagenet_a", "incomplete", 6),

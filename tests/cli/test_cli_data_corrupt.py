@@ -40,7 +40,7 @@ def folders(tmp_path):
 def test_severity_5_by_default_and_a_line_at_the_end(run, tmp_path):
     done = run("--kind", "fog")
     assert done.exit_code == 0, done.stderr
-    assert done.stdout == f"2 copies written, 0 were there; see {tmp_path / 'out'}\n"
+    assert done.stdout == f"2 copies written, 0 already there; see {tmp_path / 'out'}\n"
     assert folders(tmp_path) == ["fog/5"]
     assert run("--kind", "fog", "--quiet").stdout == ""
 
@@ -89,8 +89,8 @@ def test_severities_for_small_images(run, tmp_path):
 def test_a_second_run_goes_on_and_force_starts_anew(run, tmp_path):
     run("--kind", "pixelate")
     (tmp_path / "out" / "pixelate" / "5" / "1.png").unlink()
-    assert "1 copies written, 1 were there" in run("--kind", "pixelate").stdout
-    assert "2 copies written, 0 were there" in run("--kind", "pixelate", "--force").stdout
+    assert "1 copies written, 1 already there" in run("--kind", "pixelate").stdout
+    assert "2 copies written, 0 already there" in run("--kind", "pixelate", "--force").stdout
     refused = run("--kind", "pixelate", "--seed", "1")
     assert refused.exit_code == 2
     assert "--force" in refused.stderr
@@ -100,8 +100,8 @@ def test_unreadable_images_are_told_at_the_end(run, tmp_path):
     (tmp_path / "images" / "x.jpg").write_bytes(b"")
     done = run("--kind", "fog")
     assert done.exit_code == 0
-    assert "warning: left out: x.jpg: is empty (0 bytes)" in done.stderr
-    assert "images left out: 1" in done.stdout
+    assert "warning: skipped: x.jpg: is empty (0 bytes)" in done.stderr
+    assert "images skipped: 1" in done.stdout
     record = json.loads(run("--kind", "fog", "--json").stdout)
     assert [failure["name"] for failure in record["failed"]] == ["x.jpg"]
     strict = run("--kind", "snow", "--strict")

@@ -119,12 +119,12 @@ def test_folders_are_tried_before_anything_is_computed(call, tmp_path, monkeypat
     def read_only(path, *_):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("zeroshift.cli.demo.compare_on", lambda *_: pytest.fail("computed"))
+    monkeypatch.setattr("zeroshift.cli.demo.compare_methods", lambda *_: pytest.fail("computed"))
     done = call("demo", "--packs", PACK, "--out", tmp_path / ("x" * 300))
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert "cannot be made (File name too long). Fix: name another folder." in done.stderr
+    assert "cannot be created (File name too long). Fix: name another folder." in done.stderr
     done = call("demo", "--packs", PACK, "--out", tmp_path, "--figures", tmp_path / ("x" * 300))
-    assert "cannot be made (File name too long). Fix: name another folder." in done.stderr
+    assert "cannot be created (File name too long). Fix: name another folder." in done.stderr
     monkeypatch.setattr("zeroshift.cli._output_paths.open", read_only, raising=False)
     done = call("demo", "--packs", PACK, "--out", tmp_path)
     assert done.exit_code == 2

@@ -61,4 +61,4 @@ def test_an_encoder_without_its_packages_is_refused_with_what_to_type(call, with
         done = call("extract", tmp_path, "--classes", "a,b", "-e", encoder, "-o", tmp_path / "f.safetensors")
         assert done.exit_code == 2
         fix = f"Fix: pip install 'zeroshift[{extra}]'."
-        assert done.stderr == f"error: the encoder {encoder} needs transformers, not installed here. {fix}\n"
+        assert done.stderr == f"error: the encoder {encoder} needs transformers, which is not installed. {fix}\n"

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from zeroshift.cli import experiment as experiment_names
-from zeroshift.cli import experiment as experiment_runs
+from zeroshift.cli import experiment as experiment_module
 from zeroshift.evaluate import Analysis
-from zeroshift.evaluate import runner as crew_module
+from zeroshift.evaluate import runner as job_runner
 from zeroshift.experiments import Member, Suite, get, list_experiments
 
 NAME = "input-order"
@@ -17,7 +16,7 @@ NAME = "input-order"
 @pytest.fixture
 def experiment(call, tmp_path, monkeypatch):
     """In this process, so that what a test puts in place is seen."""
-    monkeypatch.setattr(experiment_runs, "processes", lambda jobs: 0)
+    monkeypatch.setattr(experiment_module, "count_processes", lambda jobs: 0)
 
     def experiment(*arguments, env=None):
         return call("experiment", *arguments, "--out", tmp_path / "out", env=env)
@@ -31,8 +30,8 @@ def broken(features, *, prompt):
 
 def offered(monkeypatch, *experiments):
     """Only these are known."""
-    monkeypatch.setattr(experiment_names, "list_experiments", lambda: list(experiments))
-    monkeypatch.setattr(experiment_names, "get", {one.name: one for one in experiments}.__getitem__)
+    monkeypatch.setattr(experiment_module, "list_experiments", lambda: list(experiments))
+    monkeypatch.setattr(experiment_module, "get", {one.name: one for one in experiments}.__getitem__)
 
 
 def test_everything_is_written(experiment, small_file, tmp_path):
@@ -77,7 +76,7 @@ def test_the_terminal_gets_the_tables_and_where_files_are(experiment, small_file
 def test_the_same_command_again_runs_nothing(experiment, small_file, monkeypatch, tmp_path):
     first = experiment(NAME, small_file, "--orders", "1", "--json", "--markdown", tmp_path / "r.md")
     assert "run 1 of" in first.stderr
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: pytest.fail("run again"))
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run again"))
     second = experiment(NAME, small_file, "--orders", "1", "--json", "--markdown", tmp_path / "r.md")
     assert json.loads(second.stdout) == json.loads(first.stdout)
     assert "read from records" in second.stderr
@@ -85,8 +84,8 @@ def test_the_same_command_again_runs_nothing(experiment, small_file, monkeypatch
 
 def test_what_fails_is_named_and_the_rest_is_reported(experiment, small_file, monkeypatch, tmp_path):
     def plan(suite, options):
-        entry = suite.members[0].entry
-        return [Analysis(entry.name, entry.digest, entry.prompt, broken)]
+        dataset = suite.members[0].dataset
+        return [Analysis(dataset.name, dataset.digest, dataset.prompt, broken)]
 
     def fails(suite, options, *answers):
         raise KeyError("no answer")
@@ -99,7 +98,7 @@ def test_what_fails_is_named_and_the_rest_is_reported(experiment, small_file, mo
     done = experiment("all", small_file, "--orders", "1", "--json")
     assert done.exit_code == 1
     assert "failed: broken on small, prompts ensemble: ZeroDivisionError: a bug" in done.stderr
-    assert "failed: bad-find could not be summed up: KeyError: 'no answer'" in done.stderr
+    assert "failed: bad-find could not be evaluated: KeyError: 'no answer'" in done.stderr
     assert "failed: bad-plan could not be planned: KeyError: 'no answer'" in done.stderr
     chapters = {one["name"]: one for one in json.loads(done.stdout)["experiments"]}
     assert list(chapters) == ["bad-run", "bad-find", "bad-plan", NAME]
@@ -142,7 +141,7 @@ def test_a_damaged_record_is_named_and_done_again(experiment, small_file, tmp_pa
     path.write_text("{")
     done = experiment(NAME, small_file, "--orders", "1")
     assert done.exit_code == 0
-    assert f"{path} held no record that can be read; its run was done again" in done.stderr
+    assert f"{path} contained no readable record; its run was repeated" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["--list"]])
@@ -164,15 +163,15 @@ def test_sets_of_one_name_are_refused(small):
 
 def test_all_and_a_name_twice_are_each_experiment_once(capsys):
     known = [one.name for one in list_experiments()]
-    assert [one.name for one in experiment_names.chosen_experiments("all", [])] == known
-    assert [one.name for one in experiment_names.chosen_experiments(f"{NAME}, {NAME}", [])] == [NAME]
+    assert [one.name for one in experiment_module.choose_experiments("all", [])] == known
+    assert [one.name for one in experiment_module.choose_experiments(f"{NAME}, {NAME}", [])] == [NAME]
     capsys.readouterr()
-    assert len(experiment_names.chosen_experiments(f"{NAME},all", [])) == len(known)
-    assert f"all holds {NAME} too; it counts once" in capsys.readouterr().err
+    assert len(experiment_module.choose_experiments(f"{NAME},all", [])) == len(known)
+    assert f"all includes {NAME}; it counts once" in capsys.readouterr().err
 
 
 def test_processes_are_the_cores_and_no_more_than_four(monkeypatch):
     for cores, expected in ((1, 1), (2, 2), (64, 4), (None, 1)):
-        monkeypatch.setattr(experiment_runs.os, "cpu_count", lambda cores=cores: cores)
-        assert experiment_runs.processes(None) == expected
-    assert experiment_runs.processes(9) == 9
+        monkeypatch.setattr(experiment_module.os, "cpu_count", lambda cores=cores: cores)
+        assert experiment_module.count_processes(None) == expected
+    assert experiment_module.count_processes(9) == 9

@@ -7,11 +7,11 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from data import trees
+from data import miniatures
 from encode import plain
 from extracting import load
-from zeroshift.cli import experiment as experiment_runs
-from zeroshift.cli._experiment_data import DataSets, slugs
+from zeroshift.cli import experiment as experiment_module
+from zeroshift.cli._experiment_data import CatalogueSource, encoder_slugs
 
 # Parts of data sets and a model that reads few words: both are warned of, as they should be.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -23,7 +23,7 @@ NAME = "input-order"
 def root(tmp_path):
     """Two fine-grained sets."""
     for id in ("eurosat", "dtd"):
-        trees.build(tmp_path / "root", id)
+        miniatures.build(tmp_path / "root", id)
     for path in (tmp_path / "root").rglob("*.jpg"):
         plain.age(path)
     return tmp_path / "root"
@@ -31,7 +31,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def experiment(call, tmp_path, model, monkeypatch):
-    monkeypatch.setattr(experiment_runs, "processes", lambda jobs: 0)
+    monkeypatch.setattr(experiment_module, "count_processes", lambda jobs: 0)
 
     def experiment(*arguments):
         given = ["--orders", "1", "--workers", "0", "--device", "cpu", "--json", "--out", tmp_path / "out"]
@@ -40,9 +40,10 @@ def experiment(call, tmp_path, model, monkeypatch):
     return experiment
 
 
-def places(root, **asked):
+def find_data_sets(root, **options):
     given = {"data_sets": None, "severities": None, "encoders": ["composed"], "prompts": None, "descriptions": None}
-    return [tuple(place.asked.values()) or place.info.id for place in DataSets.asked(root, **{**given, **asked}).places]
+    source = CatalogueSource.from_options(root, **{**given, **options})
+    return [tuple(found.arguments.values()) or found.info.id for found in source.found]
 
 
 def test_every_data_set_is_encoded_and_kept(experiment, root, tmp_path, model):
@@ -55,7 +56,7 @@ def test_every_data_set_is_encoded_and_kept(experiment, root, tmp_path, model):
     assert record["command"].endswith("--device cpu --orders 1")
     kept = tmp_path / "out" / "features" / f"eurosat-{model.name}.safetensors"
     features = load(kept)
-    assert features.labels.tolist() == trees.labels_of("eurosat")
+    assert features.labels.tolist() == miniatures.labels_of("eurosat")
     assert (features.prompts, features.provenance["images"]["data_set"]) == (("vanilla",), "eurosat")
     assert "features 1 of 2: dtd" in done.stderr
     # Again: all of it is known.
@@ -92,10 +93,10 @@ def test_a_data_set_that_cannot_be_read_is_left_out_unless_it_was_named(experime
     done = experiment("--data", root, "--prompts", "vanilla")
     assert done.exit_code == 0, done.stderr
     assert [one["name"] for one in json.loads(done.stdout)["sets"]] == ["eurosat"]
-    assert "left out: dtd: 1 of the 3 test images of dtd are not in" in done.stderr
+    assert "skipped: dtd: 1 of the 3 test images of dtd are missing from" in done.stderr
     named = experiment("--data", root, "--prompts", "vanilla", "--data-sets", "dtd")
     assert named.exit_code == 2
-    assert "1 of the 3 test images of dtd are not in" in named.stderr
+    assert "1 of the 3 test images of dtd are missing from" in named.stderr
 
 
 def test_nothing_that_can_be_read_is_an_error(experiment, root, tmp_path):
@@ -103,8 +104,8 @@ def test_nothing_that_can_be_read_is_an_error(experiment, root, tmp_path):
         path.unlink()
     done = experiment("--data", root, "--prompts", "vanilla")
     assert done.exit_code == 2, done.stderr
-    assert "left out: dtd" in done.stderr
-    assert "there is no set to do experiments on: everything was left out. Fix" in done.stderr.splitlines()[-1]
+    assert "skipped: dtd" in done.stderr
+    assert "there is no set to run experiments on: all were skipped. Fix" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "out").exists()
 
 
@@ -125,28 +126,28 @@ def test_descriptions_of_another_set_are_done_without(experiment, root, tmp_path
 
 
 def test_corruptions_and_severities_that_lie_there(tmp_path):
-    trees.build(tmp_path, "imagenet_c")
+    miniatures.build(tmp_path, "imagenet_c")
     folder = tmp_path / "corruption" / "imagenet-c"
     shutil.copytree(folder / "fog" / "5", folder / "snow" / "2")
-    trees.build(tmp_path, "dtd")
-    assert places(tmp_path) == [("snow", 2), ("fog", 5), "dtd"]
-    assert places(tmp_path, severities="5") == [("fog", 5), "dtd"]
-    assert places(tmp_path, severities="1, 2", data_sets="ImageNet-C") == [("snow", 2)]
-    with pytest.raises(FileNotFoundError, match="imagenet_c is not below"):
-        places(tmp_path, severities="1", data_sets="imagenet_c")
+    miniatures.build(tmp_path, "dtd")
+    assert find_data_sets(tmp_path) == [("snow", 2), ("fog", 5), "dtd"]
+    assert find_data_sets(tmp_path, severities="5") == [("fog", 5), "dtd"]
+    assert find_data_sets(tmp_path, severities="1, 2", data_sets="ImageNet-C") == [("snow", 2)]
+    with pytest.raises(FileNotFoundError, match="imagenet_c is not in"):
+        find_data_sets(tmp_path, severities="1", data_sets="imagenet_c")
     for asked in ({"severities": "1"}, {"severities": "5", "data_sets": "dtd"}):
-        with pytest.raises(FileNotFoundError, match=r"--severities .: no imagenet_c of that severity is asked for"):
-            places(tmp_path, **asked)
+        with pytest.raises(FileNotFoundError, match=r"--severities .: no imagenet_c of that severity is chosen"):
+            find_data_sets(tmp_path, **asked)
 
 
 def test_the_root_may_come_from_the_environment(tmp_path, monkeypatch):
-    trees.build(tmp_path, "dtd")
+    miniatures.build(tmp_path, "dtd")
     monkeypatch.setenv("ZEROSHIFT_DATA", str(tmp_path))
-    assert places(None, data_sets="dtd") == ["dtd"]
+    assert find_data_sets(None, data_sets="dtd") == ["dtd"]
 
 
 def test_encoders_get_words_of_their_own():
-    assert slugs(["/models/a b/", "x/y"]) == ["a-b", "y"]
-    assert slugs(["a/b", "a-b"]) == ["b", "a-b"]
-    assert slugs(["a/b", "c/b"]) == ["a-b", "c-b"]
-    assert slugs(["a!/b", "a?/b"]) == ["a-b-1", "a-b-2"]
+    assert encoder_slugs(["/models/a b/", "x/y"]) == ["a-b", "y"]
+    assert encoder_slugs(["a/b", "a-b"]) == ["b", "a-b"]
+    assert encoder_slugs(["a/b", "c/b"]) == ["a-b", "c-b"]
+    assert encoder_slugs(["a!/b", "a?/b"]) == ["a-b-1", "a-b-2"]

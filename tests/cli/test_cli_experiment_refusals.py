@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet
-from zeroshift.evaluate import runner as crew_module
+from zeroshift.evaluate import runner as job_runner
 from zeroshift.experiments import Suite
 
 
 @pytest.fixture
 def refused(call, tmp_path, monkeypatch):
     """The line of a refusal, after which nothing was run."""
-    monkeypatch.setattr(crew_module, "run_job", lambda *_: pytest.fail("run"))
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run"))
     monkeypatch.chdir(tmp_path)
 
     def refused(*arguments):
@@ -36,15 +36,15 @@ def refused(call, tmp_path, monkeypatch):
         (["ablation,alfa"], "Did you mean 'alpha'?"),
         (
             ["ablation", "alpha"],
-            "no file at alpha; an experiment is called so. Fix: a list with commas, ablation,alpha.",
+            "no file at alpha; it is the name of an experiment. Fix: a list with commas, ablation,alpha.",
         ),
-        (["pack:cifar10"], "pack:cifar10 is no experiment but a pack; the experiment comes first. Fix: zeroshift"),
-        (["small.safetensors"], "is no experiment but a file or folder"),
-        (["ablation", "cifar10"], "no file at cifar10; a bundled pack is called so. Fix: pack:cifar10"),
+        (["pack:cifar10"], "pack:cifar10 is a pack, not an experiment; the experiment comes first. Fix: zeroshift"),
+        (["small.safetensors"], "is a file or folder, not an experiment"),
+        (["ablation", "cifar10"], "no file at cifar10; it is the name of a bundled pack. Fix: pack:cifar10"),
         (["ablation", "--packs", "cifar11"], "Did you mean 'cifar10'?"),
         (["ablation", "--packs", ","], "--packs names no pack"),
-        (["ablation", "nowhere.npz"], "no file or folder at nowhere.npz"),
-        (["ablation", "empty"], "holds no feature files"),
+        (["ablation", "nowhere.npz"], "no such file or folder: nowhere.npz"),
+        (["ablation", "empty"], "no feature files"),
         (["ablation", "--orders", "0"], "--orders must be an integer from 1 to 1000; got 0"),
         (["ablation", "--jobs", "0"], "--jobs must be an integer of at least 1; got 0"),
         (["ablation", "--markdown", "no/such.md"], "the folder no does not exist"),
@@ -52,8 +52,8 @@ def refused(call, tmp_path, monkeypatch):
         (["ablation", "--markdown", "empty"], "is a folder; the name of a file is needed"),
         (["ablation", "--figures", "mine.md"], "mine.md is a file, not a folder"),
         (["ablation", "--latex", "mine.md"], "mine.md is a file, not a folder"),
-        (["ablation", "--csv", "mine.md/deep"], "cannot be made"),
-        (["ablation", "--encoder", "composed"], "--encoder is for data sets on the disk, and none are asked for"),
+        (["ablation", "--csv", "mine.md/deep"], "cannot be created"),
+        (["ablation", "--encoder", "composed"], "--encoder is for data sets on the disk. Fix: add --data ROOT"),
         (["ablation", "--data-sets", "dtd"], "--data-sets is for data sets on the disk"),
         (["ablation", "--severities", "5"], "--severities is for data sets on the disk"),
         (["ablation", "--prompts", "vanilla"], "--prompts is for data sets on the disk"),
@@ -65,22 +65,25 @@ def refused(call, tmp_path, monkeypatch):
         (["ablation", "--cache", "empty"], "--cache is for data sets on the disk"),
         (["ablation", "--no-cache"], "--no-cache is for data sets on the disk"),
         (["ablation", "--data", "nowhere"], "--data: no folder at nowhere"),
-        (["ablation", "--data", "empty"], "none of the catalogue's data sets lies below empty"),
+        (["ablation", "--data", "empty"], "none of the data sets of the catalogue is in empty"),
         (["ablation", "--data", "empty", "--data-sets", "dtt"], "Did you mean 'dtd'?"),
-        (["ablation", "--data", "empty", "--data-sets", "dtd"], "--data-sets: dtd is not below empty"),
+        (["ablation", "--data", "empty", "--data-sets", "dtd"], "--data-sets: dtd is not in empty"),
         (["ablation", "--data", "empty", "--data-sets", ","], "--data-sets names no data set"),
-        (["ablation", "--data", "empty", "--severities", "6"], "--severities must be of 1 to 5"),
-        (["ablation", "--data", "empty", "--severities", "1-5"], "--severities must be of 1 to 5"),
-        (["ablation", "--data", "empty", "--descriptions", "none.json"], "--descriptions: nothing at none.json"),
+        (["ablation", "--data", "empty", "--severities", "6"], "--severities must be from 1 to 5"),
+        (["ablation", "--data", "empty", "--severities", "1-5"], "--severities must be from 1 to 5"),
+        (
+            ["ablation", "--data", "empty", "--descriptions", "none.json"],
+            "--descriptions: no such file or folder: none.json",
+        ),
         (["ablation", "--data", "empty", "--prompts", "vanila"], "--prompts vanila: the prompt modes are"),
-        (["ablation", "--data", "empty", "--prompts", "vanilla,vanilla"], "--prompts has a mode twice"),
+        (["ablation", "--data", "empty", "--prompts", "vanilla,vanilla"], "--prompts names a mode twice"),
         (["ablation", "--data", "empty", "--prompts", "descriptions"], "--prompts descriptions needs --descriptions"),
         (
             ["ablation", "--data", "empty", "--prompts", "vanilla", "--descriptions", "mine.md"],
             "--descriptions is not used by --prompts vanilla",
         ),
         (["ablation", "--orders", "1001"], "--orders must be an integer from 1 to 1000; got 1001"),
-        (["ablation", "nofeat"], "no file or folder at nofeat. Fix: check the path"),
+        (["ablation", "nofeat"], "no such file or folder: nofeat. Fix: check the path"),
         (["ablation", "--packs", "cifr"], "--packs: no pack is called 'cifr'. Did you mean 'cifar10"),
         (["list", "foo"], "list shows all experiments and takes nothing else; got 'foo'. Fix"),
         (["--list", "ablation", "foo"], "takes nothing else; got 'foo'. Fix"),
@@ -96,7 +99,7 @@ def test_refusals(refused, small_file, tmp_path, options, message):
 
 def test_a_refusal_leaves_no_folders_behind(refused, tmp_path):
     folders = ["--figures", "f/deep", "--latex", "t", "--csv", "c"]
-    assert "no file or folder" in refused("ablation", "nofeat", *folders)
+    assert "no such file or folder" in refused("ablation", "nofeat", *folders)
     assert not [name for name in ("f", "t", "c", "out") if (tmp_path / name).exists()]
 
 
@@ -128,6 +131,6 @@ def test_sets_that_cannot_be_used(refused, small, tmp_path):
     FeatureSet(small.features, prototypes=small.prototypes).save(tmp_path / "bare.safetensors")
     assert "bare has no labels" in refused("ablation", tmp_path / "bare.safetensors")
     np.save(tmp_path / "rows.npy", small.features)
-    assert "rows.npy holds features alone" in refused("ablation", tmp_path / "rows.npy")
+    assert "rows.npy contains only features" in refused("ablation", tmp_path / "rows.npy")
     (tmp_path / "torn.safetensors").write_bytes(b"torn")
     assert "torn.safetensors is not a readable safetensors file" in refused("ablation", tmp_path / "torn.safetensors")

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from zeroshift.cli import experiment as experiment_runs
-from zeroshift.cli.progress import told_apart
-from zeroshift.evaluate import Arrangement, Contestant, Trial
-from zeroshift.evaluate import runner as crew_module
+from zeroshift.cli import experiment as experiment_module
+from zeroshift.cli._run_loop import unique_names
+from zeroshift.evaluate import MethodSpec, StreamSpec, Trial
+from zeroshift.evaluate import runner as job_runner
 from zeroshift.experiments import Member
 
 NAME = "input-order"
@@ -19,7 +19,7 @@ NAME = "input-order"
 @pytest.fixture
 def experiment(call, tmp_path, monkeypatch):
     """In this process, so that what a test puts in place is seen."""
-    monkeypatch.setattr(experiment_runs, "processes", lambda jobs: 0)
+    monkeypatch.setattr(experiment_module, "count_processes", lambda jobs: 0)
 
     def experiment(*arguments, env=None):
         return call("experiment", *arguments, "--out", tmp_path / "out", env=env)
@@ -28,32 +28,32 @@ def experiment(call, tmp_path, monkeypatch):
 
 
 def test_ctrl_c_keeps_what_is_done(experiment, small_file, monkeypatch, tmp_path):
-    real, done = crew_module.run_job, []
+    real, done = job_runner._JobRunner.__call__, []
 
-    def interrupted(job, features):
+    def interrupted(runner, job):
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(job)
-        return real(job, features)
+        return real(runner, job)
 
-    monkeypatch.setattr(crew_module, "run_job", interrupted)
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", interrupted)
     stopped = experiment(NAME, small_file, "--orders", "1")
     assert stopped.exit_code == 130
     assert "2 of " in stopped.stderr
-    assert "the same command goes on" in stopped.stderr
+    assert "the same command resumes" in stopped.stderr
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 2
     assert not (tmp_path / "out" / "report.html").exists()
-    monkeypatch.setattr(crew_module, "run_job", real)
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", real)
     rest = experiment(NAME, small_file, "--orders", "1")
     assert rest.exit_code == 0
     assert "2 of " in rest.stderr.splitlines()[0]
 
 
 def test_nothing_recorded_names_no_folder(experiment, small_file, monkeypatch, tmp_path):
-    def interrupted(job, features):
+    def interrupted(runner, job):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(crew_module, "run_job", interrupted)
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", interrupted)
     stopped = experiment(NAME, small_file, "--orders", "1")
     assert "is recorded yet" in stopped.stderr
     assert str(tmp_path / "out") not in stopped.stderr
@@ -75,7 +75,7 @@ def test_signals_end_it_as_ctrl_c_does(environment, small_file, tmp_path, name, 
     *_, warning, last = process.communicate(timeout=100)[1].splitlines()
     assert process.returncode == code
     assert "are recorded in" in warning
-    assert "the same command goes on" in warning
+    assert "the same command resumes" in warning
     assert last == f"error: stopped by {name}; no file is left half-written"
     assert list((tmp_path / "out" / "runs").glob("*.json"))
     assert not (tmp_path / "out" / "report.html").exists()
@@ -84,17 +84,17 @@ def test_signals_end_it_as_ctrl_c_does(environment, small_file, tmp_path, name, 
 
 
 def test_no_two_runs_read_the_same(small, tmp_path):
-    entry = Member.of("small", small).entry
-    arrangements = [Arrangement("long_tail", {"imbalance": 5}), Arrangement("long_tail"), None]
+    dataset = Member.of("small", small).dataset
+    stream_specs = [StreamSpec("long_tail", {"imbalance": 5}), StreamSpec("long_tail"), None]
     trials = [
-        Trial("small", entry.digest, prompt, Contestant("zero_shot"), seed, shots, arrangement, timed)
+        Trial("small", dataset.digest, prompt, MethodSpec("zero_shot"), seed, shots, stream_spec, timed)
         for prompt in ("ensemble", "vanilla")
         for seed in (0, 1)
         for shots in (None, 4)
-        for arrangement in arrangements
+        for stream_spec in stream_specs
         for timed in (False, True)
     ]
-    names = told_apart(trials)
+    names = unique_names(trials)
     assert len(set(names.values())) == len(names) == len(trials)
     assert names[trials[0].key] == "zero_shot on small (long_tail imbalance=5.0), seed 0, prompt ensemble"
-    assert told_apart(trials[:1])[trials[0].key] == "zero_shot on small (long_tail imbalance=5.0), seed 0"
+    assert unique_names(trials[:1])[trials[0].key] == "zero_shot on small (long_tail imbalance=5.0), seed 0"

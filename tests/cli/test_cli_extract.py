@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 from PIL import Image
 
-from data import trees
+from data import miniatures
 from encode.plain import noise
 from extracting import CLASSES, PER_CLASS, encoded, load, prototypes, record, write_pets
 from zeroshift.encode.prompts import MODES, Prompts
@@ -100,34 +100,34 @@ def test_an_array_with_labels(extract, tmp_path, model):
 class TestDataSets:
     @pytest.mark.parametrize("name", ["dtd", "imagenet_a", "fgvc_aircraft"])
     def test_three_of_the_catalogue(self, extract, tmp_path, name):
-        trees.build(tmp_path / "data", name)
+        miniatures.build(tmp_path / "data", name)
         _, features = extract(name, "--data", tmp_path / "data", "--prompts", "custom")
-        assert features.labels.tolist() == trees.labels_of(name)
+        assert features.labels.tolist() == miniatures.labels_of(name)
         assert features.provenance["images"]["data_set"] == name
         assert features.prompts == ("custom",)
 
     def test_a_split_and_the_variable(self, extract, tmp_path):
-        trees.build(tmp_path / "data", "dtd")
+        miniatures.build(tmp_path / "data", "dtd")
         _, features = extract("dtd", "--split", "val", env={"ZEROSHIFT_DATA": str(tmp_path / "data")})
-        assert features.labels.tolist() == trees.labels_of("dtd", "val")
+        assert features.labels.tolist() == miniatures.labels_of("dtd", "val")
         assert features.provenance["images"]["split"] == "val"
 
     def test_imagenet_c_is_read_from_the_disk_not_made(self, extract, tmp_path, model):
-        trees.build(tmp_path / "data", "imagenet_c")
+        miniatures.build(tmp_path / "data", "imagenet_c")
         options = ("--data", tmp_path / "data", "--corruption", "fog", "--prompts", "vanilla")
         _, features = extract("imagenet_c", *options)
-        folder = tmp_path / "data" / trees.CLASS_FOLDERS["imagenet_c"][0]
+        folder = tmp_path / "data" / miniatures.CLASS_FOLDERS["imagenet_c"][0]
         np.testing.assert_allclose(features.features, encoded(model, sorted(folder.rglob("*.JPEG"))), atol=1e-3)
         images = features.provenance["images"]
         assert (images["corruption"], images["severity"]) == ("fog", 5)
         assert "corruption" not in features.provenance
 
     def test_fewer_images_than_published_are_told(self, call, model, tmp_path):
-        trees.build(tmp_path / "data", "dtd")
+        miniatures.build(tmp_path / "data", "dtd")
         options = ("--data", tmp_path / "data", "--encoder", model, "--out", tmp_path / "f.safetensors", "--quiet")
         done = call("extract", "dtd", *options)
         assert done.exit_code == 0
-        assert "warning: dtd has 3 images here, 1,692 as published" in done.stderr
+        assert "warning: dtd has 3 images, 1,692 were published" in done.stderr
 
 
 # What is done to the images.
@@ -240,12 +240,12 @@ def test_files_that_are_no_images_by_their_names_are_counted(call, pets, model, 
         (pets / name).touch()
     done = call("extract", pets, "--encoder", model, "--out", tmp_path / "f.safetensors")
     assert done.exit_code == 0
-    assert "2 files left out, because their names do not end as those of images" in done.stderr
+    assert "2 files skipped, because their names do not end like those of images" in done.stderr
 
 
 @pytest.mark.filterwarnings("default")
 def test_sub_folders_of_which_only_some_are_classes_are_no_labels(call, pets, model, tmp_path):
     done = call("extract", pets, "--classes", "cat,dog", "--encoder", model, "--out", tmp_path / "f.safetensors")
     assert done.exit_code == 0
-    assert "the sub-folders horse are none of the classes, though others are" in done.stderr
+    assert "the subfolders horse are not classes, but other subfolders are" in done.stderr
     assert load(tmp_path / "f.safetensors").labels is None

@@ -122,9 +122,9 @@ import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {tests!r})
 from encode.plain import PlainEncoder
-from zeroshift.cli import encoding, main
+from zeroshift.cli import _encoder_options, main
 
-encoding.load = lambda *_, **__: PlainEncoder(batch_size=2, pause={pause})
+_encoder_options.load = lambda *_, **__: PlainEncoder(batch_size=2, pause={pause})
 options = ["--out", "f.safetensors", "--workers", "2", "--cache", {cache!r}, "--json"]
 sys.argv = ["zeroshift", "extract", {folder!r}, *options]
 main()

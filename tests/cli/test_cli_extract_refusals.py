@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("transformers")
 
 
-from data import trees
+from data import miniatures
 
 
 def line_of(done) -> str:
@@ -44,34 +44,40 @@ def refused(call, pets, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--classes", "cat,dog,cat"], "class_names has 'cat' twice (names 1 and 3). Fix: remove one"),
+        (["--classes", "cat,dog,cat"], "class_names has 'cat' twice (names 1 and 3). Fix: remove or rename one"),
         (["--classes", "hot dog,hot_dog"], "'hot dog' and 'hot_dog', which give the same prompts"),
-        (["--classes", "cat"], "class_names has only 'cat'; a classifier needs two classes or more. Fix: add what"),
+        (["--classes", "cat"], "class_names has only 'cat'; a classifier needs at least two classes. Fix: add the"),
         (["--classes", "cat,,dog"], "class_names, name 2 is blank. Fix: remove it"),
         (["--classes", ""], "is blank"),
         (["--classes", "names.txt"], "no file at names.txt"),
         (["--classes", "cat,dog", "--labelled"], "the label 'horse' is none of the 2 classes ('cat', 'dog'). Fix: re"),
-        (["--classes", "cat,dog", "--labelled"], "or pass labelled=False (--unlabelled) where sub-folders are not"),
+        (["--classes", "cat,dog", "--labelled"], "or pass labelled=False (--unlabelled) if subfolders are not"),
         (["--unlabelled"], "pets does not say what its classes are. Fix: --classes cat,dog,horse"),
-        (["--prompts", "ensembel"], "got 'ensembel'. Did you mean 'ensemble'? Fix: take one of them"),
+        (["--prompts", "ensembel"], "got 'ensembel'. Did you mean 'ensemble'? Fix: use one of them"),
         (["--prompts", ""], "the prompt modes are vanilla, ensemble, clip_template, custom, descriptions,"),
-        (["--prompts", "descriptions"], "--prompts descriptions needs --descriptions FILE. Fix: give the JSON file"),
+        (["--prompts", "descriptions"], "--prompts descriptions needs --descriptions FILE. Fix: add the JSON file"),
         (["--prompts", "custom"], "needs the data set's template, and pets has none. Fix: --template 'a photo of a"),
-        (["--template", "a {}."], "--template is for the modes custom, descriptions; asked for are ensemble. Fix:"),
+        (
+            ["--template", "a {}."],
+            "--template is for the modes custom, descriptions; the chosen modes are ensemble. Fix:",
+        ),
         (["--prompts", "custom", "--template", "a pet."], "a pet."),
-        (["--templates", "nowhere.txt"], "no file at nowhere.txt. Fix: check the path; a file of templates is needed"),
+        (["--templates", "nowhere.txt"], "no file at nowhere.txt. Fix: check the path of the file of templates"),
         (["--descriptions", "nowhere.json"], "no file at nowhere.json"),
-        (["--augmix"], "--augmix says how views are made, and none are asked for. Fix: add --views 64"),
-        (["--severity", "3"], "--severity is that of a corruption, and none is asked for. Fix: add --corruption fog"),
+        (["--augmix"], "--augmix needs --views. Fix: add --views 64"),
+        (["--severity", "3"], "--severity needs --corruption. Fix: add --corruption fog"),
         (["--corruption", "fogg"], "got 'fogg'. Did you mean 'fog'?"),
         (["--on-error", "ignore"], "--on-error must be one of 'skip', 'stop'; got 'ignore'"),
         (["--storage", "int8"], "--storage must be one of 'float16', 'float32'; got 'int8'"),
         (["--cache", "kept", "--no-cache"], "--cache and --no-cache contradict each other. Fix: give one"),
-        (["--encoder", "composed", "--revision", "v2"], "--revision is for models of the hub; composed is none. Fix:"),
-        (["--prompts", "vanilla,vanilla"], "--prompts has a mode twice; got vanilla,vanilla. Fix: keep one of each"),
+        (
+            ["--encoder", "composed", "--revision", "v2"],
+            "--revision is for models of the hub; composed is not one. Fix:",
+        ),
+        (["--prompts", "vanilla,vanilla"], "--prompts names a mode twice; got vanilla,vanilla. Fix: keep one of each"),
         (["--split", "test"], "--split is for data sets of the catalogue;"),
         (["--data", "."], "--data is for data sets and tables;"),
-        (["--labels", "y.npy"], "labels does not go with a folder"),
+        (["--labels", "y.npy"], "labels cannot be used with a folder"),
     ],
 )
 def test_a_bad_option(refused, options, message):
@@ -115,9 +121,9 @@ def test_sources_that_are_none(refused, tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     assert "got the file" in refused(source=tmp_path / "notes.txt")
     (tmp_path / "empty").mkdir()
-    assert f"no image lies in {tmp_path / 'empty'}. Fix: name another folder" in refused(source=tmp_path / "empty")
+    assert f"no images found in {tmp_path / 'empty'}. Fix: pass another folder" in refused(source=tmp_path / "empty")
     (tmp_path / "empty" / "notes.txt").write_text("x")
-    assert "; 1 other files are there" in refused(source=tmp_path / "empty")
+    assert "; it contains 1 other files" in refused(source=tmp_path / "empty")
 
 
 @pytest.mark.parametrize("way", ["chmod", "told"])
@@ -146,15 +152,15 @@ def test_a_folder_that_cannot_be_read(refused, pets, monkeypatch, way):
 
 def test_data_sets(refused, tmp_path):
     root = tmp_path / "data"
-    trees.build(root, "imagenet_c")
+    miniatures.build(root, "imagenet_c")
     line = refused(source="dtd")
-    assert "dtd is a data set; the folder it lies below is needed. Fix: --data ROOT, or ZEROSHIFT_DATA=ROOT;" in line
-    assert "dtd is not below" in refused("--data", root, source="dtd")
+    assert "dtd is a data set; the folder that contains it is needed. Fix: --data ROOT, or ZEROSHIFT_DATA=ROOT;" in line
+    assert "dtd was not found in" in refused("--data", root, source="dtd")
     assert "no folder at" in refused("--data", root / "no", source="dtd")
     for options in (["--classes", "cat,dog"], ["--unlabelled"], ["--labels", "y.npy"]):
         line = refused("--data", root, *options, source="dtd")
         assert "dtd has its own classes and labels; got --" in line
-    assert "Fix: such as corruption='fog' (--corruption fog)" in refused("--data", root, source="imagenet_c")
+    assert "Fix: for example corruption='fog' (--corruption fog)" in refused("--data", root, source="imagenet_c")
     line = refused("--data", root, "--corruption", "fog", "--split", "train", source="imagenet_c")
     assert "Fix: split='test' (--split test)." in line
 
@@ -173,7 +179,7 @@ def test_tables_and_arrays(refused, tmp_path):
         *labelled, source=tmp_path / "x.npy"
     )
     assert "is 7; with 2 classes" in refused(*labelled, "--classes", "a,b", source=tmp_path / "x.npy")
-    assert "labelled does not go with an array" in refused("--labelled", source=tmp_path / "x.npy")
+    assert "labelled cannot be used with an array" in refused("--labelled", source=tmp_path / "x.npy")
 
 
 # With a model.
@@ -188,16 +194,16 @@ def extract(call, model, tmp_path):
 
 
 def test_encoders_that_are_none(extract, pets, tmp_path):
-    assert "encoder 'compsed' is neither a folder here, nor a hub id" in line_of(extract(pets, encoder="compsed"))
+    assert "encoder 'compsed' is neither a folder, nor a hub id" in line_of(extract(pets, encoder="compsed"))
     assert "Did you mean 'composed'?" in line_of(extract(pets, encoder="compsed"))
-    assert "is a folder without config.json, so it holds no model" in line_of(extract(pets, encoder=pets))
+    assert "is a folder without config.json, so it contains no model" in line_of(extract(pets, encoder=pets))
     assert "encoder must be a hub id" in line_of(extract(pets, encoder=""))
     assert "dtype must be 'auto'" in line_of(extract(pets, "--dtype", "int8"))
-    assert "device='gpu' cannot be used here" in line_of(extract(pets, "--device", "gpu"))
+    assert "device='gpu' cannot be used" in line_of(extract(pets, "--device", "gpu"))
 
 
 def test_a_cache_that_is_a_file(extract, pets, tmp_path):
     (tmp_path / "kept").write_text("precious")
     line = line_of(extract(pets, "--cache", tmp_path / "kept"))
     assert f"the cache {tmp_path / 'kept'} cannot be written" in line
-    assert "Fix: name another folder with --cache or ZEROSHIFT_CACHE, or do without: --no-cache" in line
+    assert "Fix: choose another folder with --cache or ZEROSHIFT_CACHE, or use --no-cache" in line

@@ -8,6 +8,7 @@ import pytest
 
 import zeroshift
 from zeroshift import methods
+from zeroshift.cli.app import COMMANDS, load_command
 from zeroshift.cli.console import print_json
 from zeroshift.data import packs
 from zeroshift.report.formatting import needs
@@ -116,3 +117,10 @@ def test_a_wrong_command_is_a_usage_error(call):
     done = call("adaptt")
     assert done.exit_code == 2
     assert "adapt" in done.stderr
+
+
+def test_the_listed_summaries_are_those_of_the_commands():
+    for name, summary in COMMANDS.items():
+        command = load_command(name)
+        assert command.name == name
+        assert " ".join(command.help.split("\n\n")[0].split()) == summary

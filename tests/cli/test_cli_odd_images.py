@@ -82,7 +82,7 @@ def test_of_many_only_the_first_few_are_named(extract, odd):
     for i in range(6):
         (odd / f"zero-{i}.png").touch()
     done = extract(odd, "--quiet")
-    assert "and 4 more images left out; --json lists them all" in done.stderr
+    assert "and 4 more images skipped; --json lists them all" in done.stderr
 
 
 def test_the_first_is_where_it_stops_if_asked_to(extract, odd, tmp_path):

@@ -54,20 +54,29 @@ def test_ctrl_c_exits_with_130_and_leaves_nothing(environment, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_version_does_not_wait_for_figures_or_tables(environment):
+@pytest.mark.parametrize(
+    ("arguments", "slow"),
+    [
+        (["--version"], {"matplotlib", "jinja2", "rich", "torch", "pyarrow", "transformers", "PIL", "scipy"}),
+        (["--help"], {"matplotlib", "jinja2", "torch", "pyarrow", "transformers", "PIL", "scipy"}),
+        (["methods"], {"matplotlib", "jinja2", "torch", "pyarrow", "transformers"}),
+    ],
+)
+def test_quick_commands_import_nothing_slow(environment, arguments, slow):
     code = (
         "import sys\n"
         "from zeroshift.cli import app\n"
         "try:\n"
-        "    app(['--version'])\n"
+        f"    app({arguments!r})\n"
         "except SystemExit:\n"
         "    pass\n"
-        "slow = {'matplotlib', 'jinja2', 'rich', 'torch', 'pyarrow'} & set(sys.modules)\n"
+        f"slow = {slow!r} & set(sys.modules)\n"
         "sys.exit(f'imported {slow}' if slow else 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"zeroshift {zeroshift.__version__}\n"
+    if arguments == ["--version"]:
+        assert done.stdout == f"zeroshift {zeroshift.__version__}\n"
 
 
 def test_importing_zeroshift_imports_nothing_that_prints_or_plots(environment):

@@ -46,9 +46,12 @@ def refused(call, small_file, tmp_path):
         (["--method", "adapt_onlin"], "Did you mean 'adapt_online'?"),
         (["--method", "adapt_released_online"], "needs scale"),
         (["--prompt", "ensembl"], "Did you mean 'ensemble'?"),
-        (["--prototypes", "t.npy"], "--prototypes cannot be passed with small.safetensors: a .safetensors file holds"),
+        (
+            ["--prototypes", "t.npy"],
+            "--prototypes cannot be passed with small.safetensors: a .safetensors file contains",
+        ),
         (["--class-names", "t.txt"], "--class-names cannot be passed with"),
-        (["--logit-scale", "3", "--set", "logit_scale=4"], "--logit-scale 3 and --set logit_scale=4 say the same"),
+        (["--logit-scale", "3", "--set", "logit_scale=4"], "--logit-scale 3 and --set logit_scale=4 set the same"),
         (["--logit-scale", "-1"], "--logit-scale must be a number greater than 0; got -1"),
         (["--state-in", "nowhere.safetensors"], "no file at nowhere.safetensors"),
     ],
@@ -86,7 +89,9 @@ def test_a_folder_that_cannot_be_written_to(refused, tmp_path, monkeypatch):
 def test_npy_without_prototypes_names_the_option(refused, tmp_path):
     np.save(tmp_path / "x.npy", np.eye(3))
     message = refused(features=tmp_path / "x.npy")
-    assert "--prototypes is missing: x.npy holds features alone. Fix: pass --prototypes prototypes.npy, the" in message
+    assert (
+        "--prototypes is missing: x.npy contains only features. Fix: pass --prototypes prototypes.npy, the" in message
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +106,7 @@ def test_too_large_for_the_machine(refused, monkeypatch, raised, message):
     def fails(*_, **__):
         raise raised
 
-    monkeypatch.setattr("zeroshift.cli._inputs.load_features", fails)
+    monkeypatch.setattr("zeroshift.cli.adapt.load_features", fails)
     assert refused().startswith(message)
 
 
@@ -125,13 +130,13 @@ def test_an_existing_state_without_force(refused, tmp_path):
 
 
 def test_a_file_that_is_read_is_never_written_even_with_force(refused, small_file, tmp_path):
-    assert "also read from" in refused("--save-state", small_file, "--force")
+    assert "also an input" in refused("--save-state", small_file, "--force")
     (tmp_path / "features.npz").write_bytes(b"precious")
-    assert "also read from" in refused("--force", features=tmp_path / "features.npz", out="features.npz")
+    assert "also an input" in refused("--force", features=tmp_path / "features.npz", out="features.npz")
 
 
 def test_one_file_for_two_outputs(refused, tmp_path):
-    assert "written twice" in refused("--save-state", tmp_path / "p.csv")
+    assert "is named for two outputs" in refused("--save-state", tmp_path / "p.csv")
 
 
 def test_missing_pyarrow(refused, monkeypatch):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from zeroshift.cli.console import harmless, print_warning
+from zeroshift.cli.console import print_warning, strip_control
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,6 @@ from zeroshift.cli.console import harmless, print_warning
     ],
 )
 def test_names_of_files_cannot_steer_the_terminal(given, shown, capsys):
-    assert harmless(given) == shown
+    assert strip_control(given) == shown
     print_warning(given)
     assert capsys.readouterr().err == f"warning: {shown}\n"

@@ -235,5 +235,5 @@ def test_a_needless_or_unknown_exception_is_a_failure():
     with pytest.raises(AssertionError, match="remove the declaration"):
         check_method(Needless)
     Needless.check_exceptions = {"no_such_check": "?"}
-    with pytest.raises(ValueError, match="which is no check"):
+    with pytest.raises(ValueError, match="which is not a check"):
         check_method(Needless)

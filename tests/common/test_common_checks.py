@@ -1,11 +1,15 @@
-"""The common checks over every registered method, and over settings that change what it computes."""
+"""Every registered method passes the common checks, with its defaults and with parameters that change the numbers."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture
+from zeroshift.method import Method
 from zeroshift.methods import (
     BCA,
     DMN,
@@ -26,18 +30,18 @@ from zeroshift.methods import (
     ZLaPInductive,
     list_methods,
 )
-from zeroshift.testing import CHECKS, Case, NotApplicable, checks
+from zeroshift.testing import CHECKS, Case, NotApplicable, checks, interrupts
 
 
 def own_prototypes(prototypes):
-    """One labelled sample a class, the prototype itself: turns and permutes as the problem does."""
+    """One labelled sample per class, the prototype itself: it rotates and permutes with the problem."""
     return prototypes, np.arange(len(prototypes))
 
 
 QUICKER = {"frolic": {"proxy_iterations": 60}}
-"""Two thousand steps say no more here than sixty."""
+"""Two thousand steps show no more here than sixty."""
 
-USUAL = [(method.cls, QUICKER.get(method.name, {})) for method in list_methods()]
+DEFAULTS = [(method.cls, QUICKER.get(method.name, {})) for method in list_methods()]
 
 VARIANTS = [
     (OnlineADAPT, {"support": own_prototypes}),
@@ -80,9 +84,9 @@ VARIANTS = [
     (TransductiveAnchoredMixture, {"rounds": 1}),
     (TransductiveAnchoredMixture, {"chunk_size": 7, "balance": (1.0, 1.0), "spread_samples": 0.0}),
 ]
-"""Other settings: those that take another way through the code than the defaults of their class."""
+"""Parameters that take another path through the code than the defaults of their class."""
 
-VARIED = {
+NUMERIC = {
     "answers_are_probabilities",
     "predict_is_pure",
     "predict_before_adapt_is_zero_shot",
@@ -102,35 +106,76 @@ VARIED = {
     "torch_equals_numpy",
     "saved_and_continued_bit_for_bit",
     "memory_is_bounded",
-    "interrupted_adapt_learns_whole_samples",
 }
-"""Checks of what is computed and kept, which settings decide. What a class does with its arguments it does under every
-setting: of that the defaults tell `make test`, and all settings `make test-all`."""
+"""Checks of what is computed and kept, which depends on parameters. How a class treats its arguments does not: there
+`make test` checks the defaults, and `make test-all` every variant."""
+
+INTERRUPTS = {check.__name__ for check in interrupts.CHECKS}
+"""Slow, and about the base class more than the method: `make test` checks one method per base class."""
 
 
-def params():
-    for cases, quick in ((USUAL, set(CHECKS)), (VARIANTS, VARIED)):
-        for cls, parameters in cases:
-            case = f"{cls.name}-{parameters.get('engine', list(parameters)) or 'defaults'}"
-            for name, call in checks(cls, parameters):
-                yield pytest.param(call, id=f"{case}-{name}", marks=[] if name in quick else pytest.mark.slow)
+def run_checks(cls: type[Method], parameters: Mapping[str, Any], names: Collection[str]) -> None:
+    """Run the named checks and raise all failures together, each with the name of its check."""
+    failures = []
+    for name, check in checks(cls, parameters):
+        if name in names:
+            try:
+                check()
+            except NotApplicable:
+                continue
+            except Exception as error:
+                error.add_note(f"check: {name}")
+                failures.append(error)
+    if failures:
+        raise ExceptionGroup(f"{cls.__name__} fails {len(failures)} of {len(names)} common checks", failures)
 
 
-@pytest.mark.parametrize("check", list(params()))
-def test_check(check):
-    try:
-        check()
-    except NotApplicable as reason:
-        pytest.skip(str(reason))
+def first_per_base() -> set[str]:
+    """The names of the first registered method of every base class and protocol."""
+    first: dict[tuple[type, str], str] = {}
+    for method in list_methods():
+        first.setdefault((method.cls.__base__, method.cls.protocol), method.name)
+    return set(first.values())
 
 
-def test_variants_are_checked_by_checks_there_are():
-    assert set(CHECKS) > VARIED
+def params(cases: list[tuple[type[Method], dict[str, Any]]], quick: Collection[str] | None = None) -> list[Any]:
+    """One test per method, slow unless `quick` has its name."""
+    found = []
+    for cls, parameters in cases:
+        name = f"{cls.name}-{parameters.get('engine', list(parameters)) or 'defaults'}"
+        marks = [] if quick is None or cls.name in quick else [pytest.mark.slow]
+        found.append(pytest.param(cls, parameters, id=name, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("cls", "parameters"), params(DEFAULTS))
+def test_defaults(cls, parameters):
+    run_checks(cls, parameters, set(CHECKS) - INTERRUPTS)
+
+
+@pytest.mark.parametrize(("cls", "parameters"), params(VARIANTS))
+def test_variant_computes_soundly(cls, parameters):
+    run_checks(cls, parameters, NUMERIC)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cls", "parameters"), params(VARIANTS))
+def test_variant_keeps_the_contract(cls, parameters):
+    run_checks(cls, parameters, set(CHECKS) - NUMERIC - INTERRUPTS)
+
+
+@pytest.mark.parametrize(("cls", "parameters"), [*params(DEFAULTS, first_per_base()), *params(VARIANTS, [])])
+def test_interrupts(cls, parameters):
+    run_checks(cls, parameters, INTERRUPTS)
+
+
+def test_numeric_checks_exist():
+    assert set(CHECKS) > NUMERIC
 
 
 @pytest.mark.parametrize(
     ("cls", "name"),
-    [pytest.param(cls, name, id=f"{cls.name}-{name}") for cls, _ in USUAL for name in cls.check_exceptions],
+    [pytest.param(cls, name, id=f"{cls.name}-{name}") for cls, _ in DEFAULTS for name in cls.check_exceptions],
 )
 def test_declared_exceptions_are_needed(cls, name):
     with pytest.raises(AssertionError):

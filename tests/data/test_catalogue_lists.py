@@ -1,4 +1,4 @@
-"""The catalogue itself: which data sets there are, their names, numbers and classes."""
+"""The entries of the catalogue: ids, aliases, published counts and class names."""
 
 from collections import Counter
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("PIL")
-from data import trees
+from data import miniatures
 from zeroshift.data import catalogue
 from zeroshift.data.catalogue.files import LISTS, class_list
 
@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[3] / "shared" / "prompts" / "classnames_template
 
 def test_all_sixteen_are_listed_once():
     ids = [info.id for info in catalogue.list()]
-    assert sorted(ids) == sorted(trees.ALL)
+    assert sorted(ids) == sorted(miniatures.ALL)
     assert len(ids) == 16
     spellings = [spelling for info in catalogue.list() for spelling in (info.id, *info.aliases)]
     assert [spelling for spelling, count in Counter(spellings).items() if count > 1] == []
@@ -64,14 +64,14 @@ def test_numbers_are_those_published():
         ("Food-101", "food101"),
     ],
 )
-def test_data_sets_go_by_other_names(name, id):
+def test_aliases(name, id):
     assert catalogue.get(name).id == id
 
 
-def test_a_wrong_name_is_answered_with_the_right_one():
+def test_a_misspelt_name_is_corrected():
     with pytest.raises(
         ValueError,
-        match=r"no data set is called 'oxford_flwers'\. Did you mean 'oxford_flowers'\? Fix: one of imagenet, ",
+        match=r"there is no data set 'oxford_flwers'\. Did you mean 'oxford_flowers'\? Fix: one of imagenet, ",
     ):
         catalogue.get("oxford_flwers")
 
@@ -88,7 +88,7 @@ def test_class_names_of_imagenet_and_its_parts():
 
 
 def test_class_names_of_the_fine_grained_sets():
-    """The order of labels, checked where a slip would show: the first, an odd one, the last."""
+    """The order of labels, checked at the first, an unusual and the last label."""
     expected = {
         "oxford_flowers": {0: "pink primrose", 1: "hard-leaved pocket orchid", 101: "blackberry lily"},
         "dtd": {0: "banded", 46: "zigzagged"},

@@ -1,4 +1,4 @@
-"""How much harm the severities do: each more than the one before, where the published constants are so."""
+"""Damage by severity: it grows where the published constants do."""
 
 from __future__ import annotations
 

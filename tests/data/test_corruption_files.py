@@ -1,4 +1,4 @@
-"""Corrupted copies of image files: where they go, what is kept, what is refused."""
+"""Corrupted copies of image files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def files_below(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def test_copies_are_laid_out_as_imagenet_c_and_are_what_corrupt_gives(source, tmp_path):
+def test_layout_and_content_of_copies(source, tmp_path):
     seen = []
 
     class Bar:
@@ -68,13 +68,13 @@ def test_copies_are_laid_out_as_imagenet_c_and_are_what_corrupt_gives(source, tm
     assert record == {"zeroshift": zeroshift.__version__, **FOG.describe()}
 
 
-def test_one_image_will_do(source, tmp_path):
+def test_a_single_image(source, tmp_path):
     copies = corrupt_files(source / "a.png", tmp_path / "out", [FOG])
     assert copies.written == 1
     assert files_below(tmp_path / "out") == ["fog/3/a.png", "fog/3/corruption.json"]
 
 
-def test_what_is_there_is_kept_and_what_is_missing_made(source, tmp_path):
+def test_existing_copies_are_kept_and_missing_ones_written(source, tmp_path):
     out = tmp_path / "out"
     corrupt_files(source, out, [FOG])
     kept, lost = out / "fog" / "3" / "a.png", out / "fog" / "3" / "b" / "c" / "d.v2.png"
@@ -96,7 +96,9 @@ def test_copies_of_another_seed_never_mix(source, tmp_path):
     corrupt_files(source, out, [FOG])
     before = (out / "fog" / "3" / "a.png").read_bytes()
     other = Corruption("fog", 3, seed=1)
-    with pytest.raises(FileExistsError, match=r"holds copies made with another seed or other constants\. Fix: name"):
+    with pytest.raises(
+        FileExistsError, match=r"contains copies made with another seed or other constants\. Fix: write"
+    ):
         corrupt_files(source, out, [other])
     assert (out / "fog" / "3" / "a.png").read_bytes() == before
     corrupt_files(source, out, [other], force=True)
@@ -115,7 +117,7 @@ def test_copies_made_for_another_size_never_mix(source, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}"])
-def test_a_record_that_says_nothing_is_not_trusted(source, tmp_path, content):
+def test_a_damaged_record_is_not_trusted(source, tmp_path, content):
     corrupt_files(source, tmp_path / "out", [FOG])
     (tmp_path / "out" / "fog" / "3" / "corruption.json").write_text(content)
     with pytest.raises(FileExistsError, match="another seed"):
@@ -126,19 +128,19 @@ def test_files_of_unknown_origin_are_not_taken_for_copies(source, tmp_path):
     target = tmp_path / "out" / "fog" / "3"
     target.mkdir(parents=True)
     (target / "a.png").write_bytes(b"mine")
-    with pytest.raises(FileExistsError, match=r"a\.png exists, and no corruption\.json says what it is\. Fix: name"):
+    with pytest.raises(FileExistsError, match=r"a\.png exists, and no corruption\.json describes it\. Fix: write"):
         corrupt_files(source, tmp_path / "out", [FOG])
     assert (target / "a.png").read_bytes() == b"mine"
 
 
-def test_images_that_cannot_be_used_are_left_out_and_told(source, tmp_path):
+def test_unusable_images_are_skipped_and_reported(source, tmp_path):
     (source / "broken.jpg").write_bytes(b"<html>")
     Image.new("RGB", (4, 4)).save(source / "tiny.png")
     copies = corrupt_files(source, tmp_path / "out", [FOG, CONTRAST])
     assert (copies.n_images, copies.written) == (4, 4)
     assert [failure.name for failure in copies.failures] == ["broken.jpg", "tiny.png"]
-    assert copies.failures[0].why.startswith("broken.jpg: is not an image")
-    assert copies.failures[1].why.startswith("tiny.png: image must be at least 8 pixels high and wide; got 4 x 4")
+    assert copies.failures[0].reason.startswith("broken.jpg: is not an image")
+    assert copies.failures[1].reason.startswith("tiny.png: image must be at least 8 pixels high and wide; got 4 x 4")
     with pytest.raises(ValueError, match=r"broken\.jpg: is not an image"):
         corrupt_files(source, tmp_path / "strict", [FOG], strict=True)
 
@@ -156,7 +158,7 @@ def test_workers_write_the_same_bytes(source, tmp_path):
 
 def test_a_folder_among_the_images_is_refused(source, tmp_path):
     for out in (source, source / "out", tmp_path / "images" / ".." / "images" / "b"):
-        with pytest.raises(ValueError, match=r"out must lie outside the images, .*Fix: name a folder beside them"):
+        with pytest.raises(ValueError, match=r"out must be outside the images, .*Fix: pass a folder next to them"):
             corrupt_files(source, out, [FOG])
     assert files_below(source) == ["a.png", "b/c/d.v2.BMP", "notes.txt"]
     inside = tmp_path / "out" / "fog" / "3"
@@ -164,7 +166,7 @@ def test_a_folder_among_the_images_is_refused(source, tmp_path):
     image = inside / "a.png"
     Image.new("RGB", (16, 16)).save(image)
     for images in (inside, image):
-        with pytest.raises(ValueError, match=r"lies in .*, where copies are written"):
+        with pytest.raises(ValueError, match=r"is in .*, where copies are written"):
             corrupt_files(images, tmp_path / "out", [FOG], force=True)
     assert image.exists()
 
@@ -176,22 +178,24 @@ def test_two_images_of_one_name_are_refused(source, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_nothing_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nothing lies at .*Fix: name a folder of images, or one image"):
+def test_missing_source(tmp_path):
+    with pytest.raises(
+        FileNotFoundError, match=r"no such file or folder: .*Fix: pass a folder of images, or one image"
+    ):
         corrupt_files(tmp_path / "none", tmp_path / "out", [FOG])
 
 
-def test_folders_that_cannot_be_made_or_written(source, tmp_path):
+def test_folders_that_cannot_be_created_or_written(source, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=r"the folder .*fog.* cannot be made .*Fix: name another folder"):
+    with pytest.raises(OSError, match=r"the folder .*fog.* cannot be created .*Fix: write to another folder"):
         corrupt_files(source, tmp_path / "file", [FOG])
     corrupt_files(source / "a.png", tmp_path / "out", [FOG])
     (tmp_path / "out" / "fog" / "3" / "b").touch()  # a file where a folder should be
-    with pytest.raises(OSError, match=r"d\.v2\.png cannot be written .*what is written is kept"):
+    with pytest.raises(OSError, match=r"d\.v2\.png cannot be written .*written copies are kept"):
         corrupt_files(source, tmp_path / "out", [FOG])
 
 
-def test_a_copy_is_whole_or_not_there(source, tmp_path, monkeypatch):
+def test_copies_are_written_atomically(source, tmp_path, monkeypatch):
     def half(self, path, *_):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")

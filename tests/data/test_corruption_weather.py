@@ -1,4 +1,4 @@
-"""Snow, frost, fog and brightness against what they should be: worked out by hand or by plain loops."""
+"""Snow, frost, fog and brightness compared with values computed by hand or by plain loops."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from scipy import ndimage
 
 from corrupting import PUBLISHED, both_sizes, frost_photographs, grey, pictures
 from zeroshift.data.corruptions import SEVERITIES, Corruption, corrupt
-from zeroshift.data.corruptions.corruption import PHOTOGRAPHS, crop
-from zeroshift.data.corruptions.operations import Strokes, _branches, blur_along, clipped_zoom, ice, plasma
+from zeroshift.data.corruptions.kinds import FROST_IMAGES, crop_frost
+from zeroshift.data.corruptions.operations import Strokes, _branches, clipped_zoom, directional_blur, draw_frost, plasma
 
 
 @both_sizes
@@ -25,12 +25,12 @@ def test_snow_whitens_and_never_darkens(made_for):
 def test_snow_is_flakes_laid_over_twice(made_for, severity):
     mean, spread, zoom, threshold, radius, sigma, keep = PUBLISHED[made_for]["snow"][severity - 1]
     snow = Corruption("snow", severity, made_for=made_for)
-    stream = snow._stream(b"key")
+    stream = snow._rng(b"key")
     image = pictures(1)[0]
     flakes = clipped_zoom(stream.normal(mean, spread, size=(96, 96)), zoom)
     flakes = np.where(flakes < threshold, 0, np.clip(flakes, 0, 1))
     angle = stream.uniform(-135, -45)  # downwards or upwards, the trail being to one side
-    fallen = blur_along((flakes * 255).astype(np.uint8), radius=radius, sigma=sigma, angle=angle) / 255
+    fallen = directional_blur((flakes * 255).astype(np.uint8), radius=radius, sigma=sigma, angle=angle) / 255
     unit = image / 255
     grey = 0.299 * unit[..., 0] + 0.587 * unit[..., 1] + 0.114 * unit[..., 2]
     whitened = keep * unit + (1 - keep) * np.maximum(unit, 1.5 * grey[..., None] + 0.5)
@@ -80,7 +80,7 @@ def test_fog_is_clouds_before_the_image_and_keeps_its_brightest_value(made_for, 
     thickness, decay, map_side = PUBLISHED[made_for]["fog"][severity - 1]
     fog = Corruption("fog", severity, made_for=made_for)
     image = pictures(1, side=map_side)[0][1:, 1:]
-    clouds = plasma(map_side, decay, fog._stream(b"key"))[:-1, :-1, None]
+    clouds = plasma(map_side, decay, fog._rng(b"key"))[:-1, :-1, None]
     brightest = image.max() / 255
     expected = 255 * brightest * (image / 255 + thickness * clouds) / (brightest + thickness)
     assert np.abs(fog(image, b"key") - expected).max() < 1.001
@@ -117,8 +117,8 @@ def test_brightness_of_a_known_colour(made_for, severity):
     assert corrupt(grey(250, 8), "brightness", severity, made_for=made_for).min() == 255
 
 
-def test_ice_is_whitish_blue_and_covers_the_pane():
-    pane = ice(224, 224, np.random.default_rng(0))
+def test_drawn_frost_is_whitish_blue_and_covers_the_pane():
+    pane = draw_frost(224, 224, np.random.default_rng(0))
     assert 90 < pane.mean() < 190
     assert pane.std() > 25
     assert (np.diff(pane, axis=2) >= 0).all()
@@ -139,7 +139,7 @@ def test_branches_leave_at_60_degrees_and_from_the_stem():
 
 
 def test_the_photographs_are_the_five_that_the_release_draws_from():
-    assert PHOTOGRAPHS == ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
+    assert FROST_IMAGES == ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
 
 @both_sizes
@@ -158,15 +158,15 @@ def test_frost_from_photographs_is_the_weighted_sum(made_for, tmp_path, severity
 def test_frost_for_small_images_is_every_fifth_pixel_of_the_pane(tmp_path):
     rng = np.random.default_rng(0)
     photograph = rng.integers(0, 256, (61, 58, 3), dtype=np.uint8)  # 12 x 12 fifths: 12.2 and 11.6, rounded
-    for name in PHOTOGRAPHS:
+    for name in FROST_IMAGES:
         Image.fromarray(photograph).save(tmp_path / name, "PNG")
     # As OpenCV shrinks linearly: the middle of pixel k lies at 5 (k + 1/2) - 1/2 of the large image.
     places = np.stack(np.meshgrid(5 * (np.arange(12) + 0.5) - 0.5, 5 * (np.arange(12) + 0.5) - 0.5, indexing="ij"))
     small = np.stack([ndimage.map_coordinates(photograph[..., c], places, order=1) for c in range(3)], axis=-1)
-    found = crop(tmp_path, 12, 12, rng, every=5)
+    found = crop_frost(tmp_path, 12, 12, rng, every=5)
     np.testing.assert_array_equal(found, small)
     drawn = Corruption("frost", 3, made_for=32)
-    pane = ice(80, 60, drawn._stream(b"key"))[2::5, 2::5]
+    pane = draw_frost(80, 60, drawn._rng(b"key"))[2::5, 2::5]
     np.testing.assert_array_equal(drawn(np.zeros((16, 12, 3), np.uint8), b"key"), np.floor(0.4 * pane + 1e-6))
 
 
@@ -174,9 +174,9 @@ def test_frost_images_that_are_missing_or_too_small(tmp_path):
     photographs = frost_photographs(tmp_path)
     with pytest.raises(ValueError, match=r"the image has 64 x 64 pixels and frost.* only 40 x 30.*Fix: shrink"):
         corrupt(grey(0), "frost", frost_images=photographs)
-    with pytest.raises(ValueError, match=r"has 64 x 64 pixels and frost.* only 8 x 6 when one in 5 is taken, so no"):
+    with pytest.raises(ValueError, match=r"has 64 x 64 pixels and frost.* only 8 x 6 with one pixel in 5, so frost"):
         corrupt(grey(0), "frost", frost_images=photographs, made_for=32)
-    (photographs / PHOTOGRAPHS[2]).unlink()
-    with pytest.raises(FileNotFoundError, match=r"has no frost3\.png\. Fix: take them from"):
+    (photographs / FROST_IMAGES[2]).unlink()
+    with pytest.raises(FileNotFoundError, match=r"has no frost3\.png\. Fix: get them from"):
         Corruption("frost", frost_images=photographs)
-    assert Corruption("fog", frost_images=photographs)(grey(50)).shape == (64, 64, 3)  # does not look at it
+    assert Corruption("fog", frost_images=photographs)(grey(50)).shape == (64, 64, 3)  # ignores it

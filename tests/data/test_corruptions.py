@@ -1,4 +1,4 @@
-"""The fifteen corruptions together: constants, what holds for all, the random streams, and every refusal."""
+"""All fifteen corruptions: constants, common properties, random numbers, and invalid arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zeroshift.data.corruptions.constants import CONSTANTS
 FIXED = {"defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression"}
 """Kinds that follow from the image alone."""
 
-# ---- what there is
+# ---- kinds and constants
 
 
 def test_kinds_are_in_the_papers_order():
@@ -58,7 +58,7 @@ def test_zooms_are_the_published_ranges(made_for, published):
 @both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_image_stays_an_image_and_the_given_one_as_it_was(made_for, kind, severity):
+def test_result_is_a_new_image_and_depends_on_the_seed(made_for, kind, severity):
     image = pictures(1)[0][:64, :48]
     before = image.copy()
     result = corrupt(image, kind, severity, made_for=made_for)
@@ -74,7 +74,7 @@ def test_an_image_stays_an_image_and_the_given_one_as_it_was(made_for, kind, sev
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pillow_images_and_read_only_arrays_do_as_well(kind):
+def test_pillow_images_and_read_only_arrays(kind):
     image = pictures(1)[0]
     image.flags.writeable = False
     result = corrupt(Image.fromarray(image), kind, 2)
@@ -93,7 +93,7 @@ def test_any_size_from_8_pixels_on(made_for, kind, shape):
 
 
 @both_sizes
-def test_black_and_white_images_have_no_trouble(made_for):
+def test_black_and_white_images(made_for):
     with np.errstate(all="raise"):
         for kind in KINDS:
             for level in (0, 255):
@@ -116,25 +116,25 @@ def test_the_result_depends_on_the_key_and_not_on_the_order():
     np.testing.assert_array_equal(noise(flat, np.int64(7)), noise(flat, 7))
 
 
-def test_streams_differ_between_kinds_severities_and_seeds():
+def test_random_numbers_differ_between_kinds_severities_and_seeds():
     draws = {
-        Corruption(kind, severity, seed)._stream(b"image").random()
+        Corruption(kind, severity, seed)._rng(b"image").random()
         for kind in KINDS
         for severity in SEVERITIES
         for seed in (0, 1, 10)
     }
     assert len(draws) == 15 * 5 * 3
-    assert {Corruption(kind, 5, 1, made_for=32)._stream(b"image").random() for kind in KINDS} < draws  # of both tables
+    assert {Corruption(kind, 5, 1, made_for=32)._rng(b"image").random() for kind in KINDS} < draws  # of both tables
 
 
-def test_two_images_alike_but_for_a_pixel_get_other_noise():
+def test_images_that_differ_in_one_pixel_get_different_noise():
     one, other = grey(128), grey(128)
     other[0, 0, 0] = 129
     changed = corrupt(one, "gaussian_noise", 1) != corrupt(other, "gaussian_noise", 1)
     assert changed.mean() > 0.9
 
 
-def test_a_corruption_travels_to_another_process():
+def test_a_corruption_gives_the_same_result_in_another_process():
     corruption = Corruption("snow", 4, seed=3)
     assert pickle.loads(pickle.dumps(corruption)) == corruption
     code = (
@@ -146,14 +146,14 @@ def test_a_corruption_travels_to_another_process():
     assert done.stdout.decode().strip() == hashlib.sha256(corruption(grey(99), b"key").tobytes()).hexdigest()
 
 
-def test_streams_stay_what_they_are():
+def test_random_numbers_are_stable_across_versions():
     """Copies written by earlier versions must stay the ones this version would write."""
-    first = Corruption("gaussian_noise", 1)._stream(b"zeroshift").integers(2**32, size=3).tolist()
-    assert first == GOLDEN_STREAM
+    first = Corruption("gaussian_noise", 1)._rng(b"zeroshift").integers(2**32, size=3).tolist()
+    assert first == GOLDEN_NUMBERS
 
 
-GOLDEN_STREAM = [2366486456, 3709511604, 720780215]
-"""Worked out apart from the library: sha256 of b"gaussian_noise:1:0:bytes:zeroshift", big-endian, as the entropy of
+GOLDEN_NUMBERS = [2366486456, 3709511604, 720780215]
+"""Computed independently of the library: sha256 of b"gaussian_noise:1:0:bytes:zeroshift", big-endian, as the entropy of
 NumPy's SeedSequence, Philox, integers below 2**32."""
 
 
@@ -170,7 +170,7 @@ def test_describe_is_plain_json(made_for, kind):
     assert record.get("frost") == ("procedural" if kind == "frost" else None)
 
 
-def test_describe_says_when_frost_is_photographed_but_not_where(tmp_path):
+def test_describe_identifies_frost_photographs_without_their_path(tmp_path):
     folder = frost_photographs(tmp_path)
     record = Corruption("frost", frost_images=folder).describe()
     assert record["frost"].startswith("photographs, sha256:")
@@ -226,9 +226,9 @@ def test_wrong_images_are_refused(image, error, message):
         corrupt(image, "fog")
 
 
-def test_images_too_small_are_told_the_size_that_the_constants_are_made_for():
+def test_small_images_are_refused_with_the_recommended_size():
     for made_for in (224, 32):
-        with pytest.raises(ValueError, match=rf"Fix: enlarge it, for example to {made_for} x {made_for}, for which"):
+        with pytest.raises(ValueError, match=rf"Fix: enlarge it, for example to {made_for} x {made_for}, the size"):
             corrupt(grey(0, 7), "fog", made_for=made_for)
 
 

@@ -1,4 +1,4 @@
-"""Images with what is known about them."""
+"""`ImageSet`: images with their classes and labels."""
 
 import hashlib
 from pathlib import Path
@@ -17,7 +17,7 @@ def pets(**different) -> ImageSet:
     return ImageSet("pets", FILES, **{**fields, **different})
 
 
-def test_what_is_given_is_kept_in_its_one_form():
+def test_fields_are_normalised():
     images = pets(descriptions="pets.json", provenance={"split": ("test",)})
     assert (len(images), images.n_classes, images.class_names) == (3, 2, ("cat", "dog"))
     assert images.labels.dtype == np.int64
@@ -49,7 +49,7 @@ def test_labels_are_copied():
             r"the label of dog/1\.jpg is 2; with 2 classes .* 0 to 1\. Fix: count from 0",
         ),
         ({"labels": [0, 1, -1]}, ValueError, r"the label of dog/2\.jpg is -1"),
-        ({"labels": [0, 1]}, ValueError, r"labels must have one entry an image, shape \(3,\); got shape \(2,\)\. Fix"),
+        ({"labels": [0, 1]}, ValueError, r"labels must have one entry per image, shape \(3,\); got shape \(2,\)\. Fix"),
         ({"labels": ["a", "b", "c"]}, TypeError, r"labels must be integers.* got <U1\. Fix: \[class_names\.index"),
         ({"labels": [0.0, 1.0, 1.0]}, TypeError, "got float64"),
         ({"class_names": None}, ValueError, r"labels are given without class_names\. Fix: pass class_names="),
@@ -64,10 +64,10 @@ def test_labels_are_copied():
         ({"class_ids": ("n1", "n1")}, ValueError, r"got 2 \(1 different\)"),
         ({"template": "a photo"}, ValueError, r"template must have \{\} once.*got 'a photo'\. Fix"),
         ({"template": "{} {}"}, ValueError, "template must have"),
-        ({"provenance": {"path": Path("x")}}, TypeError, "provenance must be what JSON can hold"),
+        ({"provenance": {"path": Path("x")}}, TypeError, "provenance must be JSON-serialisable"),
     ],
 )
-def test_what_does_not_fit_is_refused(different, error, message):
+def test_invalid_arguments_are_refused(different, error, message):
     with pytest.raises(error, match=message):
         pets(**different)
 
@@ -91,7 +91,7 @@ def test_a_subset_of_arrays(tmp_path):
     assert (len(part), part.images.name(0), part.labels) == (1, "a.npy[2]", None)
 
 
-def test_names_that_repeat_are_told_apart():
+def test_repeated_names_are_made_unique():
     files = ImageFiles(Path("."), ())
     names = ("missile", "crane", "missile", "missile")
     by_number = ImageSet("x", files, class_names=names).unique_class_names()
@@ -102,7 +102,7 @@ def test_names_that_repeat_are_told_apart():
     assert ImageSet("x", files, class_names=taken).unique_class_names() == ("a", "a (3)", "a (2)", "a (4)")
 
 
-def test_the_hash_is_that_of_names_and_labels_in_order():
+def test_hash_of_names_and_labels():
     expected = b'["cat/1.jpg", 0]\n["dog/1.jpg", 1]\n["dog/2.jpg", 1]\n'
     assert pets().hash() == hashlib.sha256(expected).hexdigest()
     elsewhere = ImageFiles(Path("/other/root"), FILES.names)

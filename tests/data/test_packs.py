@@ -1,4 +1,4 @@
-"""The bundled packs: what they say of themselves, what is in them, and that the script makes them from the source."""
+"""The bundled packs: descriptions, content, and the script that makes them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_list_agrees_with_load(name):
 @every_pack
 def test_load(name):
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the noisiest pack has a hint, but a bundled pack is vetted
+        warnings.simplefilter("error")  # no hint, although the noisiest pack has a low accuracy
         loaded = packs.load(name)
     assert loaded.features.dtype == np.float16
     assert loaded.prompts == ("clip_template", "ensemble", "vanilla")
@@ -181,6 +181,6 @@ def test_the_script_writes_these_very_files(tmp_path):
         assert (tmp_path / name).read_bytes() == (packs.BUNDLE / name).read_bytes(), name
 
 
-def test_module_works_though_it_has_a_list_of_its_own():
+def test_list_does_not_break_the_builtin():
     assert packs.__all__ == ["PackInfo", "list", "load"]
     assert isinstance(packs.load("cifar10"), FeatureSet)

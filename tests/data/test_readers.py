@@ -1,4 +1,4 @@
-"""Folders, tables and arrays of a user's own."""
+"""Readers of image folders, tables and arrays."""
 
 import builtins
 import csv
@@ -12,7 +12,7 @@ from zeroshift.data.readers import open_images, read_array, read_folder, read_ta
 
 @pytest.fixture
 def tree(tmp_path):
-    """Make empty files below a folder; readers look at names alone."""
+    """Create empty files in a folder; readers use only their names."""
 
     def tree(*names):
         for name in names:
@@ -24,7 +24,7 @@ def tree(tmp_path):
     return tree
 
 
-def test_sub_folders_are_the_classes(tree):
+def test_subfolders_are_the_classes(tree):
     images = read_folder(
         tree("dog/2.PNG", "dog/10.jpg", "cat/x/1.JPEG", "a-cat/1.gif", "cat/notes.txt", ".git/1.jpg", "x.md")
     )
@@ -43,7 +43,7 @@ def test_other_folders_have_no_labels(tree, names):
     assert not images.images.upright
 
 
-def test_the_rule_can_be_overridden(tree):
+def test_labelled_overrides_the_default(tree):
     top = tree("a/1.jpg", "b/1.jpg")
     assert read_folder(top, labelled=False).labels is None
     assert read_folder(top / "a", ["x", "y"]).class_names == ("x", "y")
@@ -53,14 +53,14 @@ def test_the_rule_can_be_overridden(tree):
     assert read_folder(single, labelled=True).class_names == ("a", "b")
 
 
-def test_labelled_needs_every_image_in_a_sub_folder(tree):
+def test_labelled_needs_every_image_in_a_subfolder(tree):
     with pytest.raises(
-        ValueError, match=r"labelled=True \(--labelled\) needs one sub-folder a class, but z\.jpg in .* Fix: "
+        ValueError, match=r"labelled=True \(--labelled\) needs one subfolder per class, but z\.jpg in .* Fix: "
     ):
         read_folder(tree("a/1.jpg", "b/1.jpg", "z.jpg"), labelled=True)
 
 
-def test_classes_given_number_the_folders(tree):
+def test_given_classes_define_the_labels(tree):
     top = tree("dog/1.jpg", "cat/1.jpg")
     images = read_folder(top, ["wolf", "dog", "cat"])
     assert (images.class_names, images.labels.tolist()) == (("wolf", "dog", "cat"), [2, 1])
@@ -68,13 +68,13 @@ def test_classes_given_number_the_folders(tree):
     message = (
         r"cat/1\.jpg in .*: the label 'cat' is none of the 2 classes \('cats', 'dog'\)\. Did you mean 'cats'\? Fix: "
     )
-    with pytest.raises(ValueError, match=message + r"rename the sub-folder, or pass labelled=False"):
+    with pytest.raises(ValueError, match=message + r"rename the subfolder, or pass labelled=False"):
         read_folder(top, ["cats", "dog"], labelled=True)
-    with pytest.warns(UserWarning, match="the sub-folders cat are none of the classes, though others are"):
+    with pytest.warns(UserWarning, match="the subfolders cat are not classes, but other subfolders are"):
         assert read_folder(top, ["cats", "dog"]).labels is None
 
 
-def test_folders_named_by_number_count_the_classes(tree):
+def test_folders_with_numbers_as_names(tree):
     top = tree("0/1.jpg", "1/1.jpg", "10/1.jpg")
     assert read_folder(top).class_names == ("0", "1", "10")
     with pytest.raises(ValueError, match=r"the label is 10, but the 3 classes are numbered 0 to 2\. Fix"):
@@ -84,18 +84,20 @@ def test_folders_named_by_number_count_the_classes(tree):
 
 
 def test_a_folder_without_images_is_refused(tree):
-    with pytest.raises(ValueError, match=r"no image lies in .*; 2 other files are there\. Fix: .*\.bmp, .*\.webp\.$"):
+    with pytest.raises(
+        ValueError, match=r"no images found in .*; it contains 2 other files\. Fix: .*\.bmp, .*\.webp\.$"
+    ):
         read_folder(tree("a.txt", "b/c.zip", ".hidden.jpg"))
 
 
 def test_paths_that_are_no_folders_are_refused(tree, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no folder at .*nowhere\. Fix: check the path\."):
         read_folder(tmp_path / "nowhere")
-    with pytest.raises(NotADirectoryError, match=r"1\.jpg is a file, not a folder\. Fix: name the folder"):
+    with pytest.raises(NotADirectoryError, match=r"1\.jpg is a file, not a folder\. Fix: pass the folder"):
         read_folder(tree("1.jpg") / "1.jpg")
 
 
-def test_a_folder_that_cannot_be_read_is_told(tree, monkeypatch):
+def test_an_unreadable_folder_is_an_error(tree, monkeypatch):
     top = tree("a/1.jpg", "b/1.jpg")
     scandir = os.scandir
 
@@ -123,7 +125,7 @@ def test_links_are_followed_but_not_in_circles(tree):
 
 @pytest.fixture
 def table(tree, tmp_path):
-    """Write a CSV file, or a parquet file of the same content, beside a folder with images."""
+    """Write a CSV file, or a parquet file of the same content, next to a folder of images."""
     tree("cat/1.jpg", "dog/1.jpg", "dog/2.jpg")
 
     def table(text, kind="csv"):
@@ -165,7 +167,7 @@ def test_a_table_needs_no_labels_and_may_have_another_root(table, tmp_path):
 def test_absolute_paths_are_made_relative_or_refused(table, tmp_path):
     path = table(f"file\n{tmp_path / 'top' / 'dog' / '2.jpg'}\n")
     assert read_table(path).images.names == ("top/dog/2.jpg",)
-    with pytest.raises(ValueError, match=r"line 2: .*2\.jpg is not below .*cat\. Fix: pass root="):
+    with pytest.raises(ValueError, match=r"line 2: .*2\.jpg is not inside .*cat\. Fix: pass root="):
         read_table(path, root=tmp_path / "top" / "cat")
 
 
@@ -173,7 +175,7 @@ def test_numbers_are_looked_up_in_the_classes(table):
     text = "file,label\ntop/dog/2.jpg,1\ntop/cat/1.jpg,00\n"
     assert read_table(table(text), classes=["cat", "dog"]).labels.tolist() == [1, 0]
     assert read_table(table(text), classes=["1", "00", "2"]).labels.tolist() == [0, 1]
-    with pytest.raises(ValueError, match=r"line 2: the label '1' is a number, as are all.* Fix: pass classes="):
+    with pytest.raises(ValueError, match=r"line 2: the label '1' is a number, like all others.* Fix: pass classes="):
         read_table(table(text))
 
 
@@ -194,13 +196,15 @@ def test_numbers_are_looked_up_in_the_classes(table):
         ("file,label\n", r"lists no images\. Fix"),
     ],
 )
-def test_tables_with_faults_are_refused_with_file_and_line(table, text, message, kind):
+def test_invalid_tables_are_refused_with_file_and_line(table, text, message, kind):
     with pytest.raises((ValueError, FileNotFoundError), match=rf"list\.{kind}.*{message}"):
         read_table(table(text, kind), classes=["cat", "dog"])
 
 
 def test_files_that_are_no_tables_are_refused(table, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match=r"line 3: 3 values for 2 columns\. Fix: put values that hold commas in quot"):
+    with pytest.raises(
+        ValueError, match=r"line 3: 3 values for 2 columns\. Fix: put values that contain commas in quot"
+    ):
         read_table(table("file,label\ntop/dog/1.jpg,dog\na,b,c\n"))
     with pytest.raises(FileNotFoundError, match=r"no table at .*x\.csv"):
         read_table(tmp_path / "x.csv")
@@ -246,11 +250,11 @@ def test_an_array_with_labels(tmp_path):
     with pytest.raises(ValueError, match=r"is an \.npz archive, not one array\. Fix"):
         read_array(tmp_path / "digits.npy", tmp_path / "x.npz", ["a"])
     np.save(tmp_path / "none.npy", np.zeros((0, 8, 8), np.uint8))
-    with pytest.raises(ValueError, match=r"holds no images \(0 rows\)"):
+    with pytest.raises(ValueError, match=r"contains no images \(0 rows\)"):
         read_array(tmp_path / "none.npy")
 
 
-def test_what_lies_at_a_path_decides_how_it_is_read(table, tmp_path):
+def test_open_images_picks_the_reader(table, tmp_path):
     assert open_images(tmp_path / "top").class_names == ("cat", "dog")
     assert open_images(tmp_path / "top", labelled=False, upright=False).labels is None
     assert len(open_images(table("file\ndog/1.jpg\n"), root=tmp_path / "top")) == 1
@@ -258,23 +262,23 @@ def test_what_lies_at_a_path_decides_how_it_is_read(table, tmp_path):
     assert open_images(str(tmp_path / "a.npy"), ["x", "y"], labels=[0, 1]).labels.tolist() == [0, 1]
 
 
-def test_what_cannot_be_read_is_refused_at_the_door(table, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nothing lies at .*Fix: check the path\."):
+def test_open_images_refuses_other_sources(table, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no such file or folder: .*Fix: check the path\."):
         open_images(tmp_path / "nowhere.csv")
-    with pytest.raises(ValueError, match=r"got the file .*1\.jpg\. Fix: name the folder the images lie in\."):
+    with pytest.raises(ValueError, match=r"got the file .*1\.jpg\. Fix: pass the folder of the images\."):
         open_images(tmp_path / "top" / "cat" / "1.jpg")
-    with pytest.raises(ValueError, match=r"^labels does not go with a folder, which .* Fix: leave it out\.$"):
+    with pytest.raises(ValueError, match=r"^labels cannot be used with a folder, which .* Fix: omit it\.$"):
         open_images(tmp_path / "top", labels=[0])
-    with pytest.raises(ValueError, match=r"^root does not go with a folder"):
+    with pytest.raises(ValueError, match=r"^root cannot be used with a folder"):
         open_images(tmp_path / "top", root=tmp_path)
-    with pytest.raises(ValueError, match=r"^labelled does not go with a table"):
+    with pytest.raises(ValueError, match=r"^labelled cannot be used with a table"):
         open_images(table("file\n"), labelled=True)
     np.save(tmp_path / "a.npy", np.zeros((2, 8, 8), np.uint8))
-    with pytest.raises(ValueError, match=r"^root does not go with an array"):
+    with pytest.raises(ValueError, match=r"^root cannot be used with an array"):
         open_images(tmp_path / "a.npy", root=tmp_path)
 
 
-def test_sub_folders_are_classes_only_if_all_are_called_like_classes(tmp_path):
+def test_subfolders_are_classes_only_if_all_have_names_of_classes(tmp_path):
     """By month or by camera: --classes cat,dog must not be answered with "the label '2024-01' is none of them"."""
     for name in ("2024-01/a.jpg", "2024-02/b.jpg"):
         (tmp_path / name).parent.mkdir()
@@ -282,6 +286,6 @@ def test_sub_folders_are_classes_only_if_all_are_called_like_classes(tmp_path):
     assert read_folder(tmp_path, ["cat", "dog"]).labels is None
     assert read_folder(tmp_path).class_names == ("2024-01", "2024-02")
     assert read_folder(tmp_path, ["2024-02", "2024-01"]).labels.tolist() == [1, 0]
-    with pytest.warns(UserWarning, match="the sub-folders 2024-02 are none of the classes"):
+    with pytest.warns(UserWarning, match="the subfolders 2024-02 are not classes"):
         assert read_folder(tmp_path, ["2024-01", "dog"]).labels is None
     assert read_folder(tmp_path, ["2024-01", "dog"], labelled=False).labels is None

@@ -13,7 +13,7 @@ from PIL import Image
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageFiles
 from zeroshift.encode import Extraction, Prompts, extract
-from zeroshift.encode.encoder import Encoder, in_batches
+from zeroshift.encode.encoder import Encoder, run_in_batches
 from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
 
 SIDE, DIMENSION = 6, 8
@@ -46,7 +46,7 @@ class PlainEncoder(Encoder):
             found = unit(pixels.reshape(len(pixels), -1).astype(np.float32) @ self.weights)
             return unit(found + np.float32(0.01 * len(pixels))) if self.feels_batch else found
 
-        rows, self.batch_size = in_batches(len(batch[0]), self.batch_size, one)
+        rows, self.batch_size = run_in_batches(len(batch[0]), self.batch_size, one)
         return rows
 
     def encode_texts(self, prompts, *, warn=True):

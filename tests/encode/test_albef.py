@@ -100,7 +100,7 @@ def test_the_fusion_layers_momentum_copies_and_queues_are_not_felt(encoder, stat
 def test_the_revision_is_that_of_the_weights_and_the_vocabulary(encoder, state, tmp_path):
     source = str(save(tmp_path, state))
     assert ALBEFEncoder.load(source, device="cpu", revision=encoder.revision).revision == encoder.revision
-    with pytest.raises(ValueError, match=r"revision='sha256:0' was asked for, but ALBEF.pth is 'sha256:.*Fix: give"):
+    with pytest.raises(ValueError, match=r"revision='sha256:0' was requested, but ALBEF.pth has 'sha256:.*Fix: pass"):
         ALBEFEncoder.load(source, device="cpu", revision="sha256:0")
     vocabulary = tmp_path / "other.txt"
     vocabulary.write_text("\n".join([*VOCABULARY[:-1], "##es"]), encoding="utf-8")

@@ -26,7 +26,7 @@ def encoder(state: dict[str, torch.Tensor], tmp_path_factory: pytest.TempPathFac
     return ALBEFEncoder.load(str(save(tmp_path_factory.mktemp("albef"), state)), device="cpu")
 
 
-def loading(folder: Path, state: dict[str, torch.Tensor]) -> ALBEFEncoder:
+def load(folder: Path, state: dict[str, torch.Tensor]) -> ALBEFEncoder:
     return ALBEFEncoder.load(str(save(folder, state)), device="cpu")
 
 
@@ -41,17 +41,19 @@ def loading(folder: Path, state: dict[str, torch.Tensor]) -> ALBEFEncoder:
     ],
 )
 def test_a_missing_tensor_is_named(state, tmp_path, name):
-    with pytest.raises(FileFormatError, match=f"lacks '{name}', so it is not a whole ALBEF checkpoint. Fix: give one"):
-        loading(tmp_path, {key: tensor for key, tensor in state.items() if key != name})
+    with pytest.raises(
+        FileFormatError, match=f"lacks '{name}', so it is not a complete ALBEF checkpoint. Fix: pass one"
+    ):
+        load(tmp_path, {key: tensor for key, tensor in state.items() if key != name})
 
 
 def test_many_missing_tensors_are_counted_and_foreign_ones_listed(state, tmp_path):
     kept = {key.replace("visual_encoder.blocks.0.norm", "backbone."): tensor for key, tensor in state.items()}
     with pytest.raises(
         FileFormatError,
-        match=r"blocks.0.norm1.weight' and 3 more tensors, so .* It holds what ALBEF does not: backbone. Fix",
+        match=r"norm1.weight' and 3 more tensors, so .* It contains parts that ALBEF does not have: backbone. Fix",
     ):
-        loading(tmp_path, kept)
+        load(tmp_path, kept)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +62,10 @@ def test_many_missing_tensors_are_counted_and_foreign_ones_listed(state, tmp_pat
         (
             "visual_encoder.norm.bias",
             torch.zeros(5),
-            r"norm.bias has shape \(5,\); with the other tensors goes \(128,\)",
+            r"norm.bias has shape \(5,\); \(128,\) is needed",
         ),
-        ("text_proj.weight", torch.zeros(7, WIDTH), r"text_proj.weight has shape \(7, 128\); .* goes \(24, 128\)"),
-        ("visual_encoder.pos_embed", torch.zeros(1, 12, WIDTH), "has 11 places beside the class token; a square"),
+        ("text_proj.weight", torch.zeros(7, WIDTH), r"text_proj.weight has shape \(7, 128\); \(24, 128\) is needed"),
+        ("visual_encoder.pos_embed", torch.zeros(1, 12, WIDTH), "has 11 positions besides the class token; a square"),
         ("visual_encoder.pos_embed", torch.zeros(17, WIDTH), r"has shape \(17, 128\); it must have 3 axes"),
         ("visual_encoder.patch_embed.proj.weight", torch.zeros(100, 3, 8, 8), "visual_encoder is 100 wide; .* 64 wide"),
         ("temp", torch.tensor(0.0), "temp is 0; it must be positive"),
@@ -72,12 +74,12 @@ def test_many_missing_tensors_are_counted_and_foreign_ones_listed(state, tmp_pat
 )
 def test_a_tensor_that_does_not_fit_is_named(state, tmp_path, name, tensor, message):
     with pytest.raises(FileFormatError, match=f"{message}.*Fix: "):
-        loading(tmp_path, {**state, name: tensor})
+        load(tmp_path, {**state, name: tensor})
 
 
 def test_without_cross_attention_the_text_towers_end_cannot_be_told(state, tmp_path):
-    with pytest.raises(FileFormatError, match=r"has no layers with cross-attention under text_encoder.bert.*Fix: give"):
-        loading(tmp_path, {name: tensor for name, tensor in state.items() if "crossattention" not in name})
+    with pytest.raises(FileFormatError, match=r"has no layers with cross-attention under text_encoder.bert.*Fix: pass"):
+        load(tmp_path, {name: tensor for name, tensor in state.items() if "crossattention" not in name})
 
 
 @pytest.mark.parametrize(
@@ -85,9 +87,9 @@ def test_without_cross_attention_the_text_towers_end_cannot_be_told(state, tmp_p
     [
         (
             {"state_dict": {}, "epoch": 3},
-            "must hold a dictionary with the key 'model'; it holds keys state_dict, epoch",
+            "must contain a dictionary with the key 'model'; it contains keys state_dict, epoch",
         ),
-        ([1, 2], "it holds list"),
+        ([1, 2], "it contains list"),
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path, content, message):
@@ -112,17 +114,19 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, raw):
 def test_a_file_that_would_run_code_says_how_to_keep_its_weights(tmp_path):
     save(tmp_path, {})
     torch.save({"model": {}, "config": Foreign()}, tmp_path / "ALBEF.pth")
-    with pytest.raises(FileFormatError, match=r"holds more than tensors .* if you trust .*weights_only=False"):
+    with pytest.raises(FileFormatError, match=r"contains more than tensors .* if you trust .*weights_only=False"):
         ALBEFEncoder.load(str(tmp_path), device="cpu")
 
 
 def test_where_the_checkpoint_lies(state, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no ALBEF checkpoint at .*nowhere.pth. Fix: download one"):
         ALBEFEncoder.load(str(tmp_path / "nowhere.pth"), device="cpu")
-    with pytest.raises(FileNotFoundError, match=r"must hold one checkpoint \(.pth or .pt\); it holds none. Fix: name"):
+    with pytest.raises(
+        FileNotFoundError, match=r"must contain one checkpoint \(.pth or .pt\); it contains none. Fix: pass"
+    ):
         ALBEFEncoder.load(str(tmp_path), device="cpu")
     save(save(tmp_path, state), state, "mscoco.pth")
-    with pytest.raises(FileNotFoundError, match=r"it holds ALBEF.pth, mscoco.pth"):
+    with pytest.raises(FileNotFoundError, match=r"it contains ALBEF.pth, mscoco.pth"):
         ALBEFEncoder.load(str(tmp_path), device="cpu")
     assert ALBEFEncoder.load(str(tmp_path / "mscoco.pth"), device="cpu").source == "mscoco.pth"
 

@@ -119,10 +119,10 @@ def test_mixing_pixels_is_mixing_what_the_model_is_given():
     image = picture(noise(16, 24))
 
     def normalised(altered: Image.Image) -> np.ndarray:
-        return CLIP.values(CLIP.ready(altered)[0])
+        return CLIP.values(CLIP.to_pixels(altered)[0])
 
     for seed in range(20):
-        pixels = augmix(image, lambda altered: CLIP.ready(altered)[0], np.random.default_rng(seed))
+        pixels = augmix(image, lambda altered: CLIP.to_pixels(altered)[0], np.random.default_rng(seed))
         assert pixels.dtype == np.float32
         assert pixels.shape == (3, 16, 24)
         values = augmix(image, normalised, np.random.default_rng(seed))

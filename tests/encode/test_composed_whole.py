@@ -21,9 +21,10 @@ from encode.plain import age  # noqa: E402
 from zeroshift import FeatureSet  # noqa: E402
 from zeroshift.cli import app  # noqa: E402
 from zeroshift.data import packs  # noqa: E402
-from zeroshift.encode.composed import ComposedEncoder  # noqa: E402
-from zeroshift.encode.composed.encoder import KIND  # noqa: E402
-from zeroshift.encode.extraction.store import default_cache  # noqa: E402
+from zeroshift.encode.families.composed import (  # noqa: E402
+    KIND,
+    ComposedEncoder,
+)
 
 MODES = ("ensemble", "vanilla")
 
@@ -86,15 +87,26 @@ def run(top):
 
 
 @pytest.fixture(scope="module")
-def first(run, top):
-    """The first extraction with this cache, of CIFAR-10's classes: it fits the bridge."""
+def first(run, top, fitted_text_map):
+    """The first extraction with this cache, of CIFAR-10's classes."""
     assert not (top / "cache").exists()
+    shutil.copytree(fitted_text_map / KIND, top / "cache" / KIND)
     names = ",".join(packs.load("cifar10").class_names)
     out = top / "features.safetensors"
     told = run("extract", "--classes", names, "--prompts", ",".join(MODES), "--out", out)
-    # Where other tests look first: to fit a bridge takes half a minute. Half a file would be none to them.
-    shutil.copytree(top / "cache" / KIND, default_cache() / KIND, dirs_exist_ok=True)
     return told, FeatureSet.load(out, check=False)
+
+
+@pytest.mark.slow
+def test_an_empty_cache_gets_the_bridge(first, run, tmp_path):
+    """Fitted by the command itself, and the same as the one the tests share."""
+    names = ",".join(packs.load("cifar10").class_names)
+    options = ("--cache", tmp_path / "cache", "--out", tmp_path / "features.safetensors")
+    run("extract", "--classes", names, "--prompts", ",".join(MODES), *options)
+    assert len(list((tmp_path / "cache" / KIND).rglob("*.safetensors"))) == 2
+    again = FeatureSet.load(tmp_path / "features.safetensors", check=False)
+    for mode in MODES:
+        np.testing.assert_array_equal(again.prototypes[mode], first[1].prototypes[mode])
 
 
 @pytest.fixture
@@ -104,7 +116,7 @@ def no_fitting(monkeypatch):
     def fits(*_):
         raise AssertionError("encoded ImageNet's names a second time")
 
-    monkeypatch.setattr(ComposedEncoder, "_imagenet", fits)
+    monkeypatch.setattr(ComposedEncoder, "_encode_centring_prompts", fits)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -12,7 +12,14 @@ transformers = pytest.importorskip("transformers")
 
 from encode.plain import noise  # noqa: E402
 from zeroshift.arrays import normalize  # noqa: E402
-from zeroshift.encode.condensation import CondensedVision, adapt_images, centres, condense, merge, shares  # noqa: E402  # noqa: E402
+from zeroshift.encode.condensation import (  # noqa: E402  # noqa: E402
+    CondensedVision,
+    adapt_with_condensation,
+    choose_centres,
+    condense,
+    merge_tokens,
+    token_counts,
+)
 from zeroshift.methods import TCA, ZeroShot  # noqa: E402
 
 PICTURES = [noise(i, 40, 50) for i in range(12)]
@@ -25,7 +32,7 @@ def pixels(encoder, picture):
 def test_token_counts_of_a_vit_b_16():
     counts, tokens = [], 197
     for _ in range(3):
-        tokens = 1 + shares(tokens, 0.1).kept + 4 + 1
+        tokens = 1 + token_counts(tokens, 0.1).kept + 4 + 1
         counts.append(tokens)
     assert counts == [143, 104, 77]
 
@@ -33,7 +40,7 @@ def test_token_counts_of_a_vit_b_16():
 @pytest.mark.parametrize("tokens", range(2, 60))
 @pytest.mark.parametrize("drop", [0.0, 0.1, 0.3, 0.5])
 def test_every_patch_has_one_fate(tokens, drop):
-    split = shares(tokens, drop)
+    split = token_counts(tokens, drop)
     assert min(split) >= 0
     assert sum(split) == tokens - 1
 
@@ -44,7 +51,7 @@ def test_without_dropping_it_is_the_model(tiny_encoder):
     with torch.inference_mode():
         for picture in PICTURES[:3]:
             given = pixels(encoder, picture)
-            seen = walk.see(given)
+            seen = walk.encode(given)
             whole = encoder.model.vision_model(given[None], output_hidden_states=True)
             for layer, token in enumerate(seen.tokens):
                 torch.testing.assert_close(token, whole.hidden_states[layer + 1][0, 0], atol=1e-5, rtol=1e-4)
@@ -68,9 +75,9 @@ def test_condensed_tokens_are_fewer_in_the_layers_after(deep):
     for layer in deep.model.vision_model.encoder.layers:
         layer.self_attn.q_proj.register_forward_hook(lambda module, given, out: counts.append(given[0].shape[0]))
     with torch.inference_mode():
-        seen = walk.see(pixels(deep, PICTURES[0]))
-        again = walk.see(pixels(deep, PICTURES[0]))
-        untouched = CondensedVision(deep, layers=(1,), drop=0.0).see(pixels(deep, PICTURES[0]))
+        seen = walk.encode(pixels(deep, PICTURES[0]))
+        again = walk.encode(pixels(deep, PICTURES[0]))
+        untouched = CondensedVision(deep, layers=(1,), drop=0.0).encode(pixels(deep, PICTURES[0]))
     # 17 tokens: 12 of 16 patches left, so 2 stay, 10 are merged into 4 and 4 fused into one.
     # Of the 7 patches then left none stays: 6 are merged and 1 is fused.
     assert counts[:4] == [17, 17, 8, 6]
@@ -83,7 +90,7 @@ def test_condensed_tokens_are_fewer_in_the_layers_after(deep):
 def test_the_attended_stay_the_next_merge_the_rest_fuse():
     tokens = torch.eye(11)
     attention = torch.linspace(0.1, 1.0, 10)
-    kept, merged, fused = shares(11, 0.2)
+    kept, merged, fused = token_counts(11, 0.2)
     assert (kept, merged, fused) == (2, 6, 2)
     done = condense(tokens, attention, 0.2)
     assert torch.equal(done[:3], tokens[[0, 10, 9]])
@@ -93,14 +100,14 @@ def test_the_attended_stay_the_next_merge_the_rest_fuse():
 
 def test_merging_by_hand():
     tokens = torch.tensor([[0.0], [10.0], [1.0], [2.0], [20.0], [30.0]])
-    assert centres(tokens, 4) == [0, 5, 1, 4]
+    assert choose_centres(tokens, 4) == [0, 5, 1, 4]
     # 1 and 2 belong to 0, which weighs 1 at distance 0: (0 * 1 + 1 * 1 + 2 / 2) / (1 + 1 + 1/2).
-    torch.testing.assert_close(merge(tokens), torch.tensor([[0.8], [30.0], [10.0], [20.0]]))
+    torch.testing.assert_close(merge_tokens(tokens), torch.tensor([[0.8], [30.0], [10.0], [20.0]]))
 
 
 def test_equal_tokens_merge_into_one():
-    assert centres(torch.ones(5, 3), 4) == [0]
-    assert torch.equal(merge(torch.ones(5, 3)), torch.ones(1, 3))
+    assert choose_centres(torch.ones(5, 3), 4) == [0]
+    assert torch.equal(merge_tokens(torch.ones(5, 3)), torch.ones(1, 3))
 
 
 def test_an_anchor_takes_part_in_the_attention(tiny_encoder):
@@ -108,10 +115,10 @@ def test_an_anchor_takes_part_in_the_attention(tiny_encoder):
     walk = CondensedVision(encoder, layers=(1,), drop=0.2)
     with torch.inference_mode():
         given = pixels(encoder, PICTURES[0])
-        alone = walk.see(given)
+        alone = walk.encode(given)
         anchors = torch.stack([alone.tokens, alone.tokens.flip(0) * 3 + 1])
-        guided = walk.see(given, anchors)
-        farther = walk.see(given, anchors[1:])
+        guided = walk.encode(given, anchors)
+        farther = walk.encode(given, anchors[1:])
     assert not torch.allclose(alone.feature, guided.feature)
     assert not torch.allclose(guided.feature, farther.feature), "the nearest anchor counts, not the first"
     assert torch.equal(alone.tokens[0], guided.tokens[0])
@@ -122,7 +129,7 @@ def test_pictures_are_answered_one_after_the_other(tiny_encoder):
     prototypes = normalize(encoder.encode_texts(["a photo of a cat", "dog"]))
     walk = CondensedVision(encoder, layers=(1,), drop=0.2)
     method = TCA(prototypes, logit_scale=encoder.logit_scale, reservoir_size=2)
-    answers = adapt_images(method, walk, PICTURES)
+    answers = adapt_with_condensation(method, walk, PICTURES)
     first = next(answers)
     assert method.n_seen == 1
     rest = list(answers)
@@ -132,23 +139,23 @@ def test_pictures_are_answered_one_after_the_other(tiny_encoder):
     for picture, answer in zip(PICTURES, [first, *rest], strict=True):
         with torch.inference_mode():
             anchors = None if by_hand.anchors is None else torch.as_tensor(by_hand.anchors)
-            seen = walk.see(pixels(encoder, picture), anchors)
+            seen = walk.encode(pixels(encoder, picture), anchors)
         expected = by_hand.adapt_tokens(normalize(seen.feature.numpy()[None]), seen.tokens.numpy()[None])[0]
         np.testing.assert_array_equal(answer, expected)
 
 
 def test_what_it_refuses(tiny_encoder):
     clip = tiny_encoder("clip")
-    with pytest.raises(TypeError, match=r"encoder must be of the clip family.*got SigLIPEncoder"):
+    with pytest.raises(TypeError, match=r"encoder must be of the family clip; got SigLIPEncoder"):
         CondensedVision(tiny_encoder("siglip"))
     with pytest.raises(ValueError, match=r"layers must be an integer from 1 to 1; got 3"):
         CondensedVision(clip)
     with pytest.raises(ValueError, match=r"drop must be a number from 0 to 0\.5; got 0\.9"):
         CondensedVision(clip, layers=(1,), drop=0.9)
     walk = CondensedVision(clip, layers=(1,))
-    with pytest.raises(ValueError, match=r"d = 8, the encoder gives d = 16"):
-        adapt_images(TCA(np.eye(3, 8)), walk, PICTURES)
+    with pytest.raises(ValueError, match=r"d = 8, the encoder has d = 16"):
+        adapt_with_condensation(TCA(np.eye(3, 8)), walk, PICTURES)
     with pytest.raises(TypeError, match="method must be a TCA; got ZeroShot"):
-        adapt_images(ZeroShot(np.eye(3, 16)), walk, PICTURES)
-    with pytest.raises(TypeError, match=r"images must be several.*Fix: \[image\]"):
-        adapt_images(TCA(np.eye(3, 16)), walk, "cat.png")
+        adapt_with_condensation(ZeroShot(np.eye(3, 16)), walk, PICTURES)
+    with pytest.raises(TypeError, match=r"images must be a list.*Fix: \[image\]"):
+        adapt_with_condensation(TCA(np.eye(3, 16)), walk, "cat.png")

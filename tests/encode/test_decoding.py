@@ -10,7 +10,7 @@ import pytest
 from encode.plain import PREPROCESSING, write_pictures
 from zeroshift.data.images import ImageFiles
 from zeroshift.encode.extraction.images import Decoder, default_workers
-from zeroshift.encode.extraction.store import digest_of
+from zeroshift.encode.extraction.store import content_digest
 from zeroshift.encode.views import Views
 from zeroshift.workers import Workers
 
@@ -66,14 +66,14 @@ def test_order_and_content_are_the_same_whoever_decodes(files, workers):
     bad = found[order.index(files.names.index("bad.png"))]
     assert bad.pixels is None
     assert bad.error.name == "bad.png"
-    assert bad.digest == digest_of(b"not a picture")
+    assert bad.digest == content_digest(b"not a picture")
 
 
 def test_a_picture_is_what_the_preprocessing_makes_of_it(files):
     found = Decoder(files, PREPROCESSING)(0)
     (pixels,) = PREPROCESSING(files.open(0).image)
     np.testing.assert_array_equal(found.pixels[0], pixels[None])
-    assert found.digest == digest_of(files.read(0))
+    assert found.digest == content_digest(files.read(0))
 
 
 def test_views_and_corruptions_are_the_same_whoever_makes_them(files):

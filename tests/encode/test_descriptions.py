@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from zeroshift.encode.prompts.descriptions import check_descriptions, read_descriptions
 from zeroshift.encode.prompts.prompts import Prompts
+from zeroshift.encode.prompts.user_text import check_descriptions, read_descriptions
 from zeroshift.files import FileFormatError
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "prompts"
@@ -39,7 +39,7 @@ def test_a_byte_order_mark_is_no_part_of_the_file(write):
 
 def test_blank_sentences_are_kept_and_warned_of(write):
     path = write({"cat": ["It purrs."], "dog": ["It barks.", "", " "]})
-    with pytest.warns(UserWarning, match=r"pets.json has blank sentences, 2 of 4, the first of them 'dog'\[1\]"):
+    with pytest.warns(UserWarning, match=r"pets.json has 2 blank sentences of 4, the first is 'dog'\[1\]"):
         assert read_descriptions(path)["dog"] == ["It barks.", "", " "]
 
 
@@ -50,7 +50,7 @@ def test_blank_sentences_are_kept_and_warned_of(write):
 )
 def test_published_files(name, classes, sentences, blank):
     path = SHARED / "descriptions" / f"{name}.json"
-    with pytest.warns(UserWarning, match=f"has blank sentences, {blank} of {sentences},"):
+    with pytest.warns(UserWarning, match=f"has {blank} blank sentences of {sentences},"):
         descriptions = read_descriptions(path)
     assert (len(descriptions), sum(map(len, descriptions.values()))) == (classes, sentences)
     names = json.loads((SHARED / "classnames_templates.json").read_text(encoding="utf-8"))["classnames"][name]
@@ -63,7 +63,7 @@ def test_published_files(name, classes, sentences, blank):
         ("{", r"pets.json is not JSON \(.*line 1 column 2.*\). Fix: "),
         ("", r"pets.json is not JSON \(.*\). Fix: "),
         ("[" * 100_000, r"pets.json is not JSON \(.*\). Fix: "),
-        ([["cat", "It purrs."]], "pets.json must hold a JSON object; it holds a list. Fix: "),
+        ([["cat", "It purrs."]], "pets.json must contain a JSON object; it contains a list. Fix: "),
         ({}, "pets.json has no classes. Fix: "),
         ('{"cat": ["a"], "dog": ["b"], "cat": ["c"]}', "pets.json has the key 'cat' twice. Fix: "),
         ({"cat": []}, "pets.json: 'cat' has no sentence. Fix: "),
@@ -82,7 +82,7 @@ def test_refused_files(write, content, message):
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file at .*none.json. Fix: check the path"):
         read_descriptions(tmp_path / "none.json")
-    with pytest.raises(IsADirectoryError, match=r"is a folder. Fix: name the file of descriptions in it"):
+    with pytest.raises(IsADirectoryError, match=r"is a folder. Fix: pass the file of descriptions in it"):
         read_descriptions(tmp_path)
     (tmp_path / "latin.json").write_bytes('{"café": ["x"]}'.encode("latin-1"))
     with pytest.raises(
@@ -127,7 +127,7 @@ def test_missing_classes_are_counted_and_five_are_named():
     ("name", "key"), [("american bulldog", "american_bulldog"), ("HOT DOG", "hot_dog"), ("Pug", "pug")]
 )
 def test_keys_that_differ_only_in_underscores_or_case_are_pointed_out(name, key):
-    hint = f"1 of them only by underscores or case: for {name!r}, did you mean {key!r}\\?"
+    hint = f"1 of them differ only in underscores or case: for {name!r}, did you mean {key!r}\\?"
     with pytest.raises(ValueError, match=hint):
         check_descriptions({key: ["x"], "cat": ["x"]}, ["zebra", name, "cat"])
 
@@ -139,5 +139,5 @@ def test_a_misspelt_key_is_pointed_out():
 
 def test_extra_classes_are_counted_in_a_warning():
     descriptions = {"cat": ["x"], "dog": ["x"], "ant": ["x"]}
-    with pytest.warns(UserWarning, match="x.json has 2 of its 3 classes not in use, such as 'ant'"):
+    with pytest.warns(UserWarning, match="2 of the 3 classes in x.json are not in use, such as 'ant'"):
         check_descriptions(descriptions, ["cat"], Path("x.json"))

@@ -28,7 +28,7 @@ def test_a_device_by_name():
 @pytest.mark.parametrize("device", ["cuda:99", "toaster", "cpu:x", "meta"])
 def test_a_device_that_is_not_there(device):
     with pytest.raises(
-        ValueError, match=rf"device='{device}' cannot be used here \(.+\). Fix: device='auto' \(--device auto\) takes"
+        ValueError, match=rf"device='{device}' cannot be used \(.+\). Fix: device='auto' \(--device auto\) picks"
     ):
         choose_device(device)
 

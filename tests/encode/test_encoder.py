@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from encode.plain import PREPROCESSING, noise  # noqa: E402
-from zeroshift.encode.encoder import Encoder, stacked  # noqa: E402
+from zeroshift.encode.encoder import Encoder, stack_pixels  # noqa: E402
 
 PICTURES = [noise(i, 8 + i, 12 - i) for i in range(7)]
 PROMPTS = ["a b", "c", "d e f", "g", "h i", "j"]
@@ -74,9 +74,9 @@ def test_memory_that_runs_out_costs_no_row(room):
 
 
 def test_one_that_is_too_much_and_other_errors():
-    with pytest.raises(MemoryError, match="one item at a time is already too much"):
+    with pytest.raises(MemoryError, match="not enough memory for a single item"):
         Linear(room=0).encode_images(PICTURES)
-    with pytest.raises(MemoryError, match="one item at a time"):
+    with pytest.raises(MemoryError, match="not enough memory for a single item"):
         Linear(room=0).encode_texts(PROMPTS, warn=False)
     fault = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
     with pytest.raises(RuntimeError) as caught:
@@ -86,7 +86,7 @@ def test_one_that_is_too_much_and_other_errors():
 
 def test_numbers_between_bytes():
     encoder = Linear()
-    pixels = stacked([PREPROCESSING(picture) for picture in PICTURES])[0]
+    pixels = stack_pixels([PREPROCESSING(picture) for picture in PICTURES])[0]
     np.testing.assert_allclose(encoder.encode_pixels((pixels.astype(np.float32),)), expected(), atol=1e-6)
     mixed = encoder.encode_pixels((pixels * np.float32(0.5),))
     values = (pixels / 2 / 255 - 0.5) / 0.25
@@ -103,7 +103,7 @@ def test_a_row_without_a_direction_is_refused(bad):
         def _text_features(self, prompts):
             return super()._text_features(prompts) * bad
 
-    message = r"gave a zero or non-finite feature for {}. Fix: dtype='float32'"
+    message = r"returned a zero or non-finite feature for {}. Fix: dtype='float32'"
     with pytest.raises(ValueError, match=message.format("an image")):
         Broken().encode_images(PICTURES)
     with pytest.raises(ValueError, match=message.format("a prompt")):

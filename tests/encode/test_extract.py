@@ -83,7 +83,7 @@ class TestWhatComesOut:
 
     def test_images_without_labels(self, folder):
         images = image_set(folder, labelled=False)
-        with pytest.raises(ValueError, match=r"pets does not say what its classes are. Fix: give class_names"):
+        with pytest.raises(ValueError, match=r"pets has no class names. Fix: pass class_names"):
             extract(images, PlainEncoder(), VANILLA)
         made = extract(images, PlainEncoder(), VANILLA, class_names=["frog", "horse", "cat"], workers=0).features
         assert made.labels is None
@@ -224,7 +224,7 @@ class TestBadArguments:
             ({"storage": "float64"}, "storage must be .*float16.*float32.*float64"),
             ({"shard_rows": 0}, "shard_rows must be .*0"),
             ({"workers": -1}, "workers must be .*-1"),
-            ({"prompts": []}, "prompts is empty; at least one way of putting the classes into words"),
+            ({"prompts": []}, "prompts is empty; at least one prompt mode"),
             ({"prompts": [VANILLA, VANILLA]}, "prompts must differ in their mode; got vanilla, vanilla. Fix: keep one"),
             ({"class_names": ["cat", "dog", "cat"]}, "class_names must differ from each other; repeated: 'cat'"),
             ({"class_names": ["cat", " "]}, r"class_names\[1\] is empty"),

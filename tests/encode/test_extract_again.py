@@ -26,7 +26,7 @@ from zeroshift.data.corruptions import Corruption
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageFiles
 from zeroshift.encode import Views, extract
-from zeroshift.encode.encoder import UNKNOWN
+from zeroshift.encode.encoder import UNKNOWN_REVISION
 from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
 from zeroshift.files import read_tensors, write_tensors
 
@@ -149,7 +149,7 @@ class TestNothingTwice:
         assert made.computed == 0
         assert made.features.provenance["encoder"]["source"] == "another"
         nameless = PlainEncoder()
-        nameless.revision = UNKNOWN  # then its name is all there is to tell it by
+        nameless.revision = UNKNOWN_REVISION  # then its name is all there is to tell it by
         assert run(folder, cache=cache, encoder=nameless).computed == COUNT
 
     def test_files_that_were_swapped_are_told_apart(self, tmp_path, cache):
@@ -279,7 +279,7 @@ class TestImagesThatCannotBeUsed:
         assert "b/line.png" not in [error.name for error in run(folder, encoder=encoder).skipped]
         encoder.preprocessing = PixelPreprocessing(("shorter", 260), (6, 6), "bicubic", PREPROCESSING.table)
         made = run(folder, encoder=encoder)
-        assert "60000 x 1 pixels are too long and thin to be scaled" in str(made.skipped[-1])
+        assert "60000 x 1 pixels are too long and thin to be resized" in str(made.skipped[-1])
 
     def test_none_left(self, tmp_path):
         top = tmp_path / "none"

@@ -16,8 +16,8 @@ transformers = pytest.importorskip("transformers")
 from encode.plain import noise  # noqa: E402
 from encode.tiny import BUILDERS, siglip2_of_fixed_size  # noqa: E402
 from zeroshift.encode import registry  # noqa: E402
-from zeroshift.encode.families.base import OwnProcessor, preprocessing_of  # noqa: E402
-from zeroshift.encode.families.siglip import canonical  # noqa: E402
+from zeroshift.encode.families.base import ProcessorPreprocessing, preprocessing_from_processor  # noqa: E402
+from zeroshift.encode.families.transformers_models import canonical_text  # noqa: E402
 from zeroshift.encode.preprocessing import PixelPreprocessing  # noqa: E402
 
 FAMILIES = list(BUILDERS)
@@ -133,9 +133,9 @@ def test_the_scale_is_not_narrowed_with_the_weights(tiny_folder):
 
 def test_blips_scale_is_documented():
     assert "100" in registry.get("blip").note
-    from zeroshift.encode.families.blip import BLIPEncoder
+    from zeroshift.encode.families.transformers_models import BLIPEncoder
 
-    assert "not in its published files" in BLIPEncoder.__doc__
+    assert "is not published" in BLIPEncoder.__doc__
 
 
 def test_pixel_values_are_the_processors_to_the_last_bit(family, own, tiny_encoder, monkeypatch):
@@ -153,7 +153,7 @@ def test_pixel_values_are_the_processors_to_the_last_bit(family, own, tiny_encod
             (pixels,) = encoder.preprocessing(picture)
             assert pixels.dtype == np.uint8
             np.testing.assert_array_equal(encoder.preprocessing.values(pixels), made["pixel_values"][0])
-    assert isinstance(encoder.preprocessing, OwnProcessor if family == "siglip2" else PixelPreprocessing)
+    assert isinstance(encoder.preprocessing, ProcessorPreprocessing if family == "siglip2" else PixelPreprocessing)
 
 
 def test_a_processor_that_does_more_than_its_settings_say_is_called_itself(tiny_folder):
@@ -161,9 +161,9 @@ def test_a_processor_that_does_more_than_its_settings_say_is_called_itself(tiny_
         def __call__(self, images, **options):
             return super().__call__(images.transpose(Image.Transpose.FLIP_LEFT_RIGHT), **options)
 
-    for kind, expected in ((transformers.CLIPImageProcessorPil, PixelPreprocessing), (Mirrors, OwnProcessor)):
+    for kind, expected in ((transformers.CLIPImageProcessorPil, PixelPreprocessing), (Mirrors, ProcessorPreprocessing)):
         processor = kind.from_pretrained(tiny_folder("clip"))
-        preprocessing = preprocessing_of(processor, side=32)
+        preprocessing = preprocessing_from_processor(processor, side=32)
         assert type(preprocessing) is expected
         assert preprocessing.size == (32, 32)
         made = preprocessing(PICTURES[0])[0]
@@ -177,7 +177,7 @@ def test_ready_is_the_end_of_the_preprocessing(family, tiny_encoder):
     assert (height, width) == (32, 32)
     picture = noise(0, width, height)
     if family != "align":  # it enlarges, then crops: even a picture of the right size changes
-        for one, other in zip(preprocessing(picture), preprocessing.ready(picture), strict=True):
+        for one, other in zip(preprocessing(picture), preprocessing.to_pixels(picture), strict=True):
             np.testing.assert_array_equal(one, other)
     assert json.loads(json.dumps(preprocessing.describe())) == preprocessing.describe()
 
@@ -226,7 +226,7 @@ def test_the_second_siglip_of_fixed_size_keeps_punctuation(tmp_path):
     ],
 )
 def test_canonical_text(given, text):
-    assert canonical(given) == text
+    assert canonical_text(given) == text
 
 
 COUNTS = {"clip": 5, "metaclip": 5, "siglip": 3, "siglip2": 5, "altclip": 4, "blip": 5, "align": 5, "chinese_clip": 5}
@@ -314,8 +314,8 @@ def test_settings_as_published_models_have_them(family, published, tiny_folder, 
 def test_a_processor_that_scales_before_it_crops_leaves_views_alone(tiny_folder):
     """Views are cropped to the right size already: scaled and cropped again, they would lose their rims."""
     processor = transformers.AutoImageProcessor.from_pretrained(tiny_folder("align"), backend="pil")
-    own = OwnProcessor(processor, side=32)
+    own = ProcessorPreprocessing(processor, side=32)
     view = noise(3, 32, 32)
     expected = processor(images=view, do_resize=False, do_center_crop=False, return_tensors="np")["pixel_values"][0]
-    np.testing.assert_array_equal(own.ready(view)[0], expected)
+    np.testing.assert_array_equal(own.to_pixels(view)[0], expected)
     assert not np.array_equal(own(view)[0], expected)

@@ -31,75 +31,75 @@ def asked(monkeypatch):
 
 
 def test_without_the_hub_only_local_files_are_looked_for(asked):
-    assert hub.from_hub(HUB, "main") == {"revision": "main", "local_files_only": True}
+    assert hub.hub_arguments(HUB, "main") == {"revision": "main", "local_files_only": True}
     assert asked == [("huggingface.co", 443)]
 
 
 def test_with_the_hub_the_network_is_used(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, port: [])
-    assert hub.from_hub(HUB, None) == {"revision": None}
+    assert hub.hub_arguments(HUB, None) == {"revision": None}
 
 
 def test_a_mirror_is_asked_in_the_hub_s_place(asked, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example:8443/hub")
-    assert hub.from_hub(HUB, None)["local_files_only"]
+    assert hub.hub_arguments(HUB, None)["local_files_only"]
     assert asked == [("mirror.example", 443)]
 
 
 @pytest.mark.parametrize("name", PROXIES)
 def test_behind_a_proxy_names_are_not_resolved_here(asked, monkeypatch, name):
     monkeypatch.setenv(name, "http://proxy.example:3128")
-    assert hub.from_hub(HUB, None) == {"revision": None}
+    assert hub.hub_arguments(HUB, None) == {"revision": None}
     assert asked == []
 
 
 def test_a_folder_needs_no_network(asked, tmp_path):
-    assert hub.from_hub(str(tmp_path), None) == {"revision": None}
+    assert hub.hub_arguments(str(tmp_path), None) == {"revision": None}
     assert asked == []
 
 
 @pytest.mark.parametrize("kind", [OSError, ValueError, KeyError, RuntimeError, UnpicklingError])
 def test_what_the_hub_raises_is_one_line_with_the_fix(kind):
-    with pytest.raises(OSError) as refused, hub.loading(HUB, None):
+    with pytest.raises(OSError) as refused, hub.convert_load_errors(HUB, None):
         raise kind("\n\nno such thing\nand forty lines more")
     line = str(refused.value)
-    assert line.startswith(f"{HUB} cannot be had from the hub (")
+    assert line.startswith(f"{HUB} cannot be loaded from the hub (")
     assert "no such thing" in line
-    assert "Fix: check the id and the network, or give the folder of a downloaded model; `--encoder composed`" in line
+    assert "Fix: check the id and the network, or pass the folder of a downloaded model; `--encoder composed`" in line
     assert "\n" not in line
 
 
 def test_a_revision_is_named():
-    with pytest.raises(OSError, match="patch16 at revision v2 cannot be had"), hub.loading(HUB, "v2"):
+    with pytest.raises(OSError, match="patch16 at revision v2 cannot be loaded"), hub.convert_load_errors(HUB, "v2"):
         raise OSError("gone")
 
 
 def test_a_message_without_words_gives_its_kind():
-    with pytest.raises(OSError, match=r"\(RuntimeError\)"), hub.loading(HUB, None):
+    with pytest.raises(OSError, match=r"\(RuntimeError\)"), hub.convert_load_errors(HUB, None):
         raise RuntimeError
 
 
 def test_a_folder_that_is_no_whole_model(tmp_path):
-    with pytest.raises(ValueError, match=r"is not a whole model folder \(no vocab\)\. Fix: it needs config\.json, the"):  # noqa: SIM117
-        with hub.loading(str(tmp_path), None):
+    with pytest.raises(ValueError, match=r"is not a complete model folder \(no vocab\)\. Fix: it needs config"):  # noqa: SIM117
+        with hub.convert_load_errors(str(tmp_path), None):
             raise OSError("no vocab")
 
 
 def test_a_missing_package():
     with pytest.raises(ImportError, match=r"needs a package that is not installed \(No module named 'x'\)\. Fix:"):  # noqa: SIM117
-        with hub.loading(HUB, None):
+        with hub.convert_load_errors(HUB, None):
             raise ModuleNotFoundError("No module named 'x'")
 
 
 def test_a_full_device_is_for_others_to_mend():
     import torch
 
-    with pytest.raises(torch.OutOfMemoryError), hub.loading(HUB, None):
+    with pytest.raises(torch.OutOfMemoryError), hub.convert_load_errors(HUB, None):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 def test_a_bug_is_not_dressed_up():
-    with pytest.raises(ZeroDivisionError), hub.loading(HUB, None):
+    with pytest.raises(ZeroDivisionError), hub.convert_load_errors(HUB, None):
         raise ZeroDivisionError
 
 
@@ -107,12 +107,12 @@ def test_transformers_is_quiet_meanwhile_and_afterwards_as_before():
     logging.set_verbosity_info()
     logging.enable_progress_bar()
     try:
-        with hub.loading(HUB, None):
+        with hub.convert_load_errors(HUB, None):
             assert logging.get_verbosity() == logging.ERROR
             assert not logging.is_progress_bar_enabled()
         assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == (logging.INFO, True)
         logging.disable_progress_bar()
-        with hub.loading(HUB, None):
+        with hub.convert_load_errors(HUB, None):
             pass
         assert not logging.is_progress_bar_enabled()
     finally:

@@ -47,8 +47,11 @@ def test_every_method_that_needs_no_more_than_an_encoder(clip, name):
 
 
 def test_what_only_a_user_has_is_asked_for(clip):
-    asked = r"tip_adapter needs support: .*Fix: make_method\('tip_adapter', encoder, class_names, support=\.\.\.\)"
-    with pytest.raises(TypeError, match=asked):
+    message = (
+        r"tip_adapter needs labelled samples \(support\)\. "
+        r"Fix: make_method\('tip_adapter', encoder, class_names, support=\.\.\.\)"
+    )
+    with pytest.raises(TypeError, match=message):
         make_method("tip_adapter", clip, NAMES)
 
 
@@ -107,9 +110,9 @@ def test_a_text_side_of_other_classes_is_refused(clip):
 
 def test_a_method_with_a_model_is_saved_and_not_pickled(clip):
     for name in ("tpt", "b2tpt"):
-        with pytest.raises(TypeError, match=r"which is not pickled.*Fix: method\.save\(path\)"):
+        with pytest.raises(TypeError, match=r"which cannot be pickled.*Fix: method\.save\(path\)"):
             pickle.dumps(make_method(name, clip, NAMES))
-    with pytest.raises(TypeError, match=r"vision is a side of a loaded encoder, which is not pickled"):
+    with pytest.raises(TypeError, match=r"vision is part of a loaded encoder, which cannot be pickled"):
         pickle.dumps(prompted_vision(clip))
 
 

@@ -109,7 +109,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "open_clip", None)
-    with pytest.raises(ImportError, match=r"need the package open_clip .*Fix: pip install open_clip_torch; it brings"):
+    with pytest.raises(ImportError, match=r"need the package open_clip .*Fix: pip install open_clip_torch, which"):
         OpenClipEncoder.load(SOURCE)
 
 
@@ -153,7 +153,7 @@ def test_the_scale_is_read_before_the_weights_are_narrowed(package):
 def test_other_weights_than_those_asked_for_are_refused(package):
     found = OpenClipEncoder.load(SOURCE, device="cpu").revision
     assert OpenClipEncoder.load(SOURCE, device="cpu", revision=found).revision == found
-    with pytest.raises(ValueError, match=f"revision='main' was asked for, but {SOURCE} is '{found}'. Fix: "):
+    with pytest.raises(ValueError, match=f"revision='main' was requested, but {SOURCE} has '{found}'. Fix: "):
         OpenClipEncoder.load(SOURCE, device="cpu", revision="main")
     package.bias = True
     assert OpenClipEncoder.load(SOURCE, device="cpu").revision != found
@@ -219,15 +219,15 @@ def test_names_open_clip_does_not_have_are_refused(package, source, message):
 
 def test_weights_that_cannot_be_had_are_an_error_with_the_reason(package):
     package.failure = RuntimeError("no connection\nand more")
-    with pytest.raises(OSError, match=r"could not make .* \(no connection\). Fix: check the name and the network"):
+    with pytest.raises(OSError, match=r"could not load .* \(no connection\). Fix: check the name and the network"):
         OpenClipEncoder.load(SOURCE, device="cpu")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"resize_mode": "longest"}, "hf-hub:x has resize_mode='longest' with pictures of 8 x 8; .* Fix: take another"),
-        ({"size": (4, 8)}, "resize_mode='shortest' with pictures of 4 x 8; zeroshift knows 'squash'"),
+        ({"resize_mode": "longest"}, "hf-hub:x has resize_mode='longest' with images of 8 x 8; .* Fix: use another"),
+        ({"size": (4, 8)}, "resize_mode='shortest' with images of 4 x 8; zeroshift supports 'squash'"),
     ],
 )
 def test_other_ways_of_resizing_are_refused(package, change, message):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table, as_picture
+from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table, to_rgb_image
 
 MEAN, STD = [0.5, 0.25, 0.0], [0.5, 0.25, 1.0]
 TABLE = affine_table(MEAN, STD)
@@ -41,7 +41,7 @@ def test_the_table():
     ],
 )
 def test_the_shorter_side_is_scaled(size, resized):
-    assert shorter(10, (10, 10)).resized(Image.new("RGB", size)).size == resized
+    assert shorter(10, (10, 10)).resize_image(Image.new("RGB", size)).size == resized
 
 
 def test_the_crop_is_of_the_centre_and_black_beyond():
@@ -96,9 +96,7 @@ def test_bytes_and_numbers_mean_the_same(value, channel):
 
 @pytest.mark.parametrize("resize", [None, ("shorter", 5)])
 def test_pictures_of_different_sizes_are_refused(resize):
-    with pytest.raises(
-        ValueError, match=r"crop=None with resize=.* leaves pictures of different sizes.*Fix: give crop="
-    ):
+    with pytest.raises(ValueError, match=r"crop=None with resize=.* gives images of different sizes.*Fix: give crop="):
         PixelPreprocessing(resize, None, "bicubic", TABLE)
 
 
@@ -123,22 +121,22 @@ def test_the_description_tells_settings_apart():
 class TestPictures:
     def test_arrays(self):
         grey = np.arange(12, dtype=np.uint8).reshape(3, 4)
-        picture = as_picture(grey)
+        picture = to_rgb_image(grey)
         assert (picture.mode, picture.size) == ("RGB", (4, 3))
         np.testing.assert_array_equal(np.asarray(picture)[..., 2], grey)
-        np.testing.assert_array_equal(np.asarray(as_picture(np.stack([grey] * 3, axis=-1))), np.asarray(picture))
+        np.testing.assert_array_equal(np.asarray(to_rgb_image(np.stack([grey] * 3, axis=-1))), np.asarray(picture))
 
     @pytest.mark.parametrize(
         "array",
         [np.zeros((3, 4, 3)), np.zeros((3, 4, 4), np.uint8), np.zeros(3, np.uint8), np.zeros((3, 5, 7), np.uint8)],
     )
     def test_arrays_that_are_no_pictures(self, array):
-        with pytest.raises(ValueError, match=r"must hold bytes, \(H, W, 3\) or \(H, W\); got .*Fix: \(255 \* image\)"):
-            as_picture(array)
+        with pytest.raises(ValueError, match=r"must be uint8, \(H, W, 3\) or \(H, W\); got .*Fix: \(255 \* image\)"):
+            to_rgb_image(array)
 
     def test_a_file_that_is_none(self, tmp_path):
         (tmp_path / "x.png").write_bytes(b"no picture")
         with pytest.raises(ValueError, match=r"x\.png"):
-            as_picture(tmp_path / "x.png")
+            to_rgb_image(tmp_path / "x.png")
         with pytest.raises(FileNotFoundError):
-            as_picture(str(tmp_path / "y.png"))
+            to_rgb_image(str(tmp_path / "y.png"))

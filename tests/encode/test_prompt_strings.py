@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from zeroshift.data import catalogue
-from zeroshift.encode.prompts.descriptions import read_descriptions
 from zeroshift.encode.prompts.prompts import AWT_TEMPLATES, Prompts, awt_prompts
 from zeroshift.encode.prompts.templates import CLIP_TEMPLATE, ENSEMBLE, VANILLA
+from zeroshift.encode.prompts.user_text import read_descriptions
 
 ADAPT_TEMPLATES = {info.id: info.template for info in catalogue.list()}
 
@@ -115,7 +115,7 @@ def test_descriptions_are_spliced_in_at_the_class_name(data_set, name, descripti
 
 
 @needs_shared
-@pytest.mark.filterwarnings("ignore:.*has blank sentences")
+@pytest.mark.filterwarnings("ignore:.*blank sentences")
 @pytest.mark.parametrize(
     ("data_set", "name", "n", "first", "last"),
     [

@@ -160,17 +160,17 @@ def test_describe_is_json():
     ("arguments", "message"),
     [
         ({"mode": "ensembel"}, "mode must be one of 'vanilla', .*got 'ensembel'. Did you mean 'ensemble'\\? Fix: "),
-        ({"mode": "templates"}, "got 'templates'.*templates of your own go to Prompts.from_templates"),
+        ({"mode": "templates"}, "got 'templates'.*Prompts.from_templates for your own templates"),
         ({"mode": "custom"}, "'custom' needs template, and got none. Fix: pass template=, or .*'vanilla', 'ensemble'"),
         ({"mode": "descriptions", "template": PET}, "'descriptions' needs descriptions, and got none. Fix: "),
         (
             {"mode": "vanilla", "template": PET},
             "'vanilla' takes no template, and got 'a photo of a {}, a type of pet.'. "
-            "Fix: leave template= out, or take a mode with it: 'custom', 'descriptions'.$",
+            "Fix: omit template=, or use a mode with it: 'custom', 'descriptions'.$",
         ),
-        ({"mode": "clip_template", "descriptions": PETS}, "takes no descriptions, and got {'american_b.* Fix: leave"),
+        ({"mode": "clip_template", "descriptions": PETS}, "takes no descriptions, and got {'american_b.* Fix: omit"),
         ({"mode": "custom", "template": ""}, "template must have {} exactly once; '' has it 0 times. Fix: put {}"),
-        ({"mode": "custom", "template": "a {} or {}"}, "'a {} or {}' has it 2 times. Fix: keep one {}"),
+        ({"mode": "custom", "template": "a {} or {}"}, "'a {} or {}' has it 2 times. Fix: keep only one {}"),
         ({"mode": "custom", "template": "a {c}."}, "'a {c}.' has it 0 times. Fix: write {} for {c}: 'a {}.'"),
     ],
 )

@@ -50,9 +50,12 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch):
     assert composed.fix == "pip install 'zeroshift[offline]'"
     # Not even the kind of a model can be read without transformers; said before any file is looked for.
     for source, said in [
-        ("openai/clip-vit-base-patch16", r"needs transformers, not installed here. Fix: pip install 'zeroshift\[enc"),
-        ("open_clip:ViT-B-32/x", r"needs open_clip, not installed here. Fix: pip install open_clip_torch"),
-        ("composed", r"needs transformers, not installed here. Fix: pip install 'zeroshift\[offline\]'"),
+        (
+            "openai/clip-vit-base-patch16",
+            r"needs transformers, which is not installed. Fix: pip install 'zeroshift\[enc",
+        ),
+        ("open_clip:ViT-B-32/x", r"needs open_clip, which is not installed. Fix: pip install open_clip_torch"),
+        ("composed", r"needs transformers, which is not installed. Fix: pip install 'zeroshift\[offline\]'"),
         ("albef:model.pth", r"needs transformers"),
     ]:
         with pytest.raises(ImportError, match=said):
@@ -78,7 +81,7 @@ def test_a_name_that_is_nothing():
         ValueError, match=r"'compsed' is neither .* Did you mean 'composed'\? Fix: `zeroshift encoders`"
     ):
         registry.load("compsed")
-    with pytest.raises(ValueError, match=r"'xyzzyx' is neither a folder here, nor a hub id \(OWNER/NAME\)"):
+    with pytest.raises(ValueError, match=r"'xyzzyx' is neither a folder, nor a hub id \(OWNER/NAME\)"):
         registry.load("xyzzyx")
 
 
@@ -90,7 +93,7 @@ def test_the_hub_out_of_reach(monkeypatch, tmp_path):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)  # it was read when the module was imported
     for revision, named in ((None, "someone/no-such-model"), ("v2", "someone/no-such-model at revision v2")):
         with pytest.raises(
-            OSError, match=rf"^{named} cannot be had from the hub \(.*\). Fix: check the id and the net"
+            OSError, match=rf"^{named} cannot be loaded from the hub \(.*\). Fix: check the id and the net"
         ):
             registry.load("someone/no-such-model", revision=revision)
 
@@ -106,9 +109,7 @@ class TestFolders:
 
     def test_without_a_configuration(self, copied):
         (copied / "config.json").unlink()
-        message = (
-            r"copied is a folder without config.json, so it holds no model. Fix: give the folder that save_pretrained"
-        )
+        message = r"copied is a folder without config.json, so it contains no model. Fix: pass the folder that save"
         self.refused(copied, message, FileNotFoundError)
 
     @pytest.mark.parametrize("content", [b'{"model_type": ', b"[1]", b"\xff\xfe{}"])
@@ -120,7 +121,7 @@ class TestFolders:
     def test_of_a_kind_that_is_no_dual_encoder(self, copied, kind):
         (copied / "config.json").write_text(json.dumps({} if kind is None else {"model_type": kind}))
         self.refused(
-            copied, f"is a model of type '{kind}', which is not a dual encoder known here .clip, siglip, .*FeatureSet"
+            copied, f"is a model of type '{kind}', which is not a supported dual encoder .clip, siglip, .*FeatureSet"
         )
 
     @pytest.mark.parametrize(
@@ -129,19 +130,19 @@ class TestFolders:
             ("model.safetensors", "no file named model.safetensors"),
             ("preprocessor_config.json", "image processor"),
             # transformers would make up a tokenizer without words, and every prompt would mean the same.
-            ("tokenizer.json", "the files of its tokenizer are missing, or hold no word"),
+            ("tokenizer.json", "the files of its tokenizer are missing or contain no words"),
         ],
     )
     def test_with_a_file_missing(self, copied, file, reason):
         (copied / file).unlink()
         self.refused(
-            copied, rf"copied is not a whole model folder \(.*{reason}.*\). Fix: it needs config.json, the weights"
+            copied, rf"copied is not a complete model folder \(.*{reason}.*\). Fix: it needs config.json, the weights"
         )
 
     def test_with_weights_cut_short(self, copied):
         weights = copied / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1000])
-        self.refused(copied, r"is not a whole model folder \(")
+        self.refused(copied, r"is not a complete model folder \(")
 
     def test_with_weights_missing_that_transformers_would_draw_at_random(self, copied):
         from safetensors.torch import load_file, save_file
@@ -159,7 +160,7 @@ class TestFolders:
         tensors = load_file(copied / "model.safetensors")
         tensors["visual_projection.weight"] = torch.zeros(3, 3)
         save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
-        self.refused(copied, r"is not a whole model folder \(")
+        self.refused(copied, r"is not a complete model folder \(")
 
 
 def test_the_hash_of_a_folder_is_that_of_its_content(tiny_folder, tmp_path):

@@ -10,11 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zeroshift import files
-from zeroshift.encode.extraction.store import DIGEST_BYTES, FeatureStore, default_cache, digest_of, key_of, keyed_folder
+from zeroshift.encode.extraction.store import (
+    DIGEST_BYTES,
+    FeatureStore,
+    content_digest,
+    default_cache,
+    settings_folder,
+    settings_key,
+)
 
 
 def digests(*names: str) -> list[bytes]:
-    return [digest_of(name.encode()) for name in names]
+    return [content_digest(name.encode()) for name in names]
 
 
 def rows_of(*values: float) -> np.ndarray:
@@ -26,8 +33,10 @@ def parts(folder: Path) -> list[Path]:
 
 
 def test_a_digest_is_blake2b_of_the_content():
-    assert digest_of(b"") == bytes.fromhex("cae66941d9efbd404e4d88758ea67670")  # as `b2sum -l 128 /dev/null` prints it
-    assert len(digest_of(b"x")) == DIGEST_BYTES
+    assert content_digest(b"") == bytes.fromhex(
+        "cae66941d9efbd404e4d88758ea67670"
+    )  # as `b2sum -l 128 /dev/null` prints it
+    assert len(content_digest(b"x")) == DIGEST_BYTES
 
 
 @settings(deadline=None, max_examples=20)
@@ -132,17 +141,20 @@ class TestCache:
         assert default_cache() == Path.home() / ".cache" / "zeroshift"
 
     def test_keys_follow_the_settings_and_not_their_order(self):
-        assert key_of({"a": 1, "b": [2.5]}) == key_of({"b": [2.5], "a": 1})
-        assert len({key_of(each) for each in ({"a": 1}, {"a": 2}, {"b": 1}, {"a": "1"}, {"a": 1, "b": None}, {})}) == 6
+        assert settings_key({"a": 1, "b": [2.5]}) == settings_key({"b": [2.5], "a": 1})
+        assert (
+            len({settings_key(each) for each in ({"a": 1}, {"a": 2}, {"b": 1}, {"a": "1"}, {"a": 1, "b": None}, {})})
+            == 6
+        )
 
     def test_a_folder_says_what_it_is_of(self, tmp_path):
-        folder = keyed_folder(tmp_path / "cache", "images", {"b": 1, "a": "x"})
-        assert folder == keyed_folder(tmp_path / "cache", "images", {"a": "x", "b": 1})
+        folder = settings_folder(tmp_path / "cache", "images", {"b": 1, "a": "x"})
+        assert folder == settings_folder(tmp_path / "cache", "images", {"a": "x", "b": 1})
         assert (folder / "about.json").read_text() == '{\n  "a": "x",\n  "b": 1\n}\n'
 
     def test_a_folder_that_cannot_be_made(self, tmp_path):
         (tmp_path / "file").touch()
         with pytest.raises(
-            OSError, match=r"the cache .*file cannot be written \(.*\). Fix: name another folder with --c"
+            OSError, match=r"the cache .*file cannot be written \(.*\). Fix: choose another folder with --c"
         ):
-            keyed_folder(tmp_path / "file", "images", {})
+            settings_folder(tmp_path / "file", "images", {})

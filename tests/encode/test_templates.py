@@ -31,10 +31,10 @@ def test_files_of_templates(name, text, tmp_path):
             "a {}\na cat\n",
             "mine.txt, line 2 must have {} exactly once; 'a cat' has it 0 times. Fix: put {}",
         ),
-        ("mine.txt", '["a {}", "b {}"]', "mine.txt looks like a JSON list. Fix: give it a name that ends in .json"),
+        ("mine.txt", '["a {}", "b {}"]', "mine.txt looks like a JSON list. Fix: rename it to end in .json"),
         ("mine.txt", '[\n "a {}"\n]', "mine.txt looks like a JSON list"),
         ("mine.json", '["a {}"', "mine.json is not JSON"),
-        ("mine.json", '{"a": "a {}"}', "mine.json must hold a JSON list of templates. Fix: "),
+        ("mine.json", '{"a": "a {}"}', "mine.json must contain a JSON list of templates. Fix: "),
         ("mine.json", '["a {}", 3]', r"mine.json: templates\[1\] must be a string; got 3"),
         ("mine.json", "[]", "mine.json: templates is empty"),
         (

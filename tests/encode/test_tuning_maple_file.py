@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from encode.maple_state import DEPTH, WIDTH, WORDS, state, write_checkpoint  # noqa: E402
-from zeroshift.encode.tuning.maple_clip import read_maple  # noqa: E402
+from zeroshift.encode.tuning.maple import read_maple  # noqa: E402
 from zeroshift.files import FileFormatError  # noqa: E402
 
 
@@ -44,13 +44,13 @@ def without(name):
 @pytest.mark.parametrize(
     ("damaged", "message"),
     [
-        (without("ctx"), r"lacks prompt_learner\.ctx\. Fix: it must be a checkpoint of MaPLe"),
+        (without("ctx"), r"lacks prompt_learner\.ctx\. Fix: pass a checkpoint of MaPLe"),
         (without("proj.bias"), r"lacks prompt_learner\.proj\.bias"),
         (without("compound_prompts_text.0"), r"lacks prompt_learner\.compound_prompts_text\.0"),
         (without("compound_prompt_projections.1.bias"), r"lacks prompt_learner\.compound_prompt_projections\.1\.bias"),
         ({**state(), "prompt_learner.proj.bias": torch.zeros(5)}, r"projections\.0\.bias of shape \(48,\).*\(5,\)"),
         ({**state(), "prompt_learner.ctx": torch.full((2, 32), torch.nan)}, r"NaN or infinity in prompt_learner\.ctx"),
-        ({**state(1), "prompt_learner.proj.weight": torch.zeros(32, 48)}, "do not go together"),
+        ({**state(1), "prompt_learner.proj.weight": torch.zeros(32, 48)}, "their shapes must be"),
         ({**state(1), "prompt_learner.ctx": "a photo"}, r"prompt_learner\.ctx of shape \(\)"),
     ],
     ids=["ctx", "bias", "middle", "last", "shape", "nan", "turned", "words"],

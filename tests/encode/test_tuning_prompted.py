@@ -82,14 +82,14 @@ def test_a_saved_method_is_loaded_with_the_same_text_side_only(tiny_encoder, tmp
 def test_words_are_found_where_the_template_has_them(tiny_encoder, template, start):
     encoder = tiny_encoder("align")
     text = prompted_text(encoder, NAMES, words="photo of a", template=template)
-    assert text._places[0].tolist() == [start, start + 1, start + 2]
+    assert text._positions[0].tolist() == [start, start + 1, start + 2]
     sentences = [template.format(words="photo of a", name=name.replace("_", " ")) for name in NAMES]
     close(text.features(text.context), encoder.encode_texts(sentences), 1e-5)
 
 
 def test_the_same_word_before_the_words_is_not_taken_for_them(tiny_encoder):
     text = prompted_text(tiny_encoder("align"), NAMES, words="a", template="a photo of {words} {name}.")
-    assert text._places[0].tolist() == [4]
+    assert text._positions[0].tolist() == [4]
 
 
 def test_prompts_filled_up_at_their_beginning(tiny_encoder):
@@ -98,7 +98,7 @@ def test_prompts_filled_up_at_their_beginning(tiny_encoder):
     encoder.tokenizer = copy.deepcopy(encoder.tokenizer)
     encoder.tokenizer.padding_side = "left"
     text = prompted_text(encoder, ["cat", "dog in a video game"])
-    assert text._places[:, 0].tolist() == [5, 1]
+    assert text._positions[:, 0].tolist() == [5, 1]
     sentences = prompts(names=["cat", "dog in a video game"])
     close(text.features(text.context), encoder.encode_texts(sentences), 1e-5)
     assert np.abs(text.features(moved(text)) - text.features(text.context)).max(axis=1).min() > 1e-4
@@ -140,7 +140,7 @@ def open_clip_encoder(tokenizer):
 def test_open_clip():
     encoder = open_clip_encoder(LetterTokenizer())
     text = prompted_text(encoder, ["cat", "dog", "hot_dog"])
-    assert text._places.tolist() == [[1, 2, 3, 4]] * 3
+    assert text._positions.tolist() == [[1, 2, 3, 4]] * 3
     close(text.features(text.context), encoder.encode_texts(prompts(names=["cat", "dog", "hot_dog"])), 1e-6)
     assert np.abs(text.pull_back(text.context, upstream(text))).max() > 1e-3
 
@@ -156,7 +156,7 @@ def test_albef(tmp_path):
     encoder = ALBEFEncoder.load(str(tiny_albef.save(tmp_path, tiny_albef.random_tensors())), device="cpu")
     text = prompted_text(encoder, ["cat", "dog"], words="a photo of")
     sentences = [f"a photo of {name}." for name in ("cat", "dog")]
-    assert text._places.tolist() == [[1, 2, 3]] * 2
+    assert text._positions.tolist() == [[1, 2, 3]] * 2
     close(text.features(text.context), encoder.encode_texts(sentences), 1e-5)
     assert np.abs(text.pull_back(text.context, upstream(text))).max() > 1e-4
 
@@ -175,7 +175,7 @@ def test_other_families_are_refused_by_name():
         (["cat", 3], TypeError, r"class_names\[1\] must be a string; got 3"),
         (["cat", "_ "], ValueError, r"class_names\[1\] is blank"),
         (["hot dog", "cat", "hot_dog"], ValueError, r"'hot dog' and 'hot_dog', .* \(numbers 0 and 2\).*repeated_names"),
-        (["Cat", "cat"], ValueError, r"'Cat' and 'cat' are the same tokens"),
+        (["Cat", "cat"], ValueError, r"'Cat' and 'cat' have the same tokens"),
     ],
 )
 def test_class_names_that_cannot_be(tiny_encoder, names, kind, said):
@@ -193,14 +193,14 @@ def test_repeated_names_on_request(tiny_encoder):
     ("options", "kind", "said"),
     [
         ({"words": 4}, TypeError, "words must be a string; got 4"),
-        ({"words": " "}, ValueError, "words must be one word or more"),
-        ({"template": "a photo of a {}."}, ValueError, r"\{words\} and \{name\} exactly once each"),
-        ({"template": "{words} {words} {name}"}, ValueError, "exactly once each"),
-        ({"template": "{words} {name}, a {kind}."}, ValueError, r"no other places; got .*Fix: template='\{words\}"),
-        ({"words": "a {name}"}, ValueError, "without places in braces; got 'a {name}'"),
+        ({"words": " "}, ValueError, "words must be one or more words"),
+        ({"template": "a photo of a {}."}, ValueError, r"\{words\} and \{name\} once each"),
+        ({"template": "{words} {words} {name}"}, ValueError, "once each"),
+        ({"template": "{words} {name}, a {kind}."}, ValueError, r"no other braces; got .*Fix: template='\{words\}"),
+        ({"words": "a {name}"}, ValueError, "without braces; got 'a {name}'"),
         ({"template": None}, TypeError, "template must be a string"),
-        ({"template": "{name} {words}"}, ValueError, r"do not stand at one place.*before \{name\}"),
-        ({"template": "{words}{name}"}, ValueError, "do not stand at one place"),
+        ({"template": "{name} {words}"}, ValueError, r"are not at the same position.*before \{name\}"),
+        ({"template": "{words}{name}"}, ValueError, "are not at the same position"),
         ({"chunk_size": 0}, ValueError, "chunk_size must be None or an integer of at least 1; got 0"),
         ({"repeated_names": "yes"}, TypeError, "repeated_names must be True or False"),
     ],
@@ -224,13 +224,16 @@ def test_prompts_whose_ends_are_cut_are_counted(tiny_encoder):
 
 
 def test_prompts_cut_into_the_words_are_refused(tiny_encoder):
-    with pytest.warns(UserWarning, match="4 of 4"), pytest.raises(ValueError, match=r"cut, perhaps within the words"):
+    with (
+        pytest.warns(UserWarning, match="4 of 4"),
+        pytest.raises(ValueError, match=r"truncated, perhaps within the words"),
+    ):
         prompted_text(tiny_encoder("clip"), NAMES, words="a photo of a very long and winding road to a")
 
 
 def test_prompts_cut_down_to_the_words_are_refused(tiny_encoder):
     words = "a photo of a " + "a " * 14
-    with pytest.warns(UserWarning, match="2 of 2"), pytest.raises(ValueError, match=r"'cat' and 'dog' are the same"):
+    with pytest.warns(UserWarning, match="2 of 2"), pytest.raises(ValueError, match=r"'cat' and 'dog' have the same"):
         prompted_text(tiny_encoder("clip"), ["cat", "dog"], words=words.strip())
 
 

@@ -57,7 +57,7 @@ def double(tiny_encoder):
 def test_the_gradient_is_that_of_one_graph_over_all_prompts(double, chunk_size):
     text = prompted_text(double, NAMES, chunk_size=chunk_size)
     context, above = moved(text), upstream(text)
-    features, gradient = plain_gradient(double, context, above, int(text._places[0, 0]))
+    features, gradient = plain_gradient(double, context, above, int(text._positions[0, 0]))
     close(text.features(context), features, 1e-12)
     close(text.pull_back(context, above), gradient, 1e-12 * np.abs(gradient).max())
 
@@ -112,7 +112,7 @@ def test_memory_that_does_not_suffice_for_one_prompt_is_said():
         return inner(tokens)
 
     _, text = small(encode)
-    with pytest.raises(MemoryError, match="one item at a time"):
+    with pytest.raises(MemoryError, match="not enough memory for a single item"):
         text.pull_back(text.context, upstream(text))
 
 
@@ -260,9 +260,9 @@ def test_arrays_that_do_not_fit(context, above, kind, said):
 
 def test_words_that_lead_nowhere_are_refused():
     text = tiny_text()
-    with pytest.raises(ValueError, match="zero or non-finite feature for these words"):
+    with pytest.raises(ValueError, match="zero or non-finite feature for this context"):
         text.features(np.full_like(text.context, np.nan))
-    with pytest.raises(ValueError, match="gradient of the words is not finite"):
+    with pytest.raises(ValueError, match="gradient of the context is not finite"):
         text.pull_back(np.full_like(text.context, np.nan), upstream(text))
 
 
@@ -276,7 +276,7 @@ def test_words_that_lead_nowhere_are_refused():
             "'mask' has 3, 'input_ids' 2",
         ),
         ({"input_ids": torch.zeros(2, 6, dtype=torch.long)}, {"start": [1, 2, 3]}, "for each of 2 prompts"),
-        ({"input_ids": torch.zeros(2, 6, dtype=torch.long)}, {"words": 6}, "start must lie from 0 to 0"),
+        ({"input_ids": torch.zeros(2, 6, dtype=torch.long)}, {"words": 6}, "start must be from 0 to 0"),
         ({"input_ids": torch.arange(12).reshape(2, 6)}, {}, "prompt 1 has other tokens than prompt 0"),
     ],
 )

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from zeroshift.arrays import to_numpy  # noqa: E402
-from zeroshift.encode.encoder import stacked  # noqa: E402
+from zeroshift.encode.encoder import stack_pixels  # noqa: E402
 from zeroshift.encode.tuning import prompted_text  # noqa: E402
 from zeroshift.encode.tuning.vision import FAMILIES, prompted_vision  # noqa: E402
 from zeroshift.methods._shared.source_statistics import (  # noqa: E402
@@ -160,13 +160,13 @@ def test_bytes_and_their_numbers_are_the_same(tiny_encoder, images, prompt):
         (lambda images: images[:0], "at least one image"),
         (
             lambda images: images.astype(np.int64),
-            r"images must hold bytes \(uint8\) or floating-point numbers; got int",
+            r"images must be bytes \(uint8\) or floating-point numbers; got int",
         ),
         (
             lambda images: images / 100 - 1.0,
-            r"images\[0\] holds NaN, infinity or a number outside 0 to 255\. Fix: pixels",
+            r"images\[0\] contains NaN, infinity or a number outside 0 to 255\. Fix: pass pixels",
         ),
-        (lambda images: np.where(np.arange(12)[:, None, None, None] == 7, np.nan, images), r"images\[7\] holds NaN"),
+        (lambda images: np.where(np.arange(12)[:, None, None, None] == 7, np.nan, images), r"images\[7\] contains NaN"),
     ],
     ids=["a list", "too low", "none", "integers", "scaled", "NaN"],
 )
@@ -176,15 +176,13 @@ def test_what_are_no_images_is_refused(tiny_encoder, images, change, message):
 
 
 def test_a_prompt_of_another_width_is_refused(tiny_encoder, images):
-    with pytest.raises(ValueError, match=r"prompt must have the shape \(n, 32\), a row for each token; got \(3, 31\)"):
+    with pytest.raises(ValueError, match=r"prompt must have the shape \(n, 32\), one row per token; got \(3, 31\)"):
         prompted_vision(tiny_encoder("clip")).encode(images, np.ones((3, 31)))
 
 
 @pytest.mark.parametrize("family", ["siglip", "blip", "align"])
 def test_towers_of_another_form_are_refused(tiny_encoder, family):
-    with pytest.raises(
-        TypeError, match=rf"vision transformer of CLIP's form.*family '{family}'.*families clip, metacl"
-    ):
+    with pytest.raises(TypeError, match=rf"CLIP's vision transformer.*family '{family}'.*families clip, metacl"):
         prompted_vision(tiny_encoder(family))
 
 
@@ -248,7 +246,7 @@ def test_images_as_the_preprocessing_makes_them(tiny_encoder):
 
     encoder = tiny_encoder("clip")
     pictures = [Image.new("RGB", size, colour) for size, colour in (((50, 40), "red"), ((33, 70), "blue"))]
-    (pixels,) = stacked([encoder.preprocessing(picture) for picture in pictures])
+    (pixels,) = stack_pixels([encoder.preprocessing(picture) for picture in pictures])
     vision = prompted_vision(encoder)
     vision.check("images", pixels)
     np.testing.assert_allclose(vision.encode(pixels, None).features, encoder.encode_images(pictures), atol=1e-6)

@@ -24,9 +24,9 @@ class WithMask(Preprocessing):
     size = (8, 8)
 
     def __call__(self, image):
-        return self.ready(image.resize((8, 8)))
+        return self.to_pixels(image.resize((8, 8)))
 
-    def ready(self, image):
+    def to_pixels(self, image):
         pixels = np.asarray(image).transpose(2, 0, 1)
         return pixels, pixels[0] > 100
 
@@ -91,15 +91,14 @@ def test_views_are_named_by_seed_and_key_alone(augmix):
 
 def test_seed_and_key_do_not_run_into_each_other():
     draws = [
-        Views(seed=seed)._stream(key, 1).random()
-        for seed, key in [(1, b"2"), (12, b""), (1, b""), (0, b"\0"), (0, b"")]
+        Views(seed=seed)._rng(key, 1).random() for seed, key in [(1, b"2"), (12, b""), (1, b""), (0, b"\0"), (0, b"")]
     ]
     assert len(set(draws)) == len(draws)
 
 
 def test_the_crops_of_a_key_stay_what_they_are():
     """Features are kept under a key that does not know NumPy's version: should its streams change, this says so."""
-    boxes = [crop_box((640, 480), SCALE, RATIO, Views()._stream(b"picture", view)) for view in (1, 2, 63)]
+    boxes = [crop_box((640, 480), SCALE, RATIO, Views()._rng(b"picture", view)) for view in (1, 2, 63)]
     assert boxes == [(118, 47, 288, 233), (360, 5, 585, 258), (80, 266, 274, 444)]
 
 
@@ -107,7 +106,7 @@ def test_crops_are_cut_from_the_picture_then_scaled_bilinearly_then_flipped():
     image, views = noise(50, 40), Views(20)
     pixels, flips = pixels_of(views, image, WIDE), 0
     for view in range(1, 20):
-        rng = views._stream(b"key", view)
+        rng = views._rng(b"key", view)
         box = crop_box(image.size, SCALE, RATIO, rng)
         expected = np.asarray(image.crop(box).resize((10, 6), Image.Resampling.BILINEAR))
         if rng.random() < 0.5:
@@ -203,9 +202,7 @@ def test_several_arrays_a_picture_are_stacked_each():
 
 
 def test_augmix_of_several_arrays_is_refused():
-    with pytest.raises(
-        ValueError, match=r"one array of bytes; this one gives 2 arrays of uint8, bool\. Fix: augmix=Fal"
-    ):
+    with pytest.raises(ValueError, match=r"one array of bytes; it returns 2 arrays of uint8, bool\. Fix: augmix=Fal"):
         Views(4, augmix=True)(noise(20, 20), WithMask(), b"key")
 
 
@@ -234,8 +231,8 @@ def test_describe_is_json_and_says_what_matters():
         ({"seed": -1}, ValueError, r"seed must be an integer of at least 0; got -1\."),
         ({"scale": (0, 1)}, ValueError, r"scale must be a pair \(lowest: a number greater than 0 .*; got \(0, 1\)\."),
         ({"scale": (0.5, 1.5)}, ValueError, r"scale must be a pair .*; got \(0\.5, 1\.5\)\."),
-        ({"scale": (0.9, 0.1)}, ValueError, r"scale must have its lower end first.* Fix: scale=\(0\.1, 0\.9\)\."),
-        ({"ratio": (2, 1)}, ValueError, r"ratio must have its lower end first.* Fix: ratio=\(1\.0, 2\.0\)\."),
+        ({"scale": (0.9, 0.1)}, ValueError, r"scale must have its lower value first.* Fix: scale=\(0\.1, 0\.9\)\."),
+        ({"ratio": (2, 1)}, ValueError, r"ratio must have its lower value first.* Fix: ratio=\(1\.0, 2\.0\)\."),
         ({"ratio": 1.0}, TypeError, r"ratio must be a pair .*greater than 0.*; got 1\.0\."),
         ({"flip": 1.1}, ValueError, r"flip must be a number from 0 to 1; got 1\.1\."),
         ({"severity": 11}, ValueError, r"severity must be an integer from 1 to 10; got 11\."),

@@ -8,7 +8,7 @@ from PIL import Image
 
 from encode.plain import PREPROCESSING, VANILLA, PlainEncoder, image_set, write_pictures
 from zeroshift.encode import Prompts, Views, encode_classes, encode_images, extract, load_encoder
-from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table, as_picture
+from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table, to_rgb_image
 from zeroshift.views import entropy, select_lowest_entropy
 
 ENCODER = PlainEncoder()
@@ -28,8 +28,11 @@ def images(tmp_path):
         ({"encoder": "composed"}, r"encoder must be an Encoder; got 'composed'\. Fix: encode\.load_encoder"),
         ({"prompts": "vanilla"}, r"prompts must be of the class Prompts; got 'vanilla'\. Fix: Prompts\.named"),
         ({"prompts": ["vanilla"]}, r"prompts must be of the class Prompts; got 'vanilla'\. Fix: Prompts\.named"),
-        ({"views": 64}, r"views must be None or such as Views\(64\); got 64\. Fix: views=Views\(64\)"),
-        ({"corruption": "fog"}, r"corruption must be None or such as Corruption.*; got 'fog'\. Fix: corruption=Corr"),
+        ({"views": 64}, r"views must be None or, for example, Views\(64\); got 64\. Fix: views=Views\(64\)"),
+        (
+            {"corruption": "fog"},
+            r"corruption must be None or, for example, Corruption.*; got 'fog'\. Fix: corruption=Corr",
+        ),
         ({"cache": 3}, r"cache must be a folder or None; got int\. Fix: cache=encode\.default_cache"),
     ],
 )
@@ -60,7 +63,7 @@ def test_sentences_are_not_taken_apart_into_letters():
 
 @pytest.mark.parametrize("given", [PICTURE, "a.png", 3])
 def test_one_image_is_not_several(given):
-    with pytest.raises(TypeError, match=r"images must be several, in a list; got one \w+\. Fix: \[image\]"):
+    with pytest.raises(TypeError, match=r"images must be a list; got \w+\. Fix: \[image\]"):
         ENCODER.encode_images(given)
 
 
@@ -69,7 +72,7 @@ def test_what_is_no_image(given):
     with pytest.raises(
         TypeError, match=rf"an image must be a path.*got {type(given).__name__}\. Fix: PIL\.Image\.open"
     ):
-        as_picture(given)
+        to_rgb_image(given)
 
 
 def test_an_image_that_is_not_there(tmp_path):
@@ -78,7 +81,7 @@ def test_an_image_that_is_not_there(tmp_path):
 
 
 def test_prompts_that_are_no_text(tiny_encoder):
-    with pytest.raises(TypeError, match=r"prompts must hold strings; got 3\. Fix: str\(prompt\)"):
+    with pytest.raises(TypeError, match=r"prompts must be strings; got 3\. Fix: str\(prompt\)"):
         tiny_encoder("clip").encode_texts(["cat", 3])
 
 
@@ -87,7 +90,7 @@ def test_prompts_that_are_no_text(tiny_encoder):
     [
         (np.zeros((2, 3, 32, 32), np.uint8), r"batch must be a tuple of arrays .*; got ndarray\. Fix: \(pixels,\)"),
         ((), r"batch must be a tuple of arrays .*; got none\. Fix: \(pixels,\)"),
-        ((np.zeros((0, 3, 32, 32), np.uint8),), r"at least one picture; got none\. Fix: \(pixels,\)"),
+        ((np.zeros((0, 3, 32, 32), np.uint8),), r"at least one image; got none\. Fix: \(pixels,\)"),
         (
             (np.zeros((2, 3, 4, 5), np.uint8),),
             r"pixels must have the shape \(B, 3, .*; got \(2, 3, 4, 5\)\. Fix: encoder",
@@ -116,9 +119,9 @@ def test_views_are_of_pillow_images():
         ({"resample": "cubic"}, "resample must be one of 'nearest', .*; got 'cubic'"),
         (
             {"table": np.zeros((3, 4), np.float32)},
-            r"table must hold \(3, 256\) finite numbers.*got shape \(3, 4\)\. Fix",
+            r"table must have \(3, 256\) finite numbers.*got shape \(3, 4\)\. Fix",
         ),
-        ({"table": np.full((3, 256), np.nan, np.float32)}, r"table must hold \(3, 256\) finite numbers"),
+        ({"table": np.full((3, 256), np.nan, np.float32)}, r"table must have \(3, 256\) finite numbers"),
     ],
 )
 def test_preprocessing_that_cannot_be(changed, message):

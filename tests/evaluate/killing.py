@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift import FeatureSet, normalize
-from zeroshift.evaluate import Analysis, Contestant, Entry, Ledger, Trial, plan, run_jobs
+from zeroshift.evaluate import Analysis, DatasetRef, Ledger, MethodSpec, Trial, plan_comparison, run_jobs, trial
 
 SETS, ORDERS = 3, 3
 METHODS = ("zero_shot", "adapt_online", "tda", "tip_adapter")
@@ -40,20 +40,20 @@ def load(path: Path) -> FeatureSet:
     return FeatureSet.load(path, check=False)
 
 
-def entries(sets: Path) -> list[Entry]:
-    return [Entry.of(path.stem, load(path), load=partial(load, path)) for path in sorted(sets.iterdir())]
+def datasets(sets: Path) -> list[DatasetRef]:
+    return [DatasetRef.of(path.stem, load(path), load=partial(load, path)) for path in sorted(sets.iterdir())]
 
 
 def loaders(sets: Path) -> dict[str, Any]:
-    return {entry.digest: entry.load for entry in entries(sets)}
+    return {dataset.digest: dataset.load for dataset in datasets(sets)}
 
 
 def planned(sets: Path) -> list[Any]:
     """Runs, looks at the features, and runs that must be alone."""
-    known = entries(sets)
-    trials = plan(known, [Contestant.named(name) for name in METHODS], orders=ORDERS, shots=2).trials
+    known = datasets(sets)
+    trials = plan_comparison(known, [MethodSpec.named(name) for name in METHODS], orders=ORDERS, shots=2).trials
     looks = [Analysis(e.name, e.digest, e.prompt, spread, {"power": p}) for e in known for p in (1, 2)]
-    alone = [Trial(e.name, e.digest, e.prompt, Contestant("adapt_online"), 0, None, timed=True) for e in known]
+    alone = [Trial(e.name, e.digest, e.prompt, MethodSpec("adapt_online"), 0, None, timed=True) for e in known]
     return [*alone, *looks, *trials]
 
 
@@ -63,6 +63,7 @@ def serve(sets: Path, runs: Path) -> None:
     Forked, because to import everything takes longer than the runs do. After LIMIT records a runner stays where it
     is, in the middle of writing the next: so it is killed before it is done, however slow whoever kills it is.
     """
+    trial.release_free_memory = lambda: None  # takes longer than these runs do
     jobs, known = planned(sets), loaders(sets)
     assert len({job.key for job in jobs}) == len(jobs)  # worked out once, before the forks
     for line in sys.stdin:

@@ -9,13 +9,13 @@ import pytest
 
 from evaluate import looks
 from zeroshift import FeatureSet
-from zeroshift.evaluate import Analysis, Entry, Ledger, run_jobs
+from zeroshift.evaluate import Analysis, DatasetRef, Ledger, run_jobs
 
 
 @pytest.fixture
 def look(clusters):
-    entry = Entry.of("clusters", clusters)
-    return Analysis("clusters", entry.digest, entry.prompt, looks.counts, {"times": 2})
+    dataset = DatasetRef.of("clusters", clusters)
+    return Analysis("clusters", dataset.digest, dataset.prompt, looks.counts, {"times": 2})
 
 
 def test_the_key_hangs_on_what_the_answer_does(look):
@@ -32,17 +32,17 @@ def test_the_key_hangs_on_what_the_answer_does(look):
 
 
 def test_what_it_says_of_itself_tells_it_apart(look):
-    assert look.what()["function"] == f"{looks.__name__}.counts"
-    assert (look.what()["timed"], replace(look, timed=True).what()["timed"]) == (False, True)
+    assert look.describe()["function"] == f"{looks.__name__}.counts"
+    assert (look.describe()["timed"], replace(look, timed=True).describe()["timed"]) == (False, True)
     assert replace(look, parameters={"times": 2.0}).key == look.key
 
 
 def test_the_record_holds_the_baseline_of_the_same_features(look, clusters):
-    found = look.do(clusters)
+    found = look.run(clusters)
     assert found["zero_shot_accuracy"] == clusters.zero_shot_accuracy()
     assert found["rows"] == 300
     bare = FeatureSet(clusters.features, prototypes=clusters.prototypes)
-    assert look.do(bare)["zero_shot_accuracy"] is None
+    assert look.run(bare)["zero_shot_accuracy"] is None
     assert str(look) == "counts times=2 on clusters, prompts default"
 
 
@@ -75,12 +75,12 @@ IMPORTED = "function must be a function that can be imported by its name; got "
 WRONG = {
     "lambda": (
         {"function": lambda features, *, prompt: {}},
-        IMPORTED + "<lambda> of .*a lambda.*Fix: write it with def",
+        IMPORTED + "<lambda> of .*a lambda.*Fix: define it",
     ),
-    "closure": ({"function": within(2)}, IMPORTED + "within.<locals>.closure of .*Fix: .*goes into parameters"),
+    "closure": ({"function": within(2)}, IMPORTED + "within.<locals>.closure of .*Fix: .*go into parameters"),
     "partial": ({"function": partial(looks.counts, times=2)}, IMPORTED + "a functools.partial.*Fix: .*into parameters"),
-    "object": ({"function": Looker()}, IMPORTED + "a Looker, which has none. Fix: write it with def"),
-    "method": ({"function": Looker().look}, IMPORTED + "Looker.look of .*Fix: write it with def"),
+    "object": ({"function": Looker()}, IMPORTED + "a Looker, which has none. Fix: define it"),
+    "method": ({"function": Looker().look}, IMPORTED + "Looker.look of .*Fix: define it"),
     "None": ({"function": None}, "function must be a function .*; got None. Fix: function=f"),
     "a name": ({"function": "looks.counts"}, "function must be a function .*; got 'looks.counts'. Fix: function=f"),
     "no parameters": ({"parameters": None}, "parameters must be a mapping .*; got None. Fix: parameters={}"),
@@ -99,7 +99,9 @@ def test_functions_of_the_script_that_is_run_are_refused(look, monkeypatch):
     script = types.ModuleType("__main__")
     exec("def counts(features, *, prompt):\n    return {}", script.__dict__)
     monkeypatch.setitem(sys.modules, "__main__", script)
-    with pytest.raises(ValueError, match=IMPORTED + "counts of the script or notebook .*Fix: .*module of its own"):
+    with pytest.raises(
+        ValueError, match=IMPORTED + "counts of the running script or notebook, .*Fix: .*module of its own"
+    ):
         replace(look, function=script.counts)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet, OnlineADAPT, TransductiveADAPT, ZeroShot
-from zeroshift.evaluate import compare, mean_accuracy, zero_shot_beside
+from zeroshift.evaluate import compare, mean_accuracy, zero_shot_baseline
 
 
 def three(clusters):
@@ -73,7 +73,7 @@ def test_mean_counts_every_set_the_same(clusters):
 
 
 def test_the_zero_shot_beside_a_method_shares_its_prototypes_and_scale(clusters):
-    beside = zero_shot_beside(OnlineADAPT(clusters.prototypes_for(), logit_scale=3.0), clusters)
+    beside = zero_shot_baseline(OnlineADAPT(clusters.prototypes_for(), logit_scale=3.0), clusters)
     assert beside.logit_scale == 3.0
     np.testing.assert_array_equal(beside.prototypes, clusters.prototypes_for())
 
@@ -83,3 +83,15 @@ def test_an_unknown_method_and_an_empty_list_are_refused(clusters):
         compare(clusters, three(clusters)).result("adapt")
     with pytest.raises(ValueError, match="baseline"):
         compare(clusters, [])
+
+
+def test_a_method_is_given_as_many_rows_per_call_as_suit_it(clusters):
+    def sizes(**given):
+        method = OnlineADAPT(clusters.prototypes_for(), logit_scale=3.0, **given)
+        done = compare(clusters, [zero_shot_baseline(method, clusters), method])
+        return [np.diff(result.run.rows_seen, prepend=0).max() for result in done.results]
+
+    rows = clusters.n_samples
+    assert rows > 64
+    assert sizes() == sizes(engine="replay") == [64, rows]
+    assert sizes(engine="streaming") == sizes(bank_size=0) == [64, 64]

@@ -11,10 +11,21 @@ import pytest
 
 from evaluate import standins, viewing
 from zeroshift import FeatureSet, methods, normalize
-from zeroshift.evaluate import Contestant, EncoderBehind, Entry, Ledger, Outcome, Trial, accuracy, contest, gather, plan
-from zeroshift.evaluate.costs import COSTS, Counts, costs_of, counted
-from zeroshift.evaluate.encoders import check_fit
-from zeroshift.evaluate.results import identity, told_apart
+from zeroshift.evaluate import (
+    DatasetRef,
+    EncoderRef,
+    JobOutcome,
+    Ledger,
+    MethodSpec,
+    Trial,
+    accuracy,
+    plan_comparison,
+    run_plan,
+    summarize,
+)
+from zeroshift.evaluate.costs import COSTS, EncoderCounts, costs_per_image, count_calls
+from zeroshift.evaluate.encoder_ref import check_fit
+from zeroshift.evaluate.results import differing_fields, flatten, job_identity
 from zeroshift.evaluate.trial import run_trial
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.towers import PromptedVision, Tower, VisionOutput
@@ -30,15 +41,15 @@ def seen(clusters) -> FeatureSet:
 
 
 @pytest.fixture
-def behind(seen, monkeypatch) -> EncoderBehind:
+def behind(seen, monkeypatch) -> EncoderRef:
     viewing.stand_in_encoder(monkeypatch, seen.prototypes_for())
-    return EncoderBehind.named("no-encoder")
+    return EncoderRef.named("no-encoder")
 
 
-def tpt(behind: EncoderBehind | None, **parameters) -> Trial:
+def tpt(behind: EncoderRef | None, **parameters) -> Trial:
     names = () if behind is None else NAMES
     return Trial(
-        "seen", "digest", "default", Contestant("tpt", parameters), None, None, encoder=behind, class_names=names
+        "seen", "digest", "default", MethodSpec("tpt", parameters), None, None, encoder=behind, class_names=names
     )
 
 
@@ -63,13 +74,13 @@ class OtherTower(Tower):
 
 
 def test_a_counted_text_counts_and_changes_nothing():
-    plain, counts = ExampleText(normalize(np.random.default_rng(0).normal(size=(K, 6)))), Counts()
-    text = counted(plain, counts)
+    plain, counts = ExampleText(normalize(np.random.default_rng(0).normal(size=(K, 6)))), EncoderCounts()
+    text = count_calls(plain, counts)
     np.testing.assert_array_equal(text.features(text.context), plain.features(plain.context))
-    assert counts == Counts(prompts=K)
+    assert counts == EncoderCounts(prompts=K)
     upstream = np.ones((K, 6))
     np.testing.assert_array_equal(text.pull_back(text.context, upstream), plain.pull_back(plain.context, upstream))
-    assert counts == Counts(prompts=K, gradients=K, steps=1)
+    assert counts == EncoderCounts(prompts=K, gradients=K, steps=1)
     assert (text.identity, text.n_classes, text.dimension) == (plain.identity, K, 6)
     assert text._mixing is plain._mixing  # what the one has beyond its kind, the other has
     assert repr(text) == repr(plain)
@@ -79,25 +90,25 @@ def test_a_counted_text_counts_and_changes_nothing():
 
 
 def test_a_counted_vision_counts_images():
-    counts = Counts()
-    vision = counted(ExampleVision(), counts)
+    counts = EncoderCounts()
+    vision = count_calls(ExampleVision(), counts)
     images = np.eye(3)
     assert vision.encode(images, None).features is images
     vision.pull_back(images[:2], np.zeros((1, 3)), np.zeros((2, 3)))
     vision.check("images", images)
-    assert counts == Counts(images=5, steps=1)
+    assert counts == EncoderCounts(images=5, steps=1)
     assert (vision.more, vision.identity, vision.width) == ("of its own kind", {"example": "vision"}, 3)
 
 
 def test_a_tower_of_another_kind_is_left_as_it_is():
     tower = OtherTower()
-    assert counted(tower, Counts()) is tower
+    assert count_calls(tower, EncoderCounts()) is tower
 
 
 def test_the_costs_of_an_image():
-    found = costs_of(Counts(prompts=40, gradients=20, images=6, steps=10), images=2, views=64, steps=3)
+    found = costs_per_image(EncoderCounts(prompts=40, gradients=20, images=6, steps=10), images=2, views=64, steps=3)
     assert found == {"image_passes": 67, "prompt_passes": 20, "prompt_gradients": 10, "gradient_steps": 8}
-    assert costs_of(Counts(), images=7, views=1, steps=0) == COSTS
+    assert costs_per_image(EncoderCounts(), images=7, views=1, steps=0) == COSTS
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -131,7 +142,7 @@ def test_the_encoder_is_a_part_of_the_key_and_of_the_record(seen, behind):
     for other in ({"revision": "5678"}, {"device": "cuda"}):
         assert replace(base, encoder=replace(behind, identity={**behind.identity, **other})).key != base.key
     assert replace(base, encoder=replace(behind, source="renamed")).key == base.key
-    assert base.what()["encoder"] == {
+    assert base.describe()["encoder"] == {
         "family": "none",
         "revision": "1234",
         "dtype": "float32",
@@ -144,16 +155,16 @@ def test_the_encoder_is_a_part_of_the_key_and_of_the_record(seen, behind):
 def test_sets_whose_classes_are_called_otherwise_are_other_work(seen, behind, monkeypatch, tmp_path):
     """Prompts are made of the names, which the digest of a set leaves out."""
     renamed = changed(seen, class_names=["w", "x", "y", "z"], logit_scale=seen.logit_scale)
-    entries = [Entry.of("seen", seen), Entry.of("renamed", renamed)]
-    assert entries[0].digest == entries[1].digest
-    planned = plan(entries, [Contestant("tpt"), Contestant("mta")], encoder=behind)
+    datasets = [DatasetRef.of("seen", seen), DatasetRef.of("renamed", renamed)]
+    assert datasets[0].digest == datasets[1].digest
+    planned = plan_comparison(datasets, [MethodSpec("tpt"), MethodSpec("mta")], encoder=behind)
     one, other = (trial for trial in planned.trials if trial.slug == "tpt")
     assert one.key != other.key
-    assert identity(one.what()) != identity(other.what())
+    assert job_identity(flatten(one.describe())) != job_identity(flatten(other.describe()))
     plain = [trial for trial in planned.trials if trial.slug == "mta"]
     assert plain[0].key == plain[1].key  # nothing it does depends on names
     asked = viewing.stand_in_encoder(monkeypatch, seen.prototypes_for())
-    assert not [outcome.error for outcome in contest(planned, Ledger(tmp_path)) if outcome.error]
+    assert not [outcome.error for outcome in run_plan(planned, Ledger(tmp_path)) if outcome.error]
     assert {names for names, _ in asked} == {seen.class_names, renamed.class_names}
 
 
@@ -163,7 +174,7 @@ def test_the_names_a_run_is_given_must_be_those_of_the_set(seen, behind):
     with pytest.raises(ValueError, match=r"tpt needs class_names; got \(\)\. Fix: class_names=features\.class_names"):
         replace(tpt(behind), class_names=())
     with pytest.raises(ValueError, match=r"zero_shot takes no class_names; got \('a',\)\. Fix: class_names=\(\)"):
-        Trial("seen", "digest", "default", Contestant("zero_shot"), 0, None, class_names=("a",))
+        Trial("seen", "digest", "default", MethodSpec("zero_shot"), 0, None, class_names=("a",))
 
 
 def test_names_that_make_no_prompts_are_refused_before_anything_is_run(seen, behind, monkeypatch):
@@ -172,13 +183,13 @@ def test_names_that_make_no_prompts_are_refused_before_anything_is_run(seen, beh
 
     monkeypatch.setattr("zeroshift.encode.prompted_text", refuse)
     with pytest.raises(ValueError, match=r"seen: class_names\[0\] is blank"):
-        plan([Entry.of("seen", seen)], [Contestant("tpt")], encoder=behind)
+        plan_comparison([DatasetRef.of("seen", seen)], [MethodSpec("tpt")], encoder=behind)
 
 
 def test_another_encoder_takes_the_place_of_the_first(behind):
     first = weakref.ref(behind.load())
     assert first() is behind.load()
-    EncoderBehind.named("another")
+    EncoderRef.named("another")
     gc.collect()
     assert first() is None
 
@@ -189,18 +200,18 @@ def test_memory_of_another_device_is_not_weighed(seen, behind):
 
 
 def test_an_encoder_is_for_those_that_need_one(behind):
-    with pytest.raises(ValueError, match=r"tpt needs encoder; got None. Fix: encoder=EncoderBehind.named"):
+    with pytest.raises(ValueError, match=r"tpt needs encoder; got None. Fix: encoder=EncoderRef.named"):
         tpt(None)
-    with pytest.raises(ValueError, match="zero_shot takes no encoder; got EncoderBehind"):
-        Trial("seen", "digest", "default", Contestant("zero_shot"), 0, None, encoder=behind)
+    with pytest.raises(ValueError, match="zero_shot takes no encoder; got EncoderRef"):
+        Trial("seen", "digest", "default", MethodSpec("zero_shot"), 0, None, encoder=behind)
 
 
 def test_who_is_left_out_without_an_encoder_and_without_images(seen, behind, monkeypatch):
-    entry = Entry.of("seen", seen)
-    left = plan([entry], [Contestant("tpt")]).left_out
+    dataset = DatasetRef.of("seen", seen)
+    left = plan_comparison([dataset], [MethodSpec("tpt")]).skipped
     wanted = "tpt: needs the encoder the features come from, to tune its prompts. Fix: --encoder SOURCE"
     assert [str(one) for one in left] == [wanted]
-    assert len(plan([entry], [Contestant("tpt")], encoder=behind).trials) == 1
+    assert len(plan_comparison([dataset], [MethodSpec("tpt")], encoder=behind).trials) == 1
 
     class Looking(standins.Stream):
         """Needs images."""
@@ -211,8 +222,8 @@ def test_who_is_left_out_without_an_encoder_and_without_images(seen, behind, mon
             standins.StandIn.__init__(self, prototypes, vision=vision, logit_scale=logit_scale)
 
     standins.register(monkeypatch, Looking)
-    (one,) = plan([entry], [Contestant("looking")], encoder=behind).left_out
-    assert one.reason == "needs the images themselves, where a comparison has features"
+    (one,) = plan_comparison([dataset], [MethodSpec("looking")], encoder=behind).skipped
+    assert one.reason.startswith("needs the images themselves, not their features. Fix: leave it out; in Python, ")
 
 
 def changed(seen: FeatureSet, **changes) -> FeatureSet:
@@ -233,7 +244,7 @@ def test_an_encoder_must_be_the_one_the_features_come_from(seen, behind, monkeyp
         check_fit("seen", turned, behind, words)
     both = changed(seen, prototypes={"a": turned.prototypes_for(), "b": seen.prototypes_for()})
     check_fit("seen", both, behind, words)  # one of the modes is enough
-    with pytest.raises(ValueError, match=r"seen does not say what its classes are called, .*Fix: class_names"):
+    with pytest.raises(ValueError, match=r"seen has no class names, .*Fix: give class_names"):
         check_fit("seen", changed(seen, class_names=None), behind, words)
     viewing.stand_in_encoder(monkeypatch, np.eye(K, 7))
     with pytest.raises(ValueError, match=r"seen has features of d = 12, the encoder no-encoder has d = 7\. Fix: --en"):
@@ -243,22 +254,30 @@ def test_an_encoder_must_be_the_one_the_features_come_from(seen, behind, monkeyp
 def test_a_misfit_is_refused_before_anything_is_run(seen, behind):
     other = changed(seen, provenance={"encoder": {"revision": "5678"}})
     with pytest.raises(ValueError, match="other was made with revision 5678"):
-        plan([Entry.of("seen", seen), Entry.of("other", other)], [Contestant("tpt")], encoder=behind)
-    planned = plan([Entry.of("other", other)], [Contestant("zero_shot")], encoder=behind)  # nobody uses it there
+        plan_comparison(
+            [DatasetRef.of("seen", seen), DatasetRef.of("other", other)], [MethodSpec("tpt")], encoder=behind
+        )
+    planned = plan_comparison(
+        [DatasetRef.of("other", other)], [MethodSpec("zero_shot")], encoder=behind
+    )  # nobody uses it there
     assert {trial.encoder for trial in planned.trials} == {None}
     without = FeatureSet(
         other.features, prototypes=other.prototypes, labels=other.labels, provenance=dict(other.provenance)
     )
-    planned = plan([Entry.of("seen", seen), Entry.of("plain", without)], [Contestant("tpt")], encoder=behind)
-    assert [str(left) for left in planned.left_out] == [
+    planned = plan_comparison(
+        [DatasetRef.of("seen", seen), DatasetRef.of("plain", without)], [MethodSpec("tpt")], encoder=behind
+    )
+    assert [str(left) for left in planned.skipped] == [
         "tpt on plain: needs several views of each image. Fix: zeroshift extract --views 64"
     ]
     assert {trial.features for trial in planned.trials} == {"seen"}
 
 
 def test_a_comparison_with_an_encoder_is_recorded_and_read_again(seen, behind, tmp_path):
-    planned = plan([Entry.of("seen", seen)], [Contestant("zero_shot"), Contestant("tpt")], orders=1, encoder=behind)
-    first = gather(planned, list(contest(planned, Ledger(tmp_path))))
+    planned = plan_comparison(
+        [DatasetRef.of("seen", seen)], [MethodSpec("zero_shot"), MethodSpec("tpt")], orders=1, encoder=behind
+    )
+    first = summarize(planned, list(run_plan(planned, Ledger(tmp_path))))
     assert not first.failed
     assert first.overall[1].costs == {
         "image_passes": viewing.N_VIEWS,
@@ -269,19 +288,19 @@ def test_a_comparison_with_an_encoder_is_recorded_and_read_again(seen, behind, t
     assert first.overall[0].costs == COSTS
     assert first.overall[0].setup_prompts == 0
     assert first.overall[1].setup_prompts >= K
-    again = list(contest(planned, Ledger(tmp_path)))
+    again = list(run_plan(planned, Ledger(tmp_path)))
     assert all(outcome.recorded for outcome in again)
-    assert gather(planned, again).overall == first.overall
+    assert summarize(planned, again).overall == first.overall
 
 
 def test_records_from_before_costs_were_counted(seen):
-    planned = plan([Entry.of("seen", seen)], [Contestant("zero_shot")], orders=1)
+    planned = plan_comparison([DatasetRef.of("seen", seen)], [MethodSpec("zero_shot")], orders=1)
     (run,) = planned.trials
     record = run_trial(run, seen)
     old = {name: value for name, value in record.items() if name not in (*COSTS, "setup_prompts")}
-    assert run.sound(old)
-    assert not run.sound({**record, "prompt_passes": "many"})
-    (standing,) = gather(planned, [Outcome(run, old, None, recorded=True)]).overall
+    assert run.is_valid(old)
+    assert not run.is_valid({**record, "prompt_passes": "many"})
+    (standing,) = summarize(planned, [JobOutcome(run, old, None, recorded=True)]).overall
     assert standing.costs == COSTS
     assert standing.setup_prompts == 0
 
@@ -290,19 +309,21 @@ def test_runs_with_other_encoders_are_other_work_and_another_name_is_not():
     one = {"digest": "d", "contestant": "tpt", "encoder": {"revision": "1234", "source": "here"}}
     renamed = {**one, "encoder": {"revision": "1234", "source": "there"}}
     other = {**one, "encoder": {"revision": "5678", "source": "here"}}
-    assert identity(one) == identity(renamed)
-    assert len({identity(one), identity(other), identity({"digest": "d", "contestant": "tpt"})}) == 3
-    assert told_apart([one, other]) == ["encoder.revision"]
+    without = {"digest": "d", "contestant": "tpt"}
+    one, renamed, other, without = map(flatten, (one, renamed, other, without))
+    assert job_identity(one) == job_identity(renamed)
+    assert len({job_identity(one), job_identity(other), job_identity(without)}) == 3
+    assert differing_fields([one, other]) == ["encoder.revision"]
 
 
 def test_only_a_method_that_begins_with_its_words_leaves_the_sets_prototypes(seen, monkeypatch):
     """B2TPT searches around the set's own classifier, which its eight meaningless words are not."""
     viewing.stand_in_encoder(monkeypatch, np.roll(seen.prototypes_for(), 1, axis=0))
-    behind = EncoderBehind.named("no-encoder")
+    behind = EncoderRef.named("no-encoder")
     small = {"text_latent": 3, "population": 4, "generations": 2, "batch_size": 6}
     found = {}
-    for contestant in (Contestant("tpt"), Contestant("b2tpt", small)):
-        trial = Trial("seen", "digest", "default", contestant, 0, None, encoder=behind, class_names=NAMES)
-        found[contestant.method] = run_trial(trial, seen)["zero_shot_accuracy"]
+    for spec in (MethodSpec("tpt"), MethodSpec("b2tpt", small)):
+        trial = Trial("seen", "digest", "default", spec, 0, None, encoder=behind, class_names=NAMES)
+        found[spec.method] = run_trial(trial, seen)["zero_shot_accuracy"]
     assert found["b2tpt"] == seen.zero_shot_accuracy()
     assert found["tpt"] != seen.zero_shot_accuracy()

@@ -182,7 +182,7 @@ WRONG = {
     "k is no number": (lambda: top_k_accuracy(P, LABELS, k="5"), "k must be an integer .*; got '5'. Fix: k=5"),
     "bins": (
         lambda: expected_calibration_error(P, LABELS, bins=10**11),
-        "bins must be at most 100,000; got 100000000000: finer bins would hold a sample or none. Fix: bins=15",
+        "bins must be at most 100,000; got 100000000000: most bins would hold at most one sample. Fix: bins=15",
     ),
     "no score": (lambda: auroc([], []), "scores must hold .*; got none. Fix: scores of"),
     "no score of flags": (lambda: auroc([], np.array([], bool)), "scores must hold .*; got none. Fix: scores of"),
@@ -193,7 +193,7 @@ WRONG = {
     "other numbers": (lambda: auroc([0.5, 0.4], [1, 7]), "positive must be .*True and False.*Fix: predicted == labels"),
     "tpr": (
         lambda: false_positive_rate([0.5, 0.4], [True, False], tpr=0),
-        "tpr must be a number above 0, and 1 at most; got 0. Fix: tpr=0.95",
+        "tpr must be a number above 0 and at most 1; got 0. Fix: tpr=0.95",
     ),
     "window": (lambda: running_accuracy([True], window=0), "window must be .*; got 0. Fix: window=100, or None"),
     "no sample": (lambda: running_accuracy([]), "correct must be .* at least one sample; got none. Fix: correct ="),

@@ -5,148 +5,152 @@ import json
 import pytest
 
 from evaluate import looks
-from zeroshift.evaluate import Analysis, Arrangement, Contestant, Entry, Ledger, Trial, run_jobs
+from zeroshift.evaluate import Analysis, DatasetRef, Ledger, MethodSpec, StreamSpec, Trial, run_jobs
 from zeroshift.evaluate import runner as runner_module
 from zeroshift.evaluate.results import collect
 
 
 @pytest.fixture
-def entry(clusters):
-    return Entry.of("clusters", clusters)
+def dataset(clusters):
+    return DatasetRef.of("clusters", clusters)
 
 
-def trial(entry, method="zero_shot", seed=None, name="clusters", **more):
-    return Trial(name, entry.digest, entry.prompt, Contestant(method), seed, None, **more)
+def trial(dataset, method="zero_shot", seed=None, name="clusters", **more):
+    return Trial(name, dataset.digest, dataset.prompt, MethodSpec(method), seed, None, **more)
 
 
-def look(entry, function=looks.counts, **parameters):
-    return Analysis(entry.name, entry.digest, entry.prompt, function, parameters)
+def look(dataset, function=looks.counts, **parameters):
+    return Analysis(dataset.name, dataset.digest, dataset.prompt, function, parameters)
 
 
-def done(jobs, entry, folder, **how):
-    return list(run_jobs(jobs, {entry.digest: entry.load}, Ledger(folder), **how))
+def done(jobs, dataset, folder, **how):
+    return list(run_jobs(jobs, {dataset.digest: dataset.load}, Ledger(folder), **how))
 
 
-def test_equal_jobs_are_done_once_and_answered_each_under_its_own_name(entry, tmp_path, monkeypatch):
+def test_equal_jobs_are_done_once_and_answered_each_under_its_own_name(dataset, tmp_path, monkeypatch):
     seen = []
-    real = runner_module.run_all
-    monkeypatch.setattr(runner_module, "run_all", lambda work, *a, **k: seen.extend(work) or real(work, *a, **k))
-    jobs = [trial(entry), trial(entry, name="again"), trial(entry, seed=1)]
-    outcomes = done(jobs, entry, tmp_path)
+    real = runner_module.execute_jobs
+    monkeypatch.setattr(runner_module, "execute_jobs", lambda work, *a, **k: seen.extend(work) or real(work, *a, **k))
+    jobs = [trial(dataset), trial(dataset, name="again"), trial(dataset, seed=1)]
+    outcomes = done(jobs, dataset, tmp_path)
     assert len(seen) == 2
     assert [outcome.record["features"] for outcome in outcomes] == ["clusters", "again", "clusters"]
     assert len(list(tmp_path.iterdir())) == 2
-    assert [outcome.recorded for outcome in done(jobs, entry, tmp_path)] == [True, True, True]
+    assert [outcome.recorded for outcome in done(jobs, dataset, tmp_path)] == [True, True, True]
 
 
-def test_timed_work_comes_last_and_alone(entry, tmp_path, monkeypatch):
+def test_timed_work_comes_last_and_alone(dataset, tmp_path, monkeypatch):
     calls = []
-    real = runner_module.run_all
+    real = runner_module.execute_jobs
 
     def watched(work, loaders, *, processes):
         calls.append(([job.timed for job in work], processes))
         return real(work, loaders, processes=0)
 
-    monkeypatch.setattr(runner_module, "run_all", watched)
-    jobs = [trial(entry, timed=True), trial(entry), trial(entry, seed=1, timed=True), look(entry)]
-    outcomes = done(jobs, entry, tmp_path, processes=3)
+    monkeypatch.setattr(runner_module, "execute_jobs", watched)
+    jobs = [trial(dataset, timed=True), trial(dataset), trial(dataset, seed=1, timed=True), look(dataset)]
+    outcomes = done(jobs, dataset, tmp_path, processes=3)
     assert calls == [([False, False], 3), ([True, True], 1)]
     assert [outcome.job.timed for outcome in outcomes] == [False, False, True, True]
     assert [outcome.record["jobs"] for outcome in outcomes] == [3, 3, 1, 1]
     # A timed run is another piece of work than the same run among others.
-    assert jobs[0].key != trial(entry).key
+    assert jobs[0].key != trial(dataset).key
 
 
 @pytest.mark.parametrize("processes", [0, 1])
-def test_what_was_just_done_is_the_same_as_when_it_is_read(entry, tmp_path, processes):
-    jobs = [look(entry), look(entry, times=2)]
-    first = done(jobs, entry, tmp_path, processes=processes)
+def test_what_was_just_done_is_the_same_as_when_it_is_read(dataset, tmp_path, processes):
+    jobs = [look(dataset), look(dataset, times=2)]
+    first = done(jobs, dataset, tmp_path, processes=processes)
     assert [outcome.error for outcome in first] == [None, None]
-    by_key = {outcome.job.key: outcome.record for outcome in done(jobs, entry, tmp_path)}
+    by_key = {outcome.job.key: outcome.record for outcome in done(jobs, dataset, tmp_path)}
     assert {outcome.job.key: outcome.record for outcome in first} == by_key
     record = by_key[jobs[1].key]
     assert (record["rows"], record["mean"], record["pair"], record["of"]) == (300, 0.5, [1, 2], {"3": [0, 1]})
 
 
-def test_an_answer_that_cannot_be_kept_fails_alone(entry, tmp_path):
-    outcomes = done([look(entry, looks.nothing), look(entry, looks.breaks), look(entry)], entry, tmp_path)
-    assert "what it found cannot be kept as JSON" in outcomes[0].error
+def test_an_answer_that_cannot_be_kept_fails_alone(dataset, tmp_path):
+    outcomes = done([look(dataset, looks.nothing), look(dataset, looks.breaks), look(dataset)], dataset, tmp_path)
+    assert "the result cannot be written as JSON" in outcomes[0].error
     assert outcomes[1].error == "ZeroDivisionError: a bug"
     assert outcomes[2].error is None
     assert [path.name.split("-")[0] for path in tmp_path.iterdir()] == ["counts"]
 
 
 @pytest.mark.parametrize("function", [looks.unnamed, looks.endless], ids=["keys", "depth"])
-def test_whatever_json_cannot_hold_fails_alone(entry, tmp_path, function):
-    outcomes = done([look(entry, function), look(entry)], entry, tmp_path)
-    assert "what it found cannot be kept as JSON" in outcomes[0].error
+def test_whatever_json_cannot_hold_fails_alone(dataset, tmp_path, function):
+    outcomes = done([look(dataset, function), look(dataset)], dataset, tmp_path)
+    assert "the result cannot be written as JSON" in outcomes[0].error
     assert outcomes[1].error is None
 
 
 @pytest.mark.parametrize("name", ["jobs", "machine", "digest", "key"])
-def test_an_answer_may_not_go_by_a_name_of_the_record(entry, tmp_path, name):
-    outcomes = done([look(entry, looks.says, name=name), look(entry)], entry, tmp_path, notes={"machine": "mine"})
-    assert outcomes[0].error == f"what it found goes by names of the record's own: {name}"
+def test_an_answer_may_not_go_by_a_name_of_the_record(dataset, tmp_path, name):
+    outcomes = done([look(dataset, looks.says, name=name), look(dataset)], dataset, tmp_path, notes={"machine": "mine"})
+    assert outcomes[0].error == f"the result uses field names of the record: {name}"
     assert (outcomes[1].record["machine"], outcomes[1].record["jobs"]) == ("mine", 0)
 
 
-def test_notes_may_not_either(entry, tmp_path):
-    with pytest.raises(ValueError, match="notes must not hold 'jobs', which every record has"):
-        done([look(entry)], entry, tmp_path, notes={"jobs": 2})
-    with pytest.raises(ValueError, match="notes must not hold 'digest', which every record has"):
-        done([look(entry)], entry, tmp_path, notes={"digest": "mine"})
-    with pytest.raises(ValueError, match=r"notes must not hold 'accuracy', which every record has. Fix: another"):
-        done([trial(entry)], entry, tmp_path, notes={"accuracy": 1.0})
+def test_notes_may_not_either(dataset, tmp_path):
+    with pytest.raises(ValueError, match="notes must not hold 'jobs', a field of every record"):
+        done([look(dataset)], dataset, tmp_path, notes={"jobs": 2})
+    with pytest.raises(ValueError, match="notes must not hold 'digest', a field of every record"):
+        done([look(dataset)], dataset, tmp_path, notes={"digest": "mine"})
+    with pytest.raises(ValueError, match=r"notes must not hold 'accuracy', a field of every record. Fix: use another"):
+        done([trial(dataset)], dataset, tmp_path, notes={"accuracy": 1.0})
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, float("nan"), b"x"], ids=["object", "set", "nan", "bytes"])
-def test_notes_are_json(entry, tmp_path, value):
-    with pytest.raises((TypeError, ValueError), match=r"notes must hold numbers, words.* for 'mine'. Fix: str"):
-        done([look(entry)], entry, tmp_path, notes={"mine": value})
-    with pytest.raises(TypeError, match=r"notes must go by names; got 3. Fix"):
-        done([look(entry)], entry, tmp_path, notes={3: "mine"})
+def test_notes_are_json(dataset, tmp_path, value):
+    with pytest.raises(
+        (TypeError, ValueError), match=r"notes must hold JSON values .* for 'mine'. Fix: convert it with str"
+    ):
+        done([look(dataset)], dataset, tmp_path, notes={"mine": value})
+    with pytest.raises(TypeError, match=r"notes must have text as keys; got 3. Fix"):
+        done([look(dataset)], dataset, tmp_path, notes={3: "mine"})
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_a_record_with_a_number_that_is_none_is_damaged_and_done_again(entry, tmp_path, number):
-    job = trial(entry)
-    done([job], entry, tmp_path)
+def test_a_record_with_a_number_that_is_none_is_damaged_and_done_again(dataset, tmp_path, number):
+    job = trial(dataset)
+    done([job], dataset, tmp_path)
     ledger = Ledger(tmp_path)
     record = {**json.loads(ledger.path(job).read_text()), "nll": "here"}
     ledger.path(job).write_text(json.dumps(record).replace('"here"', number))
     assert collect([tmp_path]).damaged == (ledger.path(job),)
-    assert collect([tmp_path]).records == ()
-    (outcome,) = run_jobs([job], {entry.digest: entry.load}, ledger)
+    assert collect([tmp_path]).rows == ()
+    (outcome,) = run_jobs([job], {dataset.digest: dataset.load}, ledger)
     assert (outcome.recorded, ledger.damaged) == (False, [ledger.path(job)])
     assert collect([tmp_path]).damaged == ()
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["at once", "read"])
-def test_a_record_speaks_of_the_job_it_is_read_for(entry, tmp_path, together):
+def test_a_record_speaks_of_the_job_it_is_read_for(dataset, tmp_path, together):
     """Equal work under other names: a number typed otherwise, domains called otherwise."""
     first, second = (
-        Trial(name, entry.digest, entry.prompt, Contestant("zero_shot", {"logit_scale": scale}), 0, None, arrangement)
-        for name, scale, arrangement in (
-            ("clusters", 20, Arrangement("mixed", {"domains": [100, 50], "names": ("a", "b")})),
-            ("again", 20.0, Arrangement("mixed", {"domains": [100, 50], "names": ("c", "d")})),
+        Trial(
+            name, dataset.digest, dataset.prompt, MethodSpec("zero_shot", {"logit_scale": scale}), 0, None, stream_spec
+        )
+        for name, scale, stream_spec in (
+            ("clusters", 20, StreamSpec("mixed", {"domains": [100, 50], "names": ("a", "b")})),
+            ("again", 20.0, StreamSpec("mixed", {"domains": [100, 50], "names": ("c", "d")})),
         )
     )
     assert first.key == second.key
     batches = [[first, second]] if together else [[first], [second]]
-    records = [outcome.record for batch in batches for outcome in done(batch, entry, tmp_path)]
+    records = [outcome.record for batch in batches for outcome in done(batch, dataset, tmp_path)]
     assert [record["features"] for record in records] == ["clusters", "again"]
     assert [record["contestant"] for record in records] == ["zero_shot logit_scale=20", "zero_shot logit_scale=20.0"]
     assert [record["stream"]["names"] for record in records] == [["a", "b"], ["c", "d"]]
     assert [list(record["groups"]) for record in records] == [["a", "b"], ["c", "d"]]
 
 
-def test_again_replaces_the_record(entry, tmp_path):
-    job = look(entry)
-    done([job], entry, tmp_path)
+def test_again_replaces_the_record(dataset, tmp_path):
+    job = look(dataset)
+    done([job], dataset, tmp_path)
     path = Ledger(tmp_path).path(job)
     path.write_text(json.dumps({**json.loads(path.read_text()), "rows": 7}))
-    assert done([job], entry, tmp_path)[0].record["rows"] == 7
-    assert done([job], entry, tmp_path, again=True)[0].record["rows"] == 150
+    assert done([job], dataset, tmp_path)[0].record["rows"] == 7
+    assert done([job], dataset, tmp_path, again=True)[0].record["rows"] == 150
     assert json.loads(path.read_text())["rows"] == 150

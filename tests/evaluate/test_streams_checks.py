@@ -7,7 +7,7 @@ import pytest
 
 from zeroshift import FeatureSet
 from zeroshift.evaluate import streams as ours
-from zeroshift.evaluate.streams import Arrangement, Stream
+from zeroshift.evaluate.streams import Stream, StreamSpec
 
 LABELS = np.repeat(np.arange(3), 8)
 SURE = -np.linspace(0.1, 1, 24)
@@ -38,7 +38,7 @@ ANYTHING = {
 
 BAD_CLASSES = {
     "floats": (LABELS.astype(float), "must hold class indices.*got float64. Fix: numpy.asarray"),
-    "fractions": (LABELS + 0.5, "must hold class indices.*got float64. Fix: the number of each row's class"),
+    "fractions": (LABELS + 0.5, "must hold class indices.*got float64. Fix: the class index of each row"),
     "negative": (LABELS - 1, "must hold class indices.*got -1 in row 0. Fix: leave out"),
     "words": (["cat"] * 24, "must hold class indices.*got <U3. Fix: .class_names.index"),
     "none at all": ([], "must be a vector of class indices, at least one; got none. Fix"),
@@ -98,7 +98,7 @@ def test_confidences_that_are_none_are_refused(make, given, words):
     "seed", [None, True, np.True_, -1, 1.5, "a"], ids=["None", "True", "np.True_", "-1", "1.5", "a"]
 )
 def test_seeds_are_checked_everywhere(make, seed):
-    said = f"seed must be an integer of at least 0, from which all is drawn; got {seed!r}. Fix: seed=0."
+    said = f"seed must be an integer of at least 0; got {seed!r}. Fix: seed=0."
     with pytest.raises((TypeError, ValueError), match=re.escape(said)):
         make(seed)
 
@@ -111,7 +111,7 @@ def test_a_seed_may_be_large_or_numpys():
 def test_an_arrangement_checks_its_seed():
     some = FeatureSet(np.eye(3), prototypes=np.eye(3), labels=[0, 1, 2])
     with pytest.raises(ValueError, match=r"seed must be an integer of at least 0.*got -1. Fix: seed=0"):
-        Arrangement("random").stream(some, seed=-1)
+        StreamSpec("random").stream(some, seed=-1)
 
 
 @pytest.mark.parametrize("n_rows", ["5", -1, 0, True, 2.5, None], ids=str)
@@ -151,7 +151,7 @@ def test_no_more_slots_than_rows():
         ((None,), r"rows must be a vector of"),
         (([2, -1],), "rows must be different row numbers, integers of at least 0; got -1. Fix"),
         (([2, 0, 2],), "rows must be different row numbers; got row 2 2 times. Fix"),
-        (([0, 1], [0], ("a",)), "groups must be 2 numbers, one a row; got 1. Fix"),
+        (([0, 1], [0], ("a",)), "groups must be 2 numbers, one per row; got 1. Fix"),
         (([0, 1], [0, 1], ("a",)), "groups must be below 1, the number of group_names; got 1. Fix"),
         (([0, 1], [0, -1], ("a",)), "groups must be the group of each of the 2 rows, as its number; got -1. Fix"),
         (([0, 1], [0, 0], "a"), "group_names must be a tuple of names; got 'a'. Fix"),
@@ -170,6 +170,8 @@ def test_a_stream_of_lists():
 
 
 def test_what_domains_are_is_said():
-    with pytest.raises(ValueError, match=r"needs the parameter 'domains'.*how many rows each domain.*Fix: stacked\("):
-        Arrangement("continual")
-    assert all(f" {kind}" in Arrangement.__doc__ for kind in ours.KINDS)
+    with pytest.raises(
+        ValueError, match=r"needs the parameter 'domains'.*number of rows of each domain.*Fix: stack_datasets\("
+    ):
+        StreamSpec("continual")
+    assert all(f" {kind}" in StreamSpec.__doc__ for kind in ours.KINDS)

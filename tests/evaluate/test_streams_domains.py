@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeroshift import FeatureSet
-from zeroshift.evaluate.streams import continual, gradual, mixed, stackable, stacked
+from zeroshift.evaluate.streams import can_stack, continual, gradual, mixed, stack_datasets
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 KINDS = {"continual": continual, "gradual": gradual, "mixed": mixed}
@@ -77,19 +77,19 @@ def test_parameters_are_checked(make, words):
 
 
 def test_stacked_sets_keep_rows_and_say_what_they_are(clusters):
-    both = stacked({"whole": clusters, "part": clusters.subset(slice(0, 20))})
+    both = stack_datasets({"whole": clusters, "part": clusters.subset(slice(0, 20))})
     np.testing.assert_array_equal(both.features[150:], clusters.features[:20])
     np.testing.assert_array_equal(both.labels[150:], clusters.labels[:20])
     assert both.logit_scale == clusters.logit_scale
     assert both.provenance["domains"] == [{"name": "whole", "samples": 150}, {"name": "part", "samples": 20}]
-    assert stacked([clusters]).provenance["domains"][0]["name"] == "domain 0"
+    assert stack_datasets([clusters]).provenance["domains"][0]["name"] == "domain 0"
 
 
 def test_provenance_keeps_what_all_agree_on():
     def made(**said):
         return FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1], provenance=said)
 
-    both = stacked([made(encoder="CLIP", corruption="fog"), made(encoder="CLIP", corruption="snow")])
+    both = stack_datasets([made(encoder="CLIP", corruption="fog"), made(encoder="CLIP", corruption="snow")])
     assert both.provenance["encoder"] == "CLIP"
     assert "corruption" not in both.provenance
 
@@ -105,21 +105,21 @@ def _other(clusters, **changed):
         ({"logit_scale": 30.0}, "its logit scale is 30, not 20"),
         ({"labels": None}, "only one of them has labels"),
         ({"class_names": list("abcd")}, "class names are not the same"),
-        ({"prototypes": np.eye(4, 12)}, "prototypes of the prompt mode 'default' are others"),
+        ({"prototypes": np.eye(4, 12)}, "prototypes of the prompt mode 'default' differ"),
         ({"prototypes": {"vanilla": np.eye(4, 12)}}, "prompt modes"),
     ],
     ids=["logit_scale", "labels", "class_names", "prototypes", "prompts"],
 )
 def test_sets_that_do_not_fit_are_refused(clusters, changed, words):
     other = _other(clusters, **changed)
-    assert not stackable(clusters, other)
+    assert not can_stack(clusters, other)
     with pytest.raises(ValueError, match=words):
-        stacked([clusters, other])
+        stack_datasets([clusters, other])
 
 
 def test_another_dimension_is_refused(clusters):
     flat = FeatureSet(np.eye(4, 5), prototypes=np.eye(4, 5), labels=[0, 1, 2, 3], logit_scale=20.0)
     with pytest.raises(ValueError, match=r"dimension 5, not 12.*Fix: encode both"):
-        stacked([clusters, flat])
+        stack_datasets([clusters, flat])
     with pytest.raises(ValueError, match="sets is empty"):
-        stacked([])
+        stack_datasets([])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeroshift.evaluate.streams import Arrangement, long_tail, long_tail_counts
+from zeroshift.evaluate.streams import StreamSpec, long_tail, long_tail_counts
 
 
 def test_the_papers_counts_come_out_exactly():
@@ -81,7 +81,7 @@ def test_less_than_two_rows_make_no_tail(most):
     for make in (
         lambda: long_tail(np.repeat([0, 1], 3), 0, most=most),
         lambda: long_tail_counts(3, most),
-        lambda: Arrangement("long_tail", {"most": most}),
+        lambda: StreamSpec("long_tail", {"most": most}),
     ):
         with pytest.raises(ValueError, match=words):
             make()

@@ -9,25 +9,25 @@ import pytest
 from evaluate import standins
 from zeroshift import FeatureSet, OnlineADAPT, ZeroShot
 from zeroshift.evaluate import (
-    Arrangement,
-    Contestant,
-    Entry,
+    DatasetRef,
+    MethodSpec,
     Stream,
+    StreamSpec,
     Trial,
     accuracy,
     brier_score,
     class_accuracy,
-    contestants,
     expected_calibration_error,
+    list_method_specs,
     negative_log_likelihood,
 )
-from zeroshift.evaluate.resources import HostGauge
+from zeroshift.evaluate.resources import PeakMemory
 from zeroshift.evaluate.streams import KINDS
-from zeroshift.evaluate.trial import NUMBERS, run_trial
+from zeroshift.evaluate.trial import REQUIRED_NUMBERS, run_trial
 
 
 def trial(name: str, *, seed=0, shots=None, **parameters) -> Trial:
-    return Trial("clusters", "digest", "default", Contestant.named(name, parameters), seed, shots)
+    return Trial("clusters", "digest", "default", MethodSpec.named(name, parameters), seed, shots)
 
 
 def test_an_online_run_is_what_the_library_s_own_calls_give(clusters):
@@ -76,10 +76,10 @@ def test_the_record_holds_every_score_of_the_method_and_of_zero_shot(clusters):
 def test_a_record_without_one_of_its_numbers_is_not_sound(clusters):
     run = trial("zero_shot")
     record = run_trial(run, clusters)
-    assert run.sound(record)
-    assert run.sound({**record, "error_auroc": None})  # all right, or all wrong
-    for name in NUMBERS:
-        assert not run.sound({**record, name: None})
+    assert run.is_valid(record)
+    assert run.is_valid({**record, "error_auroc": None})  # all right, or all wrong
+    for name in REQUIRED_NUMBERS:
+        assert not run.is_valid({**record, name: None})
 
 
 def test_groups_follow_the_stream_with_the_support_taken_out(clusters, monkeypatch):
@@ -88,7 +88,7 @@ def test_groups_follow_the_stream_with_the_support_taken_out(clusters, monkeypat
     rows = np.concatenate([np.arange(75, 150), np.arange(75)])
     halves = Stream(rows, groups=np.repeat([1, 0], 75), group_names=("first", "second"))
     monkeypatch.setitem(KINDS, "halves", lambda clues, seed: halves)
-    record = run_trial(replace(trial("shots", seed=1, shots=3), arrangement=Arrangement("halves")), clusters)
+    record = run_trial(replace(trial("shots", seed=1, shots=3), stream_spec=StreamSpec("halves")), clusters)
     method = standins.SEEN[-1]
     scored = [int(np.flatnonzero((clusters.features == row).all(axis=1))[0]) for row in method.rows]
     assert len(scored) == record["scored"] == 138
@@ -106,9 +106,9 @@ def test_groups_follow_the_stream_with_the_support_taken_out(clusters, monkeypat
 def test_scoring_is_neither_timed_nor_weighed(clusters, monkeypatch):
     """Memory is read, and with it the time over, before anything is scored."""
     seen = []
-    monkeypatch.setattr("zeroshift.evaluate.trial.score_sheet", lambda *_: seen.append("scored") or {})
-    peak = HostGauge.peak
-    monkeypatch.setattr(HostGauge, "peak", lambda self: seen.append("weighed") or peak(self))
+    monkeypatch.setattr("zeroshift.evaluate.trial.score_run", lambda *_: seen.append("scored") or {})
+    peak = PeakMemory.peak
+    monkeypatch.setattr(PeakMemory, "peak", lambda self: seen.append("weighed") or peak(self))
     run_trial(trial("zero_shot"), clusters)
     assert seen == ["weighed", "weighed", "scored"]  # after set-up, after the stream
 
@@ -160,45 +160,49 @@ def test_support_is_given_to_a_method_that_can_do_without_only_when_asked_for(cl
     assert standins.SEEN[-1].support is None
     run_trial(trial("either+support", shots=2), clusters)
     assert len(standins.SEEN[-1].support[1]) == 8
-    assert Contestant.named("either").protocol == "transductive"
-    assert Contestant.named("either+support").protocol == "few-shot"
+    assert MethodSpec.named("either").protocol == "transductive"
+    assert MethodSpec.named("either+support").protocol == "few-shot"
 
 
 def test_every_protocol_s_contestants(monkeypatch):
     standins.register(monkeypatch)
-    assert [c.label for c in contestants("few-shot")] == ["shots", "either+support"]
-    assert [c.label for c in contestants("transductive")] == ["whole", "either"]
-    assert {"pool", "tuned", "zero_shot"} < {c.label for c in contestants("online")}
+    assert [c.label for c in list_method_specs("few-shot")] == ["shots", "either+support"]
+    assert [c.label for c in list_method_specs("transductive")] == ["whole", "either"]
+    assert {"pool", "tuned", "zero_shot"} < {c.label for c in list_method_specs("online")}
     with pytest.raises(ValueError, match="protocol must be one of 'online'"):
-        contestants("offline")
+        list_method_specs("offline")
 
 
 def test_what_keeps_a_method_from_being_made(monkeypatch):
     standins.register(monkeypatch)
-    assert Contestant("tuned").obstacle == "needs scale (a number of at least 0), which has no default"
-    assert Contestant("tuned", {"scale": 1.0}).obstacle is None
-    assert Contestant("tokens").obstacle == "needs tokens of a transformer, which a comparison cannot give it"
-    with pytest.raises(ValueError, match=r"stream cannot be given 'support'. It can be given nothing more"):
-        Contestant.named("stream+support")
-    with pytest.raises(ValueError, match=r"either cannot be given 'suport'. Did you mean 'support'"):
-        Contestant.named("either+suport")
+    assert MethodSpec("tuned").missing_input() == (
+        "needs scale (a number of at least 0), which has no default. Fix: --set tuned.scale=VALUE"
+    )
+    assert MethodSpec("tuned", {"scale": 1.0}).missing_input() is None
+    assert (
+        MethodSpec("tokens").missing_input().startswith("needs tokens of a transformer. Fix: leave it out; in Python, ")
+    )
+    with pytest.raises(ValueError, match=r"stream takes no support. It takes features alone"):
+        MethodSpec.named("stream+support")
+    with pytest.raises(ValueError, match=r"either takes no suport. Did you mean 'support'"):
+        MethodSpec.named("either+suport")
 
 
 def test_the_key_changes_with_all_that_changes_the_result_and_with_nothing_else(clusters, monkeypatch):
-    base = Trial("clusters", Entry.of("x", clusters).digest, "default", Contestant("adapt_online"), 0, None)
+    base = Trial("clusters", DatasetRef.of("x", clusters).digest, "default", MethodSpec("adapt_online"), 0, None)
     others = [
-        replace(base, digest=Entry.of("x", clusters.subset(slice(0, 100))).digest),
+        replace(base, digest=DatasetRef.of("x", clusters.subset(slice(0, 100))).digest),
         replace(base, prompt="vanilla"),
         replace(base, seed=1),
         replace(base, seed=None),
         replace(base, shots=4),
-        replace(base, contestant=Contestant("adapt_transductive")),
-        replace(base, contestant=Contestant("adapt_online", {"bank_size": 8})),
-        replace(base, contestant=Contestant.named("adapt_online+support")),
+        replace(base, spec=MethodSpec("adapt_transductive")),
+        replace(base, spec=MethodSpec("adapt_online", {"bank_size": 8})),
+        replace(base, spec=MethodSpec.named("adapt_online+support")),
     ]
     assert len({base.key, *(other.key for other in others)}) == 9
     assert replace(base, features="renamed").key == base.key
-    assert replace(base, contestant=Contestant("adapt_online", {"bank_size": 16})).key == base.key  # the default
+    assert replace(base, spec=MethodSpec("adapt_online", {"bank_size": 16})).key == base.key  # the default
     before = base.key
     monkeypatch.setattr("zeroshift.evaluate.trial.__version__", "99")
     assert base.key != before
@@ -214,24 +218,24 @@ def test_a_number_has_one_key_however_it_was_typed():
 
 def test_a_run_says_whether_it_was_timed_and_how_many_rows_came_at_a_time():
     run = replace(trial("adapt_online"), timed=True, every=7)
-    assert (run.what()["timed"], run.what()["every"]) == (True, 7)
+    assert (run.describe()["timed"], run.describe()["every"]) == (True, 7)
 
 
 def test_an_entry_says_what_the_classes_are_called(clusters):
     named = FeatureSet(
         clusters.features, prototypes=clusters.prototypes, labels=clusters.labels, class_names=list("abcd")
     )
-    assert Entry.of("pets", named).class_names == ("a", "b", "c", "d")
+    assert DatasetRef.of("pets", named).class_names == ("a", "b", "c", "d")
 
 
 def test_a_set_without_labels_is_refused(clusters):
     bare = FeatureSet(clusters.features, prototypes=clusters.prototypes)
-    with pytest.raises(ValueError, match="pets has no labels: there is nothing to compare methods by"):
-        Entry.of("pets", bare)
+    with pytest.raises(ValueError, match="pets has no labels, so that there is no accuracy"):
+        DatasetRef.of("pets", bare)
     with pytest.raises(ValueError, match="clusters has no labels"):
         run_trial(trial("zero_shot"), bare)
 
 
 def test_where_the_peak_cannot_be_set_back_memory_is_not_known(clusters, monkeypatch):
-    monkeypatch.setattr("zeroshift.evaluate.resources.HostGauge.reset", lambda self: None)
+    monkeypatch.setattr("zeroshift.evaluate.resources.PeakMemory.reset", lambda self: None)
     assert run_trial(trial("zero_shot"), clusters)["peak_bytes"] is None

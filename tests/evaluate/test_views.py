@@ -9,21 +9,21 @@ import pytest
 from evaluate import standins, viewing
 from zeroshift import FeatureSet, ZeroShot, methods
 from zeroshift.evaluate import (
-    Contestant,
-    Entry,
+    DatasetRef,
     Ledger,
+    MethodSpec,
     Trial,
     accuracy,
     compare,
-    contest,
-    contestants,
-    follow,
-    gather,
-    plan,
-    told,
+    describe_skipped,
+    list_method_specs,
+    plan_comparison,
+    run_plan,
+    stream_steps,
+    summarize,
 )
-from zeroshift.evaluate.keys import digest
-from zeroshift.evaluate.resources import HostGauge
+from zeroshift.evaluate.keys import features_digest
+from zeroshift.evaluate.resources import PeakMemory
 from zeroshift.evaluate.trial import run_trial
 
 FIX = "needs several views of each image. Fix: zeroshift extract --views 64"
@@ -41,7 +41,7 @@ def registered(monkeypatch) -> None:
 
 
 def trial(name: str, seed: int | None = 0, **changes) -> Trial:
-    return Trial("seen", "digest", "default", Contestant.named(name), seed, None, **changes)
+    return Trial("seen", "digest", "default", MethodSpec.named(name), seed, None, **changes)
 
 
 @pytest.mark.parametrize(
@@ -55,53 +55,53 @@ def trial(name: str, seed: int | None = 0, **changes) -> Trial:
     ],
 )
 def test_who_is_given_views(registered, name, label, given, protocol):
-    contestant = Contestant.named(name)
-    assert (contestant.label, contestant.given, contestant.protocol) == (label, given, protocol)
-    assert contestant.streamed == (protocol == "online")
-    assert contestant.obstacle == (FIX if given else None)
-    assert contestant.obstacle_with("views") is None
+    spec = MethodSpec.named(name)
+    assert (spec.label, spec.given, spec.protocol) == (label, given, protocol)
+    assert spec.streamed == (protocol == "online")
+    assert spec.missing_input() == (FIX if given else None)
+    assert spec.missing_input("views") is None
 
 
 def test_views_are_for_those_that_take_them(registered):
-    with pytest.raises(ValueError, match=r"^zero_shot cannot be given 'views'. It can be given nothing more"):
-        Contestant.named("zero_shot+views")
+    with pytest.raises(ValueError, match=r"^zero_shot takes no views. It takes features alone"):
+        MethodSpec.named("zero_shot+views")
 
 
 def test_rows_with_views_are_listed_where_there_are_views(registered):
     plain = ["zero_shot", "takes", "takes_all", "needs", "greedy"]
-    assert [contestant.label for contestant in contestants()] == plain
-    listed = [contestant.label for contestant in contestants(views=True)]
+    assert [spec.label for spec in list_method_specs()] == plain
+    listed = [spec.label for spec in list_method_specs(views=True)]
     assert listed == ["zero_shot", "takes", "takes+views", "takes_all", "takes_all+views", "needs", *listed[-2:]]
-    assert [contestant.label for contestant in contestants("episodic")] == ["needs"]
+    assert [spec.label for spec in list_method_specs("episodic")] == ["needs"]
 
 
 def test_the_registered_methods_that_take_views():
-    listed = {contestant.label for contestant in contestants(views=True)}
+    listed = {spec.label for spec in list_method_specs(views=True)}
     assert {"tda+views", "dmn+views", "dota+views", "bca+views"} < listed
     assert not {label for label in listed if label.endswith("+views")} & {"tpt+views", "zero_shot+views"}
 
 
 def test_a_set_is_known_by_its_views_and_one_without_as_before(seen):
     plain = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
-    assert digest(plain) == "4ca385f65bea2a42113f9d9c07e7beb5"  # what it was when no digest knew of views
+    assert features_digest(plain) == "4ca385f65bea2a42113f9d9c07e7beb5"  # what it was when no digest knew of views
     views = np.array(seen.views)
     views[7, 3] = np.roll(views[7, 3], 1)
     other = FeatureSet(views=views, prototypes=seen.prototypes, labels=seen.labels, logit_scale=20.0)
     alone = FeatureSet(seen.features, prototypes=seen.prototypes, labels=seen.labels, logit_scale=20.0)
-    assert len({digest(seen), digest(other), digest(alone)}) == 3
-    assert Entry.of("seen", seen).n_views == viewing.N_VIEWS
-    assert Entry.of("alone", alone).n_views == 0
+    assert len({features_digest(seen), features_digest(other), features_digest(alone)}) == 3
+    assert DatasetRef.of("seen", seen).n_views == viewing.N_VIEWS
+    assert DatasetRef.of("alone", alone).n_views == 0
 
 
 def test_who_is_left_out_where_there_are_no_views_and_that_it_is_said_once(registered, clusters, seen):
-    chosen = [Contestant.named(name) for name in ("takes", "takes+views", "needs")]
-    entries = [Entry.of(name, clusters.subset(slice(0, size))) for name, size in (("a", 100), ("b", 120))]
-    nowhere = plan(entries, chosen, orders=1)
-    assert told(nowhere.left_out) == [f"takes+views: {FIX}", f"needs: {FIX}"]
-    assert [contestant.label for contestant in nowhere.contestants] == ["takes"]
-    somewhere = plan([*entries, Entry.of("seen", seen)], chosen, orders=2)
-    assert told(somewhere.left_out) == [f"takes+views on a, b: {FIX}", f"needs on a, b: {FIX}"]
-    runs = [(t.contestant.label, t.seed) for t in somewhere.trials if t.features == "seen"]
+    chosen = [MethodSpec.named(name) for name in ("takes", "takes+views", "needs")]
+    datasets = [DatasetRef.of(name, clusters.subset(slice(0, size))) for name, size in (("a", 100), ("b", 120))]
+    nowhere = plan_comparison(datasets, chosen, orders=1)
+    assert describe_skipped(nowhere.skipped) == [f"takes+views: {FIX}", f"needs: {FIX}"]
+    assert [spec.label for spec in nowhere.specs] == ["takes"]
+    somewhere = plan_comparison([*datasets, DatasetRef.of("seen", seen)], chosen, orders=2)
+    assert describe_skipped(somewhere.skipped) == [f"takes+views on a, b: {FIX}", f"needs on a, b: {FIX}"]
+    runs = [(t.spec.label, t.seed) for t in somewhere.trials if t.features == "seen"]
     assert runs == [("takes", 0), ("takes", 1), ("takes+views", 0), ("takes+views", 1), ("needs", None)]
 
 
@@ -119,7 +119,7 @@ def test_an_online_run_is_what_the_library_s_own_calls_give(seen, name):
 
 
 def test_views_come_in_order_and_a_few_images_at_a_time(registered, seen, monkeypatch):
-    monkeypatch.setattr(sys.modules[follow.__module__], "VIEW_NUMBERS", 20 * viewing.N_VIEWS * 12)
+    monkeypatch.setattr(sys.modules[stream_steps.__module__], "VIEW_NUMBERS", 20 * viewing.N_VIEWS * 12)
     order = np.random.default_rng(1).permutation(150)
     run_trial(trial("takes+views", seed=1), seen)
     warming, *fed = viewing.FED
@@ -149,7 +149,7 @@ def test_without_views_in_the_set_a_run_says_what_is_missing(registered, cluster
 
 def test_memory_of_views_is_weighed_with_the_method_s_own(registered, seen):
     peak = run_trial(trial("greedy+views"), seen.subset(slice(0, 3)))["peak_bytes"]
-    gauge = HostGauge()
+    gauge = PeakMemory()
     gauge.reset()
     if gauge.resets:
         assert viewing.Greedy.taken * 0.7 < peak < viewing.Greedy.taken * 1.5
@@ -158,7 +158,7 @@ def test_memory_of_views_is_weighed_with_the_method_s_own(registered, seen):
 def test_following_views(seen):
     method = methods.create("tda", seen.prototypes_for(), logit_scale=20.0)
     rows = np.arange(149, -1, -1)
-    steps = list(follow(method, seen.views, rows=rows, every=40))
+    steps = list(stream_steps(method, seen.views, rows=rows, every=40))
     assert [(step.start, step.stop) for step in steps] == [(0, 40), (40, 80), (80, 120), (120, 150)]
     other = methods.create("tda", seen.prototypes_for(), logit_scale=20.0)
     expected = other.adapt_views(seen.views[::-1])
@@ -168,16 +168,16 @@ def test_following_views(seen):
 def test_what_cannot_be_followed_is_refused_before_anything_is_learned(seen):
     method = methods.create("tda", seen.prototypes_for())
     with pytest.raises(TypeError, match=r"zero_shot takes no views; got features of shape .*Fix: features\[:, 0\]"):
-        follow(ZeroShot(seen.prototypes_for()), seen.views)
+        stream_steps(ZeroShot(seen.prototypes_for()), seen.views)
     broken = np.array(seen.views)
     broken[149, 4] *= 2
     with pytest.raises(ValueError, match=r"views\[149\] row 4 has length 2"):
-        follow(method, broken)
+        stream_steps(method, broken)
     with pytest.raises(ValueError, match="views has d = 11"):
-        follow(method, broken[..., 1:])
+        stream_steps(method, broken[..., 1:])
     for rows in (np.array([0, 150]), np.array([-1]), np.array([], int), np.array([[0]]), np.array([0.0]), [0, 1]):
         with pytest.raises(ValueError, match=r"rows must be a NumPy array of at least one row number from 0 to 149"):
-            follow(method, seen.views, rows=rows)
+            stream_steps(method, seen.views, rows=rows)
     assert method.n_seen == 0
 
 
@@ -192,20 +192,23 @@ def test_comparing_in_memory(registered, seen, clusters):
     given = compare(seen, [zero_shot, takes], views=True)
     np.testing.assert_allclose(given.result("takes").run.probabilities, expected, rtol=1e-12)
     np.testing.assert_array_equal(given.baseline.run.probabilities, done.baseline.run.probabilities)
-    with pytest.raises(ValueError, match=r"needs needs several views of each image, and the set holds none. Fix: zero"):
+    with pytest.raises(ValueError, match=r"needs needs several views of each image. Fix: zero"):
         compare(clusters, [needs])
-    with pytest.raises(ValueError, match=r"takes is to be given several views of each image, and the set holds none."):
+    with pytest.raises(ValueError, match=r"takes needs several views of each image."):
         compare(clusters, [takes], views=True)
 
 
-def test_a_whole_comparison(registered, seen, tmp_path):
-    planned = plan([Entry.of("seen", seen.subset(slice(0, 20)))], contestants(views=True), orders=1)
-    standings = gather(planned, list(contest(planned, Ledger(tmp_path))))
-    assert not standings.failed
-    passes = {standing.contestant.label: standing.costs["image_passes"] for standing in standings.overall}
+def test_a_whole_comparison(registered, seen, tmp_path, monkeypatch):
+    monkeypatch.setattr(viewing.Greedy, "taken", 1)  # no memory is judged here
+    planned = plan_comparison(
+        [DatasetRef.of("seen", seen.subset(slice(0, 20)))], list_method_specs(views=True), orders=1
+    )
+    summary = summarize(planned, list(run_plan(planned, Ledger(tmp_path))))
+    assert not summary.failed
+    passes = {standing.spec.label: standing.costs["image_passes"] for standing in summary.overall}
     many = {"takes+views", "takes_all+views", "needs", "greedy+views"}
     assert passes == {label: viewing.N_VIEWS if label in many else 1 for label in passes}
     assert len(passes) == 8
-    steps = {standing.contestant.label: standing.costs["gradient_steps"] for standing in standings.overall}
+    steps = {standing.spec.label: standing.costs["gradient_steps"] for standing in summary.overall}
     assert {label for label, number in steps.items() if number} == {"greedy", "greedy+views"}
     assert steps["greedy"] == 3

@@ -2,18 +2,18 @@
 
 import pytest
 
-from zeroshift.evaluate import Contestant, Ledger, Trial, run_jobs
+from zeroshift.evaluate import Ledger, MethodSpec, Trial, run_jobs
 from zeroshift.evaluate.results import collect
 
 
-def trial(contestant=None, seed=0, shots=None, **changes):
-    return Trial("pets", "digest", "default", contestant or Contestant("zero_shot"), seed, shots, **changes)
+def trial(spec=None, seed=0, shots=None, **changes):
+    return Trial("pets", "digest", "default", spec or MethodSpec("zero_shot"), seed, shots, **changes)
 
 
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [
-        (lambda: trial("zero_shot"), TypeError, r"contestant must be a Contestant; got 'zero_shot'\. Fix: Contestant"),
+        (lambda: trial("zero_shot"), TypeError, r"spec must be a MethodSpec; got 'zero_shot'\. Fix: MethodSpec"),
         (lambda: trial(seed=-1), ValueError, "seed must be None or an integer of at least 0; got -1"),
         (lambda: trial(seed=1.5), ValueError, "seed must be None or an integer"),
         (lambda: trial(shots=0), ValueError, "shots must be None or an integer of at least 1; got 0"),
@@ -37,4 +37,4 @@ def test_processes_below_none(tmp_path):
 
 def test_a_set_nobody_can_load_is_named(tmp_path):
     (outcome,) = run_jobs([trial()], {}, Ledger(tmp_path))
-    assert "loaders has no way to get pets (digest digest). Fix: loaders={entry.digest" in outcome.error
+    assert "loaders has no function for pets (digest digest). Fix: loaders={dataset.digest" in outcome.error

@@ -10,8 +10,8 @@ import numpy as np
 from fresh_pages import take
 from zeroshift import FeatureSet, normalize
 from zeroshift.method import EpisodicMethod, ViewMethod
-from zeroshift.testing.examples import ExampleText
 from zeroshift.parameters import Number
+from zeroshift.testing.examples import ExampleText
 from zeroshift.zero_shot import logits
 
 FED: list[np.ndarray] = []
@@ -116,7 +116,7 @@ class NoEncoder:
 def stand_in_encoder(monkeypatch, prototypes: np.ndarray) -> list[tuple]:
     """From now on every encoder is one whose words make these prototypes; answers what text sides were asked for."""
     from zeroshift import encode
-    from zeroshift.evaluate import encoders
+    from zeroshift.evaluate import encoder_ref
 
     asked: list[tuple] = []
 
@@ -126,5 +126,5 @@ def stand_in_encoder(monkeypatch, prototypes: np.ndarray) -> list[tuple]:
 
     monkeypatch.setattr(encode, "load_encoder", lambda source, **options: NoEncoder(prototypes.shape[1]))
     monkeypatch.setattr(encode, "prompted_text", prompted_text)
-    encoders._loaded.cache_clear()
+    encoder_ref._loaded.cache_clear()
     return asked

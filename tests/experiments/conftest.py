@@ -1,4 +1,4 @@
-"""Sets small enough that an experiment runs in seconds, and experiments run on them."""
+"""Sets on which an experiment runs in seconds, and a fixture that runs experiments on them."""
 
 import pytest
 
@@ -15,17 +15,14 @@ def small_suite() -> Suite:
     return Suite.of({name: packs.load(name).subset(slice(0, 300)) for name in PACKS})
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _unsettled():
-    """Garbage is not collected around every run: that takes longer than these runs do, and no memory is judged here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zeroshift.evaluate.trial.settle", lambda: None)
-        yield
+@pytest.fixture(autouse=True, scope="module")
+def _untimed(untimed_runs):
+    """No experiment is judged by its time or memory here."""
 
 
 @pytest.fixture(scope="session")
 def investigated(tmp_path_factory, small_suite):
-    """`investigated(experiment)`: its chapter, on the small sets or on those given; nothing is computed twice."""
+    """`investigated(experiment)`: its chapter on the small sets or on `suite`; no job runs twice."""
     folder = tmp_path_factory.mktemp("runs")
 
     def investigated(experiment, suite=small_suite, **options):

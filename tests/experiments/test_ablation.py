@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.answered import answered, record
-from experiments.tables import column, found, remarks
+from experiments.fake_results import answered, record
+from experiments.reading import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Options, Suite
 from zeroshift.experiments._shared.paper import paper_table
@@ -25,8 +25,8 @@ def test_a_moving_covariance_without_the_bank_lowers_accuracy(chapter):
 
 def on(job):
     """What a run has switched on."""
-    given = job.contestant.parameters
-    if job.contestant.method == "zero_shot":
+    given = job.spec.parameters
+    if job.spec.method == "zero_shot":
         return ()
     switches = {
         "bank": "bank_size" not in given,
@@ -40,23 +40,23 @@ EVERYTHING = ("bank", "means", "covariance")
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "said"),
+    ("accuracy", "message"),
     [(0.40, "So it is here"), (0.499, "Too close to say here"), (0.60, "Not so here")],
     ids=["lower", "hardly-lower", "higher"],
 )
-def test_a_covariance_alone_is_held_against_zero_shot_with_its_interval(small_suite, accuracy, said):
+def test_a_covariance_alone_is_held_against_zero_shot_with_its_interval(small_suite, accuracy, message):
     chapter = answered(EXPERIMENT, small_suite, lambda job: record(accuracy if on(job) == ("covariance",) else 0.5))
-    assert any(f"without the bank lowers accuracy below zero-shot. {said}: " in text for text in remarks(chapter))
+    assert any(f"without the bank lowers accuracy below zero-shot. {message}: " in text for text in remarks(chapter))
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "said"),
+    ("accuracy", "message"),
     [(0.70, "So it is here"), (0.50, "Too close to say here"), (0.30, "Not so here")],
     ids=["best", "equal-to-another", "worst"],
 )
-def test_what_another_row_equals_is_not_the_best(small_suite, accuracy, said):
+def test_what_another_row_equals_is_not_the_best(small_suite, accuracy, message):
     chapter = answered(EXPERIMENT, small_suite, lambda job: record(accuracy if on(job) == EVERYTHING else 0.5))
-    assert any(f"everything together does best. {said}: " in text for text in remarks(chapter))
+    assert any(f"everything together does best. {message}: " in text for text in remarks(chapter))
 
 
 def test_where_a_row_failed_nothing_is_called_the_best(small_suite):
@@ -66,16 +66,16 @@ def test_where_a_row_failed_nothing_is_called_the_best(small_suite):
 
 def test_only_what_surely_goes_another_way_than_in_the_paper_is_a_warning(small_suite):
     """On corrupted images a bank alone loses 0.4 points in the paper, and everything together gains 3."""
-    told = {}
+    outcome_text = {}
     for accuracy in (0.501, 0.60):
         chapter = answered(EXPERIMENT, small_suite, lambda job, a=accuracy: record(a if on(job) == ("bank",) else 0.5))
-        ((told[accuracy], kind),) = [
+        ((outcome_text[accuracy], kind),) = [
             (f.text, f.kind) for f in chapter.findings if "gains and losses over zero-shot" in getattr(f, "text", "")
         ]
         assert kind == ("warning" if accuracy == 0.60 else "note")
-    assert "The other way" not in told[0.501]
-    assert "bank, corruption (here +0.1, the paper -0.4)" in told[0.501].split("Too close to say: ")[1]
-    assert "bank, corruption (here +10.0, the paper -0.4)" in told[0.60].split("Too close to say: ")[0]
+    assert "The other way" not in outcome_text[0.501]
+    assert "bank, corruption (here +0.1, the paper -0.4)" in outcome_text[0.501].split("Too close to say: ")[1]
+    assert "bank, corruption (here +10.0, the paper -0.4)" in outcome_text[0.60].split("Too close to say: ")[0]
 
 
 def test_every_combination_is_there_once_and_the_data_is_said_to_be_another(chapter, small_suite):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.tables import found, remarks
+from experiments.reading import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Options, Suite
 from zeroshift.experiments._shared.trials import runs
@@ -24,7 +24,7 @@ def test_with_alpha_0_the_means_stay_at_the_prototypes(chapter, suite):
     table = found(chapter, "alpha")
     (fog,) = suite.members
     (fixed,) = runs(fog, "adapt_online", 1, {"update_mean": False})
-    accuracy = fixed.do(fog.entry.load())["accuracy"]
+    accuracy = fixed.run(fog.dataset.load())["accuracy"]
     (row,) = [row for row in table.rows if row.group == "online" and row.cells[0] == "0"]
     assert row.cells[1].value == pytest.approx(accuracy)
     (default,) = [row for row in table.rows if row.group == "online" and row.strong]

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.answered import answered, record
-from experiments.odd_suites import narrowed, scattered
-from experiments.stand_ins import papers_set, shrink_catalogue
-from experiments.tables import column, found, remarks
+from experiments.edge_cases import narrowed, scattered
+from experiments.fake_results import answered, record
+from experiments.paper_sets import papers_set, shrink_catalogue
+from experiments.reading import column, found, remarks
 from zeroshift import FeatureSet
-from zeroshift.evaluate import Analysis, Contestant, Trial
+from zeroshift.evaluate import Analysis, MethodSpec, Trial
 from zeroshift.evaluate.trial import run_trial
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.paper import paper_table
@@ -28,14 +28,14 @@ def suite() -> Suite:
 
 def accuracies(**scores):
     def answer(job):
-        accuracy = scores.get("alone" if isinstance(job, Analysis) else job.contestant.method, 0.5)
+        accuracy = scores.get("alone" if isinstance(job, Analysis) else job.spec.method, 0.5)
         return None if accuracy is None else record(accuracy)
 
     return answer
 
 
 def enough(suite: Suite) -> Suite:
-    return Suite(tuple(replace(m, entry=replace(m.entry, n_samples=1000)) for m in suite.members))
+    return Suite(tuple(replace(m, dataset=replace(m.dataset, n_samples=1000)) for m in suite.members))
 
 
 def test_awt_alone_is_awt_on_sets_of_one_view():
@@ -48,7 +48,7 @@ def test_awt_alone_is_awt_on_sets_of_one_view():
         logit_scale=plain.logit_scale,
         default_prompt=plain.default_prompt,
     )
-    trial = Trial("single", "", plain.default_prompt, Contestant("awt"), seed=None, shots=None)
+    trial = Trial("single", "", plain.default_prompt, MethodSpec("awt"), seed=None, shots=None)
     ours, theirs = awt_alone(plain, prompt=plain.default_prompt), run_trial(trial, single)
     for name in ("accuracy", "nll", "calibration_error", "zero_shot_accuracy", "image_passes", "gradient_steps"):
         assert ours[name] == pytest.approx(theirs[name], abs=1e-12), name
@@ -72,13 +72,13 @@ def test_the_mean_counts_the_same_pictures_once(suite):
 
 
 @pytest.mark.parametrize(
-    ("alone", "said"), [(0.3, "So it is here"), (0.5, "Too close to say here"), (0.7, "Not so here")]
+    ("alone", "message"), [(0.3, "So it is here"), (0.5, "Too close to say here"), (0.7, "Not so here")]
 )
-def test_awt_with_and_without_views(suite, alone, said):
+def test_awt_with_and_without_views(suite, alone, message):
     chapter = answered(EXPERIMENT, enough(suite), accuracies(alone=alone))
     (text,) = [text for text in remarks(chapter) if "AWT is less accurate without views" in text]
-    assert f"{said}: " in text
-    assert chapter.findings[1].kind == ("warning" if said == "Not so here" else "note")
+    assert f"{message}: " in text
+    assert chapter.findings[1].kind == ("warning" if message == "Not so here" else "note")
 
 
 def test_adapt_is_held_against_both(suite):

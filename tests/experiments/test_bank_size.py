@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.tables import found, remarks
+from experiments.reading import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
 from zeroshift.experiments.bank_size import EXPERIMENT, ONLINE, SIZES, TRANSDUCTIVE

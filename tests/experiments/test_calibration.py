@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from experiments.odd_suites import chapter_with, nothing
-from experiments.tables import column, found, remarks
+from experiments.edge_cases import chapter_with, nothing
+from experiments.reading import column, found, remarks
 from zeroshift import FeatureSet, ZeroShot, methods
 from zeroshift.data import packs
 from zeroshift.evaluate import Analysis, expected_calibration_error
@@ -29,18 +29,18 @@ def test_adapting_makes_probabilities_over_confident_and_the_report_says_so(inve
 def test_bins_of_several_sets_together_are_those_of_their_samples_together(investigated, small_suite):
     panels = found(investigated(EXPERIMENT), "reliability").panels
     assert [panel.label for panel in panels] == list(METHODS.values())
-    answers, labels = [], []
+    results, labels = [], []
     for member in small_suite.members:
-        features = member.entry.load()
-        answers.append(ZeroShot(features.prototypes_for(), logit_scale=features.logit_scale).predict(features.features))
+        features = member.dataset.load()
+        results.append(ZeroShot(features.prototypes_for(), logit_scale=features.logit_scale).predict(features.features))
         labels.append(features.labels)
-    answers, labels = np.concatenate(answers), np.concatenate(labels)
+    results, labels = np.concatenate(results), np.concatenate(labels)
     plain = panels[0]
     assert plain.label == "zero-shot"
-    assert plain.error == pytest.approx(expected_calibration_error(answers, labels))
-    right = answers.argmax(axis=1) == labels
+    assert plain.error == pytest.approx(expected_calibration_error(results, labels))
+    right = results.argmax(axis=1) == labels
     assert np.dot(plain.share, plain.accuracy) == pytest.approx(right.mean())
-    assert np.dot(plain.share, plain.confidence) == pytest.approx(answers.max(axis=1).mean())
+    assert np.dot(plain.share, plain.confidence) == pytest.approx(results.max(axis=1).mean())
     for panel in panels:
         assert sum(panel.share) == pytest.approx(1)
         assert np.all(np.diff(panel.confidence) > 0)
@@ -60,7 +60,7 @@ def made_up(errors, *, without=()):
     bins = {"count": [10], "confidence": [0.9], "accuracy": [0.8]}
 
     def record(job):
-        method = f"{job.parameters['method']} untempered" if isinstance(job, Analysis) else job.contestant.method
+        method = f"{job.parameters['method']} untempered" if isinstance(job, Analysis) else job.spec.method
         if (method, job.features) in without:
             return None
         level = dict.fromkeys(MEASURES, 0.5)
@@ -73,8 +73,8 @@ def made_up(errors, *, without=()):
 def test_what_the_table_shows_as_the_same_is_not_called_worse(small_suite):
     chapter = chapter_with(EXPERIMENT, small_suite, made_up({"adapt_online": 0.0834, "tda": 0.06}))
     assert remarks(chapter, "warning") == []
-    (said,) = remarks(chapter)
-    assert said.startswith("On the mean of the sets none of the three measures is worse")
+    (message,) = remarks(chapter)
+    assert message.startswith("On the mean of the sets none of the three measures is worse")
     worse = chapter_with(EXPERIMENT, small_suite, made_up({"adapt_online": 0.0841}))
     assert "ADAPT (online) (calibration error 8.4% against 8.3%)" in remarks(worse, "warning")[0]
 
@@ -123,9 +123,9 @@ def test_untempered_records_are_those_of_a_run_in_the_same_order():
     record = untempered(pack, prompt=pack.default_prompt, method=name, seed=3)
     order = np.random.default_rng(3).permutation(120)
     method = UNTEMPERED[name](pack.prototypes_for(), logit_scale=pack.logit_scale)
-    answers = method.adapt(pack.features[order])
-    assert record["calibration_error"] == pytest.approx(expected_calibration_error(answers, pack.labels[order]))
-    assert record["accuracy"] == np.mean(answers.argmax(axis=1) == pack.labels[order])
+    results = method.adapt(pack.features[order])
+    assert record["calibration_error"] == pytest.approx(expected_calibration_error(results, pack.labels[order]))
+    assert record["accuracy"] == np.mean(results.argmax(axis=1) == pack.labels[order])
     assert sum(record["detail"]["reliability"]["count"]) == 120
     with pytest.raises(ValueError, match="method must be one of anchored_mixture_online"):
         untempered(pack, prompt=pack.default_prompt, method="tda", seed=0)

@@ -2,17 +2,17 @@
 
 import pytest
 
-from experiments.answered import record
-from experiments.stand_ins import RN50, made_up, papers_set, shrink_catalogue
+from experiments.fake_results import record
+from experiments.paper_sets import RN50, made_up, papers_set, shrink_catalogue
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.claims import (
     Evidence,
     above_zero_shot,
-    every,
+    all_hold,
+    effective_samples,
     gain_sign,
     higher,
-    paper_beside,
-    samples_behind,
+    paper_reference,
     verdict,
     within,
 )
@@ -39,9 +39,9 @@ HELD, FAILED, OPEN = (
     ids=["held", "failed", "open", "held-failed", "held-open", "open-failed"],
 )
 def test_a_verdict_names_what_holds_what_does_not_and_what_is_open(evidence, kind, text):
-    said = verdict("a does b", evidence)
-    assert said.text == f"The paper finds that a does b. {text}"
-    assert said.kind == kind
+    message = verdict("a does b", evidence)
+    assert message.text == f"The paper finds that a does b. {text}"
+    assert message.kind == kind
 
 
 def test_without_evidence_there_is_no_verdict():
@@ -66,8 +66,8 @@ def test_a_limit_is_broken_only_where_that_is_surer_than_chance():
 
 
 def test_a_small_set_makes_a_mean_unsure():
-    assert samples_behind([1000, 1000]) == pytest.approx(2000)
-    assert samples_behind([100, 100_000]) < 400
+    assert effective_samples([1000, 1000]) == pytest.approx(2000)
+    assert effective_samples([100, 100_000]) < 400
 
 
 def test_the_sign_of_a_gain_follows_from_its_interval_and_means_from_their_error():
@@ -79,7 +79,7 @@ def test_the_sign_of_a_gain_follows_from_its_interval_and_means_from_their_error
 
 
 def test_nothing_is_not_everything():
-    assert every([]) is None
+    assert all_hold([]) is None
 
 
 def test_other_prompts_than_the_papers_are_said(monkeypatch):
@@ -88,31 +88,31 @@ def test_other_prompts_than_the_papers_are_said(monkeypatch):
     same = Suite.of({name: papers_set(name) for name in names})
     other = Suite.of({name: papers_set(name, prompts=("vanilla",)) for name in names})
     assert data_remark(same) is None
-    said = data_remark(other)
-    assert said.kind == "data"
-    assert "ours are vanilla, its main results are of class descriptions" in said.text
-    assert "not here" not in said.text
+    message = data_remark(other)
+    assert message.kind == "data"
+    assert "ours are vanilla, its main results are of class descriptions" in message.text
+    assert "not here" not in message.text
     assert data_remark(other, prompts=False) is None
     # The paper's numbers stand in our table: its own is not shown a second time.
-    assert not [finding for finding in paper_beside(other, "ablation_components") if isinstance(finding, Table)]
+    assert not [finding for finding in paper_reference(other, "ablation_components") if isinstance(finding, Table)]
 
 
 def test_a_table_of_one_set_needs_that_set_alone(monkeypatch):
     shrink_catalogue(monkeypatch)
     one = Suite.of({"imagenet": papers_set("imagenet")})
-    assert paper_beside(one, "efficiency_imagenet", needs=("imagenet",)) == []
-    said, table = paper_beside(one, "bank_pruning", needs=("imagenet", "imagenet_a"))
-    assert said.text == "Of the sets the paper's table is of, not here: imagenet_a."
+    assert paper_reference(one, "efficiency_imagenet", needs=("imagenet",)) == []
+    message, table = paper_reference(one, "bank_pruning", needs=("imagenet", "imagenet_a"))
+    assert message.text == "Of the sets the paper's table is of, not here: imagenet_a."
     assert table.reference
-    assert "Some of the paper's sets are not here" in paper_beside(one, "ablation_components")[0].text
-    (said, *_) = paper_beside(Suite.of({"mine": made_up()}), "efficiency_imagenet", needs=("imagenet",))
-    assert "other data" in said.text
-    assert "not here" not in said.text
+    assert "Some of the paper's sets are not here" in paper_reference(one, "ablation_components")[0].text
+    (message, *_) = paper_reference(Suite.of({"mine": made_up()}), "efficiency_imagenet", needs=("imagenet",))
+    assert "other data" in message.text
+    assert "not here" not in message.text
 
 
 def test_another_backbone_than_the_tables_is_said(monkeypatch):
     shrink_catalogue(monkeypatch)
     one = Suite.of({"imagenet": papers_set("imagenet", encoder=RN50)})
-    said, table = paper_beside(one, "efficiency_imagenet", needs=("imagenet",))
-    assert said.text == "The paper's numbers are of CLIP ViT-B/16, ours of CLIP RN50."
+    message, table = paper_reference(one, "efficiency_imagenet", needs=("imagenet",))
+    assert message.text == "The paper's numbers are of CLIP ViT-B/16, ours of CLIP RN50."
     assert table.reference

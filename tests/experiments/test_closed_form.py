@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.answered import answered, record
-from experiments.tables import found, remarks
+from experiments.fake_results import answered, record
+from experiments.reading import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
 from zeroshift.experiments.closed_form import EXPERIMENT, ITERATIONS, TOLERANCE
@@ -18,7 +18,7 @@ def chapter(investigated):
 def test_both_are_run_under_both_protocols(chapter):
     rows = [(row.group, row.cells[0]) for row in found(chapter, "closed-form").rows]
     assert rows == [(p, how) for p in ("online", "transductive") for how in ("iterative", "closed form")]
-    assert {job.contestant.parameters["iterations"] for job in chapter.jobs} == {1, ITERATIONS}
+    assert {job.spec.parameters["iterations"] for job in chapter.jobs} == {1, ITERATIONS}
     assert len(chapter.jobs) == len({job.key for job in chapter.jobs}) == 2 * 4
 
 
@@ -30,25 +30,25 @@ def test_the_verdict_follows_from_the_table(chapter):
         for protocol in ("online", "transductive")
         for at in (1, 2)
     ]
-    (said,) = [text for text in remarks(chapter) if "matches the iterations" in text]
-    assert ("So it is here:" in said) is (max(lost) <= TOLERANCE)
+    (message,) = [text for text in remarks(chapter) if "matches the iterations" in text]
+    assert ("So it is here:" in message) is (max(lost) <= TOLERANCE)
 
 
 @pytest.mark.parametrize(
-    ("closed", "said"),
+    ("closed", "message"),
     [(0.60, "So it is here"), (0.57, "Too close to say here"), (0.40, "Not so here")],
     ids=["equal", "little-lower", "lower"],
 )
-def test_the_closed_form_misses_the_limit_only_where_that_is_surer_than_chance(small_suite, closed, said):
+def test_the_closed_form_misses_the_limit_only_where_that_is_surer_than_chance(small_suite, closed, message):
     rounds = {1: record(closed), ITERATIONS: record(0.60)}
-    chapter = answered(EXPERIMENT, small_suite, lambda job: rounds[job.contestant.parameters["iterations"]])
-    assert any(f"matches the iterations (read as: it is at most 1 point below them). {said}: " in text
+    chapter = answered(EXPERIMENT, small_suite, lambda job: rounds[job.spec.parameters["iterations"]])
+    assert any(f"matches the iterations (read as: it is at most 1 point below them). {message}: " in text
                for text in remarks(chapter))  # fmt: skip
 
 
 def test_the_papers_own_rows_are_read_the_same_way(chapter):
-    (said,) = [text for text in remarks(chapter) if "By this reading" in text]
-    assert said.endswith("Table 8 misses it for transductive, Task 3 (-1.55 points, 73.98% to 72.43%).")
+    (message,) = [text for text in remarks(chapter) if "By this reading" in text]
+    assert message.endswith("Table 8 misses it for transductive, Task 3 (-1.55 points, 73.98% to 72.43%).")
 
 
 def test_times_of_other_sets_are_no_ratio(small_suite):
@@ -56,7 +56,7 @@ def test_times_of_other_sets_are_no_ratio(small_suite):
     chapter = answered(
         EXPERIMENT,
         small_suite,
-        lambda job: None if job.features == failed and job.contestant.parameters["iterations"] > 1 else record(0.5),
+        lambda job: None if job.features == failed and job.spec.parameters["iterations"] > 1 else record(0.5),
     )
     rows = {(row.group, row.cells[0]): row.cells for row in found(chapter, "closed-form").rows}
     assert rows["online", "iterative"][-2:] == (None, None)
@@ -71,6 +71,6 @@ def test_times_are_ratios_to_the_closed_form(chapter):
         assert ratios[protocol, "closed form"] == 1
         expected = times[protocol, "iterative"] / times[protocol, "closed form"]
         assert ratios[protocol, "iterative"] == pytest.approx(expected)
-    (said,) = [text for text in remarks(chapter) if text.startswith("Iterating took")]
-    assert "a fast engine of its own" in said
-    assert "(the paper:" not in said
+    (message,) = [text for text in remarks(chapter) if text.startswith("Iterating took")]
+    assert "a fast engine of its own" in message
+    assert "(the paper:" not in message

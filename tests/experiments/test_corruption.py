@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.stand_ins import first_rows, imagenet_c, made_up, papers_set, pretend, shrink_catalogue
-from experiments.tables import column, found
+from experiments.paper_sets import first_rows, imagenet_c, made_up, papers_set, pretend, shrink_catalogue
+from experiments.reading import column, found
 from zeroshift.data import packs
 from zeroshift.data.corruptions import KINDS
 from zeroshift.experiments import Suite
@@ -53,8 +53,8 @@ def test_of_several_severities_the_greatest_stands_and_the_others_are_not_run(mo
 def test_the_same_kind_of_two_data_sets_stays_apart(monkeypatch):
     shrink_catalogue(monkeypatch)
     ours = packs.load("cifar10c_fog_5").subset(slice(0, 50))
-    said = {"encoder": ours.provenance["encoder"], "corruption": "fog", "severity": 5}
-    suite = Suite.of({"cifar": ours, "elsewhere": made_up(said)})
+    message = {"encoder": ours.provenance["encoder"], "corruption": "fog", "severity": 5}
+    suite = Suite.of({"cifar": ours, "elsewhere": made_up(message)})
     titles = [col.title for col in found(pretend(EXPERIMENT, suite, half), "accuracy").columns]
     assert titles == ["method", "Fog, CIFAR-10", "Fog, elsewhere", "Avg."]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from experiments.answered import answered, record
-from experiments.stand_ins import papers_set, shrink_catalogue
-from experiments.tables import found, remarks
+from experiments.fake_results import answered, record
+from experiments.paper_sets import papers_set, shrink_catalogue
+from experiments.reading import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.paper import paper_table
@@ -24,18 +24,18 @@ def test_a_covariance_a_class_does_harm_on_corrupted_images(chapter):
 
 
 @pytest.mark.parametrize(
-    ("separate", "said"),
+    ("separate", "message"),
     [(0.40, "So it is here"), (0.60, "Too close to say here"), (0.70, "Not so here")],
     ids=["lower", "equal", "higher"],
 )
-def test_the_verdict_on_separate_covariances_knows_ties(small_suite, separate, said):
+def test_the_verdict_on_separate_covariances_knows_ties(small_suite, separate, message):
     accuracies = {"shared": 0.60, "per_class": separate}
     chapter = answered(
         EXPERIMENT,
         small_suite,
-        lambda job: record(accuracies.get(job.contestant.parameters.get("covariance"), 0.5)),
+        lambda job: record(accuracies.get(job.spec.parameters.get("covariance"), 0.5)),
     )
-    assert any(f"for every class lowers accuracy. {said}: online, Task 1" in text for text in remarks(chapter))
+    assert any(f"for every class lowers accuracy. {message}: online, Task 1" in text for text in remarks(chapter))
 
 
 def test_the_papers_set_is_enough_for_its_table(monkeypatch):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments.tables import column, found, remarks
+from experiments.reading import column, found, remarks
 from zeroshift.data import packs
-from zeroshift.evaluate import Outcome
+from zeroshift.evaluate import JobOutcome
 from zeroshift.experiments import Investigation, Suite
 from zeroshift.experiments.decision_regions import EXPERIMENT, HALF_SIDE, Plane, boundary, lifted, plane_regions
 
@@ -90,13 +90,13 @@ def test_one_clean_and_one_corrupted_set_are_pictured_and_the_limits_are_told(in
     # What the caption warns of: the plane loses much of what tells classes apart.
     assert all(row.cells[1].value < row.cells[2].value for row in zero_shot)
     assert any("An illustration" in text for text in remarks(chapter))
-    (told,) = remarks(chapter, "data")
-    assert "ImageNet-A" in told
-    assert "TPT is missing" in told
-    assert "CIFAR-10; CIFAR-10 under fog" in told
-    entry = small_suite.members[0].entry
-    drawn = chapter.jobs[0].do(entry.load())["classes"]
-    assert found(chapter, "regions-1").class_names == tuple(entry.class_names[k] for k in drawn)
+    (outcome_text,) = remarks(chapter, "data")
+    assert "ImageNet-A" in outcome_text
+    assert "TPT is missing" in outcome_text
+    assert "CIFAR-10; CIFAR-10 under fog" in outcome_text
+    dataset = small_suite.members[0].dataset
+    drawn = chapter.jobs[0].run(dataset.load())["classes"]
+    assert found(chapter, "regions-1").class_names == tuple(dataset.class_names[k] for k in drawn)
     assert "variance" in found(chapter, "regions-1").caption
     held = column(table, "classes with a region")
     assert 1 <= held["TDA"].value <= 6
@@ -129,16 +129,16 @@ def test_rows_or_prototypes_that_do_not_differ_are_refused():
 
 def test_where_every_run_failed_nothing_is_claimed(small_suite):
     investigation = Investigation.of([EXPERIMENT], small_suite)
-    outcomes = [Outcome(job, None, "out of memory", False) for job in investigation.jobs]
+    outcomes = [JobOutcome(job, None, "out of memory", False) for job in investigation.jobs]
     (finding,) = investigation.chapters(outcomes)[0].findings
     assert "every run failed" in finding.text
 
 
 @pytest.mark.parametrize(
-    ("ours", "held", "said"),
+    ("ours", "held", "message"),
     [(0.05, 4, "So it is here"), (0.096, 4, "Too close to say"), (0.2, 4, "Not so here"), (0.05, 3, None)],
 )
-def test_a_short_boundary_is_smooth_only_where_no_class_lost_its_region(small_suite, record, ours, held, said):
+def test_a_short_boundary_is_smooth_only_where_no_class_lost_its_region(small_suite, record, ours, held, message):
     """TDA's is 10% of all pairs of neighbours."""
     suite = Suite(small_suite.members[:1])
     regions = {
@@ -146,8 +146,8 @@ def test_a_short_boundary_is_smooth_only_where_no_class_lost_its_region(small_su
     }
     regions["adapt_online"] |= {"boundary": ours, "classes_with_a_region": held}
     investigation = Investigation.of([EXPERIMENT], suite)
-    outcomes = [Outcome(job, {**record, "regions": regions}, None, False) for job in investigation.jobs]
+    outcomes = [JobOutcome(job, {**record, "regions": regions}, None, False) for job in investigation.jobs]
     chapter = investigation.chapters(outcomes)[0]
     judged = [text for text in remarks(chapter) if "smoother than TDA's" in text]
-    assert [said in text for text in judged] == ([] if said is None else [True])
+    assert [message in text for text in judged] == ([] if message is None else [True])
     assert any("without any region left" in text for text in remarks(chapter, "warning")) == (held < 4)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.answered import answered, record
-from experiments.tables import found, remarks
+from experiments.fake_results import answered, record
+from experiments.reading import found, remarks
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments.efficiency import EXPERIMENT, METHODS
@@ -15,7 +15,7 @@ def test_all_is_timed_alone_on_one_set(investigated):
     chapter = investigated(EXPERIMENT)
     assert all(job.timed for job in chapter.jobs)
     assert len({job.digest for job in chapter.jobs}) == 1
-    assert [job.contestant.method for job in chapter.jobs] == [method for method, *_ in METHODS]
+    assert [job.spec.method for job in chapter.jobs] == [method for method, *_ in METHODS]
 
 
 def test_gains_and_ratios_are_to_zero_shot(investigated):
@@ -37,7 +37,7 @@ def test_the_paper_prints_a_row_for_every_method_but_frolic():
 
 
 def test_the_papers_accuracies_stand_beside_ours_on_its_own_set(investigated, small_suite):
-    papers = replace(small_suite.members[0], papers=True, data_set="imagenet", encoder="CLIP ViT-B/16")
+    papers = replace(small_suite.members[0], from_paper=True, data_set="imagenet", encoder="CLIP ViT-B/16")
     table = found(investigated(EXPERIMENT, Suite((papers,))), "efficiency")
     adapt = [row.cells for row in table.rows if row.strong]
     assert [(cells[1].paper, cells[2].paper) for cells in adapt] == [(0.7091, 4.17), (0.7156, 4.82)]
@@ -45,20 +45,20 @@ def test_the_papers_accuracies_stand_beside_ours_on_its_own_set(investigated, sm
 
 
 @pytest.mark.parametrize(
-    ("tda", "said", "kind"),
+    ("tda", "message", "kind"),
     [(0.50, "So it is here", "note"), (0.70, "Too close to say here", "note"), (0.90, "Not so here", "warning")],
     ids=["lower", "equal", "higher"],
 )
-def test_the_most_accurate_is_said_of_the_methods_named(small_suite, tda, said, kind):
+def test_the_most_accurate_is_said_of_the_methods_named(small_suite, tda, message, kind):
     accuracies = {"adapt_online": 0.70, "tda": tda}
-    chapter = answered(EXPERIMENT, small_suite, lambda job: record(accuracies.get(job.contestant.method, 0.5)))
+    chapter = answered(EXPERIMENT, small_suite, lambda job: record(accuracies.get(job.spec.method, 0.5)))
     (online, _) = [f for f in chapter.findings if "most accurate" in getattr(f, "text", "")]
-    assert f"methods it is timed with (here zero-shot, TDA). {said}: " in online.text
+    assert f"methods it is timed with (here zero-shot, TDA). {message}: " in online.text
     assert online.kind == kind
 
 
 def test_where_a_rival_failed_nothing_is_called_the_most_accurate(small_suite):
-    chapter = answered(EXPERIMENT, small_suite, lambda job: None if job.contestant.method == "tda" else record(0.5))
+    chapter = answered(EXPERIMENT, small_suite, lambda job: None if job.spec.method == "tda" else record(0.5))
     assert "Which online method is the most accurate is not said: TDA failed." in remarks(chapter, "warning")
     assert not any("the online methods" in text for text in remarks(chapter))
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments.stand_ins import RN50, ROWS, first_rows, made_up, papers_set, pretend, shrink_catalogue
-from experiments.tables import column, found, remarks
+from experiments.paper_sets import RN50, ROWS, first_rows, made_up, papers_set, pretend, shrink_catalogue
+from experiments.reading import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.tasks import get_task
 from zeroshift.experiments.encoders import EXPERIMENT
 
-CLIP = Path("/work/shared/packs/clip")
+CLIP = Path(__file__).resolve().parents[3] / "shared" / "packs" / "clip"
 
 
 def seen(data_set: str, encoder: str, seed: int, rows: int = ROWS) -> FeatureSet:
@@ -25,7 +25,7 @@ def test_only_shared_sets_count(investigated):
     assert {job.features for job in chapter.jobs} == {"a", "b"}
     table = found(chapter, "encoders")
     for member in suite.members[:2]:
-        accuracy = member.entry.load().zero_shot_accuracy()
+        accuracy = member.dataset.load().zero_shot_accuracy()
         assert column(table, "zero-shot")[member.encoder].value == pytest.approx(accuracy)
 
 
@@ -49,7 +49,7 @@ def test_encoders_without_a_common_set_are_told_so():
 def test_gains_are_over_the_same_encoder_and_a_loss_is_a_warning():
     suite = Suite.of({"a": seen("birds", "A", 1, 400), "b": seen("birds", "B", 2, 400)})
     scores = {("a", "zero_shot"): 0.5, ("b", "zero_shot"): 0.8, ("a", "adapt_online"): 0.6}
-    chapter = pretend(EXPERIMENT, suite, lambda job: scores.get((job.features, job.contestant.method), 0.7))
+    chapter = pretend(EXPERIMENT, suite, lambda job: scores.get((job.features, job.spec.method), 0.7))
     gains = column(found(chapter, "encoders"), "online gain")
     assert (gains["A"].value, gains["B"].value) == pytest.approx((10, -10))
     (warning,) = remarks(chapter, "warning")
@@ -61,9 +61,9 @@ def test_gains_are_over_the_same_encoder_and_a_loss_is_a_warning():
 @pytest.mark.parametrize(("adapt", "kind"), [(0.3, "warning"), (0.7, "note"), (0.51, "note")])
 def test_a_loss_with_one_encoder_is_said_too(adapt, kind):
     suite = Suite.of({"a": seen("birds", "A", 1, 400)})
-    chapter = pretend(EXPERIMENT, suite, lambda job: 0.5 if job.contestant.method == "zero_shot" else adapt)
-    (said,) = [text for text in remarks(chapter, kind) if "gains over zero-shot with every encoder" in text]
-    assert ("Too close to say" in said) == (adapt == 0.51)
+    chapter = pretend(EXPERIMENT, suite, lambda job: 0.5 if job.spec.method == "zero_shot" else adapt)
+    (message,) = [text for text in remarks(chapter, kind) if "gains over zero-shot with every encoder" in text]
+    assert ("Too close to say" in message) == (adapt == 0.51)
 
 
 def test_all_encoders_are_asked_about_at_once():

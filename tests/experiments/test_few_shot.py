@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments.answered import answered, record
-from experiments.stand_ins import made_up
-from experiments.tables import found, remarks
+from experiments.fake_results import answered, record
+from experiments.paper_sets import made_up
+from experiments.reading import found, remarks
 from zeroshift import OnlineADAPT
 from zeroshift.data import packs
 from zeroshift.evaluate import accuracy
@@ -23,11 +23,17 @@ def test_labelled_samples_raise_accuracy_over_none(investigated):
 
 
 def test_the_rows_scored_do_not_change_with_the_number_given(investigated, small_suite):
-    pack = small_suite.members[1].entry.load()
-    told = [few_shot(pack, prompt="ensemble", method="adapt_online", shots=n, most=8, seed=3) for n in (0, 2, 8)]
-    assert len({record["zero_shot_accuracy"] for record in told}) == len({record["scored"] for record in told}) == 1
-    assert [record["support"] for record in told] == [0, 20, 80]
-    assert told[0]["scored"] == 300 - 80
+    pack = small_suite.members[1].dataset.load()
+    outcome_text = [
+        few_shot(pack, prompt="ensemble", method="adapt_online", shots=n, most=8, seed=3) for n in (0, 2, 8)
+    ]
+    assert (
+        len({record["zero_shot_accuracy"] for record in outcome_text})
+        == len({record["scored"] for record in outcome_text})
+        == 1
+    )
+    assert [record["support"] for record in outcome_text] == [0, 20, 80]
+    assert outcome_text[0]["scored"] == 300 - 80
 
 
 @pytest.mark.parametrize("shots", [1, 4])
@@ -43,8 +49,8 @@ def test_without_labelled_samples_it_is_the_plain_method():
     rows = split(pack.labels, seed=1, shuffled=True, shots=4).scored
     plain = OnlineADAPT(pack.prototypes_for("ensemble"), logit_scale=pack.logit_scale)
     expected = accuracy(plain.adapt(np.asarray(pack.features[rows])), pack.labels[rows])
-    told = few_shot(pack, prompt="ensemble", method="adapt_online", shots=0, most=4, seed=1)
-    assert told["accuracy"] == expected
+    outcome_text = few_shot(pack, prompt="ensemble", method="adapt_online", shots=0, most=4, seed=1)
+    assert outcome_text["accuracy"] == expected
 
 
 def test_claims_are_answered(investigated):
@@ -56,11 +62,13 @@ def test_claims_are_answered(investigated):
 
 @pytest.mark.parametrize("method", PEERS)
 def test_peers_are_scored_on_the_same_rows_and_need_labels(method, small_suite):
-    pack = small_suite.members[1].entry.load()
-    told = {m: few_shot(pack, prompt="ensemble", method=m, shots=4, most=8, seed=3) for m in (method, "adapt_online")}
-    assert told[method]["scored"] == told["adapt_online"]["scored"]
-    assert told[method]["zero_shot_accuracy"] == told["adapt_online"]["zero_shot_accuracy"]
-    assert told[method]["support"] == 40
+    pack = small_suite.members[1].dataset.load()
+    outcome_text = {
+        m: few_shot(pack, prompt="ensemble", method=m, shots=4, most=8, seed=3) for m in (method, "adapt_online")
+    }
+    assert outcome_text[method]["scored"] == outcome_text["adapt_online"]["scored"]
+    assert outcome_text[method]["zero_shot_accuracy"] == outcome_text["adapt_online"]["zero_shot_accuracy"]
+    assert outcome_text[method]["support"] == 40
     with pytest.raises(ValueError, match="needs labelled samples"):
         few_shot(pack, prompt="ensemble", method=method, shots=0, most=8, seed=3)
 
@@ -74,8 +82,8 @@ def test_a_set_that_can_give_no_sample_away_is_left_out():
     single = made_up().subset(slice(0, 4))
     assert EXPERIMENT.plan(Suite.of({"single": single}), Options()) == []
     chapter = answered(EXPERIMENT, Suite.of({"single": single}), lambda job: record(0.5))
-    (said,) = remarks(chapter)
-    assert "has two samples" in said
+    (message,) = remarks(chapter)
+    assert "has two samples" in message
     both = Suite.of({"single": single, "whole": made_up()})
     chapter = answered(EXPERIMENT, both, lambda job: record(0.5, support=0))
     assert {job.features for job in chapter.jobs} == {"whole"}
@@ -92,9 +100,11 @@ def test_tasks_are_joined_by_what_they_are(small_suite):
             return None
         return record(accuracies[job.features] - 0.2 * online, support=0)
 
-    (said,) = [text for text in remarks(answered(EXPERIMENT, small_suite, answer, orders=1)) if "does better" in text]
-    assert "So it is here: corruption (above at 6, below at 0 of 6 numbers of samples); fine-grained" in said
-    assert "natural shift" not in said
+    (message,) = [
+        text for text in remarks(answered(EXPERIMENT, small_suite, answer, orders=1)) if "does better" in text
+    ]
+    assert "So it is here: corruption (above at 6, below at 0 of 6 numbers of samples); fine-grained" in message
+    assert "natural shift" not in message
 
 
 def test_ties_and_what_failed_are_no_evidence(small_suite):
@@ -108,7 +118,7 @@ def test_ties_and_what_failed_are_no_evidence(small_suite):
 def test_how_many_were_really_given_is_told(investigated, small_suite):
     table = found(investigated(EXPERIMENT, orders=1), "few-shot")
     fog = small_suite.members[1]
-    given = few_shot(fog.entry.load(), prompt=fog.entry.prompt, method="adapt_online", shots=16, most=16, seed=0)
+    given = few_shot(fog.dataset.load(), prompt=fog.dataset.prompt, method="adapt_online", shots=16, most=16, seed=0)
     assert given["support"] < 160
     assert f"{fog.title} at 16 a class, {given['support']} of 160" in " ".join(table.notes)
     assert "drawn from the test set itself and never scored" in table.notes[0]

@@ -1,7 +1,7 @@
 """Table 4: transductive ADAPT gains on Fashion-MNIST, and sets of other tasks are not run."""
 
-from experiments.stand_ins import first_rows
-from experiments.tables import column, found, remarks
+from experiments.paper_sets import first_rows
+from experiments.reading import column, found, remarks
 from zeroshift.experiments.fine_grained import EXPERIMENT
 
 

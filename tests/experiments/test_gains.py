@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from experiments.odd_suites import chapter_with, in_two_encoders
-from experiments.tables import found, remarks
+from experiments.edge_cases import chapter_with, in_two_encoders
+from experiments.reading import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
 from zeroshift.experiments.gains import EXPERIMENT, METHODS, SETTLED, Gain, _losses, running

@@ -34,12 +34,12 @@ def test_with_the_zero_shot_posteriors_it_is_the_direct_engine(stream, settings)
 def test_a_wrong_pseudo_label_enters_the_wrong_bank(stream):
     """Twice the same sample, first said to be surely of one class: the second time, undecided, it leans there."""
     features, prototypes, _, _ = stream
-    for said in (3, 9):
+    for message in (3, 9):
         log_y = np.full((2, 10), np.log(0.01 / 9))
-        log_y[0, said] = np.log(0.99)
+        log_y[0, message] = np.log(0.99)
         log_y[1] = np.log(0.1)  # undecided: the first class, which keeps it in its own bank
         scores = adapt_online_given(features[[0, 0]], log_y, prototypes)
-        assert scores[1, 1:].argmax() + 1 == said
+        assert scores[1, 1:].argmax() + 1 == message
 
 
 def test_shapes_and_parameters_are_checked(stream):

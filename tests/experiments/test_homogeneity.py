@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from experiments.tables import column, found, remarks
+from experiments.reading import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.data import packs
-from zeroshift.evaluate import Outcome
+from zeroshift.evaluate import JobOutcome
 from zeroshift.experiments import Investigation, Suite
 from zeroshift.experiments.homogeneity import EXPERIMENT, covariance_spread
 
@@ -38,9 +38,9 @@ def test_the_yardstick_tells_one_covariance_from_several():
     same = covariance_spread(made_up([1.0] * 12, sizes), prompt="default")
     assert same["share_beyond_sampling"] <= 0.25
     np.testing.assert_allclose(np.mean(same["distances"]), np.mean(same["sampling"]), rtol=0.1)
-    unlike = covariance_spread(made_up(np.linspace(0.5, 2.0, 12), sizes), prompt="default")
-    assert unlike["share_beyond_sampling"] > 0.5
-    assert np.mean(unlike["distances"]) > 1.3 * np.mean(unlike["sampling"])
+    unique_titles = covariance_spread(made_up(np.linspace(0.5, 2.0, 12), sizes), prompt="default")
+    assert unique_titles["share_beyond_sampling"] > 0.5
+    assert np.mean(unique_titles["distances"]) > 1.3 * np.mean(unique_titles["sampling"])
 
 
 def test_classes_without_two_samples_are_left_out_and_counted():
@@ -106,11 +106,11 @@ def test_shares_are_said_to_be_of_sets_that_count_the_same(investigated, small_s
 
 
 def test_failed_runs_are_not_taken_for_classes_of_one_sample(small_suite):
-    def said(suite):
+    def message(suite):
         investigation = Investigation.of([EXPERIMENT], suite)
-        outcomes = [Outcome(job, None, "out of memory", False) for job in investigation.jobs]
+        outcomes = [JobOutcome(job, None, "out of memory", False) for job in investigation.jobs]
         return remarks(investigation.chapters(outcomes)[0], "warning")
 
-    assert said(small_suite) == ["No set could be looked at: every run failed."]
+    assert message(small_suite) == ["No set could be looked at: every run failed."]
     single = Suite.of({"single": made_up([1.0, 1.0], [1, 1])})
-    assert said(single) == ["No set has a class of two samples, without which there is no covariance."]
+    assert message(single) == ["No set has a class of two samples, without which there is no covariance."]

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from experiments.odd_suites import chapter_with, nothing
-from experiments.stand_ins import pretend
-from experiments.tables import column, found, remarks
+from experiments.edge_cases import chapter_with, nothing
+from experiments.paper_sets import pretend
+from experiments.reading import column, found, remarks
 from zeroshift.data import packs
-from zeroshift.evaluate.streams import Clues
+from zeroshift.evaluate.streams import StreamInputs
 from zeroshift.experiments import Options, Suite
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments.input_order import EXPERIMENT
@@ -25,8 +25,8 @@ def test_the_streams_are_sorted_by_confidence(suite):
     jobs = EXPERIMENT.plan(suite, Options(orders=2))
     by_kind = {job.stream["kind"]: job for job in jobs if job.features == "cifar10"}
     assert set(by_kind) == {"hard_to_easy", "easy_to_hard", "random"}
-    rows = by_kind["easy_to_hard"].arrangement.stream(some, seed=0).rows
-    assert (np.diff(Clues(some).confidences[rows]) <= 1e-9).all()
+    rows = by_kind["easy_to_hard"].stream_spec.stream(some, seed=0).rows
+    assert (np.diff(StreamInputs(some).confidences[rows]) <= 1e-9).all()
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_the_streams_are_sorted_by_confidence(suite):
 def test_a_tie_is_no_win(suite, easy, hard, kind, words):
     accuracy = {"easy_to_hard": easy, "hard_to_easy": hard, "random": 0.8}
     chapter = pretend(EXPERIMENT, suite, lambda job: accuracy[job.stream["kind"]])
-    (said,) = [text for text in remarks(chapter, kind) if "better than hard to easy" in text]
-    assert words in said
+    (message,) = [text for text in remarks(chapter, kind) if "better than hard to easy" in text]
+    assert words in message
 
 
 def test_without_answers_nothing_is_concluded(suite):

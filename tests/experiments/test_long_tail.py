@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from experiments.odd_suites import chapter_with, nothing, scattered
-from experiments.tables import column, found, remarks
+from experiments.edge_cases import chapter_with, nothing, scattered
+from experiments.reading import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.data import packs
-from zeroshift.evaluate import Analysis, Arrangement
+from zeroshift.evaluate import Analysis, StreamSpec
 from zeroshift.evaluate.streams import long_tail_counts
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.paper import paper_table
@@ -32,8 +32,8 @@ def chapter(investigated, suite):
 def test_without_noise_it_is_the_method_itself_on_that_stream(suite):
     some = packs.load("cifar10").subset(slice(0, ROWS))
     ours = long_tail_with_noise(some, prompt=some.default_prompt, seed=1, noisy=False)
-    trial = runs(suite.members[0], "adapt_online", 2, arrangement=Arrangement("long_tail"))[1]
-    record = trial.do(some)
+    trial = runs(suite.members[0], "adapt_online", 2, stream_spec=StreamSpec("long_tail"))[1]
+    record = trial.run(some)
     assert ours["scored"] == record["scored"]
     assert ours["turned"] == 0
     # float16 features are scored in float64 here: a sample on the border may fall to the other side.
@@ -90,7 +90,7 @@ def test_the_zero_shot_accuracy_is_that_of_the_rows_that_came_without_noise():
     plain = long_tail_with_noise(some, prompt=some.default_prompt, seed=0, noisy=False)
     assert record["zero_shot_accuracy"] == plain["zero_shot_accuracy"] == plain["zero_shot"]["all"]
     assert record["zero_shot"]["all"] < record["zero_shot_accuracy"]
-    assert Analysis("x", "", some.default_prompt, long_tail_with_noise, {"seed": 0, "noisy": True}).do(some) == record
+    assert Analysis("x", "", some.default_prompt, long_tail_with_noise, {"seed": 0, "noisy": True}).run(some) == record
 
 
 def made_up(zero_shot: float, adapt: float):
@@ -108,9 +108,9 @@ def made_up(zero_shot: float, adapt: float):
     ids=["tie", "close", "better", "worse"],
 )
 def test_a_tie_is_no_gain(suite, adapt, words):
-    said = [t for t in remarks(chapter_with(EXPERIMENT, suite, lambda job: made_up(0.7, adapt))) if "The paper" in t]
-    assert len(said) == 2
-    assert all(words in text for text in said)
+    message = [t for t in remarks(chapter_with(EXPERIMENT, suite, lambda job: made_up(0.7, adapt))) if "The paper" in t]
+    assert len(message) == 2
+    assert all(words in text for text in message)
 
 
 def test_the_ratio_is_said_to_be_what_it_was(suite):
@@ -123,9 +123,9 @@ def test_sets_that_allow_no_tail_or_failed_are_left_out_and_said_to_be(suite, in
     odd = Suite.of({"pair": scattered(2, 6), "ones": scattered(6, 1), "mine": scattered(4, 8)})
     chapter = investigated(EXPERIMENT, odd, orders=1)
     assert {job.features for job in chapter.jobs} == {"ones", "mine"}
-    said = remarks(chapter, "note")
-    assert "Left out, because of fewer than 3 classes: pair." in said
-    assert "Left out, because of fewer than 2 samples of some class: ones." in said
+    message = remarks(chapter, "note")
+    assert "Left out, because of fewer than 3 classes: pair." in message
+    assert "Left out, because of fewer than 2 samples of some class: ones." in message
     assert any("draws from mine;" in text for text in remarks(chapter, "data"))
     (failed,) = remarks(chapter_with(EXPERIMENT, suite, nothing))
     assert failed.startswith("Left out, because runs failed: ")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.answered import answered, record
-from experiments.tables import found, remarks
+from experiments.fake_results import answered, record
+from experiments.reading import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Options, Suite, bank_size
 from zeroshift.experiments._shared.paper import paper_table
@@ -41,7 +41,7 @@ def test_n_is_the_size_of_the_bank(suite):
 
 def test_few_confident_samples_come_and_zero_shot_is_of_the_same_rows(chapter, suite):
     table = found(chapter, "few-confident")
-    plain = suite.members[0].entry.load().zero_shot_accuracy()
+    plain = suite.members[0].dataset.load().zero_shot_accuracy()
     zero_shot = [cell.value for row in table.rows if row.group == "corruption" for cell in row.cells[1:]][: len(COUNTS)]
     assert zero_shot[0] < plain
     assert any("gain over zero-shot" in text for text in remarks(chapter))
@@ -52,18 +52,18 @@ def test_few_confident_samples_come_and_zero_shot_is_of_the_same_rows(chapter, s
 )
 def test_only_a_sure_loss_against_zero_shot_is_a_warning(small_suite, accuracy, kind):
     chapter = answered(EXPERIMENT, small_suite, lambda job: record(accuracy))
-    (said,) = [text for text in remarks(chapter, kind) if "gain over zero-shot" in text]
-    assert ("too close to say" in said) is (kind == "note")
+    (message,) = [text for text in remarks(chapter, kind) if "gain over zero-shot" in text]
+    assert ("too close to say" in message) is (kind == "note")
 
 
 @pytest.mark.parametrize(
-    ("least", "said"),
+    ("least", "message"),
     [(0.30, "So it is here"), (0.60, "Too close to say here"), (0.90, "Not so here")],
     ids=["lower", "equal", "higher"],
 )
-def test_the_verdict_on_the_smallest_bank_knows_ties(small_suite, least, said):
+def test_the_verdict_on_the_smallest_bank_knows_ties(small_suite, least, message):
     def answer(job):
-        return record(least if job.contestant.parameters.get("bank_size") == COUNTS[0] else 0.60)
+        return record(least if job.spec.parameters.get("bank_size") == COUNTS[0] else 0.60)
 
     chapter = answered(EXPERIMENT, small_suite, answer)
-    assert any(f"does worst at N = 2 and recovers quickly. {said}: " in text for text in remarks(chapter))
+    assert any(f"does worst at N = 2 and recovers quickly. {message}: " in text for text in remarks(chapter))

@@ -4,11 +4,18 @@ import re
 
 import pytest
 
-from experiments.stand_ins import RN50, made_up, papers_set, pretend, shrink_catalogue
-from experiments.tables import column, found, remarks
+from experiments.paper_sets import RN50, made_up, papers_set, pretend, shrink_catalogue
+from experiments.reading import column, found, remarks
 from zeroshift import methods
 from zeroshift.experiments import Suite, few_shot
-from zeroshift.experiments._shared.contenders import OURS, PAPER_ROWS, SLOW, contenders, left_out, trials_of
+from zeroshift.experiments._shared.compared_methods import (
+    OURS,
+    PAPER_ROWS,
+    SLOW,
+    compared_methods,
+    excluded_methods,
+    method_trials,
+)
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.tasks import TASKS
 from zeroshift.experiments.fine_grained import EXPERIMENT
@@ -22,15 +29,15 @@ def half(job) -> float:
 
 
 def test_zero_shot_comes_first_and_adapt_last():
-    online = [contestant.method for contestant in contenders("online")]
+    online = [spec.method for spec in compared_methods("online")]
     assert online[0] == "zero_shot"
-    assert [online[-1], contenders("transductive")[-1].method] == list(OURS.values())
+    assert [online[-1], compared_methods("transductive")[-1].method] == list(OURS.values())
 
 
 def test_nobody_in_the_tables_sees_labels_and_everybody_else_is_accounted_for():
-    shown = [contestant for protocol in OURS for contestant in contenders(protocol)]
-    assert not any("support" in contestant.given for contestant in shown)
-    named = {contestant.method for contestant in (*shown, *left_out())}
+    shown = [spec for protocol in OURS for spec in compared_methods(protocol)]
+    assert not any("support" in spec.given for spec in shown)
+    named = {spec.method for spec in (*shown, *excluded_methods())}
     assert named == {info.name for info in methods.list_methods() if info.protocol in OURS}
 
 
@@ -49,8 +56,8 @@ def test_every_name_of_the_paper_is_that_of_a_row_of_its_tables():
 
 def test_who_is_elsewhere_is_really_there(small_suite):
     notes = " ".join(found(pretend(EXPERIMENT, small_suite, half), "accuracy").notes)
-    (told,) = re.findall(r"the few-shot experiment holds (.*?)\.", notes)
-    assert re.split(", | and ", told) == list(few_shot.PEERS.values())
+    (outcome_text,) = re.findall(r"the few-shot experiment holds (.*?)\.", notes)
+    assert re.split(", | and ", outcome_text) == list(few_shot.PEERS.values())
 
 
 def test_who_runs_in_one_order_is_said(small_suite):
@@ -60,7 +67,7 @@ def test_who_runs_in_one_order_is_said(small_suite):
 
 def test_all_but_the_slow_run_in_as_many_orders_as_adapt(small_suite):
     member = small_suite.members[0]
-    counts = {c.method: len(trials_of(c, member, 3)) for c in contenders("online")}
+    counts = {c.method: len(method_trials(c, member, 3)) for c in compared_methods("online")}
     once = {method for method, count in counts.items() if count == 1}
     assert once == {"zero_shot", *SLOW}
     assert {count for method, count in counts.items() if method not in once} == {3}
@@ -121,7 +128,7 @@ def test_other_prompts_than_the_papers_are_said(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("adapt", "tda", "kind", "said"),
+    ("adapt", "tda", "kind", "message"),
     [
         (0.7, 0.6, "note", "On Fashion-MNIST ADAPT is the best of the online methods (70.0%; next is TDA with 60.0%)."),
         (0.6, 0.7, "note", "the highest of the online methods is TDA with 70.0%; ADAPT has 60.0%. In the paper"),
@@ -131,17 +138,17 @@ def test_other_prompts_than_the_papers_are_said(monkeypatch):
         (0.4, 0.7, "warning", "below the zero-shot classifier"),
     ],
 )
-def test_it_says_who_leads_and_warns_only_below_zero_shot(small_suite, adapt, tda, kind, said):
+def test_it_says_who_leads_and_warns_only_below_zero_shot(small_suite, adapt, tda, kind, message):
     """On 300 samples a point is less than one standard error."""
     scores = {"adapt_online": adapt, "tda": tda}
-    chapter = pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.contestant.method, 0.5))
-    assert any(said in text for text in remarks(chapter, kind))
+    chapter = pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5))
+    assert any(message in text for text in remarks(chapter, kind))
     assert len(remarks(chapter, "warning")) == (kind == "warning")
 
 
 def test_nobody_is_called_the_best_where_a_rival_failed(small_suite):
     scores = {"adapt_online": 0.9, "bca": None, "dmn": None}
-    texts = remarks(pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.contestant.method, 0.5)))
+    texts = remarks(pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5)))
     (online,) = [text for text in texts if "online ADAPT has 90.0%" in text]
     assert "BCA" in online
     assert "DMN" in online
@@ -150,21 +157,21 @@ def test_nobody_is_called_the_best_where_a_rival_failed(small_suite):
 
 def test_where_adapt_failed_nothing_is_said_of_it(small_suite):
     scores = {"adapt_online": None}
-    texts = remarks(pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.contestant.method, 0.5)), "note")
+    texts = remarks(pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5)), "note")
     assert not any("online method" in text for text in texts)
 
 
 def test_of_a_users_own_sets_alone_the_paper_says_nothing():
     suite = Suite.of({"mine": made_up(rows=400), "yours": made_up(rows=400, seed=1)})
-    chapter = pretend(NATURAL_SHIFT, suite, lambda job: 0.3 if job.contestant.method.startswith("adapt") else 0.5)
-    said = [text for text in remarks(chapter) if "the highest of the online methods" in text]
-    assert said
-    assert "On the mean of 2 sets" in said[0]
-    assert not any("In the paper" in text for text in said)
+    chapter = pretend(NATURAL_SHIFT, suite, lambda job: 0.3 if job.spec.method.startswith("adapt") else 0.5)
+    message = [text for text in remarks(chapter) if "the highest of the online methods" in text]
+    assert message
+    assert "On the mean of 2 sets" in message[0]
+    assert not any("In the paper" in text for text in message)
 
 
 def test_a_method_scored_on_other_samples_is_not_compared(small_suite):
-    chapter = pretend(EXPERIMENT, small_suite, lambda job: 0.9 if job.contestant.method == "zlap_inductive" else 0.5)
+    chapter = pretend(EXPERIMENT, small_suite, lambda job: 0.9 if job.spec.method == "zlap_inductive" else 0.5)
     assert not any("ZLaP" in text for text in remarks(chapter))
     assert not column(found(chapter, "accuracy"), "Avg.")["ZLaP (inductive)"].best
 
@@ -177,14 +184,14 @@ def test_without_sets_of_its_task_it_says_what_to_give():
 
 
 def test_a_run_that_failed_leaves_its_cell_empty(small_suite):
-    from zeroshift.evaluate import Outcome
+    from zeroshift.evaluate import JobOutcome
     from zeroshift.experiments import Investigation, Options
 
     investigation = Investigation.of([EXPERIMENT], small_suite, Options(orders=1))
     outcomes = [
-        Outcome(job, None, "out of memory", False)
-        if job.contestant.method == "stata"
-        else Outcome(job, {"accuracy": 0.5}, None, False)
+        JobOutcome(job, None, "out of memory", False)
+        if job.spec.method == "stata"
+        else JobOutcome(job, {"accuracy": 0.5}, None, False)
         for job in investigation.jobs
     ]
     (chapter,) = investigation.chapters(outcomes)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.stand_ins import RN50, first_rows, made_up, papers_set, pretend, shrink_catalogue
-from experiments.tables import found, remarks
+from experiments.paper_sets import RN50, first_rows, made_up, papers_set, pretend, shrink_catalogue
+from experiments.reading import found, remarks
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.prompt_modes import PAPERS_MODES, mode_title
 from zeroshift.experiments._shared.tasks import get_task
@@ -24,7 +24,7 @@ def rows_of(table, group: str) -> dict[str, tuple]:
 def test_each_mode_really_gets_its_own_prototypes(investigated, two_sets):
     table = found(investigated(EXPERIMENT, two_sets), "mean-init")
     zero_shot = rows_of(table, "zero-shot")
-    fashion = two_sets.members[1].entry.load()
+    fashion = two_sets.members[1].dataset.load()
     expected = {mode_title(mode): fashion.zero_shot_accuracy(mode) for mode in fashion.prompts}
     assert len(set(expected.values())) > 1, "or it would not matter which were taken"
     assert {mode: cells[1].value for mode, cells in zero_shot.items()} == pytest.approx(expected)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.stand_ins import first_rows, made_up, papers_set, pretend, shrink_catalogue
-from experiments.tables import column, found, remarks
+from experiments.paper_sets import first_rows, made_up, papers_set, pretend, shrink_catalogue
+from experiments.reading import column, found, remarks
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.tasks import get_task
 from zeroshift.experiments.natural_shift import EXPERIMENT

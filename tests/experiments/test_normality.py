@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.tables import found, remarks
+from experiments.reading import found, remarks
 from zeroshift import FeatureSet
-from zeroshift.evaluate import Analysis, Ledger, Outcome
+from zeroshift.evaluate import Analysis, JobOutcome, Ledger
 from zeroshift.experiments import Investigation, Suite
-from zeroshift.experiments._shared.normality_tests import DIMENSIONS, TESTS, normality_of_classes, projected
-from zeroshift.experiments.normality import EXPERIMENT
+from zeroshift.experiments.normality import DIMENSIONS, EXPERIMENT, TESTS, normality_of_classes, projected
 
 
 def made_up(draw, sizes, dimension=20):
@@ -74,8 +73,8 @@ def test_the_table_states_dimensions_rejections_and_what_a_mean_p_does_not_show(
             assert 0.25 < yardstick_p.value < 0.6
             assert yardstick.value < 0.12
             assert rejected.value >= 0
-    (told,) = [text for text in remarks(chapter) if "no evidence of normality" in text]
-    assert "a mean of 0.2 would go with" in told
+    (outcome_text,) = [text for text in remarks(chapter) if "no evidence of normality" in text]
+    assert "a mean of 0.2 would go with" in outcome_text
     for text in remarks(chapter, "warning"):
         assert "how large the departure is, these tests do not say" in text
     paper = found(chapter, "paper-normality-tests")
@@ -84,7 +83,7 @@ def test_the_table_states_dimensions_rejections_and_what_a_mean_p_does_not_show(
 
 
 def test_the_papers_numbers_stand_beside_ours_on_its_own_data_alone(investigated, small_suite):
-    imagenet = replace(small_suite.members[1], data_set="imagenet", encoder="CLIP ViT-B/16", papers=True)
+    imagenet = replace(small_suite.members[1], data_set="imagenet", encoder="CLIP ViT-B/16", from_paper=True)
     chapter = investigated(EXPERIMENT, Suite((imagenet,)))
     last = found(chapter, "coordinates").rows[-1]
     assert (last.group, last.cells[0]) == ("Shapiro-Wilk", "d = 10")
@@ -94,7 +93,7 @@ def test_the_papers_numbers_stand_beside_ours_on_its_own_data_alone(investigated
 
 
 def test_imagenet_among_other_sets_keeps_its_own_rows(investigated, small_suite, monkeypatch):
-    imagenet = replace(small_suite.members[1], data_set="imagenet", encoder="composed", papers=True)
+    imagenet = replace(small_suite.members[1], data_set="imagenet", encoder="composed", from_paper=True)
     others = [small_suite.members[0], small_suite.members[2]]
     with_imagenet = Suite((others[0], imagenet, others[1]))
     monkeypatch.setattr("zeroshift.experiments.normality.PAPERS_BACKBONE", "composed")
@@ -129,7 +128,7 @@ def test_it_is_the_yardstick_that_rejections_are_held_against(small_suite):
             rejected = yardstick if job.parameters["kind"] == "normal" else ours
             numbers = {"classes": 10, "left_out": 0, "above": 1.0, "mean_p": 0.5, "rejected": rejected}
             tests = [{"test": t, "dimension": d, **numbers} for t in TESTS for d in DIMENSIONS]
-            outcomes.append(Outcome(job, {"tests": tests}, None, False))
+            outcomes.append(JobOutcome(job, {"tests": tests}, None, False))
         return remarks(investigation.chapters(outcomes)[0], "warning")
 
     assert not warned(ours=0.30, yardstick=0.20)
@@ -149,5 +148,5 @@ def test_what_was_found_is_kept_and_read_back(tmp_path):
     features = made_up(np.random.default_rng(5).standard_normal, [20, 20])
     settings = {"kind": "coordinates", "dimensions": [2], "repeats": 2}
     job = Analysis("made up", "digest", "default", normality_of_classes, settings)
-    written = Ledger(tmp_path).write(job, job.do(features))
+    written = Ledger(tmp_path).write(job, job.run(features))
     assert Ledger(tmp_path).read(job) == written

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from experiments.odd_suites import chapter_with, nothing
-from experiments.tables import found, remarks
+from experiments.edge_cases import chapter_with, nothing
+from experiments.reading import found, remarks
 from zeroshift import FeatureSet, OnlineAnchoredMixture, TransductiveAnchoredMixture, normalize
 from zeroshift.experiments import Suite
-from zeroshift.experiments.open_set import AT_ONCE, COMPARED, EXPERIMENT, SCORES, mixture_scores, unknown_classes
+from zeroshift.experiments.open_set import BATCH_ROWS, COMPARED, EXPERIMENT, SCORES, mixture_scores, unknown_classes
 
 CLASSES = 6
 
@@ -21,41 +21,41 @@ def clusters(classes: int = CLASSES, noise: float = 0.05) -> FeatureSet:
 
 
 def test_strangers_that_are_like_no_prototype_are_found_by_every_score():
-    told = unknown_classes(clusters(), prompt="default", seed=1)
-    assert len(told["hidden"]) == CLASSES // 3
-    assert told["unknown"] == 25 * 2
-    assert told["scored"] == 25 * CLASSES
-    assert told["scores"]["cosine"] == {"auroc": 1.0, "fpr95": 0.0}
-    assert told["scores"]["zero_shot"]["auroc"] > 0.99
+    outcome_text = unknown_classes(clusters(), prompt="default", seed=1)
+    assert len(outcome_text["hidden"]) == CLASSES // 3
+    assert outcome_text["unknown"] == 25 * 2
+    assert outcome_text["scored"] == 25 * CLASSES
+    assert outcome_text["scores"]["cosine"] == {"auroc": 1.0, "fpr95": 0.0}
+    assert outcome_text["scores"]["zero_shot"]["auroc"] > 0.99
     for name in ("mixture_online", "mixture_transductive"):
-        assert told["scores"][name]["auroc"] > 0.99
-    assert told["known_accuracy"] == told["zero_shot_accuracy"] == 1.0
-    assert "accuracy" not in told
+        assert outcome_text["scores"][name]["auroc"] > 0.99
+    assert outcome_text["known_accuracy"] == outcome_text["zero_shot_accuracy"] == 1.0
+    assert "accuracy" not in outcome_text
 
 
 def test_the_zero_shot_accuracy_is_that_of_the_known_classes_among_themselves():
     features = clusters(noise=0.8)
-    told = unknown_classes(features, prompt="default", seed=1)
-    known = np.setdiff1d(np.arange(CLASSES), told["hidden"])
+    outcome_text = unknown_classes(features, prompt="default", seed=1)
+    known = np.setdiff1d(np.arange(CLASSES), outcome_text["hidden"])
     rows = np.flatnonzero(np.isin(features.labels, known))
     nearest = known[(features.features[rows] @ features.prototypes_for()[known].T).argmax(axis=1)]
-    assert told["zero_shot_accuracy"] == pytest.approx(np.mean(nearest == features.labels[rows]))
-    assert told["zero_shot_accuracy"] > features.zero_shot_accuracy()
+    assert outcome_text["zero_shot_accuracy"] == pytest.approx(np.mean(nearest == features.labels[rows]))
+    assert outcome_text["zero_shot_accuracy"] > features.zero_shot_accuracy()
 
 
 def test_nobody_is_found_who_looks_like_the_known():
     """Features without any class in them: no score can be better than chance."""
-    told = unknown_classes(clusters(noise=50.0), prompt="default", seed=0)
-    assert 0.3 < told["scores"]["cosine"]["auroc"] < 0.7
+    outcome_text = unknown_classes(clusters(noise=50.0), prompt="default", seed=0)
+    assert 0.3 < outcome_text["scores"]["cosine"]["auroc"] < 0.7
 
 
 def test_the_online_mixture_is_asked_before_it_learns_and_the_other_after():
     features = np.asarray(clusters(noise=0.8).features)
-    online, asked = (OnlineAnchoredMixture(np.eye(8)[:4], logit_scale=10.0) for _ in range(2))
-    answers, scores = mixture_scores(online, features)
-    np.testing.assert_array_equal(scores[:AT_ONCE], asked.reject_scores(features[:AT_ONCE]))
-    np.testing.assert_allclose(answers, asked.adapt(features), atol=1e-12)
-    assert np.abs(scores - asked.reject_scores(features)).max() > 0.01
+    online, requested = (OnlineAnchoredMixture(np.eye(8)[:4], logit_scale=10.0) for _ in range(2))
+    results, scores = mixture_scores(online, features)
+    np.testing.assert_array_equal(scores[:BATCH_ROWS], requested.reject_scores(features[:BATCH_ROWS]))
+    np.testing.assert_allclose(results, requested.adapt(features), atol=1e-12)
+    assert np.abs(scores - requested.reject_scores(features)).max() > 0.01
     at_once = TransductiveAnchoredMixture(np.eye(8)[:4], logit_scale=10.0)
     np.testing.assert_array_equal(mixture_scores(at_once, features)[1], at_once.reject_scores(features))
 
@@ -70,9 +70,9 @@ def test_where_no_sample_is_unknown_nothing_is_claimed():
     features = clusters()
     hidden = unknown_classes(features, prompt="default", seed=1)["hidden"]
     rows = np.flatnonzero(~np.isin(features.labels, hidden))
-    told = unknown_classes(features.subset(rows), prompt="default", seed=1)
-    assert told["scores"] == {}
-    assert told["zero_shot_accuracy"] == 1.0
+    outcome_text = unknown_classes(features.subset(rows), prompt="default", seed=1)
+    assert outcome_text["scores"] == {}
+    assert outcome_text["zero_shot_accuracy"] == 1.0
     strangers = unknown_classes(
         features.subset(np.flatnonzero(np.isin(features.labels, hidden))), prompt="default", seed=1
     )
@@ -103,11 +103,11 @@ def test_on_real_features_the_cosine_beats_the_softmax(investigated, small_suite
     assert len(bars) == len(SCORES) * len(small_suite)
     assert bars[0].value == pytest.approx(100 * (cosine[0].value - 0.5))
     for words, after, before in COMPARED:
-        (said,) = [text for text in remarks(chapter) if text.startswith(words)]
+        (message,) = [text for text in remarks(chapter) if text.startswith(words)]
         places = [list(SCORES).index(score) for score in (after, before)]
         for member, first in zip(small_suite.members, range(0, len(bars), len(SCORES)), strict=True):
             new, old = (bars[first + place].value for place in places)
-            assert f"{member.title} ({new - old:+.1f} points)" in said
+            assert f"{member.title} ({new - old:+.1f} points)" in message
     assert photographs["the mixture's reject score (online)"][0].value > zero_shot[0].value
 
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from experiments.stand_ins import pretend
-from experiments.tables import column, found, remarks
+from experiments.paper_sets import pretend
+from experiments.reading import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.evaluate import Analysis
 from zeroshift.experiments import Options, Suite
@@ -32,11 +32,11 @@ def transcribed(x, labels, t, scale, size, alpha, everywhere):
         if own:
             mean = (sum(x[i] for i in own) + sum(x[j] for j in bank)) / (len(own) + len(bank))
             means[k] = alpha * mean + (1 - alpha) * t[k]
-    entries = (
+    datasets = (
         [(i, labels[i]) for i in range(len(x))] if everywhere else [(j, k) for k in range(n_classes) for j in banks[k]]
     )
-    sigma = sum(np.outer(x[i] - means[k], x[i] - means[k]) for i, k in entries) / len(entries)
-    precision = d * np.linalg.inv((len(entries) - 1) * sigma + np.trace(sigma) * np.eye(d))
+    sigma = sum(np.outer(x[i] - means[k], x[i] - means[k]) for i, k in datasets) / len(datasets)
+    precision = d * np.linalg.inv((len(datasets) - 1) * sigma + np.trace(sigma) * np.eye(d))
     scores = log_y.copy()
     for i, row in enumerate(x):
         for k in range(n_classes):
@@ -58,9 +58,9 @@ def test_it_follows_the_labels_it_is_given():
     features = packs.load("fmnist").subset(slice(0, 300))
     x, t = np.asarray(features.features, dtype=np.float64), np.asarray(features.prototypes_for())
     swapped = (features.labels + 1) % features.n_classes
-    told = oracle_scores(x, features.labels, t, features.logit_scale).argmax(axis=1)
+    outcome_text = oracle_scores(x, features.labels, t, features.logit_scale).argmax(axis=1)
     misled = oracle_scores(x, swapped, t, features.logit_scale).argmax(axis=1)
-    assert np.mean(told == features.labels) > np.mean(misled == features.labels) + 0.2
+    assert np.mean(outcome_text == features.labels) > np.mean(misled == features.labels) + 0.2
     with pytest.raises(ValueError, match="banks, all"):
         oracle_scores(x, swapped, t, 1.0, covariance="none")
 
@@ -103,13 +103,13 @@ def scored(adapt: float | None, oracle: float | None):
     def accuracy(job):
         if isinstance(job, Analysis):
             return oracle
-        return 0.5 if job.contestant.method == "zero_shot" else adapt
+        return 0.5 if job.spec.method == "zero_shot" else adapt
 
     return accuracy
 
 
 @pytest.mark.parametrize(
-    ("adapt", "oracle", "kind", "said"),
+    ("adapt", "oracle", "kind", "message"),
     [
         (0.70, 0.74, "note", "So it is here: transductive (4.0 points from 70.0% to 74.0%)"),
         (0.70, 0.76, "note", "Too close to say here: transductive (6.0 points"),
@@ -117,9 +117,9 @@ def scored(adapt: float | None, oracle: float | None):
         (0.70, 0.60, "warning", "it is no bound there"),
     ],
 )
-def test_the_papers_claim_is_judged_on_fine_grained_sets(small_suite, adapt, oracle, kind, said):
+def test_the_papers_claim_is_judged_on_fine_grained_sets(small_suite, adapt, oracle, kind, message):
     chapter = pretend(EXPERIMENT, small_suite, scored(adapt, oracle), orders=1)
-    (text,) = [text for text in remarks(chapter, kind) if said in text]
+    (text,) = [text for text in remarks(chapter, kind) if message in text]
     assert "fine-grained sets" in text
     assert all("fine-grained" in other for other in remarks(chapter) if "within 5%" in other)
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.answered import answered, record
-from experiments.stand_ins import papers_set, shrink_catalogue
-from experiments.tables import column, found, remarks
+from experiments.fake_results import answered, record
+from experiments.paper_sets import papers_set, shrink_catalogue
+from experiments.reading import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
 from zeroshift.experiments.pruning import EVERY, EXPERIMENT, OFTEN, RATIOS
@@ -37,20 +37,20 @@ def test_pruning_often_changes_what_is_predicted_and_the_verdict_tells_which_way
     assert len(corrupted) == 1 + len(RATIOS)
     assert corrupted["0.7 dropped"].value != corrupted["no pruning"].value
     assert "pruned 2 times (corruption)" in table.notes[0]
-    (said,) = [text for text in remarks(chapter) if text.startswith("The paper finds")]
-    assert "Task 2: corruption (" in said
+    (message,) = [text for text in remarks(chapter) if text.startswith("The paper finds")]
+    assert "Task 2: corruption (" in message
 
 
 @pytest.mark.parametrize(
-    ("pruned", "said"),
+    ("pruned", "message"),
     [(0.30, "So it is here"), (0.60, "Too close to say here"), (0.90, "Not so here")],
     ids=["lower", "equal", "higher"],
 )
-def test_the_verdict_on_pruning_knows_ties(suite, pruned, said):
+def test_the_verdict_on_pruning_knows_ties(suite, pruned, message):
     def answer(job):
-        return record(pruned if "prune" in job.contestant.parameters else 0.60)
+        return record(pruned if "prune" in job.spec.parameters else 0.60)
 
-    assert any(f"between prunings). {said}: " in text for text in remarks(answered(EXPERIMENT, suite, answer)))
+    assert any(f"between prunings). {message}: " in text for text in remarks(answered(EXPERIMENT, suite, answer)))
 
 
 def long_sets(*, fog: int, plain: int) -> Suite:
@@ -64,22 +64,22 @@ def test_each_task_is_judged_by_its_own_sets():
     chapter = answered(EXPERIMENT, long_sets(fog=EVERY + 1, plain=EVERY), lambda job: record(0.5))
     table = found(chapter, f"pruned-every-{EVERY}")
     assert "pruned never (natural shift), once (corruption)." in table.notes[0]
-    (said,) = [text for text in remarks(chapter) if f"({EVERY:,} samples" in text]
-    assert "corruption" in said
-    assert "natural shift" not in said
+    (message,) = [text for text in remarks(chapter) if f"({EVERY:,} samples" in text]
+    assert "corruption" in message
+    assert "natural shift" not in message
 
 
 def test_the_two_sets_of_the_papers_table_are_enough_for_it(monkeypatch):
     shrink_catalogue(monkeypatch)
     both = Suite.of({name: papers_set(name) for name in ("imagenet", "imagenet_a")})
     assert remarks(answered(EXPERIMENT, both, lambda job: record(0.5)), "data") == []
-    (said,) = remarks(answered(EXPERIMENT, Suite(both.members[:1]), lambda job: record(0.5)), "data")
-    assert "not here: imagenet_a" in said
+    (message,) = remarks(answered(EXPERIMENT, Suite(both.members[:1]), lambda job: record(0.5)), "data")
+    assert "not here: imagenet_a" in message
 
 
 def test_the_papers_numbers_stand_beside_ours_on_its_own_sets(investigated, suite, chapter):
     (member,) = suite.members
-    papers = replace(member, papers=True, data_set="imagenet_a", encoder="CLIP ViT-B/16", corruption=None)
+    papers = replace(member, from_paper=True, data_set="imagenet_a", encoder="CLIP ViT-B/16", corruption=None)
     table = found(investigated(EXPERIMENT, Suite((papers,))), "as-printed")
     assert [row.cells[1].paper for row in table.rows] == [0.6332, 0.5069, 0.506, 0.5056, 0.5052]
     assert not [f for f in chapter.findings if getattr(f, "name", "") == "as-printed"]

@@ -4,7 +4,7 @@ import pytest
 
 from zeroshift.experiments._shared.findings import Value
 from zeroshift.experiments._shared.paper import paper_table, paper_tables
-from zeroshift.experiments._shared.paper_tables import reference
+from zeroshift.experiments._shared.tables import reference
 
 NAMES = sorted(paper_tables())
 

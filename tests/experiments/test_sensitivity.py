@@ -4,10 +4,10 @@ import inspect
 
 import pytest
 
-from experiments.odd_suites import chapter_with, narrowed, nothing
-from experiments.tables import found, remarks
+from experiments.edge_cases import chapter_with, narrowed, nothing
+from experiments.reading import found, remarks
 from zeroshift import methods
-from zeroshift.evaluate import Contestant
+from zeroshift.evaluate import MethodSpec
 from zeroshift.experiments import Options, Suite
 from zeroshift.experiments._shared.findings import Lines
 from zeroshift.experiments.sensitivity import CONSTANTS, EXPERIMENT, METHODS, PLATEAU, constants_of
@@ -29,7 +29,7 @@ def made_up(change):
 
     def record(job):
         return {
-            "accuracy": 0.6 + change(job.contestant.parameters, job.features) / 100,
+            "accuracy": 0.6 + change(job.spec.parameters, job.features) / 100,
             "calibration_error": 0.1,
             "zero_shot_accuracy": 0.5,
         }
@@ -59,7 +59,7 @@ def test_values_lie_on_both_sides_of_the_default_as_far_as_there_are_two(constan
         assert max(constant.values) > default or (constant.name, default) == ("relief", 1.0)
         for value in constant.values:
             given = constant.parameters(protocol, value)
-            assert Contestant(METHODS[protocol], given).settings != Contestant(METHODS[protocol]).settings
+            assert MethodSpec(METHODS[protocol], given).settings != MethodSpec(METHODS[protocol]).settings
 
 
 def test_an_end_of_a_pair_is_varied_alone():
@@ -84,16 +84,15 @@ def test_a_tiny_run_measures_what_it_says(investigated, suite, monkeypatch):
     default, tried = cells(table, "all at", "default"), cells(table, "weight", "4")
     changes = {}
     for member in suite.members:
-        some = member.entry.load()
+        some = member.dataset.load()
         accuracies = []
         for parameters in ({}, {"weight": 4.0}):
             (trial,) = [
                 job
                 for job in chapter.jobs
-                if (job.features, job.slug, job.contestant.parameters)
-                == (member.name, "anchored_mixture_online", parameters)
+                if (job.features, job.slug, job.spec.parameters) == (member.name, "anchored_mixture_online", parameters)
             ]
-            accuracies.append(trial.do(some)["accuracy"])
+            accuracies.append(trial.run(some)["accuracy"])
         changes[member.name] = 100 * (accuracies[1] - accuracies[0])
     assert tried[2].value == pytest.approx(sum(changes.values()) / 2)
     assert tried[1].value - default[1].value == pytest.approx(tried[2].value / 100)
@@ -108,11 +107,15 @@ def test_a_value_above_the_default_is_told_and_the_worst_set_is_named(suite):
         return -2.0 if "calm" in parameters else 0.0
 
     chapter = chapter_with(EXPERIMENT, suite, made_up(change))
-    told = cells(found(chapter, "sensitivity-transductive"), "weight", "2")
-    assert (told[2].value, told[3].value, told[4]) == (pytest.approx(1.0), pytest.approx(-1.0), "cifar10c_fog_5")
-    said = remarks(chapter, "warning")
-    assert [text.split(":")[0] for text in said] == ["online", "transductive"]
-    for text in said:
+    outcome_text = cells(found(chapter, "sensitivity-transductive"), "weight", "2")
+    assert (outcome_text[2].value, outcome_text[3].value, outcome_text[4]) == (
+        pytest.approx(1.0),
+        pytest.approx(-1.0),
+        "cifar10c_fog_5",
+    )
+    message = remarks(chapter, "warning")
+    assert [text.split(":")[0] for text in message] == ["online", "transductive"]
+    for text in message:
         plateau, rest = text.split(" Not on such a plateau: ")
         beaten, falls = rest.split(" It falls ")
         assert beaten == "weight (+1.0 at 2)."
@@ -142,7 +145,7 @@ def test_curves_go_through_the_default(suite):
 def test_nothing_is_concluded_from_a_constant_some_run_of_which_failed(suite):
     record = made_up(lambda given, name: 5.0 if "calm" in given else 0.0)
     chapter = chapter_with(
-        EXPERIMENT, suite, lambda job: None if job.contestant.parameters == {"calm": 0.25} else record(job)
+        EXPERIMENT, suite, lambda job: None if job.spec.parameters == {"calm": 0.25} else record(job)
     )
     warnings = remarks(chapter, "warning")
     assert [text for text in warnings if text.endswith("nothing is said of calm.")] == warnings

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.stand_ins import ROWS, first_rows, imagenet_c, made_up, pretend, shrink_catalogue
-from experiments.tables import column, found, remarks
+from experiments.paper_sets import ROWS, first_rows, imagenet_c, made_up, pretend, shrink_catalogue
+from experiments.reading import column, found, remarks
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.findings import Lines
 from zeroshift.experiments.severity import EXPERIMENT
@@ -18,7 +18,7 @@ def corrupted() -> Suite:
 
 def test_columns_are_the_means_of_their_own_sets(investigated, corrupted):
     table = found(investigated(EXPERIMENT, corrupted), "severity")
-    sets = {member.name: member.entry.load().zero_shot_accuracy() for member in corrupted.members}
+    sets = {member.name: member.dataset.load().zero_shot_accuracy() for member in corrupted.members}
     assert column(table, "Severity 3")["CLIP (zero-shot)"].value == pytest.approx(sets[NAMES[1]])
     assert column(table, "Severity 5")["CLIP (zero-shot)"].value == pytest.approx((sets[NAMES[0]] + sets[NAMES[2]]) / 2)
     assert [col.title for col in table.columns[1:]] == ["Severity 3", "Severity 5"]
@@ -57,7 +57,7 @@ def test_the_question_is_answered_severity_by_severity(monkeypatch):
     scores |= {("tda", 1): 0.2, ("tda", 5): None}
 
     def accuracy(job):
-        return scores.get((job.contestant.method, int(job.features[-1])), 0.5)
+        return scores.get((job.spec.method, int(job.features[-1])), 0.5)
 
     chapter = pretend(EXPERIMENT, Suite.of(sets), accuracy)
     gains = found(chapter, "severity-gain")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments.odd_suites import chapter_with, nothing
-from experiments.stand_ins import papers_set, shrink_catalogue
-from experiments.tables import column, found, remarks
+from experiments.edge_cases import chapter_with, nothing
+from experiments.paper_sets import papers_set, shrink_catalogue
+from experiments.reading import column, found, remarks
 from zeroshift import OnlineADAPT
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
@@ -32,8 +32,8 @@ def test_mean_deviation_and_worst_are_those_of_the_ten_orders(investigated, suit
     accuracies = []
     for seed in range(10):
         rows = np.random.default_rng(seed).permutation(80)
-        answers = OnlineADAPT(some.prototypes_for(), logit_scale=some.logit_scale).adapt(some.features[rows])
-        accuracies.append(np.mean(answers.argmax(axis=1) == some.labels[rows]))
+        results = OnlineADAPT(some.prototypes_for(), logit_scale=some.logit_scale).adapt(some.features[rows])
+        accuracies.append(np.mean(results.argmax(axis=1) == some.labels[rows]))
     name = str(table.rows[0].cells[0])
     assert column(table, "Mean")[name].value == pytest.approx(np.mean(accuracies))
     assert column(table, "Mean")[name].low == pytest.approx(min(accuracies))
@@ -55,18 +55,18 @@ def test_orders_that_lose_are_told(investigated, suite):
     chapter = investigated(EXPERIMENT, suite)
     table = found(chapter, "stability")
     lost = [row.cells[0] for row in table.rows if row.cells[3].value - row.cells[4].value <= -0.001]
-    (told,) = [text for text in remarks(chapter) if text.startswith("The worst tenth")]
-    below = told.split("level with")[0].split("above")[0]
+    (outcome_text,) = [text for text in remarks(chapter) if text.startswith("The worst tenth")]
+    below = outcome_text.split("level with")[0].split("above")[0]
     assert all(f"{name} (-" in below for name in lost)
-    assert bool(lost) == ("below" in told)
+    assert bool(lost) == ("below" in outcome_text)
 
 
 def test_orders_level_with_zero_shot_neither_win_nor_lose(suite):
     chapter = chapter_with(EXPERIMENT, suite, lambda job: {"accuracy": 0.5, "zero_shot_accuracy": 0.5})
-    (told,) = [text for text in remarks(chapter) if "zero-shot" in text]
-    assert told.startswith("The worst tenth of the orders ends level with zero-shot on ")
-    assert "above" not in told
-    assert "below" not in told
+    (outcome_text,) = [text for text in remarks(chapter) if "zero-shot" in text]
+    assert outcome_text.startswith("The worst tenth of the orders ends level with zero-shot on ")
+    assert "above" not in outcome_text
+    assert "below" not in outcome_text
 
 
 def test_without_answers_nothing_is_said_of_orders(suite):
@@ -101,11 +101,11 @@ def test_table_13_has_a_mean_without_imagenet(monkeypatch):
     table = found(chapter_with(EXPERIMENT, Suite.of(sets), record), "stability")
     means = {str(row.cells[0]): row.cells[1:] for row in table.rows if str(row.cells[0]).startswith("average")}
     assert list(means) == ["average of 4 sets, all but imagenet", "average of 5 sets"]
-    shifted, every = means.values()
+    shifted, all_hold = means.values()
     assert shifted[0].value == pytest.approx(0.505)
-    assert every[0].value == pytest.approx((0.9 + 4 * 0.505) / 5)
+    assert all_hold[0].value == pytest.approx((0.9 + 4 * 0.505) / 5)
     assert (shifted[0].paper, shifted[1].paper) == (pytest.approx(0.6541), 0.06)
-    assert every[0].paper == pytest.approx(0.6647)
+    assert all_hold[0].paper == pytest.approx(0.6647)
     without = {name: features for name, features in sets.items() if name != "imagenet"}
     labels = [str(r.cells[0]) for r in found(chapter_with(EXPERIMENT, Suite.of(without), record), "stability").rows]
     assert labels[-1] == "average of 4 sets"
@@ -115,8 +115,8 @@ def test_no_reason_is_given_for_a_spread_that_nobody_looked_into(suite):
     chapter = chapter_with(
         EXPERIMENT, suite, lambda job: {"accuracy": 0.5 + 0.1 * (job.seed % 2), "zero_shot_accuracy": 0.4}
     )
-    (told,) = [text for text in remarks(chapter, "warning") if "standard deviation" in text]
-    assert told.endswith("above the paper's largest, 0.71 (EuroSAT).")
+    (outcome_text,) = [text for text in remarks(chapter, "warning") if "standard deviation" in text]
+    assert outcome_text.endswith("above the paper's largest, 0.71 (EuroSAT).")
 
 
 def test_the_papers_deviations_are_found():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from experiments.odd_suites import chapter_with, in_two_encoders, nothing, scattered
-from experiments.tables import column, found, remarks
+from experiments.edge_cases import chapter_with, in_two_encoders, nothing, scattered
+from experiments.reading import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.evaluate import Trial
 from zeroshift.evaluate.streams import class_sorted, few_classes
@@ -14,10 +14,10 @@ from zeroshift.experiments.streams import (
     EXPERIMENT,
     METHODS,
     OURS,
+    STREAM_DESCRIPTIONS,
     STREAMS,
-    STREAMS_TOLD,
-    Harm,
     StackedMember,
+    StreamGain,
     harm_remark,
     neighbours,
     stacked_members,
@@ -48,7 +48,7 @@ def test_every_stream_has_a_row_and_the_domains_are_those_with_the_same_prototyp
     assert any("cifar10, cifar10c_fog_5;" in note for note in table.notes)
     across = [job for job in chapter.jobs if job.features not in PACKS]
     across = [job for job in across if isinstance(job, Trial)]
-    assert {job.arrangement.kind for job in across} == {"continual", "gradual", "mixed"}
+    assert {job.stream_spec.kind for job in across} == {"continual", "gradual", "mixed"}
     assert all(job.stream["domains"] == [80, 80] for job in across)
 
 
@@ -57,8 +57,8 @@ def test_a_cell_is_the_mean_gain_of_its_runs(chapter):
     for name in PACKS:
         some = load(name)
         rows = class_sorted(some.labels, 0).rows
-        answers = create("tda", some.prototypes_for(), logit_scale=some.logit_scale).adapt(some.features[rows])
-        right = np.mean(answers.argmax(axis=1) == some.labels[rows])
+        results = create("tda", some.prototypes_for(), logit_scale=some.logit_scale).adapt(some.features[rows])
+        right = np.mean(results.argmax(axis=1) == some.labels[rows])
         gains.append(100 * (right - some.zero_shot_accuracy()))
     assert column(found(chapter, "streams"), "TDA")["class-sorted"].value == pytest.approx(np.mean(gains), abs=1e-6)
 
@@ -68,10 +68,10 @@ def test_the_worst_stream_is_named_and_the_map_holds_the_table(chapter):
     (drawn,) = (finding for finding in chapter.findings if isinstance(finding, HeatMaps))
     for place, title in enumerate(METHODS.values()):
         cells = column(table, title)
-        told = cells.pop("worst stream")
+        outcome_text = cells.pop("worst stream")
         np.testing.assert_array_equal(drawn.maps[0].values[:, place], [cell.value for cell in cells.values()])
         worst = min(cells, key=lambda label: (cells[label].value, label))
-        assert told.startswith(f"{worst} (")
+        assert outcome_text.startswith(f"{worst} (")
 
 
 def test_the_worst_stream_of_both_of_ours_is_told(suite):
@@ -89,9 +89,9 @@ def test_the_worst_stream_of_both_of_ours_is_told(suite):
             "imbalance": 4.0,
         }
 
-    told = remarks(chapter_with(EXPERIMENT, suite, record, orders=2))
-    assert "ADAPT gains +20.0 points in a random order and +10.0 on its worst stream (class-sorted)." in told
-    assert "Anchored mixture gains least, +5.0 points, in a random order." in told
+    outcome_text = remarks(chapter_with(EXPERIMENT, suite, record, orders=2))
+    assert "ADAPT gains +20.0 points in a random order and +10.0 on its worst stream (class-sorted)." in outcome_text
+    assert "Anchored mixture gains least, +5.0 points, in a random order." in outcome_text
 
 
 def test_both_of_ours_run_in_all_orders_and_the_peers_in_one(suite):
@@ -109,9 +109,9 @@ def test_what_streams_are_like_is_measured(chapter):
         for kind in ("class_sorted", "dirichlet", "random")
     ]
     assert near[0] < near[1] < near[2]
-    told = neighbours(some, prompt=some.default_prompt, seed=0, kind="few_classes", parameters={})
+    outcome_text = neighbours(some, prompt=some.default_prompt, seed=0, kind="few_classes", parameters={})
     first = some.labels[few_classes(some.labels, 0).rows][:64]
-    assert told["classes_in_a_row"] == len(set(first.tolist()))  # 80 rows are one window and a rest
+    assert outcome_text["classes_in_a_row"] == len(set(first.tolist()))  # 80 rows are one window and a rest
     tail = neighbours(some, prompt=some.default_prompt, seed=0, kind="long_tail", parameters={"imbalance": 50.0})
     smallest = np.bincount(some.labels).min()
     assert tail["imbalance"] == smallest < 50
@@ -134,7 +134,7 @@ def test_the_note_says_how_many_orders_there_were(suite, orders, words):
 def test_the_concentration_of_a_correlated_stream_is_that_in_all():
     (correlated,) = [kind for kind in STREAMS if kind.label == "correlated"]
     assert correlated.parameters == {"concentration": 1.0}
-    assert "of concentration 1 in all" in STREAMS_TOLD
+    assert "of concentration 1 in all" in STREAM_DESCRIPTIONS
 
 
 def test_methods_that_do_harm_are_told(chapter):
@@ -145,9 +145,9 @@ def test_methods_that_do_harm_are_told(chapter):
         for label, cell in column(table, title).items()
         if label != "worst stream" and cell.value <= -0.1
     ]
-    told = " ".join(remarks(chapter))
+    outcome_text = " ".join(remarks(chapter))
     assert harm
-    assert all(words in told for words in harm)
+    assert all(words in outcome_text for words in harm)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_methods_that_do_harm_are_told(chapter):
     ids=["lost", "close", "tie", "gained"],
 )
 def test_harm_is_harm_only_where_it_is_more_than_chance(gain, kind, words):
-    remark = harm_remark([Harm("TDA on random", gain, 0.5, [100])])
+    remark = harm_remark([StreamGain("TDA on random", gain, 0.5, [100])])
     assert remark.kind == kind
     assert words in remark.text
 
@@ -201,7 +201,7 @@ def test_without_two_sets_of_the_same_classes_there_are_no_domains():
     alone = Suite.of({name: load(name) for name in ("cifar10", "fmnist")})
     assert stacked_members(alone) == []
     planned = Investigation.of([EXPERIMENT], alone).jobs
-    kinds = {job.arrangement.kind for job in planned if isinstance(job, Trial)}
+    kinds = {job.stream_spec.kind for job in planned if isinstance(job, Trial)}
     assert "class_sorted" in kinds
     assert not kinds & {"continual", "gradual", "mixed"}
 
@@ -212,11 +212,11 @@ def test_the_same_data_seen_twice_is_one_domain():
     (made,) = stacked_members(twice)
     assert isinstance(made, StackedMember)
     assert made.domain_names == ("cifar10", "fog")
-    assert made.entry.load().n_samples == made.entry.n_samples == sum(made.domains)
+    assert made.dataset.load().n_samples == made.dataset.n_samples == sum(made.domains)
 
 
 def test_large_domains_are_drawn_from(monkeypatch):
     monkeypatch.setattr("zeroshift.experiments.streams.DOMAIN_ROWS", 30)
     (made,) = stacked_members(Suite.of({name: load(name) for name in ("cifar10", "cifar10c_fog_5")}))
     assert made.domains == (30, 30)
-    assert made.entry.n_samples == 60
+    assert made.dataset.n_samples == 60

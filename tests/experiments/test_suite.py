@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.stand_ins import RN50, VITB16, imagenet_c, made_up, papers_set, shrink_catalogue
+from experiments.paper_sets import RN50, VITB16, imagenet_c, made_up, papers_set, shrink_catalogue
 from zeroshift import FeatureSet, normalize
 from zeroshift.data import packs
 from zeroshift.experiments import Member, Suite
-from zeroshift.experiments._shared.suite import TASKS, together
+from zeroshift.experiments._shared.suite import TASKS, describe_sets
 from zeroshift.experiments._shared.tasks import PAPER_COLUMNS, get_task
 
-SHARED = Path("/work/shared/packs")
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "packs"
 
 
 def test_every_bundled_pack_is_read_for_what_it_is():
@@ -27,7 +27,7 @@ def test_every_bundled_pack_is_read_for_what_it_is():
         "fmnist": ("fine_grained", None, None),
     }  # fmt: skip
     assert {m.encoder for m in members.values()} == {"composed"}
-    assert not any(m.papers or m.paper_column for m in members.values())
+    assert not any(m.from_paper or m.paper_column for m in members.values())
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_the_papers_own_sets_are_known(monkeypatch, data_set, task, column, sour
     shrink_catalogue(monkeypatch)
     member = Member.of("mine", papers_set(data_set, encoder=source))
     assert (member.task, member.data_set, member.encoder) == (task, data_set, encoder)
-    assert member.papers
+    assert member.from_paper
     assert member.paper_column == column
 
 
@@ -57,14 +57,14 @@ def test_the_papers_own_sets_are_known(monkeypatch, data_set, task, column, sour
 def test_what_is_not_quite_the_papers_is_not_the_papers(monkeypatch, features):
     shrink_catalogue(monkeypatch)
     member = Member.of("mine", features())
-    assert not member.papers
+    assert not member.from_paper
     assert member.paper_column is None
 
 
 def test_a_corrupted_set_is_a_corrupted_one_whoever_corrupted_it(monkeypatch):
     shrink_catalogue(monkeypatch)
-    said = {**papers_set("imagenet").provenance, "corruption": {"kind": "fog", "severity": 2}}
-    made = Member.of("made", made_up(said))
+    message = {**papers_set("imagenet").provenance, "corruption": {"kind": "fog", "severity": 2}}
+    made = Member.of("made", made_up(message))
     published = Member.of("published", papers_set("imagenet_c", corruption="jpeg_compression", severity=5))
     assert (made.task, made.corruption, made.severity) == ("corruption", "fog", 2)
     assert (published.task, published.kind, published.paper_column) == (
@@ -84,20 +84,20 @@ def test_means_compare_only_where_the_sets_are_just_the_papers(monkeypatch):
     shrink_catalogue(monkeypatch)
     natural = get_task("natural")
     sets = {name: papers_set(name) for name in natural.papers_sets}
-    assert Suite.of(sets).papers(natural) == "CLIP ViT-B/16"
-    assert Suite.of({**sets, "imagenet": papers_set("imagenet", rows=20)}).papers(natural) is None
-    assert Suite.of({**sets, "imagenet": papers_set("imagenet", encoder=RN50)}).papers(natural) is None
+    assert Suite.of(sets).paper_backbone(natural) == "CLIP ViT-B/16"
+    assert Suite.of({**sets, "imagenet": papers_set("imagenet", rows=20)}).paper_backbone(natural) is None
+    assert Suite.of({**sets, "imagenet": papers_set("imagenet", encoder=RN50)}).paper_backbone(natural) is None
     del sets["imagenet_r"]
-    assert Suite.of(sets).papers(natural) is None
+    assert Suite.of(sets).paper_backbone(natural) is None
 
 
 def test_means_of_corruption_are_of_all_kinds_at_severity_five(monkeypatch):
     shrink_catalogue(monkeypatch)
     corruption = get_task("corruption")
-    assert Suite.of(imagenet_c(encoder=RN50)).papers(corruption) == "CLIP RN50"
-    assert Suite.of(imagenet_c((4,))).papers(corruption) is None
-    assert Suite.of(imagenet_c((4, 5))).papers(corruption) is None
-    assert Suite.of(imagenet_c(kinds=("fog", "snow"))).papers(corruption) is None
+    assert Suite.of(imagenet_c(encoder=RN50)).paper_backbone(corruption) == "CLIP RN50"
+    assert Suite.of(imagenet_c((4,))).paper_backbone(corruption) is None
+    assert Suite.of(imagenet_c((4, 5))).paper_backbone(corruption) is None
+    assert Suite.of(imagenet_c(kinds=("fog", "snow"))).paper_backbone(corruption) is None
 
 
 def test_sets_are_found_by_task_and_by_encoder(small_suite):
@@ -110,7 +110,7 @@ def test_sets_are_found_by_task_and_by_encoder(small_suite):
 
 
 def test_sets_are_told_in_few_words(small_suite):
-    assert together(small_suite.members) == "CIFAR-10, Fashion-MNIST; CIFAR-10 under fog of severity 5"
+    assert describe_sets(small_suite.members) == "CIFAR-10, Fashion-MNIST; CIFAR-10 under fog of severity 5"
 
 
 def test_every_set_of_the_three_tasks_has_a_column_in_its_table():
@@ -133,7 +133,7 @@ def test_every_set_of_the_three_tasks_has_a_column_in_its_table():
 )
 def test_packs_from_elsewhere_are_never_taken_for_the_papers(path, task, encoder):
     member = Member.of(Path(path).stem, FeatureSet.load(SHARED / path, check=False))
-    assert (member.task, member.encoder, member.papers) == (task, encoder, False)
+    assert (member.task, member.encoder, member.from_paper) == (task, encoder, False)
 
 
 def test_sets_that_say_nothing_are_the_same_samples_where_their_labels_are():

@@ -2,10 +2,10 @@
 
 import pytest
 
-from zeroshift.experiments import Answers, Options, Suite
+from zeroshift.experiments import JobResults, Options, Suite
 from zeroshift.experiments._shared.findings import Value
-from zeroshift.experiments._shared.suite import TASKS, main_set, one_a_task, one_a_task_note
-from zeroshift.experiments._shared.sweep import Curve, flat, rising
+from zeroshift.experiments._shared.suite import TASKS, largest_per_task, largest_per_task_note, main_set
+from zeroshift.experiments._shared.sweep import Curve, rising_evidence, stability_evidence
 from zeroshift.experiments._shared.trials import runs
 from zeroshift.experiments.bank_size import EXPERIMENT, ONLINE
 
@@ -29,7 +29,7 @@ def value_of(accuracy):
     ids=["little", "much", "much-before-the-start"],
 )
 def test_flat_is_within_the_tolerance_from_the_start_on(accuracies, start, holds):
-    (evidence,) = flat(curve(*accuracies), 1.0, start)
+    (evidence,) = stability_evidence(curve(*accuracies), 1.0, start)
     assert evidence.holds is holds
     assert evidence.where == "corruption"
 
@@ -49,22 +49,22 @@ def test_flat_is_within_the_tolerance_from_the_start_on(accuracies, start, holds
     ids=["steady", "small-fall", "large-fall", "ends-where-it-began", "ends-lower", "many-small-falls"],
 )
 def test_rising_allows_small_falls_only(accuracies, holds):
-    (evidence,) = rising(curve(*accuracies), 0.5)
+    (evidence,) = rising_evidence(curve(*accuracies), 0.5)
     assert evidence.holds is holds
 
 
 def test_few_samples_leave_open_what_many_would_settle():
     """1.2 points where one standard error is 1.07: neither within 1 point nor beyond."""
-    (evidence,) = flat(curve(0.50, 0.512, samples=4400), 1.0)
+    (evidence,) = stability_evidence(curve(0.50, 0.512, samples=4400), 1.0)
     assert evidence.holds is None
-    (evidence,) = rising(curve(0.50, 0.51, samples=1000), 0.5)
+    (evidence,) = rising_evidence(curve(0.50, 0.51, samples=1000), 0.5)
     assert evidence.holds is None
 
 
 @pytest.mark.parametrize("accuracies", [(0.50, None, 0.54), (0.50,), ()], ids=["gap", "one-value", "nothing"])
 def test_a_curve_with_gaps_or_of_one_value_is_no_evidence(accuracies):
-    assert rising(curve(*accuracies), 0.5) == []
-    assert flat(curve(*accuracies), 1.0) == []
+    assert rising_evidence(curve(*accuracies), 0.5) == []
+    assert stability_evidence(curve(*accuracies), 1.0) == []
 
 
 def test_at_its_default_a_sweep_is_the_method_as_it_is(small_suite):
@@ -77,16 +77,16 @@ def test_at_its_default_a_sweep_is_the_method_as_it_is(small_suite):
 
 
 def test_work_that_failed_leaves_gaps_and_no_claim(small_suite):
-    findings = EXPERIMENT.find(small_suite, Options(), Answers([]))
+    findings = EXPERIMENT.find(small_suite, Options(), JobResults([]))
     assert all(cell is None for row in findings[2].rows for cell in row.cells[1:])
     assert not any("The paper finds" in getattr(finding, "text", "") for finding in findings)
 
 
 def test_one_set_a_task_is_said_where_others_are_left_out(small_suite):
-    pack = small_suite.members[1].entry.load()
-    suite = Suite.of({"few": pack.subset(slice(0, 50)), "many": pack, "other": small_suite.members[0].entry.load()})
-    kept = one_a_task(suite)
+    pack = small_suite.members[1].dataset.load()
+    suite = Suite.of({"few": pack.subset(slice(0, 50)), "many": pack, "other": small_suite.members[0].dataset.load()})
+    kept = largest_per_task(suite)
     assert [member.name for member in kept.members] == ["many", "other"]
-    assert "one set a task" in one_a_task_note(suite)
-    assert "one set a task" not in one_a_task_note(kept)
+    assert "one set a task" in largest_per_task_note(suite)
+    assert "one set a task" not in largest_per_task_note(kept)
     assert main_set(suite).name == "many"

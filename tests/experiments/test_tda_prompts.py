@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.stand_ins import first_rows, papers_set, pretend, shrink_catalogue
-from experiments.tables import found, remarks
+from experiments.paper_sets import first_rows, papers_set, pretend, shrink_catalogue
+from experiments.reading import found, remarks
 from zeroshift import methods
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.prompt_modes import PAPERS_MODES
@@ -27,7 +27,7 @@ def test_both_get_the_prototypes_of_the_mode(investigated, two_sets, mode, title
     import numpy as np
 
     table = found(investigated(EXPERIMENT, two_sets), "same-prompts")
-    fashion = two_sets.members[1].entry.load()
+    fashion = two_sets.members[1].dataset.load()
     order = np.random.default_rng(0).permutation(fashion.n_samples)
     for method, label in (("tda", "TDA"), ("adapt_transductive", "ADAPT (transductive)")):
         rows = order if method == "tda" else np.arange(fashion.n_samples)
@@ -39,7 +39,7 @@ def test_both_get_the_prototypes_of_the_mode(investigated, two_sets, mode, title
 
 def test_every_run_names_its_mode(investigated, two_sets):
     chapter = investigated(EXPERIMENT, two_sets)
-    pairs = {(job.contestant.method, job.prompt) for job in chapter.jobs}
+    pairs = {(job.spec.method, job.prompt) for job in chapter.jobs}
     assert pairs == {(m, p) for m in ("tda", "adapt_online", "adapt_transductive") for p in two_sets.members[0].prompts}
 
 
@@ -51,16 +51,16 @@ def test_transductive_adapt_is_ahead_under_fog(investigated, two_sets):
 
 @pytest.mark.parametrize(("tda", "kind"), [(0.4, "note"), (0.6, "warning"), (0.51, "note")])
 def test_where_tda_is_ahead_it_is_a_warning(small_suite, tda, kind):
-    chapter = pretend(EXPERIMENT, small_suite, lambda job: tda if job.contestant.method == "tda" else 0.5)
+    chapter = pretend(EXPERIMENT, small_suite, lambda job: tda if job.spec.method == "tda" else 0.5)
     assert cell(found(chapter, "lead"), "Task 1", "ADAPT (online) - TDA", "Vanilla").value == pytest.approx(
         100 * (0.5 - tda)
     )
     assert bool(remarks(chapter, "warning")) == (kind == "warning")
-    (said,) = [text for text in remarks(chapter, kind) if "ahead of TDA under each of its 6 prompt modes" in text]
-    assert said.endswith("Of these 6 modes 3 could be compared here.")
-    assert ("Too close to say here" in said) == (tda == 0.51)
-    assert said.count("ADAPT (online), natural shift (in points") == 1
-    assert f"{100 * (0.5 - tda):+.1f} with Vanilla, {100 * (0.5 - tda):+.1f} with Ensemble" in said
+    (message,) = [text for text in remarks(chapter, kind) if "ahead of TDA under each of its 6 prompt modes" in text]
+    assert message.endswith("Of these 6 modes 3 could be compared here.")
+    assert ("Too close to say here" in message) == (tda == 0.51)
+    assert message.count("ADAPT (online), natural shift (in points") == 1
+    assert f"{100 * (0.5 - tda):+.1f} with Vanilla, {100 * (0.5 - tda):+.1f} with Ensemble" in message
 
 
 def test_modes_in_which_runs_failed_are_not_counted(small_suite):

@@ -4,16 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.answered import answered, record
-from experiments.odd_suites import narrowed, scattered
-from experiments.tables import column, found, remarks
+from experiments.edge_cases import narrowed, scattered
+from experiments.fake_results import answered, record
+from experiments.reading import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.data import packs
 from zeroshift.evaluate import Analysis
 from zeroshift.experiments import Investigation, Member, Options, Suite, get
 from zeroshift.experiments._shared.paper import paper_table
-from zeroshift.experiments._shared.views import view_rows
-from zeroshift.experiments.views import EXPERIMENT, PAPERS
+from zeroshift.experiments.views import EXPERIMENT, PAPERS, view_rows
 
 PACK = "views_cifar10c_fog_5"
 VIEWS = 16
@@ -28,7 +27,7 @@ def seen() -> Suite:
 
 
 def label(job) -> str:
-    return "awt alone" if isinstance(job, Analysis) else job.contestant.label
+    return "awt alone" if isinstance(job, Analysis) else job.spec.label
 
 
 def accuracies(scores=None, samples: int = 1000):
@@ -44,7 +43,7 @@ def accuracies(scores=None, samples: int = 1000):
 
 def enough(suite: Suite, samples: int = 1000) -> Suite:
     """The same, said to be so large that ten points are a difference."""
-    return Suite(tuple(replace(m, entry=replace(m.entry, n_samples=samples)) for m in suite.members))
+    return Suite(tuple(replace(m, dataset=replace(m.dataset, n_samples=samples)) for m in suite.members))
 
 
 def test_methods_stand_without_and_with_views_and_what_they_ask_for_is_counted(investigated, seen):
@@ -105,19 +104,19 @@ def test_the_bundled_views_join_their_own_pack_for_this_experiment_alone():
 def test_whoever_gives_views_gets_no_others(seen):
     fog = Member.of("cifar10c_fog_5", packs.load("cifar10c_fog_5"))
     investigation = Investigation.of([EXPERIMENT], Suite((fog, *seen.members)), Options(orders=1))
-    assert {job.digest for job in investigation.jobs} == {seen.members[0].entry.digest}
+    assert {job.digest for job in investigation.jobs} == {seen.members[0].dataset.digest}
 
 
 @pytest.mark.parametrize(
-    ("mta", "said", "kind"),
+    ("mta", "message", "kind"),
     [(0.5, "So it is here", "note"), (0.7, "Too close to say here", "note"), (0.8, "Not so here", "warning")],
     ids=["lower", "equal", "higher"],
 )
-def test_adapt_alone_is_held_against_the_best_with_views(seen, mta, said, kind):
+def test_adapt_alone_is_held_against_the_best_with_views(seen, mta, message, kind):
     scores = {"adapt_online": 0.7, "adapt_transductive": 0.7, "mta": mta}
     chapter = answered(EXPERIMENT, enough(seen), accuracies(scores))
     (text,) = [text for text in remarks(chapter, kind) if "ADAPT does well without views" in text]
-    assert f"{said}: " in text
+    assert f"{message}: " in text
     assert "ADAPT (online) 70.0%" in text
 
 
@@ -155,7 +154,7 @@ def test_with_enough_prompts_ratta_runs_on_half_and_is_nobodys_rival():
 def test_the_papers_numbers_stand_beside_rows_that_saw_what_its_rows_saw(seen):
     (member,) = seen.members
     papers = replace(
-        member, papers=True, data_set="imagenet_a", task="natural", encoder="CLIP ViT-B/16", corruption=None
+        member, from_paper=True, data_set="imagenet_a", task="natural", encoder="CLIP ViT-B/16", corruption=None
     )
     cells = column(found(answered(EXPERIMENT, Suite((papers,)), accuracies()), "views"), "accuracy")
     beside = {name: cell.paper for name, cell in cells.items() if cell.paper is not None}
@@ -169,7 +168,7 @@ def test_the_papers_numbers_stand_beside_rows_that_saw_what_its_rows_saw(seen):
 
 def test_several_sets_have_a_table_and_a_figure_each(seen):
     (member,) = seen.members
-    other = replace(member, entry=replace(member.entry, name="other", digest="other", title="other"))
+    other = replace(member, dataset=replace(member.dataset, name="other", digest="other", title="other"))
     chapter = answered(EXPERIMENT, Suite((member, other)), accuracies())
     assert [found(chapter, name).name for name in ("views-1", "passes-1", "views-2", "passes-2")]
 

@@ -1,4 +1,4 @@
-"""What the samples are called: kept, chosen from, saved, and refused where they do not fit."""
+"""Sample names: stored, subset, saved, and refused where they do not fit."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NAMES = ("a/1.jpg", "a/2.jpg", "b/1.jpg", "b/1.jpg", "", 'ü \n"{}\\ 猫.png')
 
 
 class TestSampleNames:
-    def test_there_need_not_be_any(self):
+    def test_are_optional(self):
         assert small().sample_names is None
         assert small().subset([0]).sample_names is None
 
-    def test_are_kept_as_a_tuple(self):
+    def test_are_stored_as_a_tuple(self):
         given = list(NAMES)
         made = small(sample_names=given)
         given[0] = "other"
@@ -33,9 +33,9 @@ class TestSampleNames:
     @pytest.mark.parametrize(
         ("names", "error", "message"),
         [
-            ("abcdef", TypeError, "sample_names must be a sequence of strings, one a sample; got str"),
-            (iter(NAMES), TypeError, "sample_names must be a sequence of strings, one a sample; got tuple_iterator"),
-            (set("abcdef"), TypeError, "sample_names must be a sequence of strings, one a sample; got set"),
+            ("abcdef", TypeError, "sample_names must be a sequence of strings, one per sample; got str"),
+            (iter(NAMES), TypeError, "sample_names must be a sequence of strings, one per sample; got tuple_iterator"),
+            (set("abcdef"), TypeError, "sample_names must be a sequence of strings, one per sample; got set"),
             (NAMES[:5], ValueError, "sample_names has 5 names, but there are 6 samples"),
             ([*NAMES[:5], 7], TypeError, "sample_names must hold strings; got 7"),
         ],
@@ -61,23 +61,23 @@ class TestSampleNames:
 
     @given(names=st.lists(st.text(st.characters(exclude_categories=())), min_size=6, max_size=6))
     @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    def test_come_back_from_a_file_whatever_they_are(self, tmp_path, names):
-        # Also what no text can hold: names of files that are not UTF-8 have single surrogates in them.
+    def test_any_string_survives_a_round_trip(self, tmp_path, names):
+        # Includes lone surrogates, which file names that are not UTF-8 contain.
         small(sample_names=names).save(tmp_path / "set.safetensors")
         assert FeatureSet.load(tmp_path / "set.safetensors").sample_names == tuple(names)
 
-    def test_come_back_with_scaled_rows(self, tmp_path):
+    def test_survive_normalization(self, tmp_path):
         small(sample_names=NAMES).save(tmp_path / "set.safetensors")
         assert FeatureSet.load(tmp_path / "set.safetensors", normalize=True).sample_names == NAMES
 
-    def test_a_file_from_before_there_were_names_comes_back_byte_for_byte(self, tmp_path):
+    def test_an_older_file_without_names_round_trips_byte_for_byte(self, tmp_path):
         old = Path(data.__file__).parent / "bundle" / "fmnist.safetensors"
         loaded = FeatureSet.load(old, check=False)
         assert loaded.sample_names is None
         loaded.save(tmp_path / "again.safetensors")
         assert (tmp_path / "again.safetensors").read_bytes() == old.read_bytes()
 
-    def test_the_same_names_are_the_same_bytes(self, tmp_path):
+    def test_equal_names_give_equal_bytes(self, tmp_path):
         one, two, three = (tmp_path / f"{i}.safetensors" for i in range(3))
         for path, names in ((one, NAMES), (two, list(NAMES)), (three, NAMES[::-1])):
             small(sample_names=names).save(path)
@@ -92,7 +92,7 @@ class TestSampleNames:
             (b'"abcdef"', "sample_names must be a sequence of strings"),
             (b'["a"]', "sample_names has 1 names, but there are 6 samples"),
             (b"[1, 2, 3, 4, 5, 6]", "sample_names must hold strings; got 1"),
-            (b"{}", "sample_names must be a sequence of strings, one a sample; got dict"),
+            (b"{}", "sample_names must be a sequence of strings, one per sample; got dict"),
         ],
     )
     def test_damaged_names_are_refused(self, tmp_path, content, message):

@@ -38,7 +38,7 @@ def given(n_views, n_prompts, dtype="float32"):
 
 
 @both_libraries
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("key", SETTINGS)
 def test_golden(key, dtype, library):
     n_views, n_prompts, parameters = SETTINGS[key]

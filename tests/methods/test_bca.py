@@ -22,7 +22,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("array", SETTINGS)
 def test_the_reconstructed_probabilities(array, dtype):
     given = problem(dtype)
@@ -31,7 +31,7 @@ def test_the_reconstructed_probabilities(array, dtype):
     np.testing.assert_array_equal(scores.argmax(axis=1), golden("bca")[array].argmax(axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_the_reconstructed_embeddings_and_priors(dtype):
     given, expected = problem(dtype), golden("bca")
     method = BCA(given["prototypes"])

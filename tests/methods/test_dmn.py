@@ -27,7 +27,7 @@ def assert_authors_result(scores, expected):
     np.testing.assert_array_equal(scores.argmax(axis=1), expected.argmax(axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("array", SETTINGS)
 def test_the_authors_posteriors(array, dtype):
     given = problem(dtype)
@@ -37,7 +37,7 @@ def test_the_authors_posteriors(array, dtype):
         np.testing.assert_array_equal(method.bank_counts, golden("dmn")["memory_count"][:, 0])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("array", ["text_probs", "memory_probs", "fused1_probs"])
 def test_the_authors_posteriors_of_views(array, dtype):
     given = views(dtype)
@@ -45,7 +45,7 @@ def test_the_authors_posteriors_of_views(array, dtype):
     assert_authors_result(method.adapt_views_scores(given["views"][:, :32]), golden("dmn_views")[array])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_the_authors_posteriors_with_torch(dtype):
     given, images = problem(dtype), views(dtype)
     method = DMN(torch.tensor(given["prototypes"]), text_weight=0.0)

@@ -19,7 +19,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("array", SETTINGS)
 def test_the_authors_logits(array, dtype):
     given, (setting, tolerance) = problem(dtype), SETTINGS[array]
@@ -40,7 +40,7 @@ def test_the_authors_discriminant(array):
     np.testing.assert_array_equal(scores.argmax(axis=1)[1:], expected.argmax(axis=1)[1:])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_the_authors_gaussians(dtype):
     given, expected = problem(dtype), golden("dota")
     method = DOTA(given["prototypes"])
@@ -51,7 +51,7 @@ def test_the_authors_gaussians(dtype):
     np.testing.assert_allclose(method.precision, expected["final_precision"], rtol=0, atol=2e-3)  # of up to 496
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_the_authors_logits_of_views(dtype):
     given, expected = views(dtype), golden("dota_views")
     method = DOTA(given["prototypes"], **DOTA.preset("imagenet_a"))
@@ -62,7 +62,7 @@ def test_the_authors_logits_of_views(dtype):
     np.testing.assert_allclose(method.counts, expected["final_c"], rtol=0, atol=3e-4)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_the_authors_logits_with_torch(dtype):
     given, images = problem(dtype), views(dtype)
     scores = DOTA(torch.tensor(given["prototypes"])).adapt_scores(torch.tensor(given["features"]))

@@ -30,7 +30,7 @@ def method_for(setting, prototypes):
 
 
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_authors_logits(setting, dtype, library):
     problem = golden("problem_views")

@@ -30,7 +30,7 @@ def golden_method(kind: str, dtype: str, library) -> ECALP:
         pytest.param(np.asarray, "float64", id="numpy"),
         pytest.param(np.asarray, "float32", marks=pytest.mark.slow, id="numpy, narrow"),
         pytest.param(torch.tensor, "float64", marks=pytest.mark.slow, id="torch"),
-        pytest.param(torch.tensor, "float32", id="torch, narrow"),
+        pytest.param(torch.tensor, "float32", marks=pytest.mark.slow, id="torch, narrow"),
     ],
 )
 @pytest.mark.parametrize("kind", ["", "fewshot4_"], ids=["zero-shot", "few-shot"])

@@ -28,7 +28,7 @@ from zeroshift.zero_shot import posterior, softmax
 TOLERANCE = 1e-3
 """An independent float64 version is 2.9e-4 from the authors' float32."""
 
-both_precisions = pytest.mark.parametrize("dtype", ["float32", "float64"])
+both_precisions = pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 
 

@@ -35,7 +35,7 @@ def other_problem(seed):
 
 
 @pytest.mark.parametrize("shots", [16, 4, 1])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 def test_authors_logits(shots, dtype, convert):
     given = problem(dtype)
@@ -50,7 +50,7 @@ def test_authors_logits(shots, dtype, convert):
     np.testing.assert_array_equal(answer.argmax(axis=1), expected.argmax(axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_authors_gaussians(dtype):
     given = problem(dtype)
     method = GDACLIP(given["prototypes"], support=first_shots(16, dtype))

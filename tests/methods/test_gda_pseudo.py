@@ -72,7 +72,7 @@ def test_float32_is_close_to_float64(library):
     np.testing.assert_array_equal(actual.argmax(axis=1), expected.argmax(axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_a_class_without_responsibility_keeps_its_prototype(dtype):
     prototypes = MADE.prototypes.copy()
     mean = MADE.features.mean(axis=0)
@@ -84,7 +84,7 @@ def test_a_class_without_responsibility_keeps_its_prototype(dtype):
     np.testing.assert_allclose(scores[:, rest], others, rtol=0, atol=1e-9 if dtype == "float64" else 5e-3)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_no_spread_is_zero_shot(dtype):
     features = np.repeat(MADE.prototypes[:1], 30, axis=0).astype(dtype)
     answer = GDAPseudo(MADE.prototypes).adapt(features)

@@ -61,7 +61,7 @@ def plain(views, prototypes, *, scale, weight=4.0, temperature=0.2, share=0.3, r
     return scale * prototypes @ mode, y, mode
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_authors_logits(setting, convert, dtype):

@@ -25,7 +25,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("array", SETTINGS)
 def test_the_authors_probabilities(array, dtype):
     given = problem(dtype)
@@ -42,7 +42,7 @@ def test_the_authors_memory_in_half_precision_is_not_reproduced():
     np.testing.assert_array_equal(scores.argmax(axis=1), expected.argmax(axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_the_authors_means_and_covariance(dtype):
     given, expected = problem(dtype), golden("oga")
     method = OGA(given["prototypes"], released=True)
@@ -53,7 +53,7 @@ def test_the_authors_means_and_covariance(dtype):
     assert method.bank_counts.sum() == 96
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("array", ["probs", "cap32_bs32_probs"])
 def test_the_authors_probabilities_with_torch(array, dtype):
     given = problem(dtype)
@@ -162,7 +162,7 @@ def plain_scores():
     return plain.scores(torch.tensor(features), torch.tensor(prototypes)).numpy()
 
 
-@pytest.mark.parametrize("every", [1, 7, None, 10**9])
+@pytest.mark.parametrize("every", [None, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 7, 10**9))])
 def test_a_scatter_updated_many_times_agrees_with_the_plain_version(every, monkeypatch):
     features, prototypes = sorted_problem()
     if every is not None:

@@ -23,7 +23,7 @@ GOLDEN = {
     "batch100_probs": {"batch_size": 100},
 }
 
-both_precisions = pytest.mark.parametrize("dtype", ["float32", "float64"])
+both_precisions = pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 
 

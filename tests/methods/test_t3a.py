@@ -23,7 +23,7 @@ def authors(scale, size, batch_size):
     return golden("t3a")[key(scale, size, batch_size)]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("batch_size", BATCH_SIZES)
 @pytest.mark.parametrize("size", SIZES)
 def test_the_authors_logits(size, batch_size, dtype):
@@ -34,7 +34,7 @@ def test_the_authors_logits(size, batch_size, dtype):
     np.testing.assert_array_equal(scores.argmax(axis=1), expected.argmax(axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("batch_size", BATCH_SIZES)
 @pytest.mark.parametrize("size", SIZES)
 def test_the_authors_predictions_where_rounding_decides(size, batch_size, dtype):

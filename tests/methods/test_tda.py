@@ -21,7 +21,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("array", SETTINGS)
 def test_the_authors_logits(array, dtype):
     given = problem(dtype)
@@ -31,7 +31,7 @@ def test_the_authors_logits(array, dtype):
     np.testing.assert_array_equal(scores.argmax(axis=1), golden("tda")[array].argmax(axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_the_authors_probabilities_and_caches(dtype):
     given = problem(dtype)
     method = TDA(given["prototypes"], released=True)
@@ -39,7 +39,7 @@ def test_the_authors_probabilities_and_caches(dtype):
     assert (method.positive_counts.sum(), method.negative_counts.sum()) == (36, 24)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_the_authors_logits_of_views(dtype):
     given, expected = views(dtype), golden("tda_views")
     kept = select_lowest_entropy(logits(given["views"], given["prototypes"], 100.0), 0.1)
@@ -49,7 +49,7 @@ def test_the_authors_logits_of_views(dtype):
     np.testing.assert_array_equal(scores.argmax(axis=1), expected["logits"].argmax(axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_the_authors_logits_with_torch(dtype):
     given, images = problem(dtype), views(dtype)
     method = TDA(torch.tensor(given["prototypes"]), released=True)

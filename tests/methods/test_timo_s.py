@@ -38,7 +38,7 @@ def other_problem(seed):
 
 
 @pytest.mark.parametrize("shots", [16, 4])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 def test_authors_logits(shots, dtype, convert):
     method = method_for(shots, dtype, convert)

@@ -35,7 +35,7 @@ def unbalanced(seed=0):
 
 
 @pytest.mark.parametrize("shots", [16, 4])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 @pytest.mark.parametrize("searched", [True, False], ids=["searched", "initial"])
 def test_authors_logits(shots, dtype, convert, searched):

@@ -39,7 +39,7 @@ def plain(views, prototypes, *, scale, ratio=0.3, inverse_temperature=None):
     return votes, tied, int(votes.argmax())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_authors_votes(setting, convert, dtype):

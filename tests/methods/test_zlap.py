@@ -25,7 +25,7 @@ both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], 
 
 
 @both_libraries
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("key", GOLDEN)
 def test_golden(key, dtype, library):
     given, expected = problem(dtype), golden("zlap")[key]
@@ -114,7 +114,7 @@ def test_an_interrupt_keeps_the_previous_state(monkeypatch):
     np.testing.assert_array_equal(method.predict(given.features), before)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("parameters", [{}, {"scale_similarities": True}], ids=str)
 def test_saved_in_the_precision_of_its_images(dtype, parameters, tmp_path):
     given = make_problem(samples=60)

@@ -17,7 +17,7 @@ TOLERANCE = {"float32": 3e-6, "float64": 2e-6}
 
 
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("key", ["inductive_scores", "sparse_inductive_scores"])
 def test_golden(key, dtype, library):
     given, expected = problem(dtype), golden("zlap")[key]

@@ -9,7 +9,7 @@ import pytest
 
 from zeroshift import OnlineAnchoredMixture, ZeroShot
 from zeroshift.data import packs
-from zeroshift.evaluate.streams import Arrangement
+from zeroshift.evaluate.streams import StreamSpec
 
 ONE_POINT = 1.0
 KINDS = ("class_sorted", "dirichlet", "few_classes", "long_tail", "few_confident", "random", "hard_to_easy")
@@ -33,7 +33,7 @@ def correct(cls, pack, rows):
 )
 def test_never_more_than_a_point_below_zero_shot(name, kind):
     pack = loaded(name)
-    rows = Arrangement(kind).stream(pack, seed=0).rows
+    rows = StreamSpec(kind).stream(pack, seed=0).rows
     assert correct(OnlineAnchoredMixture, pack, rows) > correct(ZeroShot, pack, rows) - ONE_POINT
 
 
@@ -42,7 +42,7 @@ def test_classes_in_order_make_it_cautious_and_a_random_order_does_not():
     found = {}
     for kind in ("class_sorted", "random"):
         method = OnlineAnchoredMixture(pack.prototypes_for(), logit_scale=pack.logit_scale)
-        method.adapt(pack.features[Arrangement(kind).stream(pack, seed=0).rows])
+        method.adapt(pack.features[StreamSpec(kind).stream(pack, seed=0).rows])
         found[kind] = method.caution
     assert found["class_sorted"] > 0.9
     assert found["random"] < 0.05
@@ -50,7 +50,7 @@ def test_classes_in_order_make_it_cautious_and_a_random_order_does_not():
 
 def test_relief_brings_answers_to_a_sorted_stream_back_to_zero_shot():
     pack = loaded("fmnist")
-    rows = Arrangement("class_sorted").stream(pack, seed=0).rows
+    rows = StreamSpec("class_sorted").stream(pack, seed=0).rows
     answers = {}
     for relief in (0.0, 1.0):
         method = OnlineAnchoredMixture(pack.prototypes_for(), logit_scale=pack.logit_scale, relief=relief)

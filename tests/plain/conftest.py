@@ -26,6 +26,6 @@ class Given:
         return self.support[0][index], self.support[1][index]
 
 
-@pytest.fixture(params=["float32", "float64"])
+@pytest.fixture(params=["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def given(request):
     return Given(request.param)

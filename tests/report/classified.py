@@ -3,7 +3,7 @@
 import numpy as np
 
 from zeroshift import FeatureSet
-from zeroshift.evaluate import Comparison, Result, Run
+from zeroshift.evaluate import Comparison, Result, StreamRun
 
 CLASSES = ("cat", "dog", "horse")
 FILES = ("a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg", "f.jpg")
@@ -30,7 +30,7 @@ LABELS = [1, 0, 1, 0, 0, 2]
 def result(method, probabilities, labels):
     probabilities = np.array(probabilities)
     predictions = probabilities.argmax(axis=1)
-    run = Run(probabilities, seconds=1.0, rows_seen=np.array([len(probabilities)]), bank_history=None)
+    run = StreamRun(probabilities, seconds=1.0, rows_seen=np.array([len(probabilities)]), bank_history=None)
     correct = None if labels is None else predictions == np.array(labels)
     return Result(method, {}, run, predictions, correct, None, None, None)
 

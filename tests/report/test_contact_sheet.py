@@ -21,7 +21,7 @@ from zeroshift.report.contact_sheet import (  # noqa: E402
     is_contact_sheet,
     write_contact_sheet,
 )
-from zeroshift.report.html import is_report  # noqa: E402
+from zeroshift.report.page import is_report  # noqa: E402
 
 WORDS = {"title": "Pets", "command": "zeroshift classify pets --classes cat,dog,horse"}
 NASTY = '<script>alert("1")</script>\'&amp;.jpg'
@@ -48,14 +48,14 @@ def test_each_section_is_in_the_order_worked_out_by_hand():
         "Most changed",
         "Least certain",
         "Least like any class",
-        "Do it again",
+        "Reproduce this page",
     ]
     assert shown.files["Most changed"] == ["b.jpg", "d.jpg", "a.jpg"]
     assert shown.files["Least certain"] == ["e.jpg", "d.jpg", "a.jpg", "c.jpg", "b.jpg", "f.jpg"]
     assert shown.files["Least like any class"] == ["b.jpg", "e.jpg", "f.jpg", "a.jpg", "d.jpg", "c.jpg"]
 
 
-def test_a_section_shows_no_more_than_asked_for():
+def test_a_section_shows_at_most_the_requested_number():
     shown = sheet(classified(), per_section=2)
     assert shown.files["Most changed"] == ["b.jpg", "d.jpg"]
     assert shown.files["Least certain"] == ["e.jpg", "d.jpg"]
@@ -63,7 +63,7 @@ def test_a_section_shows_no_more_than_asked_for():
     assert shown.text["Least certain"].startswith("2 of 6 images:")
 
 
-def test_what_is_said_on_top():
+def test_the_summary_line():
     comparison = classified(provenance={"encoder": {"source": "clip/tiny"}})
     text = sheet(comparison).text[""]
     assert "6 images, 3 classes, encoder clip/tiny, method Online ADAPT: 3 predictions changed" in text
@@ -71,20 +71,20 @@ def test_what_is_said_on_top():
     assert "6 images, 3 classes, method Online ADAPT: " in sheet(classified()).text[""]
 
 
-def test_what_is_said_below_a_picture():
+def test_the_text_below_an_image():
     text = sheet(classified()).text["Most changed"]
     assert "b.jpg zero-shot: cat 0.50 → dog 0.95 reject score 0.9 d.jpg" in text
     assert "true label" not in text
 
 
-def test_right_and_wrong_are_words():
+def test_right_and_wrong_are_written_out():
     text = sheet(classified(labels=LABELS)).text
     assert "b.jpg zero-shot: cat 0.50 → dog 0.95 true label cat: was right → now wrong" in text["Most changed"]
     assert "a.jpg zero-shot: cat 0.55 → dog 0.60 true label dog: was wrong → now right" in text["Most changed"]
     assert "f.jpg zero-shot: dog 0.90 → dog 0.99 true label horse: was wrong → now wrong" in text["Least certain"]
 
 
-def test_nothing_changed_is_said_plainly():
+def test_no_changed_prediction_is_stated():
     shown = sheet(classified(after=BEFORE))
     assert shown.files["Most changed"] == []
     assert shown.text["Most changed"].startswith("No prediction changed: Online ADAPT gives every image the label")
@@ -128,9 +128,9 @@ def test_a_picture_is_opened_and_embedded_once():
 
 def test_every_picture_has_its_name_for_those_who_cannot_see_it():
     shown = sheet(classified())
-    spoken = [value for name, value in shown.attributes if name == "aria-label"]
-    assert len(spoken) == shown.tags.count("svg") == 15
-    assert set(spoken) == {f"Picture {file}" for file in FILES}
+    alt_text = [value for name, value in shown.attributes if name == "aria-label"]
+    assert len(alt_text) == shown.tags.count("svg") == 15
+    assert set(alt_text) == {f"Picture {file}" for file in FILES}
 
 
 def test_an_image_that_cannot_be_read_is_a_tile_that_says_so():
@@ -166,7 +166,7 @@ def test_names_are_text_not_markup():
     assert "<script" not in page
     assert not {"script", "img"} & set(shown.tags)
     assert NASTY in shown.files["Most changed"]
-    assert NASTY in shown.text["Do it again"]
+    assert NASTY in shown.text["Reproduce this page"]
     assert f"zero-shot: {NASTY} 0.50" in shown.text["Most changed"]
     assert "{{ 1 + 1 }}" in shown.text["Most changed"]
     assert not any(name.startswith("on") for name, _ in shown.attributes)
@@ -201,7 +201,7 @@ def test_the_same_input_gives_the_same_bytes():
     assert len(pages) == 1
 
 
-def test_the_whole_file_stays_small_even_where_every_picture_is_noise():
+def test_the_file_stays_small_even_if_every_image_is_noise():
     # 24 changed images, 24 uncertain ones and 24 with a high score: no section shares a picture with another.
     before = np.repeat([[0.4, 0.6], [0.6, 0.4], [0.9, 0.1]], 24, axis=0)
     after = np.repeat([[0.9, 0.1], [0.6, 0.4], [0.9, 0.1]], 24, axis=0)

@@ -1,4 +1,4 @@
-"""Figures of findings show the data, are told apart by everyone, and are the same bytes each time."""
+"""Figures of findings show the data, in colours that everyone can distinguish, with the same bytes each time."""
 
 import dataclasses
 import io
@@ -23,9 +23,9 @@ from report.chapters import (
     example_chapters,
 )
 from zeroshift.experiments._shared.findings import Bar, Bars, HeatMap, HeatMaps, Lines, Region, Series
-from zeroshift.report.experiments.figures import figure_of, panel_figure, sketch_of, write_figures
+from zeroshift.report.experiments.figures import figure_of, panel_figure, panels_of, write_figures
 from zeroshift.report.experiments.maps import shades
-from zeroshift.report.palette import CLASS_COLOURS, METHOD_COLOURS, SERIES_COLOURS, svg_bytes
+from zeroshift.report.style import CLASS_COLOURS, METHOD_COLOURS, SERIES_COLOURS, svg_bytes
 
 FIGURES = {finding.name: finding for finding in (SWEEP, INTERVALS, MAPS, RELIABILITY, CONFUSION, REGIONS)}
 
@@ -38,7 +38,7 @@ DICHROMATS = {
 
 def panel(finding, place=0):
     """The axes of one panel."""
-    return panel_figure(sketch_of(finding).panels[place]).axes[0]
+    return panel_figure(panels_of(finding).panels[place]).axes[0]
 
 
 def texts(axes):
@@ -56,7 +56,7 @@ def test_lines_are_the_series_and_end_with_their_values():
     assert len(axes.collections) == 1  # the band of the one series that has one
 
 
-def test_a_long_curve_keeps_its_ends_and_loses_points_nobody_sees():
+def test_a_long_curve_is_thinned_and_keeps_its_ends():
     x = tuple(float(at) for at in range(5000))
     line = panel(Lines("l", "L", "x", "y", (Series("s", x, x),))).lines[0]
     assert len(line.get_xdata()) < 300
@@ -109,14 +109,14 @@ def test_curves_of_little_or_nothing_are_drawn(series):
     assert b"<svg" in svg_bytes(figure_of(Lines("l", "L", "x", "y", series, steps=True)))
 
 
-def test_no_series_of_many_looks_like_another():
-    sketch = sketch_of(Lines("l", "L", "x", "y", tuple(Series(f"s{k}", (0.0,), (1.0,)) for k in range(16))))
+def test_every_one_of_many_series_looks_different():
+    sketch = panels_of(Lines("l", "L", "x", "y", tuple(Series(f"s{k}", (0.0,), (1.0,)) for k in range(16))))
     assert len({(key.colour, key.mark) for key in sketch.keys}) == 16
 
 
 def test_methods_have_their_own_colours_and_nothing_else_has_them():
     series = (Series("a", (0,), (1,), method="adapt_online"), Series("b", (0,), (1,)), Series("c", (0,), (1,)))
-    keys = sketch_of(Lines("l", "L", "x", "y", series)).keys
+    keys = panels_of(Lines("l", "L", "x", "y", series)).keys
     assert keys[0].colour == METHOD_COLOURS["adapt_online"]
     assert len({key.colour for key in keys}) == 3
     assert not set(SERIES_COLOURS) & set(METHOD_COLOURS.values())
@@ -145,10 +145,10 @@ def test_the_name_of_a_group_stays_inside_the_figure(group):
 
 def test_what_recurs_from_group_to_group_has_one_colour_and_a_key():
     bars = tuple(Bar(label, 1.0, group=group) for group in ("a", "b") for label in ("x", "y"))
-    sketch = sketch_of(Bars("b", "B", "points", bars))
+    sketch = panels_of(Bars("b", "B", "points", bars))
     assert [key.label for key in sketch.keys] == ["x", "y"]
     assert sketch.keys[0].colour != sketch.keys[1].colour
-    assert sketch_of(INTERVALS).keys == ()
+    assert panels_of(INTERVALS).keys == ()
 
 
 def test_maps_share_a_scale_on_which_zero_is_empty():
@@ -165,7 +165,7 @@ def test_maps_show_their_numbers_and_names():
     assert texts(axes) == ["1.00", "0.25", "0.25", "0.50"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2"]
     assert texts(panel(MAPS, 1))[1] == "\N{MINUS SIGN}0.50"
-    scale = panel_figure(sketch_of(MAPS).scale).axes[0]
+    scale = panel_figure(panels_of(MAPS).scale).axes[0]
     assert scale.get_xlim() == (-2.0, 2.0)
     assert scale.get_xlabel() == "covariance"
 
@@ -178,7 +178,7 @@ def test_a_large_or_an_empty_map_is_drawn_without_numbers():
 
 
 def test_confusions_are_shown_before_after_and_as_a_change():
-    sketch = sketch_of(CONFUSION)
+    sketch = panels_of(CONFUSION)
     assert [one.title for one in sketch.panels] == ["zero-shot", "online ADAPT", "change"]
     assert texts(panel(CONFUSION, 0))[:3] == ["75", "25", ""]
     assert texts(panel(CONFUSION, 2))[:3] == ["+25", "\N{MINUS SIGN}25", ""]
@@ -207,7 +207,7 @@ def test_regions_are_coloured_by_class_with_the_first_row_at_the_bottom():
     assert colours == [CLASS_COLOURS[0], CLASS_COLOURS[0], CLASS_COLOURS[1]]
     stars = [line for line in axes.lines if line.get_marker() == "*" and line.get_markersize() == 10]
     np.testing.assert_array_equal([line.get_xydata()[0] for line in stars], REGIONS.anchors)
-    assert [one.title for one in sketch_of(REGIONS).panels] == ["zero-shot: 50.0%", "online ADAPT: 100.0%"]
+    assert [one.title for one in panels_of(REGIONS).panels] == ["zero-shot: 50.0%", "online ADAPT: 100.0%"]
 
 
 def test_classes_beyond_ten_share_one_colour_and_the_rarest_do():
@@ -220,7 +220,7 @@ def test_classes_beyond_ten_share_one_colour_and_the_rarest_do():
         class_names=tuple(f"c{k}" for k in range(14)),
         anchors=None,
     )
-    assert [key.label for key in sketch_of(many).keys] == [*(f"c{k}" for k in range(9)), "other classes"]
+    assert [key.label for key in panels_of(many).keys] == [*(f"c{k}" for k in range(9)), "other classes"]
     pixels = panel(many).images[0].get_array().reshape(14, 4)
     assert len({tuple(pixel) for pixel in pixels}) == 10
     assert len({tuple(pixel) for pixel in pixels[9:]}) == 1
@@ -231,14 +231,14 @@ def test_many_points_become_an_image_and_few_stay_shapes():
         spread = np.random.default_rng(0).uniform(-1, 1, (count, 2))
         labels = np.arange(count) % 3
         found = dataclasses.replace(REGIONS, points=spread, labels=labels)
-        return svg_bytes(panel_figure(sketch_of(found).panels[0]))
+        return svg_bytes(panel_figure(panels_of(found).panels[0]))
 
     assert weight(300).count(b"<use") - weight(30).count(b"<use") == 270
     assert len(weight(5000)) < 200_000  # a shape each would be 500,000
 
 
 @pytest.mark.parametrize("kind", DICHROMATS)
-def test_class_colours_are_told_apart_without_red_or_green(kind):
+def test_class_colours_differ_without_red_or_green(kind):
     values = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in CLASS_COLOURS]) / 255
     linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
     seen = np.clip(linear @ np.array(DICHROMATS[kind]).T, 0, 1)
@@ -251,7 +251,7 @@ def test_class_colours_are_told_apart_without_red_or_green(kind):
 
 def test_tables_and_remarks_are_no_figures():
     assert figure_of(GAINS) is None
-    assert sketch_of(REMARKS[0]) is None
+    assert panels_of(REMARKS[0]) is None
 
 
 def test_every_figure_becomes_two_files_on_white_the_same_each_time(tmp_path):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from report.chapters import GAINS, ODD, PRINTED, example_chapters
 from zeroshift.experiments import Chapter
 from zeroshift.experiments._shared.findings import Column, Row, Table, Value
-from zeroshift.report.experiments.latex import latex_table, write_latex
-from zeroshift.report.experiments.tables import grid, harmless
+from zeroshift.report.experiments.tables import formatted_table, write_latex
+from zeroshift.report.formatting import one_line
 
 NAMED = {
     "textbackslash": "\\",
@@ -63,8 +63,8 @@ def fields(line):
 
 
 def test_tables_are_read_back_whole():
-    made = grid(GAINS)
-    tex = latex_table(GAINS, "every-kind-gains")
+    made = formatted_table(GAINS)
+    tex = formatted_table(GAINS).latex("every-kind-gains")
     lines = body(tex)
     assert fields(lines[0]) == [column.title for column in made.columns]
     rows = [fields(line) for line in lines[1:] if "midrule" not in line and "multicolumn" not in line]
@@ -75,11 +75,11 @@ def test_tables_are_read_back_whole():
     groups = [line for line in lines if "multicolumn" in line]
     assert all(line.startswith(rf"\multicolumn{{{len(made.columns)}}}{{l}}{{\textit{{") for line in groups)
     assert len(groups) == 2
-    assert harmless(ODD) in letters(groups[1].removesuffix(r" \\"))
+    assert one_line(ODD) in letters(groups[1].removesuffix(r" \\"))
 
 
 def test_caption_label_notes_the_best_in_bold_and_the_packages():
-    tex = latex_table(GAINS, "every-kind-gains")
+    tex = formatted_table(GAINS).latex("every-kind-gains")
     assert r"\caption{Accuracy, gain, time and memory}" in tex
     assert r"\label{tab:every-kind-gains}" in tex
     assert r"\textbf{78.51} {\scriptsize (77.93 to 79.05)}" in tex
@@ -95,7 +95,7 @@ def test_caption_label_notes_the_best_in_bold_and_the_packages():
 def test_environments_are_closed_in_turn():
     for table in (GAINS, PRINTED):
         open_now = []
-        for line in latex_table(table, "t").splitlines():
+        for line in formatted_table(table).latex("t").splitlines():
             if line.startswith("%"):
                 continue
             for what, name in re.findall(r"\\(begin|end)\{(\w+)\}", line):
@@ -107,15 +107,15 @@ def test_environments_are_closed_in_turn():
 
 
 def test_the_paper_prints_two_decimals():
-    assert r"all & \textbf{65.04} & \textbf{28.56} \\" in latex_table(PRINTED, "t")
-    assert "50.00 & 68.73" in latex_table(GAINS, "t")
+    assert r"all & \textbf{65.04} & \textbf{28.56} \\" in formatted_table(PRINTED).latex("t")
+    assert "50.00 & 68.73" in formatted_table(GAINS).latex("t")
 
 
 @given(name=st.text(st.characters(), max_size=30))
 def test_any_name_is_read_as_its_letters(name):
     table = Table("t", name, (Column("x", "text"), Column("y")), (Row((name, Value(0.5))), Row((name, None), name)))
-    lines = body(latex_table(table, "t"))
-    wanted = harmless(name).replace("\N{REPLACEMENT CHARACTER}", "?").replace("\N{MINUS SIGN}", "-")
+    lines = body(formatted_table(table).latex("t"))
+    wanted = one_line(name).replace("\N{REPLACEMENT CHARACTER}", "?").replace("\N{MINUS SIGN}", "-")
     rows = [fields(line) for line in lines if not line.startswith((r"\midrule", r"\multicolumn"))]
     assert rows == [["x", "y"], [wanted, "50.0"], [wanted, ""]]
     # Nothing at the beginning of a row may be taken for an argument of the end of the one before.
@@ -124,14 +124,14 @@ def test_any_name_is_read_as_its_letters(name):
 
 def test_letters_that_would_run_together_do_not():
     table = Table("t", "a--b ''c'' ,,d", (Column("x", "text"),), ())
-    (caption,) = re.findall(r"\\caption\{(.*)\}", latex_table(table, "t"))
+    (caption,) = re.findall(r"\\caption\{(.*)\}", formatted_table(table).latex("t"))
     assert caption == "a-{}-b '{}'c'{}' ,{},d"
 
 
 def test_a_file_for_each_table(tmp_path):
     paths = write_latex(tmp_path / "new" / "tex", example_chapters())
     assert [path.name for path in paths] == ["every-kind-gains.tex", "every-kind-printed.tex"]
-    assert paths[0].read_text(encoding="utf-8") == latex_table(GAINS, "every-kind-gains")
+    assert paths[0].read_text(encoding="utf-8") == formatted_table(GAINS).latex("every-kind-gains")
     assert len(list(paths[0].parent.iterdir())) == 2
 
 

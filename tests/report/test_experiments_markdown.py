@@ -12,9 +12,10 @@ from markdown_it import MarkdownIt
 from report.chapters import GAINS, INTERVALS, ODD, PRINTED, example_chapters, example_suite
 from zeroshift.experiments import Chapter
 from zeroshift.experiments._shared.findings import Column, Remark, Row, Table
-from zeroshift.report.experiments.alt_text import spoken
+from zeroshift.report.experiments.alt_text import alt_text
 from zeroshift.report.experiments.markdown import MARK, chapters_markdown, check_markdown, write_markdown
-from zeroshift.report.experiments.tables import grid, harmless
+from zeroshift.report.experiments.tables import formatted_table
+from zeroshift.report.formatting import one_line
 
 COMMAND = "zeroshift experiment all"
 
@@ -60,10 +61,10 @@ def document(**options):
 
 
 def expected(table):
-    made = grid(table)
+    made = formatted_table(table)
     yield [column.title for column in made.columns]
     for row in made.rows:
-        if row.begins:
+        if row.starts_group:
             yield [row.group] + [""] * (len(row.cells) - 1)
         yield [str(cell) for cell in row.cells]
 
@@ -75,7 +76,7 @@ def test_tables_are_read_back_whole():
     assert sets[2][:4] == [ODD, f"Six of {ODD}", "other sets", "composed, default"]
 
 
-def test_what_stands_around_the_tables():
+def test_text_around_the_tables():
     reader = read(document())
     assert reader.pieces[0] == "Experiments"
     for piece in (
@@ -85,7 +86,7 @@ def test_what_stands_around_the_tables():
         "Data. Ours ran on other data than the paper's.",
         "Warning. Online ADAPT lost on one set.",
         f"accuracy (two sets, 12 samples). Three random orders. On {ODD}.",
-        f"Figure. {spoken(INTERVALS)}",
+        f"Figure. {alt_text(INTERVALS)}",
         INTERVALS.caption,
         "Its runs took 75.0 s together.",
         "Table 5 of the paper",
@@ -107,7 +108,7 @@ def test_the_contents_lead_to_the_chapters():
 
 def test_numbers_on_the_right_the_best_in_bold_the_papers_table_folded():
     text = document()
-    assert "| :--- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | :--- |" in text
+    assert "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |" in text
     assert "**78.51** (77.93 to 79.05)" in text
     assert "| **online ADAPT** |" in text
     folded = text.split("<details>")[1].split("</details>")[0]
@@ -115,12 +116,12 @@ def test_numbers_on_the_right_the_best_in_bold_the_papers_table_folded():
     assert "78.51" not in folded
 
 
-def test_pictures_by_their_paths_with_words_for_who_cannot_see_them():
+def test_figures_are_linked_with_alt_text():
     reader = read(document(figures={"every-kind-intervals": "my figures/a(1).svg", "intervals": "wrong.svg"}))
     (attributes,) = [attributes for tag, attributes in reader.tags if tag == "img"]
     assert attributes["src"] == "my%20figures/a%281%29.svg"
-    assert unescape(attributes["alt"]) == spoken(INTERVALS)
-    assert f"Figure. {spoken(INTERVALS)}" not in reader.pieces
+    assert unescape(attributes["alt"]) == alt_text(INTERVALS)
+    assert f"Figure. {alt_text(INTERVALS)}" not in reader.pieces
 
 
 @pytest.mark.parametrize(
@@ -141,9 +142,9 @@ def test_any_name_is_read_as_its_letters(name):
     table = Table("t", "T", (Column("x", "text"), Column("y", "text")), (Row((f"a{name}a", f"b{name}b")),))
     chapter = Chapter(experiment, (table, Remark(f"a{name}a")), failed=(f"z{name}z",))
     reader = read(chapters_markdown([chapter], example_suite(), command=COMMAND))
-    assert reader.tables[1] == [["x", "y"], [harmless(f"a{name}a"), harmless(f"b{name}b")]]
-    assert harmless(f"a{name}a") in reader.pieces
-    assert harmless(f"z{name}z") in reader.pieces
+    assert reader.tables[1] == [["x", "y"], [one_line(f"a{name}a"), one_line(f"b{name}b")]]
+    assert one_line(f"a{name}a") in reader.pieces
+    assert one_line(f"z{name}z") in reader.pieces
 
 
 @pytest.mark.parametrize("text", ["- no list", "1. no list", "12) no list", "+ no list", "# no heading", "=== no rule"])
@@ -152,7 +153,7 @@ def test_a_remark_does_not_begin_a_list_or_a_heading(text):
     assert text in read(chapters_markdown([chapter], example_suite(), command=COMMAND)).pieces
 
 
-def test_files_of_ours_are_replaced_and_others_are_not(tmp_path):
+def test_only_documents_of_zeroshift_are_replaced(tmp_path):
     path = tmp_path / "experiments.md"
     write_markdown(path, example_chapters(), example_suite(), command=COMMAND)
     assert path.read_text(encoding="utf-8").splitlines()[0] == MARK

@@ -6,12 +6,12 @@ import re
 import pytest
 
 from report.chapters import GAINS, ODD, PRINTED, REMARKS, example_chapters, example_suite
-from report.test_html import Outline
+from report.test_demo_report import Outline
 from zeroshift.experiments._shared.findings import Remark, Table
-from zeroshift.report.experiments.page import contents, render_page, write_page
-from zeroshift.report.experiments.tables import grid
-from zeroshift.report.html import is_report
-from zeroshift.report.palette import EXPERIMENT_COLOURS
+from zeroshift.report.experiments.page import page_context, render_page, write_page
+from zeroshift.report.experiments.tables import formatted_table
+from zeroshift.report.page import is_report
+from zeroshift.report.style import PAGE_COLOURS
 
 HOW = {"command": "zeroshift experiment all --packs <x>", "machine": "two cores", "versions": {"NumPy": "9.8.7"}}
 
@@ -34,7 +34,7 @@ def words(outline):
 def short(*findings, **changes):
     """A page with one chapter of findings that are quickly drawn."""
     chapter = dataclasses.replace(example_chapters()[1], findings=findings, **changes)
-    return contents([chapter], example_suite(), command="c")
+    return page_context([chapter], example_suite(), command="c")
 
 
 def test_it_is_well_formed(outline):
@@ -51,11 +51,11 @@ def test_links_lead_somewhere(outline):
 
 def test_it_holds_every_number_of_every_table(words):
     for table in (GAINS, PRINTED):
-        made = grid(table)
+        made = formatted_table(table)
         for row in made.rows:
             for cell in row.cells:
-                assert (cell.text.replace("-", "\N{MINUS SIGN}") if cell.number else cell.text) in words
-                assert cell.spread.replace("-", "\N{MINUS SIGN}") in words
+                assert (cell.text.replace("-", "\N{MINUS SIGN}") if cell.is_number else cell.text) in words
+                assert cell.range_text.replace("-", "\N{MINUS SIGN}") in words
         assert all(column.title in words for column in made.columns)
 
 
@@ -74,7 +74,7 @@ def test_warnings_come_before_everything_else_and_lead_to_their_chapter(page):
     assert page.rindex('href="#every-kind"', 0, first) > page.index("What came out badly")
 
 
-def test_where_nothing_came_out_badly_nothing_is_said():
+def test_without_warnings_there_is_no_list_of_warnings():
     assert short(REMARKS[0])["warnings"] == []
 
 
@@ -90,7 +90,7 @@ def test_runs_that_failed_are_named(words):
     assert f"tda on {ODD}: ValueError: <no>" in words
 
 
-def test_every_figure_is_there_with_its_caption_and_in_words(outline, words):
+def test_every_figure_has_a_caption_and_alt_text(outline, words):
     assert outline.tags.count("figure") == 6
     panels = 1 + 1 + 2 + 2 + 3 + 2
     scales = 2
@@ -102,21 +102,21 @@ def test_every_figure_is_there_with_its_caption_and_in_words(outline, words):
 
 
 def test_the_sets_are_there_with_what_they_begin_from():
-    rows = contents([], example_suite(), command="c", zero_shot={"cifar10": 0.5})["sets"]["grid"].rows
+    rows = page_context([], example_suite(), command="c", zero_shot={"cifar10": 0.5})["sets"]["table"].rows
     assert [row.cells[-1].text for row in rows] == ["50.0", ""]
     assert rows[1].cells[0].text == ODD
     assert {cell.text for cell in rows[0].cells} >= {"6", "3", "composed, default", "Task 1: natural shift", "no"}
 
 
-def test_ours_against_the_papers_is_said_as_it_is():
-    assert "No set here is the paper's own data" in short(REMARKS[0])["beside"]
+def test_the_note_on_published_numbers():
+    assert "No set here is the paper's own data" in short(REMARKS[0])["paper_note"]
     # 50 against 68.73 and 78.512 against 70.91.
-    assert "2 numbers of ours stand beside" in short(GAINS)["beside"]
-    assert "within 13.2 points of it, 1 above it" in short(GAINS)["beside"]
-    assert "No set here" in short(PRINTED)["beside"]
-    held = dataclasses.replace(example_suite().members[0], papers=True)
+    assert "2 numbers of ours stand next to" in short(GAINS)["paper_note"]
+    assert "within 13.2 points of it, 1 above it" in short(GAINS)["paper_note"]
+    assert "No set here" in short(PRINTED)["paper_note"]
+    held = dataclasses.replace(example_suite().members[0], from_paper=True)
     suite = dataclasses.replace(example_suite(), members=(held,))
-    assert "1 set is the paper's own data, but" in contents([], suite, command="c")["beside"]
+    assert "1 set is the paper's own data, but" in page_context([], suite, command="c")["paper_note"]
 
 
 def test_nothing_comes_from_outside(outline):
@@ -142,19 +142,20 @@ def test_it_names_machine_and_versions(words):
 
 
 def test_every_colour_has_a_light_and_a_dark_value(page, outline):
-    for variable in {*EXPERIMENT_COLOURS.values(), *re.findall(r"var\(--[\w-]+\)", page)}:
+    for variable in {*PAGE_COLOURS.values(), *re.findall(r"var\(--[\w-]+\)", page)} - {"currentColor"}:
         name = variable[4:-1]
         if name in ("--colour", "--least"):
             continue
         assert outline.style.count(f"{name}:") >= 2, name
-    assert not set(EXPERIMENT_COLOURS) & set(re.findall(r"#[0-9a-f]{6}", page.split("</style>", 1)[1]))
+    for colour, page_colour in PAGE_COLOURS.items():
+        assert f'.drawing [style*="fill: {colour}"] {{ fill: {page_colour} !important; }}' in outline.style
 
 
 def test_the_same_chapters_give_the_same_bytes(page):
     assert render_page(example_chapters(), example_suite(), **HOW) == page
 
 
-def test_the_page_is_known_as_ours_and_written_whole(tmp_path):
+def test_the_page_is_recognised_as_a_report_and_leaves_no_other_file(tmp_path):
     write_page(tmp_path / "page.html", example_chapters()[1:], example_suite(), command="c")
     assert is_report(tmp_path / "page.html")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
@@ -166,10 +167,10 @@ def test_two_findings_of_one_name_are_refused():
         short(GAINS, twice)
 
 
-def test_an_empty_table_is_shown_as_one():
+def test_a_table_without_rows():
     empty = Table("empty", "Nothing", GAINS.columns, ())
     (block,) = short(empty)["chapters"][0]["blocks"]
-    assert block["grid"].rows == ()
+    assert block["table"].rows == ()
 
 
 @pytest.mark.parametrize(("count", "open_"), [(3, True), (8, False)])

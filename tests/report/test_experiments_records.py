@@ -8,7 +8,7 @@ import numpy as np
 from report.chapters import CONTROL, GAINS, ODD, example_chapters, example_suite
 from zeroshift.experiments import Chapter
 from zeroshift.experiments._shared.findings import Column, HeatMap, HeatMaps, Row, Table, Value
-from zeroshift.report.experiments.records import chapters_record
+from zeroshift.report.experiments.tables import chapters_record
 
 
 def same(value, record):
@@ -24,10 +24,10 @@ def through_json(chapters):
     return json.loads(json.dumps(chapters_record(chapters, example_suite()), allow_nan=False))
 
 
-def test_every_finding_is_there_whole():
+def test_every_finding_is_complete():
     record = through_json(example_chapters())
-    for chapter, told in zip(example_chapters(), record["experiments"], strict=True):
-        for finding, found in zip(chapter.findings, told["findings"], strict=True):
+    for chapter, chapter_record in zip(example_chapters(), record["experiments"], strict=True):
+        for finding, found in zip(chapter.findings, chapter_record["findings"], strict=True):
             assert same(finding, found), finding
     types = [found["type"] for found in record["experiments"][0]["findings"]]
     figures = ["lines", "bars", "heat_maps", "reliability", "confusion", "regions"]
@@ -54,12 +54,12 @@ def test_what_an_experiment_is_and_what_failed():
 
 def test_the_sets_it_was_found_on():
     record, suite = through_json(example_chapters()), example_suite()
-    assert [told["name"] for told in record["sets"]] == ["cifar10", ODD]
+    assert [member["name"] for member in record["sets"]] == ["cifar10", ODD]
     first = record["sets"][0]
     assert (first["task"], first["encoder"], first["n_samples"], first["n_classes"]) == ("natural", "composed", 6, 3)
     assert first["title"] == "Six of cifar10"
     assert first["papers"] is False
-    assert [told["digest"] for told in record["sets"]] == [member.entry.digest for member in suite.members]
+    assert [one["digest"] for one in record["sets"]] == [member.dataset.digest for member in suite.members]
 
 
 def test_what_json_cannot_hold_becomes_null_and_numpy_plain():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet
-from zeroshift.report.predictions import check_format, write_predictions
+from zeroshift.report.predictions import check_predictions_format, write_predictions
 
 
 @pytest.fixture
@@ -86,14 +86,14 @@ def test_without_labels_there_is_no_label(comparison, tmp_path):
 @pytest.mark.parametrize("name", ["p.txt", "p", "p.CSV"])
 def test_another_suffix_is_refused_with_the_fix(name):
     with pytest.raises(ValueError, match=r"\.csv, \.parquet or \.npz.*Fix: p\.csv"):
-        check_format(name)
+        check_predictions_format(name)
 
 
 def test_parquet_without_pyarrow_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'zeroshift\[parquet\]'"):
-        check_format("p.parquet")
-    check_format("p.csv")
+        check_predictions_format("p.parquet")
+    check_predictions_format("p.csv")
 
 
 def test_a_failure_leaves_nothing_behind(comparison, tmp_path, monkeypatch):

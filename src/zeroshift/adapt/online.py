@@ -8,6 +8,7 @@ from dataclasses import replace
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines import ENGINE_NAMES, Engine, EngineDiagnostics, make_engine, reason_for_direct
+from zeroshift.adapt.engines.replay import ReplayEngine
 from zeroshift.adapt.statistics import Gaussians
 from zeroshift.arrays import Array, Rows
 from zeroshift.parameters import Choice, Number, Optional, Pair, parameter, state
@@ -136,6 +137,11 @@ class OnlineADAPT(ADAPT):
 
     def _predict_scores(self, features: Array) -> Array:
         return self._engine.scorer(features.shape[0])(features)
+
+    @property
+    def rows_per_call(self) -> int:
+        """Rows per `adapt` call at which the engine is fastest: a whole block if it replays, otherwise a few."""
+        return self._engine.block_rows if isinstance(self._engine, ReplayEngine) else 64
 
     @property
     def diagnostics(self) -> EngineDiagnostics:

@@ -1,4 +1,4 @@
-"""The floor: the bare matrix products no way of computing the method can do without."""
+"""Time of the bare matrix products that every implementation of the method needs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from zeroshift.arrays import Array, Home
-from zeroshift.benchmarks.timing import Clock, latencies, spread
+from zeroshift.benchmarks.timing import Clock, latency_percentiles, time_spread
 
-__all__ = ["floor"]
+__all__ = ["time_baseline_products"]
 
 CHUNK_ROWS = 4096
-"""Rows of one product: as many as the engines take at a time, too many for the cache to hold."""
+"""Rows of one product: as many as the engines process at a time, too many for the cache."""
 
 LEAST_SECONDS, MOST_REPEATS = 0.1, 50
 """How long, and how often at most, a product is repeated."""
@@ -22,23 +22,23 @@ SINGLE_PRODUCTS = 3
 """Products of one sample with K vectors: zero-shot posterior, discriminant, bank term."""
 
 SINGLE_SAMPLES = 300
-"""Samples whose own products are timed."""
+"""Samples whose products are timed one by one."""
 
 
-def floor(features: Array, prototypes: Array, home: Home, repeats: int) -> dict[str, Any]:
+def time_baseline_products(features: Array, prototypes: Array, home: Home, repeats: int) -> dict[str, Any]:
     """Seconds of the one product (N, d) (d, K) in float64 and in float32, and of the products of one sample alone.
 
     Only the products are timed: not the conversion of the features, and not the memory for the answer.
     """
     return {
-        "float64": spread(_repeated(features, prototypes, home, home.xp.float64, repeats)),
-        "float32": spread(_repeated(features, prototypes, home, home.xp.float32, repeats)),
+        "float64": time_spread(_repeated(features, prototypes, home, home.xp.float64, repeats)),
+        "float32": time_spread(_repeated(features, prototypes, home, home.xp.float32, repeats)),
         "single_sample_float64": _single(features, prototypes, home),
     }
 
 
 def _repeated(features: Array, prototypes: Array, home: Home, dtype: object, repeats: int) -> list[float]:
-    """At least `repeats` times; small products more often, for they are over before a busy machine is calm."""
+    """At least `repeats` times; small products more often, to average over disturbances."""
     seconds: list[float] = []
     while len(seconds) < repeats or (sum(seconds) < LEAST_SECONDS and len(seconds) < MOST_REPEATS):
         seconds.append(_seconds(features, prototypes, home, dtype))
@@ -67,4 +67,4 @@ def _single(features: Array, prototypes: Array, home: Home) -> dict[str, float] 
             texts @ x
 
     products(rows[0])
-    return latencies(np.array([clock.time(products, rows[i])[0] for i in range(rows.shape[0])]))
+    return latency_percentiles(np.array([clock.time(products, rows[i])[0] for i in range(rows.shape[0])]))

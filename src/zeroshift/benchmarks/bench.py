@@ -1,4 +1,4 @@
-"""Many cells into one JSON file, rewritten whole after each: a run that is broken off is gone on with."""
+"""Many cases into one JSON file, which is rewritten after each case: an interrupted run resumes from it."""
 
 from __future__ import annotations
 
@@ -8,71 +8,71 @@ from pathlib import Path
 from typing import Any
 
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.case import Settings, measure_cell
-from zeroshift.benchmarks.machine import surroundings
-from zeroshift.benchmarks.problems import ClipLike
+from zeroshift.benchmarks.case import BenchCase, measure_case
+from zeroshift.benchmarks.machine import describe_environment
+from zeroshift.benchmarks.problems import BenchProblem
 from zeroshift.benchmarks.tables import growth
 from zeroshift.files import FileFormatError, atomic_path
 
-__all__ = ["Progress", "is_measured", "read_cells", "run"]
+__all__ = ["Progress", "is_measured", "read_cases", "run_cases"]
 
-Cells = dict[str, Any]
-Progress = Callable[[Settings, str, bool], None]
-"""(cell, what is being done, whether the cell is done)."""
+CaseRecords = dict[str, Any]
+Progress = Callable[[BenchCase, str, bool], None]
+"""(case, what is being done, whether the case is done)."""
 
 
-def run(
-    cells: Sequence[Settings],
+def run_cases(
+    cases: Sequence[BenchCase],
     *,
     out: Path | None = None,
     again: bool = False,
-    problems: Mapping[str, ClipLike] | None = None,
-    progress: Progress = lambda cell, what, done: None,
+    problems: Mapping[str, BenchProblem] | None = None,
+    progress: Progress = lambda case, what, done: None,
 ) -> dict[str, Any]:
-    """Measure `cells`; those that `out` holds with the same settings are taken from there unless `again`.
+    """Measure `cases`; those that `out` has with the same settings are read from there unless `again`.
 
-    `problems` holds the real features of cells whose source is not made up. Returns the records of these cells;
-    the file keeps others it held.
+    `problems` has the real features of cases whose source is not synthetic. Returns the records of these cases; the
+    file keeps its other records.
     """
-    held = read_cells(out) if out is not None else {}
-    for settings in cells:
-        if again or not is_measured(held, settings):
-            problem = (problems or {}).get(settings.source)
-            notify = _notifier(progress, settings)
-            record = measure_cell(settings, problem, notify)
-            home = Home.named(settings.where.library, settings.where.device)
-            held[settings.key] = {**record, "surroundings": surroundings(home)}
+    held = read_cases(out) if out is not None else {}
+    for case in cases:
+        if again or not is_measured(held, case):
+            problem = (problems or {}).get(case.source)
+            notify = _notifier(progress, case)
+            record = measure_case(case, problem, notify)
+            home = Home.named(case.backend.library, case.backend.device)
+            held[case.key] = {**record, "surroundings": describe_environment(home)}
             if out is not None:
                 _write(out, held)
-        progress(settings, "done", True)
-    chosen = {settings.key: held[settings.key] for settings in cells}
+        progress(case, "done", True)
+    chosen = {case.key: held[case.key] for case in cases}
     return {"cells": chosen, "growth": growth(chosen)}
 
 
-def is_measured(held: Cells, settings: Settings) -> bool:
-    return settings.key in held and held[settings.key]["settings"] == settings.record()
+def is_measured(held: CaseRecords, case: BenchCase) -> bool:
+    return case.key in held and held[case.key]["settings"] == case.record()
 
 
-def read_cells(path: Path) -> Cells:
-    """The cells of a file an earlier run wrote; none where there is no file."""
+def read_cases(path: Path) -> CaseRecords:
+    """The records of a file that an earlier run wrote; empty where there is no file."""
     if not path.exists():
         return {}
     try:
-        cells = json.loads(path.read_text())["cells"]
-        if not all(isinstance(cell["settings"], dict) for cell in cells.values()):
+        records = json.loads(path.read_text())["cells"]
+        if not all(isinstance(record["settings"], dict) for record in records.values()):
             raise TypeError
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
         raise FileFormatError(
             f"{path} is not a file of `zeroshift bench`. Fix: write to another file, or remove this one."
         ) from error
-    return dict(cells)
+    return dict(records)
 
 
-def _notifier(progress: Progress, settings: Settings) -> Callable[[str], None]:
-    return lambda what: progress(settings, what, False)
+def _notifier(progress: Progress, case: BenchCase) -> Callable[[str], None]:
+    return lambda what: progress(case, what, False)
 
 
-def _write(path: Path, cells: Cells) -> None:
+def _write(path: Path, records: CaseRecords) -> None:
     with atomic_path(path) as temporary:
-        content = {"cells": cells, "growth": growth(cells)}
+        content = {"cells": records, "growth": growth(records)}
         temporary.write_text(json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")

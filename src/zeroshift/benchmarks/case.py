@@ -1,4 +1,4 @@
-"""What is measured: a problem, where, with which engines, how thoroughly; and the grids of sizes."""
+"""One case of the benchmark: a problem size on one backend, and everything that is measured on it in one run."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ import numpy as np
 
 from zeroshift.adapt.engines import ENGINES
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.baseline_products import floor
+from zeroshift.benchmarks.baseline_products import time_baseline_products
 from zeroshift.benchmarks.engines import (
     MIXTURE_METHODS,
     MIXTURE_SINGLE,
     WHOLE_ARRAY,
+    BankSchedule,
     Notify,
-    Schedule,
+    bank_schedule,
     measure_mixture,
     measure_online,
     measure_transductive,
-    schedule,
 )
 from zeroshift.benchmarks.machine import busy_cores
 from zeroshift.benchmarks.memory import TRANSDUCTIVE, Measurement, peak_memory
-from zeroshift.benchmarks.problems import ClipLike, clip_like
-from zeroshift.benchmarks.timing import limited, threads_in_use
+from zeroshift.benchmarks.problems import BenchProblem, clip_like
+from zeroshift.benchmarks.timing import limit_threads, threads_in_use
 from zeroshift.parameters import Number
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["DEFAULT", "FULL", "QUICK", "Settings", "Size", "Where", "checked_engines", "measure_cell", "sizes"]
+__all__ = ["DEFAULT", "FULL", "QUICK", "Backend", "BenchCase", "Size", "check_engines", "grid_sizes", "measure_case"]
 
 FORMAT = 2
-"""Raised when measuring or the generator changes so much that older cells must not be gone on with."""
+"""Raised when measurements or the generator change so much that older records must not be reused."""
 
-MADE_UP = "clip_like"
-"""The source that is generated; any other is a feature set."""
+SYNTHETIC = "clip_like"
+"""The source of generated features; any other is a feature set."""
 
 Size = tuple[int, int, int]
 """(classes, dimension, samples)."""
@@ -55,33 +55,33 @@ DEFAULT: tuple[Size, ...] = (
     (1000, 1024, 5000),
     (1000, 512, 20000),
 )
-"""One line over K, one over d, one over the length of the stream, crossing at ImageNet's size: a few minutes."""
+"""Lines over K, over d and over the length of the stream, which cross at ImageNet's size: a few minutes."""
 
 FULL: tuple[Size, ...] = tuple(product((10, 100, 1000), (256, 512, 1024), (1000, 5000, 20000)))
-"""All of them: the better part of an hour."""
+"""All combinations: most of an hour."""
 
-POINTS = (0.0, 0.01, 0.05, 0.2, 0.4, 0.7, 0.97)
-"""Where along a stream engines are stepped from a saved state, as shares of its length."""
+STATE_POINTS = (0.0, 0.01, 0.05, 0.2, 0.4, 0.7, 0.97)
+"""Positions in a stream, as fractions of its length, at which engines start from a saved state."""
 
 
 @dataclass(frozen=True)
-class Where:
+class Backend:
     library: str = "numpy"
     device: str = "cpu"
     threads: int | None = None
-    """None leaves the libraries their own choice."""
+    """None: the default of the libraries."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """One cell of the table. Two cells with equal settings measure the same thing."""
+class BenchCase:
+    """Two cases that are equal measure the same thing."""
 
     classes: int
     dimension: int
     samples: int
-    where: Where
+    backend: Backend
     engines: tuple[str, ...]
-    source: str = MADE_UP
+    source: str = SYNTHETIC
     steps: int = 3
     """Sampled steps of each kind (entering a bank, or not) at every point."""
     repeats: int = 3
@@ -90,21 +90,23 @@ class Settings:
 
     @property
     def key(self) -> str:
-        where = f"{self.where.library} {self.where.device} threads {self.where.threads or 'default'}"
+        where = f"{self.backend.library} {self.backend.device} threads {self.backend.threads or 'default'}"
         return f"{self.source} K={self.classes} d={self.dimension} N={self.samples} {where}"
 
     def record(self) -> dict[str, Any]:
+        """Everything that must be equal for a measurement to be reused."""
         record = asdict(self)
+        record["where"] = record.pop("backend")
         record["engines"] = list(self.engines)
         return {"format": FORMAT, **record}
 
     def points(self) -> list[int]:
-        """Samples seen at the points; the last leaves rows to step through."""
-        return sorted({min(int(share * self.samples), self.samples - 1) for share in POINTS})
+        """Samples seen at each of `STATE_POINTS`; at least one row follows the last."""
+        return sorted({min(int(share * self.samples), self.samples - 1) for share in STATE_POINTS})
 
 
-def sizes(classes: Sequence[int], dimensions: Sequence[int], samples: Sequence[int]) -> tuple[Size, ...]:
-    """Every combination, checked."""
+def grid_sizes(classes: Sequence[int], dimensions: Sequence[int], samples: Sequence[int]) -> tuple[Size, ...]:
+    """Every combination of valid sizes."""
     for name, values in (("classes", classes), ("dimensions", dimensions), ("samples", samples)):
         low = {"classes": 2, "dimensions": 8, "samples": 10}[name]
         for value in values:
@@ -112,8 +114,8 @@ def sizes(classes: Sequence[int], dimensions: Sequence[int], samples: Sequence[i
     return tuple(product(classes, dimensions, samples))
 
 
-def checked_engines(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Engines by name, all of them by default; `direct`, which the others are compared with, always comes first."""
+def check_engines(names: Sequence[str] | None) -> tuple[str, ...]:
+    """Engines by name, by default all; `direct`, with which the others are compared, always comes first."""
     known = tuple(ENGINES)
     for name in names or ():
         if name not in known:
@@ -123,63 +125,65 @@ def checked_engines(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(["direct", *wanted]))
 
 
-# One cell of the benchmark: everything that is measured on one problem, in one run, so that ratios mean something.
-
-
-def measure_cell(
-    settings: Settings, problem: ClipLike | None = None, notify: Notify = lambda what: None
+def measure_case(
+    case: BenchCase, problem: BenchProblem | None = None, notify: Notify = lambda what: None
 ) -> dict[str, Any]:
-    """The record of one cell; `problem` is made from the settings unless it is given (real features)."""
+    """The record of one case; `problem` is generated unless it is given (real features)."""
     began = time.perf_counter()
     busy = busy_cores()
     if problem is None:
-        notify("making the problem")
-        problem = clip_like(settings.classes, settings.dimension, settings.samples, seed=settings.seed)
-    home = Home.named(settings.where.library, settings.where.device)
-    with limited(settings.where.threads), tempfile.TemporaryDirectory(prefix="zeroshift-bench-") as folder:
+        notify("generating the problem")
+        problem = clip_like(case.classes, case.dimension, case.samples, seed=case.seed)
+    home = Home.named(case.backend.library, case.backend.device)
+    with limit_threads(case.backend.threads), tempfile.TemporaryDirectory(prefix="zeroshift-bench-") as folder:
         features = home.bring(np.asarray(problem.features))
-        notify("the floor")
-        bare = floor(features, problem.prototypes, home, settings.repeats)
+        notify("baseline products")
+        baseline = time_baseline_products(features, problem.prototypes, home, case.repeats)
         notify("states along the stream")
-        plan = schedule(problem, settings.points(), Path(folder))
+        schedule = bank_schedule(problem, case.points(), Path(folder))
         online = measure_online(
-            problem, features, plan, settings.engines, home,
-            steps=settings.steps, repeats=settings.repeats, notify=notify,
+            problem, features, schedule, case.engines, home,
+            steps=case.steps, repeats=case.repeats, notify=notify,
         )  # fmt: skip
         notify(TRANSDUCTIVE)
-        product = bare["float64"]["median"]
-        whole = measure_transductive(problem, features, home, product, settings.repeats)
+        product = baseline["float64"]["median"]
+        whole = measure_transductive(problem, features, home, product, case.repeats)
         notify("the anchored mixture")
-        mixture = measure_mixture(problem, features, home, settings.repeats)
+        mixture = measure_mixture(problem, features, home, case.repeats)
         records = {**online, TRANSDUCTIVE: whole, **mixture}
         for record in records.values():
             record["times_the_floor"] = record["seconds"] / product
-        if settings.memory:
-            _add_memory(records, settings, problem, plan, Path(folder), notify)
+        if case.memory:
+            _add_memory(records, case, problem, schedule, Path(folder), notify)
         threads = threads_in_use()
     return {
-        "settings": settings.record(),
+        "settings": case.record(),
         "threads": threads,
         "busy_cores_before": busy,
         "zero_shot_accuracy": _accuracy(problem),
-        "entered": int(plan.entered.sum()),
-        "bank_entries": int(plan.entries[-1]),
-        "floor": bare,
+        "entered": int(schedule.entered.sum()),
+        "bank_entries": int(schedule.entries[-1]),
+        "floor": baseline,
         "engines": records,
         "measured_in_seconds": time.perf_counter() - began,
     }
 
 
 def _add_memory(
-    records: dict[str, Any], settings: Settings, problem: ClipLike, plan: Schedule, folder: Path, notify: Notify
+    records: dict[str, Any],
+    case: BenchCase,
+    problem: BenchProblem,
+    schedule: BankSchedule,
+    folder: Path,
+    notify: Notify,
 ) -> None:
     arrays = {"features": folder / "features.npy", "prototypes": folder / "prototypes.npy"}
     np.save(arrays["features"], np.asarray(problem.features))
     np.save(arrays["prototypes"], np.asarray(problem.prototypes))
-    last = max(plan.states)
+    last = max(schedule.states)
     for what, record in records.items():
         if what == MIXTURE_SINGLE:
-            continue  # it holds what it holds in one call
+            continue  # its state is that of the call with the whole stream
         notify(f"memory of {what}")
         whole = what == TRANSDUCTIVE or what in WHOLE_ARRAY or what in MIXTURE_METHODS
         measurement = Measurement(
@@ -187,16 +191,16 @@ def _add_memory(
             features=str(arrays["features"]),
             prototypes=str(arrays["prototypes"]),
             logit_scale=problem.logit_scale,
-            library=settings.where.library,
-            device=settings.where.device,
-            state=None if whole else str(plan.states[last]),
-            rows=() if whole else tuple(plan.rows_from(last, settings.steps).tolist()),
+            library=case.backend.library,
+            device=case.backend.device,
+            state=None if whole else str(schedule.states[last]),
+            rows=() if whole else tuple(schedule.rows_from(last, case.steps).tolist()),
         )
-        record["memory"] = peak_memory(measurement, settings.where.threads)
+        record["memory"] = peak_memory(measurement, case.backend.threads)
 
 
-def _accuracy(problem: ClipLike) -> float | None:
-    """Zero-shot top-1, to show that the problem is neither trivial nor hopeless; None without labels."""
+def _accuracy(problem: BenchProblem) -> float | None:
+    """Zero-shot top-1 accuracy, which shows that the problem is neither trivial nor impossible; None without labels."""
     if (problem.labels < 0).any():
         return None
     right = 0

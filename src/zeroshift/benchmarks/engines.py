@@ -1,7 +1,8 @@
-"""Which samples of a stream enter a bank, and the saved state after some of them: known without predicting any.
+"""Time of the engines of `OnlineADAPT`, of `TransductiveADAPT` and of the anchored mixture, and how exact they are.
 
-What enters depends on the zero-shot posterior alone. So a state far into a stream costs one product and a walk over the
-samples, and every engine can be started from the very same one, `direct` too, which could not come that far in time.
+`direct`, the definition, is too slow for whole streams. It is timed on sampled steps from saved states, and the other
+engines are compared with it on the same steps. The states are known without a prediction (`bank_schedule`): which
+samples enter a bank depends on the zero-shot posterior alone.
 """
 
 from __future__ import annotations
@@ -25,8 +26,17 @@ from zeroshift.adapt.statistics import (
     ridge_precision,
 )
 from zeroshift.arrays import Array, Home, to_numpy
-from zeroshift.benchmarks.problems import ClipLike
-from zeroshift.benchmarks.timing import Clock, Steps, agreement, latencies, scores_along, spread, steps_from, stream
+from zeroshift.benchmarks.problems import BenchProblem
+from zeroshift.benchmarks.timing import (
+    Clock,
+    TimedSteps,
+    agreement,
+    latency_percentiles,
+    stream_scores,
+    time_spread,
+    time_steps,
+    time_stream,
+)
 from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
 from zeroshift.zero_shot import confidence, log_posterior, pseudo_class, softmax
 
@@ -35,19 +45,48 @@ __all__ = [
     "MIXTURE_METHODS",
     "MIXTURE_SINGLE",
     "WHOLE_ARRAY",
+    "BankSchedule",
     "Notify",
-    "Schedule",
+    "bank_schedule",
     "measure_mixture",
     "measure_online",
     "measure_transductive",
-    "schedule",
 ]
 
-SCHEDULE_BLOCK_ROWS = 1024
+DEFINITION = "direct"
+"""The engine with which the others are compared."""
+
+WHOLE_ARRAY = ("replay",)
+"""Engines that get the whole array in one call."""
+
+MIXTURE_SINGLE, MIXTURE_CALL, MIXTURE_SET = "mixture", "mixture call", "mixture set"
+"""One sample per call; the whole stream in one call; transductive."""
+
+MIXTURE_METHODS: dict[str, type[OnlineAnchoredMixture] | type[TransductiveAnchoredMixture]] = {
+    MIXTURE_CALL: OnlineAnchoredMixture,
+    MIXTURE_SET: TransductiveAnchoredMixture,
+}
+"""Forms of the mixture that get the whole array in one call."""
+
+N_WINDOWS = 20
+"""Parts of a stream whose times show whether the time per sample grows with the samples seen."""
+
+CHECKED_ROWS = 200
+"""Rows, evenly spread over the set, whose transductive answers are compared with the definition's."""
+
+MIXTURE_CHECKED_ROWS = 500
+"""Rows, evenly spread over the stream, on which the mixture one by one and in one call are compared."""
+
+SCHEDULE_BLOCK_ROWS, BLOCK_ROWS = 1024, 4096
+
+PRODUCTS = 3
+"""N K d products that the transductive method needs: posterior, discriminant, bank term."""
+
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class BankSchedule:
     entered: np.ndarray
     """Whether each sample enters a bank, (N,)."""
     entries: np.ndarray
@@ -56,10 +95,10 @@ class Schedule:
     """Saved states, by the number of samples they have seen."""
 
     def rows_from(self, seen: int, steps: int) -> np.ndarray:
-        """Rows to step through from the state at `seen`: up to `steps` that enter a bank and up to `steps` that do not.
+        """Rows to process from the state at `seen`: up to `steps` that enter a bank and up to `steps` that do not.
 
-        Samples that do not enter leave no trace, so they may be skipped; every sample that enters before the last row
-        chosen is among the chosen. The state at each of them is that of the whole stream.
+        Samples that do not enter change nothing and may be skipped; every sample that enters before the last of these
+        rows is one of them. So the state at each row is that of the whole stream.
         """
         enters = seen + np.flatnonzero(self.entered[seen:])
         end = int(enters[steps]) if len(enters) > steps else len(self.entered)
@@ -67,8 +106,8 @@ class Schedule:
         return np.sort(np.concatenate([enters[:steps], others[:steps]]))
 
 
-def schedule(problem: ClipLike, points: Sequence[int], folder: Path) -> Schedule:
-    """Walk the stream through the banks of the definition; save the state at each of `points` (samples seen)."""
+def bank_schedule(problem: BenchProblem, points: Sequence[int], folder: Path) -> BankSchedule:
+    """Fill the banks of the definition with the stream; save the state at each of `points` (samples seen)."""
     adapter = OnlineADAPT(np.asarray(problem.prototypes), logit_scale=problem.logit_scale, engine="direct")
     prototypes = np.asarray(problem.prototypes, np.float64)
     n_rows = len(problem.features)
@@ -93,28 +132,13 @@ def schedule(problem: ClipLike, points: Sequence[int], folder: Path) -> Schedule
         entered[row] = adapter._evidence.offer(features[block : block + 1], log_y[block : block + 1])
         held = adapter._evidence.size if entered[row] else held
         entries[row] = held
-    return Schedule(entered, entries, states)
-
-
-# The engines of `OnlineADAPT` on one stream: `direct` on sampled steps, the others on all of it, all compared.
-
-
-DEFINITION = "direct"
-"""The engine the others are compared with. Too slow for whole streams, so it is timed on sampled steps only."""
-
-WHOLE_ARRAY = ("replay",)
-"""Engines that are given the whole array at once."""
-
-ONLINE_WINDOWS = 20
-"""Stretches of a stream whose times show whether a sample costs more the more were seen."""
-
-Notify = Callable[[str], None]
+    return BankSchedule(entered, entries, states)
 
 
 def measure_online(
-    problem: ClipLike,
+    problem: BenchProblem,
     features: Array,
-    plan: Schedule,
+    schedule: BankSchedule,
     engines: Sequence[str],
     home: Home,
     *,
@@ -122,14 +146,14 @@ def measure_online(
     repeats: int,
     notify: Notify,
 ) -> dict[str, Any]:
-    """A record for each engine; `features` are the problem's, at `home`."""
-    rows = {seen: plan.rows_from(seen, steps) for seen in plan.states}
+    """One record per engine; `features` are those of the problem, on the device of `home`."""
+    rows = {seen: schedule.rows_from(seen, steps) for seen in schedule.states}
     notify(f"{DEFINITION} on sampled steps")
     definition = {
-        seen: steps_from(state, DEFINITION, features, rows[seen], home, scores=True)
-        for seen, state in plan.states.items()
+        seen: time_steps(state, DEFINITION, features, rows[seen], home, scores=True)
+        for seen, state in schedule.states.items()
     }
-    records: dict[str, Any] = {DEFINITION: _definition_record(definition, plan)}
+    records: dict[str, Any] = {DEFINITION: _definition_record(definition, schedule)}
     prototypes = home.bring(np.asarray(problem.prototypes))
 
     def fresh(engine: str) -> OnlineADAPT:
@@ -140,43 +164,43 @@ def measure_online(
             continue
         notify(engine)
         if engine in WHOLE_ARRAY:
-            records[engine] = _whole_array(partial(fresh, engine), features, plan, definition, home, repeats)
+            records[engine] = _whole_array(partial(fresh, engine), features, schedule, definition, home, repeats)
         else:
-            records[engine] = _one_by_one(engine, partial(fresh, engine), features, plan, definition, home)
+            records[engine] = _one_by_one(engine, partial(fresh, engine), features, schedule, definition, home)
         records[engine]["times_faster_than_direct"] = records[DEFINITION]["seconds"] / records[engine]["seconds"]
     return records
 
 
-def _definition_record(definition: dict[int, Steps], plan: Schedule) -> dict[str, Any]:
-    """Times at the sampled points, and what they add up to over the stream when interpolated between the points."""
-    points = [_point(seen, taken, plan) for seen, taken in definition.items()]
-    # A kind of sample that no point met hardly occurs; where it does, it counts as the other kind.
-    entering = _interpolated(points, "entering", "other", len(plan.entered))
-    other = _interpolated(points, "other", "entering", len(plan.entered))
-    seconds = float(np.sum(np.where(plan.entered, entering, other)))
+def _definition_record(definition: dict[int, TimedSteps], schedule: BankSchedule) -> dict[str, Any]:
+    """Times at the sampled points, and the time of the whole stream, interpolated between the points."""
+    points = [_point(seen, taken, schedule) for seen, taken in definition.items()]
+    # A kind of sample that occurs at no point is rare, and counts as the other kind.
+    entering = _interpolated(points, "entering", "other", len(schedule.entered))
+    other = _interpolated(points, "other", "entering", len(schedule.entered))
+    seconds = float(np.sum(np.where(schedule.entered, entering, other)))
     return {
         "timed": "sampled steps, interpolated over the stream",
         "seconds": seconds,
-        "seconds_a_sample": seconds / len(plan.entered),
+        "seconds_a_sample": seconds / len(schedule.entered),
         "points": points,
     }
 
 
-def _interpolated(points: Sequence[Mapping[str, Any]], kind: str, instead: str, samples: int) -> np.ndarray:
-    """Time of a sample of this kind at every place of the stream: medians, so that one disturbed step tells nothing."""
-    kind = kind if any(point[kind] for point in points) else instead
+def _interpolated(points: Sequence[Mapping[str, Any]], kind: str, other_kind: str, samples: int) -> np.ndarray:
+    """Time of a sample of this kind at every position, from medians, which ignore single disturbed steps."""
+    kind = kind if any(point[kind] for point in points) else other_kind
     known = [point for point in points if point[kind]]
     at, times = [point["seen"] for point in known], [point[kind]["p50"] for point in known]
     return np.interp(np.arange(samples), at, times)
 
 
-def _point(seen: int, taken: Steps, plan: Schedule) -> dict[str, Any]:
-    enters = plan.entered[taken.rows]
+def _point(seen: int, taken: TimedSteps, schedule: BankSchedule) -> dict[str, Any]:
+    enters = schedule.entered[taken.rows]
     return {
         "seen": seen,
-        "entries": int(plan.entries[seen - 1]) if seen else 0,
-        "entering": latencies(taken.seconds[enters]),
-        "other": latencies(taken.seconds[~enters]),
+        "entries": int(schedule.entries[seen - 1]) if seen else 0,
+        "entering": latency_percentiles(taken.seconds[enters]),
+        "other": latency_percentiles(taken.seconds[~enters]),
     }
 
 
@@ -184,21 +208,21 @@ def _one_by_one(
     engine: str,
     fresh: Callable[[], OnlineADAPT],
     features: Array,
-    plan: Schedule,
-    definition: dict[int, Steps],
+    schedule: BankSchedule,
+    definition: dict[int, TimedSteps],
     home: Home,
 ) -> dict[str, Any]:
-    """The whole stream, one sample a call; and beside `direct` from the same states."""
+    """The whole stream, one sample per call; and steps from the same states as `direct`."""
     keep, adapter = _sampled(definition), fresh()
-    whole = stream(adapter, features, keep, home)
+    whole = time_stream(adapter, features, keep, home)
     same_state = {
-        seen: steps_from(plan.states[seen], engine, features, d.rows, home, scores=True)
+        seen: time_steps(schedule.states[seen], engine, features, d.rows, home, scores=True)
         for seen, d in definition.items()
     }
     points = []
     for seen, taken in same_state.items():
-        point = _point(seen, taken, plan)
-        reference = _point(seen, definition[seen], plan)
+        point = _point(seen, taken, schedule)
+        reference = _point(seen, definition[seen], schedule)
         for kind in ("entering", "other"):
             both = point[kind] is not None
             ratio = reference[kind]["p50"] / point[kind]["p50"] if both else None
@@ -206,24 +230,24 @@ def _one_by_one(
         reference_steps = definition[seen]
         point |= agreement(taken.probabilities, reference_steps.probabilities, taken.scores, reference_steps.scores)
         points.append(point)
-    scores = scores_along(fresh(), features, keep, home)
+    scores = stream_scores(fresh(), features, keep, home)
     seconds = float(whole.seconds.sum())
     return {
         "timed": "the whole stream, one sample a call",
         "seconds": seconds,
         "seconds_a_sample": seconds / len(whole.seconds),
         "latency": {
-            "all": latencies(whole.seconds),
-            "entering": latencies(whole.seconds[plan.entered]),
-            "other": latencies(whole.seconds[~plan.entered]),
+            "all": latency_percentiles(whole.seconds),
+            "entering": latency_percentiles(whole.seconds[schedule.entered]),
+            "other": latency_percentiles(whole.seconds[~schedule.entered]),
         },
         "windows": [
             {"seen": int(part[-1]) + 1, "seconds_a_sample": float(np.median(whole.seconds[part]))}
-            for part in np.array_split(np.arange(len(whole.seconds)), min(ONLINE_WINDOWS, len(whole.seconds)))
+            for part in np.array_split(np.arange(len(whole.seconds)), min(N_WINDOWS, len(whole.seconds)))
         ],
         "points": points,
         "agreement": agreement(whole.probabilities, _answers(definition), scores, _scores(definition)),
-        "banks_equal": _banks_equal(adapter, plan),
+        "banks_equal": _banks_equal(adapter, schedule),
         "health": asdict(adapter.diagnostics),
     }
 
@@ -231,8 +255,8 @@ def _one_by_one(
 def _whole_array(
     fresh: Callable[[], OnlineADAPT],
     features: Array,
-    plan: Schedule,
-    definition: dict[int, Steps],
+    schedule: BankSchedule,
+    definition: dict[int, TimedSteps],
     home: Home,
     repeats: int,
 ) -> dict[str, Any]:
@@ -242,17 +266,17 @@ def _whole_array(
         adapter, answer = fresh(), None
         seconds, answer = clock.time(adapter.adapt, features)
         taken.append(seconds)
-    banks_equal, health = _banks_equal(adapter, plan), asdict(adapter.diagnostics)
-    # Slices one after the other, from one state to the next: whether a sample costs more the more were seen.
+    banks_equal, health = _banks_equal(adapter, schedule), asdict(adapter.diagnostics)
+    # In slices, from one state to the next: does the time per sample grow with the samples seen?
     adapter, windows = fresh(), []
-    for part in np.array_split(np.arange(features.shape[0]), min(ONLINE_WINDOWS, features.shape[0])):
+    for part in np.array_split(np.arange(features.shape[0]), min(N_WINDOWS, features.shape[0])):
         rows = slice(int(part[0]), int(part[-1]) + 1)
         seconds, _ = clock.time(adapter.adapt, features[rows])
         windows.append({"seen": rows.stop, "seconds_a_sample": seconds / len(part)})
     sampled = to_numpy(answer)[_sampled(definition)].astype(np.float64)
     del answer
-    scores = scores_along(fresh(), features, _sampled(definition), home)
-    times = spread(taken)
+    scores = stream_scores(fresh(), features, _sampled(definition), home)
+    times = time_spread(taken)
     return {
         "timed": "the whole array in one call",
         "seconds": times["median"],
@@ -265,48 +289,36 @@ def _whole_array(
     }
 
 
-def _sampled(definition: dict[int, Steps]) -> np.ndarray:
-    """Every row `direct` answered; a row that two points share counts twice."""
+def _sampled(definition: dict[int, TimedSteps]) -> np.ndarray:
+    """Every row that `direct` processed; a row that two points share counts twice."""
     return np.concatenate([taken.rows for taken in definition.values()])
 
 
-def _answers(definition: dict[int, Steps]) -> np.ndarray:
+def _answers(definition: dict[int, TimedSteps]) -> np.ndarray:
     return np.concatenate([taken.probabilities for taken in definition.values()])
 
 
-def _scores(definition: dict[int, Steps]) -> np.ndarray:
+def _scores(definition: dict[int, TimedSteps]) -> np.ndarray:
     return np.concatenate([taken.scores for taken in definition.values() if taken.scores is not None])
 
 
-def _banks_equal(adapter: OnlineADAPT, plan: Schedule) -> bool:
-    """Whether as many samples are in the banks at the end as the definition put there."""
-    return int(to_numpy(adapter.bank_counts).sum()) == int(plan.entries[-1])
-
-
-# The transductive method against three bare products, and against its definition on sampled rows.
-
-
-CHECKED_ROWS = 200
-"""Rows, spread over the set, whose answers are compared with the definition's."""
-
-BLOCK_ROWS = 4096
-
-PRODUCTS = 3
-"""N K d products the method cannot do without: posterior, discriminant, bank term."""
+def _banks_equal(adapter: OnlineADAPT, schedule: BankSchedule) -> bool:
+    """Whether the banks hold as many samples at the end as those of the definition."""
+    return int(to_numpy(adapter.bank_counts).sum()) == int(schedule.entries[-1])
 
 
 def measure_transductive(
-    problem: ClipLike, features: Array, home: Home, floor_seconds: float, repeats: int
+    problem: BenchProblem, features: Array, home: Home, floor_seconds: float, repeats: int
 ) -> dict[str, Any]:
     prototypes = home.bring(np.asarray(problem.prototypes))
     adapter = TransductiveADAPT(prototypes, logit_scale=problem.logit_scale)
     clock, taken, answer = Clock(home), [], None
     for _ in range(repeats + 1):
-        answer = None  # two answers at once could be more than the memory there is
+        answer = None  # two answers at a time might not fit into memory
         seconds, answer = clock.time(adapter.adapt, features)
         taken.append(seconds)
     rows = np.unique(np.linspace(0, features.shape[0] - 1, CHECKED_ROWS).round().astype(np.int64))
-    times = spread(taken[1:])
+    times = time_spread(taken[1:])
     sampled = to_numpy(answer)[rows].astype(np.float64)
     scores = to_numpy(adapter.predict_scores(home.bring(np.asarray(problem.features[rows]), home.xp.float64)))
     definition = _definition(problem, rows, adapter)
@@ -320,8 +332,8 @@ def measure_transductive(
     }
 
 
-def _definition(problem: ClipLike, rows: np.ndarray, adapter: TransductiveADAPT) -> np.ndarray:
-    """Scores of the given rows by Algorithm 2 as the equations have it, in NumPy float64."""
+def _definition(problem: BenchProblem, rows: np.ndarray, adapter: TransductiveADAPT) -> np.ndarray:
+    """Scores of the given rows by the equations of Algorithm 2, in NumPy float64."""
     prototypes = np.asarray(problem.prototypes, np.float64)
     classes, d = prototypes.shape
     sums, weight = np.zeros((classes, d)), np.zeros(classes)
@@ -351,30 +363,11 @@ def _definition(problem: ClipLike, rows: np.ndarray, adapter: TransductiveADAPT)
     return scores
 
 
-# The anchored mixture on the same problem, one sample a call, the stream in one call, and as a set.
-
-
-MIXTURE_SINGLE, MIXTURE_CALL, MIXTURE_SET = "mixture", "mixture call", "mixture set"
-"""One sample a call; the whole stream in one call; transductive. Short, for the table fits a terminal."""
-
-MIXTURE_METHODS: dict[str, type[OnlineAnchoredMixture] | type[TransductiveAnchoredMixture]] = {
-    MIXTURE_CALL: OnlineAnchoredMixture,
-    MIXTURE_SET: TransductiveAnchoredMixture,
-}
-"""Given the whole array at once."""
-
-WINDOWS = 20
-"""Stretches of a stream whose times show whether a sample costs more the more were seen."""
-
-COMPARED = 500
-"""Rows, spread over the stream, whose answers one by one and in one call are compared."""
-
-
-def measure_mixture(problem: ClipLike, features: Array, home: Home, repeats: int) -> dict[str, Any]:
-    """A record for each way; `features` are the problem's, at `home`."""
+def measure_mixture(problem: BenchProblem, features: Array, home: Home, repeats: int) -> dict[str, Any]:
+    """One record per form of the mixture; `features` are those of the problem, on the device of `home`."""
     prototypes, clock = home.bring(np.asarray(problem.prototypes)), Clock(home)
     n = features.shape[0]
-    rows = np.unique(np.linspace(0, n - 1, COMPARED).round().astype(np.int64))
+    rows = np.unique(np.linspace(0, n - 1, MIXTURE_CHECKED_ROWS).round().astype(np.int64))
     records: dict[str, Any] = {}
     kept = {}
     for name, method in MIXTURE_METHODS.items():
@@ -385,7 +378,9 @@ def measure_mixture(problem: ClipLike, features: Array, home: Home, repeats: int
             taken.append(seconds)
         kept[name] = to_numpy(answer)[rows].astype(np.float64)
         del answer
-        records[name] = _record("the whole array in one call", spread(taken)["median"], n, repeated=spread(taken))
+        records[name] = _record(
+            "the whole array in one call", time_spread(taken)["median"], n, repeated=time_spread(taken)
+        )
     single = OnlineAnchoredMixture(prototypes, logit_scale=problem.logit_scale)
     times, answers, wanted = np.zeros(n), [], set(rows.tolist())
     for row in range(n):
@@ -393,11 +388,13 @@ def measure_mixture(problem: ClipLike, features: Array, home: Home, repeats: int
         if row in wanted:
             answers.append(to_numpy(one).astype(np.float64))
     records[MIXTURE_CALL]["agreement"] = agreement(kept[MIXTURE_CALL], np.array(answers))
-    first = _record("the whole stream, one sample a call", float(times.sum()), n, latency={"all": latencies(times)})
-    # Renewals are part of the price: means over stretches, where ADAPT's insertions are shown by medians.
+    first = _record(
+        "the whole stream, one sample a call", float(times.sum()), n, latency={"all": latency_percentiles(times)}
+    )
+    # Means, because renewals of the statistics count; for ADAPT, medians show the usual sample.
     first["windows"] = [
         {"seen": int(part[-1]) + 1, "seconds_a_sample": float(times[part].mean())}
-        for part in np.array_split(np.arange(n), min(WINDOWS, n))
+        for part in np.array_split(np.arange(n), min(N_WINDOWS, n))
     ]
     return {MIXTURE_SINGLE: first, **records}
 

@@ -1,4 +1,4 @@
-"""Where and with what something was measured."""
+"""The machine and the versions with which something was measured."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import numpy as np
 from zeroshift._version import __version__
 from zeroshift.arrays import Home
 
-__all__ = ["BUSY", "busy_cores", "machine", "surroundings"]
+__all__ = ["BUSY", "busy_cores", "describe_environment", "machine"]
 
 BUSY = 0.3
-"""Cores busy with something else from which times are not to be trusted: threads that wait for each other stall."""
+"""Busy cores from which times cannot be trusted: threads that wait for each other stall."""
 
-LOOK_SECONDS = 0.3
+OBSERVED_SECONDS = 0.3
 
 
 def machine() -> str:
-    """The machine in a few words."""
+    """Processor, number of cores and system."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -33,9 +33,9 @@ def machine() -> str:
 
 
 def busy_cores() -> float | None:
-    """How many cores others keep busy, seen while this process sleeps; None where the system does not tell."""
+    """How many cores other processes keep busy, measured while this one sleeps; None where the system does not say."""
     before = _ticks()
-    time.sleep(LOOK_SECONDS)
+    time.sleep(OBSERVED_SECONDS)
     after = _ticks()
     if before is None or after is None:
         return None
@@ -50,7 +50,7 @@ def _ticks() -> list[int] | None:
     return [int(word) for word in stat.read_text().split("\n", 1)[0].split()[1:9]] if stat.exists() else None
 
 
-def surroundings(home: Home) -> dict[str, str]:
+def describe_environment(home: Home) -> dict[str, str]:
     """Machine, device and versions."""
     found = {
         "machine": machine(),

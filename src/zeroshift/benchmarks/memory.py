@@ -1,6 +1,6 @@
-"""Peak memory beyond input and output, each measurement in a process of its own: a peak cannot be taken back.
+"""Peak memory beyond input and output, each measurement in a separate process, because a peak cannot be reset.
 
-Run as a program it reads one measurement from stdin as JSON and prints the bytes.
+As a program, it reads one measurement from stdin as JSON and prints the bytes.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from zeroshift.arrays import Array, Home
 from zeroshift.benchmarks.engines import MIXTURE_METHODS
 from zeroshift.benchmarks.problems import clip_like
 from zeroshift.benchmarks.timing import THREAD_VARIABLES
-from zeroshift.evaluate.resources import HostGauge
+from zeroshift.evaluate.resources import PeakMemory
 
 __all__ = ["Measurement", "peak_memory"]
 
 TRANSDUCTIVE = "transductive"
 
 TIMEOUT = 1800
-"""Seconds after which a measurement is given up."""
+"""Seconds after which a measurement is abandoned."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What to run: an engine's name, "transductive" or a way of the mixture, on arrays saved as .npy files."""
+    """What to run (an engine, "transductive" or a form of the mixture) on arrays saved as .npy files."""
 
     what: str
     features: str
@@ -42,7 +42,7 @@ class Measurement:
     library: str
     device: str
     state: str | None = None
-    """Start from this saved state, and take the rows one by one; without it, all rows in one call."""
+    """Start from this saved state and process `rows` one by one; without it, all rows in one call."""
     rows: tuple[int, ...] = ()
 
 
@@ -68,13 +68,13 @@ def peak_memory(measurement: Measurement, threads: int | None) -> dict[str, Any]
 
 
 def _import_paths() -> list[str]:
-    """The zeroshift in use, installed or not, before whatever else is searched."""
+    """The zeroshift in use, installed or not, before the other paths."""
     return [str(Path(zeroshift.__file__).parents[1]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
 
 def _measure(measurement: Measurement) -> dict[str, Any]:
     home = Home.named(measurement.library, measurement.device)
-    # Libraries, threads and their buffers are there whatever is measured: have them before anything is counted.
+    # Libraries, threads and their buffers are needed for every measurement: load them before counting.
     small = clip_like(classes=3, dimension=16, samples=20)
     for method in (OnlineADAPT, TransductiveADAPT, *MIXTURE_METHODS.values()):
         method(home.bring(small.prototypes)).adapt(home.bring(small.features))
@@ -82,24 +82,24 @@ def _measure(measurement: Measurement) -> dict[str, Any]:
     prototypes = home.bring(np.load(measurement.prototypes))
     n_rows = len(measurement.rows) or features.shape[0]
     output = n_rows * prototypes.shape[0] * (8 if features.dtype.itemsize == 8 else 4)
-    gauge = _DeviceGauge(home) if _is_cuda(home) else HostGauge()
-    before = gauge.now()
+    memory = _CudaPeakMemory(home) if _is_cuda(home) else PeakMemory()
+    before = memory.now()
     if measurement.state is not None:
         adapter = OnlineADAPT.load(
             measurement.state, library=home.library, device=str(home.device), engine=measurement.what
         )
-        gauge.reset()
+        memory.reset()
         answers = [adapter.adapt(features[row]) for row in measurement.rows]
     else:
-        gauge.reset()
+        memory.reset()
         answers = [_whole(measurement, prototypes, features)]
-    peak = gauge.peak()
+    peak = memory.peak()
     del answers
     return {
         "bytes_beyond_input_and_output": max(0, peak - before - output),
         "output_bytes": output,
         "measured": "from a saved state, one sample a call" if measurement.state else "the whole array in one call",
-        "peak_without_loading": gauge.resets,
+        "peak_without_loading": memory.resets,
     }
 
 
@@ -114,8 +114,8 @@ def _is_cuda(home: Home) -> bool:
     return home.library == "torch" and bool(home.device.type == "cuda")
 
 
-class _DeviceGauge:
-    """What torch has allocated on a CUDA device."""
+class _CudaPeakMemory:
+    """Memory that torch has allocated on a CUDA device."""
 
     resets = True
 

@@ -1,4 +1,4 @@
-"""Made-up features with the geometry of CLIP's: an image cone, a gap to the text, one shared anisotropic covariance.
+"""Synthetic features with the geometry of CLIP's: an image cone, a gap to the text, one shared anisotropic covariance.
 
 An image of class k is the unit vector along sqrt(CONE) m + sqrt(BETWEEN) u_k + sqrt(WITHIN) n, its text prototype
 that along sqrt(TEXT_CONE) m' + sqrt(1 - TEXT_CONE) (AGREEMENT u_k + sqrt(1 - AGREEMENT^2) e_k). m and m' are the
@@ -6,7 +6,7 @@ directions of the two cones, u_k is what is peculiar to the class, e_k what the 
 own deviation.
 u, e and n share one spectrum, (i + KNEE)^-DECAY over the principal axes i = 1, 2, ..., which a random rotation hides.
 
-What `geometry.describe` says of it (seed 0, 10 000 samples) and of the real CLIP features at hand. Cosines between
+What `describe_geometry` says about it (seed 0, 10 000 samples) and about real CLIP features. Cosines between
 images of different classes and of one class (none is negative), of an image with its class's text and with others';
 share of the variance within classes along its first axis, and how many axes hold it; zero-shot top-1 and confidence:
 
@@ -27,7 +27,7 @@ whurs19_rn50            19  1024     0.62    0.83     0.27   0.21       8 %    4
 whurs19_vitb32          19   512     0.67    0.84     0.34   0.28       7 %    49   81 %        0.70
 
 Zero-shot accuracy was set to about 65 % at K = 1000, d = 512 (64.8 to 66.4 over four seeds); elsewhere it follows from
-the same constants. It rises with d because more axes tell the same classes apart. Real classes that are alike (cars,
+the same constants. It rises with d because more axes separate the same classes. Real classes that are alike (cars,
 textures) are harder than as many drawn at random; the cosines, which decide what an engine has to do, agree.
 """
 
@@ -45,7 +45,7 @@ from zeroshift.files import atomic_path
 from zeroshift.parameters import Number
 from zeroshift.zero_shot import posterior
 
-__all__ = ["ClipLike", "Geometry", "clip_like", "clip_like_file", "describe"]
+__all__ = ["BenchProblem", "Geometry", "clip_like", "clip_like_file", "describe_geometry"]
 
 CONE = 0.57
 """Share of an image's squared length along the direction all images have in common: the mean cosine between images of
@@ -74,15 +74,15 @@ KNEE = 6.0
 """Axes before the power law sets in: the first hold nearly equal variance, as CLIP's do, so that no axis dominates."""
 
 LOGIT_SCALE = 100.0
-"""CLIP's."""
+"""As in CLIP."""
 
 CHUNK_ROWS = 8192
-"""Images made at a time; the answer does not depend on it."""
+"""Images generated at a time; the result does not depend on it."""
 
 SMALLEST_DIMENSION = 8
 
 
-class ClipLike(NamedTuple):
+class BenchProblem(NamedTuple):
     """A problem: features (N, d) and prototypes (K, d) in float32 of unit length, labels (N,), logit scale."""
 
     features: np.ndarray
@@ -91,49 +91,49 @@ class ClipLike(NamedTuple):
     logit_scale: float
 
     @classmethod
-    def of(cls, features: FeatureSet) -> ClipLike:
-        """Real features in the same shape; labels of -1 where there are none."""
+    def of(cls, features: FeatureSet) -> BenchProblem:
+        """Real features as a problem; labels are -1 where there are none."""
         labels = np.full(features.n_samples, -1) if features.labels is None else features.labels
         return cls(features.features, features.prototypes_for(), labels, features.logit_scale)
 
 
-def clip_like(classes: int = 1000, dimension: int = 512, samples: int = 5000, *, seed: int = 0) -> ClipLike:
+def clip_like(classes: int = 1000, dimension: int = 512, samples: int = 5000, *, seed: int = 0) -> BenchProblem:
     """A problem in memory. The same seed gives the same problem, and a longer stream begins with the shorter one.
 
     >>> problem = clip_like(classes=10, dimension=64, samples=500)
     >>> problem.features.shape, problem.features.dtype, problem.prototypes.shape
     ((500, 64), dtype('float32'), (10, 64))
     """
-    world = _World(classes, dimension, samples, seed)
-    features = np.empty((world.samples, world.dimension), np.float32)
-    for rows, block in world.images():
+    generator = _ClipLikeGenerator(classes, dimension, samples, seed)
+    features = np.empty((generator.samples, generator.dimension), np.float32)
+    for rows, block in generator.images():
         features[rows] = block
-    return ClipLike(features, world.prototypes, world.labels, LOGIT_SCALE)
+    return BenchProblem(features, generator.prototypes, generator.labels, LOGIT_SCALE)
 
 
 def clip_like_file(
     path: str | os.PathLike[str], classes: int = 1000, dimension: int = 512, samples: int = 5000, *, seed: int = 0
-) -> ClipLike:
+) -> BenchProblem:
     """The same problem, its features written to an .npy file chunk by chunk and memory-mapped from there."""
-    world = _World(classes, dimension, samples, seed)
+    generator = _ClipLikeGenerator(classes, dimension, samples, seed)
     with atomic_path(path) as temporary:
-        shape = (world.samples, world.dimension)
+        shape = (generator.samples, generator.dimension)
         mapped = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
-        for rows, block in world.images():
+        for rows, block in generator.images():
             mapped[rows] = block
         mapped.flush()
         del mapped
-    return ClipLike(np.load(path, mmap_mode="r"), world.prototypes, world.labels, LOGIT_SCALE)
+    return BenchProblem(np.load(path, mmap_mode="r"), generator.prototypes, generator.labels, LOGIT_SCALE)
 
 
-class _World:
-    """Everything but the images, which are made when they are asked for."""
+class _ClipLikeGenerator:
+    """Prototypes and labels; images are generated by `images`."""
 
     def __init__(self, classes: int, dimension: int, samples: int, seed: int) -> None:
         classes = int(Number(1, integer=True).check("classes", classes))
         self.dimension = int(Number(SMALLEST_DIMENSION, integer=True).check("dimension", dimension))
         self.samples = int(Number(1, integer=True).check("samples", samples))
-        # A stream of numbers each, so that more samples leave the classes, and the samples before them, as they were.
+        # Separate random streams, so that more samples change neither the classes nor the samples before them.
         axes_seed, classes_seed, labels_seed, self._images_seed = np.random.SeedSequence(seed).spawn(4)
         rotation, _ = np.linalg.qr(np.random.default_rng(axes_seed).normal(size=(dimension, dimension)))
         self._image_cone, apart, self._axes = rotation[0], rotation[1], rotation[2:]
@@ -143,8 +143,8 @@ class _World:
         rng = np.random.default_rng(classes_seed)
         own = _unit(rng.normal(size=(classes, dimension - 2)) * self._deviations)
         wrong = _unit(rng.normal(size=(classes, dimension - 2)) * self._deviations)
-        said = AGREEMENT * own + np.sqrt(1 - AGREEMENT**2) * wrong
-        prototypes = np.sqrt(TEXT_CONE) * text_cone + np.sqrt(1 - TEXT_CONE) * (said @ self._axes)
+        described = AGREEMENT * own + np.sqrt(1 - AGREEMENT**2) * wrong
+        prototypes = np.sqrt(TEXT_CONE) * text_cone + np.sqrt(1 - TEXT_CONE) * (described @ self._axes)
         self.prototypes = _unit(prototypes).astype(np.float32)
         self.labels = np.random.default_rng(labels_seed).integers(classes, size=self.samples)
         self._centres = (np.sqrt(CONE) * self._image_cone + np.sqrt(BETWEEN) * (own @ self._axes)).astype(np.float32)
@@ -162,9 +162,6 @@ class _World:
 def _unit(rows: np.ndarray) -> np.ndarray:
     lengths: np.ndarray = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / lengths
-
-
-# The geometry of a dual encoder's features in a few numbers: how alike made-up and real ones are.
 
 
 ROWS = 1500
@@ -193,7 +190,7 @@ class Geometry:
     """Mean of the largest zero-shot probability."""
 
 
-def describe(problem: ClipLike) -> Geometry:
+def describe_geometry(problem: BenchProblem) -> Geometry:
     features, prototypes = problem.features.astype(np.float64), problem.prototypes.astype(np.float64)
     labels = problem.labels
     some = np.sort(np.random.default_rng(0).permutation(len(features))[:ROWS])

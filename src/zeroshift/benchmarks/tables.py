@@ -1,4 +1,7 @@
-"""Records as rows of text: one place, so that the terminal, RESULTS.md and the figure say the same."""
+"""Records of cases as tables, warnings and a figure, for the terminal and for RESULTS.md.
+
+A case is the record of `zeroshift.benchmarks.case.measure_case`, as the JSON file holds it.
+"""
 
 from __future__ import annotations
 
@@ -8,45 +11,43 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zeroshift.benchmarks.case import MADE_UP
+from zeroshift.benchmarks.case import SYNTHETIC
 from zeroshift.benchmarks.engines import DEFINITION
 from zeroshift.benchmarks.machine import BUSY
-from zeroshift.files import atomic_path
-from zeroshift.report.palette import INK, METHOD_COLOURS, OTHER_COLOURS, svg_bytes
+from zeroshift.report.style import INK, METHOD_COLOURS, OTHER_COLOURS, new_figure, save_figure, style_axes
+from zeroshift.report.tables import ReportColumn, ReportTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from rich.table import Table
 
 __all__ = [
     "AXIS_NAMES",
     "COLUMNS",
     "LEGEND",
     "bench_tables",
-    "duration",
+    "case_rows",
+    "case_title",
+    "case_warnings",
+    "cases_markdown",
     "figure_paths",
-    "furthest",
+    "format_seconds",
     "growth",
     "growth_figure",
-    "growth_markdown",
     "growth_table",
-    "markdown",
-    "rows",
-    "title",
-    "warnings",
+    "longest_curves",
     "write_figures",
 ]
 
 COLUMNS = ("engine", "sample", "p50", "p99", "total", "faster", "floors", "MB", "error")
 
 TOLERANCE = 1e-4
-"""Difference of a probability, or of a score, to the definition's beyond which an engine counts as wrong."""
+"""An engine is wrong where a probability or a score differs by more from the definition's."""
 
 
-def duration(seconds: float | None) -> str:
+def format_seconds(seconds: float | None) -> str:
     """
-    >>> duration(0.00012), duration(0.0123), duration(4321.0), duration(None)
+    >>> format_seconds(0.00012), format_seconds(0.0123), format_seconds(4321.0), format_seconds(None)
     ('120 us', '12.3 ms', '4,321 s', '')
     """
     if seconds is None:
@@ -57,10 +58,10 @@ def duration(seconds: float | None) -> str:
     return f"{seconds * 1e6:.0f} us" if seconds >= 1e-5 else f"{seconds * 1e6:.2g} us"
 
 
-def title(cell: Mapping[str, Any]) -> str:
-    """What a cell measures."""
-    settings = cell["settings"]
-    source = "" if settings["source"] == MADE_UP else f"{settings['source']}, "
+def case_title(case: Mapping[str, Any]) -> str:
+    """The size and the backend of a case."""
+    settings = case["settings"]
+    source = "" if settings["source"] == SYNTHETIC else f"{settings['source']}, "
     where = settings["where"]
     library = "" if where["library"] == "numpy" else f", torch {where['device']}"
     threads = "" if where["threads"] is None else f", threads {where['threads']}"
@@ -68,64 +69,74 @@ def title(cell: Mapping[str, Any]) -> str:
     return f"{source}{size}{library}{threads}"
 
 
-def rows(cell: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """The floor and every engine of a cell, as texts in the order of `COLUMNS`."""
-    floor, samples = cell["floor"], cell["settings"]["samples"]
+def case_rows(case: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """The baseline products and every engine of a case, as texts in the order of `COLUMNS`."""
+    floor, samples = case["floor"], case["settings"]["samples"]
     wide, narrow = floor["float64"]["median"], floor["float32"]["median"]
-    single = duration(floor["single_sample_float64"]["p50"])
-    yield "floor f64", duration(wide / samples), single, "", duration(wide), "", "1", "", ""
-    yield "floor f32", duration(narrow / samples), "", "", duration(narrow), "", _times(narrow / wide), "", ""
-    for engine, record in cell["engines"].items():
+    single = format_seconds(floor["single_sample_float64"]["p50"])
+    yield "floor f64", format_seconds(wide / samples), single, "", format_seconds(wide), "", "1", "", ""
+    yield (
+        "floor f32",
+        format_seconds(narrow / samples),
+        "",
+        "",
+        format_seconds(narrow),
+        "",
+        _format_ratio(narrow / wide),
+        "",
+        "",
+    )
+    for engine, record in case["engines"].items():
         latency = (record.get("latency") or {}).get("all") or {}
         about = "~" if engine == DEFINITION else ""
         yield (
             engine,
-            about + duration(record["seconds_a_sample"]),
-            duration(latency.get("p50")),
-            duration(latency.get("p99")),
-            about + duration(record["seconds"]),
-            "1" if engine == DEFINITION else _times(record.get("times_faster_than_direct")),
-            _times(record["times_the_floor"]),
-            _memory(record.get("memory")),
-            _error(record.get("agreement")),
+            about + format_seconds(record["seconds_a_sample"]),
+            format_seconds(latency.get("p50")),
+            format_seconds(latency.get("p99")),
+            about + format_seconds(record["seconds"]),
+            "1" if engine == DEFINITION else _format_ratio(record.get("times_faster_than_direct")),
+            _format_ratio(record["times_the_floor"]),
+            _format_memory(record.get("memory")),
+            _format_error(record.get("agreement")),
         )
 
 
-def _times(ratio: float | None) -> str:
+def _format_ratio(ratio: float | None) -> str:
     if ratio is None:
         return ""
     return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
 
 
-def _memory(memory: Mapping[str, Any] | None) -> str:
+def _format_memory(memory: Mapping[str, Any] | None) -> str:
     if memory is None:
         return ""
     return "?" if "error" in memory else f"{memory['bytes_beyond_input_and_output'] / 1e6:.0f}"
 
 
-def _error(agreement: Mapping[str, Any] | None) -> str:
+def _format_error(agreement: Mapping[str, Any] | None) -> str:
     if agreement is None:
         return ""
     found = max(agreement["largest_difference"], agreement.get("largest_score_difference", 0.0))
     return f"{found:.0e}{'!' if agreement['argmax_equal'] < 1 else ''}"
 
 
-def warnings(cells: Mapping[str, Any]) -> list[str]:
-    """What a reader of the table must not miss: answers that are not the definition's, measurements that failed."""
-    found = _busy(cells)
-    for cell in cells.values():
-        for engine, record in cell["engines"].items():
+def case_warnings(cases: Mapping[str, Any]) -> list[str]:
+    """Other answers than the definition's, failed measurements, and a busy machine."""
+    found = _busy_warnings(cases)
+    for case in cases.values():
+        for engine, record in case["engines"].items():
             agreement, memory = record.get("agreement"), record.get("memory") or {}
             if agreement is not None and _is_wrong(agreement):
                 found.append(
-                    f"{engine} at {title(cell)}: {1 - agreement['argmax_equal']:.1%} of predictions differ from the "
-                    f"definition's, probabilities by up to {agreement['largest_difference']:.1g}, scores by up to "
+                    f"{engine} at {case_title(case)}: {1 - agreement['argmax_equal']:.1%} of predictions differ from "
+                    f"the definition's, probabilities by up to {agreement['largest_difference']:.1g}, scores by up to "
                     f"{agreement.get('largest_score_difference', 0.0):.1g}"
                 )
             if record.get("banks_equal") is False:
-                found.append(f"{engine} at {title(cell)}: its banks hold other samples than the definition's")
+                found.append(f"{engine} at {case_title(case)}: its banks hold other samples than the definition's")
             if "error" in memory:
-                found.append(f"{engine} at {title(cell)}: its memory could not be measured ({memory['error']})")
+                found.append(f"{engine} at {case_title(case)}: its memory could not be measured ({memory['error']})")
     return found
 
 
@@ -134,72 +145,69 @@ def _is_wrong(agreement: Mapping[str, Any]) -> bool:
     return agreement["argmax_equal"] < 1 or max(differences) > TOLERANCE
 
 
-def _busy(cells: Mapping[str, Any]) -> list[str]:
-    busy = [cores for cell in cells.values() if (cores := cell.get("busy_cores_before") or 0) > BUSY]
+def _busy_warnings(cases: Mapping[str, Any]) -> list[str]:
+    busy = [cores for case in cases.values() if (cores := case.get("busy_cores_before") or 0) > BUSY]
     if not busy:
         return []
     return [
-        f"other programs kept up to {max(busy):.1f} cores busy while {len(busy)} of {len(cells)} sizes were measured: "
+        f"other programs kept up to {max(busy):.1f} cores busy while {len(busy)} of {len(cases)} sizes were measured: "
         "no time can be trusted, nor a ratio where threads wait for each other. Fix: a quiet machine, or --threads 1"
     ]
-
-
-# How the time of a sample grows: with the samples seen, with K, with d, with N. From the records of cells alone.
 
 
 AXIS_NAMES = {"classes": "K", "dimension": "d", "samples": "N"}
 
 
-def growth(cells: Mapping[str, Any]) -> dict[str, Any]:
-    """Curves of [size, seconds a sample] for each engine, each group with a title.
+def growth(cases: Mapping[str, Any]) -> dict[str, Any]:
+    """Curves of [size, seconds per sample] for each engine, in groups with a title.
 
-    "seen": along the stream, for every cell. "classes", "dimension", "samples": over cells that differ in that alone.
+    "seen": along the stream, one group per case. "classes", "dimension", "samples": for cases that differ only in it.
     """
     return {
-        "seen": [{"title": title(cell), "engines": _seen(cell)} for cell in cells.values()],
-        **{axis: _lines(cells, axis) for axis in AXIS_NAMES},
+        "seen": [{"title": case_title(case), "engines": _curves_along_stream(case)} for case in cases.values()],
+        **{axis: _curves_over(cases, axis) for axis in AXIS_NAMES},
     }
 
 
-def _seen(cell: Mapping[str, Any]) -> dict[str, list[list[float]]]:
+def _curves_along_stream(case: Mapping[str, Any]) -> dict[str, list[list[float]]]:
     curves = {}
-    for name, record in cell["engines"].items():
+    for name, record in case["engines"].items():
         if "windows" in record:
             curves[name] = [[window["seen"], window["seconds_a_sample"]] for window in record["windows"]]
         elif "points" in record:
-            curves[name] = [[point["seen"], _of_point(point)] for point in record["points"]]
+            curves[name] = [[point["seen"], _point_seconds(point)] for point in record["points"]]
     return curves
 
 
-def _of_point(point: Mapping[str, Any]) -> float:
-    """A sample that enters a bank is what costs; where none did, one that does not."""
+def _point_seconds(point: Mapping[str, Any]) -> float:
+    """The time of a sample that enters a bank, which costs most; where none did, of the others."""
     kind = point["entering"] or point["other"]
     return float(kind["p50"])
 
 
-def _lines(cells: Mapping[str, Any], axis: str) -> list[dict[str, Any]]:
-    """Groups of at least two cells that differ only along `axis`."""
+def _curves_over(cases: Mapping[str, Any], axis: str) -> list[dict[str, Any]]:
+    """Groups of at least two cases that differ only along `axis`."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for cell in cells.values():
-        fixed = {name: value for name, value in cell["settings"].items() if name != axis}
-        groups.setdefault(repr(sorted(fixed.items())), []).append(cell)
-    ordered = [sorted(group, key=lambda cell: int(cell["settings"][axis])) for group in groups.values()]
-    return [_line(group, axis) for group in ordered if len(group) > 1]
+    for case in cases.values():
+        fixed = {name: value for name, value in case["settings"].items() if name != axis}
+        groups.setdefault(repr(sorted(fixed.items())), []).append(case)
+    ordered = [sorted(group, key=lambda case: int(case["settings"][axis])) for group in groups.values()]
+    return [_curve_group(group, axis) for group in ordered if len(group) > 1]
 
 
-def _line(group: list[Mapping[str, Any]], axis: str) -> dict[str, Any]:
+def _curve_group(group: list[Mapping[str, Any]], axis: str) -> dict[str, Any]:
     first = group[0]["settings"]
     return {
         "title": " ".join(f"{name}={first[other]}" for other, name in AXIS_NAMES.items() if other != axis),
         "engines": {
-            name: [[cell["settings"][axis], cell["engines"][name]["seconds_a_sample"]] for cell in group]
+            name: [[case["settings"][axis], case["engines"][name]["seconds_a_sample"]] for case in group]
             for name in group[0]["engines"]
         },
     }
 
 
-def furthest(groups: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Of several groups the one that reaches furthest, and of those the slowest, where the costly fixed sizes are."""
+def longest_curves(groups: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The group with the largest sizes and, of several such groups, the slowest."""
 
     def reach(group: Mapping[str, Any]) -> tuple[float, float]:
         points = [point for curve in group["engines"].values() for point in curve]
@@ -208,117 +216,81 @@ def furthest(groups: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return max(groups, key=reach, default=None)
 
 
-# The results as tables for the terminal and for a Markdown page.
-
-
 LEGEND = (
-    "sample: mean time of one, ~ where interpolated between sampled steps; p50, p99: of calls with one sample (the "
+    "sample: mean time per sample, ~ where interpolated between sampled steps; p50, p99: of calls with one sample (the "
     "floor's: three products with K vectors); faster: times, than direct; floors: times the bare product N K d in "
     "float64, measured in the same run; MB: peak memory beyond input and output; error: largest difference of a "
     "probability or (relative) of a score to the definition's, on sampled rows. mixture: the anchored mixture, another "
-    "method, one sample a call; mixture call: the stream in one call (error: to one by one); mixture set: transductive."
+    "method, one sample per call; mixture call: the stream in one call (error: compared with one by one); mixture set: "
+    "transductive."
 )
 
-GROWTH_COLUMNS = ("engine", "over", "time of a sample")
-
-LEAST_WIDTHS = {"engine": len("transductive"), "error": len("1e-10!")}
-
-SHOWN = 6
+SHOWN_POINTS = 6
 """Points of a curve in a table."""
 
 
-def bench_tables(cells: Mapping[str, Any]) -> list[Table]:
-    """A table for each cell, its floor first."""
-    from rich.text import Text
-
-    tables = []
-    for cell in cells.values():
-        table = _table(COLUMNS, left=1)
-        table.title, table.title_justify = Text(title(cell), style="bold"), "left"
-        for row in rows(cell):
-            table.add_row(*row)
-        tables.append(table)
-    return tables
+def bench_tables(cases: Mapping[str, Any]) -> list[ReportTable]:
+    """One table per case, its baseline products first."""
+    return [ReportTable.from_values(_columns(), case_rows(case), title=case_title(case)) for case in cases.values()]
 
 
-def growth_table(growth: Mapping[str, Any]) -> Table:
-    """How the time of a sample grows with samples seen, K, d and N."""
-    table = _table(GROWTH_COLUMNS, left=len(GROWTH_COLUMNS))
-    for row in _growth_rows(growth):
-        table.add_row(*row)
-    return table
+def cases_markdown(cases: Mapping[str, Any]) -> str:
+    """All cases in one table."""
+    lines = [
+        ("" if place else case_title(case), *row)
+        for case in cases.values()
+        for place, row in enumerate(case_rows(case))
+    ]
+    return ReportTable.from_values((ReportColumn("features"), *_columns()), lines).markdown()
 
 
-def markdown(cells: Mapping[str, Any]) -> str:
-    lines = []
-    for cell in cells.values():
-        lines += [("" if place else title(cell), *row) for place, row in enumerate(rows(cell))]
-    return _markdown(("features", *COLUMNS), lines)
+def _columns() -> list[ReportColumn]:
+    return [ReportColumn(name, is_right=place > 0, is_whole=True) for place, name in enumerate(COLUMNS)]
 
 
-def growth_markdown(growth: Mapping[str, Any]) -> str:
-    return _markdown(GROWTH_COLUMNS, _growth_rows(growth))
+def growth_table(growth: Mapping[str, Any]) -> ReportTable:
+    """How the time per sample grows with the samples seen, with K, d and N."""
+    columns = (ReportColumn("engine", is_whole=True), ReportColumn("over"), ReportColumn("time of a sample"))
+    return ReportTable.from_values(columns, _growth_rows(growth))
 
 
 def _growth_rows(growth: Mapping[str, Any]) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
-    longest = furthest(growth["seen"])
+    longest = longest_curves(growth["seen"])
     if longest is not None:
         for engine, curve in longest["engines"].items():
-            found.append((engine, f"samples seen, {longest['title']}", _steps(_thinned(curve))))
+            found.append((engine, f"samples seen, {longest['title']}", _format_curve(_thinned(curve))))
     for axis, name in AXIS_NAMES.items():
         for line in growth[axis]:
             for engine, curve in line["engines"].items():
-                found.append((engine, f"{name}, {line['title']}", _steps(curve)))
+                found.append((engine, f"{name}, {line['title']}", _format_curve(curve)))
     return found
 
 
 def _thinned(curve: list[list[float]]) -> list[list[float]]:
-    if len(curve) <= SHOWN:
+    if len(curve) <= SHOWN_POINTS:
         return curve
-    return [curve[round(i * (len(curve) - 1) / (SHOWN - 1))] for i in range(SHOWN)]
+    return [curve[round(i * (len(curve) - 1) / (SHOWN_POINTS - 1))] for i in range(SHOWN_POINTS)]
 
 
-def _steps(curve: list[list[float]]) -> str:
-    return ", ".join(f"{int(at)}: {duration(seconds)}" for at, seconds in curve)
-
-
-def _table(columns: Sequence[str], left: int) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
-    for place, column in enumerate(columns):
-        # rich shrinks even columns that do not wrap where the terminal is narrow; a least width it keeps.
-        width = LEAST_WIDTHS.get(column)
-        table.add_column(column, justify="left" if place < left else "right", overflow="fold", min_width=width)
-    return table
-
-
-def _markdown(columns: Sequence[str], lines: Sequence[tuple[str, ...]]) -> str:
-    head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    return "\n".join([*head, *(f"| {' | '.join(line)} |" for line in lines)])
-
-
-# One picture of growth: time of a sample against samples seen, against K, against d, a line for each engine.
+def _format_curve(curve: list[list[float]]) -> str:
+    return ", ".join(f"{int(at)}: {format_seconds(seconds)}" for at, seconds in curve)
 
 
 WIDTH, HEIGHT = 3.6, 2.7
-PNG_DPI = 160
+SUFFIXES = (".png", ".svg")
 COLOURS = {
     "direct": METHOD_COLOURS["zero_shot"],
     "streaming": METHOD_COLOURS["adapt_online"],
     "transductive": METHOD_COLOURS["adapt_transductive"],
 }
-"""The definition recedes; the methods keep the colours they have elsewhere."""
+"""The definition is grey; the methods have the same colours as in the reports."""
 
 
 def growth_figure(growth: Mapping[str, Any]) -> Figure:
-    """Panels for which there is something to draw; the largest line of each kind where there are several."""
-    from matplotlib.figure import Figure
-
+    """Time per sample against samples seen, against K and against d, one line per engine; empty panels are left out."""
     panels = _panels(growth)
-    figure = Figure(figsize=(max(1, len(panels)) * WIDTH, HEIGHT), layout="constrained")
+    figure = new_figure(max(1, len(panels)) * WIDTH, HEIGHT)
     handles: dict[str, Any] = {}
     for place, (title, label, curves) in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), place + 1)
@@ -329,7 +301,7 @@ def growth_figure(growth: Mapping[str, Any]) -> Figure:
                 [at for at, _ in curve], milliseconds, color=colour, linewidth=1.5, marker=".", label=engine
             )
             handles.setdefault(engine, line)
-        _style(axes, title, label, categories=None if place == 0 else _places(curves))
+        _style_panel(axes, title, label, sizes=None if place == 0 else _measured_sizes(curves))
     if handles:
         figure.legend(
             handles=list(handles.values()), loc="outside upper left", ncols=len(handles), frameon=False, labelcolor=INK
@@ -338,18 +310,18 @@ def growth_figure(growth: Mapping[str, Any]) -> Figure:
 
 
 def _panels(growth: Mapping[str, Any]) -> list[tuple[str, str, dict[str, list[list[float]]]]]:
-    """(title, what is along the bottom, curves): of several groups the one that reaches furthest."""
+    """(title, label of the horizontal axis, curves) of each panel."""
     kinds = {"seen": "samples seen", "classes": "K", "dimension": "d"}
-    found = ((furthest(growth[kind]), label) for kind, label in kinds.items())
+    found = ((longest_curves(growth[kind]), label) for kind, label in kinds.items())
     return [(group["title"], label, group["engines"]) for group, label in found if group is not None]
 
 
-def _places(curves: Mapping[str, Sequence[Sequence[float]]]) -> list[float]:
+def _measured_sizes(curves: Mapping[str, Sequence[Sequence[float]]]) -> list[float]:
     return sorted({at for curve in curves.values() for at, _ in curve})
 
 
-def _style(axes: Axes, title: str, label: str, categories: list[float] | None) -> None:
-    """Logarithmic upwards: engines differ by orders of magnitude. Sizes double, so they are drawn that way too."""
+def _style_panel(axes: Axes, title: str, label: str, sizes: list[float] | None) -> None:
+    """Logarithmic axes: engines differ by orders of magnitude, and sizes double."""
     from matplotlib.ticker import NullFormatter, NullLocator, StrMethodFormatter
 
     axes.set_yscale("log")
@@ -357,33 +329,20 @@ def _style(axes: Axes, title: str, label: str, categories: list[float] | None) -
     axes.set_ylim(10 ** math.floor(math.log10(low) - 0.05), 10 ** math.ceil(math.log10(high) + 0.05))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    if categories is not None:
+    if sizes is not None:
         axes.set_xscale("log")
-        axes.set_xticks(categories, [f"{at:g}" for at in categories])
+        axes.set_xticks(sizes, [f"{at:g}" for at in sizes])
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_minor_formatter(NullFormatter())
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set(color=INK, alpha=0.5, linewidth=0.7)
-    axes.set_facecolor("none")
-    axes.set_xlabel(label, fontsize=8, color=INK)
-    axes.set_ylabel("ms a sample", fontsize=8, color=INK)
-    axes.tick_params(colors=INK, labelsize=8, width=0.7, length=3)
-    axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.6)
+    style_axes(axes, label, "ms per sample", grid="y")
     axes.set_title(title, loc="left", fontsize=9, color=INK, parse_math=False)
 
 
 def figure_paths(folder: str | os.PathLike[str]) -> list[Path]:
-    return [Path(folder) / f"growth{suffix}" for suffix in (".png", ".svg")]
+    """The files that `write_figures` writes."""
+    return [Path(folder) / f"growth{suffix}" for suffix in SUFFIXES]
 
 
 def write_figures(folder: str | os.PathLike[str], growth: Mapping[str, Any]) -> list[Path]:
-    """Write the picture as PNG and SVG; returns the paths."""
-    figure = growth_figure(growth)
-    for path in figure_paths(folder):
-        with atomic_path(path) as temporary:
-            if path.suffix == ".svg":
-                temporary.write_bytes(svg_bytes(figure))
-            else:
-                figure.savefig(temporary, format="png", dpi=PNG_DPI, metadata={"Software": None})
-    return figure_paths(folder)
+    """Write the figure as PNG and SVG; returns the paths."""
+    return save_figure(growth_figure(growth), folder, "growth", SUFFIXES)

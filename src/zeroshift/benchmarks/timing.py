@@ -1,4 +1,4 @@
-"""Time a call takes, work queued on a device included; and many such times in a few numbers."""
+"""Times of calls and of single samples, agreement with the definition, and limits on threads."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from zeroshift.arrays import Array, Home, to_numpy
 __all__ = [
     "THREAD_VARIABLES",
     "Clock",
-    "Steps",
+    "TimedSteps",
     "agreement",
-    "latencies",
-    "limited",
-    "scores_along",
-    "spread",
-    "steps_from",
-    "stream",
+    "latency_percentiles",
+    "limit_threads",
+    "stream_scores",
     "threads_in_use",
+    "time_spread",
+    "time_steps",
+    "time_stream",
 ]
 
 T = TypeVar("T")
 
 
 class Clock:
-    """Times calls whose work happens at `home`."""
+    """Times calls, including work that is queued on the device."""
 
     def __init__(self, home: Home) -> None:
         self._wait: Callable[[], object] = lambda: None
@@ -51,9 +51,9 @@ class Clock:
         return time.perf_counter() - began, answer
 
 
-def spread(seconds: Sequence[float]) -> dict[str, float]:
+def time_spread(seconds: Sequence[float]) -> dict[str, float]:
     """
-    >>> spread([1.0, 4.0, 2.0])
+    >>> time_spread([1.0, 4.0, 2.0])
     {'median': 2.0, 'least': 1.0, 'most': 4.0, 'repeats': 3}
     """
     return {
@@ -64,7 +64,7 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-def latencies(seconds: np.ndarray) -> dict[str, float] | None:
+def latency_percentiles(seconds: np.ndarray) -> dict[str, float] | None:
     """Percentiles of times of single samples; None where there are none."""
     if len(seconds) == 0:
         return None
@@ -79,26 +79,23 @@ def latencies(seconds: np.ndarray) -> dict[str, float] | None:
     }
 
 
-# One sample at a time through an engine, every step timed: a stretch from a saved state, or a whole stream.
-
-
 @dataclass(frozen=True)
-class Steps:
+class TimedSteps:
     rows: np.ndarray
     seconds: np.ndarray
-    """Of each step, (n,)."""
+    """Time of each step, (n,)."""
     probabilities: np.ndarray
     """(n, K), as the engine answered."""
     scores: np.ndarray | None = None
-    """(n, K), float64, where they were asked for."""
+    """(n, K), float64, where they were requested."""
 
 
-def steps_from(
+def time_steps(
     state: Path, engine: str, features: Array, rows: np.ndarray, home: Home, *, scores: bool = False
-) -> Steps:
-    """Adapt to `rows` of `features`, one sample a call, from a saved state; with `scores`, once more for the scores."""
+) -> TimedSteps:
+    """Adapt to `rows` of `features` from a saved state, one sample per call; with `scores`, again for the scores."""
     adapter = OnlineADAPT.load(state, library=home.library, device=str(home.device), engine=engine)
-    # What is built when it is first needed is built before the clock runs; a stream has it long since.
+    # Lazily built parts are built before the clock starts; within a stream they already exist.
     adapter.predict(features[0])
     clock = Clock(home)
     seconds, answers = [], []
@@ -106,17 +103,17 @@ def steps_from(
         taken, answer = clock.time(adapter.adapt, features[int(row)])
         seconds.append(taken)
         answers.append(to_numpy(answer).astype(np.float64))
-    found = Steps(rows, np.array(seconds), np.array(answers).reshape(len(rows), adapter.n_classes))
+    found = TimedSteps(rows, np.array(seconds), np.array(answers).reshape(len(rows), adapter.n_classes))
     if not scores:
         return found
-    # A second time, unobserved: asking an engine for more than its answer could change what its next step costs.
+    # A second run without the clock: to request scores could change the time of the next step.
     adapter = OnlineADAPT.load(state, library=home.library, device=str(home.device), engine=engine)
     wide = [adapter.adapt_scores(home.bring(features[int(row)], home.xp.float64)) for row in rows]
     return replace(found, scores=np.array([to_numpy(one) for one in wide]).reshape(len(rows), adapter.n_classes))
 
 
-def stream(adapter: OnlineADAPT, features: Array, keep: np.ndarray, home: Home) -> Steps:
-    """Adapt to all of `features`, one sample a call; the answers to the rows in `keep` are kept."""
+def time_stream(adapter: OnlineADAPT, features: Array, keep: np.ndarray, home: Home) -> TimedSteps:
+    """Adapt to all of `features`, one sample per call; the answers to the rows in `keep` are kept."""
     clock = Clock(home)
     kept = set(keep.tolist())
     seconds = np.zeros(features.shape[0])
@@ -126,10 +123,10 @@ def stream(adapter: OnlineADAPT, features: Array, keep: np.ndarray, home: Home) 
         if row in kept:
             answers[row] = to_numpy(answer).astype(np.float64)
     probabilities = np.array([answers[row] for row in keep.tolist()]).reshape(len(keep), adapter.n_classes)
-    return Steps(keep, seconds, probabilities)
+    return TimedSteps(keep, seconds, probabilities)
 
 
-def scores_along(adapter: OnlineADAPT, features: Array, rows: np.ndarray, home: Home) -> np.ndarray:
+def stream_scores(adapter: OnlineADAPT, features: Array, rows: np.ndarray, home: Home) -> np.ndarray:
     """Scores of `rows`, in float64, from one call with the whole stream."""
     wide = adapter.adapt_scores(home.bring(features, home.xp.float64))
     return to_numpy(wide)[rows]
@@ -141,10 +138,10 @@ def agreement(
     scores: np.ndarray | None = None,
     definition_scores: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """How far answers are from those of the definition on the same samples: fast and wrong must not pass unseen.
+    """Differences to the definition on the same samples, so that an engine that is fast and wrong is noticed.
 
-    ADAPT's probabilities are so sure, early in a stream above all, that they hardly show an error; its scores do. They
-    are compared as differences to the row's largest, relative where they are large.
+    Probabilities of ADAPT are close to 0 or 1, above all early in a stream, and barely show an error; scores do. They
+    are compared as differences to the largest of the row, relative where they are large.
     """
     found: dict[str, float] = {
         "samples": len(definition),
@@ -158,16 +155,13 @@ def agreement(
     return found
 
 
-# The same number of threads for everything that is compared.
-
-
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""What tells a fresh process how many threads its products may use."""
+"""Environment variables that limit the threads of a new process."""
 
 
 @contextmanager
-def limited(threads: int | None) -> Iterator[None]:
-    """Keep NumPy's and torch's products to `threads` threads inside the block; None leaves them as they are."""
+def limit_threads(threads: int | None) -> Iterator[None]:
+    """Limit the products of NumPy and torch to `threads` threads inside the block; None changes nothing."""
     if threads is None:
         yield
         return
@@ -186,7 +180,7 @@ def limited(threads: int | None) -> Iterator[None]:
 
 
 def threads_in_use() -> int:
-    """Threads a NumPy product may use now; the number of cores where that cannot be asked."""
+    """Threads that a NumPy product may use; the number of cores where that is not known."""
     try:
         from threadpoolctl import threadpool_info
     except ImportError:

@@ -1,6 +1,7 @@
-"""The command `zeroshift`, one file for each of its commands. They parse, call and print; the work is done elsewhere.
+"""The command `zeroshift`: `zeroshift X` is the function `X` in `cli/X.py`.
 
-Command files import what they need inside their functions: `zeroshift --version` must not wait for matplotlib.
+Commands parse, call and print; the work is done by the packages below. A command's module is imported when the command
+runs (see `app`), so modules of commands import at the top what they need.
 """
 
 from zeroshift.cli.app import app, main

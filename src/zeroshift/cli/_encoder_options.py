@@ -1,4 +1,4 @@
-"""Options that every command with an encoder has, each said once."""
+"""Options of the commands that use an encoder, and the extraction that `extract`, `classify` and `experiment` share."""
 
 from __future__ import annotations
 
@@ -6,24 +6,21 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from zeroshift.cli.console import console, print_warning
 from zeroshift.cli.progress import progress_bar
+from zeroshift.data import corruptions
 from zeroshift.data.image_set import ImageSet
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.extraction import Extraction, default_cache, extract
 from zeroshift.encode.prompts import Prompts
 from zeroshift.encode.registry import DEFAULT_ENCODER, load
-from zeroshift.features import FeatureSet
-from zeroshift.methods import MethodInfo
-from zeroshift.methods._shared.prompt_tuned import PromptTuned
+from zeroshift.encode.views import Views as ViewMaker
+from zeroshift.evaluate.encoder_ref import EncoderRef
 from zeroshift.parameters import Choice
-
-if TYPE_CHECKING:
-    from zeroshift.evaluate import EncoderBehind
 
 __all__ = [
     "Augmix",
@@ -53,19 +50,18 @@ __all__ = [
     "Views",
     "Workers",
     "check_encoder_options",
-    "check_models",
-    "first_words",
-    "load_behind",
-    "models_for",
+    "load_encoder_ref",
     "run_extraction",
-    "tell_images",
+    "warn_about_images",
 ]
 
-SOURCE_PANEL = "What is read"
-TEXT_PANEL = "What is said of the classes"
-MODEL_PANEL = "The encoder"
-IMAGE_PANEL = "What is done to the images"
-RUN_PANEL = "How it runs"
+SOURCE_PANEL = "Input"
+TEXT_PANEL = "Classes and prompts"
+MODEL_PANEL = "Encoder"
+IMAGE_PANEL = "Changes to the images"
+RUN_PANEL = "Execution"
+
+AUTO = "auto"
 
 EncoderChoice = Annotated[
     str | None,
@@ -78,7 +74,7 @@ FeatureEncoder = Annotated[
     str | None,
     typer.Option(
         "--encoder", "-e", metavar="SOURCE",
-        help="The one FEATURES come from, for methods that tune its prompts (tpt).", rich_help_panel=MODEL_PANEL,
+        help="The encoder FEATURES come from, for methods that tune its prompts (tpt).", rich_help_panel=MODEL_PANEL,
     ),
 ]  # fmt: skip
 Revision = Annotated[
@@ -89,7 +85,7 @@ Dtype = Annotated[str, typer.Option(help="auto, float32, float16, bfloat16.", ri
 BatchSize = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Pictures at a time; halved when memory runs out.", show_default="the encoder's",
+        min=1, help="Images per batch; halved when memory runs out.", show_default="the encoder's",
         rich_help_panel=MODEL_PANEL,
     ),
 ]  # fmt: skip
@@ -97,7 +93,7 @@ BatchSize = Annotated[
 ClassNames = Annotated[
     str | None,
     typer.Option(
-        "--classes", "-c", metavar="NAMES", help="cat,dog,horse, or a text file with one name a line.",
+        "--classes", "-c", metavar="NAMES", help="cat,dog,horse, or a text file with one name per line.",
         rich_help_panel=TEXT_PANEL,
     ),
 ]  # fmt: skip
@@ -110,11 +106,11 @@ PromptModes = Annotated[
 ]  # fmt: skip
 Template = Annotated[
     str | None,
-    typer.Option(help="The one template of the modes custom and descriptions.", rich_help_panel=TEXT_PANEL),
+    typer.Option(help="Template for the modes custom and descriptions.", rich_help_panel=TEXT_PANEL),
 ]
 Templates = Annotated[
     Path | None,
-    typer.Option(help="Templates of your own: a file with one a line, or a JSON list.", rich_help_panel=TEXT_PANEL),
+    typer.Option(help="Your own templates: a file with one per line, or a JSON list.", rich_help_panel=TEXT_PANEL),
 ]
 Descriptions = Annotated[
     Path | None, typer.Option(help="JSON file: sentences by class name.", rich_help_panel=TEXT_PANEL)
@@ -123,63 +119,60 @@ Descriptions = Annotated[
 Labelled = Annotated[
     bool | None,
     typer.Option(
-        "--labelled/--unlabelled", help="Whether sub-folders are classes.", show_default="as it looks",
+        "--labelled/--unlabelled", help="Whether sub-folders are classes.", show_default="detected",
         rich_help_panel=SOURCE_PANEL,
     ),
 ]  # fmt: skip
 
 Views = Annotated[
     int | None,
-    typer.Option(min=2, help="Augmented views of each image, itself included.", rich_help_panel=IMAGE_PANEL),
+    typer.Option(min=2, help="Views per image, the image itself included.", rich_help_panel=IMAGE_PANEL),
 ]
-Augmix = Annotated[bool, typer.Option("--augmix", help="Views by AugMix.", rich_help_panel=IMAGE_PANEL)]
+Augmix = Annotated[bool, typer.Option("--augmix", help="Make views with AugMix.", rich_help_panel=IMAGE_PANEL)]
 Corruption = Annotated[
     str | None, typer.Option(metavar="KIND", help="One of ImageNet-C's fifteen.", rich_help_panel=IMAGE_PANEL)
 ]
 Severity = Annotated[
     int | None,
-    typer.Option(min=1, max=5, help="Of the corruption.", show_default="5", rich_help_panel=IMAGE_PANEL),
+    typer.Option(min=1, max=5, help="Corruption severity.", show_default="5", rich_help_panel=IMAGE_PANEL),
 ]
 MadeFor = Annotated[
     int | None,
     typer.Option(
-        help="Pixels a side the corruption is made for: 224 (ImageNet-C) or 32 (CIFAR-10-C).", show_default="224",
+        help="Image size the severities are made for: 224 (ImageNet-C) or 32 (CIFAR-10-C).", show_default="224",
         rich_help_panel=IMAGE_PANEL,
     ),
 ]  # fmt: skip
-Seed = Annotated[int, typer.Option(min=0, help="Of views and corruption.", rich_help_panel=IMAGE_PANEL)]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of views and corruption.", rich_help_panel=IMAGE_PANEL)]
 
 Workers = Annotated[
     int | None,
-    typer.Option(min=0, help="Processes that decode.", show_default="cores - 1", rich_help_panel=RUN_PANEL),
+    typer.Option(min=0, help="Processes that decode images.", show_default="cores - 1", rich_help_panel=RUN_PANEL),
 ]
 Cache = Annotated[
     Path | None,
-    typer.Option(help="Folder where features are kept.", show_default="~/.cache/zeroshift", rich_help_panel=RUN_PANEL),
+    typer.Option(help="Folder of the feature cache.", show_default="~/.cache/zeroshift", rich_help_panel=RUN_PANEL),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep nothing.", rich_help_panel=RUN_PANEL)]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Do not use the cache.", rich_help_panel=RUN_PANEL)]
 OnError = Annotated[str, typer.Option(help="Images that cannot be read: skip or stop.", rich_help_panel=RUN_PANEL)]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no table.")]
 
 
-# The work that `extract` and `classify` share: options checked, the encoder loaded, images and prompts encoded.
+MOST_WARNINGS = 5
+"""Images named one by one; the rest are counted."""
 
+DEFAULT_SEVERITY = 5
+"""The severity of published results."""
 
-SHOWN = 5
-"""Images named one by one before the rest is counted."""
-
-STRONGEST = 5
-"""The severity of published numbers."""
-
-IMAGENET_C = 224
-"""Pixels a side of its images."""
+IMAGENET_C_SIZE = 224
+"""Width and height of its images in pixels."""
 
 
 @dataclass(frozen=True)
 class EncodingOptions:
-    """How to encode, as the command line has it."""
+    """How images and prompts are encoded, from the options of a command."""
 
     encoder: str | None = None
     revision: str | None = None
@@ -201,20 +194,20 @@ class EncodingOptions:
         if self.cache is not None and self.no_cache:
             raise ValueError("--cache and --no-cache contradict each other. Fix: give one.")
         if self.augmix and self.views is None:
-            raise ValueError("--augmix says how views are made, and none are asked for. Fix: add --views 64.")
+            raise ValueError("--augmix needs --views. Fix: add --views 64.")
         for option, value in (("--severity", self.severity), ("--made-for", self.made_for)):
             if value is not None and self.corruption is None:
-                raise ValueError(f"{option} is that of a corruption, and none is asked for. Fix: add --corruption fog.")
+                raise ValueError(f"{option} needs --corruption. Fix: add --corruption fog.")
         if self.revision is not None and self.encoder is not None and _is_local(self.encoder):
-            raise ValueError(f"--revision is for models of the hub; {self.encoder} is none. Fix: leave it out.")
+            raise ValueError(f"--revision is for models of the hub; {self.encoder} is not one. Fix: leave it out.")
         Choice(("skip", "stop")).check("--on-error", self.on_error)
 
     @property
-    def strength(self) -> int:
-        return STRONGEST if self.severity is None else self.severity
+    def severity_or_default(self) -> int:
+        return DEFAULT_SEVERITY if self.severity is None else self.severity
 
     @property
-    def kept_in(self) -> Path | None:
+    def cache_folder(self) -> Path | None:
         return None if self.no_cache else self.cache or default_cache()
 
     def load_encoder(self) -> Encoder:
@@ -226,21 +219,19 @@ class EncodingOptions:
                 dtype=self.dtype,
                 revision=self.revision,
                 batch_size=self.batch_size,
-                cache=self.kept_in,
+                cache=self.cache_folder,
             )
 
-    def alterations(self, images: ImageSet) -> dict[str, Any]:
-        """Views, and the corruption unless the images on the disk are corrupted already."""
-        from zeroshift.data.corruptions import Corruption, FramedCorruption
-        from zeroshift.encode.views import Views
-
-        made: dict[str, Any] = {"views": None, "corruption": None}
+    def image_changes(self, images: ImageSet) -> dict[str, Any]:
+        """Views, and the corruption unless the images on the disk are already corrupted."""
+        changes: dict[str, Any] = {"views": None, "corruption": None}
         if self.views is not None:
-            made["views"] = Views(self.views, augmix=self.augmix, seed=self.seed)
+            changes["views"] = ViewMaker(self.views, augmix=self.augmix, seed=self.seed)
         if self.corruption is not None and "corruption" not in images.provenance:
-            size = IMAGENET_C if self.made_for is None else self.made_for
-            made["corruption"] = FramedCorruption(Corruption(self.corruption, self.strength, self.seed, made_for=size))
-        return made
+            size = IMAGENET_C_SIZE if self.made_for is None else self.made_for
+            made = corruptions.Corruption(self.corruption, self.severity_or_default, self.seed, made_for=size)
+            changes["corruption"] = corruptions.CroppedCorruption(made)
+        return changes
 
 
 def _is_local(encoder: str) -> bool:
@@ -248,22 +239,30 @@ def _is_local(encoder: str) -> bool:
 
 
 def run_extraction(
-    images: ImageSet, prompts: Sequence[Prompts], options: EncodingOptions, *, storage: str, quiet: bool
+    images: ImageSet,
+    prompts: Sequence[Prompts],
+    options: EncodingOptions,
+    *,
+    quiet: bool,
+    storage: str = "float16",
+    encoder: Encoder | None = None,
+    label: str = "images",
 ) -> Extraction:
-    """Encode with a bar on the terminal; Ctrl-C leaves what is done in the cache."""
-    alterations = options.alterations(images)
-    encoder = options.load_encoder()
-    with progress_bar("images", len(images), quiet=quiet, unit="images") as advance:
+    """Encode with a progress bar; Ctrl-C leaves what is done in the cache. `encoder` is loaded if it is not given."""
+    changes = options.image_changes(images)
+    loaded = options.load_encoder() if encoder is None else encoder
+    texts = "class names" if label == "images" else f"{label}: class names"
+    with progress_bar(label, len(images), quiet=quiet, unit="images") as advance:
 
         def on_step(what: str, done: int, total: int) -> None:
-            advance(done if what == "images" else 0, "class names" if what == "texts" else "images")
+            advance(done if what == "images" else 0, texts if what == "texts" else label)
 
         return extract(
             images,
-            encoder,
+            loaded,
             prompts,
-            **alterations,
-            cache=options.kept_in,
+            **changes,
+            cache=options.cache_folder,
             workers=options.workers,
             on_error=options.on_error,
             storage=storage,
@@ -271,75 +270,28 @@ def run_extraction(
         )
 
 
-def tell_images(extraction: Extraction) -> None:
-    """Name the images that were left out or read in an unusual way; the first few, then their number."""
+def warn_about_images(extraction: Extraction) -> None:
+    """Name the first few images that were skipped or read with a note, and count the rest."""
     skipped = [str(error) for error in extraction.skipped]
     notes = [f"{name}: {note}" for name, note in extraction.notes]
-    for lines, verb in ((skipped, "left out"), (notes, "read with a remark")):
-        for line in lines[:SHOWN]:
+    for lines, verb in ((skipped, "skipped"), (notes, "read with a note")):
+        for line in lines[:MOST_WARNINGS]:
             print_warning(line)
-        if len(lines) > SHOWN:
-            print_warning(f"and {len(lines) - SHOWN} more images {verb}; --json lists them all")
-
-
-# `--encoder` beside features: the encoder they come from, for methods that tune its prompts.
-
-
-AUTO = "auto"
-TEXT, VISION = "text", "vision"
+        if len(lines) > MOST_WARNINGS:
+            print_warning(f"and {len(lines) - MOST_WARNINGS} more images {verb}; --json lists them all")
 
 
 def check_encoder_options(encoder: str | None, *, revision: str | None, device: str, dtype: str) -> None:
-    """Refuse options of an encoder where none is named."""
-    said = {"--revision": revision is not None, "--device": device != AUTO, "--dtype": dtype != AUTO}
-    alone = [option for option, given in said.items() if given]
-    if encoder is None and alone:
-        raise ValueError(f"{alone[0]} is that of an encoder, and none is named. Fix: add --encoder SOURCE.")
+    """Refuse options of an encoder if none is named."""
+    given = {"--revision": revision is not None, "--device": device != AUTO, "--dtype": dtype != AUTO}
+    without_encoder = [option for option, is_given in given.items() if is_given]
+    if encoder is None and without_encoder:
+        raise ValueError(f"{without_encoder[0]} needs an encoder. Fix: add --encoder SOURCE.")
 
 
-def load_behind(encoder: str | None, *, revision: str | None, device: str, dtype: str) -> EncoderBehind | None:
-    """The encoder, loaded; None where none is named."""
+def load_encoder_ref(encoder: str | None, *, revision: str | None, device: str, dtype: str) -> EncoderRef | None:
+    """The encoder that features come from, loaded; None if none is named."""
     if encoder is None:
         return None
-    from zeroshift.evaluate import EncoderBehind
-
     with console(stderr=True).status(f"loading {encoder}"):
-        return EncoderBehind.named(encoder, device=device, dtype=dtype, revision=revision)
-
-
-def check_models(info: MethodInfo, encoder: str | None, prompt: str | None) -> None:
-    """Refuse a method without the encoder it computes with, an encoder without a use, and prompts it would not take."""
-    models = [model for model in info.cls.model_parameters if model in info.needs]
-    if VISION in models:
-        raise ValueError(
-            f"{info.name} looks at images through the encoder, and features are no images. "
-            f"Fix: in Python, zeroshift.encode.make_method({info.name!r}, encoder, class_names, ...), for images."
-        )
-    if TEXT in models and encoder is None:
-        raise ValueError(
-            f"{info.name} tunes the prompts of the encoder the features come from. Fix: --encoder SOURCE, that encoder."
-        )
-    if TEXT not in models and encoder is not None:
-        raise ValueError(f"--encoder: {info.name} takes features alone. Fix: leave it out.")
-    own = first_words(info)
-    if own is not None and prompt is not None:
-        raise ValueError(f"--prompt {prompt}: {info.name} begins with words of its own, {own!r}. Fix: leave it out.")
-
-
-def models_for(info: MethodInfo, behind: EncoderBehind | None, features: FeatureSet, source: str) -> dict[str, Any]:
-    """The models the method is made with, from an encoder that fits the features."""
-    if behind is None:
-        return {}
-    from zeroshift.evaluate import Contestant
-    from zeroshift.evaluate.encoders import check_fit
-
-    check_fit(source, features, behind, [first_words(info) or PromptTuned.context_words])
-    return {TEXT: behind.text(features.class_names, Contestant(info.name).words)}
-
-
-def first_words(info: MethodInfo) -> str | None:
-    """The words whose text features are a method's first classifier; None for one that begins with the prototypes."""
-    from zeroshift.evaluate import Contestant
-
-    contestant = Contestant(info.name)
-    return contestant.words if contestant.begins_with_words else None
+        return EncoderRef.named(encoder, device=device, dtype=dtype, revision=revision)

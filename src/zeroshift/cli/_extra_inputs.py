@@ -1,97 +1,170 @@
-"""What some methods take beside features and prototypes: labelled samples, unlabelled ones, several prompts a class."""
+"""`--support`, `--validation`, `--unlabelled`, `--views` and `--encoder` of `zeroshift adapt`: inputs that some methods
+take in addition to features and prototypes. What a method needs and takes is decided in `zeroshift.methods.inputs`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from zeroshift.cli._inputs import holds_features_alone, load_features, load_rows
-from zeroshift.cli._method_options import same_prototypes
+from zeroshift.cli._encoder_options import load_encoder_ref
+from zeroshift.cli._inputs import has_only_features, load_features, load_rows
+from zeroshift.cli._method_options import MethodOptions, same_prototypes
 from zeroshift.cli.console import print_warning
+from zeroshift.evaluate.encoder_ref import check_fit
 from zeroshift.features import FeatureSet
 from zeroshift.methods import MethodInfo
+from zeroshift.methods._shared.prompt_tuned import PromptTuned
+from zeroshift.methods.inputs import (
+    OTHER,
+    SETTING,
+    TEXT,
+    VIEWS,
+    Source,
+    feature_source,
+    method_inputs,
+    missing_input,
+    prompt_words,
+    starts_from_prompt,
+    unaccepted_input,
+)
 
-__all__ = ["ELSEWHERE", "Beside", "check_views", "gives_views"]
+__all__ = ["OPTION_HINTS", "ExtraInputs"]
 
-PROMPTS, UNLABELLED = "prompts", "unlabelled"
-
-ELSEWHERE = {
-    **{name: f"Fix: --{name} FILE." for name in ("support", "validation", UNLABELLED)},
-    PROMPTS: "Fix: leave it out; the prompts of a class are the prompt modes of FEATURES.",
-    "text": "Fix: --encoder SOURCE.",
+OPTION_HINTS = {
+    **{name: f"--{name} FILE" for name in ("support", "validation", "unlabelled")},
+    "prompts": "leave it out; the prompts of a class are the prompt modes of FEATURES",
+    VIEWS: "zeroshift extract --views 64",
+    TEXT: "--encoder SOURCE, the one FEATURES come from",
+    SETTING: "--set {name}=VALUE",
+    OTHER: "in Python, zeroshift.encode.make_method({method!r}, encoder, class_names, ...)",
 }
-"""How `adapt` is given what holds arrays."""
+"""How `adapt` is given each input of a method."""
 
 
 @dataclass(frozen=True)
-class Beside:
-    """The files given as `--support`, `--validation` and `--unlabelled`, checked against what the method takes."""
+class ExtraInputs:
+    """The inputs given by options, checked against what the method takes."""
 
-    method: str
+    info: MethodInfo
     files: dict[str, Path]
-    prompts: bool
-    """Whether the method wants several prompts of each class, which come with the features."""
+    """Feature files by the name of the input."""
+    uses_views: bool
+    encoder: str | None
+    encoder_options: dict[str, Any]
+    """Revision, device and dtype of the encoder."""
 
     @classmethod
-    def checked(cls, info: MethodInfo, *, state: Path | None, **files: Path | None) -> Beside:
+    def check(
+        cls,
+        options: MethodOptions,
+        files: dict[str, Path | None],
+        *,
+        views: bool,
+        encoder: str | None,
+        prompt: str | None,
+        **encoder_options: Any,
+    ) -> ExtraInputs:
+        """Refuse inputs that the method does not take, and a method whose inputs are missing."""
+        info, inputs = options.info, method_inputs(options.info)
         given = {name: path for name, path in files.items() if path is not None}
-        if state is not None:
-            if given:
-                options = ", ".join(f"--{name}" for name in given)
-                raise ValueError(f"{state} holds what it was learned with. Fix: leave out {options}, or --state-in.")
-            return cls(info.name, {}, False)
-        parameters = {parameter.name: parameter for parameter in info.parameters}
+        if options.state is not None and given:
+            listed = ", ".join(f"--{name}" for name in given)
+            raise ValueError(f"{options.state} contains its own samples. Fix: leave out {listed}, or --state-in.")
+        named = {**given, **({VIEWS: True} if views else {}), **({TEXT: True} if encoder is not None else {})}
+        for name in named:
+            if reason := unaccepted_input(info, name):
+                option = "--encoder" if name == TEXT else f"--{name}"
+                raise ValueError(f"{option}: {reason} Fix: leave it out; see `zeroshift methods`.")
         for name, path in given.items():
-            if name not in parameters:
-                raise ValueError(f"--{name}: {info.name} takes no {name}. Fix: leave it out; see `zeroshift methods`.")
             _check_kind(name, path)
-        for name in files:
-            if name not in given and name in parameters and parameters[name].required:
-                raise ValueError(
-                    f"{info.name} needs {name}. Fix: --{name} FILE, features of the same encoder and classes."
-                )
-        if "validation" in given and "support" in parameters and "support" not in given:
+        available = {*options.parameters, *named, "prompts", VIEWS}
+        if options.state is not None:
+            available |= {*info.cls.array_parameters, *inputs.settings}
+        if missing := missing_input(info, available, requested=given, hints=OPTION_HINTS):
+            raise ValueError(f"{info.name} {missing}.")
+        if starts_from_prompt(info) and prompt is not None:
+            words = prompt_words(info)
             raise ValueError(
-                f"--validation: {info.name} chooses by it how to use labelled samples, and there are none. "
-                "Fix: --support FILE too, or leave out --validation."
+                f"--prompt {prompt}: {info.name} starts with its own prompt, {words!r}. Fix: leave it out."
             )
-        return cls(info.name, given, PROMPTS in parameters)
+        return cls(info, given, views or VIEWS in inputs.required, encoder, encoder_options)
 
-    def arrays(self, features: FeatureSet, *, normalize: bool) -> dict[str, Any]:
-        """The arrays, from files that fit `features`; a warning where they are less than they seem."""
-        found: dict[str, Any] = {}
-        for name, path in self.files.items():
-            if name == UNLABELLED:
-                pool = load_rows(str(path), normalize=normalize)
-                _check_dimension(name, path, pool, features)
-                found[name] = np.asarray(pool.features)
-                continue
-            loaded = load_features(str(path), normalize=normalize, beside={})
-            _check_dimension(name, path, loaded, features)
-            if loaded.labels is None:
-                raise ValueError(f"--{name} {path} has no labels. Fix: a file with labels.")
-            _check_classes(name, path, loaded, features)
-            _warn(name, loaded, features)
-            found[name] = (np.asarray(loaded.features), loaded.labels)
-        if self.prompts:
-            if len(features.prompts) == 1:
-                print_warning(f"{self.method} weighs several prompts of a class; the features hold one prompt a class")
-            found[PROMPTS] = features.prompts_of_each_class()
-        return found
+    @property
+    def requested(self) -> tuple[str, ...]:
+        """Optional inputs to give to the method."""
+        prompts = ["prompts"] if "prompts" in method_inputs(self.info).accepted else []
+        return (*self.files, *prompts)
+
+    @property
+    def own_prompt(self) -> str | None:
+        """The words of the prompt the method starts with; None if it starts with the prototypes."""
+        return prompt_words(self.info) if starts_from_prompt(self.info) else None
+
+    def source(self, features: FeatureSet, name: str, prompt: str | None, *, normalize: bool) -> Source:
+        """What the features in the file `name`, the other files and the encoder offer. Files are loaded, and checked
+        against the features, when the method takes them."""
+        source: dict[str, Callable[[], Any]] = feature_source(features, prompt)
+        if self.uses_views and VIEWS not in source:
+            inputs, hint = method_inputs(self.info), OPTION_HINTS[VIEWS]
+            hints = {VIEWS: hint if VIEWS in inputs.required else f"{hint}, or leave out --views"}
+            missing = missing_input(self.info, set(inputs.accepted) - {VIEWS}, requested=[VIEWS], hints=hints)
+            raise ValueError(f"{name} contains no views, and {self.info.name} {missing}.")
+        if len(features.prompts) == 1:
+            source["prompts"] = partial(self._single_prompt, features)
+        for option, path in self.files.items():
+            load = _load_unlabelled if option == "unlabelled" else _load_labelled
+            source[option] = partial(load, option, path, features, normalize=normalize)
+        if self.encoder is not None:
+            source[TEXT] = partial(self._load_text, features, name)
+        return source
+
+    def _single_prompt(self, features: FeatureSet) -> np.ndarray:
+        print_warning(f"{self.info.name} weighs several prompts per class; the features contain one prompt per class")
+        return features.prompts_of_each_class()
+
+    def _load_text(self, features: FeatureSet, name: str) -> Any:
+        """The text side of the encoder, which must be the one the features come from."""
+        encoder = load_encoder_ref(self.encoder, **self.encoder_options)
+        assert encoder is not None
+        check_fit(name, features, encoder, [self.own_prompt or PromptTuned.context_words])
+        return encoder.text(features.class_names, prompt_words(self.info))
 
 
 def _check_kind(name: str, path: Path) -> None:
     if path.is_dir():
         raise ValueError(f"--{name} {path} is a folder. Fix: name a feature file in it.")
-    if name != UNLABELLED and holds_features_alone(str(path)):
+    if name != "unlabelled" and has_only_features(str(path)):
         raise ValueError(
-            f"--{name} {path} holds features alone; labels and prototypes are needed inside. "
+            f"--{name} {path} contains only features; labels and prototypes are needed too. "
             "Fix: a .safetensors file (`zeroshift extract`, FeatureSet.save), or an .npz file with all three."
         )
+
+
+def _load_unlabelled(name: str, path: Path, features: FeatureSet, *, normalize: bool) -> np.ndarray:
+    loaded = load_rows(str(path), normalize=normalize)
+    _check_dimension(name, path, loaded, features)
+    return np.asarray(loaded.features)
+
+
+def _load_labelled(name: str, path: Path, features: FeatureSet, *, normalize: bool) -> tuple[np.ndarray, np.ndarray]:
+    loaded = load_features(str(path), normalize=normalize)
+    _check_dimension(name, path, loaded, features)
+    if loaded.labels is None:
+        raise ValueError(f"--{name} {path} has no labels. Fix: a file with labels.")
+    _check_classes(name, path, loaded, features)
+    if repeated := _count_repeated(loaded.features, features.features):
+        rows = "row of --{} is" if repeated == 1 else "rows of --{} are"
+        print_warning(f"{repeated} {rows.format(name)} among the features: the accuracy on them is meaningless")
+    covered = len(np.unique(loaded.labels))
+    if name == "support" and covered < features.n_classes:
+        print_warning(f"--{name} has samples of {covered} of {features.n_classes} classes")
+    return np.asarray(loaded.features), loaded.labels
 
 
 def _check_dimension(name: str, path: Path, loaded: FeatureSet, features: FeatureSet) -> None:
@@ -103,78 +176,42 @@ def _check_dimension(name: str, path: Path, loaded: FeatureSet, features: Featur
 
 
 def _check_classes(name: str, path: Path, loaded: FeatureSet, features: FeatureSet) -> None:
-    """Names alone do not tell: two encoders have the same, and a file may have none."""
-    nameless = [what for what, one in (("this file", loaded), ("the features", features)) if _nameless(one)]
-    if loaded.n_classes != features.n_classes or (not nameless and loaded.class_names != features.class_names):
+    """Names and prototypes: two encoders may have the same class names, and a file may have none."""
+    unnamed = [what for what, one in (("this file", loaded), ("the features", features)) if _has_default_names(one)]
+    if loaded.n_classes != features.n_classes or (not unnamed and loaded.class_names != features.class_names):
         raise ValueError(
             f"--{name} {path} has other classes than the features, or in another order "
             f"({loaded.n_classes} and {features.n_classes}). Fix: extract both with the same class names."
         )
     if _prototypes_agree(loaded, features):
         return
-    unnamed = (
-        f" Without class names in {' and '.join(nameless)}, classes are taken to be in the same order only where the "
-        "prototypes agree."
-        if nameless
+    note = (
+        f" Without class names in {' and '.join(unnamed)}, the order of the classes is known only if the prototypes "
+        "agree."
+        if unnamed
         else ""
     )
     raise ValueError(
         f"--{name} {path}: its prototypes differ from those of the features: another encoder, other prompts or another "
-        f"class order.{unnamed} Fix: extract both with the same encoder, prompts and class names."
+        f"class order.{note} Fix: extract both with the same encoder, prompts and class names."
     )
 
 
-def _nameless(features: FeatureSet) -> bool:
+def _has_default_names(features: FeatureSet) -> bool:
     return features.class_names == tuple(f"class {k}" for k in range(features.n_classes))
 
 
 def _prototypes_agree(first: FeatureSet, second: FeatureSet) -> bool:
-    """In a prompt mode both have; where there is none, in any: modes may be called otherwise in the two files."""
+    """In a prompt mode that both have; if there is none, in any two modes, because their names may differ."""
     common = [(mode, mode) for mode in first.prompts if mode in second.prompts]
     pairs = common or product(first.prompts, second.prompts)
     return any(same_prototypes(first.prototypes_for(one), second.prototypes_for(other)) for one, other in pairs)
 
 
-def _warn(name: str, loaded: FeatureSet, features: FeatureSet) -> None:
-    if repeated := _repeated(loaded.features, features.features):
-        are = "row of --{} is" if repeated == 1 else "rows of --{} are"
-        print_warning(f"{repeated} {are.format(name)} among the features: its accuracy there says nothing")
-    seen = 0 if loaded.labels is None else len(np.unique(loaded.labels))
-    if name == "support" and seen < features.n_classes:
-        print_warning(f"--{name} holds samples of {seen} of {features.n_classes} classes")
-
-
-def _repeated(rows: np.ndarray, among: np.ndarray) -> int:
-    """How many of `rows` are rows of `among`, number for number."""
-    wide = np.promote_types(rows.dtype, among.dtype)
-    # The first number tells most rows apart; only those that have it in common are looked at whole.
-    likely = np.flatnonzero(np.isin(among[:, 0], rows[:, 0]))
-    known = {among[row].astype(wide).tobytes() for row in likely}
-    return sum(row.astype(wide).tobytes() in known for row in rows) if known else 0
-
-
-# Whether `zeroshift adapt` gives a method the views of each image: needed, asked for with `--views`, or not at all.
-
-
-VIEWS = "views"
-
-
-def gives_views(info: MethodInfo, *, asked: bool) -> bool:
-    """A method that needs views is given them anyway; one that takes them only where `asked`."""
-    if asked and VIEWS not in (*info.needs, *info.takes):
-        raise ValueError(
-            f"--views: {info.name} takes no views, it looks at each image itself. Fix: leave it out, or take a method "
-            "with views among its needs: see `zeroshift methods`."
-        )
-    return asked or VIEWS in info.needs
-
-
-def check_views(info: MethodInfo, features: FeatureSet, source: str) -> None:
-    """Refuse features without views for a method that is to be given them."""
-    if features.views is None:
-        why = "needs" if VIEWS in info.needs else "is to be given"
-        other = "" if VIEWS in info.needs else ", or leave out --views"
-        raise ValueError(
-            f"{info.name} {why} several views of each image, and {source} holds none. "
-            f"Fix: zeroshift extract --views 64{other}."
-        )
+def _count_repeated(rows: np.ndarray, others: np.ndarray) -> int:
+    """How many of `rows` are exactly equal to a row of `others`."""
+    dtype = np.promote_types(rows.dtype, others.dtype)
+    # Most rows differ in their first number; only those that share it are compared whole.
+    candidates = np.flatnonzero(np.isin(others[:, 0], rows[:, 0]))
+    known = {others[row].astype(dtype).tobytes() for row in candidates}
+    return sum(row.astype(dtype).tobytes() in known for row in rows) if known else 0

@@ -1,8 +1,12 @@
-"""Where features come from on the command line: a file, or a bundled pack as `pack:NAME`."""
+"""Where a command's data comes from: features from a file or a bundled pack (`pack:NAME`), the labelled sets that
+`compare` and `experiment` run on, and images from a folder, a table, an array or the catalogue."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +14,32 @@ import numpy as np
 
 from zeroshift.arrays import UnitLengthError
 from zeroshift.cli.console import print_warning
-from zeroshift.data import catalogue, packs
+from zeroshift.data import catalogue
+from zeroshift.data import packs as bundled_packs
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.readers import open_images
 from zeroshift.data.readers.table import TABLE_SUFFIXES
 from zeroshift.encode.prompts import parse_class_names
+from zeroshift.evaluate import DatasetRef
 from zeroshift.features import FeatureSet
-from zeroshift.features.checks import normalized
-from zeroshift.features.files import BAD_FILE_ERRORS, BesideError
+from zeroshift.features.checks import normalize_fields
+from zeroshift.features.files import BAD_FILE_ERRORS, FileArgumentError
 from zeroshift.files import FileFormatError
 from zeroshift.report.formatting import counted
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["holds_features_alone", "is_pack", "load_features", "load_images", "load_rows"]
+__all__ = [
+    "DATA_VARIABLE",
+    "file_with_folder",
+    "has_only_features",
+    "is_pack",
+    "load_datasets",
+    "load_features",
+    "load_images",
+    "load_rows",
+]
+
+# Features of one file or pack.
 
 PACK_PREFIX = "pack:"
 
@@ -31,33 +48,35 @@ def is_pack(source: str) -> bool:
     return source.startswith(PACK_PREFIX)
 
 
-def load_features(source: str, *, normalize: bool, beside: dict[str, Any]) -> FeatureSet:
-    """The set `source` names; `beside` holds what the file lacks (prototypes, labels, class names, logit scale)."""
-    given = {name: value for name, value in beside.items() if value is not None}
+def load_features(source: str, *, normalize: bool, **parts: Any) -> FeatureSet:
+    """The set `source` names; `parts` are those missing from the file (prototypes, labels, class_names, logit_scale),
+    None where not given."""
+    given = {name: value for name, value in parts.items() if value is not None}
     if not is_pack(source):
         try:
-            # Hints are for the caller to print: no Python warning beside them.
+            # The caller prints the hints; Python warnings would repeat them.
             return FeatureSet.load(Path(source), normalize=normalize, check=False, **given)
-        except BesideError as error:
-            raise ValueError(error.said_with(_option)) from error
+        except FileArgumentError as error:
+            raise ValueError(error.message_with(_option)) from error
         except FileFormatError as error:
             if isinstance(error.__cause__, UnitLengthError):
                 raise FileFormatError(f"{error} Here: --normalize does it.") from error
             raise
     if given:
         options = ", ".join(map(_option, given))
-        raise ValueError(f"{source} is a bundled pack and holds its own; leave out {options}.")
-    return packs.load(source.removeprefix(PACK_PREFIX))
+        raise ValueError(f"{source} is a bundled pack with its own; leave out {options}.")
+    return bundled_packs.load(source.removeprefix(PACK_PREFIX))
 
 
-def holds_features_alone(source: str) -> bool:
+def has_only_features(source: str) -> bool:
+    """Whether the file is an array of features, without prototypes and labels."""
     return Path(source).suffix == ".npy" and not is_pack(source)
 
 
 def load_rows(source: str, *, normalize: bool) -> FeatureSet:
-    """Features whose classes do not matter, from a bare .npy too: its prototype is then a mere stand-in."""
-    if not holds_features_alone(source):
-        return load_features(source, normalize=normalize, beside={})
+    """Features whose classes do not matter; those of an .npy array get a placeholder as prototype."""
+    if not has_only_features(source):
+        return load_features(source, normalize=normalize)
     path = Path(source)
     if not path.is_file():
         raise FileNotFoundError(f"no file at {path}. Fix: check the path.")
@@ -67,7 +86,7 @@ def load_rows(source: str, *, normalize: bool) -> FeatureSet:
         raise FileFormatError(f"{path} cannot be read ({error}). Fix: write it with numpy.save.") from error
     fields = {"features": rows, "prototypes": np.eye(1, max([1, *rows.shape[1:]]))}
     try:
-        return FeatureSet(**(normalized(fields) if normalize else fields))
+        return FeatureSet(**(normalize_fields(fields) if normalize else fields))
     except UnitLengthError as error:
         raise FileFormatError(f"{path}: {error} Here: --normalize does it.") from error
     except (TypeError, ValueError) as error:
@@ -75,12 +94,131 @@ def load_rows(source: str, *, normalize: bool) -> FeatureSet:
 
 
 def _option(name: str, value: str = "") -> str:
-    """What an argument of `FeatureSet.load` is called on the command line."""
+    """The option of an argument of `FeatureSet.load`."""
     return f"--{name.replace('_', '-')} {value}".rstrip()
 
 
-# Where images come from on the command line: a data set of the catalogue by its id, or something of the user's own.
+# Labelled sets to compare methods on: files, folders of files, and packs.
 
+FEATURE_SUFFIXES = (".npz", ".safetensors")
+
+
+def load_datasets(
+    sources: Sequence[str], packs: str | None, *, prompt: str | None, normalize: bool, names_matter: bool = False
+) -> list[DatasetRef]:
+    """The labelled sets, each once whatever its name; without sources and packs, the bundled packs. Files of a folder
+    that cannot be compared on are skipped with a warning.
+
+    `names_matter` if prompts are made of the class names: the same features with other names are then another set.
+    """
+    _check_pack_prefix(sources, packs)
+    named = [*_pack_sources(packs, default=not sources), *sources]
+    datasets: list[DatasetRef] = []
+    for source, name, required in _name_sources(named):
+        load = partial(load_features, source, normalize=normalize)
+        features = _load_labelled(source, load, required=required)
+        if features is None:
+            continue
+        dataset = DatasetRef.of(name, features, prompt, load)
+        same = (other for other in datasets if other.digest == dataset.digest)
+        twin = next((other for other in same if not names_matter or other.class_names == dataset.class_names), None)
+        if twin is not None:
+            print_warning(f"skipped: {source} has the same content as {twin.name}")
+            continue
+        for hint in () if is_pack(source) else dataset.hints:
+            print_warning(f"{source}: {hint}")
+        datasets.append(dataset)
+    if not datasets:
+        raise ValueError("there is no set to compare on. Fix: name feature files with labels.")
+    return datasets
+
+
+def _check_pack_prefix(sources: Sequence[str], packs: str | None) -> None:
+    """Refuse the bare name of a pack, which is read as the name of a file."""
+    known = {info.name for info in bundled_packs.list()}
+    for source in sources:
+        if source in known and not Path(source).exists():
+            listed = "" if packs is None else f", or --packs {packs},{source}"
+            raise ValueError(f"no file at {source}; it is the name of a bundled pack. Fix: pack:{source}{listed}.")
+
+
+def _pack_sources(packs: str | None, *, default: bool) -> list[str]:
+    if packs is None and not default:
+        return []
+    infos = bundled_packs.list()
+    plain = [info.name for info in infos if info.n_views == 0]
+    names = plain if packs is None else [name.strip() for name in packs.split(",") if name.strip()]
+    if not names:
+        raise ValueError(f"--packs names no pack. Fix: all, or some of {', '.join(info.name for info in infos)}.")
+    chosen = dict.fromkeys(one for name in names for one in (plain if name == "all" else [name]))
+    return [f"{PACK_PREFIX}{name}" for name in chosen]
+
+
+def _name_sources(sources: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
+    """(source, a unique name, whether the source itself was named), with folders replaced by their files."""
+    found: list[tuple[str, bool]] = []
+    for source in sources:
+        if is_pack(source) or not Path(source).is_dir():
+            found.append((source, True))
+        else:
+            found += [(file, False) for file in _feature_files(Path(source))]
+    found = list({source: (source, required) for source, required in found}.values())
+    count = Counter(_short_name(source) for source, _ in found)
+    for source, required in found:
+        short = _short_name(source)
+        yield source, short if count[short] == 1 else file_with_folder(source), required
+
+
+def _feature_files(folder: Path) -> list[str]:
+    files = sorted(str(path) for path in folder.iterdir() if path.suffix in FEATURE_SUFFIXES and path.is_file())
+    if not files:
+        raise ValueError(
+            f"no feature files ({', '.join(FEATURE_SUFFIXES)}) found in {folder}. Fix: name another folder, or the "
+            "files."
+        )
+    return files
+
+
+def _short_name(source: str) -> str:
+    return source.removeprefix(PACK_PREFIX) if is_pack(source) else Path(source).stem
+
+
+def file_with_folder(source: str) -> str:
+    """The file's name with its folder, for files of the same name."""
+    path = Path(source).resolve()
+    return source if is_pack(source) else f"{path.parent.name}/{path.name}"
+
+
+def _load_labelled(source: str, load: Callable[[], FeatureSet], *, required: bool) -> FeatureSet | None:
+    """The set; for a file of a folder that cannot be compared on, a warning and None."""
+    if has_only_features(source):
+        raise ValueError(
+            f"{source} contains only features; to compare, labels and prototypes are needed too. "
+            "Fix: FeatureSet(features, prototypes=..., labels=...).save('features.safetensors')."
+        )
+    if required:
+        return load()
+    try:
+        features = load()
+        reason = _why_not_comparable(features)
+    except (ValueError, TypeError) as error:
+        reason = str(error)
+    if reason is None:
+        return features
+    without_source = reason.removeprefix(f"{source}: ").removeprefix(f"{source} ")
+    print_warning(f"skipped: {source}: {without_source}")
+    return None
+
+
+def _why_not_comparable(features: FeatureSet) -> str | None:
+    if features.labels is None:
+        return "it has no labels"
+    if features.views is not None:
+        return "it contains views (name the file itself to compare on it, with and without views)"
+    return None
+
+
+# Images of a folder, a table, an array, or a data set of the catalogue.
 
 DATA_VARIABLE = "ZEROSHIFT_DATA"
 
@@ -97,7 +235,7 @@ def load_images(
     labels: Path | None = None,
     upright: bool = True,
 ) -> ImageSet:
-    """The images `source` names. A path that exists is taken for one, also where a data set is called the same."""
+    """The images `source` names; an existing path takes precedence over a data set of the same name."""
     names = None if classes is None else parse_class_names(classes)
     if os.path.exists(source):
         if split is not None:
@@ -106,9 +244,9 @@ def load_images(
             raise ValueError(f"--data is for data sets and tables; {source} is neither. Fix: leave it out.")
         images = open_images(source, names, labelled=labelled, root=root, labels=labels, upright=upright)
         if images.ignored_files:
-            # Said, because a folder of .heic photographs beside a few .jpg would else be a folder of a few.
-            left = counted(images.ignored_files, "file")
-            print_warning(f"{source}: {left} left out, because their names do not end as those of images read here do")
+            # Otherwise a folder of .heic photographs and a few .jpg would silently be a folder of a few images.
+            skipped = counted(images.ignored_files, "file")
+            print_warning(f"{source}: {skipped} skipped, because their names do not end like those of images")
         return images
     try:
         info = catalogue.get(source)
@@ -118,14 +256,14 @@ def load_images(
             f"{source} is neither a file or folder nor a data set of the catalogue. {did_you_mean(source, ids)}"
             "Fix: check the path, or see `zeroshift data list`."
         ) from None
-    where = root or (Path(os.environ[DATA_VARIABLE]) if os.environ.get(DATA_VARIABLE) else None)
-    if where is None:
+    folder = root or (Path(os.environ[DATA_VARIABLE]) if os.environ.get(DATA_VARIABLE) else None)
+    if folder is None:
         raise ValueError(
-            f"{info.id} is a data set; the folder it lies below is needed. Fix: --data ROOT, or {DATA_VARIABLE}=ROOT; "
-            "`zeroshift data check ROOT` says what is there."
+            f"{info.id} is a data set; the folder that contains it is needed. Fix: --data ROOT, or "
+            f"{DATA_VARIABLE}=ROOT; `zeroshift data check ROOT` shows what is there."
         )
     for option, given in (("--classes", names), ("--labelled or --unlabelled", labelled), ("--labels", labels)):
         if given is not None:
             raise ValueError(f"{info.id} has its own classes and labels; got {option}. Fix: leave it out.")
     stored = corruption if info.id == "imagenet_c" else None
-    return catalogue.load(info.id, where, split or "test", corruption=stored, severity=severity)
+    return catalogue.load(info.id, folder, split or "test", corruption=stored, severity=severity)

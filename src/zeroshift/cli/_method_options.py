@@ -1,4 +1,5 @@
-"""`--set name=value`: text to parameters, by what each parameter of the method says it may be."""
+"""`--method`, `--set`, `--preset`, `--logit-scale` and `--state-in`: which method a command runs, with which
+parameters."""
 
 from __future__ import annotations
 
@@ -9,52 +10,50 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift import methods
-from zeroshift import serialization as method_file
-from zeroshift.arrays import to_numpy
+from zeroshift import methods, serialization
 from zeroshift.cli.console import print_warning
 from zeroshift.features import FeatureSet
 from zeroshift.files import FileFormatError
 from zeroshift.method import Method
 from zeroshift.methods import MethodInfo
-from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.parameters import Model, Number
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["Start", "parse_settings", "same_prototypes"]
+__all__ = ["MethodOptions", "parse_settings", "same_prototypes"]
+
+DEFAULT_METHOD = "adapt_online"
 
 
 def parse_settings(
-    method: MethodInfo, settings: Sequence[str], elsewhere: Mapping[str, str] | None = None
+    method: MethodInfo, settings: Sequence[str], hints: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The parameters written as `settings`, read and checked; `elsewhere` says how those that hold arrays are given.
+    """The parameters written as `name=value`, parsed and checked; `hints` says how arrays and models are given.
 
     >>> from zeroshift import methods
     >>> parse_settings(methods.get("adapt_online"), ["bank_size=8", "beta=none", "prune=100,0.2"])
     {'bank_size': 8, 'beta': None, 'prune': (100, 0.2)}
     """
     parameters: dict[str, Any] = {}
-    for item in settings:
-        name, separator, text = item.partition("=")
+    for setting in settings:
+        name, separator, text = setting.partition("=")
         if not separator:
-            raise ValueError(f"--set takes name=value, for example --set bank_size=8; got {item!r}.")
+            raise ValueError(f"--set takes name=value, for example --set bank_size=8; got {setting!r}.")
         if name in parameters:
             raise ValueError(f"--set {name} is given twice. Fix: keep one.")
-        parameters[name] = _parse(method, name, text, elsewhere or {})
+        parameters[name] = _parse_value(method, name, text, hints or {})
     return parameters
 
 
-def _parse(method: MethodInfo, name: str, text: str, elsewhere: Mapping[str, str]) -> Any:
+def _parse_value(method: MethodInfo, name: str, text: str, hints: Mapping[str, str]) -> Any:
     known = [parameter.name for parameter in method.parameters]
     if name not in known:
-        hint = did_you_mean(name, known)
-        raise ValueError(f"--set: {method.name} has no parameter {name!r}. {hint}It takes: {', '.join(known)}.")
+        guess = did_you_mean(name, known)
+        raise ValueError(f"--set: {method.name} has no parameter {name!r}. {guess}It takes: {', '.join(known)}.")
     constraint = method.cls.constraints.get(name)
     if constraint is None or isinstance(constraint, Model):
-        instead = elsewhere.get(name, "It can be given in Python only.")
-        raise ValueError(
-            f"--set {name}: this parameter holds {'arrays' if constraint is None else 'a model'}. {instead}"
-        )
+        what = "arrays" if constraint is None else "a model"
+        fix = f"Fix: {hints[name]}." if name in hints else "It can be given in Python only."
+        raise ValueError(f"--set {name}: this parameter holds {what}. {fix}")
     try:
         value = constraint.parse(text)
     except ValueError:
@@ -62,47 +61,52 @@ def _parse(method: MethodInfo, name: str, text: str, elsewhere: Mapping[str, str
     return constraint.check(f"--set {name}", value)
 
 
-# The method a command starts with: a new one, or one that goes on from a saved state.
-
-
-DEFAULT_METHOD = "adapt_online"
-
-SAME_PROTOTYPES = 1e-3
-"""How far entries of one prototype may be apart: half precision rounds as much, another prompt moves them further."""
-
-
 @dataclass(frozen=True)
-class Start:
-    """What `--method`, `--set`, `--logit-scale` and `--state-in` ask for, checked before the features are read."""
+class MethodOptions:
+    """The method and its parameters, checked before the features are read."""
 
     info: MethodInfo
     parameters: dict[str, Any]
-    state: Path | None
+    state: Path | None = None
+    """A saved state to resume from."""
 
     @classmethod
-    def checked(
+    def parse(
         cls,
         name: str | None,
         settings: Sequence[str],
-        state: Path | None,
+        *,
+        state: Path | None = None,
         logit_scale: float | None = None,
         preset: str | None = None,
-        elsewhere: Mapping[str, str] | None = None,
-    ) -> Start:
-        """`elsewhere` says how parameters that hold arrays are given; see `parse_settings`."""
+        hints: Mapping[str, str] | None = None,
+    ) -> MethodOptions:
+        """From the options of a command; `hints` as in `parse_settings`."""
         if logit_scale is not None:
             Number(0, above=True).check("--logit-scale", logit_scale)
-        if state is None:
-            info = methods.get(name or DEFAULT_METHOD)
-            hand_set = {} if preset is None else _preset(info, preset)
-            # What is said outright counts more than what a preset brings along.
-            return cls(info, {**hand_set, **_parameters(info, settings, logit_scale, elsewhere)}, None)
+        if state is not None:
+            return cls._parse_resumed(name, settings, state, logit_scale, preset, hints)
+        info = methods.get(name or DEFAULT_METHOD)
+        from_preset = {} if preset is None else _load_preset(info, preset)
+        # --set takes precedence over --preset.
+        return cls(info, {**from_preset, **_parse_parameters(info, settings, logit_scale, hints)})
+
+    @classmethod
+    def _parse_resumed(
+        cls,
+        name: str | None,
+        settings: Sequence[str],
+        state: Path,
+        logit_scale: float | None,
+        preset: str | None,
+        hints: Mapping[str, str] | None,
+    ) -> MethodOptions:
         if preset is not None:
             raise ValueError(
-                f"--preset {preset} cannot be taken with --state-in: {state} was learned with parameters of its own. "
+                f"--preset {preset} cannot be combined with --state-in: {state} was learned with its own parameters. "
                 "Fix: leave out --preset, or start without --state-in."
             )
-        header = method_file.read_header(state)
+        header = serialization.read_header(state)
         saved = header.get("method")
         if not isinstance(saved, str):
             raise FileFormatError(
@@ -113,13 +117,13 @@ class Start:
         if name is not None and name != info.name:
             raise ValueError(f"{state} holds the state of {info.name}, not of {name}. Fix: leave out --method.")
         if info.protocol in ("transductive", "episodic"):
-            afresh = "set" if info.protocol == "transductive" else "image"
+            unit = "set" if info.protocol == "transductive" else "image"
             raise ValueError(
-                f"{info.name} learns from each {afresh} afresh; there is no state to go on from. "
+                f"{info.name} learns from each {unit} separately; there is no state to resume from. "
                 "Fix: leave out --state-in."
             )
-        parameters = _parameters(info, settings, logit_scale, elsewhere)
-        # Taken for the features alone, it would change the zero-shot column and leave the method as it was.
+        parameters = _parse_parameters(info, settings, logit_scale, hints)
+        # It would change the zero-shot column and leave the method as it was.
         learned_with = (header.get("parameters") or {}).get("logit_scale")
         if logit_scale is not None and learned_with is not None and logit_scale != learned_with:
             raise ValueError(
@@ -128,27 +132,10 @@ class Start:
             )
         return cls(info, parameters, state)
 
-    def method(
-        self,
-        features: FeatureSet,
-        prompt: str | None,
-        arrays: Mapping[str, Any] | None = None,
-        models: Mapping[str, Any] | None = None,
-    ) -> Method:
-        """The method for these features, with the `arrays` it takes beside them and the `models` it computes with."""
-        if self.state is not None:
-            return self._resumed(self.state, features, prompt, models or {})
-        parameters = {**self.parameters, **(arrays or {}), **(models or {})}
-        if "logit_scale" in {parameter.name for parameter in self.info.parameters}:
-            parameters.setdefault("logit_scale", features.logit_scale)
-        own = features.prototypes_for(prompt)
-        if issubclass(self.info.cls, PromptTuned):
-            # It begins with what its words make of the classes.
-            own = to_numpy(parameters["text"].features(parameters["text"].context))
-        return methods.create(self.info.name, own, **parameters)
-
-    def _resumed(self, state: Path, features: FeatureSet, prompt: str | None, models: Mapping[str, Any]) -> Method:
-        """The saved method with what it has learned; it keeps its own prototypes, which must fit the features."""
+    def resume(self, features: FeatureSet, prompt: str | None, models: Mapping[str, Any]) -> Method:
+        """The saved method with its state; it keeps its own prototypes, which must fit the features."""
+        state = self.state
+        assert state is not None
         method = methods.load(state, library="numpy", **self.parameters, **models)
         if method.prototypes.shape != features.prototypes_for(prompt).shape:
             raise ValueError(
@@ -156,7 +143,7 @@ class Start:
                 f"{features.n_classes} classes in d = {features.dimension}. Fix: keep to its encoder and classes."
             )
         if models:
-            return method  # made of these very models, or it would not have been loaded
+            return method  # loading has compared the models with those it was made from
         modes = features.prompts if prompt is None else (prompt,)
         if any(same_prototypes(method.prototypes, features.prototypes_for(mode)) for mode in modes):
             return method
@@ -169,7 +156,7 @@ class Start:
         return method
 
 
-def _preset(info: MethodInfo, name: str) -> dict[str, Any]:
+def _load_preset(info: MethodInfo, name: str) -> dict[str, Any]:
     if not info.presets:
         raise ValueError(
             f"--preset {name}: {info.name} has no presets, its authors use one setting for all data. "
@@ -182,18 +169,22 @@ def _preset(info: MethodInfo, name: str) -> dict[str, Any]:
     return info.cls.preset(name)
 
 
-def _parameters(
-    info: MethodInfo, settings: Sequence[str], logit_scale: float | None, elsewhere: Mapping[str, str] | None
+def _parse_parameters(
+    info: MethodInfo, settings: Sequence[str], logit_scale: float | None, hints: Mapping[str, str] | None
 ) -> dict[str, Any]:
-    parameters = parse_settings(info, settings, elsewhere)
+    parameters = parse_settings(info, settings, hints)
     if logit_scale is not None and "logit_scale" in parameters:
         raise ValueError(
-            f"--logit-scale {logit_scale:g} and --set logit_scale={parameters['logit_scale']:g} say the same thing "
-            "twice. Fix: keep --logit-scale."
+            f"--logit-scale {logit_scale:g} and --set logit_scale={parameters['logit_scale']:g} set the same "
+            "parameter. Fix: keep --logit-scale."
         )
     return parameters
 
 
+SAME_PROTOTYPES = 1e-3
+"""Largest difference between entries of one prototype: half precision rounds as much, another prompt differs more."""
+
+
 def same_prototypes(first: np.ndarray, second: np.ndarray) -> bool:
-    """Of the same shape, and nowhere further apart than rounding."""
+    """Whether two matrices have the same shape and differ by no more than rounding."""
     return first.shape == second.shape and bool(np.abs(first - second).max() <= SAME_PROTOTYPES)

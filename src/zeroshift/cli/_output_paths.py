@@ -1,4 +1,5 @@
-"""Files to be written, looked at before anything is computed: an hour's work must not end in a refused file name."""
+"""Checks of the files a command will write, before anything is computed: an hour's work must not end in a refused file
+name."""
 
 from __future__ import annotations
 
@@ -7,33 +8,33 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["check_folder", "check_targets", "check_writable"]
+__all__ = ["check_output_files", "check_output_folder", "check_writable"]
 
 
-def check_targets(targets: Iterable[Path], *, inputs: Iterable[Path], force: bool) -> None:
-    """Refuse a target that cannot be written, one that is an input or named twice and, unless `force`, one that
+def check_output_files(outputs: Iterable[Path], *, inputs: Iterable[Path], force: bool) -> None:
+    """Refuse an output that cannot be written, that is also an input, that is named twice or, unless `force`, that
     exists."""
     read = {path.resolve() for path in inputs}
-    taken: set[Path] = set()
-    for target in targets:
-        if not os.path.isdir(target.parent):
-            raise FileNotFoundError(f"the folder {target.parent} does not exist. Fix: create it, or write elsewhere.")
-        check_writable(target)
-        if target.is_dir():
-            raise ValueError(f"{target} is a folder; the name of a file is needed. Fix: {target / 'predictions.csv'}.")
-        if target.resolve() in read:
-            raise ValueError(f"{target} is also read from; it would be lost. Fix: write to another file.")
-        if target.resolve() in taken:
-            raise ValueError(f"{target} is to be written twice. Fix: give each output its own file.")
-        if target.exists() and not force:
-            raise FileExistsError(f"{target} exists. Fix: pass --force to replace it, or write to another file.")
-        taken.add(target.resolve())
+    used: set[Path] = set()
+    for output in outputs:
+        if not os.path.isdir(output.parent):
+            raise FileNotFoundError(f"the folder {output.parent} does not exist. Fix: create it, or write elsewhere.")
+        check_writable(output)
+        if output.is_dir():
+            raise ValueError(f"{output} is a folder; the name of a file is needed. Fix: {output / 'predictions.csv'}.")
+        if output.resolve() in read:
+            raise ValueError(f"{output} is also an input and would be overwritten. Fix: write to another file.")
+        if output.resolve() in used:
+            raise ValueError(f"{output} is named for two outputs. Fix: give each output its own file.")
+        if output.exists() and not force:
+            raise FileExistsError(f"{output} exists. Fix: pass --force to replace it, or write to another file.")
+        used.add(output.resolve())
 
 
-def check_writable(target: Path) -> None:
-    """Refuse a target that could not be written at the end: a read-only folder, a full disk, a name too long."""
-    # The name `zeroshift.files.atomic_path` will write to first, through links as it does: longer than the target's.
-    real = Path(os.path.realpath(target))
+def check_writable(output: Path) -> None:
+    """Refuse a file that could not be written at the end: a read-only folder, a full disk, a name too long."""
+    # The name `zeroshift.files.atomic_path` writes to first, with links resolved as it does: longer than the output's.
+    real = Path(os.path.realpath(output))
     probe = real.with_name(f".{real.name}.{secrets.token_hex(6)}.tmp")
     try:
         with open(probe, "xb"):
@@ -41,22 +42,22 @@ def check_writable(target: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise OSError(
-            f"{target} cannot be written ({error.strerror or error}). "
-            "Fix: write to another folder, or take a shorter name."
+            f"{output} cannot be written ({error.strerror or error}). Fix: write to another folder, or use a shorter "
+            "name."
         ) from error
 
 
-def check_folder(folder: Path, files: Iterable[Path] = ()) -> None:
-    """Create `folder` where it is missing; refuse a file of that name, and a folder that `files` cannot be put in."""
+def check_output_folder(folder: Path, files: Iterable[Path] = ()) -> None:
+    """Create `folder` if it is missing; refuse a file of that name, and a folder where `files` cannot be written."""
     try:
-        taken = folder.exists() and not folder.is_dir()
-        if not taken:
+        is_file = folder.exists() and not folder.is_dir()
+        if not is_file:
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OSError(
-            f"the folder {folder} cannot be made ({error.strerror or error}). Fix: name another folder."
+            f"the folder {folder} cannot be created ({error.strerror or error}). Fix: name another folder."
         ) from error
-    if taken:
+    if is_file:
         raise FileExistsError(f"{folder} is a file, not a folder. Fix: name another folder.")
     for file in files:
         check_writable(file)

@@ -1,42 +1,72 @@
-"""The application: its commands and what they share."""
+"""The application: the list of commands, each of which is imported when it runs."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from zeroshift._version import __version__
-from zeroshift.cli.adapt import adapt
-from zeroshift.cli.bench import bench
-from zeroshift.cli.classify import classify
-from zeroshift.cli.compare import compare
-from zeroshift.cli.data import check, corrupt, list_data_sets
-from zeroshift.cli.demo import demo
-from zeroshift.cli.encoders import encoders
 from zeroshift.cli.errors import ErrorHandlingGroup
-from zeroshift.cli.experiment import experiment
-from zeroshift.cli.extract import extract
-from zeroshift.cli.methods import methods
-from zeroshift.cli.packs import packs
-from zeroshift.cli.prompts import prompts
-from zeroshift.cli.results import results
 
 __all__ = ["app", "main"]
 
+COMMANDS = {
+    "demo": "Compare zero-shot, ADAPT and the anchored mixture on the bundled packs; write an HTML report.",
+    "classify": "Classify images by the names of the classes, adapted to these very images, without a single label.",
+    "extract": "Encode images and class names into one file that every other command takes.",
+    "adapt": "Adapt a method to features, in order, and write its predictions next to those of zero-shot.",
+    "compare": "Compare methods on labelled features: accuracy, gain over zero-shot, calibration, time, memory, "
+    "encoder passes.",
+    "experiment": "Run experiments of the paper: each prints its table in the paper's layout; one HTML report contains "
+    "them all.",
+    "results": "Merge, filter and summarize the records of runs.",
+    "methods": "List the methods, or one with its parameters.",
+    "encoders": "List the families of encoders, how their models are named, and what each needs.",
+    "prompts": "List the prompt modes, or print every sentence that a mode makes of class names.",
+    "packs": "List the bundled packs: real image features to try methods on, without a download.",
+    "bench": "Time and memory of every engine, as ratios to the definition and to the bare matrix products.",
+    "data": "Data sets: which are known, which are on the disk, corrupted copies.",
+}
+"""The first paragraph of each command's help, so that listing the commands imports none of them."""
+
+
+class LazyGroup(ErrorHandlingGroup):
+    """Commands listed by `COMMANDS`; `zeroshift NAME` imports `zeroshift.cli.NAME`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {name: TyperCommand(name, short_help=summary) for name, summary in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else load_command(name), rest
+
+
+def load_command(name: str) -> Any:
+    """The command whose function, or group of commands, is `zeroshift.cli.NAME.NAME`."""
+    target = getattr(import_module(f"zeroshift.cli.{name}"), name)
+    if not isinstance(target, typer.Typer):
+        function, target = target, typer.Typer(add_completion=False)
+        target.command(name)(function)
+    return typer.main.get_command(target)
+
+
 app = typer.Typer(
     name="zeroshift",
-    cls=ErrorHandlingGroup,
+    cls=LazyGroup,
     help="Keep zero-shot classifiers accurate when the data shifts: no labels, no gradients, no source data.",
     no_args_is_help=True,
     add_completion=False,
-    # Errors a user can mend are one line (see `errors`); what remains is a bug and deserves its plain traceback.
+    # Errors a user can fix are one line (see `errors`); the rest are bugs and get a plain traceback.
     pretty_exceptions_enable=False,
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"zeroshift {__version__}")
         raise typer.Exit
 
@@ -44,22 +74,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
-
-
-for command in (
-    demo, classify, extract, adapt, compare, experiment, results, methods, encoders, prompts, packs, bench
-):  # fmt: skip
-    app.command()(command)
-
-data = typer.Typer(help="Data sets: what there is, what lies on the disk, corrupted copies.", no_args_is_help=True)
-data.command("list")(list_data_sets)
-data.command("check")(check)
-data.command("corrupt")(corrupt)
-app.add_typer(data, name="data")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`zeroshift bench`: how fast the engines are here, beside the definition and beside the bare matrix products."""
+"""`zeroshift bench`: how fast the engines are here, compared with the definition and the bare matrix products."""
 
 from __future__ import annotations
 
@@ -11,122 +11,20 @@ from typing import Annotated
 import typer
 
 from zeroshift.arrays import Home
-from zeroshift.benchmarks.bench import Progress
-from zeroshift.benchmarks.case import DEFAULT, FULL, QUICK, Settings, Where, checked_engines, sizes
-from zeroshift.benchmarks.problems import ClipLike
+from zeroshift.benchmarks.bench import Progress, read_cases, run_cases
+from zeroshift.benchmarks.case import DEFAULT, FULL, QUICK, Backend, BenchCase, check_engines, grid_sizes
+from zeroshift.benchmarks.problems import BenchProblem
+from zeroshift.benchmarks.tables import LEGEND, bench_tables, case_warnings, figure_paths, growth_table, write_figures
 from zeroshift.cli._inputs import load_features
+from zeroshift.cli._output_paths import check_output_files, check_output_folder
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
 from zeroshift.parameters import Choice, Number
 
-__all__ = ["bench", "checked_where", "chosen_cells", "progress"]
+__all__ = ["bench"]
 
-
-# What `zeroshift bench` is to measure, read from its options; and its progress bar.
-
-
-GIVEN = {"classes": "1000", "dimensions": "512", "samples": "5000"}
-"""What the sizes that are not named are, where one is."""
-
-
-def checked_where(library: str, device: str, threads: int | None) -> Where:
-    Choice(("numpy", "torch")).check("--library", library)
-    if threads is not None:
-        Number(1, integer=True).check("--threads", threads)
-    try:
-        Home.named(library, device)
-    except ImportError:
-        raise ImportError("--library torch needs torch. Fix: pip install 'zeroshift[torch]'.") from None
-    except (RuntimeError, AssertionError, ValueError) as error:
-        first = (str(error).splitlines() or ["no reason given"])[0]
-        fix = "--device cpu" if library == "torch" else "--library torch, or --device cpu"
-        raise ValueError(
-            f"--device must be one that {library} can use here; got {device!r} ({first}). Fix: {fix}."
-        ) from None
-    return Where(library, device, threads)
-
-
-def chosen_cells(
-    where: Where,
-    *,
-    quick: bool,
-    full: bool,
-    classes: str | None,
-    dimensions: str | None,
-    samples: str | None,
-    sources: Sequence[str],
-    engines: str | None,
-    steps: int,
-    repeats: int,
-    memory: bool,
-) -> tuple[list[Settings], dict[str, ClipLike]]:
-    """The cells, and the real features of those that are not made up."""
-    given = {"classes": classes, "dimensions": dimensions, "samples": samples}
-    named = {name: text for name, text in given.items() if text is not None}
-    ways = [f"--{way}" for way, wanted in (("quick", quick), ("full", full)) if wanted]
-    if sources and (ways or set(named) - {"samples"}):
-        fixed = [*ways, *(f"--{name}" for name in named if name != "samples")]
-        raise ValueError(f"--on takes features as they are; leave out {', '.join(fixed)}.")
-    ways += [f"--{name}" for name in named][:1]
-    if len(ways) > 1:
-        raise ValueError(f"{' and '.join(ways)} each say which sizes to measure. Fix: give one of them.")
-    Number(1, integer=True).check("--steps", steps)
-    Number(1, integer=True).check("--repeats", repeats)
-    chosen = checked_engines(None if engines is None else _names(engines))
-    how = {"where": where, "engines": chosen, "steps": steps, "repeats": repeats, "memory": memory}
-    if sources:
-        limit = None if samples is None else max(_numbers("samples", samples))
-        problems = {source: _problem(source, limit) for source in sources}
-        return [_of(source, problem, how) for source, problem in problems.items()], problems
-    if named:
-        grid = sizes(*(_numbers(name, named.get(name, GIVEN[name])) for name in GIVEN))
-    else:
-        grid = QUICK if quick else FULL if full else DEFAULT
-    return [Settings(k, d, n, **how) for k, d, n in grid], {}  # type: ignore[arg-type]
-
-
-def _problem(source: str, limit: int | None) -> ClipLike:
-    features = load_features(source, normalize=False, beside={})
-    return ClipLike.of(features if limit is None else features.subset(slice(0, limit)))
-
-
-def _of(source: str, problem: ClipLike, how: dict[str, object]) -> Settings:
-    (classes, dimension), samples = problem.prototypes.shape, len(problem.features)
-    return Settings(classes, dimension, samples, source=source, **how)  # type: ignore[arg-type]
-
-
-def _names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise ValueError(
-            f"--engines names no engine; got {text!r}. Fix: one or more of {', '.join(checked_engines(None))}."
-        )
-    return names
-
-
-def _numbers(name: str, text: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        numbers = []
-    if not numbers:
-        raise ValueError(
-            f"--{name} takes whole numbers separated by commas, for example --{name} {GIVEN[name]}; got {text!r}."
-        )
-    return numbers
-
-
-@contextmanager
-def progress(cells: Sequence[Settings], *, quiet: bool) -> Iterator[Progress]:
-    """A bar of the samples of all cells, moved when a cell is done, that says what is being measured."""
-    with progress_bar("measuring", sum(cell.samples for cell in cells), quiet=quiet) as advance:
-        yield lambda cell, what, done: advance(
-            cell.samples if done else 0, f"K={cell.classes} d={cell.dimension} N={cell.samples}: {what}"
-        )
-
-
-SIZE_PANEL = "What is measured"
-WHERE_PANEL = "Where"
+SIZE_PANEL = "Sizes and engines"
+WHERE_PANEL = "Device"
 
 
 def bench(
@@ -149,7 +47,9 @@ def bench(
     ] = None,
     engines: Annotated[
         str | None,
-        typer.Option(metavar="NAME,...", help="Engines beside direct.", show_default="all", rich_help_panel=SIZE_PANEL),
+        typer.Option(
+            metavar="NAME,...", help="Engines to compare with direct.", show_default="all", rich_help_panel=SIZE_PANEL
+        ),
     ] = None,
     steps: Annotated[int, typer.Option(help="Sampled steps at each point.", rich_help_panel=SIZE_PANEL)] = 3,
     repeats: Annotated[int, typer.Option(help="Runs of which the median counts.", rich_help_panel=SIZE_PANEL)] = 3,
@@ -161,9 +61,10 @@ def bench(
         typer.Option(help="Threads of every product.", show_default="the library's", rich_help_panel=WHERE_PANEL),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="JSON file to write to, and to go on with.", show_default=False)
+        Path | None,
+        typer.Option("--out", "-o", help="JSON file for the results; an existing one is resumed.", show_default=False),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Measure also what the file holds.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Repeat measurements that the file already has.")] = False,
     figures: Annotated[Path | None, typer.Option(help="Draw growth into this folder, as PNG and SVG.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace figures that exist.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
@@ -173,30 +74,26 @@ def bench(
 
     For example: zeroshift bench --classes 10,100 --dimensions 256 --samples 1000 --out bench.json
     """
-    from zeroshift.benchmarks.bench import read_cells, run
-    from zeroshift.benchmarks.tables import LEGEND, bench_tables, figure_paths, growth_table, warnings, write_figures
-    from zeroshift.cli._output_paths import check_folder, check_targets
-
-    where = checked_where(library, device, threads)
-    cells, problems = chosen_cells(
-        where, quick=quick, full=full, classes=classes, dimensions=dimensions, samples=samples, sources=on or [],
+    backend = _check_device(library, device, threads)
+    cases, problems = _choose_cases(
+        backend, quick=quick, full=full, classes=classes, dimensions=dimensions, samples=samples, sources=on or [],
         engines=engines, steps=steps, repeats=repeats, memory=memory,
     )  # fmt: skip
     if out is not None:
-        check_targets([out], inputs=[Path(source) for source in on or []], force=True)
-        read_cells(out)
+        check_output_files([out], inputs=[Path(source) for source in on or []], force=True)
+        read_cases(out)
     drawings = [] if figures is None else figure_paths(figures)
     for path in drawings:
         if os.path.exists(path) and not force:
             raise FileExistsError(f"{path} exists. Fix: pass --force to replace it, or --figures another folder.")
     if figures is not None:
-        check_folder(figures, drawings)
+        check_output_folder(figures, drawings)
 
-    with progress(cells, quiet=quiet) as on_step:
-        record = run(cells, out=out, again=again, problems=problems, progress=on_step)
+    with _case_progress(cases, quiet=quiet) as on_step:
+        record = run_cases(cases, out=out, again=again, problems=problems, progress=on_step)
     if figures is not None:
         write_figures(figures, record["growth"])
-    for warning in warnings(record["cells"]):
+    for warning in case_warnings(record["cells"]):
         print_warning(warning)
     if json:
         print_json({**record, "out": None if out is None else str(out), "figures": [str(path) for path in drawings]})
@@ -208,3 +105,103 @@ def bench(
         screen.print(LEGEND, style="dim")
         for path in drawings if out is None else [out, *drawings]:
             screen.print(f"written: {path}", soft_wrap=True)
+
+
+DEFAULT_SIZES = {"classes": "1000", "dimensions": "512", "samples": "5000"}
+"""Sizes for the options that are not given, if one of them is."""
+
+
+def _check_device(library: str, device: str, threads: int | None) -> Backend:
+    Choice(("numpy", "torch")).check("--library", library)
+    if threads is not None:
+        Number(1, integer=True).check("--threads", threads)
+    try:
+        Home.named(library, device)
+    except ImportError:
+        raise ImportError("--library torch needs torch. Fix: pip install 'zeroshift[torch]'.") from None
+    except (RuntimeError, AssertionError, ValueError) as error:
+        first = (str(error).splitlines() or ["no reason given"])[0]
+        fix = "--device cpu" if library == "torch" else "--library torch, or --device cpu"
+        raise ValueError(
+            f"--device must be one that {library} can use here; got {device!r} ({first}). Fix: {fix}."
+        ) from None
+    return Backend(library, device, threads)
+
+
+def _choose_cases(
+    backend: Backend,
+    *,
+    quick: bool,
+    full: bool,
+    classes: str | None,
+    dimensions: str | None,
+    samples: str | None,
+    sources: Sequence[str],
+    engines: str | None,
+    steps: int,
+    repeats: int,
+    memory: bool,
+) -> tuple[list[BenchCase], dict[str, BenchProblem]]:
+    """The cases, and the real features of those that are not synthetic."""
+    by_name = {"classes": classes, "dimensions": dimensions, "samples": samples}
+    named = {name: text for name, text in by_name.items() if text is not None}
+    choices = [f"--{option}" for option, given in (("quick", quick), ("full", full)) if given]
+    if sources and (choices or set(named) - {"samples"}):
+        fixed = [*choices, *(f"--{name}" for name in named if name != "samples")]
+        raise ValueError(f"--on uses features as they are; leave out {', '.join(fixed)}.")
+    choices += [f"--{name}" for name in named][:1]
+    if len(choices) > 1:
+        raise ValueError(f"{' and '.join(choices)} each choose the sizes. Fix: give one of them.")
+    Number(1, integer=True).check("--steps", steps)
+    Number(1, integer=True).check("--repeats", repeats)
+    chosen = check_engines(None if engines is None else _split_names(engines))
+    shared = {"backend": backend, "engines": chosen, "steps": steps, "repeats": repeats, "memory": memory}
+    if sources:
+        limit = None if samples is None else max(_parse_numbers("samples", samples))
+        problems = {source: _load_problem(source, limit) for source in sources}
+        return [_case_of(source, problem, shared) for source, problem in problems.items()], problems
+    if named:
+        grid = grid_sizes(*(_parse_numbers(name, named.get(name, DEFAULT_SIZES[name])) for name in DEFAULT_SIZES))
+    else:
+        grid = QUICK if quick else FULL if full else DEFAULT
+    return [BenchCase(k, d, n, **shared) for k, d, n in grid], {}  # type: ignore[arg-type]
+
+
+def _load_problem(source: str, limit: int | None) -> BenchProblem:
+    features = load_features(source, normalize=False)
+    return BenchProblem.of(features if limit is None else features.subset(slice(0, limit)))
+
+
+def _case_of(source: str, problem: BenchProblem, shared: dict[str, object]) -> BenchCase:
+    (classes, dimension), samples = problem.prototypes.shape, len(problem.features)
+    return BenchCase(classes, dimension, samples, source=source, **shared)  # type: ignore[arg-type]
+
+
+def _split_names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise ValueError(
+            f"--engines names no engine; got {text!r}. Fix: one or more of {', '.join(check_engines(None))}."
+        )
+    return names
+
+
+def _parse_numbers(name: str, text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    if not numbers:
+        raise ValueError(
+            f"--{name} takes integers separated by commas, for example --{name} {DEFAULT_SIZES[name]}; got {text!r}."
+        )
+    return numbers
+
+
+@contextmanager
+def _case_progress(cases: Sequence[BenchCase], *, quiet: bool) -> Iterator[Progress]:
+    """A bar over the samples of all cases; it advances when a case is done and shows what is being measured."""
+    with progress_bar("measuring", sum(case.samples for case in cases), quiet=quiet) as advance:
+        yield lambda case, what, done: advance(
+            case.samples if done else 0, f"K={case.classes} d={case.dimension} N={case.samples}: {what}"
+        )

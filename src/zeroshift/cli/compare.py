@@ -1,282 +1,54 @@
-"""`zeroshift compare`: all methods, any feature sets, one table; whatever stops it, it goes on where it was."""
+"""`zeroshift compare`: methods on sets of labelled features, in one table; an interrupted comparison resumes."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from zeroshift import methods
+from zeroshift import methods as registry
 from zeroshift.benchmarks.machine import machine
 from zeroshift.cli import _encoder_options as options
-from zeroshift.cli._inputs import PACK_PREFIX, holds_features_alone, is_pack, load_features
+from zeroshift.cli._encoder_options import check_encoder_options, load_encoder_ref
+from zeroshift.cli._inputs import load_datasets
 from zeroshift.cli._method_options import parse_settings
+from zeroshift.cli._output_paths import check_output_folder
+from zeroshift.cli._run_loop import run_recorded
 from zeroshift.cli.console import console, print_json, print_warning
-from zeroshift.cli.progress import RunLog, ending_on_signals, progress_bar, told_apart
-from zeroshift.data import packs as bundled
-from zeroshift.evaluate import Contestant, Entry, Ledger, Plan, Standings, contest, contestants, gather
-from zeroshift.evaluate.inputs import ENCODER, VIEWS
-from zeroshift.features import FeatureSet
+from zeroshift.cli.progress import exit_on_signals
+from zeroshift.evaluate import (
+    Ledger,
+    MethodSpec,
+    describe_skipped,
+    list_method_specs,
+    plan_comparison,
+    run_plan,
+    summarize,
+)
+from zeroshift.evaluate.method_spec import COMPARISON_HINTS
+from zeroshift.methods.inputs import TEXT, VIEWS
+from zeroshift.parameters import Number
+from zeroshift.report.compare_page import write_page
+from zeroshift.report.compare_tables import (
+    check_markdown,
+    compare_record,
+    compare_table,
+    remarks,
+    set_tables,
+    write_markdown,
+)
+from zeroshift.report.page import check_page
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["chosen_contestants", "chosen_entries", "compare", "run_plan"]
-
-
-# Which methods `zeroshift compare` runs, and with which parameters, read from `--methods` and `--set`.
-
-
-GROUPS = ("online", "episodic", "transductive", "few-shot")
-
-ELSEWHERE = {
-    "support": "Fix: --methods NAME+support.",
-    **dict.fromkeys(("prompts", "validation", "unlabelled"), "Fix: leave it out; a comparison takes it from the sets."),
-    "text": "Fix: --encoder SOURCE.",
-}
-"""How a comparison gives a method what holds arrays, or a model."""
-
-
-def chosen_contestants(
-    wanted: str, settings: Sequence[str], *, views: bool = False, encoder: bool = False
-) -> list[Contestant]:
-    """The contestants `wanted` names, each once; those named one by one must be possible, those of a group need not.
-
-    `views` says that a set holds several of each image, `encoder` that one is given.
-
-    >>> [contestant.label for contestant in chosen_contestants("zero_shot,adapt_online", ["adapt_online.bank_size=8"])]
-    ['zero_shot', 'adapt_online bank_size=8']
-    """
-    chosen: dict[str, Contestant] = {}
-    single: set[str] = set()
-    for name in (part.strip() for part in wanted.split(",")):
-        if not name:
-            continue
-        if name == "all" or name in GROUPS:
-            found = contestants(None if name == "all" else name, views=views)
-        else:
-            found = [_named(name)]
-            single.add(found[0].label)
-        chosen |= {contestant.label: contestant for contestant in found if contestant.label not in chosen}
-    if not chosen:
-        raise ValueError(
-            f"--methods names no method; got {wanted!r}. Fix: all, {', '.join(GROUPS)}, or some of `zeroshift methods`."
-        )
-    parameters = _by_method(settings, chosen.values())
-    changed = {
-        label: replace(
-            contestant,
-            parameters=parse_settings(contestant.info, parameters.get(contestant.method, []), ELSEWHERE),
-        )
-        for label, contestant in chosen.items()
-    }
-    for label in sorted(single):
-        held = [*([VIEWS] if views else []), *([ENCODER] if encoder else [])]
-        if reason := changed[label].obstacle_with(*held):
-            fix = "" if "Fix: " in reason else _fix(changed[label])
-            raise ValueError(f"{label} cannot be compared: it {reason}. {fix}".rstrip())
-    return list(changed.values())
-
-
-def _named(name: str) -> Contestant:
-    known = [info.name for info in methods.list_methods()]
-    method = name.split("+")[0]
-    if method not in known:
-        guess = did_you_mean(name, [*known, "all", *GROUPS])
-        raise ValueError(
-            f"--methods: no method is called {method!r}. {guess}Known: {', '.join(known)}; all, {', '.join(GROUPS)}."
-        )
-    try:
-        return Contestant.named(name)
-    except ValueError as error:
-        raise ValueError(f"--methods {name}: {error} Fix: --methods {method}.") from None
-
-
-def _by_method(settings: Sequence[str], chosen: Iterable[Contestant]) -> dict[str, list[str]]:
-    """`METHOD.NAME=VALUE` as `NAME=VALUE` under each method."""
-    compared = list(dict.fromkeys(contestant.method for contestant in chosen))
-    found: dict[str, list[str]] = {}
-    for item in settings:
-        method, point, setting = item.partition(".")
-        if not point or "=" in method:
-            raise ValueError(
-                f"--set takes METHOD.NAME=VALUE, for example --set adapt_online.bank_size=8; got {item!r}."
-            )
-        if "+" in method:
-            plain = method.split("+")[0]
-            raise ValueError(
-                f"--set {item}: parameters are the method's, whatever it is given. Fix: --set {plain}.{setting}."
-            )
-        if method not in compared:
-            methods.get(method)  # a name that is none is answered by the registry
-            raise ValueError(f"--set {item}: {method} is not among the methods compared. Fix: add it to --methods.")
-        found.setdefault(method, []).append(setting)
-    return found
-
-
-def _fix(contestant: Contestant) -> str:
-    """How to come by what it lacks; on the command line only numbers and words can be set."""
-    cls = contestant.info.cls
-    lacking = [p.name for p in contestant.info.parameters if p.required and p.name not in contestant.given]
-    settable = [name for name in lacking if name not in (*cls.array_parameters, *cls.model_parameters)]
-    if len(settable) < len(lacking) or not lacking:
-        return f"Fix: leave it out; in Python zeroshift.encode.make_method({contestant.method!r}, ...) makes it."
-    return f"Fix: --set {contestant.method}.{settable[0]}=VALUE."
-
-
-# Which feature sets `zeroshift compare` runs on: files, folders of files, and bundled packs.
-
-
-SUFFIXES = (".npz", ".safetensors")
-
-
-def chosen_entries(
-    sources: Sequence[str], packs: str | None, *, prompt: str | None, normalize: bool, names_matter: bool = False
-) -> list[Entry]:
-    """The sets, each once whatever it is called; of a folder those that can be compared on, the others named.
-
-    `names_matter` where prompts are made of the names of the classes: the same features are then another set under
-    other names.
-    """
-    _check_no_pack(sources, packs)
-    named = [*_pack_sources(packs, default=not sources), *sources]
-    entries: list[Entry] = []
-    for source, name, must in _places(named):
-        load = partial(load_features, source, normalize=normalize, beside={})
-        features = _loaded(source, load, must=must)
-        if features is None:
-            continue
-        entry = Entry.of(name, features, prompt, load)
-        twins = (other for other in entries if other.digest == entry.digest)
-        twin = next((other for other in twins if not names_matter or other.class_names == entry.class_names), None)
-        if twin is not None:
-            print_warning(f"left out: {source} holds the same as {twin.name}")
-            continue
-        for hint in () if is_pack(source) else entry.hints:
-            print_warning(f"{source}: {hint}")
-        entries.append(entry)
-    if not entries:
-        raise ValueError("nothing to compare on: no set is left. Fix: name feature files that hold labels.")
-    return entries
-
-
-def _check_no_pack(sources: Sequence[str], packs: str | None) -> None:
-    """A bare name beside `--packs a` reads as a second pack, and is taken for a file."""
-    known = {info.name for info in bundled.list()}
-    for source in sources:
-        if source in known and not Path(source).exists():
-            listed = "" if packs is None else f", or --packs {packs},{source}"
-            raise ValueError(f"no file at {source}; a bundled pack is called so. Fix: pack:{source}{listed}.")
-
-
-def _pack_sources(packs: str | None, *, default: bool) -> list[str]:
-    if packs is None and not default:
-        return []
-    infos = bundled.list()
-    plain = [info.name for info in infos if info.n_views == 0]
-    names = plain if packs is None else [name.strip() for name in packs.split(",") if name.strip()]
-    if not names:
-        raise ValueError(f"--packs names no pack. Fix: all, or some of {', '.join(info.name for info in infos)}.")
-    wanted = dict.fromkeys(one for name in names for one in (plain if name == "all" else [name]))
-    return [f"{PACK_PREFIX}{name}" for name in wanted]
-
-
-def _places(sources: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
-    """(source, a name no other has, whether it was named itself) of every set."""
-    found: list[tuple[str, bool]] = []
-    for source in sources:
-        if is_pack(source) or not Path(source).is_dir():
-            found.append((source, True))
-        else:
-            found += [(file, False) for file in _files(Path(source))]
-    found = list({source: (source, must) for source, must in found}.values())
-    count = Counter(_short(source) for source, _ in found)
-    for source, must in found:
-        yield source, _short(source) if count[_short(source)] == 1 else _long(source), must
-
-
-def _files(folder: Path) -> list[str]:
-    files = sorted(str(path) for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
-    if not files:
-        raise ValueError(
-            f"{folder} holds no feature files ({', '.join(SUFFIXES)}). Fix: name another folder, or the files."
-        )
-    return files
-
-
-def _short(source: str) -> str:
-    return source.removeprefix(PACK_PREFIX) if is_pack(source) else Path(source).stem
-
-
-def _long(source: str) -> str:
-    """With the folder, where the file's own name is not enough."""
-    if is_pack(source):
-        return source
-    path = Path(source).resolve()
-    return f"{path.parent.name}/{path.name}"
-
-
-def _loaded(source: str, load: Callable[[], FeatureSet], *, must: bool) -> FeatureSet | None:
-    """The set; None, and a word why, for one that only lies in a folder and cannot be compared on."""
-    if holds_features_alone(source):
-        raise ValueError(
-            f"{source} holds features alone; to compare, labels and prototypes are needed too. "
-            "Fix: FeatureSet(features, prototypes=..., labels=...).save('features.safetensors')."
-        )
-    if must:
-        return load()
-    try:
-        features = load()
-        reason = _unfit(features)
-    except (ValueError, TypeError) as error:
-        reason = str(error)
-    if reason is None:
-        return features
-    said = reason.removeprefix(f"{source}: ").removeprefix(f"{source} ")
-    print_warning(f"left out: {source}: {said}")
-    return None
-
-
-def _unfit(features: FeatureSet) -> str | None:
-    if features.labels is None:
-        return "it has no labels to count by"
-    if features.views is not None:
-        return "it holds views (name the file itself to compare on it, its plain images and its views)"
-    return None
-
-
-# The loop of `zeroshift compare`: runs that are not recorded yet, and a bar, or in a log file a line a run.
-
-
-def run_plan(planned: Plan, ledger: Ledger, *, jobs: int, again: bool, quiet: bool) -> Standings:
-    """Do what is missing and sum up."""
-    outcomes = []
-    sizes = {entry.name: entry.n_samples for entry in planned.entries}
-    log = RunLog(len(planned.trials), quiet=quiet, names=told_apart(planned.trials))
-    total = sum(sizes[trial.features] for trial in planned.trials)
-    with ending_on_signals(), progress_bar("comparing", total, quiet=quiet) as advance:
-        runs = contest(planned, ledger, jobs=jobs, again=again, notes={"machine": machine()})
-        # Closed at once when something goes wrong, so that no process is left running.
-        with closing(runs):
-            for outcome in runs:
-                outcomes.append(outcome)
-                log.add(outcome)
-                done = f"{len(outcomes)} of {len(planned.trials)} runs"
-                advance(sizes[outcome.job.features], f"{done}: {outcome.job.contestant.label}")
-    log.end()
-    for path in ledger.damaged:
-        print_warning(f"{path} held no record that can be read; its run was done again")
-    return gather(planned, outcomes)
-
+__all__ = ["choose_methods", "compare"]
 
 RUNS, PAGE = "runs", "compare.html"
 
-WHAT_PANEL = "What is compared"
-SHOWN_PANEL = "What is shown"
+WHAT_PANEL = "Methods and data"
+SHOWN_PANEL = "Output"
 
 
 def compare(
@@ -309,16 +81,16 @@ def compare(
             "--set",
             "-s",
             metavar="METHOD.NAME=VALUE",
-            help="A parameter of a method; as often as needed.",
+            help="A parameter of a method; can be repeated.",
             rich_help_panel=WHAT_PANEL,
         ),
     ] = None,
     orders: Annotated[
-        int, typer.Option(help="Random orders of the stream, or draws of samples.", rich_help_panel=WHAT_PANEL)
+        int, typer.Option(help="Random orders of the stream, or random draws of samples.", rich_help_panel=WHAT_PANEL)
     ] = 3,
     shots: Annotated[
         int,
-        typer.Option(help="Labelled samples of a class for few-shot methods.", rich_help_panel=WHAT_PANEL),
+        typer.Option(help="Labelled samples per class for few-shot methods.", rich_help_panel=WHAT_PANEL),
     ] = 4,
     prompt: Annotated[
         str | None,
@@ -334,10 +106,10 @@ def compare(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the records and the page.")] = Path(
         "zeroshift-compare"
     ),
-    again: Annotated[bool, typer.Option("--again", help="Do also the runs that are recorded.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Re-run runs that are already recorded.")] = False,
     jobs: Annotated[int, typer.Option(help="Processes. Times are comparable only with 1.")] = 1,
     by_set: Annotated[
-        bool, typer.Option("--by-set", help="Also a table for each set.", rich_help_panel=SHOWN_PANEL)
+        bool, typer.Option("--by-set", help="Also print one table per set.", rich_help_panel=SHOWN_PANEL)
     ] = False,
     markdown: Annotated[
         Path | None,
@@ -355,63 +127,140 @@ def compare(
 ) -> None:
     """Compare methods on labelled features: accuracy, gain over zero-shot, calibration, time, memory, encoder passes.
 
-    Each run is recorded as it is done: the same command again goes on where it stopped.
+    Each finished run is recorded: run the same command again to resume.
 
     For example: zeroshift compare my-features.safetensors --methods online
     """
-    from zeroshift.cli._encoder_options import check_encoder_options, load_behind
-    from zeroshift.cli._output_paths import check_folder
-    from zeroshift.evaluate import Ledger, plan, told
-    from zeroshift.parameters import Number
-    from zeroshift.report.compare_page import check_markdown, check_page, write_markdown, write_page
-    from zeroshift.report.compare_tables import compare_record, compare_table, legend, remarks, set_tables
-
-    for name, value, least in (("--orders", orders, 1), ("--shots", shots, 1), ("--jobs", jobs, 1)):
-        Number(least, integer=True).check(name, value)
+    for name, value in (("--orders", orders), ("--shots", shots), ("--jobs", jobs)):
+        Number(1, integer=True).check(name, value)
     check_encoder_options(encoder, revision=revision, device=device, dtype=dtype)
     # A wrong name is refused before any set is read.
-    contestants = chosen_contestants(methods, settings or [], views=True, encoder=encoder is not None)
-    if encoder is not None and not any(contestant.tunes_text for contestant in contestants):
+    specs = choose_methods(methods, settings or [], views=True, encoder=encoder is not None)
+    if encoder is not None and not any(spec.tunes_text for spec in specs):
         raise ValueError(
             "--encoder is for methods that tune its prompts, and none is compared. Fix: leave it out, or add -m tpt."
         )
-    entries = chosen_entries(
+    datasets = load_datasets(
         features or [], packs, prompt=prompt, normalize=normalize, names_matter=encoder is not None
     )
-    views = any(entry.n_views for entry in entries)
-    contestants = chosen_contestants(methods, settings or [], views=views, encoder=encoder is not None)
-    behind = load_behind(encoder, revision=revision, device=device, dtype=dtype)
-    planned = plan(entries, contestants, orders=orders, shots=shots, encoder=behind)
-    for line in told(planned.left_out):
-        print_warning(f"left out: {line}")
-    if not planned.trials:
-        raise ValueError(
-            "no method is left to compare. Fix: see the reasons above; --set gives a method what it lacks."
-        )
+    views = any(dataset.n_views for dataset in datasets)
+    specs = choose_methods(methods, settings or [], views=views, encoder=encoder is not None)
+    encoder_ref = load_encoder_ref(encoder, revision=revision, device=device, dtype=dtype)
+    plan = plan_comparison(datasets, specs, orders=orders, shots=shots, encoder=encoder_ref)
+    for line in describe_skipped(plan.skipped):
+        print_warning(f"skipped: {line}")
+    if not plan.trials:
+        raise ValueError("no method is left to compare. Fix: see the reasons above.")
     check_page(out / PAGE)
-    check_folder(out, [out / PAGE])
-    check_folder(out / RUNS)
+    check_output_folder(out, [out / PAGE])
+    check_output_folder(out / RUNS)
     if markdown is not None:
         check_markdown(markdown)
 
-    standings = run_plan(planned, Ledger(out / RUNS), jobs=jobs, again=again, quiet=quiet)
-    for failed in standings.failed:
+    ledger = Ledger(out / RUNS)
+    with exit_on_signals():
+        runs = run_plan(plan, ledger, jobs=jobs, again=again, notes={"machine": machine()})
+        sizes = {dataset.name: dataset.n_samples for dataset in datasets}
+        outcomes = run_recorded(runs, plan.trials, ledger, what="comparing", quiet=quiet, sizes=sizes)
+    summary = summarize(plan, outcomes)
+    for failed in summary.failed:
         print_warning(f"failed: {failed.job}: {failed.error}")
-    if standings.overall:
-        write_page(out / PAGE, standings)
+    if summary.overall:
+        write_page(out / PAGE, summary)
         if markdown is not None:
-            write_markdown(markdown, standings)
-    said = remarks(standings)
+            write_markdown(markdown, summary)
+    notes = remarks(summary)
     if json:
-        print_json({**compare_record(standings), "remarks": said, "out": str(out), "page": str(out / PAGE)})
-    elif not quiet and standings.overall:
+        print_json({**compare_record(summary), "remarks": notes, "out": str(out), "page": str(out / PAGE)})
+    elif not quiet and summary.overall:
         screen = console()
-        screen.print(compare_table(standings, screen.width))
-        for title, table in set_tables(standings, screen.width) if by_set else ():
-            screen.print(title, style="bold")
+        for table in (compare_table(summary), *(set_tables(summary) if by_set else ())):
             screen.print(table)
-        screen.print(" ".join([legend(standings, screen.width), *said]), style="dim")
+        screen.print(" ".join(notes), style="dim")
         for path in (out / PAGE, *([markdown] if markdown else [])):
             screen.print(f"written: {path}", soft_wrap=True)
-    if standings.failed:
+    if summary.failed:
         raise typer.Exit(1)
+
+
+GROUPS = ("online", "episodic", "transductive", "few-shot")
+
+OPTION_HINTS = {
+    **COMPARISON_HINTS,
+    "support": "--methods NAME+support",
+    **dict.fromkeys(("prompts", "validation", "unlabelled"), "leave it out; a comparison takes it from the sets"),
+}
+"""How `compare` gives each input to a method."""
+
+
+def choose_methods(
+    names: str, settings: Sequence[str], *, views: bool = False, encoder: bool = False
+) -> list[MethodSpec]:
+    """The methods in `names`, each once. Those named one by one must be runnable; those of a group need not.
+
+    `views` says that a set contains views, `encoder` that one is given.
+
+    >>> [spec.label for spec in choose_methods("zero_shot,adapt_online", ["adapt_online.bank_size=8"])]
+    ['zero_shot', 'adapt_online bank_size=8']
+    """
+    chosen: dict[str, MethodSpec] = {}
+    single: set[str] = set()
+    for name in (part.strip() for part in names.split(",")):
+        if not name:
+            continue
+        if name == "all" or name in GROUPS:
+            found = list_method_specs(None if name == "all" else name, views=views)
+        else:
+            found = [_find_method(name)]
+            single.add(found[0].label)
+        chosen |= {spec.label: spec for spec in found if spec.label not in chosen}
+    if not chosen:
+        raise ValueError(
+            f"--methods names no method; got {names!r}. Fix: all, {', '.join(GROUPS)}, or some of `zeroshift methods`."
+        )
+    by_method = _settings_by_method(settings, chosen.values())
+    with_settings = {
+        label: replace(spec, parameters=parse_settings(spec.info, by_method.get(spec.method, []), OPTION_HINTS))
+        for label, spec in chosen.items()
+    }
+    held = [*([VIEWS] if views else []), *([TEXT] if encoder else [])]
+    for label in sorted(single):
+        if missing := with_settings[label].missing_input(*held):
+            raise ValueError(f"{label} cannot be compared: it {missing}.")
+    return list(with_settings.values())
+
+
+def _find_method(name: str) -> MethodSpec:
+    known = [info.name for info in registry.list_methods()]
+    method = name.split("+")[0]
+    if method not in known:
+        guess = did_you_mean(name, [*known, "all", *GROUPS])
+        raise ValueError(
+            f"--methods: no method is called {method!r}. {guess}Known: {', '.join(known)}; all, {', '.join(GROUPS)}."
+        )
+    try:
+        return MethodSpec.named(name)
+    except ValueError as error:
+        raise ValueError(f"--methods {name}: {error} Fix: --methods {method}.") from None
+
+
+def _settings_by_method(settings: Sequence[str], chosen: Iterable[MethodSpec]) -> dict[str, list[str]]:
+    """`METHOD.NAME=VALUE` as `NAME=VALUE` under each method."""
+    compared = list(dict.fromkeys(spec.method for spec in chosen))
+    found: dict[str, list[str]] = {}
+    for item in settings:
+        method, point, setting = item.partition(".")
+        if not point or "=" in method:
+            raise ValueError(
+                f"--set takes METHOD.NAME=VALUE, for example --set adapt_online.bank_size=8; got {item!r}."
+            )
+        if "+" in method:
+            plain = method.split("+")[0]
+            raise ValueError(
+                f"--set {item}: parameters belong to the method, whatever its inputs. Fix: --set {plain}.{setting}."
+            )
+        if method not in compared:
+            registry.get(method)  # an unknown name is an error of the registry
+            raise ValueError(f"--set {item}: {method} is not among the methods compared. Fix: add it to --methods.")
+        found.setdefault(method, []).append(setting)
+    return found

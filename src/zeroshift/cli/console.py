@@ -1,4 +1,4 @@
-"""Where things are printed: answers to stdout; progress, warnings and errors to stderr, so that output can be piped."""
+"""Output: results go to stdout; progress, warnings and errors go to stderr, so that results can be piped."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["console", "print_error", "print_json", "print_warning"]
+__all__ = ["console", "print_error", "print_json", "print_warning", "strip_control"]
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that prints text as it is: paths and class names may hold brackets that rich would take for markup."""
+    """A console that prints text as it is: paths and class names may contain brackets, which rich reads as markup."""
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, allow_nan=False, default=_plain))
+    typer.echo(json.dumps(value, indent=2, allow_nan=False, default=_to_json))
 
 
-def _plain(value: Any) -> Any:
-    """NumPy scalars and arrays (a plug-in may have them as defaults) as what JSON knows, without importing NumPy."""
+def _to_json(value: Any) -> Any:
+    """NumPy scalars and arrays (defaults of a plug-in may be some) as JSON types, without importing NumPy."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"a {type(value).__name__} cannot be printed as JSON; got {value!r}. Fix: leave out --json.")
@@ -39,15 +39,15 @@ def print_warning(message: str) -> None:
     _print_line("warning: ", "bold yellow", message)
 
 
-def _print_line(word: str, style: str, message: str) -> None:
+def _print_line(prefix: str, style: str, message: str) -> None:
     from rich.text import Text
 
-    # One line, however long, so that it can be searched and copied whole.
-    console(stderr=True).print(Text.assemble((word, style), harmless(message)), soft_wrap=True)
+    # One line, however long, so that it can be searched and copied as a whole.
+    console(stderr=True).print(Text.assemble((prefix, style), strip_control(message)), soft_wrap=True)
 
 
-def harmless(text: str) -> str:
-    """Text without characters that steer a terminal: the names of files may hold them."""
+def strip_control(text: str) -> str:
+    """Text without terminal control characters: file names may contain them."""
     return "".join(
         " " if ch == "\n" else ch if ch.isprintable() or ch == "\t" else "\N{REPLACEMENT CHARACTER}" for ch in text
     )

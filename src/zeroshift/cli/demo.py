@@ -1,60 +1,59 @@
-"""`zeroshift demo`: a zero-shot classifier that gets better without labels, on features that came with the library."""
+"""`zeroshift demo`: a zero-shot classifier that improves without labels, on features that come with the library."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from zeroshift import methods
+from zeroshift import __version__, methods
+from zeroshift.cli._output_paths import check_output_folder
 from zeroshift.cli.console import console, print_json
 from zeroshift.cli.progress import progress_bar
-from zeroshift.data import packs
-from zeroshift.evaluate import Comparison, Step, compare
+from zeroshift.data import packs as bundled_packs
+from zeroshift.evaluate import Comparison, StreamStep, compare
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
+from zeroshift.report.comparisons import comparison_record, comparison_table, losses, mean_record, verdict
+from zeroshift.report.demo_figures import figure_paths, write_figures
+from zeroshift.report.demo_report import write_report
+from zeroshift.report.page import check_page
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-__all__ = ["compare_on", "demo", "load_packs"]
-
-
-# The work of `zeroshift demo`: which packs, and the methods on each.
-
+__all__ = ["demo"]
 
 METHODS = (
     "zero_shot", "adapt_online", "anchored_mixture_online", "adapt_transductive", "anchored_mixture_transductive",
 )  # fmt: skip
-"""Those of one protocol beside each other: online and transductive answers are different questions."""
+"""Grouped by protocol: online and transductive methods answer different questions."""
 
 COUNTED = ("adapt_online", "anchored_mixture_online")
-"""The methods whose samples the progress bar counts; the others take a blink."""
+"""The methods whose samples the progress bar counts; the others finish instantly."""
 
 EVERY = 20
-"""Samples between two looks at the bank: fine enough for a figure of its filling."""
+"""Samples between two records of the bank, close enough for a figure of how it fills."""
 
 
-def load_packs(wanted: str | None) -> dict[str, FeatureSet]:
-    """The packs named in `wanted`, each once; without it, all that hold plain features rather than views."""
-    infos = packs.list()
-    if wanted is None:
-        names = [info.name for info in infos if info.n_views == 0]
+def load_packs(names: str | None) -> dict[str, FeatureSet]:
+    """The packs in the list `names`, each once; without it, all packs without views."""
+    infos = bundled_packs.list()
+    if names is None:
+        chosen = [info.name for info in infos if info.n_views == 0]
     else:
-        names = [name.strip() for name in wanted.split(",") if name.strip()]
-    if not names:
+        chosen = [name.strip() for name in names.split(",") if name.strip()]
+    if not chosen:
         raise ValueError(f"--packs names no pack. Fix: one or more of {', '.join(info.name for info in infos)}.")
-    return {name: packs.load(name) for name in names}
+    return {name: bundled_packs.load(name) for name in chosen}
 
 
-def compare_on(loaded: Mapping[str, FeatureSet]) -> list[Comparison]:
+def compare_methods(loaded: Mapping[str, FeatureSet]) -> list[Comparison]:
     """Every method on every set, with the library's defaults and the set's own logit scale and prompts."""
     with progress_bar("adapting", len(COUNTED) * sum(pack.n_samples for pack in loaded.values())) as advance:
 
-        def on_step(running: Method, step: Step) -> None:
+        def on_step(running: Method, step: StreamStep) -> None:
             if running.name in COUNTED:
                 advance(step.stop - step.start, name)
 
@@ -81,36 +80,26 @@ def demo(
     open_report: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = False,
 ) -> None:
     """Compare zero-shot, ADAPT and the anchored mixture on the bundled packs; write an HTML report."""
-    from zeroshift import __version__
-    from zeroshift.cli._output_paths import check_folder
-    from zeroshift.report.demo_figures import figure_paths, write_figures
-    from zeroshift.report.html import is_report, write_report
-    from zeroshift.report.records import comparison_record, mean_record
-    from zeroshift.report.tables import comparison_tables
-
     loaded = load_packs(packs)
     report = out / REPORT
-    # os.path takes a name too long for one that is not there; the folder is tried below.
-    if os.path.exists(report) and not is_report(report):
-        raise FileExistsError(f"{report} exists and is not a report of zeroshift. Fix: --out another folder.")
+    check_page(report)
     drawings = [] if figures is None else figure_paths(figures)
     for path in drawings:
-        # A report says of itself that it is ours; a figure cannot, and may be someone's work.
+        # A report says that zeroshift wrote it; a figure cannot, and may be someone's work.
         if os.path.exists(path) and not force:
             raise FileExistsError(f"{path} exists. Fix: pass --force to replace it, or --figures another folder.")
-    check_folder(out, [report])
+    check_output_folder(out, [report])
     if figures is not None:
-        check_folder(figures, drawings)
+        check_output_folder(figures, drawings)
 
     human = console(stderr=json)
-    comparisons = compare_on(loaded)
+    comparisons = compare_methods(loaded)
     command = "zeroshift demo" if packs is None else f"zeroshift demo --packs {','.join(loaded)}"
     with human.status("drawing the report"):
         write_report(report, comparisons, command=command, hint_note=HINT_NOTE)
         drawn = write_figures(figures, comparisons) if figures is not None else []
 
-    for table in comparison_tables(comparisons, human.width):
-        human.print(table)
+    human.print(comparison_table(comparisons))
     _print_remarks(comparisons, human)
     human.print(f"report: {report}", soft_wrap=True)
     for path in drawn:
@@ -129,9 +118,7 @@ def demo(
 
 
 def _print_remarks(comparisons: Sequence[Comparison], human: Console) -> None:
-    """Hints, losses and what the data is: the part of a demo that is easily left out."""
-    from zeroshift.report.formatting import losses, verdict
-
+    """Hints, losses and where the data comes from: what a demo tends to leave out."""
     for comparison in comparisons:
         for hint in comparison.features.hints():
             human.print(f"note: {comparison.name}: {hint}. {HINT_NOTE}", style="yellow", soft_wrap=True)

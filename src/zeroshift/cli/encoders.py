@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from zeroshift.cli.console import console, print_json
+from zeroshift.encode.registry import list_families
+from zeroshift.report.listings import encoders_table
 
 __all__ = ["encoders"]
 
 
 def encoders(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List the families of encoders, how their models are named, and what each needs."""
-    from zeroshift.encode.registry import list_families
-
     families = list_families()
     if json:
         print_json(
@@ -32,8 +32,6 @@ def encoders(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
             ]
         )
         return
-    from zeroshift.report.tables import encoders_table
-
     out = console()
     out.print(encoders_table(families))
     out.print(

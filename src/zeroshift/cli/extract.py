@@ -3,54 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from zeroshift.cli import _encoder_options as options
+from zeroshift.cli._encoder_options import EncodingOptions, run_extraction, warn_about_images
+from zeroshift.cli._inputs import load_images
+from zeroshift.cli._output_paths import check_output_files
+from zeroshift.cli._prompt_options import make_prompts
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.encode.extraction import Extraction
+from zeroshift.parameters import Choice
 from zeroshift.report.formatting import counted, percent
-from zeroshift.report.tables import summary_table
+from zeroshift.report.tables import ReportTable, summary_table
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-__all__ = ["extract", "extraction_record", "extraction_table"]
-
-
-# What `zeroshift extract` says at the end, for people and for programs.
-
-
-def extraction_record(extraction: Extraction, out: Path) -> dict[str, Any]:
-    return {
-        "out": str(out),
-        **extraction.features.summary(),
-        "computed": extraction.computed,
-        "skipped": [{"image": error.name, "why": error.what, "fix": error.fix} for error in extraction.skipped],
-        "notes": [{"image": name, "note": note} for name, note in extraction.notes],
-        "cut_prompts": dict(extraction.cut_prompts),
-    }
-
-
-def extraction_table(extraction: Extraction, out: Path) -> Table:
-    features = extraction.features
-    encoder = features.provenance["encoder"]
-    count, computed = features.n_samples, extraction.computed
-    entries = {
-        "images": f"{count}, of which {computed} had to be encoded" if computed < count else str(count),
-        "classes": str(features.n_classes),
-        "encoder": f"{encoder['source']} ({encoder['family']}), d = {features.dimension}",
-        "prompts": ", ".join(features.prompts),
-    }
-    if features.n_views:
-        entries["views"] = f"{features.n_views} of each image"
-    if extraction.skipped:
-        entries["left out"] = counted(len(extraction.skipped), "image") + " that cannot be read"
-    if features.labels is not None:
-        entries["zero-shot"] = f"{percent(features.zero_shot_accuracy())}% ({features.default_prompt})"
-    entries["features"] = str(out)
-    return summary_table(entries)
+__all__ = ["extract"]
 
 
 def extract(
@@ -60,14 +28,17 @@ def extract(
     out: Annotated[Path, typer.Option("--out", "-o", help="The .safetensors file to write.", show_default=False)],
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder the data sets, or a table's paths, lie below.", rich_help_panel=options.SOURCE_PANEL),
+        typer.Option(
+            help="Folder that contains the data sets, or that a table's paths start from.",
+            rich_help_panel=options.SOURCE_PANEL,
+        ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Of a data set.", show_default="test", rich_help_panel=options.SOURCE_PANEL)
+        str | None, typer.Option(help="Data set split.", show_default="test", rich_help_panel=options.SOURCE_PANEL)
     ] = None,
     labelled: options.Labelled = None,
     labels: Annotated[
-        Path | None, typer.Option(help="Class indices of an .npy array.", rich_help_panel=options.SOURCE_PANEL)
+        Path | None, typer.Option(help="Labels of an .npy array (.npy).", rich_help_panel=options.SOURCE_PANEL)
     ] = None,
     classes: options.ClassNames = None,
     prompts: options.PromptModes = None,
@@ -98,37 +69,62 @@ def extract(
 ) -> None:
     """Encode images and class names into one file that every other command takes.
 
-    What was encoded before is not encoded again: stop it whenever you like, and add prompts or classes later.
+    Encoded images are cached: an interrupted run resumes, and prompts or classes can be added later.
     For example: zeroshift extract photos/ --classes cat,dog --encoder composed --out features.safetensors
     """
-    from zeroshift.cli._encoder_options import EncodingOptions, run_extraction, tell_images
-    from zeroshift.cli._inputs import load_images
-    from zeroshift.cli._output_paths import check_targets
-    from zeroshift.cli._prompt_options import chosen_prompts
-    from zeroshift.parameters import Choice
-
     if out.suffix != ".safetensors":
         raise ValueError(f"--out must end in .safetensors; got {out}. Fix: {out.with_suffix('.safetensors')}.")
     Choice(("float16", "float32")).check("--storage", storage)
-    read = [Path(given) for given in (source, classes, templates, descriptions) if given is not None]
-    check_targets([out], inputs=read, force=force)
-    chosen = EncodingOptions(
+    inputs = [Path(given) for given in (source, classes, templates, descriptions) if given is not None]
+    check_output_files([out], inputs=inputs, force=force)
+    encoding = EncodingOptions(
         encoder=encoder, revision=revision, device=device, dtype=dtype, batch_size=batch_size, workers=workers,
         cache=cache, no_cache=no_cache, on_error=on_error, views=views, augmix=augmix, corruption=corruption,
         severity=severity, made_for=made_for, seed=seed,
     )  # fmt: skip
     images = load_images(
-        source, classes=classes, root=data, split=split, corruption=corruption, severity=chosen.strength,
+        source, classes=classes, root=data, split=split, corruption=corruption, severity=encoding.severity_or_default,
         labelled=labelled, labels=labels,
     )  # fmt: skip
-    asked = chosen_prompts(prompts, images, template=template, templates=templates, descriptions=descriptions)
-    extraction = run_extraction(images, asked, chosen, storage=storage, quiet=quiet)
+    chosen_prompts = make_prompts(prompts, images, template=template, templates=templates, descriptions=descriptions)
+    extraction = run_extraction(images, chosen_prompts, encoding, storage=storage, quiet=quiet)
     extraction.features.save(out)
     for hint in extraction.features.hints():
         print_warning(f"{source}: {hint}")
     if json:
-        print_json(extraction_record(extraction, out))
+        print_json(_record(extraction, out))
         return
-    tell_images(extraction)
+    warn_about_images(extraction)
     if not quiet:
-        console().print(extraction_table(extraction, out))
+        console().print(_table(extraction, out))
+
+
+def _record(extraction: Extraction, out: Path) -> dict[str, Any]:
+    return {
+        "out": str(out),
+        **extraction.features.summary(),
+        "computed": extraction.computed,
+        "skipped": [{"image": error.name, "why": error.problem, "fix": error.fix} for error in extraction.skipped],
+        "notes": [{"image": name, "note": note} for name, note in extraction.notes],
+        "cut_prompts": dict(extraction.cut_prompts),
+    }
+
+
+def _table(extraction: Extraction, out: Path) -> ReportTable:
+    features = extraction.features
+    encoder = features.provenance["encoder"]
+    count, computed = features.n_samples, extraction.computed
+    entries = {
+        "images": f"{count}, of which {computed} had to be encoded" if computed < count else str(count),
+        "classes": str(features.n_classes),
+        "encoder": f"{encoder['source']} ({encoder['family']}), d = {features.dimension}",
+        "prompts": ", ".join(features.prompts),
+    }
+    if features.n_views:
+        entries["views"] = f"{features.n_views} per image"
+    if extraction.skipped:
+        entries["skipped"] = counted(len(extraction.skipped), "image") + " that cannot be read"
+    if features.labels is not None:
+        entries["zero-shot"] = f"{percent(features.zero_shot_accuracy())}% ({features.default_prompt})"
+    entries["features"] = str(out)
+    return summary_table(entries)

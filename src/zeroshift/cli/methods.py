@@ -1,4 +1,4 @@
-"""`zeroshift methods`: what there is, and what each takes."""
+"""`zeroshift methods`: the registered methods, and what each needs and takes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import typer
 
 from zeroshift.cli.console import console, print_json
 from zeroshift.methods import MethodInfo, get, list_methods
+from zeroshift.report.formatting import needs
+from zeroshift.report.listings import methods_markdown, methods_table, parameters_table
+from zeroshift.report.tables import summary_table
 
 __all__ = ["methods"]
 
 LEGEND = (
     "K classes, d dimensions, N samples seen; other letters are parameters. Every method needs prototypes; "
-    "in brackets what it may be given and does without: views of an image (zeroshift extract --views), "
-    "the text or the vision of an encoder (--encoder), labelled samples (--support) and the like. "
-    "zeroshift methods NAME says what a method does and shows its parameters."
+    "optional inputs are in brackets: views of an image (zeroshift extract --views), "
+    "the text or the vision of an encoder (--encoder), labelled samples (--support) and so on. "
+    "zeroshift methods NAME describes a method and shows its parameters."
 )
 
 
@@ -38,15 +41,11 @@ def methods(
         print_json(records[0] if name is not None else records)
         return
     if markdown:
-        from zeroshift.report.tables import methods_markdown
-
         print(methods_markdown(chosen))
         return
-    from zeroshift.report.tables import methods_table, parameters_table, summary_table
-
     out = console()
     if name is None:
-        out.print(methods_table(chosen, out.width))
+        out.print(methods_table(chosen))
         out.print(LEGEND, style="dim")
         return
     method = chosen[0]
@@ -57,8 +56,6 @@ def methods(
 
 
 def _facts(method: MethodInfo) -> dict[str, str]:
-    from zeroshift.report.formatting import needs
-
     facts = {"needs": needs(method) or "nothing but prototypes", "state": method.state_size, "cost": method.complexity}
     if method.protocol == "online":
         facts["scored"] = f"each sample {method.scored} the method learns from it"

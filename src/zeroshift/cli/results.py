@@ -2,358 +2,115 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli.console import console, print_json, print_warning
-from zeroshift.evaluate.keys import one_form
-from zeroshift.evaluate.results import check_fields, group, offer, ordered, told_apart, value_of
-from zeroshift.evaluate.streams.spec import UNIMPORTANT
-from zeroshift.files import atomic_path
-from zeroshift.report.formatting import counted, percent, points
+from zeroshift.evaluate.results import (
+    Condition,
+    Row,
+    check_fields,
+    collect,
+    differing_fields,
+    field_names,
+    group_rows,
+    sort_rows,
+    summarize_group,
+)
+from zeroshift.report.formatting import counted
+from zeroshift.report.results import ResultRows, results_table, write_csv, write_markdown
+from zeroshift.suggest import did_you_mean
 
-if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+__all__ = ["results"]
 
-__all__ = [
-    "Rows",
-    "grouped_rows",
-    "legend",
-    "results",
-    "results_table",
-    "run_rows",
-    "warnings_about",
-    "write_csv",
-    "write_markdown",
-]
+RUN_COLUMNS = ("features", "job", "seed", "accuracy", "zero_shot_accuracy", "gain", "calibration_error")
 
-
-# What the rows of `zeroshift results --by` have in them that a reader would not guess: runs that should not be summed
-# up together, and means over other sets than those of the next row.
+PLAIN_STREAMS = ("stored", "random")
+"""Kinds of streams that hold all rows of a set; which of them a run has depends on the method."""
 
 
-ResultsMixedRecord = Mapping[str, Any]
-
-OF_A_SET = ("features", "digest", "n_samples", "n_classes", "dimension")
-"""Fields by which sets are meant to be told apart."""
-
-PLAIN = ("stored", "random")
-"""Streams that are the same rows in no order of their own: which of them a method is given is its own business."""
-
-
-def warnings_about(runs: Sequence[ResultsMixedRecord], by: Sequence[str]) -> Iterator[str]:
-    """Sentences, none where all is as it seems."""
-    heaps: dict[str, list[ResultsMixedRecord]] = {}
-    for record in runs:
-        heaps.setdefault(repr([value_of(record, name) for name in by]), []).append(record)
-    found: dict[str, None] = {}
-    for heap in heaps.values():
-        jobs = {str(value_of(record, "job")) for record in heap}
-        found |= dict.fromkeys([*(["contestant"] if len(jobs) > 1 else []), *told_apart(heap)])
-    if found:
-        yield f"rows mix runs that differ in {', '.join(found)}; add it to --by, or choose with --where"
-    if not set(by).intersection(OF_A_SET):
-        yield from _uneven(heaps, by, "sets", _set_of, "features")
-    if not any(name.startswith("stream") for name in by):
-        yield from _uneven(heaps, by, "streams", _stream_of, "stream.kind")
-
-
-def _uneven(
-    heaps: Mapping[str, list[ResultsMixedRecord]],
-    by: Sequence[str],
-    what: str,
-    of: Callable[[ResultsMixedRecord], str],
-    field: str,
-) -> Iterator[str]:
-    """Whether rows are means over different things, and for two of them which."""
-    covered = {name: {of(record): value_of(record, field) for record in heap} for name, heap in heaps.items()}
-    first, *others = covered
-    for other in others:
-        if apart := covered[first].keys() ^ covered[other].keys():
-            thing = sorted(str({**covered[first], **covered[other]}[key]) for key in apart)[0]
-            has, lacks = (first, other) if any(str(v) == thing for v in covered[first].values()) else (other, first)
-            yield (
-                f"rows cover different {what}, so their means do not compare: {_called(heaps[has][0], by)} has runs on "
-                f"{thing} that {_called(heaps[lacks][0], by)} lacks; choose with --where, or add {field} to --by"
-            )
-            return
-
-
-def _called(record: ResultsMixedRecord, by: Sequence[str]) -> str:
-    return ", ".join(str(value_of(record, name)) for name in by)
-
-
-def _set_of(record: ResultsMixedRecord) -> str:
-    return str(record.get("digest") or record.get("features"))
-
-
-def _stream_of(record: ResultsMixedRecord) -> str:
-    stream = record.get("stream")
-    if not isinstance(stream, Mapping) or stream.get("kind") in PLAIN:
-        return ""
-    # The sizes of domains belong to the set.
-    kept = {name: value for name, value in stream.items() if name not in (*UNIMPORTANT, "domains")}
-    return json.dumps(one_form(kept), sort_keys=True)
-
-
-# The rows of `zeroshift results`: a run each, or a group of runs; values as the records hold them.
-
-
-Record = dict[str, Any]
-
-BASELINE = "zero_shot_accuracy"
-
-OF_RUNS = ("features", "job", "seed", "accuracy", BASELINE, "gain", "calibration_error")
-OF_GROUPS = (
-    "runs", "accuracy", "accuracy_low", "accuracy_high", "accuracy_worst", BASELINE, "gain", "gain_low", "gain_high",
-    "calibration_error",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Rows:
-    names: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    asked: tuple[str, ...] = ()
-    """Columns the user named: they are shown however narrow the terminal."""
-    told_apart: tuple[str, ...] = ()
-    """Columns that are there because the runs differ in them."""
-    summed: int | None = None
-    """Runs in all rows together, where a row is a group of them."""
-
-    def records(self) -> list[Record]:
-        return [dict(zip(self.names, row, strict=True)) for row in self.rows]
-
-
-def run_rows(chosen: Sequence[Record], columns: str | None, sort: str | None, *, of: Sequence[Record]) -> Rows:
-    """A row for each record, with the columns asked for; or else with the usual ones, the zero-shot accuracy of the
-    same features among them, and one for whatever else the runs differ in. `of` are all records there are."""
-    asked = () if columns is None else tuple(dict.fromkeys(_listed("--columns", columns)))
-    check_fields("--columns", asked, of)
+def _run_table(rows: Sequence[Row], columns: str | None, sort: str | None, *, known: Sequence[Row]) -> ResultRows:
+    """One row per record, with the requested columns; by default the usual ones and every field the runs differ in."""
+    requested = () if columns is None else tuple(dict.fromkeys(_split_names("--columns", columns)))
+    check_fields("--columns", requested, known)
     if sort is not None:
-        check_fields("--sort", [sort.removeprefix("-")], of)
-        chosen = ordered(chosen, sort.removeprefix("-"), descending=sort.startswith("-"))
-    apart = () if asked else tuple(told_apart(chosen))
-    after = OF_RUNS.index("seed")
-    names = asked or (*OF_RUNS[:after], *apart, *OF_RUNS[after:])
-    return Rows(names, tuple(tuple(value_of(record, name) for name in names) for record in chosen), asked, apart)
+        check_fields("--sort", [sort.removeprefix("-")], known)
+        rows = sort_rows(rows, sort.removeprefix("-"), descending=sort.startswith("-"))
+    differing = () if requested else tuple(differing_fields(rows))
+    seed = RUN_COLUMNS.index("seed")
+    names = requested or (*RUN_COLUMNS[:seed], *differing, *RUN_COLUMNS[seed:])
+    return ResultRows(names, tuple(tuple(row.get(name) for name in names) for row in rows), requested, differing)
 
 
-def grouped_rows(chosen: Sequence[Record], by: str | None, sort: str | None, *, of: Sequence[Record]) -> Rows:
-    """A row for the runs that agree in the fields of `by`. Where a row mixes runs that differ in more than the set and
-    the seed, a warning says in what."""
-    asked = tuple(dict.fromkeys(_listed("--by", by or "")))
-    check_fields("--by", asked, of)
-    names = tuple(dict.fromkeys([*asked, *OF_GROUPS]))
-    runs = [record for record in chosen if value_of(record, "accuracy") is not None]
-    if without := len(chosen) - len(runs):
-        print_warning(f"{counted(without, 'record')} without an accuracy left out: looks at features, not runs")
-    for warning in warnings_about(runs, asked) if runs else ():
+def _group_table(rows: Sequence[Row], by: str, sort: str | None, *, known: Sequence[Row]) -> ResultRows:
+    """One row per group of runs with equal fields `by`, and warnings where the rows do not compare."""
+    requested = tuple(dict.fromkeys(_split_names("--by", by)))
+    check_fields("--by", requested, known)
+    groups = group_rows(rows, requested)
+    n_runs = sum(map(len, groups))
+    if without := len(rows) - n_runs:
+        print_warning(f"{counted(without, 'record')} without an accuracy skipped: analyses, not runs")
+    for warning in _group_warnings(groups, requested):
         print_warning(warning)
-    rows = [
-        {
-            **dict(zip(asked, heap.of, strict=True)),
-            "runs": heap.runs,
-            "accuracy": heap.accuracy.mean,
-            "accuracy_low": heap.accuracy.low,
-            "accuracy_high": heap.accuracy.high,
-            "accuracy_worst": heap.worst,
-            BASELINE: heap.zero_shot,
-            "gain": heap.gain.mean,
-            "gain_low": heap.gain.low,
-            "gain_high": heap.gain.high,
-            "calibration_error": heap.calibration_error,
-        }
-        for heap in group(runs, asked)
+    table: list[Row] = [
+        {**{name: group[0].get(name) for name in requested}, **summarize_group(group)} for group in groups
     ]
+    names = tuple(table[0]) if table else requested
     if sort is not None:
         wanted = sort.removeprefix("-")
-        if wanted not in names:
-            near = offer(wanted, names)
-            raise ValueError(f"--sort: no column is called {wanted!r}. {near}Fix: one of {', '.join(names)}.")
-        # The columns of a group stand in its dictionary under their own names, dots and all.
-        order = ordered([{"at": k, "key": row[wanted]} for k, row in enumerate(rows)], "key",
-                        descending=sort.startswith("-"))  # fmt: skip
-        rows = [rows[place["at"]] for place in order]
-    return Rows(names, tuple(tuple(row[name] for name in names) for row in rows), asked, summed=len(runs))
+        if table and wanted not in names:
+            raise ValueError(
+                f"--sort: no column is called {wanted!r}. {did_you_mean(wanted, names)}Fix: one of {', '.join(names)}."
+            )
+        table = sort_rows(table, wanted, descending=sort.startswith("-"))
+    return ResultRows(names, tuple(tuple(row[name] for name in names) for row in table), requested, n_runs=n_runs)
 
 
-def _listed(option: str, text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise ValueError(f"{option} names no field; got {text!r}. Fix: such as {option} features,contestant.")
-    return names
-
-
-# Rows of `zeroshift results` on a terminal, as Markdown and as CSV.
-
-
-TITLES = {
-    "accuracy": "acc",
-    "accuracy_low": "min",
-    "accuracy_high": "max",
-    "accuracy_worst": "worst 10%",
-    "zero_shot_accuracy": "zero-shot",
-    "calibration_error": "ECE",
-    "gain_low": "gain min",
-    "gain_high": "gain max",
-    "job": "what",
-    "features": "set",
-}
-
-DISPENSABLE = (
-    ("gain_low", "gain_high"), ("calibration_error",), ("accuracy_low", "accuracy_high"), ("accuracy_worst",),
-    ("seed",), ("runs",),
-)  # fmt: skip
-"""What goes first where the terminal is too narrow, together where one says little without the other: half a number
-says less than none."""
-
-FRACTIONS = ("accuracy", "accuracy_low", "accuracy_high", "accuracy_worst", "calibration_error")
-"""How the names of columns end that are shown in percent."""
-
-WIDEST = 1000
-
-NAMELESS = "none"
-
-WORDS_WIDTH = 20
-"""Room that a column of words is left, whatever it holds: longer ones are broken over lines before a number goes."""
-
-MEANINGS = {
-    "accuracy_low": "min and max are the lowest and the highest run",
-    "accuracy_worst": "worst 10% is the mean of the worst tenth of the runs",
-}
-
-
-def legend(names: Sequence[str]) -> str:
-    """What the numbers of these columns mean; empty where they need no word.
-
-    >>> legend(["features", "accuracy", "gain"])
-    'Accuracies in percent, gain over zero-shot on the same rows in points.'
-    """
-    percents = ["accuracies"] if any(name.endswith(FRACTIONS[:-1]) for name in names) else []
-    percents += ["calibration error (ECE)"] if any(name.endswith(FRACTIONS[-1]) for name in names) else []
-    said = [f"{' and '.join(percents)} in percent"] if percents else []
-    said += ["gain over zero-shot on the same rows in points"] if any(n.startswith("gain") for n in names) else []
-    said += [meaning for name, meaning in MEANINGS.items() if name in names]
-    text = ", ".join(said)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
-
-
-def results_table(rows: Rows, width: int) -> Group:
-    """With the columns that `width` holds, what it does not hold named below; stacked where words would be broken."""
-    from rich.console import Console, Group
-    from rich.text import Text
-
-    wide = Console(width=WIDEST)
-    groups = [group for group in (*DISPENSABLE, *((name,) for name in reversed(rows.told_apart)))
-              if set(group) & set(rows.names) and not set(group) & set(rows.asked)]  # fmt: skip
-    for dropping in range(len(groups) + 1):
-        gone = {name for group in groups[:dropping] for name in group}
-        names = [name for name in rows.names if name not in gone]
-        roomy = wide.measure(_table(rows, names, words=WORDS_WIDTH)).maximum <= width
-        # With nothing left to drop words may stand below each other, but are not broken.
-        if (roomy or dropping == len(groups)) and wide.measure(_table(rows, names)).minimum <= width:
-            break
-    else:
-        return Group(*_stacked(rows), Text(legend(rows.names), style="dim"))
-    below = []
-    dropped = [TITLES.get(name, name) for name in rows.names if name not in (*names, *rows.told_apart)]
-    hidden = [name for name in rows.told_apart if name not in names]
-    if hidden:
-        below.append(f"No room for {', '.join(hidden)}, in which runs differ too: widen the terminal.")
-    if dropped:
-        below.append(f"No room for {', '.join(dropped)}{'' if hidden else ': widen the terminal'}.")
-    texts = [Text(text, style="dim") for text in (*below, legend(names)) if text]
-    return Group(_table(rows, names), *texts)
-
-
-def _stacked(rows: Rows) -> Iterator[Text]:
-    """A line a value, an empty one between rows."""
-    from rich.text import Text
-
-    for row in rows.rows:
-        for name, value in zip(rows.names, row, strict=True):
-            yield Text(f"{TITLES.get(name, name)}: {_shown(rows, name, value)}")
-        yield Text("")
-
-
-def _table(rows: Rows, names: list[str], *, words: int | None = None) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
-    places = [rows.names.index(name) for name in names]
-    for name, place in zip(names, places, strict=True):
-        numbers = all(row[place] is None or isinstance(row[place], (int, float)) for row in rows.rows)
-        if numbers:
-            table.add_column(Text(TITLES.get(name, name)), justify="right", no_wrap=True)
-        else:
-            table.add_column(Text(TITLES.get(name, name)), overflow="fold", max_width=words)
-    for row in rows.rows:
-        table.add_row(*(_cell(rows, name, row[place]) for name, place in zip(names, places, strict=True)))
-    return table
-
-
-def _cell(rows: Rows, name: str, value: Any) -> Any:
-    from rich.text import Text
-
-    text = _shown(rows, name, value)
-    return Text(text, style={"+": "green", "-": "red"}.get(text[:1], "") if name == "gain" else "")
-
-
-def _shown(rows: Rows, name: str, value: Any) -> str:
-    """As `_written`; a group without a value is called none, as --where has it."""
-    return NAMELESS if value is None and rows.summed is not None and name in rows.asked else _written(name, value)
-
-
-def _written(name: str, value: Any) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if name.startswith("gain"):
-            return points(value)
-        if name.endswith(FRACTIONS):
-            return percent(value)
-        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-    return "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def write_csv(path: Path, rows: Rows) -> None:
-    """A header, then a line a row; numbers as the records hold them."""
-    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as handle:
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(rows.names)
-        for row in rows.rows:
-            writer.writerow(["" if v is None else ",".join(map(str, v)) if isinstance(v, list) else v for v in row])
-
-
-def write_markdown(path: Path, rows: Rows) -> None:
-    """A table, and what its numbers mean."""
-    lines = [f"| {' | '.join(TITLES.get(name, name) for name in rows.names)} |", f"|{'---|' * len(rows.names)}"]
-    for row in rows.rows:
-        cells = (_plain(_shown(rows, name, value)) for name, value in zip(rows.names, row, strict=True))
-        lines.append(f"| {' | '.join(cells)} |")
-    with atomic_path(path) as temporary:
-        temporary.write_text(
-            "\n".join([*lines, "", legend(rows.names), ""]).rstrip("\n") + "\n", encoding="utf-8", newline="\n"
+def _group_warnings(groups: Sequence[Sequence[Row]], by: Sequence[str]) -> Iterator[str]:
+    mixed: dict[str, None] = {}
+    for group in groups:
+        several = len({row["job"] for row in group}) > 1
+        mixed |= dict.fromkeys([*(["contestant"] if several else []), *differing_fields(group)])
+    if mixed:
+        yield f"rows mix runs that differ in {', '.join(mixed)}; add it to --by, or choose with --where"
+    if not {"features", "digest"} & set(by) and _covers_differ(groups, _set_of):
+        yield "rows cover different sets, so their means do not compare; choose with --where, or add features to --by"
+    if not any(name.startswith("stream") for name in by) and _covers_differ(groups, _stream_of):
+        yield (
+            "rows cover different streams, so their means do not compare; choose with --where, or add stream.kind to "
+            "--by"
         )
 
 
-def _plain(text: str) -> str:
-    """Names as letters: a set may be called what Markdown would take for something else."""
-    return re.sub(r"([\\`*_<>|\[\]])", r"\\\1", text)
+def _covers_differ(groups: Sequence[Sequence[Row]], key: Any) -> bool:
+    return len({frozenset(key(row) for row in group) for group in groups}) > 1
 
 
-WHICH_PANEL = "Which runs"
-SHOWN_PANEL = "What is shown"
+def _set_of(row: Row) -> str:
+    return str(row.get("digest") or row["features"])
+
+
+def _stream_of(row: Row) -> str:
+    """The kind and parameters of the stream; the sizes of domains belong to the set."""
+    if row.get("stream.kind") in (None, *PLAIN_STREAMS):
+        return ""
+    ignored = ("stream.domains", "stream.names")
+    return str([(name, row[name]) for name in row if name.startswith("stream.") and name not in ignored])
+
+
+def _split_names(option: str, text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise ValueError(f"{option} names no field; got {text!r}. Fix: for example {option} features,contestant.")
+    return names
+
+
+WHICH_PANEL = "Filter"
+SHOWN_PANEL = "Table"
 
 
 def results(
@@ -369,87 +126,88 @@ def results(
             "--where",
             "-w",
             metavar="NAME=VALUE",
-            help="Only runs of which this holds; also !=, and in quotes < > <= >=. As often as needed.",
+            help="Keep only matching runs; also !=, and in quotes < > <= >=. May be repeated.",
             rich_help_panel=WHICH_PANEL,
         ),
     ] = None,
     by: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...", help="A row for all runs that agree in these fields.", rich_help_panel=SHOWN_PANEL
+            metavar="NAME,...",
+            help="One row per group of runs with equal values of these fields.",
+            rich_help_panel=SHOWN_PANEL,
         ),
     ] = None,
     columns: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Fields to show of each run.", rich_help_panel=SHOWN_PANEL)
+        str | None, typer.Option(metavar="NAME,...", help="Fields to show for each run.", rich_help_panel=SHOWN_PANEL)
     ] = None,
     sort: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="By this column; -NAME for the greatest first.", rich_help_panel=SHOWN_PANEL),
+        typer.Option(
+            metavar="NAME", help="Sort by this column; -NAME sorts in descending order.", rich_help_panel=SHOWN_PANEL
+        ),
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
-    fields: Annotated[bool, typer.Option("--fields", help="List the fields of the records and stop.")] = False,
+    fields: Annotated[bool, typer.Option("--fields", help="List the fields of the records and exit.")] = False,
 ) -> None:
-    """Merge the records of runs, choose among them and sum them up.
+    """Merge, filter and summarize the records of runs.
 
-    A run that lies in several folders counts once, the newest; so does one that older code did too. Fields go by their
-    names in the records, settings too: settings.alpha. Accuracies are fractions of one there, gains are points.
+    Of several records of the same run the newest counts. Fields have their names from the records, with dots for nested
+    ones: settings.alpha. Accuracies are fractions (0.5), gains are percentage points.
 
     For example: zeroshift results zeroshift-experiments --where contestant=tda --by features
     """
-    from zeroshift.cli._output_paths import check_targets
-    from zeroshift.evaluate.results import Condition, collect, field_names
-    from zeroshift.report.formatting import counted
-
     conditions = [Condition.parse(text) for text in where or []]
     for option, target in (("csv", csv), ("md", markdown)):
         if target is not None and target.is_dir():
             fix = target / f"results.{option}"
             raise ValueError(f"{target} is a folder; the name of a file is needed. Fix: {fix}.")
-    check_targets([path for path in (csv, markdown) if path is not None], inputs=[], force=force)
+    check_output_files([path for path in (csv, markdown) if path is not None], inputs=[], force=force)
     if by is not None and columns is not None:
         raise ValueError("--by has columns of its own; got --columns too. Fix: leave out one of them.")
     found = collect(folders)
-    for paths, why in ((found.damaged, "holds no record that can be read"), (found.newer, "needs a newer zeroshift")):
+    for paths, why in ((found.damaged, "contains no readable record"), (found.newer, "needs a newer zeroshift")):
         for path in paths:
-            print_warning(f"left out: {path} {why}")
+            print_warning(f"skipped: {path} {why}")
     if found.outdated:
-        print_warning(f"left out: {counted(found.outdated, 'record')} of other code that did the same work before")
-    if not found.records:
+        print_warning(f"skipped: {counted(found.outdated, 'record')} of the same runs by older code")
+    if not found.rows:
         named = ", ".join(map(str, folders))
         raise ValueError(f"no records of runs in {named}. Fix: a folder that compare or experiment wrote to.")
     if fields:
-        names = field_names(found.records)
+        names = field_names(found.rows)
         if json:
             print_json(names)
         else:
             console().print("\n".join(names), soft_wrap=True)
         return
+    check_fields("--where", [condition.name for condition in conditions], found.rows)
+    chosen = list(found.rows)
     for condition in conditions:
-        condition.check(found.records)
-    chosen = list(found.records)
-    for place, condition in enumerate(conditions):
-        left = [record for record in chosen if condition.holds(record)]
-        if chosen and not left:
-            print_warning(condition.why_none(chosen, conditions[:place]))
-        chosen = left
-    make = run_rows if by is None else grouped_rows
-    rows = make(chosen, columns if by is None else by, sort, of=found.records)
+        kept = [row for row in chosen if condition.holds(row)]
+        if chosen and not kept:
+            print_warning(condition.explain_no_match(chosen))
+        chosen = kept
+    if by is None:
+        table = _run_table(chosen, columns, sort, known=found.rows)
+    else:
+        table = _group_table(chosen, by, sort, known=found.rows)
     writers = {csv: write_csv, markdown: write_markdown}
-    written = [target for target in (csv, markdown) if target is not None and rows.rows]
-    if not rows.rows and (csv or markdown):
+    written = [target for target in (csv, markdown) if target is not None and table.rows]
+    if not table.rows and (csv or markdown):
         print_warning("no run is left, so no file is written")
     for target in written:
-        writers[target](target, rows)
+        writers[target](target, table)
     if json:
-        print_json(rows.records())
+        print_json(results_table(table).records())
         return
     screen = console()
-    if rows.rows:
-        screen.print(results_table(rows, screen.width))
-    total, shown = counted(len(found.records), "record"), len(chosen) if rows.summed is None else rows.summed
-    screen.print(total if shown == len(found.records) else f"{shown:,} of {total}", style="dim")
+    if table.rows:
+        screen.print(results_table(table))
+    total, shown = counted(len(found.rows), "record"), len(chosen) if table.n_runs is None else table.n_runs
+    screen.print(total if shown == len(found.rows) else f"{shown:,} of {total}", style="dim")
     for target in written:
         screen.print(f"written: {target}", soft_wrap=True)

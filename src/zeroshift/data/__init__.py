@@ -1,4 +1,4 @@
-"""Images and features to work on: data sets and folders on the disk, corruptions, and the bundled packs."""
+"""Data: image folders, tables and arrays, a catalogue of data sets, corruptions, and bundled feature packs."""
 
 from zeroshift.data import catalogue, corruptions, packs
 from zeroshift.data.image_set import ImageSet

@@ -1,4 +1,4 @@
-"""`ImageSet`: images with what is known about them. Checked when it is made, so that nobody downstream has to."""
+"""`ImageSet`: images with their classes and labels. It is validated once, when it is made."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from zeroshift.data.images import ImageSource
-from zeroshift.features.checks import checked_indices, checked_provenance
+from zeroshift.features.checks import validate_indices, validate_provenance
 
 __all__ = ["ImageSet"]
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images and, where they are known, their classes.
+    """Images and, if known, their classes and labels.
 
     >>> from pathlib import Path
     >>> from zeroshift.data.images import ImageFiles
@@ -34,46 +34,46 @@ class ImageSet:
     name: str
     images: ImageSource
     class_names: tuple[str, ...] | None = None
-    """As the field lists them: a name may occur twice (ImageNet has two classes "missile")."""
+    """In label order; a name may occur twice (ImageNet has two classes "missile")."""
     labels: np.ndarray | None = None
-    """Class indices, one an image; None where they are not known."""
+    """Class indices, one per image; None if unknown."""
     template: str | None = None
     """The data set's own prompt template, with {} for the class name."""
     descriptions: str | None = None
-    """Name of the file with descriptions of the classes that goes with the data set."""
+    """Name of the data set's file of class descriptions."""
     provenance: dict[str, Any] = field(default_factory=dict)
-    """Where the set comes from, as JSON can hold it: no absolute paths, no times, so that it is the same everywhere."""
+    """Where the set comes from: JSON-serialisable, without absolute paths or times, the same on every machine."""
     ignored_files: int = 0
-    """Files beside the images that were not taken for images, by their names."""
+    """Number of files that are not images, by their suffix."""
     class_ids: tuple[str, ...] | None = None
-    """What tells classes of the same name apart, one a class: ImageNet's WordNet ids."""
+    """Identifiers that distinguish classes of the same name, one per class: ImageNet's WordNet ids."""
 
     def __post_init__(self) -> None:
-        checked: dict[str, Any] = {"provenance": checked_provenance(self.provenance)}
+        checked: dict[str, Any] = {"provenance": validate_provenance(self.provenance)}
         if self.class_names is not None:
-            checked["class_names"] = _names("class_names", self.class_names)
+            checked["class_names"] = _validate_names("class_names", self.class_names)
         if self.class_ids is not None:
-            checked["class_ids"] = self._checked_ids(self.class_ids)
+            checked["class_ids"] = self._validate_ids(self.class_ids)
         if self.labels is not None:
-            checked["labels"] = self._checked_labels(self.labels)
+            checked["labels"] = self._validate_labels(self.labels)
         if self.template is not None and self.template.count("{}") != 1:
             raise ValueError(
                 f"template must have {{}} once, where the class name goes; got {self.template!r}. "
-                "Fix: such as 'a photo of a {}.'."
+                "Fix: for example 'a photo of a {}.'."
             )
         for name, value in checked.items():
             object.__setattr__(self, name, value)  # the dataclass is frozen for everyone else
 
-    def _checked_ids(self, given: Sequence[str]) -> tuple[str, ...]:
-        ids = _names("class_ids", given)
+    def _validate_ids(self, given: Sequence[str]) -> tuple[str, ...]:
+        ids = _validate_names("class_ids", given)
         if len(ids) != self.n_classes or len(set(ids)) < len(ids):
             raise ValueError(
-                f"class_ids must be different, one a class; got {len(ids)} ({len(set(ids))} different) "
-                f"for {self.n_classes} classes. Fix: leave them out, or list them in the order of class_names."
+                f"class_ids must be different, one per class; got {len(ids)} ({len(set(ids))} different) "
+                f"for {self.n_classes} classes. Fix: omit them, or list them in the order of class_names."
             )
         return ids
 
-    def _checked_labels(self, given: Any) -> np.ndarray:
+    def _validate_labels(self, given: Any) -> np.ndarray:
         labels = np.asarray(given)
         if self.class_names is None:
             raise ValueError(
@@ -81,7 +81,7 @@ class ImageSet:
             )
         if labels.shape != (len(self.images),):
             raise ValueError(
-                f"labels must have one entry an image, shape ({len(self.images)},); got shape {labels.shape}. "
+                f"labels must have one entry per image, shape ({len(self.images)},); got shape {labels.shape}. "
                 "Fix: check that images and labels come from the same list."
             )
         if labels.dtype.kind not in "iu" and labels.size:
@@ -115,7 +115,7 @@ class ImageSet:
 
     @property
     def empty_classes(self) -> tuple[str, ...]:
-        """Classes without a single image; nothing where labels are not known."""
+        """Classes without any image; empty if labels are unknown."""
         if self.labels is None:
             return ()
         counts = np.bincount(self.labels, minlength=self.n_classes)
@@ -123,13 +123,13 @@ class ImageSet:
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> ImageSet:
         """The images at `indices` (integers or a mask), in that order, with the same classes."""
-        chosen = checked_indices(indices, len(self))
+        chosen = validate_indices(indices, len(self))
         provenance = {**self.provenance, "subset": {"images": len(chosen), "of": len(self)}}
         labels = None if self.labels is None else self.labels[chosen]
         return replace(self, images=self.images.take(chosen), labels=labels, provenance=provenance)
 
     def unique_class_names(self) -> tuple[str, ...]:
-        """The class names, all different: a name's first class keeps it, others have their id or a number behind it.
+        """The class names made unique: repeated names get their class id or a number in brackets.
 
         >>> from pathlib import Path
         >>> from zeroshift.data.images import ImageFiles
@@ -144,27 +144,29 @@ class ImageSet:
             if seen[name] > 1 and self.class_ids is not None:
                 name = f"{name} ({self.class_ids[k]})"
             elif seen[name] > 1:
-                while (told := f"{name} ({seen[name]})") in taken:
+                while (numbered := f"{name} ({seen[name]})") in taken:
                     seen[name] += 1
-                taken.add(told)
-                name = told
+                taken.add(numbered)
+                name = numbered
             unique.append(name)
         return tuple(unique)
 
     def hash(self) -> str:
-        """The file list hash: SHA-256 over the images' names, in order, and their labels; not over their pixels."""
+        """Hash of the file list: SHA-256 over the image names, in order, and the labels; pixels are not read."""
         digest = hashlib.sha256()
         for i in range(len(self)):
             label = None if self.labels is None else int(self.labels[i])
-            # One JSON list a line: no name, whatever characters it has, can be taken for two.
+            # One JSON list per line, so that no name can be confused with two.
             digest.update(json.dumps([self.images.name(i), label]).encode() + b"\n")
         return digest.hexdigest()
 
 
-def _names(what: str, given: Sequence[str]) -> tuple[str, ...]:
+def _validate_names(argument: str, given: Sequence[str]) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise TypeError(f"{what} must be a sequence of names; got {given!r}. Fix: ('cat', 'dog').")
+        raise TypeError(f"{argument} must be a sequence of names; got {given!r}. Fix: ('cat', 'dog').")
     for k, name in enumerate(given):
         if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"{what}[{k}] must be a name that is not blank; got {name!r}. Fix: give every class one.")
+            raise ValueError(
+                f"{argument}[{k}] must be a name that is not blank; got {name!r}. Fix: give every class one."
+            )
     return tuple(given)

@@ -1,6 +1,6 @@
-"""Where images come from: files below a folder, or rows of one .npy array.
+"""Image decoding, and the two sources of images: files in a folder, and rows of one .npy array.
 
-Sources are cheap to make and to send to worker processes; pixels are read one image at a time, when asked for.
+Sources are cheap to create and to send to worker processes. Pixels are read one image at a time, on demand.
 """
 
 from __future__ import annotations
@@ -22,35 +22,32 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
-    "SUFFIXES",
-    "Decoded",
+    "IMAGE_SUFFIXES",
+    "DecodedImage",
+    "FileStat",
     "ImageArrays",
     "ImageError",
     "ImageFiles",
     "ImageSource",
-    "Stat",
     "decode",
     "pillow",
 ]
 
 
-# Bytes to an RGB picture: what a file may hold that is no plain 8-bit RGB picture is converted, told or refused.
-
-
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM")
-"""What is read, by Pillow's names. Not all it could read: some formats (EPS) would start another program."""
+"""The formats that are read, by Pillow's names. Others are refused: some (EPS) would start another program."""
 
-INKS = ("CMYK", "LAB")
-"""Modes made for print: their colours on a screen depend on a profile, so the picture may look unlike itself."""
+PRINT_MODES = ("CMYK", "LAB")
+"""Modes for print. Their colours on a screen depend on a profile, so the converted image may look different."""
 
-DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N")
-"""Modes of greyscale with more than 8 bits, which Pillow would clip at 255 instead of scale."""
+HIGH_BIT_DEPTH_MODES = ("I", "I;16", "I;16L", "I;16B", "I;16N")
+"""Greyscale modes with more than 8 bits, which Pillow would clip at 255 instead of scaling."""
 
 TIFF_BITS, TIFF_SAMPLE_FORMAT, TIFF_SIGNED = 258, 339, 2
 """TIFF 6.0: the tags BitsPerSample and SampleFormat, and the latter's value for signed integers."""
 
 ORIENTATION = 0x0112
-TURNS = {
+TRANSPOSITIONS = {
     2: "FLIP_LEFT_RIGHT",
     3: "ROTATE_180",
     4: "FLIP_TOP_BOTTOM",
@@ -59,45 +56,45 @@ TURNS = {
     7: "TRANSVERSE",
     8: "ROTATE_90",
 }
-"""EXIF 2.3: the tag Orientation, and what brings each of its values upright, in Pillow's words."""
+"""EXIF 2.3: the tag Orientation, and the name of Pillow's transposition that undoes each of its values."""
 
 
 class ImageError(ValueError):
-    """An image that cannot be used; the message names it, says why and what to do."""
+    """An image that cannot be used. The message has its name, the problem and the fix."""
 
-    def __init__(self, name: str, what: str, fix: str) -> None:
-        super().__init__(f"{name}: {what}. Fix: {fix}.")
-        self.name, self.what, self.fix = name, what, fix
+    def __init__(self, name: str, problem: str, fix: str) -> None:
+        super().__init__(f"{name}: {problem}. Fix: {fix}.")
+        self.name, self.problem, self.fix = name, problem, fix
 
     def __reduce__(self) -> tuple[type[ImageError], tuple[str, str, str]]:
-        # Raised in worker processes: without this, unpickling would call the class with the message alone.
-        return type(self), (self.name, self.what, self.fix)
+        # Raised in worker processes: by default, unpickling would call the class with the message as only argument.
+        return type(self), (self.name, self.problem, self.fix)
 
 
-class Decoded(NamedTuple):
-    """A picture, and what a careful reader should know about how it came about."""
+class DecodedImage(NamedTuple):
+    """An image, and a note if decoding changed it."""
 
     image: Image
     """A Pillow image of mode RGB."""
     note: str | None = None
-    """What was done that changes the picture, or what the file warned of; None for most."""
+    """How decoding changed the image, or what Pillow warned about; None for most images."""
 
 
-def decode(data: bytes, name: str, *, upright: bool = False) -> Decoded:
-    """The picture in the bytes of an image file, as 8-bit RGB.
+def decode(data: bytes, name: str, *, upright: bool = False) -> DecodedImage:
+    """Decode the content of an image file to 8-bit RGB.
 
-    Only the first frame of an animation is taken. Greyscale of 16 or 32 bits is scaled from the full range of its type.
-    Transparency is dropped, not blended with white: Pillow's conversion does so, and with it every published pipeline.
+    Only the first frame of an animation is used. Greyscale of 16 or 32 bits is scaled from the full range of its type.
+    Transparency is dropped, not blended with white, as in Pillow's conversion and every published pipeline.
 
     Parameters
     ----------
     data
         The whole content of the file.
     name
-        What messages call it.
+        Its name in messages.
     upright
-        Turn the picture as its EXIF orientation says. Off by default, as in published protocols; photographs of one's
-        own are better with it.
+        Rotate the image as its EXIF orientation says. Off by default, as in published protocols; recommended for your
+        own photographs.
 
     >>> png = bytes.fromhex(
     ...     "89504e470d0a1a0a0000000d49484452000000010000000108020000009077"
@@ -110,10 +107,10 @@ def decode(data: bytes, name: str, *, upright: bool = False) -> Decoded:
     Image = pillow()
     if not data:
         raise ImageError(name, "is empty (0 bytes)", "copy or download it again, or delete it")
-    with warnings.catch_warnings(record=True) as caught, _no_padding():
+    with warnings.catch_warnings(record=True) as caught, _refuse_truncated():
         warnings.simplefilter("always")
         try:
-            image, notes = _converted(data, name, upright)
+            image, notes = _to_rgb(data, name, upright)
         except ImageError:
             raise
         except Image.DecompressionBombError as error:
@@ -121,35 +118,35 @@ def decode(data: bytes, name: str, *, upright: bool = False) -> Decoded:
         except Image.UnidentifiedImageError as error:
             formats = ", ".join(FORMATS)
             fix = f"delete it or convert it; the formats read are {formats}"
-            raise ImageError(name, f"is not an image ({_start(data)})", fix) from error
+            raise ImageError(name, f"is not an image ({_describe_content(data)})", fix) from error
         except MemoryError:
             raise
-        except Exception as error:  # on damaged files Pillow's decoders raise nearly anything
+        except Exception as error:  # Pillow's decoders raise many kinds of errors for damaged files
             fix = "copy or download it again, or delete it"
             raise ImageError(name, f"is truncated or damaged ({str(error) or type(error).__name__})", fix) from error
     notes += [" ".join(str(warning.message).split()) for warning in caught]
-    return Decoded(image, "; ".join(dict.fromkeys(notes)) or None)
+    return DecodedImage(image, "; ".join(dict.fromkeys(notes)) or None)
 
 
-def _converted(data: bytes, name: str, upright: bool) -> tuple[Image, list[str]]:
+def _to_rgb(data: bytes, name: str, upright: bool) -> tuple[Image, list[str]]:
     Image = pillow()
     notes = []
     with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
         opened.load()
-        if opened.mode in DEEP:
-            image = _scaled(opened, name)
+        if opened.mode in HIGH_BIT_DEPTH_MODES:
+            image = _scale_to_8_bits(opened, name)
             notes.append("more than 8 bits of grey: scaled to 8")
         elif opened.mode == "F":
-            fix = "save it with 8 or 16 bits; which value is white, only you know"
-            raise ImageError(name, "holds floating-point values, which have no agreed range", fix)
+            fix = "save it with 8 or 16 bits per channel"
+            raise ImageError(name, "has floating-point values, whose range is not defined", fix)
         else:
-            if opened.mode in INKS:
+            if opened.mode in PRINT_MODES:
                 notes.append(f"{opened.mode}: converted to RGB without a colour profile")
             image = opened.convert("RGB")
         if upright:
-            image = _turned(image, opened, notes)
-        # Last, because to count the frames of an animation is to read through it. A camera's MPO is one photograph
-        # with a thumbnail or a second eye, not worth a word.
+            image = _apply_orientation(image, opened, notes)
+        # Last, because counting the frames reads the whole file. MPO files of cameras hold one photograph and its
+        # thumbnail or stereo pair, which need no note.
         frames = getattr(opened, "n_frames", 1)
         if frames > 1 and opened.format != "MPO":
             kind = f"{frames} pages" if opened.format == "TIFF" else f"animated, {frames} frames"
@@ -157,41 +154,41 @@ def _converted(data: bytes, name: str, upright: bool) -> tuple[Image, list[str]]
     return image, notes
 
 
-def _scaled(image: Image, name: str) -> Image:
-    """Greyscale of many bits as 8 bits; a signed type's range is its non-negative half, light having no other."""
+def _scale_to_8_bits(image: Image, name: str) -> Image:
+    """Scale greyscale with more than 8 bits to 8; of a signed type, only the non-negative half is used."""
     tags = getattr(image, "tag_v2", {})
-    # Pillow hands out PNG and PPM of 16 bits as 32-bit integers, too, or did so in earlier versions.
+    # Some versions of Pillow return 16-bit PNG and PPM as 32-bit integers.
     bits = int(tags.get(TIFF_BITS, (16,))[0])
     signed = tags.get(TIFF_SAMPLE_FORMAT, (1,))[0] == TIFF_SIGNED
     values = np.asarray(image)
     if not signed and values.dtype == np.int32:
-        values = values.view(np.uint32)  # Pillow has no unsigned type of 32 bits
+        values = values.view(np.uint32)  # Pillow has no unsigned 32-bit type
     if values.min() < 0:
-        raise ImageError(name, "holds negative values", "shift them, and save it with 8 or 16 bits")
+        raise ImageError(name, "has negative values", "shift them, and save it with 8 or 16 bits per channel")
     white = 2 ** (bits - signed) - 1
     grey = np.rint(values * (255 / white)).astype(np.uint8)
     return pillow().fromarray(grey).convert("RGB")
 
 
-def _turned(image: Image, opened: Image, notes: list[str]) -> Image:
+def _apply_orientation(image: Image, opened: Image, notes: list[str]) -> Image:
     try:
-        turn = TURNS.get(opened.getexif().get(ORIENTATION, 1))
-    except Exception as error:  # as many kinds as there are broken EXIF blocks; the pixels are whole all the same
-        notes.append(f"unreadable EXIF, not turned ({str(error) or type(error).__name__})")
+        turn = TRANSPOSITIONS.get(opened.getexif().get(ORIENTATION, 1))
+    except Exception as error:  # broken EXIF raises many kinds of errors; the pixels are still fine
+        notes.append(f"unreadable EXIF, not rotated ({str(error) or type(error).__name__})")
         return image
     return image.transpose(pillow().Transpose[turn]) if turn else image
 
 
-def _start(data: bytes) -> str:
-    """A hint at what the file is instead: a web page saved under a picture's name is the usual case."""
+def _describe_content(data: bytes) -> str:
+    """What the file is instead, for messages: often a web page saved under the name of an image."""
     if data.lstrip()[:1] in (b"<", b"{"):
         return "it looks like a web page or text"
     return f"it starts with {data[:8]!r}"
 
 
 @contextmanager
-def _no_padding() -> Iterator[None]:
-    """Other libraries tell Pillow to fill truncated pictures with grey; here such a picture is an error."""
+def _refuse_truncated() -> Iterator[None]:
+    """Make truncated images an error, also where another library told Pillow to pad them with grey."""
     from PIL import ImageFile
 
     before = ImageFile.LOAD_TRUNCATED_IMAGES
@@ -211,55 +208,57 @@ def pillow() -> ModuleType:
     return Image
 
 
-SUFFIXES = (".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-"""How the names of image files end, in lower case."""
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+"""Suffixes of image files, in lower case."""
 
 
-class Stat(NamedTuple):
-    """What a file looks like without being read. Two that were swapped can be of one size and time, but not of one
-    number; one written over in place can be set back to its old time, but not in the file system's own record."""
+class FileStat(NamedTuple):
+    """Attributes that show whether a file has changed, without reading it.
+
+    The inode detects files that were swapped; `changed` detects an overwritten file whose modification time was reset.
+    """
 
     size: int
     modified: int
-    """Time of the last writing, in nanoseconds; anyone can set it."""
+    """Modification time in nanoseconds; programs can set it."""
     changed: int
-    """Time of the last change of content, name or times, in nanoseconds; nobody can set it."""
+    """Time of the last change of content or metadata, in nanoseconds; set by the file system alone."""
     inode: int
 
 
 class ImageSource(Protocol):
-    """What a set of images is read through."""
+    """Interface of a source of images."""
 
     def __len__(self) -> int: ...
 
     def name(self, i: int) -> str:
-        """What messages call image `i`; the same on every machine."""
+        """The name of image `i` in messages; the same on every machine."""
 
     def read(self, i: int) -> bytes:
-        """The raw content of image `i`, as for hashing."""
+        """The raw content of image `i`."""
 
     def path(self, i: int) -> Path | None:
-        """The file of image `i`; None where it has no file of its own."""
+        """The file of image `i`; None if it has no file of its own."""
 
-    def stat(self, i: int) -> Stat | None:
-        """What tells whether its file has changed; None where the image has no file of its own."""
+    def stat(self, i: int) -> FileStat | None:
+        """Attributes that show whether the file has changed; None if the image has no file of its own."""
 
-    def open(self, i: int) -> Decoded:
+    def open(self, i: int) -> DecodedImage:
         """Image `i`, decoded."""
 
-    def open_from(self, data: bytes, i: int) -> Decoded:
-        """Image `i`, decoded from what `read(i)` gave, so that one reading serves hash and pixels."""
+    def decode_bytes(self, data: bytes, i: int) -> DecodedImage:
+        """Decode the content that `read(i)` returned, so that a file is read once for its hash and its pixels."""
 
     def take(self, indices: Sequence[int] | np.ndarray) -> ImageSource:
         """The images at `indices`, in that order."""
 
-    def decoding(self) -> dict[str, Any]:
-        """What beside an image's content decides its pixels, as JSON can hold it."""
+    def decoding_options(self) -> dict[str, Any]:
+        """Options that decide the pixels besides the content; JSON-serialisable."""
 
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Image files below a folder.
+    """Image files in a folder and its subfolders.
 
     >>> files = ImageFiles(Path("photos"), ("cats/1.jpg", "dogs/1.jpg"))
     >>> len(files), files.name(1), files.take([1]).names
@@ -285,43 +284,45 @@ class ImageFiles:
         try:
             return self.path(i).read_bytes()
         except OSError as error:
-            raise self._unreadable(i, error) from error
+            raise self._read_error(i, error) from error
 
-    def stat(self, i: int) -> Stat:
+    def stat(self, i: int) -> FileStat:
         try:
             status = os.stat(self.path(i))
         except OSError as error:
-            raise self._unreadable(i, error) from error
-        return Stat(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+            raise self._read_error(i, error) from error
+        return FileStat(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
-    def open(self, i: int) -> Decoded:
-        return self.open_from(self.read(i), i)
+    def open(self, i: int) -> DecodedImage:
+        return self.decode_bytes(self.read(i), i)
 
-    def open_from(self, data: bytes, i: int) -> Decoded:
+    def decode_bytes(self, data: bytes, i: int) -> DecodedImage:
         return decode(data, self.name(i), upright=self.upright)
 
     def take(self, indices: Sequence[int] | np.ndarray) -> ImageFiles:
         return replace(self, names=tuple(self.names[int(i)] for i in indices))
 
-    def decoding(self) -> dict[str, Any]:
+    def decoding_options(self) -> dict[str, Any]:
         return {"upright": self.upright}
 
-    def _unreadable(self, i: int, error: OSError) -> ImageError:
+    def _read_error(self, i: int, error: OSError) -> ImageError:
         if isinstance(error, FileNotFoundError):
-            return ImageError(self.name(i), f"is not (or no longer) in {self.root}", "restore it, or list the set anew")
-        fix = "check its permissions and the disk, or leave it out"
+            return ImageError(
+                self.name(i), f"is not (or no longer) in {self.root}", "restore it, or list the folder again"
+            )
+        fix = "check its permissions and the disk, or remove it"
         return ImageError(self.name(i), f"cannot be read ({error.strerror or error})", fix)
 
 
 class ImageArrays:
     """Images in one .npy file of type uint8: (N, H, W, 3), (N, H, W, 1) or (N, H, W).
 
-    The file is mapped, not loaded, and mapped anew in each process that receives the source. Rows of `indices`, or all.
+    The file is memory-mapped, again in each process that receives the source. `indices` selects rows; None takes all.
     """
 
     def __init__(self, path: Path, indices: np.ndarray | None = None) -> None:
         self.file = Path(path)
-        self._array = _mapped(self.file)
+        self._array = _map_array(self.file)
         self.indices = np.arange(len(self._array)) if indices is None else np.asarray(indices, dtype=np.int64)
 
     def __repr__(self) -> str:
@@ -345,24 +346,24 @@ class ImageArrays:
     def stat(self, i: int) -> None:
         return None
 
-    def open(self, i: int) -> Decoded:
-        return self.open_from(self.read(i), i)
+    def open(self, i: int) -> DecodedImage:
+        return self.decode_bytes(self.read(i), i)
 
-    def open_from(self, data: bytes, i: int) -> Decoded:
+    def decode_bytes(self, data: bytes, i: int) -> DecodedImage:
         Image = pillow()
         pixels: np.ndarray = np.frombuffer(data, np.uint8).reshape(self._array.shape[1:])
-        return Decoded(Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("RGB"))
+        return DecodedImage(Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("RGB"))
 
     def take(self, indices: Sequence[int] | np.ndarray) -> ImageArrays:
         return ImageArrays(self.file, self.indices[np.asarray(indices, dtype=np.int64)])
 
-    def decoding(self) -> dict[str, Any]:
-        # The bytes of a row alone do not say how wide it is.
+    def decoding_options(self) -> dict[str, Any]:
+        # The bytes of a row do not determine its width.
         return {"array": list(self._array.shape[1:])}
 
 
-def _mapped(path: Path) -> np.ndarray:
-    """The array of a file, mapped; refused where it does not hold 8-bit images."""
+def _map_array(path: Path) -> np.ndarray:
+    """Memory-map the array of a file; refuse it if it does not contain 8-bit images."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
@@ -374,9 +375,9 @@ def _mapped(path: Path) -> np.ndarray:
         raise ImageError(path.name, f"is not a readable .npy file of numbers ({error})", fix) from error
     if not isinstance(array, np.ndarray):
         raise ImageError(path.name, "is an .npz archive, not one array", "np.save the array of images on its own")
-    what = f"holds an array of shape {array.shape} and type {array.dtype}"
+    what = f"contains an array of shape {array.shape} and type {array.dtype}"
     if array.dtype != np.uint8:
-        fix = "np.save((255 * images).round().astype(np.uint8)) where they lie in 0..1"
+        fix = "np.save((255 * images).round().astype(np.uint8)) if they are in 0..1"
         raise ImageError(path.name, f"{what}; images must be uint8", fix)
     if array.ndim == 3 and array.shape[2] <= 4:
         raise ImageError(path.name, f"{what}, which looks like a single image", "np.save(images[None])")
@@ -384,7 +385,7 @@ def _mapped(path: Path) -> np.ndarray:
         fix = "np.save(images.transpose(0, 2, 3, 1))"
         raise ImageError(path.name, f"{what}; channels must come last", fix)
     if array.ndim not in (3, 4) or (array.ndim == 4 and array.shape[3] not in (1, 3)):
-        fix = "bring them to (N, H, W, 3), (N, H, W, 1) or (N, H, W)"
+        fix = "reshape them to (N, H, W, 3), (N, H, W, 1) or (N, H, W)"
         raise ImageError(path.name, what, fix)
     if 0 in array.shape[1:]:
         raise ImageError(path.name, f"{what}: the images have no pixels", "write the file again")

@@ -1,6 +1,6 @@
-"""Small feature sets that come with the library, so that every example runs offline and in seconds.
+"""Small feature sets that are bundled with the library, so that every example runs offline and in seconds.
 
-They were made with a composed dual encoder, not CLIP; their numbers are not CLIP's. `bundle/README.md` says how.
+They were made with a composed dual encoder, not CLIP, so their numbers are not CLIP's; see `bundle/README.md`.
 
 >>> from zeroshift.data import packs
 >>> [pack.name for pack in packs.list()][:2]
@@ -28,15 +28,15 @@ BUNDLE = Path(__file__).parent / "bundle"
 
 @dataclass(frozen=True)
 class PackInfo:
-    """What a pack is, before it is loaded."""
+    """Description of a pack, read without loading it."""
 
     name: str
-    """What `load` takes."""
+    """The argument of `load`."""
     n_samples: int
     n_classes: int
     dimension: int
     n_views: int
-    """Views of each image, the image itself included; 0 where there are none."""
+    """Views per image, including the unchanged image; 0 if there are none."""
     title: str
     description: str
     licence: str
@@ -49,20 +49,20 @@ def load(name: str) -> FeatureSet:
     0.403
     """
     path = BUNDLE / f"{name}.safetensors"
-    if path not in _files():
-        names = [path.stem for path in _files()]
+    if path not in _pack_files():
+        names = [path.stem for path in _pack_files()]
         known, guess = ", ".join(map(repr, names)), did_you_mean(name, names)
         raise ValueError(f"name must be one of the bundled packs, {known}; got {name!r}. {guess}".rstrip())
-    # Vetted when bundled: the hint about low accuracy would be true of the noisiest pack, and is meant to be.
+    # No hints: the noisiest pack has a low accuracy, as intended.
     return FeatureSet.load(path, check=False)
 
 
-def _files() -> builtins.list[Path]:
+def _pack_files() -> builtins.list[Path]:
     return sorted(BUNDLE.glob("*.safetensors"))
 
 
-def _info(path: Path) -> PackInfo:
-    """Read from the file's header alone; the features stay on the disk."""
+def _read_info(path: Path) -> PackInfo:
+    """Read from the header of the file; the features are not loaded."""
     from safetensors import safe_open
 
     with safe_open(path, framework="numpy") as handle:
@@ -82,9 +82,9 @@ def _info(path: Path) -> PackInfo:
     )
 
 
-# Last, because it hides the builtin from whatever follows: outside, `packs.list()` reads better than any other name.
+# At the end of the module, because it hides the builtin from the code that follows.
 def list() -> builtins.list[PackInfo]:
-    """Every bundled pack, by name.
+    """All bundled packs, sorted by name.
 
     >>> from zeroshift.data import packs
     >>> for pack in packs.list():
@@ -97,4 +97,4 @@ def list() -> builtins.list[PackInfo]:
     fmnist                          1500   0  Fashion-MNIST
     views_cifar10c_fog_5             150  16  CIFAR-10, fog, severity 5, 16 views of each image
     """
-    return [_info(path) for path in _files()]
+    return [_read_info(path) for path in _pack_files()]

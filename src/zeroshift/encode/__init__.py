@@ -1,4 +1,4 @@
-"""Images and text to features: encoders, prompts, views, extraction; and methods from an encoder, fed with images.
+"""Encoders: features from images and text, prompts, views, extraction, and methods that run on images.
 
 >>> from zeroshift import encode
 >>> [family.name for family in encode.list_families()][:3]

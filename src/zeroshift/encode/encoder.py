@@ -1,4 +1,4 @@
-"""What an encoder is: pictures and sentences in, unit vectors of one space out, and the scale their cosines go with."""
+"""`Encoder`, the base class of dual encoders; choice of device and precision; batches that fit into memory."""
 
 from __future__ import annotations
 
@@ -20,30 +20,27 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DTYPES",
-    "UNKNOWN",
+    "UNKNOWN_REVISION",
     "Encoder",
     "choose_device",
     "choose_dtype",
     "gpu_batch_size",
-    "in_batches",
-    "out_of_memory",
+    "is_out_of_memory",
+    "run_in_batches",
 ]
 
 
-# Where a model runs and in which precision, chosen or as asked for.
+MAX_GPU_BATCH = 256
+"""Larger batches are not faster, even on the largest GPUs."""
 
-
-GPU_BATCH = 256
-"""From here on the largest GPUs are busy."""
-
-BYTES_A_PIXEL = 1000
-"""Memory of the device one pixel of a picture is given: a few times what a vision transformer needs for it."""
+BYTES_PER_PIXEL = 1000
+"""Device memory reserved per pixel: a few times what a vision transformer needs."""
 
 DTYPES = ("float32", "float16", "bfloat16")
 
 
 def choose_device(device: str = "auto") -> torch.device:
-    """`device`, or for "auto" the first there is of CUDA, Apple's MPS and the CPU."""
+    """`device`, or for "auto" the first available one of CUDA, Apple's MPS and the CPU."""
     import torch
 
     if device == "auto":
@@ -52,17 +49,17 @@ def choose_device(device: str = "auto") -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         chosen = torch.device(device)
-        torch.zeros(1, device=chosen).item()  # a device that holds no numbers is none
+        torch.zeros(1, device=chosen).item()  # fails if the device cannot be used
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
-            f"device={device!r} cannot be used here ({reason}). Fix: device='auto' (--device auto) takes what there is."
+            f"device={device!r} cannot be used ({reason}). Fix: device='auto' (--device auto) picks an available one."
         ) from error
     return chosen
 
 
 def choose_dtype(dtype: str = "auto", device: Any = None) -> torch.dtype:
-    """`dtype`, or for "auto" float32 on every device: halves of it change features in the third digit."""
+    """`dtype`, or for "auto" float32 on every device: half precision changes features in the third digit."""
     import torch
 
     name = "float32" if dtype == "auto" else dtype
@@ -70,66 +67,68 @@ def choose_dtype(dtype: str = "auto", device: Any = None) -> torch.dtype:
         raise ValueError(f"dtype must be 'auto', {', '.join(map(repr, DTYPES))}; got {dtype!r}.")
     if name == "float16" and device is not None and device.type == "cpu":
         raise ValueError(
-            "dtype='float16' is for GPUs: on a CPU it is slower than float32 and several layers lack it. "
+            "dtype='float16' is for GPUs: on a CPU it is slower than float32, and several layers do not support it. "
             "Fix: dtype='float32' (--dtype float32), or 'bfloat16'."
         )
     return getattr(torch, name)
 
 
 def gpu_batch_size(device: torch.device, size: tuple[int, int]) -> int:
-    """Pictures of this height and width at a time to begin with, by the memory the GPU has in all: the same on every
-    run, whatever else is on it."""
+    """Initial batch size for images of this height and width, from the GPU's total memory: the same in every run."""
     import torch
 
-    fitting = torch.cuda.get_device_properties(device).total_memory // (BYTES_A_PIXEL * size[0] * size[1])
-    # A power of two, so that halving it when memory runs out nonetheless loses nothing.
-    return min(GPU_BATCH, 2 ** max(0, int(fitting).bit_length() - 1))
+    fits = torch.cuda.get_device_properties(device).total_memory // (BYTES_PER_PIXEL * size[0] * size[1])
+    # A power of two, so that it can be halved if memory runs out.
+    return min(MAX_GPU_BATCH, 2 ** max(0, int(fits).bit_length() - 1))
 
 
-# As many at a time as memory allows: start with a size, halve it when memory runs out, keep what was found.
+OUT_OF_MEMORY_PHRASES = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "failed to allocate",
+    "alloc_failed",
+)
+"""Parts of the messages of CUDA, MPS, cuBLAS and torch's allocators when memory runs out."""
 
 
-SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate", "alloc_failed")
-"""Of memory that ran out, in the words of CUDA, MPS, cuBLAS and torch's own allocators."""
+def run_in_batches(count: int, size: int, encode: Callable[[slice], np.ndarray]) -> tuple[np.ndarray, int]:
+    """Call `encode` on slices of at most `size` rows, halving `size` when memory runs out; returns rows and final size.
 
-
-def in_batches(count: int, size: int, encode: Callable[[slice], np.ndarray]) -> tuple[np.ndarray, int]:
-    """`encode` over rows 0 to `count`, at most `size` at a time; and the size that memory allowed.
-
-    >>> in_batches(5, 2, lambda rows: np.arange(5)[rows])
+    >>> run_in_batches(5, 2, lambda rows: np.arange(5)[rows])
     (array([0, 1, 2, 3, 4]), 2)
     """
     parts: list[np.ndarray] = []
     done = 0
     while done < count:
-        tried = min(size, count - done)
+        n_rows = min(size, count - done)
         try:
-            parts.append(encode(slice(done, done + tried)))
-            done += tried
+            parts.append(encode(slice(done, done + n_rows)))
+            done += n_rows
             continue
         except Exception as error:
-            if not out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
-            if tried == 1:
+            if n_rows == 1:
                 raise MemoryError(
-                    "one item at a time is already too much for the memory of the device. "
-                    "Fix: free memory there, take device='cpu', or a smaller model."
+                    "the device has not enough memory for a single item. "
+                    "Fix: free memory, use device='cpu', or a smaller model."
                 ) from error
-        # Out here the error is gone, and with its traceback the tensors that were too many.
-        size = tried // 2
-        _release()
+        # Outside of the except block, the traceback and the tensors it refers to are released.
+        size = n_rows // 2
+        _free_memory()
     return np.concatenate(parts), size
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: torch says so in several ways, some of them only in words."""
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: torch has several exceptions for it, some identified only by their message."""
     if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "AcceleratorError"):
         return isinstance(error, MemoryError) or "out of memory" in str(error)
-    words = str(error).lower()
-    return isinstance(error, RuntimeError) and any(sign in words for sign in SIGNS)
+    message = str(error).lower()
+    return isinstance(error, RuntimeError) and any(phrase in message for phrase in OUT_OF_MEMORY_PHRASES)
 
 
-def _release() -> None:
+def _free_memory() -> None:
     import sys
 
     gc.collect()
@@ -138,29 +137,29 @@ def _release() -> None:
         torch.cuda.empty_cache()
 
 
-UNKNOWN = "unknown"
-"""The revision of a model that does not say which it is."""
+UNKNOWN_REVISION = "unknown"
+"""The revision of a model whose revision cannot be determined."""
 
 
 class Encoder(ABC):
-    """A dual encoder. A family (CLIP, SigLIP, ...) is one subclass that knows how its models want to be fed.
+    """A dual encoder. Each family (CLIP, SigLIP, ...) is a subclass.
 
-    A subclass sets the attributes below and writes `_image_features` and `_text_features`; batches, memory, unit length
-    and the caller's types are settled here.
+    A subclass sets the attributes below and implements `_image_features`, `_text_features` and `count_tokens`. This
+    class handles batches, memory, unit length and types.
 
     Attributes
     ----------
-    family : the family's name in the registry.
-    source : what was asked for: a hub id, a folder.
-    revision : which weights exactly: the hub's commit, or a hash of the files.
-    dimension : d, of features and prototypes.
+    family : name of the family in the registry.
+    source : where the model comes from: a hub id, a folder.
+    revision : identifies the weights: the hub's commit, or a hash of the files.
+    dimension : d, the size of features and prototypes.
     logit_scale : s in softmax(s t.x).
-    logit_bias : added to s t.x where the model was trained with one (SigLIP). A softmax does not feel it; it is kept so
-        that sigmoid scores can be made.
-    preprocessing : what is done to a picture, in worker processes.
-    device, dtype : where and in what the weights are.
-    text_length : the most tokens of a prompt the model reads, its own signs included.
-    batch_size : pictures at a time; `text_batch_size` prompts at a time. Halved when memory does not suffice.
+    logit_bias : added to s t.x if the model was trained with one (SigLIP). It does not change a softmax, but sigmoid
+        scores.
+    preprocessing : applied to images, in worker processes.
+    device, dtype : of the weights.
+    text_length : maximum number of tokens per prompt, including special tokens.
+    batch_size, text_batch_size : images and prompts per batch. Halved when memory runs out.
     """
 
     family: ClassVar[str]
@@ -174,37 +173,39 @@ class Encoder(ABC):
     device: torch.device
     dtype: torch.dtype
     text_length: int
-    batch_size: int = 32  # more at a time are not faster on a CPU; `load` takes more on a GPU
+    batch_size: int = 32  # larger batches are not faster on a CPU; `load` uses more on a GPU
     text_batch_size: int = 256
 
     def finish_prototypes(self, means: np.ndarray, templates: Sequence[str] | None = None) -> np.ndarray:
         """(K, d) prototypes of unit length, from the mean of each class's rows of `encode_texts`.
 
-        `templates` are those of the prompts, for encoders that must know them; None where they are not known.
+        `templates` are those of the prompts, for encoders that need them; None if unknown.
         """
         return normalize(means.astype(np.float32))
 
     @abstractmethod
     def _image_features(self, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """(B, d) of any length, from stacked `Pixels` on the device: float, as the model takes them."""
+        """(B, d) features, not normalised, from stacked `Pixels` on the device."""
 
     @abstractmethod
     def _text_features(self, prompts: Sequence[str]) -> torch.Tensor:
-        """(n, d) of any length; prompts longer than the model reads are cut."""
+        """(n, d) features, not normalised; prompts that are too long are truncated."""
 
     @abstractmethod
     def count_tokens(self, prompts: Sequence[str]) -> list[int]:
-        """How long each prompt is, uncut, in the model's own tokens."""
+        """Number of tokens of each prompt, before truncation."""
 
     def key(self) -> dict[str, Any]:
-        """What decides the features: a part of the key they are kept under. What the model is called does not."""
-        described = self.describe()
-        if self.revision != UNKNOWN:
-            del described["source"]
-        return described
+        """What determines the features, for cache keys: `describe()` without the name of a model with a known
+        revision.
+        """
+        description = self.describe()
+        if self.revision != UNKNOWN_REVISION:
+            del description["source"]
+        return description
 
     def describe(self) -> dict[str, Any]:
-        """Which encoder it is, as JSON can hold it, for provenance."""
+        """Identification of the encoder, JSON-serialisable, for provenance."""
         return {
             "family": self.family,
             "source": self.source,
@@ -213,23 +214,23 @@ class Encoder(ABC):
         }
 
     def encode_pixels(self, batch: Pixels) -> np.ndarray:
-        """(B, d) float32 of unit length, from stacked `Pixels`: what worker processes send."""
+        """(B, d) unit float32 features from stacked `Pixels`."""
         import torch
 
         self._check_pixels(batch)
 
-        def one(rows: slice) -> np.ndarray:
+        def encode(rows: slice) -> np.ndarray:
             with torch.inference_mode():
                 tensors = tuple(self._to_device(array[rows], first=i == 0) for i, array in enumerate(batch))
-                return _unit(self._image_features(tensors), "an image")
+                return _unit_rows(self._image_features(tensors), "an image")
 
-        rows, self.batch_size = in_batches(len(batch[0]), self.batch_size, one)
+        rows, self.batch_size = run_in_batches(len(batch[0]), self.batch_size, encode)
         return rows
 
     def _check_pixels(self, batch: Pixels) -> None:
         if not isinstance(batch, tuple) or not batch or not len(batch[0]):
             raise ValueError(
-                f"batch must be a tuple of arrays with a row for each picture, and at least one picture; got "
+                f"batch must be a tuple of arrays with one row per image, and at least one image; got "
                 f"{'none' if isinstance(batch, tuple) else type(batch).__name__}. Fix: (pixels,), pixels (B, 3, H, W)."
             )
         expected = (3, *self.preprocessing.size)
@@ -240,28 +241,28 @@ class Encoder(ABC):
             )
 
     def encode_images(self, images: Iterable[Image | np.ndarray | str | Path]) -> np.ndarray:
-        """(N, d) float32 of unit length: pillow images, (H, W, 3) arrays of bytes, or paths; in this process.
+        """(N, d) unit float32 features of Pillow images, (H, W, 3) uint8 arrays, or paths.
 
-        For more than a few hundred, `extract` is faster, decoding beside the model, and can be interrupted.
+        Images are decoded in this process. For more than a few hundred images, `extract` is faster and can be resumed.
         """
-        from zeroshift.encode.preprocessing import as_picture
+        from zeroshift.encode.preprocessing import to_rgb_image
 
         if isinstance(images, (str, Path)) or not isinstance(images, Iterable):
-            raise TypeError(f"images must be several, in a list; got one {type(images).__name__}. Fix: [image].")
-        parts, waiting = [], []
+            raise TypeError(f"images must be a list; got {type(images).__name__}. Fix: [image].")
+        parts, batch = [], []
         for image in images:
-            waiting.append(self.preprocessing(as_picture(image)))
-            if len(waiting) >= self.batch_size:
-                parts.append(self.encode_pixels(stacked(waiting)))
-                waiting = []
-        if waiting:
-            parts.append(self.encode_pixels(stacked(waiting)))
+            batch.append(self.preprocessing(to_rgb_image(image)))
+            if len(batch) >= self.batch_size:
+                parts.append(self.encode_pixels(stack_pixels(batch)))
+                batch = []
+        if batch:
+            parts.append(self.encode_pixels(stack_pixels(batch)))
         if not parts:
             raise ValueError("images is empty; at least one is needed.")
         return np.concatenate(parts)
 
     def encode_texts(self, prompts: Sequence[str], *, warn: bool = True) -> np.ndarray:
-        """(n, d) float32 of unit length. Prompts too long for the model are cut; `warn` counts them in a warning."""
+        """(n, d) unit float32 features. Prompts that are too long are truncated; `warn` warns about them."""
         import torch
 
         if isinstance(prompts, str):
@@ -270,49 +271,51 @@ class Encoder(ABC):
             raise ValueError("prompts is empty; at least one is needed.")
         for prompt in prompts:
             if not isinstance(prompt, str):
-                raise TypeError(f"prompts must hold strings; got {prompt!r:.80}. Fix: str(prompt).")
-        if warn and (long := self.count_too_long(prompts)):
-            warn_cut(long, len(prompts), self.text_length)
+                raise TypeError(f"prompts must be strings; got {prompt!r:.80}. Fix: str(prompt).")
+        if warn and (n_long := self.count_too_long(prompts)):
+            warn_truncated(n_long, len(prompts), self.text_length)
 
-        def one(rows: slice) -> np.ndarray:
+        def encode(rows: slice) -> np.ndarray:
             with torch.inference_mode():
-                return _unit(self._text_features(prompts[rows]), "a prompt")
+                return _unit_rows(self._text_features(prompts[rows]), "a prompt")
 
-        rows, self.text_batch_size = in_batches(len(prompts), self.text_batch_size, one)
+        rows, self.text_batch_size = run_in_batches(len(prompts), self.text_batch_size, encode)
         return rows
 
     def count_too_long(self, prompts: Sequence[str]) -> int:
-        """How many prompts have more tokens than the model reads."""
+        """Number of prompts with more tokens than the model reads."""
         return sum(count > self.text_length for count in self.count_tokens(prompts))
 
     def _to_device(self, array: np.ndarray, *, first: bool) -> torch.Tensor:
-        """The first array holds pixels: looked up on the device where that is possible, in the model's precision."""
+        """Move an array to the device. The first array contains pixels, which are normalised on the device if
+        possible.
+        """
         import torch
 
         tensor = torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
         if first and isinstance(self.preprocessing, PixelPreprocessing):
-            tensor = _looked_up(self.preprocessing.table, tensor)
+            tensor = _apply_table(self.preprocessing.table, tensor)
         return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.source!r}, d={self.dimension}, logit_scale={self.logit_scale:g})"
 
 
-def stacked(pictures: Sequence[Pixels]) -> Pixels:
-    """One batch of the `Pixels` of several pictures."""
-    return tuple(np.stack(arrays) for arrays in zip(*pictures, strict=True))
+def stack_pixels(images: Sequence[Pixels]) -> Pixels:
+    """One batch from the `Pixels` of several images."""
+    return tuple(np.stack(arrays) for arrays in zip(*images, strict=True))
 
 
-def warn_cut(long: int, total: int, length: int) -> None:
+def warn_truncated(n_long: int, total: int, length: int) -> None:
     warnings.warn(
-        f"{long} of {total} prompts are longer than the {length} tokens the model reads; their ends are cut off. "
-        "Fix: shorten the templates or descriptions, or leave it so if the beginnings say enough.",
+        f"{n_long} of {total} prompts are longer than the {length} tokens the model reads, and are truncated. "
+        "Fix: shorten the templates or descriptions, or ignore this if their beginnings suffice.",
         UserWarning,
         stacklevel=3,
     )
 
 
-def _looked_up(table: np.ndarray, pixels: torch.Tensor) -> torch.Tensor:
+def _apply_table(table: np.ndarray, pixels: torch.Tensor) -> torch.Tensor:
     """`PixelPreprocessing.values` on the device."""
     import torch
 
@@ -324,14 +327,14 @@ def _looked_up(table: np.ndarray, pixels: torch.Tensor) -> torch.Tensor:
     return pixels.float() * slope[:, None, None] + values[:, 0][:, None, None]
 
 
-def _unit(features: torch.Tensor, what: str) -> np.ndarray:
-    """Unit rows in float32. A row that cannot be scaled is the model's fault, or its precision's: it ends here."""
+def _unit_rows(features: torch.Tensor, source: str) -> np.ndarray:
+    """Unit rows in float32; raises for zero and non-finite rows."""
     features = features.float()
     lengths = features.norm(dim=-1, keepdim=True)
     if not bool(((lengths > 0) & lengths.isfinite()).all()):
         raise ValueError(
-            f"the encoder gave a zero or non-finite feature for {what}. Fix: dtype='float32' if a narrower one was "
-            "asked for; else the model's files are damaged."
+            f"the encoder returned a zero or non-finite feature for {source}. Fix: dtype='float32' if it is narrower; "
+            "otherwise the model's files are damaged."
         )
     array: np.ndarray = (features / lengths).cpu().numpy()
     return array

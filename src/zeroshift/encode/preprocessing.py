@@ -1,7 +1,7 @@
-"""From a picture to what a model's image tower takes: resize, crop, and a table of what each pixel value becomes.
+"""Preprocessing of images for a model: resize, crop, and a table of normalised pixel values.
 
-Decoding and resizing are done in worker processes, so this file knows pillow and NumPy and no deep-learning library;
-pictures travel as bytes, a quarter of the floats they become.
+It runs in worker processes, so this module uses only Pillow and NumPy. Pixels are sent to the encoder as bytes, which
+take a quarter of the memory of floats.
 """
 
 from __future__ import annotations
@@ -20,14 +20,11 @@ from zeroshift.parameters import Choice
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["PixelPreprocessing", "Pixels", "Preprocessing", "affine_table", "as_picture"]
+__all__ = ["PixelPreprocessing", "Pixels", "Preprocessing", "affine_table", "to_rgb_image"]
 
 
-# Whatever stands for one picture in memory or on disk, as an RGB pillow image.
-
-
-def as_picture(image: Image | np.ndarray | str | Path) -> Image:
-    """RGB, from a pillow image, an (H, W, 3) or (H, W) array of bytes, or the path of a file."""
+def to_rgb_image(image: Image | np.ndarray | str | Path) -> Image:
+    """An RGB Pillow image from a Pillow image, a uint8 array (H, W, 3) or (H, W), or a path."""
     if isinstance(image, (str, Path)):
         if not Path(image).is_file():
             raise FileNotFoundError(f"no image at {image}. Fix: check the path.")
@@ -35,62 +32,62 @@ def as_picture(image: Image | np.ndarray | str | Path) -> Image:
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)):
             raise ValueError(
-                f"an array that stands for a picture must hold bytes, (H, W, 3) or (H, W); got {image.dtype} of shape "
-                f"{image.shape}. Fix: (255 * image).astype('uint8') if its values lie between 0 and 1."
+                f"an image array must be uint8, (H, W, 3) or (H, W); got {image.dtype} of shape "
+                f"{image.shape}. Fix: (255 * image).astype('uint8') if its values are between 0 and 1."
             )
         image = pillow().fromarray(image)
     elif not hasattr(image, "convert"):
         raise TypeError(
-            f"an image must be a path, a pillow image or an (H, W, 3) array of bytes; got {type(image).__name__}. "
+            f"an image must be a path, a Pillow image or an (H, W, 3) uint8 array; got {type(image).__name__}. "
             "Fix: PIL.Image.open(file), or numpy.asarray(image)."
         )
-    picture = cast("Image", image)
-    if 0 in picture.size:
-        raise ValueError(f"an image must have at least one pixel; got {picture.size} of them. Fix: leave it out.")
-    return picture.convert("RGB")
+    rgb = cast("Image", image)
+    if 0 in rgb.size:
+        raise ValueError(f"an image must have at least one pixel; got size {rgb.size}. Fix: remove it.")
+    return rgb.convert("RGB")
 
 
 Pixels = tuple[np.ndarray, ...]
-"""What the image tower takes of one picture, or stacked of many. Most take one array, (3, H, W)."""
+"""The image inputs of a model, for one image or stacked for several. Most models have one array, (3, H, W)."""
 
 RESAMPLING = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
-"""Pillow's numbers, which are also those in the files of published models."""
+"""Pillow's numbers of the filters, which configuration files of published models also use."""
 
 
-MOST_PIXELS = 2**27
-"""Of a picture scaled by its shorter side, 400 MB: a line of pixels would become gigabytes to be cropped from."""
+MAX_PIXELS = 2**27
+"""Maximum size, 400 MB, of an image resized by its shorter side: very long and thin images would need gigabytes."""
 
 
 class Preprocessing(ABC):
-    """What a model does to a picture first. Picklable: worker processes hold a copy."""
+    """What a model does to an image first. Picklable: worker processes have a copy."""
 
     size: tuple[int, int]
-    """Height and width of the picture the model sees; views are cropped to it."""
+    """Height and width of the model's input; views are cropped to it."""
 
     @abstractmethod
     def __call__(self, image: Image) -> Pixels:
-        """An RGB picture of any size."""
+        """Preprocess an RGB image of any size."""
 
     @abstractmethod
-    def ready(self, image: Image) -> Pixels:
-        """An RGB picture that has been cropped to `size` already."""
+    def to_pixels(self, image: Image) -> Pixels:
+        """Preprocess an RGB image that already has the size `size`."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Everything that decides what comes out, as JSON can hold it: a part of the key features are kept under."""
+        """All settings that determine the result, JSON-serialisable, for cache keys."""
 
 
 @dataclass(frozen=True)
 class PixelPreprocessing(Preprocessing):
-    """Resize, crop the centre, look up: what nearly every published model does.
+    """Resize, crop the centre and normalise: the preprocessing of nearly every published model.
 
     Parameters
     ----------
-    resize : `("shorter", s)` scales the shorter side to s and keeps the shape; `("exact", h, w)` does not keep it; None
-        leaves the picture as it is.
-    crop : height and width cut from the centre, black beyond the picture's edge; None cuts nothing.
-    resample : pillow's name of the filter.
-    table : (3, 256) float32, what each value of each channel becomes (`affine_table` makes one from mean and std).
+    resize : `("shorter", s)` scales the shorter side to s and keeps the aspect ratio; `("exact", h, w)` does not keep
+        it; None does not resize.
+    crop : height and width of the centre crop, black beyond the image's edge; None does not crop.
+    resample : Pillow's name of the filter.
+    table : (3, 256) float32, the normalised value of each byte of each channel (see `affine_table`).
 
     >>> from PIL import Image
     >>> clip = PixelPreprocessing(("shorter", 4), (4, 4), "bicubic", affine_table(mean=[0.5] * 3, std=[0.5] * 3))
@@ -110,12 +107,12 @@ class PixelPreprocessing(Preprocessing):
         Choice(tuple(RESAMPLING)).check("resample", self.resample)
         if self.table.shape != (3, 256) or not np.isfinite(self.table).all():
             raise ValueError(
-                f"table must hold (3, 256) finite numbers, one for each value of each channel; got shape "
+                f"table must have (3, 256) finite numbers, one per value of each channel; got shape "
                 f"{self.table.shape}. Fix: affine_table(mean=[0.5] * 3, std=[0.5] * 3)."
             )
         if self.crop is None and (self.resize is None or self.resize[0] == "shorter"):
             raise ValueError(
-                f"crop=None with resize={self.resize!r} leaves pictures of different sizes, which make no batch. "
+                f"crop=None with resize={self.resize!r} gives images of different sizes, which cannot be stacked. "
                 "Fix: give crop=(height, width), or resize=('exact', height, width)."
             )
 
@@ -127,37 +124,37 @@ class PixelPreprocessing(Preprocessing):
         return (self.resize[1], self.resize[2])
 
     def __call__(self, image: Image) -> Pixels:
-        return self.ready(self.cropped(self.resized(image)))
+        return self.to_pixels(self.crop_image(self.resize_image(image)))
 
-    def resized(self, image: Image) -> Image:
+    def resize_image(self, image: Image) -> Image:
         if self.resize is None:
             return image
         if self.resize[0] == "exact":
             height, width = self.resize[1:]
         else:
             shorter = self.resize[1]
-            # The longer side is cut to a whole number, not rounded: what torchvision did, every published model saw.
+            # The longer side is truncated to an integer, not rounded, as in torchvision and every published model.
             width, height = (
                 (shorter, int(shorter * image.height / image.width))
                 if image.width <= image.height
                 else (int(shorter * image.width / image.height), shorter)
             )
-            if width * height > MOST_PIXELS:
-                raise ValueError(f"{image.width} x {image.height} pixels are too long and thin to be scaled")
+            if width * height > MAX_PIXELS:
+                raise ValueError(f"{image.width} x {image.height} pixels are too long and thin to be resized")
         return image.resize((width, height), RESAMPLING[self.resample])
 
-    def cropped(self, image: Image) -> Image:
+    def crop_image(self, image: Image) -> Image:
         if self.crop is None:
             return image
         height, width = self.crop
         top, left = (image.height - height) // 2, (image.width - width) // 2
         return image.crop((left, top, left + width, top + height))
 
-    def ready(self, image: Image) -> Pixels:
+    def to_pixels(self, image: Image) -> Pixels:
         return (np.ascontiguousarray(np.asarray(image, np.uint8).transpose(2, 0, 1)),)
 
     def values(self, pixels: np.ndarray) -> np.ndarray:
-        """What the model is given for (..., 3, H, W) pixels: bytes, or numbers between 0 and 255."""
+        """Normalised values of (..., 3, H, W) pixels: bytes, or numbers between 0 and 255."""
         if pixels.dtype == np.uint8:
             channels = [table[pixels[..., c, :, :]] for c, table in enumerate(self.table)]
             return np.stack(channels, axis=-3)
@@ -170,17 +167,17 @@ class PixelPreprocessing(Preprocessing):
             "crop": None if self.crop is None else list(self.crop),
             "resample": self.resample,
             "table": hashlib.sha256(self.table.round(6).astype("<f4").tobytes()).hexdigest()[:16],
-            # For people: of nearly every model the table is a straight line between these.
+            # For readers: for nearly every model the table is linear between these.
             "black": [round(float(value), 6) for value in self.table[:, 0]],
             "white": [round(float(value), 6) for value in self.table[:, 255]],
         }
 
 
 def affine_table(mean: list[float], std: list[float]) -> np.ndarray:
-    """(3, 256): a byte divided by 255, less the mean, by the standard deviation of its channel."""
+    """(3, 256): (byte / 255 - mean) / std for each channel."""
     if len(mean) != 3 or len(std) != 3 or not all(deviation > 0 for deviation in std):
         raise ValueError(
-            f"mean and std must have three numbers each, for red, green and blue, and std none of 0 or less; got "
+            f"mean and std must have three numbers each, for red, green and blue, and std must be positive; got "
             f"mean={mean!r}, std={std!r}. Fix: affine_table(mean=[0.5] * 3, std=[0.5] * 3)."
         )
     values = np.arange(256, dtype=np.float64) / 255

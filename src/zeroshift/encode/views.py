@@ -1,7 +1,7 @@
-"""Augmented views of a picture: the picture itself, random crops of it, and on request AugMix of those.
+"""Augmented views of an image: the image itself and random crops, optionally with AugMix.
 
-Each view has a random stream of its own, named by seed, picture and view. So a view is the same in whatever order, in
-whichever process and beside however many others it is made.
+Each view has its own random generator, seeded by seed, image and view. A view therefore does not depend on the order,
+the process or the number of views.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from PIL import ImageOps
 from PIL.Image import Image, Resampling, Transform
 
-from zeroshift.encode.encoder import stacked
+from zeroshift.encode.encoder import stack_pixels
 from zeroshift.parameters import Constraint, Flag, Number, Pair
 
 if TYPE_CHECKING:
@@ -25,45 +25,40 @@ if TYPE_CHECKING:
 __all__ = ["MAX_LEVEL", "OPERATIONS", "Views", "augmix", "crop_box"]
 
 
-# AugMix (Hendrycks et al. 2020) as TPT uses it: a picture mixed with altered copies of itself.
-#
-# An operation takes a level between 0 and MAX_LEVEL and a sign, both drawn elsewhere, so that each is a plain
-# function.
-
-
 MAX_LEVEL = 10
-"""The level at which an operation has its full strength; the strengths below are those."""
+"""The level at which an operation has its full strength, given below."""
 
 MIN_LEVEL = 0.1
-"""Levels are drawn from here up to the severity."""
+"""Levels are drawn between this and the severity."""
 
 CHAINS, MAX_DEPTH = 3, 3
-"""Altered copies that are mixed, and the most operations in a row that make one."""
+"""Number of altered copies, and maximum number of operations applied to each."""
 
 POSTERIZE_BITS = 4
-"""Bits kept at level 0, and taken away at full strength."""
+"""Bits kept at level 0, and removed at full strength."""
 ROTATE_DEGREES = 30
 SOLARIZE_VALUES = 256
 SHEAR = 0.3
 TRANSLATE_PART = 3
-"""A third of the picture's width or height."""
+"""At full strength, a third of the image's width or height."""
 
 Operation = Callable[[Image, float, int], Image]
+"""A function of an image, a level between 0 and MAX_LEVEL, and a sign."""
 
 
 def augmix(
     image: Image, pixels: Callable[[Image], np.ndarray], rng: np.random.Generator, *, severity: float = 1
 ) -> np.ndarray:
-    """`image` mixed with altered copies of itself: float32 between 0 and 255, of the shape `pixels` gives.
+    """AugMix (Hendrycks et al. 2020) as in TPT: `image` mixed with altered copies, float32 between 0 and 255.
 
-    The authors mix normalised tensors. Mixing pixels is the same, because normalisation is affine and the weights sum
-    to 1, and leaves the normalisation to whoever holds the model.
+    The authors mix normalised tensors. Mixing pixels is equivalent, because normalisation is affine and the weights sum
+    to 1.
 
     Parameters
     ----------
-    image : an RGB picture of its final size.
-    pixels : a picture as an array of bytes.
-    rng : where the draws come from.
+    image : an RGB image of its final size.
+    pixels : converts an image to an array of bytes.
+    rng : random generator.
     severity : the highest level of an operation.
 
     >>> from PIL import Image
@@ -71,15 +66,15 @@ def augmix(
     >>> augmix(grey, np.asarray, np.random.default_rng(0)).shape
     (2, 2, 3)
     """
-    shares = rng.dirichlet(np.ones(CHAINS))
-    plain = rng.beta(1, 1)
-    mixed = np.float32(plain) * pixels(image).astype(np.float32)
-    for share in shares:
+    weights = rng.dirichlet(np.ones(CHAINS))
+    original_weight = rng.beta(1, 1)
+    mixed = np.float32(original_weight) * pixels(image).astype(np.float32)
+    for weight in weights:
         altered = image
         for _ in range(rng.integers(1, MAX_DEPTH, endpoint=True)):
-            operation = OPERATIONS[NAMES[rng.integers(len(NAMES))]]
+            operation = OPERATIONS[OPERATION_NAMES[rng.integers(len(OPERATION_NAMES))]]
             altered = operation(altered, rng.uniform(MIN_LEVEL, severity), 1 if rng.random() < 0.5 else -1)
-        mixed += np.float32((1 - plain) * share) * pixels(altered).astype(np.float32)
+        mixed += np.float32((1 - original_weight) * weight) * pixels(altered).astype(np.float32)
     return mixed
 
 
@@ -124,7 +119,7 @@ def _translate_y(image: Image, level: float, sign: int) -> Image:
 
 
 def _affine(image: Image, matrix: tuple[float, ...]) -> Image:
-    """Each pixel (x, y) becomes that at (a x + b y + c, d x + e y + f); black where there is none."""
+    """Each pixel (x, y) becomes the one at (a x + b y + c, d x + e y + f), or black outside of the image."""
     return image.transform(image.size, Transform.AFFINE, matrix, Resampling.BILINEAR)
 
 
@@ -139,21 +134,21 @@ OPERATIONS: dict[str, Operation] = {
     "translate_x": _translate_x,
     "translate_y": _translate_y,
 }
-"""By name. None of them is among ImageNet-C's corruptions."""
+"""The operations by name. None of them is one of ImageNet-C's corruptions."""
 
-NAMES = tuple(OPERATIONS)
+OPERATION_NAMES = tuple(OPERATIONS)
 
 ATTEMPTS = 10
-"""Crops drawn before a crop of the centre is taken instead; torchvision's number."""
+"""Random crops tried before the centre crop is used, as in torchvision."""
 
 _POSITIVE = Number(0, above=True)
-_SHARE = Number(0, 1, above=True)
+_FRACTION = Number(0, 1, above=True)
 
 PARAMETERS: dict[str, Constraint] = {
     "n_views": Number(1, integer=True),
     "augmix": Flag(),
     "seed": Number(0, integer=True),
-    "scale": Pair(_SHARE, _SHARE, ("lowest", "highest")),
+    "scale": Pair(_FRACTION, _FRACTION, ("lowest", "highest")),
     "ratio": Pair(_POSITIVE, _POSITIVE, ("lowest", "highest")),
     "flip": Number(0, 1),
     "severity": Number(1, 10, integer=True),
@@ -162,17 +157,17 @@ PARAMETERS: dict[str, Constraint] = {
 
 @dataclass(frozen=True)
 class Views:
-    """How the views of a picture are made. The defaults are those of TPT and, without AugMix, of ADAPT, MTA and ZERO.
+    """How views of an image are made. The defaults are those of TPT and, without AugMix, of ADAPT, MTA and ZERO.
 
     Parameters
     ----------
-    n_views : views of each picture, the plain one included: 64 in the literature.
-    augmix : mix each view with altered copies of itself. TPT does so on fine-grained data sets.
-    seed : another seed, other views.
-    scale : the lowest and highest share of the picture's area that a crop takes.
-    ratio : the lowest and highest width by height of a crop.
-    flip : the share of crops that are mirrored.
-    severity : strength of AugMix, 1 to 10; without `augmix` it is not used.
+    n_views : views per image, including the unchanged one; 64 in the literature.
+    augmix : apply AugMix to each view, as TPT does on fine-grained data sets.
+    seed : seed of the random crops.
+    scale : lowest and highest area of a crop, as a fraction of the image's.
+    ratio : lowest and highest ratio of a crop's width to its height.
+    flip : probability that a crop is mirrored.
+    severity : strength of AugMix, 1 to 10; only used with `augmix`.
 
     >>> from PIL import Image
     >>> from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
@@ -197,23 +192,22 @@ class Views:
             lowest, highest = getattr(self, name)
             if lowest > highest:
                 raise ValueError(
-                    f"{name} must have its lower end first; got {(lowest, highest)}. Fix: {name}={(highest, lowest)}."
+                    f"{name} must have its lower value first; got {(lowest, highest)}. Fix: {name}={(highest, lowest)}."
                 )
 
     def __call__(self, image: Image, preprocessing: Preprocessing, key: bytes) -> Pixels:
-        """The views of an RGB picture, stacked; view 0 is what `preprocessing` alone makes of it.
+        """The views of an RGB image, stacked; view 0 is the image as `preprocessing` returns it.
 
         Parameters
         ----------
-        image : of any size; crops are cut from it as it is, before any scaling.
+        image : of any size; it is cropped before it is resized.
         preprocessing : the model's.
-        key : bytes that tell this picture from others, such as a digest of its content. The same key draws the same
-            crops.
+        key : bytes that identify the image, such as a digest of its content. Equal keys give equal crops.
 
         Returns
         -------
-        A (V, 3, H, W) array of bytes (or several arrays, where `preprocessing` gives several). With AugMix all views
-        are float32 between 0 and 255, because mixtures of bytes are no bytes.
+        A (V, 3, H, W) array of bytes (or several arrays, if `preprocessing` returns several). With AugMix, float32
+        between 0 and 255.
         """
         if not isinstance(key, bytes):
             raise TypeError(f"key must be bytes; got {type(key).__name__}. Fix: a digest, or str(key).encode().")
@@ -221,53 +215,53 @@ class Views:
             raise TypeError(f"image must be a Pillow image; got {type(image).__name__}. Fix: Image.fromarray(image).")
         if image.mode != "RGB":
             raise ValueError(f"image must have mode 'RGB'; got {image.mode!r}. Fix: image.convert('RGB').")
-        plain = preprocessing(image)
+        original = preprocessing(image)
         if self.augmix:
-            _check_mixable(plain)
-            plain = (plain[0].astype(np.float32),)
-        others = (self._view(image, preprocessing, self._stream(key, view)) for view in range(1, self.n_views))
-        return stacked([plain, *others])
+            _check_mixable(original)
+            original = (original[0].astype(np.float32),)
+        others = (self._make_view(image, preprocessing, self._rng(key, view)) for view in range(1, self.n_views))
+        return stack_pixels([original, *others])
 
     def describe(self) -> dict[str, Any]:
-        """What decides the views, as JSON can hold it: a part of the key features are kept under, and of provenance."""
+        """The settings that determine the views, JSON-serialisable, for cache keys and provenance."""
         settings: dict[str, Any] = {name: getattr(self, name) for name in PARAMETERS}
         settings |= {"scale": list(self.scale), "ratio": list(self.ratio)}
         if not self.augmix:
             del settings["severity"]
         return settings
 
-    def _stream(self, key: bytes, view: int) -> np.random.Generator:
+    def _rng(self, key: bytes, view: int) -> np.random.Generator:
         digest = hashlib.sha256(b"%d:%b" % (self.seed, key)).digest()
-        # The view is in the name of its stream, not in its place within one: nobody has to make the views before it.
+        # The view is part of the seed, so that a view can be made without the previous ones.
         return np.random.default_rng(np.random.SeedSequence(int.from_bytes(digest, "big"), spawn_key=(view,)))
 
-    def _view(self, image: Image, preprocessing: Preprocessing, rng: np.random.Generator) -> Pixels:
+    def _make_view(self, image: Image, preprocessing: Preprocessing, rng: np.random.Generator) -> Pixels:
         from PIL.Image import Resampling, Transpose
 
         height, width = preprocessing.size
-        # Cut, then scaled: `resize(box=...)` would let pixels from beyond the crop bleed in at its edges.
+        # Crop, then resize: `resize(box=...)` would blend pixels from beyond the crop into its edges.
         crop = image.crop(crop_box(image.size, self.scale, self.ratio, rng)).resize(
             (width, height), Resampling.BILINEAR
         )
         if rng.random() < self.flip:
             crop = crop.transpose(Transpose.FLIP_LEFT_RIGHT)
         if not self.augmix:
-            return preprocessing.ready(crop)
+            return preprocessing.to_pixels(crop)
 
-        return (augmix(crop, lambda altered: preprocessing.ready(altered)[0], rng, severity=self.severity),)
+        return (augmix(crop, lambda altered: preprocessing.to_pixels(altered)[0], rng, severity=self.severity),)
 
 
 def crop_box(
     size: tuple[int, int], scale: tuple[float, float], ratio: tuple[float, float], rng: np.random.Generator
 ) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of a random crop, drawn as torchvision's RandomResizedCrop draws it.
+    """Left, top, right and bottom of a random crop, as in torchvision's RandomResizedCrop.
 
-    The area is uniform in `scale`, the ratio of width to height log-uniform in `ratio`. Where no drawn crop fits, in
-    pictures much longer than wide or the other way, it is the largest crop of the centre that `ratio` allows.
+    The area is uniform in `scale`, the ratio of width to height log-uniform in `ratio`. If no random crop fits, in very
+    long or very wide images, the result is the largest centre crop that `ratio` allows.
 
     Parameters
     ----------
-    size : width and height of the picture.
+    size : width and height of the image.
 
     >>> crop_box((500, 2), (0.5, 1.0), (3 / 4, 4 / 3), np.random.default_rng(0))
     (248, 0, 251, 2)
@@ -290,11 +284,11 @@ def crop_box(
     return left, top, left + w, top + h
 
 
-def _check_mixable(plain: Pixels) -> None:
-    if len(plain) == 1 and plain[0].dtype == np.uint8:
+def _check_mixable(pixels: Pixels) -> None:
+    if len(pixels) == 1 and pixels[0].dtype == np.uint8:
         return
-    given = f"{len(plain)} arrays of {', '.join(array.dtype.name for array in plain)}"
+    given = f"{len(pixels)} arrays of {', '.join(array.dtype.name for array in pixels)}"
     raise ValueError(
-        f"augmix=True mixes pixels, so the model's preprocessing must give one array of bytes; this one gives {given}. "
-        "Fix: augmix=False, or a model that takes plain pictures."
+        f"augmix=True mixes pixels, so the model's preprocessing must return one array of bytes; it returns {given}. "
+        "Fix: augmix=False, or a model whose input is one array."
     )

@@ -1,11 +1,10 @@
-"""How well a method does: feeding it in order, metrics, methods side by side, and many runs that can be resumed."""
+"""Evaluating methods: streams, metrics, comparisons on one set, and many runs that are recorded and can be resumed."""
 
-from zeroshift.evaluate.aggregate import Spread, Standing, Standings, gather
-from zeroshift.evaluate.comparison import Comparison, Result, compare, mean_accuracy, zero_shot_beside
-from zeroshift.evaluate.encoders import EncoderBehind
+from zeroshift.evaluate.comparison import Comparison, Result, compare, mean_accuracy, zero_shot_baseline
+from zeroshift.evaluate.encoder_ref import EncoderRef
 from zeroshift.evaluate.job import Analysis, Job
 from zeroshift.evaluate.ledger import Ledger
-from zeroshift.evaluate.method_spec import Contestant, contestants
+from zeroshift.evaluate.method_spec import MethodSpec, list_method_specs
 from zeroshift.evaluate.metrics import Scorecard, worst_share
 from zeroshift.evaluate.metrics.functions import (
     accuracy,
@@ -19,53 +18,54 @@ from zeroshift.evaluate.metrics.functions import (
     top_k_accuracy,
 )
 from zeroshift.evaluate.metrics.gain import gain_interval
-from zeroshift.evaluate.plan import Entry, LeftOut, Plan, contest, plan, told
-from zeroshift.evaluate.runner import Outcome, run_jobs
-from zeroshift.evaluate.stream_loop import Run, Step, follow, run
-from zeroshift.evaluate.streams import Arrangement, Stream
+from zeroshift.evaluate.plan import DatasetRef, Plan, Skipped, describe_skipped, plan_comparison, run_plan
+from zeroshift.evaluate.runner import JobOutcome, run_jobs
+from zeroshift.evaluate.stream_loop import StreamRun, StreamStep, run_stream, stream_steps
+from zeroshift.evaluate.streams import Stream, StreamSpec
+from zeroshift.evaluate.summary import ComparisonSummary, MethodSummary, Spread, summarize
 from zeroshift.evaluate.trial import Trial
 
 __all__ = [
     "Analysis",
-    "Arrangement",
     "Comparison",
-    "Contestant",
-    "EncoderBehind",
-    "Entry",
+    "ComparisonSummary",
+    "DatasetRef",
+    "EncoderRef",
     "Job",
+    "JobOutcome",
     "Ledger",
-    "LeftOut",
-    "Outcome",
+    "MethodSpec",
+    "MethodSummary",
     "Plan",
     "Result",
-    "Run",
     "Scorecard",
+    "Skipped",
     "Spread",
-    "Standing",
-    "Standings",
-    "Step",
     "Stream",
+    "StreamRun",
+    "StreamSpec",
+    "StreamStep",
     "Trial",
     "accuracy",
     "auroc",
     "brier_score",
     "class_accuracy",
     "compare",
-    "contest",
-    "contestants",
+    "describe_skipped",
     "expected_calibration_error",
     "false_positive_rate",
-    "follow",
     "gain_interval",
-    "gather",
+    "list_method_specs",
     "mean_accuracy",
     "negative_log_likelihood",
-    "plan",
-    "run",
+    "plan_comparison",
     "run_jobs",
+    "run_plan",
+    "run_stream",
     "running_accuracy",
-    "told",
+    "stream_steps",
+    "summarize",
     "top_k_accuracy",
     "worst_share",
-    "zero_shot_beside",
+    "zero_shot_baseline",
 ]

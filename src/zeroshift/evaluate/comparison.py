@@ -1,4 +1,4 @@
-"""Methods side by side on the same features: every gain is measured against a baseline that saw the same arrays."""
+"""Several methods on the same features, compared with a baseline on the same arrays."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from typing import Any
 import numpy as np
 
 from zeroshift.evaluate.metrics.functions import accuracy, class_accuracy, expected_calibration_error
-from zeroshift.evaluate.stream_loop import EVERY, Run, Step, run
+from zeroshift.evaluate.stream_loop import EVERY, StreamRun, StreamStep, run_stream
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
-from zeroshift.methods import ZeroShot
+from zeroshift.methods import MethodInfo, ZeroShot
+from zeroshift.methods.inputs import image_input
 
-__all__ = ["Comparison", "Result", "compare", "mean_accuracy", "zero_shot_beside"]
+__all__ = ["Comparison", "Result", "compare", "mean_accuracy", "zero_shot_baseline"]
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one method did on one set; what needs labels is None where there are none."""
+    """The result of one method on one set; fields that need labels are None without labels."""
 
     method: str
     """Name in the registry."""
     parameters: dict[str, Any]
-    """The method's parameters, arrays and models left out."""
-    run: Run
+    """The parameters of the method, without arrays and models."""
+    run: StreamRun
     predictions: np.ndarray
-    """Index of the most probable class, (N,)."""
+    """(N,) index of the most probable class."""
     correct: np.ndarray | None
-    """Which predictions are right, (N,)."""
+    """(N,) whether each prediction is correct."""
     accuracy: float | None
     class_accuracy: np.ndarray | None
     calibration_error: float | None
@@ -45,7 +46,7 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """What the set calls itself, or else its name."""
+        """The title in the provenance of the set, or its name."""
         return str(self.features.provenance.get("title", self.name))
 
     @property
@@ -59,19 +60,19 @@ class Comparison:
         raise KeyError(f"{method!r} is not among the compared methods: {', '.join(r.method for r in self.results)}.")
 
     def gain(self, result: Result) -> float | None:
-        """Accuracy over the baseline's, in percentage points; negative where the method lost."""
+        """Accuracy minus that of the baseline, in percentage points."""
         if result.accuracy is None or self.baseline.accuracy is None:
             return None
         return 100 * (result.accuracy - self.baseline.accuracy)
 
     def class_gain(self, result: Result) -> np.ndarray | None:
-        """The gain within each class (K,), in percentage points; NaN for a class without samples."""
+        """(K,) gain within each class, in percentage points; NaN for a class without samples."""
         if result.class_accuracy is None or self.baseline.class_accuracy is None:
             return None
         return 100 * (result.class_accuracy - self.baseline.class_accuracy)
 
     def changed(self, result: Result) -> int:
-        """Samples the method puts in another class than the baseline does."""
+        """Number of samples for which method and baseline predict different classes."""
         return int(np.count_nonzero(result.predictions != self.baseline.predictions))
 
 
@@ -80,14 +81,15 @@ def compare(
     methods: Sequence[Method],
     *,
     name: str = "features",
-    every: int = EVERY,
-    progress: Callable[[Method, Step], None] | None = None,
+    every: int | None = None,
+    progress: Callable[[Method, StreamStep], None] | None = None,
     views: bool = False,
 ) -> Comparison:
-    """Run `methods` one after the other on the same features, in order; the first is the baseline.
+    """Run `methods` one after the other on the same features; the first is the baseline.
 
-    Methods that need several views of each image are given those of the set; with `views`, those that take them and do
-    without are given them too.
+    Methods that need several views of each image are given those of the set; with `views`, so are methods that take
+    them optionally. Online methods are given `every` rows per call; None is the number at which each is fastest, its
+    `rows_per_call`.
 
     >>> from zeroshift import OnlineADAPT, ZeroShot
     >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
@@ -96,27 +98,17 @@ def compare(
     0.0
     """
     if not methods:
-        raise ValueError("methods is empty; at least the baseline is needed.")
+        raise ValueError("methods is empty. Fix: give at least the baseline.")
     results = []
     for method in methods:
         notify = None if progress is None else (lambda step, method=method: progress(method, step))
-        results.append(_result(method, features, run(method, _seen(method, features, views), notify, every=every)))
+        images = image_input(MethodInfo.of(type(method)), features, views=views)
+        rows = getattr(method, "rows_per_call", EVERY) if every is None else every
+        results.append(_result(method, features, run_stream(method, images, notify, every=rows)))
     return Comparison(name, features, tuple(results))
 
 
-def _seen(method: Method, features: FeatureSet, views: bool) -> np.ndarray:
-    """What the method is shown of each image: its feature, or its views."""
-    if "views" not in (*method.needs, *(method.takes if views else ())):
-        return features.features
-    if features.views is None:
-        raise ValueError(
-            f"{method.name} {'needs' if 'views' in method.needs else 'is to be given'} several views of each image, "
-            "and the set holds none. Fix: zeroshift extract --views 64, or extract(..., views=Views(64))."
-        )
-    return features.views
-
-
-def _result(method: Method, features: FeatureSet, done: Run) -> Result:
+def _result(method: Method, features: FeatureSet, done: StreamRun) -> Result:
     predictions = np.argmax(done.probabilities, axis=1)
     labels, probabilities = features.labels, done.probabilities
     hidden = (*method.array_parameters, *method.model_parameters)
@@ -132,13 +124,14 @@ def _result(method: Method, features: FeatureSet, done: Run) -> Result:
     )
 
 
-def zero_shot_beside(method: Method, features: FeatureSet) -> ZeroShot:
+def zero_shot_baseline(method: Method, features: FeatureSet) -> ZeroShot:
     """The zero-shot classifier `method` starts from: its prototypes, and its logit scale (or else the set's)."""
     return ZeroShot(method.prototypes, logit_scale=getattr(method, "logit_scale", features.logit_scale))
 
 
 def mean_accuracy(comparisons: Sequence[Comparison]) -> dict[str, float]:
-    """Each method's accuracy averaged over the sets, every set counting the same; all must be labelled and alike."""
+    """Mean accuracy of each method over the sets, all weighted equally. All comparisons need labels and the same
+    methods."""
     methods = [result.method for result in comparisons[0].results]
     if any([result.method for result in comparison.results] != methods for comparison in comparisons):
         raise ValueError("a mean needs the same methods, in the same order, in every comparison.")

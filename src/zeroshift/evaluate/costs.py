@@ -1,4 +1,4 @@
-"""What a method asks of the encoder: prompts encoded, gradients carried back to them and steps taken, counted."""
+"""Counting what a method uses of the encoder: encoded prompts and images, gradients, and gradient steps."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from typing import Any
 from zeroshift.arrays import Array
 from zeroshift.methods._shared.towers import PromptedText, PromptedVision, Tower, VisionOutput
 
-__all__ = ["COSTS", "CountedText", "CountedVision", "Counts", "costs_of", "counted"]
+__all__ = ["COSTS", "CountingText", "CountingVision", "EncoderCounts", "costs_per_image", "count_calls"]
 
 COSTS = {"image_passes": 1.0, "prompt_passes": 0.0, "prompt_gradients": 0.0, "gradient_steps": 0.0}
-"""What every record says of an image, and what it is for a method that is given one feature an image."""
+"""Costs per image in every record, and their values for a method that gets one feature per image."""
 
 
 @dataclass
-class Counts:
-    """What was asked of an encoder since a moment."""
+class EncoderCounts:
+    """Calls of an encoder."""
 
     prompts: int = 0
-    """Encoded forwards."""
+    """Prompts encoded in a forward pass."""
     gradients: int = 0
-    """Prompts a gradient was carried back through; a tower encodes them once more for it."""
+    """Prompts with a backward pass; the tower encodes them again for it."""
     images: int = 0
-    """Encoded forwards, or with a gradient, under a prompt."""
+    """Images encoded, with or without a backward pass."""
     steps: int = 0
-    """Gradients taken of a whole prompt."""
+    """Gradients of a whole prompt."""
 
-    def since(self, before: Counts) -> Counts:
+    def since(self, before: EncoderCounts) -> EncoderCounts:
         """
-        >>> Counts(prompts=30, steps=2).since(Counts(prompts=10))
-        Counts(prompts=20, gradients=0, images=0, steps=2)
+        >>> EncoderCounts(prompts=30, steps=2).since(EncoderCounts(prompts=10))
+        EncoderCounts(prompts=20, gradients=0, images=0, steps=2)
         """
-        return Counts(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
+        return EncoderCounts(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
-class CountedText(PromptedText):
-    """A text side that counts what is asked of it; in every other way the one it stands for."""
+class CountingText(PromptedText):
+    """A text tower that counts its calls."""
 
-    def __init__(self, text: PromptedText, counts: Counts) -> None:
+    def __init__(self, text: PromptedText, counts: EncoderCounts) -> None:
         self._text, self._counts = text, counts
         self.context, self.n_classes, self.dimension = text.context, text.n_classes, text.dimension
 
@@ -57,16 +57,16 @@ class CountedText(PromptedText):
         return self._text.pull_back(context, upstream)
 
     def __getattr__(self, name: str) -> Any:
-        return _of(vars(self).get("_text"), name)
+        return _forwarded(vars(self).get("_text"), name)
 
     def __repr__(self) -> str:
         return repr(self._text)
 
 
-class CountedVision(PromptedVision):
-    """The same of an image side."""
+class CountingVision(PromptedVision):
+    """An image tower that counts its calls."""
 
-    def __init__(self, vision: PromptedVision, counts: Counts) -> None:
+    def __init__(self, vision: PromptedVision, counts: EncoderCounts) -> None:
         self._vision, self._counts = vision, counts
         self.input_shape, self.width, self.dimension = vision.input_shape, vision.width, vision.dimension
 
@@ -87,41 +87,41 @@ class CountedVision(PromptedVision):
         return self._vision.pull_back(images, prompt, upstream)
 
     def __getattr__(self, name: str) -> Any:
-        return _of(vars(self).get("_vision"), name)
+        return _forwarded(vars(self).get("_vision"), name)
 
     def __repr__(self) -> str:
         return repr(self._vision)
 
 
-def _of(tower: Tower | None, name: str) -> Any:
-    """What a tower has beyond its kind; nothing before it is there, which is when copies and pickles ask."""
+def _forwarded(tower: Tower | None, name: str) -> Any:
+    """Other attributes of the tower; copying and unpickling ask for them before the tower is set."""
     if tower is None:
         raise AttributeError(name)
     return getattr(tower, name)
 
 
-def counted(tower: Tower, counts: Counts) -> Tower:
-    """`tower`, adding to `counts` whatever it is asked; a kind there is no counter for stays as it is.
+def count_calls(tower: Tower, counts: EncoderCounts) -> Tower:
+    """Wrap `tower` so that its calls add to `counts`; other kinds of towers are returned unchanged.
 
     >>> import numpy as np
-    >>> from zeroshift.testing.examples import ExampleText
-    >>> counts = Counts()
-    >>> text = counted(ExampleText(np.eye(5)), counts)
+    >>> from zeroshift.methods._shared.examples import ExampleText
+    >>> counts = EncoderCounts()
+    >>> text = count_calls(ExampleText(np.eye(5)), counts)
     >>> text.features(text.context).shape, counts.prompts
     ((5, 5), 5)
     """
     if isinstance(tower, PromptedText):
-        return CountedText(tower, counts)
+        return CountingText(tower, counts)
     if isinstance(tower, PromptedVision):
-        return CountedVision(tower, counts)
+        return CountingVision(tower, counts)
     return tower
 
 
-def costs_of(counts: Counts, *, images: int, views: int, steps: int) -> dict[str, float]:
-    """The costs of an image, from what `images` of them took: `views` of each were encoded beforehand, and the method
-    itself took `steps` gradient steps for each beside those that were counted.
+def costs_per_image(counts: EncoderCounts, *, images: int, views: int, steps: int) -> dict[str, float]:
+    """Costs per image, from the counts of `images` images. `views` views of each image were encoded before the run, and
+    the method made `steps` gradient steps per image in addition to those counted.
 
-    >>> costs_of(Counts(prompts=30, gradients=20, steps=2), images=2, views=64, steps=0)
+    >>> costs_per_image(EncoderCounts(prompts=30, gradients=20, steps=2), images=2, views=64, steps=0)
     {'image_passes': 64.0, 'prompt_passes': 15.0, 'prompt_gradients': 10.0, 'gradient_steps': 1.0}
     """
     return {

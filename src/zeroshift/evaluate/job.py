@@ -1,4 +1,4 @@
-"""Anything that is worked out once for a feature set and kept: a method's run, or a look at the features themselves."""
+"""Jobs: work on a feature set whose result is recorded. A job is a run of a method (`Trial`) or an `Analysis`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import numpy as np
 
 from zeroshift._version import __version__
 from zeroshift.arrays import to_numpy
-from zeroshift.evaluate.keys import code_digest, one_form
+from zeroshift.evaluate.keys import canonical, code_digest
 from zeroshift.features import FeatureSet
 
-__all__ = ["Analysis", "AnyJob", "Job", "keyed", "run_job"]
+__all__ = ["Analysis", "AnyJob", "Job", "content_key"]
 
 KEY_LETTERS = 20
 
 
 class Job(Protocol):
-    """What the runner, the ledger and the processes know of a piece of work."""
+    """What the runner and the ledger need to know about a job."""
 
     @property
     def features(self) -> str:
@@ -31,47 +31,43 @@ class Job(Protocol):
 
     @property
     def digest(self) -> str:
-        """What the set holds: see `zeroshift.evaluate.keys`."""
+        """Digest of the set: see `features_digest`."""
 
     @property
     def slug(self) -> str:
-        """The word a record's file name begins with."""
+        """First part of the file name of its record."""
 
     @property
     def key(self) -> str:
-        """The same for the same work, on every machine; other code has other keys."""
+        """Equal for equal work on every machine; changes with the code."""
 
     @property
     def code(self) -> str:
-        """The code that does it: see `zeroshift.evaluate.keys`."""
+        """Digest of the code it runs: see `code_digest`."""
 
     @property
     def timed(self) -> bool:
-        """Whether its time is what it is for: such work is done alone, after all other."""
+        """Whether its time matters; such jobs run alone, after all others."""
 
-    def what(self) -> dict[str, Any]:
-        """What it is, for the record."""
+    def describe(self) -> dict[str, Any]:
+        """The fields of the record that describe the job."""
 
-    def sound(self, record: Mapping[str, Any]) -> bool:
-        """Whether a record holds what one of this work must hold."""
+    def is_valid(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record has all fields that a record of this job needs."""
 
-    def do(self, features: FeatureSet) -> dict[str, Any]:
-        """Do it: numbers and words only."""
+    def run(self, features: FeatureSet) -> dict[str, Any]:
+        """Do the work; returns JSON values."""
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
 
 
-def run_job(job: Job, features: FeatureSet) -> dict[str, Any]:
-    return job.do(features)
+def content_key(content: Mapping[str, Any]) -> str:
+    """A short hash of JSON-like content.
 
-
-def keyed(content: Mapping[str, Any]) -> str:
-    """A short text that differs wherever `content` does.
-
-    >>> keyed({"seed": 0, "shots": None}) == keyed({"shots": None, "seed": 0})
+    >>> content_key({"seed": 0, "shots": None}) == content_key({"shots": None, "seed": 0})
     True
-    >>> keyed({"seed": 0}) == keyed({"seed": 1})
+    >>> content_key({"seed": 0}) == content_key({"seed": 1})
     False
     """
     text = json.dumps(content, sort_keys=True, default=_plain)
@@ -79,7 +75,7 @@ def keyed(content: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know, whole: the repr of an array would leave out its middle."""
+    """Encode what JSON cannot; arrays are hashed, because their repr omits values."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray) or hasattr(value, "detach"):
@@ -87,23 +83,20 @@ def _plain(value: Any) -> Any:
         return [str(array.dtype), list(array.shape), hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()]
     raise TypeError(
         f"a {type(value).__name__} cannot be part of a key; got {value!r}. "
-        "Fix: numbers, words, arrays, or lists of them."
+        "Fix: numbers, text, arrays, or lists of them."
     )
-
-
-# A look at the features of a set, kept like a run: any function of a `FeatureSet` that answers numbers and words.
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """`function(features, prompt=..., **parameters)`, done once for a set and kept.
+    """A recorded call of `function(features, prompt=..., **parameters)`, which returns JSON values.
 
     Parameters
     ----------
-    features, digest, prompt : the set, as `Entry` has it; `prompt` is the mode of the prototypes.
-    function : at the top level of a module, not of the script or notebook that is run: other processes import it by
-        its name, and the code it is written in is part of the key.
-    parameters : numbers and words; a seed among them where it draws at random.
+    features, digest, prompt : name, digest and prompt mode of the set, as in `DatasetRef`.
+    function : defined at the top level of a module, not of the running script or notebook: other processes import it by
+        name, and its code is part of the key.
+    parameters : numbers and text; including a seed if the function is random.
     """
 
     features: str
@@ -117,7 +110,7 @@ class Analysis:
         _check_importable(self.function)
         if not isinstance(self.parameters, Mapping) or not all(isinstance(name, str) for name in self.parameters):
             raise TypeError(
-                f"parameters must be a mapping from names to numbers and words; got {self.parameters!r}. "
+                f"parameters must be a mapping from names to numbers and text; got {self.parameters!r}. "
                 "Fix: parameters={} for none."
             )
 
@@ -130,40 +123,40 @@ class Analysis:
         return code_digest(self.function)
 
     @property
-    def place(self) -> str:
-        """Where the function is: others may be called the same."""
+    def function_path(self) -> str:
+        """Module and name of the function."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     @property
     def key(self) -> str:
-        return keyed(
+        return content_key(
             {
                 "zeroshift": __version__,
                 "code": self.code,
                 "features": self.digest,
                 "prompt": self.prompt,
-                "analysis": self.place,
-                "parameters": one_form(self.parameters),
+                "analysis": self.function_path,
+                "parameters": canonical(self.parameters),
                 "timed": self.timed,
             }
         )
 
-    def what(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             "features": self.features,
             "digest": self.digest,
             "prompt": self.prompt,
             "analysis": self.slug,
-            "function": self.place,
+            "function": self.function_path,
             "parameters": dict(self.parameters),
             "timed": self.timed,
         }
 
-    def sound(self, record: Mapping[str, Any]) -> bool:
+    def is_valid(self, record: Mapping[str, Any]) -> bool:
         return record.get("analysis") == self.slug
 
-    def do(self, features: FeatureSet) -> dict[str, Any]:
-        """What the function says, and the zero-shot accuracy of the same features."""
+    def run(self, features: FeatureSet) -> dict[str, Any]:
+        """The result of the function, and the zero-shot accuracy of the same features."""
         baseline = None if features.labels is None else features.zero_shot_accuracy(self.prompt)
         return {"zero_shot_accuracy": baseline, **self.function(features, prompt=self.prompt, **self.parameters)}
 
@@ -173,34 +166,34 @@ class Analysis:
 
 
 def _check_importable(function: Any) -> None:
-    """Refuse what has no name of its own. Two lambdas are both called <lambda> and would share a record; so would the
-    functions of two scripts, which are both called __main__, and whose code is in no key."""
+    """Reject functions without a unique name. All lambdas are called <lambda> and would share a record; so would
+    functions of scripts, whose module is always __main__ and whose code is in no key."""
     if not callable(function):
         raise TypeError(
             f"function must be a function f(features, *, prompt, **parameters) of a module; got {function!r}. "
-            "Fix: function=f, with f written at the top level of a module."
+            "Fix: function=f, with f defined at the top level of a module."
         )
-    fix = "Fix: write it with def at the top level of a module of its own, and import it from there"
+    fix = "Fix: define it at the top level of a module of its own, and import it from there"
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str):
         what = "a functools.partial" if isinstance(function, partial) else f"a {type(function).__name__}"
         raise ValueError(
             f"function must be a function that can be imported by its name; got {what}, which has none. {fix}; "
-            "what it is to be called with goes into parameters."
+            "its arguments go into parameters."
         )
     if module == "__main__":
         raise ValueError(
-            f"function must be a function that can be imported by its name; got {name} of the script or notebook that "
-            f"is run, which other processes cannot import, and whose changes no record would show. {fix}."
+            f"function must be a function that can be imported by its name; got {name} of the running script or "
+            f"notebook, which other processes cannot import, and whose code would be in no key. {fix}."
         )
     found: Any = sys.modules.get(module)
     if getattr(found, "__spec__", None) is None:
-        found = None  # made up while running: there is no file to import
+        found = None  # a module without a file
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is not function:
         raise ValueError(
             f"function must be a function that can be imported by its name; got {name} of {module}, which cannot "
-            f"(a lambda, a function within another, or a method of an object). {fix}; "
-            "what it takes from around it goes into parameters."
+            f"(a lambda, a nested function, or a method of an object). {fix}; "
+            "values from its closure go into parameters."
         )

@@ -1,4 +1,4 @@
-"""Numbers in one form, however they were typed: what a key is made of."""
+"""What the keys of jobs are made of: numbers in a canonical form, digests of feature sets, and digests of code."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import numpy as np
 from zeroshift.features import FeatureSet
 from zeroshift.features.checks import blocks
 
-__all__ = ["code_digest", "digest", "one_form"]
+__all__ = ["canonical", "code_digest", "features_digest"]
 
 
-def one_form(value: Any) -> Any:
-    """1, 1.0 and NumPy's 1 as the same, in lists and mappings too; True stays True, and what is no number stays.
+def canonical(value: Any) -> Any:
+    """Convert 1, 1.0 and NumPy's 1 to the same value, in lists and mappings too; everything else stays as it is.
 
-    >>> one_form({"bank_size": np.int64(16), "alpha": 1.0, "prune": (4, 0.5), "moving": True})
+    >>> canonical({"bank_size": np.int64(16), "alpha": 1.0, "prune": (4, 0.5), "moving": True})
     {'bank_size': 16, 'alpha': 1, 'prune': [4, 0.5], 'moving': True}
     """
     if isinstance(value, np.generic):
@@ -31,25 +31,23 @@ def one_form(value: Any) -> Any:
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, Mapping):
-        return {name: one_form(one) for name, one in value.items()}
-    return [one_form(one) for one in value] if isinstance(value, (list, tuple)) else value
-
-
-# What a feature set holds, as one short text: two sets with the same text give every method the same answers.
+        return {name: canonical(one) for name, one in value.items()}
+    return [canonical(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 DIGEST_BYTES = 16
-"""Enough that two sets never share a digest by chance."""
+"""Enough that two sets never have the same digest by chance."""
 
 
-def digest(features: FeatureSet) -> str:
-    """Hexadecimal digits of features, views, labels, prototypes of every prompt mode and logit scale; names do not
-    count.
+def features_digest(features: FeatureSet) -> str:
+    """Digest of features, views, labels, prototypes of all prompt modes and logit scale. Names are not included.
 
     >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
-    >>> digest(pets) == digest(FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1], class_names=["cat", "dog"]))
+    >>> features_digest(pets) == features_digest(
+    ...     FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1], class_names=["cat", "dog"])
+    ... )
     True
-    >>> digest(pets) == digest(FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[1, 1]))
+    >>> features_digest(pets) == features_digest(FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[1, 1]))
     False
     """
     found = hashlib.blake2b(digest_size=DIGEST_BYTES)
@@ -65,7 +63,7 @@ def digest(features: FeatureSet) -> str:
 
 
 def _add(found: hashlib.blake2b, name: str, array: np.ndarray) -> None:
-    # The kind and shape as well: the same bytes can be read in more than one way.
+    # Dtype and shape are included, because the same bytes can mean different arrays.
     found.update(f"\n{name} {array.dtype.newbyteorder('<').str} {array.shape}\n".encode())
     little = array.dtype.newbyteorder("<")
     width = int(np.prod(array.shape[1:]))
@@ -73,55 +71,47 @@ def _add(found: hashlib.blake2b, name: str, array: np.ndarray) -> None:
         found.update(np.ascontiguousarray(array[rows], dtype=little).tobytes())
 
 
-# Which code makes a result, as one short text: changes whenever what computes changes, whatever the version says.
-
-
 BYTES = 8
 
 PACKAGE = "zeroshift"
 
 MEASURING = (
-    "evaluate.analysis",
-    "evaluate.contestant",
     "evaluate.costs",
-    "evaluate.encoders",
-    "evaluate.filling",
-    "evaluate.follow",
-    "evaluate.gauge",
-    "evaluate.measure",
+    "evaluate.encoder_ref",
+    "evaluate.job",
+    "evaluate.method_spec",
     "evaluate.metrics",
-    "evaluate.needs",
-    "evaluate.split",
+    "evaluate.resources",
+    "evaluate.stream_loop",
     "evaluate.streams",
-    "evaluate.tallies",
-    "evaluate.threads",
     "evaluate.trial",
     "features",
+    "methods.inputs",
     "methods.zero_shot",
     "zero_shot",
 )
-"""What arranges, feeds and scores, and the baseline beside every score: modules, and packages with all they hold."""
+"""Modules, and packages with all their modules, that run and score methods; part of the code of every job."""
 
 
-class Source(NamedTuple):
-    """A module: what it means, and the modules of ours it imports."""
+class ModuleSource(NamedTuple):
+    """A module: its normalized source, and the modules of this package that it imports."""
 
-    meaning: str
+    code: str
     imports: tuple[str, ...]
 
 
 @cache
 def code_digest(worker: type | Callable[..., Any]) -> str:
-    """Hexadecimal digits of the code of a method or a function, of all of ours it imports, and of what measures it;
-    comments and docstrings do not count.
+    """Digest of the code of a method or function: its module, the modules of this package it imports, and `MEASURING`.
+    Comments and docstrings do not count.
 
     >>> from zeroshift import OnlineADAPT, ZeroShot
     >>> len(code_digest(ZeroShot)), code_digest(ZeroShot) == code_digest(OnlineADAPT)
     (16, False)
     """
-    written = [cls.__module__ for cls in worker.__mro__[:-1]] if isinstance(worker, type) else [worker.__module__]
-    # What those that measure import is not followed: through the registry that would be every method there is.
-    reached, waiting = dict.fromkeys(_measuring()), written
+    modules = [cls.__module__ for cls in worker.__mro__[:-1]] if isinstance(worker, type) else [worker.__module__]
+    # Imports of the measuring modules are not followed: through the registry that would be every method.
+    reached, waiting = dict.fromkeys(_measuring_modules()), modules
     while waiting:
         module = waiting.pop()
         if module not in reached:
@@ -129,11 +119,11 @@ def code_digest(worker: type | Callable[..., Any]) -> str:
             waiting += _source(module).imports
     found = hashlib.blake2b(digest_size=BYTES)
     for module in sorted(reached):
-        found.update(f"{module}\n{_source(module).meaning}\n".encode())
+        found.update(f"{module}\n{_source(module).code}\n".encode())
     return found.hexdigest()
 
 
-def _measuring() -> list[str]:
+def _measuring_modules() -> list[str]:
     names = []
     for name in (f"{PACKAGE}.{name}" for name in MEASURING):
         spec = importlib.util.find_spec(name)
@@ -143,51 +133,61 @@ def _measuring() -> list[str]:
 
 
 @cache
-def _source(module: str) -> Source:
+def _source(module: str) -> ModuleSource:
     path = _file(module)
     if path is None:
-        return Source("", ())  # typed in, or built into Python: nothing to read
+        return ModuleSource("", ())  # no source file
     tree = ast.parse(path.read_text(encoding="utf-8"))
     imports = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
-            # `from zeroshift import ridge` names a module, `from zeroshift.linalg import ZERO_TRACE` is of one.
+            # `from zeroshift import linalg` names a module, `from zeroshift.linalg import ridge` a name inside one.
             named = {f"{node.module}.{alias.name}" for alias in node.names}
             imports |= {name for name in (node.module, *named) if _file(name) is not None}
-            imports |= {home for alias in node.names if (home := _home(node.module, alias.name)) is not None}
+            imports |= {
+                module_name
+                for alias in node.names
+                if (module_name := _defining_module(node.module, alias.name)) is not None
+            }
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
-    return Source(ast.unparse(tree), tuple(sorted(imports)))
+            node.body = [line for line in body if not _is_bare_string(line)]  # type: ignore[attr-defined]
+    return ModuleSource(ast.unparse(tree), tuple(sorted(imports)))
 
 
 @cache
-def _home(package: str, name: str) -> str | None:
-    """The module a name is written in that a package only passes on: `from zeroshift import OnlineADAPT`."""
+def _defining_module(package: str, name: str) -> str | None:
+    """The module that defines a name which a package re-exports, as in `from zeroshift import OnlineADAPT`."""
     spec = None if _file(package) is not None else importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return None
     for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
             for alias in node.names:
-                # `from zeroshift import data` in zeroshift itself names a package, which has no home.
+                # `from zeroshift import data` in zeroshift itself names a package.
                 if (alias.asname or alias.name) == name and node.module != package:
-                    return node.module if _file(node.module) is not None else _home(node.module, alias.name)
+                    return node.module if _file(node.module) is not None else _defining_module(node.module, alias.name)
     return None
 
 
 @cache
 def _file(module: str) -> Path | None:
-    """Where a module is written down. Of packages only what they hold counts, not the list of it."""
+    """The file of a module. An `__init__.py` counts only where it defines functions or classes."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError, AttributeError):
         return None
-    if spec is None or spec.origin is None or spec.submodule_search_locations or not spec.origin.endswith(".py"):
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
-    return Path(spec.origin)
+    path = Path(spec.origin)
+    return path if spec.submodule_search_locations is None or _defines_code(path) else None
 
 
-def _is_text(line: ast.stmt) -> bool:
-    """A text that stands alone: a docstring, of an attribute too."""
+def _defines_code(path: Path) -> bool:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in tree.body)
+
+
+def _is_bare_string(line: ast.stmt) -> bool:
+    """A string as a statement: a docstring, also of an attribute."""
     return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)

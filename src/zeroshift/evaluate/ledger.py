@@ -1,4 +1,4 @@
-"""The folder of records, a file a run: written whole or not at all, so that whatever stops the work, it goes on."""
+"""A folder with one record file per job. Files are written atomically, so that interrupted work can resume."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from zeroshift.evaluate.job import Job
 from zeroshift.evaluate.streams.domains import domain_names
 from zeroshift.files import FileFormatError, atomic_path
 
-__all__ = ["KIND", "SCHEMA", "Ledger", "UnrecordableError", "as_answer_to", "is_newer", "read_record"]
+__all__ = ["KIND", "SCHEMA", "Ledger", "UnrecordableError", "is_newer", "read_record", "relabel_record"]
 
 KIND = "zeroshift run"
 SCHEMA = 1
 
 ABANDONED_SECONDS = 3600.0
-"""How old a file that was being written must be before it is taken for one that a killed process left behind."""
+"""Age after which a temporary file counts as left behind by a killed process."""
 
 
 class Ledger:
-    """Records in `folder`, which is made where it is missing. Other files there are left alone."""
+    """Records in `folder`, which is created if necessary. Other files in it stay untouched."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
@@ -35,13 +35,13 @@ class Ledger:
         if self.folder.exists() and not self.folder.is_dir():
             raise NotADirectoryError(f"{self.folder} is a file; records are kept in a folder. Fix: name a folder.")
         self.damaged: list[Path] = []
-        """Files that should hold a record and do not; their runs count as not done."""
+        """Files that should hold a record and do not; their jobs run again."""
 
     def path(self, job: Job) -> Path:
         return self.folder / f"{job.slug}-{job.key}.json"
 
     def read(self, job: Job) -> dict[str, Any] | None:
-        """The record of a run that is done; None for one that is not, or whose file is damaged."""
+        """The record of a job; None where there is none or its file is damaged."""
         path = self.path(job)
         try:
             record = read_record(path)
@@ -50,60 +50,62 @@ class Ledger:
         if is_newer(record):
             raise FileFormatError(
                 f"{path} has schema version {record['schema']}; this zeroshift reads up to {SCHEMA}. "
-                "Fix: upgrade zeroshift, or take another folder."
+                "Fix: upgrade zeroshift, or use another folder."
             )
-        if not _sound(record, job):
+        if not _is_valid(record, job):
             self.damaged.append(path)
             return None
-        return as_answer_to(job, record)
+        return relabel_record(job, record)
 
-    def write(self, job: Job, found: Mapping[str, Any], notes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Keep what a run found, and `notes` of how it was done; returns the whole record, just as it will be read."""
+    def write(self, job: Job, result: Mapping[str, Any], notes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Write the result of a job and `notes`; returns the record as `read` will return it."""
         notes = notes or {}
         made_by = {"zeroshift": __version__, "code": job.code}
-        identity = {"kind": KIND, "schema": SCHEMA, "key": job.key, **made_by, **job.what()}
+        identity = {"kind": KIND, "schema": SCHEMA, "key": job.key, **made_by, **job.describe()}
         if taken := sorted(identity.keys() & notes.keys()):
-            raise UnrecordableError(f"notes go by names of the record's own: {', '.join(taken)}")
-        if taken := sorted((identity.keys() | notes.keys()) & found.keys()):
-            raise UnrecordableError(f"what it found goes by names of the record's own: {', '.join(taken)}")
+            raise UnrecordableError(f"notes use field names of the record: {', '.join(taken)}")
+        if taken := sorted((identity.keys() | notes.keys()) & result.keys()):
+            raise UnrecordableError(f"the result uses field names of the record: {', '.join(taken)}")
         try:
-            text = json.dumps({**identity, **found, **notes}, indent=1, allow_nan=False, default=_plain)
+            text = json.dumps({**identity, **result, **notes}, indent=1, allow_nan=False, default=_plain)
         except (ValueError, TypeError, RecursionError) as error:
-            raise UnrecordableError(f"what it found cannot be kept as JSON ({error})") from error
+            raise UnrecordableError(f"the result cannot be written as JSON ({error})") from error
         self.folder.mkdir(parents=True, exist_ok=True)
         with atomic_path(self.path(job)) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
-        kept: dict[str, Any] = json.loads(text)
-        return kept
+        record: dict[str, Any] = json.loads(text)
+        return record
 
-    def tidy(self) -> None:
-        """Delete what processes that were killed in the middle of writing left behind; nothing reads it."""
+    def remove_abandoned(self) -> None:
+        """Delete old temporary files of processes that were killed while writing."""
         for path in self.folder.glob(".*.json.*.tmp"):
-            with suppress(OSError):  # another process may have been quicker
+            with suppress(OSError):  # another process may have deleted it
                 if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
                     path.unlink()
 
 
 class UnrecordableError(ValueError):
-    """An answer that cannot be kept: a number that is none, or a name that is taken."""
+    """A result that cannot be recorded: not JSON, or with a reserved field name."""
 
 
-def as_answer_to(job: Job, record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record of equal work, under this job's own names: the set, a parameter or a domain may have had others then."""
-    what: dict[str, Any] = json.loads(json.dumps(job.what(), default=_plain))
-    answer = {**record, **what}
-    before, now = (stream if isinstance(stream, dict) else {} for stream in (record.get("stream"), what.get("stream")))
+def relabel_record(job: Job, record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of an equal job with the names of this one: set, parameters and domains may be named differently."""
+    description: dict[str, Any] = json.loads(json.dumps(job.describe(), default=_plain))
+    relabelled = {**record, **description}
+    before, now = (
+        stream if isinstance(stream, dict) else {} for stream in (record.get("stream"), description.get("stream"))
+    )
     if isinstance(record.get("groups"), dict) and now.get("domains"):
-        called = dict(zip(domain_names(before), domain_names(now), strict=False))
-        answer["groups"] = {called.get(name, name): value for name, value in record["groups"].items()}
-    return answer
+        new_names = dict(zip(domain_names(before), domain_names(now), strict=False))
+        relabelled["groups"] = {new_names.get(name, name): value for name, value in record["groups"].items()}
+    return relabelled
 
 
 def read_record(path: Path) -> Any:
-    """What a file holds as JSON, of which NaN and infinities are no part; None where it holds none."""
+    """The JSON content of a file; None where it is not valid JSON with finite numbers."""
     try:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=_finite, parse_float=_finite)
-    except (ValueError, RecursionError):  # not UTF-8, not JSON, or a number that is none
+    except (ValueError, RecursionError):  # not UTF-8, not JSON, or not finite
         return None
 
 
@@ -115,7 +117,7 @@ def _finite(text: str) -> float:
 
 
 def is_newer(record: Any) -> bool:
-    """Whether it is a record of a zeroshift newer than this one."""
+    """Whether a later version of zeroshift wrote the record."""
     if not isinstance(record, dict) or record.get("kind") != KIND:
         return False
     schema = record.get("schema")
@@ -123,11 +125,11 @@ def is_newer(record: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays as Python's; what else JSON does not know, as words."""
+    """Convert NumPy numbers and arrays to Python; anything else to its repr."""
     return value.tolist() if hasattr(value, "tolist") else repr(value)
 
 
-def _sound(record: Any, job: Job) -> bool:
+def _is_valid(record: Any, job: Job) -> bool:
     if not isinstance(record, dict) or record.get("kind") != KIND or record.get("key") != job.key:
         return False
-    return job.sound(record)
+    return job.is_valid(record)

@@ -1,4 +1,4 @@
-"""A feature set as it takes part in a comparison: known by what it holds, loaded where and when it is needed."""
+"""Planning a comparison: which runs of which methods on which sets, and running those without a record."""
 
 from __future__ import annotations
 
@@ -9,63 +9,63 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate.encoders import EncoderBehind, check_fit
-from zeroshift.evaluate.inputs import ENCODER, LACKING, VIEWS
-from zeroshift.evaluate.keys import digest
+from zeroshift.evaluate.encoder_ref import EncoderRef, check_fit
+from zeroshift.evaluate.keys import features_digest
 from zeroshift.evaluate.ledger import Ledger
-from zeroshift.evaluate.method_spec import Contestant
-from zeroshift.evaluate.runner import Outcome, run_jobs
+from zeroshift.evaluate.method_spec import MethodSpec
+from zeroshift.evaluate.runner import JobOutcome, run_jobs
 from zeroshift.evaluate.trial import Trial
 from zeroshift.features import FeatureSet
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
+from zeroshift.methods.inputs import TEXT, VIEWS
 from zeroshift.parameters import Number
 
-__all__ = ["Entry", "LeftOut", "Plan", "contest", "plan", "told"]
+__all__ = ["DatasetRef", "Plan", "Skipped", "describe_skipped", "plan_comparison", "run_plan"]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A labelled set under a name of its own."""
+class DatasetRef:
+    """A labelled feature set that is loaded on demand, and facts about it."""
 
     name: str
     digest: str
     load: Callable[[], FeatureSet]
-    """Picklable, because other processes load it too."""
+    """Loads the set; picklable, because other processes call it."""
     prompt: str
-    """The prompt mode whose prototypes every method starts from."""
+    """Prompt mode of the prototypes that methods start from."""
     n_samples: int
     n_classes: int
     dimension: int
     n_prompts: int
-    """Prompt modes: as many prompts of each class can be given to methods that weigh several."""
+    """Number of prompt modes: prompts per class for methods that weight several."""
     n_views: int
-    """Views of each image, the image itself included; 0 where the set has none."""
+    """Views per image, including the image itself; 0 where the set has none."""
     spare: int
-    """Samples the largest class can give away and keep as many: 0 where no class has two."""
+    """Half the size of the largest class: the number of samples that can be drawn from it; 0 where no class has two."""
     fewest: int
-    """Samples of the smallest class, of those that have any."""
+    """Size of the smallest class that has samples."""
     title: str
     encoder: str
-    """What the set says about the encoder it comes from; empty where it says nothing."""
+    """The statement about the encoder in the provenance, or empty."""
     hints: tuple[str, ...]
     """See `FeatureSet.hints`."""
     class_names: tuple[str, ...]
-    """By class index: records hold indices alone."""
+    """Names by class index; records hold only indices."""
 
     @classmethod
     def of(
         cls, name: str, features: FeatureSet, prompt: str | None = None, load: Callable[[], FeatureSet] | None = None
-    ) -> Entry:
-        """From a set; with `load`, a function that gets it again, the set itself is only looked at and not kept.
+    ) -> DatasetRef:
+        """From a set. With `load`, a function that loads it again, the set itself is not kept.
 
         >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
-        >>> Entry.of("pets", pets).n_classes
+        >>> DatasetRef.of("pets", pets).n_classes
         2
         """
         if features.labels is None:
             raise ValueError(
-                f"{name} has no labels: there is nothing to compare methods by. "
-                "Fix: give labels when the set is made; `zeroshift adapt` needs none."
+                f"{name} has no labels, so that there is no accuracy to compare. "
+                "Fix: give labels when the set is created; `zeroshift adapt` needs none."
             )
         try:
             features.prototypes_for(prompt)
@@ -74,8 +74,8 @@ class Entry:
         counts = np.bincount(features.labels)
         return cls(
             name=name,
-            digest=digest(features),
-            load=partial(_itself, features) if load is None else load,
+            digest=features_digest(features),
+            load=partial(_return_features, features) if load is None else load,
             prompt=features.default_prompt if prompt is None else prompt,
             n_samples=features.n_samples,
             n_classes=features.n_classes,
@@ -95,125 +95,119 @@ def _statement(encoder: object) -> str:
     return str(encoder.get("statement", "")) if isinstance(encoder, Mapping) else ""
 
 
-def _itself(features: FeatureSet) -> FeatureSet:
+def _return_features(features: FeatureSet) -> FeatureSet:
     return features
 
 
-# Many methods on many sets: which runs there are, and a loop that does those that are not recorded yet.
-
-
 @dataclass(frozen=True)
-class LeftOut:
-    """A contestant that cannot be run, and why; on one set, or on any."""
+class Skipped:
+    """A method that cannot run on one set, or on any, and why."""
 
-    contestant: Contestant
+    spec: MethodSpec
     reason: str
-    entry: Entry | None = None
+    dataset: DatasetRef | None = None
 
     def __str__(self) -> str:
-        where = "" if self.entry is None else f" on {self.entry.name}"
-        return f"{self.contestant.label}{where}: {self.reason}"
+        where = "" if self.dataset is None else f" on {self.dataset.name}"
+        return f"{self.spec.label}{where}: {self.reason}"
 
 
-def told(left_out: Sequence[LeftOut]) -> list[str]:
-    """A line for each contestant and reason, with all the sets it is the reason on."""
+def describe_skipped(skipped: Sequence[Skipped]) -> list[str]:
+    """One line per method and reason, with all sets it applies to."""
     lines: dict[tuple[str, str], list[str]] = {}
-    for left in left_out:
-        sets = lines.setdefault((left.contestant.label, left.reason), [])
-        sets += [] if left.entry is None else [left.entry.name]
+    for left in skipped:
+        sets = lines.setdefault((left.spec.label, left.reason), [])
+        sets += [] if left.dataset is None else [left.dataset.name]
     return [f"{label}{' on ' if sets else ''}{', '.join(sets)}: {reason}" for (label, reason), sets in lines.items()]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a comparison, set by set, and who cannot take part."""
+    """All runs of a comparison, and the methods that are skipped."""
 
-    entries: tuple[Entry, ...]
-    contestants: tuple[Contestant, ...]
-    """Those with at least one run."""
+    datasets: tuple[DatasetRef, ...]
+    specs: tuple[MethodSpec, ...]
+    """Methods with at least one run."""
     trials: tuple[Trial, ...]
-    left_out: tuple[LeftOut, ...]
+    skipped: tuple[Skipped, ...]
     orders: int
     shots: int
-    encoder: EncoderBehind | None = None
+    encoder: EncoderRef | None = None
 
 
-def plan(
-    entries: Sequence[Entry],
-    contestants: Sequence[Contestant],
+def plan_comparison(
+    datasets: Sequence[DatasetRef],
+    specs: Sequence[MethodSpec],
     *,
     orders: int = 3,
     shots: int = 4,
-    encoder: EncoderBehind | None = None,
+    encoder: EncoderRef | None = None,
 ) -> Plan:
-    """Every contestant on every set.
+    """Plan every method on every set.
 
-    Methods whose answer depends on the order of the stream, and those for which rows are drawn beforehand, run `orders`
-    times, with the seeds 0, 1, ...; all others once, in the stored order. `shots` labelled samples of each class, never
-    more than half of it, go to methods that take support, and are not scored. Methods that tune prompts do it with
-    `encoder`, which must be the one every set comes from.
+    Methods whose predictions depend on the order of the stream or on drawn rows run `orders` times, with seeds 0, 1,
+    ...; all others run once, in stored order. Methods that take support get `shots` labelled samples per class, at most
+    half of each class, which are not scored. Methods that tune prompts use `encoder`, which must be the encoder of all
+    sets.
     """
     orders = int(Number(1, integer=True).check("orders", orders))
     shots = int(Number(1, integer=True).check("shots", shots))
     trials: list[Trial] = []
-    held = [VIEWS] if any(entry.n_views for entry in entries) else []
-    held += [] if encoder is None else [ENCODER]
-    reasons = [(contestant, contestant.obstacle_with(*held)) for contestant in contestants]
-    left_out = [LeftOut(contestant, reason) for contestant, reason in reasons if reason is not None]
-    able = [contestant for contestant, reason in reasons if reason is None]
-    for entry in entries:
-        for contestant in able:
-            if reason := _lacks(entry, contestant, shots):
-                left_out.append(LeftOut(contestant, reason, entry))
+    held = [VIEWS] if any(dataset.n_views for dataset in datasets) else []
+    held += [] if encoder is None else [TEXT]
+    reasons = [(spec, spec.missing_input(*held)) for spec in specs]
+    skipped = [Skipped(spec, reason) for spec, reason in reasons if reason is not None]
+    able = [spec for spec, reason in reasons if reason is None]
+    for dataset in datasets:
+        for spec in able:
+            if reason := _missing_in_set(dataset, spec, shots):
+                skipped.append(Skipped(spec, reason, dataset))
                 continue
-            seeds = range(orders) if contestant.streamed or contestant.drawn else (None,)
-            taken = shots if "support" in contestant.given else None
-            trial = partial(Trial, entry.name, entry.digest, entry.prompt, contestant, shots=taken)
-            if contestant.tunes_text:
-                trial = partial(trial, encoder=encoder, class_names=entry.class_names)
+            seeds = range(orders) if spec.streamed or spec.drawn else (None,)
+            taken = shots if "support" in spec.given else None
+            trial = partial(Trial, dataset.name, dataset.digest, dataset.prompt, spec, shots=taken)
+            if spec.tunes_text:
+                trial = partial(trial, encoder=encoder, class_names=dataset.class_names)
             trials += [trial(seed=seed) for seed in seeds]
     if encoder is not None:
-        _check_encoder(encoder, entries, trials)
-    running = {id(trial.contestant) for trial in trials}
+        _check_encoder(encoder, datasets, trials)
+    running = {id(trial.spec) for trial in trials}
     return Plan(
-        entries=tuple(entries),
-        contestants=tuple(contestant for contestant in able if id(contestant) in running),
+        datasets=tuple(datasets),
+        specs=tuple(spec for spec in able if id(spec) in running),
         trials=tuple(trials),
-        left_out=tuple(left_out),
+        skipped=tuple(skipped),
         orders=orders,
         shots=shots,
         encoder=encoder,
     )
 
 
-def _check_encoder(encoder: EncoderBehind, entries: Sequence[Entry], trials: Sequence[Trial]) -> None:
-    """Before anything is run: tuned with another encoder's text, every number would be of nothing."""
-    for entry in entries:
-        tuned = [trial.contestant for trial in trials if trial.features == entry.name and trial.encoder is not None]
+def _check_encoder(encoder: EncoderRef, datasets: Sequence[DatasetRef], trials: Sequence[Trial]) -> None:
+    """Check the encoder of prompt-tuning methods before anything runs."""
+    for dataset in datasets:
+        tuned = [trial.spec for trial in trials if trial.features == dataset.name and trial.encoder is not None]
         if tuned:
-            words = [
-                contestant.words if contestant.begins_with_words else PromptTuned.context_words for contestant in tuned
-            ]
-            check_fit(entry.name, entry.load(), encoder, dict.fromkeys(words))
+            words = [spec.prompt_words if spec.starts_from_prompt else PromptTuned.context_words for spec in tuned]
+            check_fit(dataset.name, dataset.load(), encoder, dict.fromkeys(words))
 
 
-def _lacks(entry: Entry, contestant: Contestant, shots: int) -> str | None:
-    if "support" in contestant.given and entry.spare == 0:
-        return "no class has two samples, one to learn from and one to be scored on"
-    if "validation" in contestant.given and min(entry.spare, shots) < 2:
-        return "no class has two labelled samples, one to learn from and one to choose by"
-    if VIEWS in contestant.given and not entry.n_views:
-        return f"needs {LACKING[VIEWS]}"
-    if "unlabelled" in contestant.given and entry.n_samples < 2:
-        return "one sample cannot be halved"
+def _missing_in_set(dataset: DatasetRef, spec: MethodSpec, shots: int) -> str | None:
+    if "support" in spec.given and dataset.spare == 0:
+        return "no class has two samples, one to learn from and one to score"
+    if "validation" in spec.given and min(dataset.spare, shots) < 2:
+        return "no class has two labelled samples, one to learn from and one for validation"
+    if VIEWS in spec.given and not dataset.n_views:
+        return spec.missing_input(TEXT)
+    if "unlabelled" in spec.given and dataset.n_samples < 2:
+        return "a single sample cannot be split into halves"
     return None
 
 
-def contest(
+def run_plan(
     planned: Plan, ledger: Ledger, *, jobs: int = 0, again: bool = False, notes: Mapping[str, Any] | None = None
-) -> Generator[Outcome[Trial], None, None]:
-    """Do the runs that `ledger` has no record of (all of them with `again`), recording each as it is done: see
-    `zeroshift.evaluate.runner.run_jobs`."""
-    loaders = {entry.digest: entry.load for entry in planned.entries}
+) -> Generator[JobOutcome[Trial], None, None]:
+    """Run the trials that `ledger` has no record of (with `again`, all of them): see `run_jobs`."""
+    loaders = {dataset.digest: dataset.load for dataset in planned.datasets}
     processes = int(Number(0, integer=True).check("jobs", jobs))
     return run_jobs(planned.trials, loaders, ledger, processes=processes, again=again, notes=notes)

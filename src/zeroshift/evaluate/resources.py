@@ -1,4 +1,4 @@
-"""Peak memory of this process between two moments."""
+"""Peak memory of this process, and the number of BLAS threads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HostGauge", "one_blas_thread", "settle"]
+__all__ = ["PeakMemory", "one_blas_thread", "release_free_memory"]
 
 
-class HostGauge:
-    """Resident memory of this process; on Linux its peak can be set back, elsewhere loading counts too."""
+class PeakMemory:
+    """Resident memory of this process. Only Linux can reset the peak; elsewhere it includes everything so far."""
 
     def __init__(self) -> None:
         self.resets = False
@@ -42,8 +42,8 @@ class HostGauge:
         return int(line.split()[1]) * 1024
 
 
-def settle() -> None:
-    """Give freed memory back to the system, where the C library can: kept pages would hide what the next run takes."""
+def release_free_memory() -> None:
+    """Return freed memory to the system (glibc only), so that it does not hide what the next run uses."""
     gc.collect()
     try:
         import ctypes
@@ -53,14 +53,11 @@ def settle() -> None:
         pass
 
 
-# BLAS threads: many small products one after the other are faster with one, many times so on a busy machine.
-
-
 def one_blas_thread() -> AbstractContextManager[Any]:
-    """Keep BLAS to one thread inside the block.
+    """Limit BLAS to one thread inside the block.
 
-    Threads that wait for each other after every product of a few hundred columns cost more than they bring: 1500
-    samples of OnlineADAPT in d = 256 took 4 s with one thread, and 4 to 26 s with two, by what else the two cores did.
+    Threads that wait for each other after every small product are slower: 1500 samples of OnlineADAPT in d = 256 took
+    4 s with one thread and 4 to 26 s with two, depending on the load of the two cores.
     """
     return _controller().limit(limits=1, user_api="blas")
 

@@ -1,8 +1,11 @@
-"""Fields of records by their names, with dots into nested ones: what there are, and what each holds."""
+"""Records of any number of folders as one list of flat rows: read, filtered, sorted and grouped.
+
+A row maps names to values. Nested fields have dotted names (`settings.alpha`). Two fields are computed: `job`, the
+label of the method or the name of the analysis, and `gain`, the accuracy over zero-shot in percentage points.
+"""
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import operator
@@ -15,241 +18,83 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate.aggregate import Spread
 from zeroshift.evaluate.job import KEY_LETTERS
-from zeroshift.evaluate.keys import one_form
+from zeroshift.evaluate.keys import canonical
 from zeroshift.evaluate.ledger import KIND, is_newer, read_record
 from zeroshift.evaluate.metrics import worst_share
-from zeroshift.evaluate.streams.spec import UNIMPORTANT
+from zeroshift.evaluate.streams.spec import LABEL_PARAMETERS
 from zeroshift.suggest import did_you_mean
 
 __all__ = [
     "Collection",
     "Condition",
-    "Group",
     "check_fields",
     "collect",
+    "differing_fields",
     "field_names",
-    "group",
-    "identity",
-    "number_of",
-    "offer",
-    "ordered",
-    "told_apart",
-    "value_of",
+    "flatten",
+    "group_rows",
+    "job_identity",
+    "sort_rows",
+    "summarize_group",
 ]
 
+Row = dict[str, Any]
+
+RUNS = "runs"
+"""Folder with records inside the output folder of `zeroshift compare` or `zeroshift experiment`."""
+
+RECORD_NAME = re.compile(rf".+-[0-9a-f]{{{KEY_LETTERS}}}\.json")
+
 HIDDEN = ("detail", "kind", "schema")
-"""Fields no table shows: curves and matrices, and what every record has the same."""
+"""Fields without use in a table: curves and matrices, and what all records share."""
 
-TOLD_APART = ("stream.", "parameters.")
-"""Where lists of numbers are fields too: they tell runs apart."""
-
-SHORT = 8
-"""How long a list of numbers may be and still be a field: counts are, curves are not."""
-
-RESULTS_FIELDS_SHOWN = 12
-"""Fields named where none of them was meant, the nearest first."""
-
-NEAR = 0.6
-"""How alike two names must be, from 0 to 1, before one is offered for the other."""
-
-ACCURACIES = ("accuracy", "zero_shot_accuracy")
-
-COMPUTED = ("job", "gain")
-"""Fields that no record holds, worked out from it: its contestant or else its analysis, and the gain in points."""
-
-
-def value_of(record: Mapping[str, Any], name: str) -> Any:
-    """A field by its name, with dots into nested ones; None where the record has none.
-
-    Names may have dots of their own: the longest that is there counts. An accuracy that is no number counts as none.
-
-    >>> record = {"accuracy": 0.75, "zero_shot_accuracy": 0.5, "settings": {"alpha": 0.9}, "contestant": "tda"}
-    >>> value_of(record, "settings.alpha"), value_of(record, "gain"), value_of(record, "job"), value_of(record, "seed")
-    (0.9, 25.0, 'tda', None)
-    """
-    if name == "gain":
-        found, baseline = number_of(record, "accuracy"), number_of(record, "zero_shot_accuracy")
-        return None if found is None or baseline is None else 100 * (found - baseline)
-    if name in ACCURACIES:
-        return number_of(record, name)
-    if name == "job":
-        return record.get("contestant") or record.get("analysis")
-    return _inside(record, name.split("."))
-
-
-def number_of(record: Mapping[str, Any], name: str) -> float | None:
-    """What a field of the record's own holds, where it is a number."""
-    value = record.get(name)
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return value if number else None
-
-
-def field_names(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Every field that holds a number, a word, or a few of them in some record.
-
-    >>> field_names([{"accuracy": 0.5, "settings": {"alpha": 0.9}, "detail": {"curve": []}}])
-    ['job', 'gain', 'accuracy', 'settings.alpha']
-    """
-    return list(dict.fromkeys([*COMPUTED, *(name for record in records for name in _leaves(record) if name)]))
-
-
-def check_fields(option: str, names: Iterable[str], records: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a field that no record has."""
-    known = field_names(records)
-    for name in names:
-        if name not in known:
-            nearest = difflib.get_close_matches(name.lower(), known, n=RESULTS_FIELDS_SHOWN, cutoff=0)
-            listed = ", ".join(nearest)
-            more = f"; all {len(known)} with --fields" if len(known) > len(nearest) else ""
-            raise ValueError(f"{option}: no record has {name!r}. {offer(name, known)}Fix: one of {listed}{more}.")
-
-
-def offer(given: str, known: Iterable[str]) -> str:
-    """A question after the name that was meant, where one is near enough to be it; else nothing.
-
-    >>> offer("acuracy", ["accuracy", "seed"]), offer("colour", ["accuracy", "seed"])
-    ("Did you mean 'accuracy'? ", '')
-    """
-    names = list(known)
-    near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=NEAR)
-    return did_you_mean(given, near or [name for name in names if given and name.startswith(given)])
-
-
-def _inside(value: Any, parts: Sequence[str]) -> Any:
-    """The value at the end of a way of names, each of one part or of several joined by dots."""
-    if not parts or not isinstance(value, Mapping):
-        return None if parts else value
-    for length in range(len(parts), 0, -1):
-        name = ".".join(parts[:length])
-        if name in value and (found := _inside(value[name], parts[length:])) is not None:
-            return found
-    return None
-
-
-def _leaves(record: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    for name, value in record.items():
-        if before or name not in HIDDEN:
-            if isinstance(value, Mapping):
-                yield from _leaves(value, f"{before}{name}.")
-            elif not isinstance(value, list) or _told(value) or before in TOLD_APART:
-                yield f"{before}{name}"
-
-
-def _told(values: list[Any]) -> bool:
-    """Whether a list can stand in a table: words, or a few numbers."""
-    words = all(isinstance(one, str) for one in values)
-    return words or (len(values) <= SHORT and all(isinstance(one, (int, float)) for one in values))
-
-
-# Which work a record is of: what tells two runs apart, whatever code did them and whenever.
-
+LONGEST_LIST = 8
+"""Longer lists of numbers are curves and do not become fields, except under `stream` and `parameters`."""
 
 IDENTITY = (
     "digest", "prompt", "contestant", "method", "given", "protocol", "seed", "shots", "stream", "timed", "every",
     "analysis", "function", "parameters", "encoder", "classes",
 )  # fmt: skip
-"""What a run or an analysis says of itself: see `Trial.what` and `Analysis.what`. Like the key, not the set's name."""
+"""Fields that say which job a record is of: see `Trial.describe` and `Analysis.describe`."""
 
-PLAIN = ("prompt", "shots", "timed", "every")
-NESTED = {"stream": "kind", "parameters": None, "encoder": None}
-"""Fields with fields of their own, and the one of these that says which others there are."""
-
-
-def identity(record: Mapping[str, Any]) -> str:
-    """The same text for the same work; records that do not say what they are of are each of their own."""
-    if not isinstance(record.get("digest"), str) or not (record.get("contestant") or record.get("analysis")):
-        return f"key {record.get('key')}"
-    what = {name: record.get(name) for name in IDENTITY}
-    if isinstance(what["stream"], Mapping):
-        what["stream"] = {name: value for name, value in what["stream"].items() if name not in UNIMPORTANT}
-    if isinstance(what["encoder"], Mapping):
-        what["encoder"] = {name: value for name, value in what["encoder"].items() if name != "source"}
-    return json.dumps(one_form(what), sort_keys=True)
+COSMETIC = (*(f"stream.{name}" for name in LABEL_PARAMETERS), "encoder.source")
+"""Fields inside these that do not change a result."""
 
 
-def told_apart(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Fields, beside set, contestant and seed, in which work differs among records that have them; in order.
-
-    >>> runs = [{"prompt": "vanilla", "stream": {"kind": kind}} for kind in ("random", "class_sorted")]
-    >>> told_apart(runs)
-    ['stream.kind']
-    """
-    found = [name for name in PLAIN if _differ(record[name] for record in records if name in record)]
-    for name, chooser in NESTED.items():
-        inside = [(record, record[name]) for record in records if isinstance(record.get(name), Mapping)]
-        if chooser is not None and _differ(value.get(chooser) for _, value in inside):
-            found.append(f"{name}.{chooser}")
-        # Two kinds of stream need not both have a concentration; of one kind a field that only one has does differ.
-        apart: dict[str, list[Mapping[str, Any]]] = {}
-        for record, value in inside:
-            apart.setdefault(_text([record.get("analysis"), chooser and value.get(chooser)]), []).append(value)
-        for field in dict.fromkeys(_fields(value for _, value in inside)):
-            if field not in (chooser, *UNIMPORTANT) and any(_differ(v.get(field) for v in of) for of in apart.values()):
-                found.append(f"{name}.{field}")
-    sets: dict[str, list[Any]] = {}
-    for record in records:
-        sets.setdefault(_text(record.get("features")), []).append(record.get("digest"))
-    return [*found, *(["digest"] if any(map(_differ, sets.values())) else [])]
-
-
-def _fields(values: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for value in values:
-        yield from value
-
-
-def _differ(values: Iterable[Any]) -> bool:
-    return len(set(map(_text, values))) > 1
-
-
-def _text(value: Any) -> str:
-    return json.dumps(one_form(value), sort_keys=True)
-
-
-# Records of any number of folders as one: read, each run once; looked into by the names of their fields; grouped.
-
-
-Record = dict[str, Any]
-
-RUNS = "runs"
-"""The folder, in that of `zeroshift compare` or `zeroshift experiment`, where records lie."""
-
-RECORD_NAME = re.compile(rf".+-[0-9a-f]{{{KEY_LETTERS}}}\.json")
-"""What the file of a record is called; others are none of ours."""
+# Reading
 
 
 @dataclass(frozen=True)
 class Collection:
-    """What lies in some folders."""
+    """All records of some folders."""
 
-    records: tuple[Record, ...]
-    """Each run once, the newest of several records, of other code too; by set, contestant or analysis, seed and key."""
+    rows: tuple[Row, ...]
+    """One row per job, from its newest record; sorted by set, job, seed and key."""
     damaged: tuple[Path, ...]
     """Files that should hold a record and do not."""
     newer: tuple[Path, ...]
-    """Records of a later zeroshift, which this one cannot read."""
+    """Records of a later zeroshift that this one cannot read."""
     repeated: int
-    """Records left out because another folder has a newer one of the same run."""
+    """Records ignored because another folder has a newer record with the same key."""
     outdated: int
-    """Records left out because other code did the same work later."""
+    """Records ignored because other code did the same job later."""
 
 
 def collect(folders: Iterable[str | os.PathLike[str]]) -> Collection:
-    """Every record in `folders`, or in their sub-folders called runs. Of equally old records the later folder's counts.
+    """Read every record in `folders` and in their subfolders called `runs`. Of equally old records the last one wins.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     collect([folder]).records
+    ...     collect([folder]).rows
     ()
     """
     if isinstance(folders, (str, os.PathLike)):
         raise TypeError(f"folders must be a list of folders; got {folders!r}. Fix: [{os.fspath(folders)!r}].")
-    newest: dict[str, tuple[int, Record]] = {}
+    rows: list[tuple[int, Row]] = []
     damaged: list[Path] = []
     newer: list[Path] = []
-    repeated = 0
-    for path in dict.fromkeys(path for folder in folders for path in _files(Path(folder))):
+    for path in dict.fromkeys(path for folder in folders for path in _record_files(Path(folder))):
         try:
             age = path.stat().st_mtime_ns
             record = read_record(path)
@@ -257,121 +102,130 @@ def collect(folders: Iterable[str | os.PathLike[str]]) -> Collection:
             record = None
         if is_newer(record):
             newer.append(path)
-        elif not _sound(record, path):
+        elif not _is_valid(record, path):
             damaged.append(path)
         else:
-            before = newest.get(record["key"])
-            repeated += before is not None
-            if before is None or age >= before[0]:
-                newest[record["key"]] = (age, record)
-    of_work: dict[str, tuple[int, Record]] = {}
-    for age, record in newest.values():
-        what = identity(record)
-        if what not in of_work or age >= of_work[what][0]:
-            of_work[what] = (age, record)
-    records = sorted((record for _, record in of_work.values()), key=_place)
-    return Collection(tuple(records), tuple(damaged), tuple(newer), repeated, len(newest) - len(of_work))
+            rows.append((age, flatten(record)))
+    rows.sort(key=lambda aged: aged[0])  # stable: the last of equally old records wins below
+    by_key = {row["key"]: row for _, row in rows}
+    by_job = {job_identity(row): row for _, row in rows if by_key[row["key"]] is row}
+    found = sorted(by_job.values(), key=_position)
+    return Collection(tuple(found), tuple(damaged), tuple(newer), len(rows) - len(by_key), len(by_key) - len(by_job))
 
 
-def ordered(records: Iterable[Record], name: str, *, descending: bool = False) -> list[Record]:
-    """By a field: numbers before words, records without it last."""
-    known: list[Record] = []
-    unknown: list[Record] = []
-    for record in records:
-        (unknown if value_of(record, name) is None else known).append(record)
-    return sorted(known, key=lambda record: _rank(value_of(record, name)), reverse=descending) + unknown
+def flatten(record: Mapping[str, Any]) -> Row:
+    """A record as a row.
+
+    >>> flatten({"contestant": "tda", "seed": 0, "settings": {"alpha": 0.9}})
+    {'job': 'tda', 'gain': None, 'contestant': 'tda', 'seed': 0, 'settings.alpha': 0.9}
+    """
+    row = dict(_leaves(record))
+    for name in ("accuracy", "zero_shot_accuracy"):
+        if name in record and not _is_number(record[name]):
+            row[name] = None  # an analysis may call anything its accuracy
+    accuracy, baseline = row.get("accuracy"), row.get("zero_shot_accuracy")
+    gain = None if accuracy is None or baseline is None else 100 * (accuracy - baseline)
+    return {"job": record.get("contestant") or record.get("analysis"), "gain": gain, **row}
 
 
-@dataclass(frozen=True)
-class Group:
-    """Runs that agree in some fields."""
-
-    of: tuple[Any, ...]
-    """The values of these fields."""
-    runs: int
-    accuracy: Spread
-    worst: float
-    """Mean accuracy of the worst tenth of the runs."""
-    zero_shot: float
-    """Mean over the same runs."""
-    gain: Spread
-    calibration_error: float | None
+def _leaves(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in fields.items():
+        if not prefix and name in HIDDEN:
+            continue
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif not isinstance(value, list) or prefix in ("stream.", "parameters.") or _is_short(value):
+            yield f"{prefix}{name}", value
 
 
-def group(records: Iterable[Mapping[str, Any]], by: Sequence[str]) -> list[Group]:
-    """Runs with an accuracy, put together by the values of `by`, in the order they come; each run counts the same."""
-    heaps: dict[str, list[Mapping[str, Any]]] = {}
-    for record in records:
-        if number_of(record, "accuracy") is not None:
-            heaps.setdefault(json.dumps([value_of(record, name) for name in by]), []).append(record)
-    groups = []
-    for heap in heaps.values():
-        accuracies = [float(record["accuracy"]) for record in heap]
-        errors = [float(e) for record in heap if (e := number_of(record, "calibration_error")) is not None]
-        groups.append(
-            Group(
-                of=tuple(value_of(heap[0], name) for name in by),
-                runs=len(heap),
-                accuracy=Spread.of(accuracies),
-                worst=worst_share(accuracies),
-                zero_shot=float(np.mean([float(record["zero_shot_accuracy"]) for record in heap])),
-                gain=Spread.of([float(value_of(record, "gain")) for record in heap]),
-                calibration_error=float(np.mean(errors)) if errors else None,
-            )
-        )
-    return groups
+def _is_short(values: list[Any]) -> bool:
+    numbers = len(values) <= LONGEST_LIST and all(isinstance(value, (int, float)) for value in values)
+    return numbers or all(isinstance(value, str) for value in values)
 
 
-def _files(folder: Path) -> list[Path]:
+def _record_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        what = "is a file; records lie in folders" if folder.exists() else "is not there"
+        what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise FileNotFoundError(f"{folder} {what}. Fix: name a folder that compare or experiment wrote to.")
     places = [place for place in (folder, folder / RUNS) if place.is_dir()]
     return sorted(path for place in places for path in place.iterdir() if RECORD_NAME.fullmatch(path.name))
 
 
-def _sound(record: Any, path: Path) -> bool:
+def _is_valid(record: Any, path: Path) -> bool:
     if not isinstance(record, dict) or record.get("kind") != KIND:
         return False
     named = isinstance(record.get("features"), str) and path.stem.endswith(f"-{record.get('key')}")
-    # A run without its baseline could not be read rightly; an analysis may call anything its accuracy.
-    return named and (number_of(record, "accuracy") is None or number_of(record, "zero_shot_accuracy") is not None)
+    return named and (not _is_number(record.get("accuracy")) or _is_number(record.get("zero_shot_accuracy")))
 
 
-def _place(record: Record) -> tuple[Any, ...]:
-    seed = record.get("seed")
-    return record["features"], str(value_of(record, "job")), seed is not None, _rank(seed), str(record["key"])
+def job_identity(row: Row) -> str:
+    """A text that is equal for records of the same job, whichever code produced them."""
+    if not isinstance(row.get("digest"), str) or not row.get("job"):
+        return f"key {row.get('key')}"
+    return _text({name: row[name] for name in row if name.split(".")[0] in IDENTITY and name not in COSMETIC})
 
 
-def _rank(value: Any) -> tuple[bool, Any]:
-    number = isinstance(value, (int, float))
-    return not number, value if number else str(value)
+def _position(row: Row) -> tuple[Any, ...]:
+    return row["features"], str(row["job"]), row.get("seed") is not None, _sort_key(row.get("seed")), str(row["key"])
 
 
-# Conditions on the fields of records, as a person types them: NAME=VALUE, NAME!=VALUE, NAME>0.5.
+# Fields
 
 
-FORM = re.compile(r"\s*([^\s=!<>][^=!<>]*?)\s*(!=|>=|<=|==|=|>|<)\s*(.*?)\s*", re.DOTALL)
+def field_names(rows: Iterable[Row]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
 
-ORDERS: dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-}
 
-FRACTIONS = ("accuracy", "calibration_error")
-"""How the names of fields end that hold fractions of one."""
+def check_fields(option: str, names: Iterable[str], rows: Sequence[Row]) -> None:
+    """Raise for a name that is a field of no row."""
+    known = field_names(rows)
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"{option}: no record has {name!r}. {did_you_mean(name, known)}Fix: one of the {len(known)} fields "
+                "that --fields lists."
+            )
 
-SHOWN = 8
-"""Values named where none of them was meant."""
+
+def differing_fields(rows: Sequence[Row]) -> list[str]:
+    """Fields other than set, method and seed that distinguish the jobs of these rows.
+
+    >>> differing_fields([{"prompt": "vanilla", "stream.kind": kind} for kind in ("random", "class_sorted")])
+    ['stream.kind']
+    """
+    nested = [name for name in field_names(rows) if name.startswith(("stream.", "parameters.", "encoder."))]
+    names = ("prompt", "shots", "timed", "every", *nested, "digest")
+    return [name for name in names if name not in COSMETIC and _differs(name, rows)]
+
+
+def _differs(name: str, rows: Sequence[Row]) -> bool:
+    """Parameters are compared within one kind of stream or one analysis, digests within one name of a set."""
+    scope = {"stream": "stream.kind", "parameters": "analysis", "digest": "features"}.get(name.split(".")[0])
+    scope = None if scope == name else scope
+    values: dict[str, set[str]] = {}
+    for row in rows:
+        if name in row or scope is not None:
+            values.setdefault(_text(row.get(scope or "")), set()).add(_text(row.get(name)))
+    return any(len(different) > 1 for different in values.values())
+
+
+# Filtering, sorting and grouping
+
+
+CONDITION = re.compile(r"\s*([^\s=!<>][^=!<>]*?)\s*(!=|>=|<=|==?|>|<)\s*(.*?)\s*", re.DOTALL)
+
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
+
+SHOWN_VALUES = 8
 
 
 @dataclass(frozen=True)
 class Condition:
-    """`name sign value`.
+    """A condition on a field: NAME=VALUE, NAME!=VALUE, or NAME>NUMBER and the like.
 
-    >>> Condition.parse("settings.alpha>0.5").holds({"settings": {"alpha": 0.9}})
+    >>> Condition.parse("settings.alpha>0.5").holds({"settings.alpha": 0.9})
     True
     >>> Condition.parse("seed=none").holds({"seed": 0})
     False
@@ -383,66 +237,80 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        found = FORM.fullmatch(text)
+        found = CONDITION.fullmatch(text)
         if found is None:
             raise ValueError(
                 f"--where takes NAME=VALUE, NAME!=VALUE or NAME>NUMBER, such as --where contestant=tda; got {text!r}. "
                 "Fix: put it in quotes where it has > or <."
             )
         name, sign, value = found.groups()
-        condition = cls(name, "=" if sign == "==" else sign, value)
-        if condition.sign in ORDERS:
-            number = _number(value)
-            if number is None:
-                raise ValueError(f"--where {text}: {sign} compares with a number; got {value!r}. Fix: {name}{sign}0.5.")
-            if name.endswith(FRACTIONS) and abs(number) > 1:
-                raise ValueError(
-                    f"--where {text}: {name} is a fraction of one; got {value}. Fix: {name}{sign}{number / 100:g}."
-                )
-        return condition
+        if sign in COMPARISONS and _as_number(value) is None:
+            raise ValueError(f"--where {text}: {sign} compares with a number; got {value!r}. Fix: {name}{sign}0.5.")
+        return cls(name, "=" if sign == "==" else sign, value)
 
-    def holds(self, record: Mapping[str, Any]) -> bool:
-        value = value_of(record, self.name)
-        if self.sign in ORDERS:
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            return number and ORDERS[self.sign](float(value), float(self.value))
-        return self._equals(value) == (self.sign == "=")
+    def holds(self, row: Row) -> bool:
+        number = _as_number(self.value)
+        value: Any = row.get(self.name)
+        if self.sign in COMPARISONS:
+            return _is_number(value) and number is not None and COMPARISONS[self.sign](float(value), number)
+        if _is_number(value) and number is not None:
+            equal = math.isclose(float(value), number, rel_tol=1e-9)
+        else:
+            equal = _typed(value).lower() == self.value.lower()
+        return equal == (self.sign == "=")
 
-    def check(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Refuse a field that no record has, and to put words in the order of numbers."""
-        check_fields(f"--where {self}", [self.name], records)
-        values = [value for record in records if (value := value_of(record, self.name)) is not None]
-        if self.sign in ORDERS and not any(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):
-            some = _written(values[0]) if values else "none"
-            raise ValueError(
-                f"--where {self}: {self.sign} compares numbers, and {self.name} holds none; it is {some} in the first "
-                f"record. Fix: {self.name}={some}, or {self.name}!={some}."
-            )
-
-    def why_none(self, records: Sequence[Mapping[str, Any]], after: Sequence[Condition] = ()) -> str:
-        """What the field holds instead, in a sentence; for a condition that holds for none of the records that are left
-        `after` others."""
-        values = [value_of(record, self.name) for record in records]
-        known = list(dict.fromkeys(_written(value) for value in values))
-        near = offer(self.value, known) if self.sign == "=" and _number(self.value) is None else ""
-        more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
-        there = f"{self.name} is {', '.join(known[:SHOWN])}{more}"
-        if not after:
-            return f"no record has {self}. {near}{there}."
-        before = " and ".join(map(str, after))
-        return f"none of the records with {before} has {self}. {near}There {there}."
-
-    def _equals(self, value: Any) -> bool:
-        number = _number(self.value)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and number is not None:
-            return math.isclose(float(value), number, rel_tol=1e-9)
-        return _written(value).lower() == self.value.lower()
+    def explain_no_match(self, rows: Sequence[Row]) -> str:
+        """A sentence with the values the field has in `rows`, none of which meets the condition."""
+        values = list(dict.fromkeys(_typed(row.get(self.name)) for row in rows))
+        more = f" and {len(values) - SHOWN_VALUES} more" if len(values) > SHOWN_VALUES else ""
+        hint = did_you_mean(self.value, values) if self.sign == "=" and _as_number(self.value) is None else ""
+        return f"no record has {self}. {hint}{self.name} is {', '.join(values[:SHOWN_VALUES])}{more}."
 
     def __str__(self) -> str:
         return f"{self.name}{self.sign}{self.value}"
 
 
-def _number(text: str) -> float | None:
+def sort_rows(rows: Iterable[Row], name: str, *, descending: bool = False) -> list[Row]:
+    """By a field: numbers before text, rows without a value last."""
+    known: list[Row] = []
+    unknown: list[Row] = []
+    for row in rows:
+        (unknown if row.get(name) is None else known).append(row)
+    return sorted(known, key=lambda row: _sort_key(row[name]), reverse=descending) + unknown
+
+
+def group_rows(rows: Iterable[Row], by: Sequence[str]) -> list[list[Row]]:
+    """Rows with an accuracy, grouped by the values of `by`, in order of appearance."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.get("accuracy") is not None:
+            groups.setdefault(_text([row.get(name) for name in by]), []).append(row)
+    return list(groups.values())
+
+
+def summarize_group(rows: Sequence[Row]) -> Row:
+    """Means over rows, with the lowest and highest; `accuracy_worst` is the mean of the worst tenth."""
+    accuracies, gains = ([float(row[name]) for row in rows] for name in ("accuracy", "gain"))
+    errors = [float(row["calibration_error"]) for row in rows if _is_number(row.get("calibration_error"))]
+    return {
+        "runs": len(rows),
+        "accuracy": float(np.mean(accuracies)),
+        "accuracy_low": min(accuracies),
+        "accuracy_high": max(accuracies),
+        "accuracy_worst": worst_share(accuracies),
+        "zero_shot_accuracy": float(np.mean([float(row["zero_shot_accuracy"]) for row in rows])),
+        "gain": float(np.mean(gains)),
+        "gain_low": min(gains),
+        "gain_high": max(gains),
+        "calibration_error": float(np.mean(errors)) if errors else None,
+    }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _as_number(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:
@@ -450,8 +318,17 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _written(value: Any) -> str:
-    """As it is typed: none, true, tda, support,prompts."""
+def _typed(value: Any) -> str:
+    """A value as a person types it: none, true, tda, support,prompts."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(canonical(value), sort_keys=True)
+
+
+def _sort_key(value: Any) -> tuple[bool, Any]:
+    number = isinstance(value, (int, float))
+    return not number, value if number else str(value)

@@ -1,4 +1,4 @@
-"""Feeding a method in order and watching it learn: a generator of steps, and the blocking call around it."""
+"""Running a method over a stream: a generator of steps, and a function that runs them all."""
 
 from __future__ import annotations
 
@@ -17,63 +17,65 @@ from zeroshift.method import Method, ViewMethod
 from zeroshift.parameters import Number
 from zeroshift.views import as_images, check_unit_views
 
-__all__ = ["Run", "Step", "follow", "run"]
+__all__ = ["StreamRun", "StreamStep", "run_stream", "stream_steps"]
 
 EVERY = 64
-"""Rows between two records: a few records a second where a sample takes milliseconds."""
+"""Default number of rows per step."""
 
 VIEW_NUMBERS = 4_000_000
-"""Features of views copied at once: 64 images of 64 views in d = 1024 are as many."""
+"""Numbers of views copied per step, as many as 64 images with 64 views in d = 1024."""
 
 
 @dataclass(frozen=True)
-class Step:
-    """What happened between two looks at a method."""
+class StreamStep:
+    """One step over the stream."""
 
     start: int
     stop: int
-    """The rows learned and predicted in this step, `start` to `stop` - 1."""
+    """Rows `start` to `stop` - 1."""
     probabilities: np.ndarray
-    """Of these rows, (stop - start, K)."""
+    """(stop - start, K) predictions of these rows."""
     bank_counts: np.ndarray | None
-    """Bank entries of each class after these rows, (K,); None for a method that keeps none."""
+    """(K,) bank entries per class after these rows; None for a method without a bank."""
     seconds: float
-    """Time this step took."""
+    """Duration of this step."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """A method's answer on a whole set, with what was seen on the way."""
+class StreamRun:
+    """The predictions of a method for a whole stream, and its history."""
 
     probabilities: np.ndarray
     """(N, K)."""
     seconds: float
     rows_seen: np.ndarray
-    """Rows seen at the end of each step, (S,)."""
+    """(S,) rows processed at the end of each step."""
     bank_history: np.ndarray | None
-    """Bank entries of each class at the end of each step, (S, K); None for a method that keeps none."""
+    """(S, K) bank entries per class at the end of each step; None for a method without a bank."""
 
 
-def follow(method: Method, features: Array, *, rows: np.ndarray | None = None, every: int = EVERY) -> Iterator[Step]:
-    """Let `method` adapt to `features` in order; yield a record about every `every` rows.
+def stream_steps(
+    method: Method, features: Array, *, rows: np.ndarray | None = None, every: int = EVERY
+) -> Iterator[StreamStep]:
+    """Let `method` adapt to `features` in order; yield one step for about every `every` rows.
 
-    An online method is given slices of whole batches (`batch_size`, where it has one), so looking on never changes the
-    answer beyond rounding. A transductive method needs the whole set at once and gives one record. Everything is
-    checked before the first row is learned. Records hold NumPy arrays whatever library the features come from.
+    An online method gets slices of whole batches (`batch_size`, where it has one), so that `every` changes predictions
+    only by rounding. A transductive method gets the whole set in one step. All rows are validated before the first
+    step. Steps hold NumPy arrays for any library.
 
-    Features (N, V, d) are V views of each image, view 0 the image itself, for methods with `adapt_views`. `rows` says
-    which rows come, in this order; they are copied a few at a time.
+    Features (N, V, d) are V views of each image, view 0 being the image itself, for methods with `adapt_views`. `rows`
+    selects and orders the rows; they are copied step by step.
 
     >>> from zeroshift import OnlineADAPT
     >>> adapter = OnlineADAPT(np.eye(2), logit_scale=10.0)
-    >>> for step in follow(adapter, np.eye(2)[[0, 1, 0, 0, 1]], every=2):
+    >>> for step in stream_steps(adapter, np.eye(2)[[0, 1, 0, 0, 1]], every=2):
     ...     print(step.start, step.stop, step.probabilities.argmax(axis=1), step.bank_counts)
     0 2 [0 1] [1 1]
     2 4 [0 0] [3 1]
     4 5 [1] [3 2]
     """
     every = int(Number(1, integer=True).check("every", every))
-    adapt = _adapting(method, features)
+    adapt = _adapt_function(method, features)
     if rows is not None:
         _check_rows(rows, int(features.shape[0]))
     n_rows = int(features.shape[0]) if rows is None else len(rows)
@@ -94,8 +96,8 @@ def _check_rows(rows: Any, n_rows: int) -> None:
         )
 
 
-def _adapting(method: Method, features: Array) -> Callable[[Array], Array]:
-    """The call that takes what `features` is, all of which is looked at."""
+def _adapt_function(method: Method, features: Array) -> Callable[[Array], Array]:
+    """`adapt` or `adapt_views`, after validating all features."""
     if not is_array(features) or len(features.shape) != 3:
         check_matrix("features", features, columns=method.dimension)
         return method.adapt
@@ -117,38 +119,40 @@ def _steps(
     rows: np.ndarray | None,
     size: int,
     threads: Callable[[], AbstractContextManager[Any]],
-) -> Iterator[Step]:
+) -> Iterator[StreamStep]:
     n_rows = int(features.shape[0]) if rows is None else len(rows)
     for start in range(0, n_rows, size):
         stop = min(start + size, n_rows)
         some = features[start:stop] if rows is None else features[rows[start:stop]]
-        began = time.perf_counter()
+        started = time.perf_counter()
         with threads():
             probabilities = to_numpy(adapt(some))
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started
         counts = getattr(method, "bank_counts", None)
-        yield Step(start, stop, probabilities, None if counts is None else to_numpy(counts).copy(), seconds)
+        yield StreamStep(start, stop, probabilities, None if counts is None else to_numpy(counts).copy(), seconds)
 
 
-def run(method: Method, features: Array, progress: Callable[[Step], None] | None = None, *, every: int = EVERY) -> Run:
-    """`follow` to the end; `progress` is called with each step as it is done.
+def run_stream(
+    method: Method, features: Array, progress: Callable[[StreamStep], None] | None = None, *, every: int = EVERY
+) -> StreamRun:
+    """Run all `stream_steps`; `progress` is called after each step.
 
     >>> from zeroshift import ZeroShot
-    >>> run(ZeroShot(np.eye(2), logit_scale=10.0), np.eye(2)).probabilities.round(3)
+    >>> run_stream(ZeroShot(np.eye(2), logit_scale=10.0), np.eye(2)).probabilities.round(3)
     array([[1., 0.],
            [0., 1.]])
     """
-    answer: np.ndarray | None = None
+    probabilities: np.ndarray | None = None
     seconds, rows_seen, history = 0.0, [], []
-    for step in follow(method, features, every=every):
-        if answer is None:
-            answer = np.empty((int(features.shape[0]), step.probabilities.shape[1]), step.probabilities.dtype)
-        answer[step.start : step.stop] = step.probabilities
+    for step in stream_steps(method, features, every=every):
+        if probabilities is None:
+            probabilities = np.empty((int(features.shape[0]), step.probabilities.shape[1]), step.probabilities.dtype)
+        probabilities[step.start : step.stop] = step.probabilities
         seconds += step.seconds
         rows_seen.append(step.stop)
         if step.bank_counts is not None:
             history.append(step.bank_counts)
         if progress is not None:
             progress(step)
-    assert answer is not None  # `follow` refuses a set without rows
-    return Run(answer, seconds, np.array(rows_seen), np.stack(history) if history else None)
+    assert probabilities is not None  # `stream_steps` rejects a set without rows
+    return StreamRun(probabilities, seconds, np.array(rows_seen), np.stack(history) if history else None)

@@ -1,16 +1,16 @@
 """Every experiment of the paper as a named question, asked of any feature sets; and the paper's own numbers."""
 
-from zeroshift.experiments._shared.experiment import Answers, Chapter, Experiment, Options
+from zeroshift.experiments._shared.experiment import Chapter, Experiment, JobResults, Options
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.suite import Member, Suite
 from zeroshift.experiments.registry import get, list_experiments
 from zeroshift.experiments.runner import Investigation
 
 __all__ = [
-    "Answers",
     "Chapter",
     "Experiment",
     "Investigation",
+    "JobResults",
     "Member",
     "Options",
     "Suite",

@@ -11,16 +11,23 @@ from zeroshift.evaluate import Job, Trial
 from zeroshift.experiments._shared.claims import (
     Evidence,
     above_zero_shot,
+    effective_samples,
     higher,
-    paper_beside,
-    samples_behind,
+    paper_reference,
     verdict,
 )
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Finding, Remark, Table
 from zeroshift.experiments._shared.paper import paper_table
-from zeroshift.experiments._shared.suite import Member, Suite, Task, one_a_task, one_a_task_note
-from zeroshift.experiments._shared.tables import Variant, accuracies, jobs_of, printed_by_task, task_table, task_title
+from zeroshift.experiments._shared.suite import Member, Suite, Task, largest_per_task, largest_per_task_note
+from zeroshift.experiments._shared.tables import (
+    Variant,
+    accuracies,
+    paper_by_task,
+    task_table,
+    task_title,
+    variant_jobs,
+)
 from zeroshift.experiments._shared.trials import points, runs
 
 __all__ = ["EXPERIMENT"]
@@ -48,7 +55,7 @@ def _variants() -> list[Variant]:
                 label=_label(bank, mean, covariance),
                 trials=partial(_trials, bank=bank, mean=mean, covariance=covariance),
                 group="with the bank" if bank else "without the bank",
-                paper=printed_by_task(row),
+                paper=paper_by_task(row),
                 strong=bank and mean and covariance,
             )
         )
@@ -61,32 +68,32 @@ def _label(bank: bool, mean: bool, covariance: bool) -> str:
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return jobs_of(_variants(), one_a_task(suite))
+    return variant_jobs(_variants(), largest_per_task(suite))
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    kept = one_a_task(suite)
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
+    kept = largest_per_task(suite)
     table = task_table(
         "components",
         "What each component of online ADAPT buys",
         _variants(),
         kept,
-        answers,
+        results,
         label="what moves",
         notes=(
-            one_a_task_note(suite),
+            largest_per_task_note(suite),
             "Off means: no bank and no bank term; the means fixed at the prototypes; the covariance the identity.",
         ),
     )
-    said = (_covariance_alone(kept, answers), _all_together(table, kept), _directions(kept, answers))
-    return [table, *(remark for remark in said if remark is not None), *paper_beside(kept, "ablation_components")]
+    remarks = (_covariance_alone(kept, results), _all_together(table, kept), _directions(kept, results))
+    return [table, *remarks, *paper_reference(kept, "ablation_components")]
 
 
-def _covariance_alone(suite: Suite, answers: Answers) -> Remark | None:
-    alone = _label(False, False, True)
+def _covariance_alone(suite: Suite, results: JobResults) -> Remark | None:
+    covariance_only = _label(False, False, True)
     evidence = []
     for task in suite.tasks:
-        gain = _gains(task, suite, answers).get(alone)
+        gain = _gains(task, suite, results).get(covariance_only)
         if gain is not None:
             fell = None if gain.above is None else not gain.above
             evidence.append(Evidence(task_title(task), fell, f"{gain.points:+.1f} points"))
@@ -102,28 +109,28 @@ def _all_together(table: Table, suite: Suite) -> Remark | None:
         found = {label: accuracy for (_, label), accuracy in cells.items()}
         whole = found.pop(everything)
         best = max(found, key=lambda label: found[label])
-        samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
-        told = f"{100 * whole:.1f}%, and {100 * found[best]:.1f}% with {best}"
-        evidence.append(Evidence(task_title(task), higher(whole, found[best], samples=samples), told))
+        samples = effective_samples(member.dataset.n_samples for member in suite.of_task(task.id))
+        detail = f"{100 * whole:.1f}%, and {100 * found[best]:.1f}% with {best}"
+        evidence.append(Evidence(task_title(task), higher(whole, found[best], samples=samples), detail))
     return verdict("everything together does best", evidence)
 
 
-def _directions(suite: Suite, answers: Answers) -> Remark | None:
+def _directions(suite: Suite, results: JobResults) -> Remark | None:
     """Row by row, whether accuracy moves away from zero-shot the way it does in the paper."""
     printed = {variant.label: variant.paper for variant in _variants()}
     same, close, other = 0, [], []
     for task in suite.tasks:
-        for label, gain in _gains(task, suite, answers).items():
+        for label, gain in _gains(task, suite, results).items():
             before, after = (printed[row].get(task.paper) for row in (NOTHING, label))
             if before is None or after is None or before == after:
                 continue
-            told = f"{label}, {task.title} (here {gain.points:+.1f}, the paper {after - before:+.1f})"
+            detail = f"{label}, {task.title} (here {gain.points:+.1f}, the paper {after - before:+.1f})"
             if gain.above is None:
-                close.append(told)
+                close.append(detail)
             elif gain.above is (after > before):
                 same += 1
             else:
-                other.append(told)
+                other.append(detail)
     if not (same or close or other):
         return None
     compared = same + len(close) + len(other)
@@ -142,12 +149,12 @@ class Gain:
     """None where it is too close to say."""
 
 
-def _gains(task: Task, suite: Suite, answers: Answers) -> dict[str, Gain]:
+def _gains(task: Task, suite: Suite, results: JobResults) -> dict[str, Gain]:
     """By label, those of which no run failed; a run knows the zero-shot accuracy on its own samples."""
     found = {}
     for variant in _variants():
         jobs = [job for member in suite.of_task(task.id) for job in variant.trials(member)]
-        records = answers.all_of(jobs)
+        records = results.records(jobs)
         if variant.label != NOTHING and len(records) == len(jobs):
             gained = [points(record["zero_shot_accuracy"], record["accuracy"]) for record in records]
             found[variant.label] = Gain(sum(gained) / len(gained), above_zero_shot(records))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments._shared.claims import paper_beside, verdict
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import paper_reference, verdict
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Finding
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.suite import Suite
-from zeroshift.experiments._shared.sweep import ORDER_NOTE, Sweep, curves, rising, sweep_lines
-from zeroshift.experiments._shared.tables import jobs_of, printed_by_task, task_table
+from zeroshift.experiments._shared.sweep import ORDER_NOTE, Sweep, curves, rising_evidence, sweep_lines
+from zeroshift.experiments._shared.tables import paper_by_task, task_table, variant_jobs
 
 __all__ = ["EXPERIMENT"]
 
@@ -25,7 +25,7 @@ TOLERANCE = 0.5
 
 def _sweep(method: str, protocol: str) -> Sweep:
     # The figure prints no numbers; at its default it is the main result.
-    main = printed_by_task(paper_table("closed_vs_iterative").row(protocol=protocol, label="Closed"))
+    main = paper_by_task(paper_table("closed_vs_iterative").row(protocol=protocol, label="Closed"))
     return Sweep(method, "alpha", ALPHAS, DEFAULT, protocol, {DEFAULT: main})
 
 
@@ -33,17 +33,17 @@ SWEEPS = (_sweep("adapt_online", "online"), _sweep("adapt_transductive", "transd
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return jobs_of([variant for sweep in SWEEPS for variant in sweep.variants()], suite)
+    return variant_jobs([variant for sweep in SWEEPS for variant in sweep.variants()], suite)
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     figures = [
         sweep_lines(
             f"alpha-{sweep.protocol}",
             f"Accuracy by alpha, {sweep.protocol}",
             sweep,
             suite,
-            answers,
+            results,
             x_label="alpha (0: the prototype alone, 1: the samples alone)",
             caption=f"The line marks the paper's default, {DEFAULT:g}.",
         )
@@ -54,20 +54,20 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         "Accuracy by alpha",
         [variant for sweep in SWEEPS for variant in sweep.variants()],
         suite,
-        answers,
+        results,
         label="alpha",
         notes=(ORDER_NOTE,),
         best_by_group=True,
     )
-    said = (
+    remarks = (
         verdict(
             f"{sweep.protocol} accuracy rises steadily with alpha (read as: it falls by at most {TOLERANCE:g} points "
             "on the way)",
-            rising(curves(sweep, suite, answers), TOLERANCE),
+            rising_evidence(curves(sweep, suite, results), TOLERANCE),
         )
         for sweep in SWEEPS
     )
-    return [*figures, table, *(remark for remark in said if remark is not None), *paper_beside(suite)]
+    return [*figures, table, *remarks, *paper_reference(suite)]
 
 
 EXPERIMENT = Experiment(

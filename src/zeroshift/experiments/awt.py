@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments._shared.claims import Evidence, higher, samples_behind, verdict
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import Evidence, effective_samples, higher, verdict
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
-from zeroshift.experiments._shared.main_table import AVERAGE, unlike
+from zeroshift.experiments._shared.main_table import AVERAGE, unique_titles
 from zeroshift.experiments._shared.paper import paper_table
-from zeroshift.experiments._shared.paper_tables import reference
 from zeroshift.experiments._shared.suite import Member, Suite
-from zeroshift.experiments._shared.tables import data_remark, task_title
+from zeroshift.experiments._shared.tables import data_remark, reference, task_title
 from zeroshift.experiments._shared.tasks import FINE_GRAINED, PAPERS_BACKBONE, get_task
 from zeroshift.experiments._shared.trials import mean_of_sets, runs
-from zeroshift.experiments._shared.views import alone, bundled_views
+from zeroshift.experiments._shared.views import awt_without_views, bundled_views
 
 __all__ = ["EXPERIMENT"]
 
@@ -42,19 +41,19 @@ SEVERAL = 2
 
 
 def _able(suite: Suite) -> Suite:
-    return Suite(tuple(member for member in suite.members if member.entry.n_prompts >= SEVERAL))
+    return Suite(tuple(member for member in suite.members if member.dataset.n_prompts >= SEVERAL))
 
 
 def _counted(suite: Suite) -> Suite:
     """The sets a mean is of: of the same pictures with and without views, those without, of which there are more."""
-    plain = {member.subject for member in suite.members if not member.entry.n_views}
-    return Suite(tuple(m for m in suite.members if not m.entry.n_views or m.subject not in plain))
+    plain = {member.subject for member in suite.members if not member.dataset.n_views}
+    return Suite(tuple(m for m in suite.members if not m.dataset.n_views or m.subject not in plain))
 
 
 def _jobs(column: str, member: Member, options: Options) -> Sequence[Job]:
     if column == ALONE:
-        return [alone(member)]
-    if column == VIEWED and not member.entry.n_views:
+        return [awt_without_views(member)]
+    if column == VIEWED and not member.dataset.n_views:
         return []
     return runs(member, METHODS[column], 1 if column == ZERO_SHOT else options.orders)
 
@@ -63,30 +62,30 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     return [job for member in _able(suite).members for column in COLUMNS for job in _jobs(column, member, options)]
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     able = _able(suite)
     few = [member.title for member in suite.members if member not in able.members]
     left = Remark(f"Left out, because there is one prompt a class and nothing to weigh: {', '.join(few)}.")
     if not able.members:
         return [left, reference(TABLE)]
-    seen = [member for member in able.members if member.entry.n_views]
+    seen = [member for member in able.members if member.dataset.n_views]
     sets = {member.title: [member] for member in seen}
     counted = _counted(able)
     tasks = {task_title(task): counted.of_task(task.id) for task in counted.tasks}
     unseen = Remark("AWT with views is not run: none of the sets holds any. Fix: `zeroshift extract ... --views 64`.")
-    said = (
-        verdict("AWT is less accurate without views", _held(sets, VIEWED, ALONE, options, answers)),
+    remarks = (
+        verdict("AWT is less accurate without views", _held(sets, VIEWED, ALONE, options, results)),
         *(
             remark
             for ours in PRINTED
             for remark in (
                 verdict(
                     f"{ours} is more accurate than AWT without views",
-                    _held(tasks, ours, ALONE, options, answers),
+                    _held(tasks, ours, ALONE, options, results),
                 ),
                 verdict(
                     f"{ours} does well without views (read as: it is more accurate than AWT with them)",
-                    _held(sets, ours, VIEWED, options, answers),
+                    _held(sets, ours, VIEWED, options, results),
                 ),
             )
         ),
@@ -94,21 +93,21 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         left if few else None,
         data_remark(able, needs=SETS),
     )
-    return [_table(able, options, answers), *(remark for remark in said if remark is not None), reference(TABLE)]
+    return [_table(able, options, results), *remarks, reference(TABLE)]
 
 
-def _table(suite: Suite, options: Options, answers: Answers) -> Table:
-    titles = dict(zip(suite.members, unlike([m.title for m in suite.members], suite.members), strict=True))
+def _table(suite: Suite, options: Options, results: JobResults) -> Table:
+    titles = dict(zip(suite.members, unique_titles([m.title for m in suite.members], suite.members), strict=True))
     rows = [
-        Row((titles[member], *_cells([member], options, answers)), task_title(task))
+        Row((titles[member], *_cells([member], options, results)), task_title(task))
         for task in suite.tasks
         for member in suite.of_task(task.id)
     ]
     counted = _counted(suite).members
     if len(counted) > 1:
-        rows.append(Row((f"mean of {len(counted)} sets", *_cells(counted, options, answers)), "all", strong=True))
+        rows.append(Row((f"mean of {len(counted)} sets", *_cells(counted, options, results)), "all", strong=True))
     twice = len(counted) < len(suite)
-    modes = sorted({member.entry.n_prompts for member in suite.members})
+    modes = sorted({member.dataset.n_prompts for member in suite.members})
     notes = (
         f"AWT weighs the prompt modes of a set ({' or '.join(map(str, modes))} a class), each a mean of its templates "
         "or sentences; the authors' weighs the class name and 50 descriptions one by one. What the paper prints for it "
@@ -120,19 +119,19 @@ def _table(suite: Suite, options: Options, answers: Answers) -> Table:
     return Table("awt", "AWT without and with views, and ADAPT", columns, tuple(rows), notes)
 
 
-def _cells(members: Sequence[Member], options: Options, answers: Answers) -> list[Value | None]:
-    return [_cell(name, members, options, answers) for name in COLUMNS]
+def _cells(members: Sequence[Member], options: Options, results: JobResults) -> list[Value | None]:
+    return [_cell(name, members, options, results) for name in COLUMNS]
 
 
-def _cell(name: str, members: Sequence[Member], options: Options, answers: Answers) -> Value | None:
+def _cell(name: str, members: Sequence[Member], options: Options, results: JobResults) -> Value | None:
     """The mean over sets; None where one of them has no answer."""
-    value = mean_of_sets(answers, [_jobs(name, member, options) for member in members])
+    value = mean_of_sets(results, [_jobs(name, member, options) for member in members])
     return None if value is None else replace(value, paper=_printed(name, members))
 
 
 def _printed(name: str, members: Sequence[Member]) -> float | None:
     """Of the paper's own sets, one of them or all there are in its table."""
-    if name not in PRINTED or any(not m.papers or m.encoder != PAPERS_BACKBONE for m in members):
+    if name not in PRINTED or any(not m.from_paper or m.encoder != PAPERS_BACKBONE for m in members):
         return None
     place = AVERAGE if sorted(m.data_set for m in members) == sorted(SETS) else None
     place = members[0].paper_column if len(members) == 1 else place
@@ -141,16 +140,16 @@ def _printed(name: str, members: Sequence[Member]) -> float | None:
 
 
 def _held(
-    places: Mapping[str, Sequence[Member]], first: str, second: str, options: Options, answers: Answers
+    groups: Mapping[str, Sequence[Member]], first: str, second: str, options: Options, results: JobResults
 ) -> list[Evidence]:
     """Whether one is more accurate than the other, place by place; nothing of where a run failed."""
     evidence = []
-    for where, members in places.items():
-        a, b = (_cell(name, members, options, answers) for name in (first, second))
+    for where, members in groups.items():
+        a, b = (_cell(name, members, options, results) for name in (first, second))
         if a is not None and b is not None:
-            samples = samples_behind(member.entry.n_samples for member in members)
-            told = f"{first} {100 * a.value:.1f}%, {second} {100 * b.value:.1f}%"
-            evidence.append(Evidence(where, higher(a.value, b.value, samples=samples), told))
+            samples = effective_samples(member.dataset.n_samples for member in members)
+            detail = f"{first} {100 * a.value:.1f}%, {second} {100 * b.value:.1f}%"
+            evidence.append(Evidence(where, higher(a.value, b.value, samples=samples), detail))
     return evidence
 
 
@@ -162,5 +161,5 @@ EXPERIMENT = Experiment(
     find=_find,
     where="Table 19",
     tables=(TABLE,),
-    sets=bundled_views,
+    extra_sets=bundled_views,
 )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments._shared.claims import paper_beside, verdict
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import paper_reference, verdict
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Finding
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.suite import TASKS, Suite
-from zeroshift.experiments._shared.sweep import ORDER_NOTE, Sweep, curves, flat, sweep_lines
-from zeroshift.experiments._shared.tables import jobs_of, printed_by_task, task_table
+from zeroshift.experiments._shared.sweep import ORDER_NOTE, Sweep, curves, stability_evidence, sweep_lines
+from zeroshift.experiments._shared.tables import paper_by_task, task_table, variant_jobs
 
 __all__ = ["EXPERIMENT", "ONLINE", "TRANSDUCTIVE"]
 
@@ -36,7 +36,7 @@ def _printed(protocol: str) -> dict[float, dict[str, float | None]]:
         size: {task: few.number_at(f"N={size}", protocol=protocol, task=task) for task in PRINTED_TASKS}
         for size in SIZES
     }
-    return {**printed, DEFAULTS[protocol]: printed_by_task(closed.row(protocol=protocol, label="Closed"))}
+    return {**printed, DEFAULTS[protocol]: paper_by_task(closed.row(protocol=protocol, label="Closed"))}
 
 
 ONLINE = Sweep("adapt_online", "bank_size", SIZES, DEFAULTS["online"], "online", _printed("online"))
@@ -46,17 +46,17 @@ TRANSDUCTIVE = Sweep(
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return jobs_of([*ONLINE.variants(), *TRANSDUCTIVE.variants()], suite)
+    return variant_jobs([*ONLINE.variants(), *TRANSDUCTIVE.variants()], suite)
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     figures = [
         sweep_lines(
             f"bank-size-{sweep.protocol}",
             f"Accuracy by bank size, {sweep.protocol}",
             sweep,
             suite,
-            answers,
+            results,
             x_label="samples a class (L)",
             caption=f"The line marks the paper's default, {sweep.default}.",
             log_x=True,
@@ -68,23 +68,23 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         "Accuracy by bank size",
         [*ONLINE.variants(), *TRANSDUCTIVE.variants()],
         suite,
-        answers,
+        results,
         label="L",
         notes=(ORDER_NOTE,),
         best_by_group=True,
     )
-    said = (
+    remarks = (
         verdict(
             f"online accuracy is stable once L is at least {STABLE_FROM} (read as: it moves by at most {TOLERANCE:g} "
             "point)",
-            flat(curves(ONLINE, suite, answers), TOLERANCE, STABLE_FROM),
+            stability_evidence(curves(ONLINE, suite, results), TOLERANCE, STABLE_FROM),
         ),
         verdict(
             f"transductive accuracy hardly depends on L (read as: it moves by at most {TOLERANCE:g} point)",
-            flat(curves(TRANSDUCTIVE, suite, answers), TOLERANCE),
+            stability_evidence(curves(TRANSDUCTIVE, suite, results), TOLERANCE),
         ),
     )
-    return [*figures, table, *(remark for remark in said if remark is not None), *paper_beside(suite)]
+    return [*figures, table, *remarks, *paper_reference(suite)]
 
 
 EXPERIMENT = Experiment(

@@ -12,7 +12,7 @@ from zeroshift.evaluate import Analysis, Job
 from zeroshift.evaluate.metrics.calibration import BINS, LEAST_PROBABILITY
 from zeroshift.evaluate.metrics.scorecard import Scorecard
 from zeroshift.evaluate.resources import one_blas_thread
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import (
     Column,
     Finding,
@@ -23,7 +23,7 @@ from zeroshift.experiments._shared.findings import (
     Table,
     Value,
 )
-from zeroshift.experiments._shared.suite import Member, Suite, together
+from zeroshift.experiments._shared.suite import Member, Suite, describe_sets
 from zeroshift.experiments._shared.trials import mean_of_sets, runs
 from zeroshift.features import FeatureSet
 from zeroshift.mixture.base import AnchoredMixture
@@ -68,7 +68,7 @@ def untempered(features: FeatureSet, *, prompt: str, method: str, seed: int) -> 
     """A mixture on a labelled set, in the order a run with this seed has, and what a run's record says of its answers:
     `accuracy`, `calibration_error`, `nll`, `brier` and the bins, as its own, untempered probabilities have them."""
     if method not in UNTEMPERED_METHODS:
-        raise ValueError(f"method must be one of {', '.join(UNTEMPERED)}; got {method!r}.")
+        raise ValueError(f"method must be one of {', '.join(UNTEMPERED_METHODS)}; got {method!r}.")
     if features.labels is None:
         raise ValueError(f"features must be labelled; got {features!r}.")
     order = np.random.default_rng(seed).permutation(features.n_samples)
@@ -108,24 +108,24 @@ def _jobs(member: Member, method: str) -> Sequence[Job]:
     """One order: the spread over orders is far below what sets the methods apart."""
     if not method.endswith(UNTEMPERED):
         return runs(member, method)
-    entry = member.entry
-    asked = {"method": method.removesuffix(UNTEMPERED), "seed": 0}
-    return [Analysis(entry.name, entry.digest, entry.prompt, untempered, asked)]
+    dataset = member.dataset
+    parameters = {"method": method.removesuffix(UNTEMPERED), "seed": 0}
+    return [Analysis(dataset.name, dataset.digest, dataset.prompt, untempered, parameters)]
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     return [job for member in suite.members for method in METHODS for job in _jobs(member, method)]
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     by_method = {method: [_jobs(member, method) for member in suite.members] for method in METHODS}
     means = {
-        method: {field: mean_of_sets(answers, by_set, field) for field in ("accuracy", *MEASURES)}
+        method: {field: mean_of_sets(results, by_set, field) for field in ("accuracy", *MEASURES)}
         for method, by_set in by_method.items()
     }
-    whole = {method: all(answers.all_of(jobs) for jobs in by_set) for method, by_set in by_method.items()}
+    whole = {method: all(results.records(jobs) for jobs in by_set) for method, by_set in by_method.items()}
     panels = [
-        _panel(method, [record for jobs in by_set for record in answers.all_of(jobs)])
+        _panel(method, [record for jobs in by_set for record in results.records(jobs)])
         for method, by_set in by_method.items()
         if whole[method]
     ]
@@ -136,7 +136,7 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         "reliability",
         "Accuracy against confidence",
         tuple(panels),
-        f"{BINS} bins of confidence, the samples of all sets together ({together(suite.members)}). Bars below the "
+        f"{BINS} bins of confidence, the samples of all sets together ({describe_sets(suite.members)}). Bars below the "
         "diagonal are over-confident, above it under-confident.",
     )
     lacking = f"No answer on some set, and hence no mean: {', '.join(failed)}."
@@ -156,7 +156,7 @@ def _table(suite: Suite, means: Mapping[str, Mapping[str, Value | None]]) -> Tab
         cells = [_marked(means, method, field) for field in ("accuracy", *MEASURES)]
         rows.append(Row((label, *cells), strong=method == "adapt_online"))
     notes = (
-        f"Means over the sets, each counting the same: {together(suite.members)}. One random order.",
+        f"Means over the sets, each counting the same: {describe_sets(suite.members)}. One random order.",
         "The logit scale is the set's own for every method; nothing is tuned for calibration.",
         "The mixtures temper their answers by themselves, without labels; untempered is what they would say otherwise.",
         f"In the log loss a probability below {LEAST_PROBABILITY:g} counts as that: "
@@ -206,14 +206,14 @@ def _worse(means: Mapping[str, Mapping[str, Value | None]]) -> list[Remark]:
             ours, before = means[method][field], means["zero_shot"][field]
             if method == "zero_shot" or ours is None or before is None:
                 continue
-            told = worse.setdefault(label, [])
+            detail = worse.setdefault(label, [])
             if ours.value - before.value >= LEAST_DIFFERENCE:
-                told.append(f"{words} {_told(field, ours)} against {_told(field, before)}")
+                detail.append(f"{words} {_told(field, ours)} against {_told(field, before)}")
     if not worse:
         return []
-    said = [f"{label} ({', '.join(told)})" for label, told in worse.items() if told]
-    if said:
-        return [Remark(f"Calibrated worse than zero-shot on the mean of the sets: {'; '.join(said)}.", kind="warning")]
+    text = [f"{label} ({', '.join(detail)})" for label, detail in worse.items() if detail]
+    if text:
+        return [Remark(f"Calibrated worse than zero-shot on the mean of the sets: {'; '.join(text)}.", kind="warning")]
     return [
         Remark(f"On the mean of the sets none of the three measures is worse than zero-shot's: {', '.join(worse)}.")
     ]

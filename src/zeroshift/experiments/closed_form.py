@@ -9,12 +9,19 @@ from functools import partial
 import numpy as np
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments._shared.claims import Evidence, paper_beside, samples_behind, verdict, within
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import Evidence, effective_samples, paper_reference, verdict, within
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, Remark, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
-from zeroshift.experiments._shared.suite import Member, Suite, one_a_task, one_a_task_note
-from zeroshift.experiments._shared.tables import Variant, accuracies, jobs_of, printed_by_task, task_table, task_title
+from zeroshift.experiments._shared.suite import Member, Suite, largest_per_task, largest_per_task_note
+from zeroshift.experiments._shared.tables import (
+    Variant,
+    accuracies,
+    paper_by_task,
+    task_table,
+    task_title,
+    variant_jobs,
+)
 from zeroshift.experiments._shared.trials import points, runs
 
 __all__ = ["EXPERIMENT"]
@@ -41,7 +48,7 @@ def _variants() -> list[Variant]:
             label="closed form" if rounds == 1 else "iterative",
             trials=partial(_trials, method=method, rounds=rounds),
             group=protocol,
-            paper=printed_by_task(printed.row(protocol=protocol, label=row)),
+            paper=paper_by_task(printed.row(protocol=protocol, label=row)),
             strong=rounds == 1,
         )
         for protocol, method in METHODS.items()
@@ -50,33 +57,33 @@ def _variants() -> list[Variant]:
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return jobs_of(_variants(), one_a_task(suite))
+    return variant_jobs(_variants(), largest_per_task(suite))
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    kept = one_a_task(suite)
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
+    kept = largest_per_task(suite)
     table = task_table(
         "closed-form",
         "Closed form against iterations",
         _variants(),
         kept,
-        answers,
+        results,
         label="how",
         notes=(
-            one_a_task_note(suite),
+            largest_per_task_note(suite),
             f"At most {ITERATIONS} rounds, until no probability moves by 1e-6. Times were taken while other work ran: "
             "compare them with each other only.",
         ),
         best_by_group=True,
     )
-    table = _with_time(table, kept, answers)
-    said = (_equal(table, kept), _papers_own(), _cost(table))
-    return [table, *(remark for remark in said if remark is not None), *paper_beside(kept, "closed_vs_iterative")]
+    table = _with_time(table, kept, results)
+    remarks = (_equal(table, kept), _papers_own(), _cost(table))
+    return [table, *remarks, *paper_reference(kept, "closed_vs_iterative")]
 
 
-def _with_time(table: Table, suite: Suite, answers: Answers) -> Table:
+def _with_time(table: Table, suite: Suite, results: JobResults) -> Table:
     """Two columns more: seconds for 1,000 samples, and how many times the closed form's."""
-    seconds = [_seconds(variant, suite, answers) for variant in _variants()]
+    seconds = [_seconds(variant, suite, results) for variant in _variants()]
     closed = {v.group: time for v, time in zip(_variants(), seconds, strict=True) if v.label == "closed form"}
     rows = []
     for row, time in zip(table.rows, seconds, strict=True):
@@ -90,10 +97,10 @@ def _with_time(table: Table, suite: Suite, answers: Answers) -> Table:
     return replace(table, columns=(*table.columns, *columns), rows=tuple(rows))
 
 
-def _seconds(variant: Variant, suite: Suite, answers: Answers) -> float | None:
+def _seconds(variant: Variant, suite: Suite, results: JobResults) -> float | None:
     """The mean over the sets; None where a run failed, because the rows would then be of different sets."""
     jobs = [job for member in suite.members for job in variant.trials(member)]
-    records = answers.all_of(jobs)
+    records = results.records(jobs)
     if len(records) < len(jobs):
         return None
     return float(np.mean([1000 * record["seconds"] / record["scored"] for record in records]))
@@ -105,10 +112,10 @@ def _equal(table: Table, suite: Suite) -> Remark | None:
         for task, cells in accuracies(table, suite):
             iterative, closed = (cells.get((protocol, label)) for label in ("iterative", "closed form"))
             if iterative is not None and closed is not None:
-                samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
-                told = f"{points(iterative, closed):+.1f} points"
+                samples = effective_samples(member.dataset.n_samples for member in suite.of_task(task.id))
+                detail = f"{points(iterative, closed):+.1f} points"
                 holds = within(closed, iterative, TOLERANCE / 100, samples=samples)
-                evidence.append(Evidence(f"{protocol}, {task_title(task)}", holds, told))
+                evidence.append(Evidence(f"{protocol}, {task_title(task)}", holds, detail))
     return verdict(
         f"the closed form matches the iterations (read as: it is at most {TOLERANCE:g} point below them)", evidence
     )
@@ -119,7 +126,7 @@ def _papers_own() -> Remark | None:
     printed = paper_table("closed_vs_iterative")
     missed = []
     for protocol in METHODS:
-        iterative, closed = (printed_by_task(printed.row(protocol=protocol, label=label)) for label in ROUNDS)
+        iterative, closed = (paper_by_task(printed.row(protocol=protocol, label=label)) for label in ROUNDS)
         for task, before in iterative.items():
             after = closed.get(task)
             if before is not None and after is not None and before - after > TOLERANCE:
@@ -130,15 +137,15 @@ def _papers_own() -> Remark | None:
 
 
 def _cost(table: Table) -> Remark | None:
-    told = []
+    detail = []
     for protocol in METHODS:
         ratio = next(row.cells[-1] for row in table.rows if row.group == protocol and row.cells[0] == "iterative")
         if isinstance(ratio, Value):
-            told.append(f"{protocol} {ratio.value:.1f} times")
-    if not told:
+            detail.append(f"{protocol} {ratio.value:.1f} times")
+    if not detail:
         return None
     return Remark(
-        f"Iterating took, of the closed form's time: {', '.join(told)}. Online that is not the cost of iterating "
+        f"Iterating took, of the closed form's time: {', '.join(detail)}. Online that is not the cost of iterating "
         "alone: the closed form has a fast engine of its own, and iterations have not. The paper's ratio is of "
         "other code, and is not compared."
     )

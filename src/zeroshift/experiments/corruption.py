@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from zeroshift.experiments._shared.experiment import Experiment
-from zeroshift.experiments._shared.main_table import AVERAGE, Place, main_findings, main_jobs, mean_place, unlike
+from zeroshift.experiments._shared.main_table import (
+    AVERAGE,
+    TableColumn,
+    main_table_findings,
+    main_table_jobs,
+    mean_column,
+    unique_titles,
+)
 from zeroshift.experiments._shared.suite import PAPERS_SEVERITY, Member, Suite
 from zeroshift.experiments._shared.tasks import CORRUPTION, get_task
 
@@ -25,15 +32,15 @@ GROUPS = {
 HEADING = f"Accuracy under corruption, severity {PAPERS_SEVERITY} where a column says nothing else"
 
 
-def _places(suite: Suite) -> list[Place]:
+def _places(suite: Suite) -> list[TableColumn]:
     order = [kind for kinds in GROUPS.values() for kind in kinds]
     members = sorted(_hardest(suite.of_task(TASK)), key=lambda m: _place(order, m.corruption))
     if not members:
         return []
-    titles = unlike([_title(member, members) for member in members], members)
-    places = [Place(title, (m,), m.paper_column, _detail(m)) for title, m in zip(titles, members, strict=True)]
-    whole = Suite(tuple(members)).papers(get_task(TASK)) is not None
-    return [*places, mean_place(AVERAGE, members, whole)]
+    titles = unique_titles([_title(member, members) for member in members], members)
+    columns = [TableColumn(title, (m,), m.paper_column, _detail(m)) for title, m in zip(titles, members, strict=True)]
+    whole = Suite(tuple(members)).paper_backbone(get_task(TASK)) is not None
+    return [*columns, mean_column(AVERAGE, members, whole)]
 
 
 def _hardest(members: Sequence[Member]) -> list[Member]:
@@ -65,8 +72,8 @@ EXPERIMENT = Experiment(
     name="corruption",
     title="Corruption",
     question="How accurate is each method on images that are blurred, noisy, under weather or badly stored?",
-    plan=partial(main_jobs, _places),
-    find=partial(main_findings, TASK, _places, heading=HEADING),
+    plan=partial(main_table_jobs, _places),
+    find=partial(main_table_findings, TASK, _places, heading=HEADING),
     where="Tables 3 and 15",
     tables=("corruption_vitb16", "corruption_rn50"),
 )

@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from functools import partial
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments._shared.claims import Evidence, higher, paper_beside, samples_behind, verdict
-from zeroshift.experiments._shared.costs import Cost, cost_table
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import Evidence, effective_samples, higher, paper_reference, verdict
+from zeroshift.experiments._shared.costs import CostRow, cost_table
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Finding, Remark, Table
 from zeroshift.experiments._shared.paper import paper_table
-from zeroshift.experiments._shared.suite import PAPERS_SET, Member, Suite, main_set, one_a_task, one_a_task_note
-from zeroshift.experiments._shared.tables import Variant, accuracies, jobs_of, task_table, task_title
+from zeroshift.experiments._shared.suite import (
+    PAPERS_SET,
+    Member,
+    Suite,
+    largest_per_task,
+    largest_per_task_note,
+    main_set,
+)
+from zeroshift.experiments._shared.tables import Variant, accuracies, task_table, task_title, variant_jobs
 from zeroshift.experiments._shared.trials import points, runs
 
 __all__ = ["EXPERIMENT"]
@@ -40,28 +47,28 @@ def _variants() -> list[Variant]:
     return found
 
 
-def _costs(member: Member) -> list[Cost]:
+def _costs(member: Member) -> list[CostRow]:
     printed = paper_table("separate_covariance")
     names = [("CLIP", None), *((row, protocol) for protocol in METHODS for row in KINDS.values())]
     return [
-        Cost(v.label, v.trials(member)[0], v.group, printed.row(method=row, protocol=protocol), v.strong)
+        CostRow(v.label, v.trials(member)[0], v.group, printed.row(method=row, protocol=protocol), v.strong)
         for v, (row, protocol) in zip(_variants(), names, strict=True)
     ]
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     costs = [cost.trial for cost in _costs(main_set(suite))]
-    return [*costs, *jobs_of(_variants(), one_a_task(suite))]
+    return [*costs, *variant_jobs(_variants(), largest_per_task(suite))]
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    member, kept = main_set(suite), one_a_task(suite)
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
+    member, kept = main_set(suite), largest_per_task(suite)
     costs = cost_table(
         "separate-covariances",
         f"One covariance for all classes, or one a class, on {member.title}",
         _costs(member),
         member,
-        answers,
+        results,
         notes=(
             "Online: one random order; the shared covariance has a fast engine of its own, and separate ones have not. "
             "Times were taken while other work ran: compare them with each other only.",
@@ -72,26 +79,25 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         "Accuracy by task",
         _variants(),
         kept,
-        answers,
+        results,
         label="covariance",
-        notes=(one_a_task_note(suite),),
+        notes=(largest_per_task_note(suite),),
     )
-    said = _falls(by_task, kept)
-    # Only the table of costs is the paper's, and that is of one set.
-    beside = paper_beside(Suite((member,)), "separate_covariance", needs=(PAPERS_SET,))
-    return [costs, by_task, *([] if said is None else [said]), *beside]
+    # Only the table of costs is in the paper, for one set.
+    reference = paper_reference(Suite((member,)), "separate_covariance", needs=(PAPERS_SET,))
+    return [costs, by_task, _separate_is_worse(by_task, kept), *reference]
 
 
-def _falls(table: Table, suite: Suite) -> Remark | None:
+def _separate_is_worse(table: Table, suite: Suite) -> Remark | None:
     evidence = []
     for protocol in METHODS:
         for task, cells in accuracies(table, suite):
             shared, separate = (cells.get((protocol, label)) for label in LABELS.values())
             if shared is not None and separate is not None:
-                samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
-                told = f"{points(shared, separate):+.1f} points"
+                samples = effective_samples(member.dataset.n_samples for member in suite.of_task(task.id))
+                detail = f"{points(shared, separate):+.1f} points"
                 lower = higher(shared, separate, samples=samples)
-                evidence.append(Evidence(f"{protocol}, {task_title(task)}", lower, told))
+                evidence.append(Evidence(f"{protocol}, {task_title(task)}", lower, detail))
     return verdict("a covariance of its own for every class lowers accuracy", evidence)
 
 

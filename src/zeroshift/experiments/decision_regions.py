@@ -13,9 +13,9 @@ from zeroshift.adapt.transductive import TransductiveADAPT
 from zeroshift.evaluate import Analysis, Job
 from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.experiments._shared.claims import Evidence, higher, verdict
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Region, Regions, Remark, Row, Table, Value
-from zeroshift.experiments._shared.suite import Member, Suite, clean_and_corrupted, together
+from zeroshift.experiments._shared.suite import Member, Suite, clean_and_corrupted, describe_sets
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods.tda import TDA
@@ -162,13 +162,13 @@ def plane_regions(
     regions = {}
     for name, make in METHODS.items():
         with one_blas_thread():
-            whole = make(prototypes, logit_scale=features.logit_scale).adapt(x)
+            in_all_dimensions = make(prototypes, logit_scale=features.logit_scale).adapt(x)
             method = make(lifted(plane.anchors), logit_scale=plane.logit_scale)
-            flat = method.adapt(lifted(plane.points))
+            in_plane = method.adapt(lifted(plane.points))
             divided = np.asarray(method.predict(fields)).argmax(axis=1).reshape(grid, grid)
         regions[name] = {
-            "accuracy": float(np.mean(np.asarray(flat).argmax(axis=1) == labels)),
-            "accuracy_in_all_dimensions": float(np.mean(np.asarray(whole).argmax(axis=1) == labels)),
+            "accuracy": float(np.mean(np.asarray(in_plane).argmax(axis=1) == labels)),
+            "accuracy_in_all_dimensions": float(np.mean(np.asarray(in_all_dimensions).argmax(axis=1) == labels)),
             "boundary": boundary(divided),
             "classes_with_a_region": len(np.unique(divided)),
             "classes": divided.tolist(),
@@ -224,17 +224,17 @@ ALIKE = 0.1
 
 
 def _job(member: Member) -> Analysis:
-    entry = member.entry
-    return Analysis(entry.name, entry.digest, entry.prompt, plane_regions, {"seed": 0})
+    dataset = member.dataset
+    return Analysis(dataset.name, dataset.digest, dataset.prompt, plane_regions, {"seed": 0})
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     return [_job(member) for member in clean_and_corrupted(suite)]
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     pictured = clean_and_corrupted(suite)
-    found = [(member, record) for member in pictured if (record := answers.of(_job(member))) is not None]
+    found = [(member, record) for member in pictured if (record := results.record(_job(member))) is not None]
     if not found:
         return [Remark("Nothing is drawn: there is no set, or every run failed.", kind="warning")]
     pictures = [_regions(member, record, place) for place, (member, record) in enumerate(found)]
@@ -253,7 +253,7 @@ def _regions(member: Member, record: Mapping[str, Any], place: int) -> Regions:
         (-half, half, -half, half),
         np.array(record["points"]),
         np.array(record["labels"]),
-        tuple(member.entry.class_names[k] for k in record["classes"]),
+        tuple(member.dataset.class_names[k] for k in record["classes"]),
         np.array(record["anchors"]),
         f"{len(record['classes'])} classes drawn at random, {record['rows']} samples, {len(record['points'])} of "
         f"them shown. The plane of the first two principal components keeps {record['kept']:.1%} of their variance in "
@@ -307,8 +307,10 @@ def _remarks(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> list[Remark]:
     if lost:
         remarks.append(Remark(f"Classes without any region left: {'; '.join(lost)}.", kind="warning"))
     # A boundary is short, too, where a class has no region left: that is not a smooth one.
-    whole = [(member, record) for member, record in found if _all_have_regions(record, ("adapt_online", "tda"))]
-    smoother = verdict("ADAPT's boundaries are smoother than TDA's", [_smoother(*pair) for pair in whole])
+    in_all_dimensions = [
+        (member, record) for member, record in found if _all_have_regions(record, ("adapt_online", "tda"))
+    ]
+    smoother = verdict("ADAPT's boundaries are smoother than TDA's", [_smoother(*pair) for pair in in_all_dimensions])
     worse = [member.name for member, record in found if _gains(record) is False]
     if worse:
         text = f"In the plane online ADAPT is worse than zero-shot on {', '.join(worse)}."
@@ -319,8 +321,8 @@ def _remarks(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> list[Remark]:
 def _smoother(member: Member, record: Mapping[str, Any]) -> Evidence:
     ours, theirs = _boundary(record, "adapt_online"), _boundary(record, "tda")
     holds = None if abs(ours - theirs) <= ALIKE * max(ours, theirs) else ours < theirs
-    told = f"neighbouring fields that differ: {ours:.1%} online, {theirs:.1%} for TDA"
-    return Evidence(member.name, holds, told)
+    detail = f"neighbouring fields that differ: {ours:.1%} online, {theirs:.1%} for TDA"
+    return Evidence(member.name, holds, detail)
 
 
 def _all_have_regions(record: Mapping[str, Any], methods: Sequence[str]) -> bool:
@@ -334,10 +336,11 @@ def _gains(record: Mapping[str, Any]) -> bool | None:
 
 
 def _papers_figure(members: Sequence[Member]) -> Remark:
+    encoders = " and ".join(dict.fromkeys(member.encoder for member in members))
     return Remark(
-        f"The paper's figure shows {PAPERS_SET}, as CLIP, TPT, TDA and ADAPT divide it. Ours shows {together(members)} "
-        f"({' and '.join(dict.fromkeys(member.encoder for member in members))} features). TPT is missing: it tunes "
-        "prompts through the text encoder, which features do not hold.",
+        f"The paper's figure shows {PAPERS_SET}, as CLIP, TPT, TDA and ADAPT divide it. Ours shows "
+        f"{describe_sets(members)} ({encoders} features). TPT is missing: it tunes prompts through the text encoder, "
+        "which features do not include.",
         kind="data",
     )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments._shared.claims import Evidence, higher, paper_beside, verdict
-from zeroshift.experiments._shared.costs import Cost, cost_table
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import Evidence, higher, paper_reference, verdict
+from zeroshift.experiments._shared.costs import CostRow, cost_table
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Finding, Remark
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.suite import PAPERS_SET, Member, Suite, main_set
@@ -32,10 +32,10 @@ SEVERAL = 2
 """Prompts of a class that Frolic needs at least."""
 
 
-def _costs(member: Member) -> list[Cost]:
+def _costs(member: Member) -> list[CostRow]:
     printed = paper_table("efficiency_imagenet")
     return [
-        Cost(
+        CostRow(
             label,
             runs(member, method, 1, timed=True)[0],
             protocol,
@@ -51,14 +51,14 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     return [cost.trial for cost in _costs(main_set(suite))]
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     member = main_set(suite)
     table = cost_table(
         "efficiency",
         f"Gain, time and memory on {member.title}",
         _costs(member),
         member,
-        answers,
+        results,
         notes=(
             "One run each, one after the other with no other run beside it, one thread, features already there.",
             _times_note(),
@@ -66,9 +66,8 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
             "several prompts. More are compared, by accuracy alone, in the main tables.",
         ),
     )
-    said = [_most_accurate(member, answers, protocol) for protocol in ("online", "transductive")]
-    kept = [remark for remark in said if remark is not None]
-    return [table, *kept, *paper_beside(Suite((member,)), "efficiency_imagenet", needs=(PAPERS_SET,))]
+    remarks = [_most_accurate(member, results, protocol) for protocol in ("online", "transductive")]
+    return [table, *remarks, *paper_reference(Suite((member,)), "efficiency_imagenet", needs=(PAPERS_SET,))]
 
 
 def _times_note() -> str:
@@ -86,10 +85,10 @@ def _times_note() -> str:
     )
 
 
-def _most_accurate(member: Member, answers: Answers, protocol: str) -> Remark | None:
+def _most_accurate(member: Member, results: JobResults, protocol: str) -> Remark | None:
     """The paper's claim, among the methods there are here; none where one of them failed."""
     costs = [cost for cost in _costs(member) if cost.group == protocol]
-    records = {cost.label: answers.of(cost.trial) for cost in costs}
+    records = {cost.label: results.record(cost.trial) for cost in costs}
     failed = [label for label, record in records.items() if record is None]
     if len(failed) == len(records):
         return None
@@ -101,10 +100,10 @@ def _most_accurate(member: Member, answers: Answers, protocol: str) -> Remark | 
     samples = max(int(record["scored"]) for record in records.values() if record is not None)
     ours = accuracies.pop("ADAPT")
     best = max(accuracies, key=lambda label: accuracies[label])
-    told = f"ADAPT {100 * ours:.1f}%, {best} {100 * accuracies[best]:.1f}%"
+    detail = f"ADAPT {100 * ours:.1f}%, {best} {100 * accuracies[best]:.1f}%"
     return verdict(
         f"ADAPT is the most accurate of the {protocol} methods it is timed with (here {', '.join(accuracies)})",
-        [Evidence(member.title, higher(ours, accuracies[best], samples=samples), told)],
+        [Evidence(member.title, higher(ours, accuracies[best], samples=samples), detail)],
     )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments._shared.claims import Evidence, higher, samples_behind, verdict
-from zeroshift.experiments._shared.contenders import label_of, printed_number
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import Evidence, effective_samples, higher, verdict
+from zeroshift.experiments._shared.compared_methods import method_label, paper_accuracy
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Bar, Bars, Cell, Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.main_table import AVERAGE
 from zeroshift.experiments._shared.paper import paper_table
-from zeroshift.experiments._shared.suite import TASKS, Member, Suite, Task, together
-from zeroshift.experiments._shared.tables import data_remark, noted, with_best
+from zeroshift.experiments._shared.suite import TASKS, Member, Suite, Task, describe_sets
+from zeroshift.experiments._shared.tables import data_remark, with_best, with_mean_note
 from zeroshift.experiments._shared.trials import mean_of_sets, runs
 
 __all__ = ["EXPERIMENT"]
@@ -51,26 +51,30 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     return [trial for member in shared for method in METHODS for trial in _trials(method, member, options)]
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     shared = _shared(suite)
     if not shared.members:
         return [NOTHING_SHARED, _papers_means()]
-    table = _table(shared, options, answers)
-    findings: list[Finding | None] = [noted(table), _bars(table), _verdict(table, shared)]
-    if len(suite.encoders) == 1:
-        findings.append(Remark(ONE_ENCODER.format(encoder=suite.encoders[0])))
-    findings.append(data_remark(shared))
-    return [*(finding for finding in findings if finding is not None), _papers_means()]
+    table = _table(shared, options, results)
+    one_encoder = Remark(ONE_ENCODER.format(encoder=suite.encoders[0])) if len(suite.encoders) == 1 else None
+    return [
+        with_mean_note(table),
+        _bars(table),
+        _verdict(table, shared),
+        one_encoder,
+        data_remark(shared),
+        _papers_means(),
+    ]
 
 
-def _table(shared: Suite, options: Options, answers: Answers) -> Table:
+def _table(shared: Suite, options: Options, results: JobResults) -> Table:
     rows = [
-        Row((part.encoders[0], *_cells(part, task, options, answers)), task.title)
+        Row((part.encoders[0], *_cells(part, task, options, results)), task.title)
         for task in shared.tasks
         for part in shared.by_encoder
     ]
     if len(shared.tasks) > 1:
-        rows += [Row((part.encoders[0], *_cells(part, None, options, answers)), ALL) for part in shared.by_encoder]
+        rows += [Row((part.encoders[0], *_cells(part, None, options, results)), ALL) for part in shared.by_encoder]
     columns = (
         Column("encoder", "text"),
         *(Column(_head(method), "percent") for method in METHODS),
@@ -79,22 +83,22 @@ def _table(shared: Suite, options: Options, answers: Answers) -> Table:
     )
     first = shared.by_encoder[0]
     notes = (
-        f"The mean over sets: {together(first.members)}.",
+        f"The mean over sets: {describe_sets(first.members)}.",
         "Gains are over the zero-shot classifier of the same encoder, in percentage points.",
     )
     return Table("encoders", "ADAPT with each encoder", columns, with_best(rows, by_group=True), notes)
 
 
-def _cells(part: Suite, task: Task | None, options: Options, answers: Answers) -> list[Cell]:
+def _cells(part: Suite, task: Task | None, options: Options, results: JobResults) -> list[Cell]:
     members = part.members if task is None else part.of_task(task.id)
     # The paper's mean is there for its own sets alone, and for two encoders.
-    backbone = None if task is None else part.papers(task)
+    backbone = None if task is None else part.paper_backbone(task)
     printed = paper_table(task.tables[backbone]) if task is not None and backbone is not None else None
     values = [
         mean_of_sets(
-            answers,
+            results,
             [_trials(method, member, options) for member in members],
-            paper=printed_number(printed, AVERAGE, method),
+            paper=paper_accuracy(printed, AVERAGE, method),
         )
         for method in METHODS
     ]
@@ -120,16 +124,16 @@ def _papers_means() -> Table:
     columns = (Column("encoder", "text"), *(Column(_head(method), "percent") for method in METHODS))
     title = "Means of Tables 2 to 4 and 14 to 16 of the paper"
     notes = ("As printed in the paper, which shows BLIP and ALBEF in a figure without numbers.",)
-    return noted(Table("paper-encoders", title, columns, tuple(rows), notes, reference=True))
+    return with_mean_note(Table("paper-encoders", title, columns, tuple(rows), notes, reference=True))
 
 
 def _printed(table: str, method: str) -> Value | None:
-    number = printed_number(paper_table(table), AVERAGE, method)
+    number = paper_accuracy(paper_table(table), AVERAGE, method)
     return None if number is None else Value(number)
 
 
 def _head(method: str) -> str:
-    return "zero-shot" if method == "zero_shot" else label_of(method)
+    return "zero-shot" if method == "zero_shot" else method_label(method)
 
 
 def _bars(table: Table) -> Bars:
@@ -155,12 +159,12 @@ def _verdict(table: Table, shared: Suite) -> Remark | None:
     evidence = []
     for task in shared.tasks:
         for encoder, base, *adapted in (row.cells[: len(METHODS) + 1] for row in table.rows if row.group == task.title):
-            sizes = [member.entry.n_samples for member in shared.of_encoder(str(encoder)).of_task(task.id)]
+            sizes = [member.dataset.n_samples for member in shared.of_encoder(str(encoder)).of_task(task.id)]
             for method, cell in zip(METHODS[1:], adapted, strict=True):
                 if isinstance(cell, Value) and isinstance(base, Value):
-                    holds = higher(cell.value, base.value, samples=samples_behind(sizes))
-                    told = f"{100 * (cell.value - base.value):+.1f} points"
-                    evidence.append(Evidence(f"{encoder}, {task.title}, {label_of(method)}", holds, told))
+                    holds = higher(cell.value, base.value, samples=effective_samples(sizes))
+                    detail = f"{100 * (cell.value - base.value):+.1f} points"
+                    evidence.append(Evidence(f"{encoder}, {task.title}, {method_label(method)}", holds, detail))
     return verdict("ADAPT gains over zero-shot with every encoder", evidence)
 
 

@@ -14,11 +14,11 @@ from zeroshift.evaluate import Analysis, Job
 from zeroshift.evaluate.metrics.functions import accuracy
 from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.evaluate.trial import split
-from zeroshift.experiments._shared.claims import Evidence, every, higher, paper_beside, samples_behind, verdict
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import Evidence, all_hold, effective_samples, higher, paper_reference, verdict
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Lines, Remark, Row, Series, Table, Value
-from zeroshift.experiments._shared.suite import Member, Suite, Task, together
-from zeroshift.experiments._shared.sweep import Curve, rising
+from zeroshift.experiments._shared.suite import Member, Suite, Task, describe_sets
+from zeroshift.experiments._shared.sweep import Curve, rising_evidence
 from zeroshift.experiments._shared.trials import mean_of_sets
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
@@ -61,8 +61,10 @@ def few_shot(
 
     >>> from zeroshift.data import packs
     >>> pack = packs.load("cifar10c_fog_5").subset(slice(0, 200))
-    >>> told = [few_shot(pack, prompt="ensemble", method="adapt_transductive", shots=n, most=4, seed=0) for n in (0, 4)]
-    >>> [(record["support"], record["scored"]) for record in told]
+    >>> detail = [
+    ...     few_shot(pack, prompt="ensemble", method="adapt_transductive", shots=n, most=4, seed=0) for n in (0, 4)
+    ... ]
+    >>> [(record["support"], record["scored"]) for record in detail]
     [(0, 160), (40, 160)]
     """
     if features.labels is None:
@@ -109,12 +111,12 @@ TOLERANCE = 0.5
 
 def _draws(member: Member, method: str, shots: int, options: Options) -> list[Analysis]:
     """The same for every method and every number of shots but for what is given."""
-    entry = member.entry
+    dataset = member.dataset
     return [
         Analysis(
-            entry.name,
-            entry.digest,
-            entry.prompt,
+            dataset.name,
+            dataset.digest,
+            dataset.prompt,
             few_shot,
             {"method": method, "shots": shots, "most": max(SHOTS), "seed": seed},
         )
@@ -124,12 +126,12 @@ def _draws(member: Member, method: str, shots: int, options: Options) -> list[An
 
 def _able(suite: Suite) -> Suite:
     """The sets that can give a labelled sample away and keep one to be scored by."""
-    return Suite(tuple(member for member in suite.members if member.entry.spare))
+    return Suite(tuple(member for member in suite.members if member.dataset.spare))
 
 
 def _peers(suite: Suite) -> dict[str, str]:
     """Those that run on every set, so that their means are of the same sets."""
-    prompts = min(member.entry.n_prompts for member in suite.members)
+    prompts = min(member.dataset.n_prompts for member in suite.members)
     return {name: label for name, label in PEERS.items() if name not in SEVERAL_PROMPTS or prompts >= SEVERAL}
 
 
@@ -150,26 +152,25 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     ]
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     able = _able(suite)
     if not able.members:
         return [Remark("No class of any set has two samples: none can be given and another scored.", kind="warning")]
     found = {
-        protocol: [_curve(method, task, able, options, answers) for task in able.tasks]
+        protocol: [_curve(method, task, able, options, results) for task in able.tasks]
         for protocol, method in METHODS.items()
     }
     figures = [_figure(protocol, [c for c in curves if c.values]) for protocol, curves in found.items()]
-    said = [
+    remarks = [
         verdict(
             f"{protocol} accuracy rises with every labelled sample (read as: it falls by at most {TOLERANCE:g} points "
             "on the way)",
-            rising(curves, TOLERANCE),
+            rising_evidence(curves, TOLERANCE),
         )
         for protocol, curves in found.items()
     ]
-    said += [_transductive_better(found["online"], found["transductive"]), _left_out(suite, able)]
-    kept = [remark for remark in said if remark is not None]
-    return [*figures, _table(able, options, answers), *kept, *paper_beside(able)]
+    remarks += [_transductive_better(found["online"], found["transductive"]), _left_out(suite, able)]
+    return [*figures, _table(able, options, results), *remarks, *paper_reference(able)]
 
 
 def _left_out(suite: Suite, able: Suite) -> Remark | None:
@@ -177,21 +178,22 @@ def _left_out(suite: Suite, able: Suite) -> Remark | None:
     return Remark(f"Left out, because no class has two samples: {', '.join(names)}.") if names else None
 
 
-def _means(method: str, task: Task, suite: Suite, options: Options, answers: Answers) -> dict[float, Value | None]:
+def _means(method: str, task: Task, suite: Suite, options: Options, results: JobResults) -> dict[float, Value | None]:
     """The mean over the sets of a task, draw by draw, for each number of shots."""
     return {
-        float(shots): mean_of_sets(answers, [_draws(m, method, shots, options) for m in suite.of_task(task.id)])
+        float(shots): mean_of_sets(results, [_draws(m, method, shots, options) for m in suite.of_task(task.id)])
         for shots in _given(method)
     }
 
 
-def _curve(method: str, task: Task, suite: Suite, options: Options, answers: Answers) -> Curve:
+def _curve(method: str, task: Task, suite: Suite, options: Options, results: JobResults) -> Curve:
     members = suite.of_task(task.id)
-    first = [answers.of(_draws(member, method, SHOTS[0], options)[0]) for member in members]
+    first = [results.record(_draws(member, method, SHOTS[0], options)[0]) for member in members]
     scored = [
-        m.entry.n_samples if record is None else int(record["scored"]) for m, record in zip(members, first, strict=True)
+        m.dataset.n_samples if record is None else int(record["scored"])
+        for m, record in zip(members, first, strict=True)
     ]
-    return Curve.of(task, _means(method, task, suite, options, answers), samples_behind(scored))
+    return Curve.of(task, _means(method, task, suite, options, results), effective_samples(scored))
 
 
 def _figure(protocol: str, curves: Sequence[Curve]) -> Lines:
@@ -216,12 +218,12 @@ def _ends(value: Value) -> tuple[float, float, float]:
     return value.value, low, high
 
 
-def _table(suite: Suite, options: Options, answers: Answers) -> Table:
+def _table(suite: Suite, options: Options, results: JobResults) -> Table:
     columns = [Column("labelled samples a class", "text")]
-    columns += [Column(task.title, "percent", together(suite.of_task(task.id))) for task in suite.tasks]
+    columns += [Column(task.title, "percent", describe_sets(suite.of_task(task.id))) for task in suite.tasks]
     zero_shot = [
         mean_of_sets(
-            answers,
+            results,
             [_draws(member, METHODS["online"], SHOTS[0], options) for member in suite.of_task(task.id)],
             "zero_shot_accuracy",
         )
@@ -230,31 +232,31 @@ def _table(suite: Suite, options: Options, answers: Answers) -> Table:
     rows = [Row(("zero-shot", *zero_shot))]
     labels = {**{method: f"ADAPT, {protocol}" for protocol, method in METHODS.items()}, **_peers(suite)}
     for method, label in labels.items():
-        means = [_means(method, task, suite, options, answers) for task in suite.tasks]
+        means = [_means(method, task, suite, options, results) for task in suite.tasks]
         rows += [Row((str(shots), *(mean[float(shots)] for mean in means)), label) for shots in _given(method)]
     draws = "One random draw" if options.orders == 1 else f"The mean of {options.orders} random draws"
     notes = (
         f"{draws}. Labelled samples are drawn from the test set itself and never scored: whatever the number, scored "
         f"are the rows left over when {max(SHOTS)} of a class (at most half of it) are drawn, so that neither the rows "
         "nor their zero-shot accuracy change with it.",
-        *_fewer(suite, options, answers),
+        *_fewer(suite, options, results),
         f"{', '.join(_peers(suite).values())}: our addition, at their default parameters; their authors tune them on "
         "a validation set, which there is none of here.",
     )
     return Table("few-shot", "Accuracy with labelled samples", tuple(columns), tuple(rows), notes)
 
 
-def _fewer(suite: Suite, options: Options, answers: Answers) -> list[str]:
+def _fewer(suite: Suite, options: Options, results: JobResults) -> list[str]:
     """Where classes are too small for what is asked, how many were really given."""
-    told = []
+    detail = []
     for member in suite.members:
         for shots in reversed(SHOTS):
-            wanted = shots * member.entry.n_classes
-            records = answers.all_of(_draws(member, METHODS["online"], shots, options)[:1])
+            wanted = shots * member.dataset.n_classes
+            records = results.records(_draws(member, METHODS["online"], shots, options)[:1])
             if records and int(records[0]["support"]) < wanted:
-                told.append(f"{member.title} at {shots} a class, {records[0]['support']:,} of {wanted:,}")
+                detail.append(f"{member.title} at {shots} a class, {records[0]['support']:,} of {wanted:,}")
                 break
-    return [f"Fewer were given where classes are small: {'; '.join(told)}."] if told else []
+    return [f"Fewer were given where classes are small: {'; '.join(detail)}."] if detail else []
 
 
 def _transductive_better(online: Sequence[Curve], transductive: Sequence[Curve]) -> Remark | None:
@@ -269,8 +271,8 @@ def _transductive_better(online: Sequence[Curve], transductive: Sequence[Curve])
             higher(second.values[shots].value, value.value, samples=first.samples)
             for shots, value in first.values.items()
         ]
-        told = f"above at {better.count(True)}, below at {better.count(False)} of {len(better)} numbers of samples"
-        evidence.append(Evidence(first.task.title, every(better), told))
+        detail = f"above at {better.count(True)}, below at {better.count(False)} of {len(better)} numbers of samples"
+        evidence.append(Evidence(first.task.title, all_hold(better), detail))
     return verdict("transductive ADAPT does better than online at every number of labelled samples", evidence)
 
 

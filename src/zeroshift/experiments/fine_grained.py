@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from zeroshift.experiments._shared.experiment import Experiment
-from zeroshift.experiments._shared.main_table import main_findings, main_jobs, set_columns
+from zeroshift.experiments._shared.main_table import main_table_findings, main_table_jobs, set_columns
 from zeroshift.experiments._shared.tasks import FINE_GRAINED
 
 __all__ = ["EXPERIMENT"]
@@ -18,8 +18,8 @@ EXPERIMENT = Experiment(
     name="fine-grained",
     title="Fine-grained categorisation",
     question="How accurate is each method where all classes are things of one kind?",
-    plan=partial(main_jobs, PLACES),
-    find=partial(main_findings, TASK, PLACES, heading="Accuracy on fine-grained sets"),
+    plan=partial(main_table_jobs, PLACES),
+    find=partial(main_table_findings, TASK, PLACES, heading="Accuracy on fine-grained sets"),
     where="Tables 4 and 16",
     tables=("fine_grained_vitb16", "fine_grained_rn50"),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift.evaluate import Job, Trial, gain_interval
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options, slug
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options, slug
 from zeroshift.experiments._shared.findings import (
     Bar,
     Bars,
@@ -23,7 +23,7 @@ from zeroshift.experiments._shared.findings import (
     Table,
     Value,
 )
-from zeroshift.experiments._shared.main_table import unlike
+from zeroshift.experiments._shared.main_table import unique_titles
 from zeroshift.experiments._shared.suite import Member, Suite
 from zeroshift.experiments._shared.trials import mean_of_sets, measured, runs
 
@@ -56,9 +56,9 @@ def running(
         Series(labels[method], x, tuple(100 * curve[key][place] for place in drawn), method=method)
         for method, key in ((before, "zero_shot"), (after, "accuracy"))
     ]
-    told = ""
+    detail = ""
     if whole is not None:
-        told = f" {labels[level]} sees the whole set first: its accuracy on all of it, as a level."
+        detail = f" {labels[level]} sees the whole set first: its accuracy on all of it, as a level."
         reached = 100 * float(whole["accuracy"])
         series.append(Series(labels[level], (x[0], x[-1]), (reached, reached), method=level))
     return Lines(
@@ -67,7 +67,7 @@ def running(
         "samples seen",
         "accuracy so far (%)",
         tuple(series),
-        f"One random order, from sample {rows[drawn[0]]:,} on." + told,
+        f"One random order, from sample {rows[drawn[0]]:,} on." + detail,
     )
 
 
@@ -139,27 +139,26 @@ def _titles(suite: Suite) -> list[str]:
     """What the sets are called: with their encoders, where there are several."""
     several = len(suite.encoders) > 1
     named = [f"{member.title}, {member.encoder}" if several else member.title for member in suite.members]
-    return unlike(named, suite.members)
+    return unique_titles(named, suite.members)
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     titles = _titles(suite)
     gains = {
         (place, method): Gain.of(records)
         for place, member in enumerate(suite.members)
         for method in METHODS
-        if method != "zero_shot" and (records := answers.all_of(_trials(member, method, options)))
+        if method != "zero_shot" and (records := results.records(_trials(member, method, options)))
     }
     if not gains:
         return [Remark("No run of ADAPT gave an answer, so there is no gain to tell of.", kind="warning")]
-    found = [
+    return [
         _bars(titles, gains),
-        _table(suite, titles, gains, options, answers),
+        _table(suite, titles, gains, options, results),
         _losses(titles, gains),
-        *_curves(suite, titles, options, answers),
-        _confusion(suite, titles, options, answers),
+        *_curves(suite, titles, options, results),
+        _confusion(suite, titles, options, results),
     ]
-    return [finding for finding in found if finding is not None]
 
 
 def _bars(titles: Sequence[str], gains: Mapping[tuple[int, str], Gain]) -> Bars:
@@ -176,7 +175,7 @@ def _bars(titles: Sequence[str], gains: Mapping[tuple[int, str], Gain]) -> Bars:
 
 
 def _table(
-    suite: Suite, titles: Sequence[str], gains: Mapping[tuple[int, str], Gain], options: Options, answers: Answers
+    suite: Suite, titles: Sequence[str], gains: Mapping[tuple[int, str], Gain], options: Options, results: JobResults
 ) -> Table:
     columns = (
         Column("method", "text"),
@@ -190,10 +189,10 @@ def _table(
         for method, label in METHODS.items():
             trials = _trials(member, method, options)
             gain = gains.get((place, method))
-            cells = [measured(answers, trials, field) for field in FIELDS]
+            cells = [measured(results, trials, field) for field in FIELDS]
             points = None if gain is None else Value(gain.value, gain.low, gain.high)
             rows.append(Row((label, cells[0], cells[1], points, cells[2]), title, method == "adapt_online"))
-    rows += [row for encoder in suite.encoders for row in _means(encoder, suite, gains, options, answers)]
+    rows += [row for encoder in suite.encoders for row in _means(encoder, suite, gains, options, results)]
     return Table(
         "at-a-glance",
         "ADAPT and zero-shot on every set",
@@ -209,17 +208,17 @@ def _table(
 
 
 def _means(
-    encoder: str, suite: Suite, gains: Mapping[tuple[int, str], Gain], options: Options, answers: Answers
+    encoder: str, suite: Suite, gains: Mapping[tuple[int, str], Gain], options: Options, results: JobResults
 ) -> list[Row]:
     """Over the sets of one encoder, where there are several: over several encoders a mean means nothing."""
-    places = [place for place, member in enumerate(suite.members) if member.encoder == encoder]
+    positions = [place for place, member in enumerate(suite.members) if member.encoder == encoder]
     group = MEAN if len(suite.encoders) == 1 else f"{MEAN}, {encoder}"
     rows = []
-    for method, label in METHODS.items() if len(places) > 1 else ():
-        by_set = [_trials(suite.members[place], method, options) for place in places]
-        means = [mean_of_sets(answers, by_set, field) for field in FIELDS]
-        of_sets = [gains[place, method].value for place in places if (place, method) in gains]
-        points = Value(float(np.mean(of_sets))) if len(of_sets) == len(places) else None
+    for method, label in METHODS.items() if len(positions) > 1 else ():
+        by_set = [_trials(suite.members[place], method, options) for place in positions]
+        means = [mean_of_sets(results, by_set, field) for field in FIELDS]
+        of_sets = [gains[place, method].value for place in positions if (place, method) in gains]
+        points = Value(float(np.mean(of_sets))) if len(of_sets) == len(positions) else None
         rows.append(Row((label, means[0], means[1], points, means[2]), group, method == "adapt_online"))
     return rows
 
@@ -234,18 +233,18 @@ def _losses(titles: Sequence[str], gains: Mapping[tuple[int, str], Gain]) -> Rem
     sure = len(gains) > len(lost) + len(open_)
     if not lost and not open_ and not failed:
         return Remark("Every gain is above zero, the whole of its interval.")
-    said = [f"Worse than zero-shot: {'; '.join(lost)}."] if lost else []
-    said += [f"The interval covers zero, so that nothing can be said: {'; '.join(open_)}."] if open_ else []
-    said += ["The other gains are above zero, the whole of their intervals."] if sure else []
-    said += [f"No run gave an answer: {'; '.join(failed)}."] if failed else []
-    return Remark(" ".join(said), kind="warning" if lost or failed else "note")
+    text = [f"Worse than zero-shot: {'; '.join(lost)}."] if lost else []
+    text += [f"The interval covers zero, so that nothing can be said: {'; '.join(open_)}."] if open_ else []
+    text += ["The other gains are above zero, the whole of their intervals."] if sure else []
+    text += [f"No run gave an answer: {'; '.join(failed)}."] if failed else []
+    return Remark(" ".join(text), kind="warning" if lost or failed else "note")
 
 
-def _curves(suite: Suite, titles: Sequence[str], options: Options, answers: Answers) -> list[Lines]:
+def _curves(suite: Suite, titles: Sequence[str], options: Options, results: JobResults) -> list[Lines]:
     found = []
     slugs = [slug(member.name) for member in suite.members]
     for place, (title, member) in enumerate(list(zip(titles, suite.members, strict=True))[:MAX_CURVES]):
-        online, whole = (answers.of(_trials(member, method, options)[0]) for method in list(METHODS)[1:])
+        online, whole = (results.record(_trials(member, method, options)[0]) for method in list(METHODS)[1:])
         if online is not None:
             # Names that differ in a sign alone would make one file of two.
             name = slugs[place] if slugs.count(slugs[place]) == 1 else f"{slugs[place]}-{place + 1}"
@@ -253,12 +252,12 @@ def _curves(suite: Suite, titles: Sequence[str], options: Options, answers: Answ
     return found
 
 
-def _confusion(suite: Suite, titles: Sequence[str], options: Options, answers: Answers) -> Confusion | None:
+def _confusion(suite: Suite, titles: Sequence[str], options: Options, results: JobResults) -> Confusion | None:
     """Of the first set whose matrix can be read, and whose run gave an answer."""
     for title, member in zip(titles, suite.members, strict=True):
-        record = answers.of(_trials(member, "adapt_online", options)[0])
-        if record is not None and member.entry.n_classes <= MAX_CONFUSED:
-            return confusion(title, member.entry.class_names, record, METHODS["adapt_online"])
+        record = results.record(_trials(member, "adapt_online", options)[0])
+        if record is not None and member.dataset.n_classes <= MAX_CONFUSED:
+            return confusion(title, member.dataset.class_names, record, METHODS["adapt_online"])
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift.evaluate import Analysis, Job
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import (
     Bar,
     Bars,
@@ -210,7 +210,7 @@ def dissimilarities(member: Member, record: Mapping[str, Any], place: int) -> He
 
 def _names(member: Member, classes: Sequence[int]) -> tuple[str, ...]:
     """Records hold indices: what classes are called is no part of what a set holds."""
-    return tuple(member.entry.class_names[k] for k in classes)
+    return tuple(member.dataset.class_names[k] for k in classes)
 
 
 PAPERS_SET = "imagenet"
@@ -222,20 +222,20 @@ BY_CHANCE = 1 / (SHUFFLES + 1)
 
 
 def _job(member: Member) -> Analysis:
-    entry = member.entry
-    return Analysis(entry.name, entry.digest, entry.prompt, covariance_spread, {"near": NEAR, "seed": 0})
+    dataset = member.dataset
+    return Analysis(dataset.name, dataset.digest, dataset.prompt, covariance_spread, {"near": NEAR, "seed": 0})
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     # One sample has no covariance.
-    return [_job(member) for member in suite.members if member.entry.spare]
+    return [_job(member) for member in suite.members if member.dataset.spare]
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    able = [member for member in suite.members if member.entry.spare]
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
+    able = [member for member in suite.members if member.dataset.spare]
     if not able:
         return [Remark("No set has a class of two samples, without which there is no covariance.", kind="warning")]
-    found = [(member, record) for member in able if (record := answers.of(_job(member))) is not None]
+    found = [(member, record) for member in able if (record := results.record(_job(member))) is not None]
     if not found:
         return [Remark("No set could be looked at: every run failed.", kind="warning")]
     findings: list[Finding | None] = [_table(found)]
@@ -247,7 +247,7 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         findings.append(dissimilarities(member, record, place))
     findings += _remarks([record for _, record in found])
     findings.append(data_remark(suite, "The paper's distances and", needs=(PAPERS_SET,), prompts=False))
-    return [finding for finding in findings if finding is not None]
+    return findings
 
 
 def _table(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> Table:
@@ -267,7 +267,7 @@ def _table(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> Table:
             Value(record["share_beyond_sampling"]),
         )
         rows.append(Row(cells))
-    left_out = sum(record["left_out"] for _, record in found)
+    n_left_out = sum(record["left_out"] for _, record in found)
     return Table(
         "distances",
         "Frobenius distance of each class's covariance to the pooled one",
@@ -286,7 +286,7 @@ def _table(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> Table:
             "Ranges are over the classes. Sampling alone: samples, each centred on its class, dealt to the classes "
             f"anew {SHUFFLES} times; a class is beyond sampling where its distance exceeds all of those. That "
             "errs to the side of sharing: a class of little spread may even lie nearer than sampling would put it.",
-            *([f"{left_out} classes of a single sample or none are left out."] if left_out else []),
+            *([f"{n_left_out} classes of a single sample or none are left out."] if n_left_out else []),
         ),
     )
 
@@ -329,7 +329,7 @@ def _spread(values: np.ndarray) -> Value:
 
 
 def _is_papers(member: Member) -> bool:
-    return member.papers and member.data_set == PAPERS_SET and member.encoder == PAPERS_BACKBONE
+    return member.from_paper and member.data_set == PAPERS_SET and member.encoder == PAPERS_BACKBONE
 
 
 EXPERIMENT = Experiment(

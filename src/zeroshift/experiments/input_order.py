@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from zeroshift.evaluate import Arrangement, Job, Trial
-from zeroshift.experiments._shared.claims import Evidence, higher, paper_beside, samples_behind, verdict
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.evaluate import Job, StreamSpec, Trial
+from zeroshift.experiments._shared.claims import Evidence, effective_samples, higher, paper_reference, verdict
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Finding, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.suite import Member, Suite
-from zeroshift.experiments._shared.tables import Variant, jobs_of, task_table
+from zeroshift.experiments._shared.tables import Variant, task_table, variant_jobs
 from zeroshift.experiments._shared.trials import runs
 
 __all__ = ["EXPERIMENT"]
@@ -30,7 +30,7 @@ def _trials(member: Member, kind: str | None, orders: int) -> list[Trial]:
     if kind is None:
         return runs(member, "adapt_online", orders)
     # Only samples that are equally sure could change places: one run says it all.
-    return runs(member, "adapt_online", 1, arrangement=Arrangement(kind))
+    return runs(member, "adapt_online", 1, stream_spec=StreamSpec(kind))
 
 
 def _variants(options: Options) -> list[Variant]:
@@ -50,16 +50,16 @@ def _variants(options: Options) -> list[Variant]:
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return jobs_of(_variants(options), suite)
+    return variant_jobs(_variants(options), suite)
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     table = task_table(
         "input-order",
         "Accuracy of online ADAPT by the order of its input",
         _variants(options),
         suite,
-        answers,
+        results,
         label="order",
         notes=(
             "Easy is what the zero-shot classifier is sure of (Eq. 2). Sorting needs the whole stream beforehand: it "
@@ -71,7 +71,7 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         verdict("easy to hard is better than hard to easy", _above(table, suite, EASY, HARD)),
         verdict("easy to hard is better than a random order", _above(table, suite, EASY, RANDOM)),
     )
-    return [table, *(claim for claim in claims if claim is not None), *paper_beside(suite, "input_order")]
+    return [table, *claims, *paper_reference(suite, "input_order")]
 
 
 def _above(table: Table, suite: Suite, better: str, worse: str) -> list[Evidence]:
@@ -79,7 +79,7 @@ def _above(table: Table, suite: Suite, better: str, worse: str) -> list[Evidence
     found = []
     for task, a, b in zip(suite.tasks, rows[better], rows[worse], strict=True):
         if isinstance(a, Value) and isinstance(b, Value):
-            samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
+            samples = effective_samples(member.dataset.n_samples for member in suite.of_task(task.id))
             holds = higher(a.value, b.value, samples=samples)
             found.append(Evidence(task.title, holds, f"{100 * a.value:.1f}% against {100 * b.value:.1f}%"))
     return found

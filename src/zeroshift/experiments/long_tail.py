@@ -21,13 +21,13 @@ from zeroshift.evaluate.streams.long_tail import (
     early_noise,
     long_tail,
 )
-from zeroshift.evaluate.streams.spec import Clues
+from zeroshift.evaluate.streams.spec import StreamInputs
 from zeroshift.evaluate.streams.stream import Stream
-from zeroshift.experiments._shared.claims import Evidence, higher, samples_behind, verdict
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import Evidence, effective_samples, higher, verdict
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
-from zeroshift.experiments._shared.paper_tables import reference
-from zeroshift.experiments._shared.suite import Member, Suite, together
+from zeroshift.experiments._shared.suite import Member, Suite, describe_sets
+from zeroshift.experiments._shared.tables import reference
 from zeroshift.experiments._shared.trials import points, spread
 from zeroshift.features import FeatureSet
 from zeroshift.parameters import Flag, Number, Optional
@@ -112,7 +112,7 @@ def long_tail_with_noise(
     `zero_shot_accuracy` is that without noise, on the rows that came. Where a class has too few samples for a tail,
     none are scored, and there are no accuracies.
     """
-    every_label = Clues(features, prompt).labels
+    every_label = StreamInputs(features, prompt).labels
     if np.unique(every_label, return_counts=True)[1].min() < FEWEST:
         return {"scored": 0, "zero_shot_accuracy": None}
     stream = long_tail(every_label, seed, imbalance=imbalance)
@@ -168,15 +168,15 @@ ROWS = (
 
 
 def _jobs(member: Member, options: Options, noisy: bool) -> list[Analysis]:
-    entry = member.entry
+    dataset = member.dataset
     return [
-        Analysis(entry.name, entry.digest, entry.prompt, long_tail_with_noise, {"seed": seed, "noisy": noisy})
+        Analysis(dataset.name, dataset.digest, dataset.prompt, long_tail_with_noise, {"seed": seed, "noisy": noisy})
         for seed in range(options.orders)
     ]
 
 
 def _taken(suite: Suite) -> list[Member]:
-    return [member for member in suite.members if member.entry.n_classes >= MIN_CLASSES]
+    return [member for member in suite.members if member.dataset.n_classes >= MIN_CLASSES]
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
@@ -187,34 +187,37 @@ Records = Mapping[bool, Sequence[Sequence[Record]]]
 """Without and with noise: of each set, the record of each draw."""
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    told, left_out = [], [*_left_out([m for m in suite.members if m not in _taken(suite)], f"{MIN_CLASSES} classes")]
-    silent, rare = [], []
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
+    included, left_out_remarks = (
+        [],
+        [*_left_out([m for m in suite.members if m not in _taken(suite)], f"{MIN_CLASSES} classes")],
+    )
+    failed, too_small = [], []
     records: dict[bool, list[list[Record]]] = {False: [], True: []}
     for member in _taken(suite):
         jobs = {noisy: _jobs(member, options, noisy) for noisy in records}
-        if any(len(answers.all_of(those)) < len(those) for those in jobs.values()):
-            silent.append(member)
-        elif not all(record["scored"] for those in jobs.values() for record in answers.all_of(those)):
-            rare.append(member)
+        if any(len(results.records(those)) < len(those) for those in jobs.values()):
+            failed.append(member)
+        elif not all(record["scored"] for those in jobs.values() for record in results.records(those)):
+            too_small.append(member)
         else:
-            told.append(member)
+            included.append(member)
             for noisy, those in jobs.items():
-                records[noisy].append(answers.all_of(those))
-    left_out += _left_out(rare, f"{FEWEST} samples of some class")
-    if silent:
-        left_out.append(Remark(f"Left out, because runs failed: {together(silent)}.", kind="warning"))
+                records[noisy].append(results.records(those))
+    left_out_remarks += _left_out(too_small, f"{FEWEST} samples of some class")
+    if failed:
+        left_out_remarks.append(Remark(f"Left out, because runs failed: {describe_sets(failed)}.", kind="warning"))
     beside = Remark(
-        f"Ours are long-tailed draws from {together(told)}; the paper's is one from ImageNet, whose rows are not "
-        "published: compare the pattern, not the numbers.",
+        f"Ours are long-tailed draws from {describe_sets(included)}; the paper's is one from ImageNet, whose rows are "
+        "not published: compare the pattern, not the numbers.",
         kind="data",
     )
-    found: list[Finding] = [_table(told, records, options), *_claims(records), beside] if told else []
-    return [*found, *left_out, reference("long_tail_noise")]
+    found: list[Finding | None] = [_table(included, records, options), *_claims(records), beside] if included else []
+    return [*found, *left_out_remarks, reference("long_tail_noise")]
 
 
 def _left_out(members: Sequence[Member], what: str) -> list[Remark]:
-    return [Remark(f"Left out, because of fewer than {what}: {together(members)}.")] if members else []
+    return [Remark(f"Left out, because of fewer than {what}: {describe_sets(members)}.")] if members else []
 
 
 def _table(members: Sequence[Member], records: Records, options: Options) -> Table:
@@ -224,10 +227,10 @@ def _table(members: Sequence[Member], records: Records, options: Options) -> Tab
         before = _mean(records[False], method, ALL)
         change = Value(points(before.value, cells[-1].value)) if noisy and before and cells[-1] else None
         rows.append(Row((label, *cells, change), strong=method == "adapt_online"))
-    every = [record for draws in records[False] for record in draws]
+    all_records = [record for draws in records[False] for record in draws]
     columns = (
         Column("method", "text"),
-        *(Column(name.capitalize(), "percent", _classes([r["classes"][name] for r in every])) for name in GROUPS),
+        *(Column(name.capitalize(), "percent", _classes([r["classes"][name] for r in all_records])) for name in GROUPS),
         Column("All samples", "percent"),
         Column("Change by noise", "points", "all samples"),
     )
@@ -268,32 +271,31 @@ def _notes(members: Sequence[Member], records: Records, options: Options) -> tup
         f"Draws of each set: {options.orders}. The last accuracy is over all samples. So is the paper's average, not "
         "the mean of its three columns; only CLIP's, printed as 69.33, would by its columns be 69.17.",
     ]
-    few = [member for member in members if member.entry.n_classes < FEW_CLASSES]
+    few = [member for member in members if member.dataset.n_classes < FEW_CLASSES]
     if few:
         notes.append(
-            f"Few classes ({together(few)}): a group holds a handful, and what it shows is as much which classes "
+            f"Few classes ({describe_sets(few)}): a group holds a handful, and what it shows is as much which classes "
             "they happen to be."
         )
     return tuple(notes)
 
 
-def _claims(records: Records) -> list[Remark]:
+def _claims(records: Records) -> list[Remark | None]:
     def against(noisy: bool) -> list[Evidence]:
         found = []
         for name in (*GROUPS, ALL):
             a, b = (_mean(records[noisy], method, name) for method in ("zero_shot", "adapt_online"))
             sizes = [size for draws in records[noisy] if (size := draws[0]["samples"][name])]
             if a is not None and b is not None and sizes:
-                holds = higher(b.value, a.value, samples=samples_behind(sizes))
+                holds = higher(b.value, a.value, samples=effective_samples(sizes))
                 where = "all samples" if name == ALL else name
                 found.append(Evidence(where, holds, f"{100 * a.value:.1f}% to {100 * b.value:.1f}%"))
         return found
 
-    claims = (
+    return [
         verdict("on a long tail ADAPT is more accurate than zero-shot in every group", against(False)),
         verdict("with early noise ADAPT is still more accurate than zero-shot, in every group", against(True)),
-    )
-    return [claim for claim in claims if claim is not None]
+    ]
 
 
 EXPERIMENT = Experiment(

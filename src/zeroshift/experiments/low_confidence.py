@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zeroshift.evaluate import Arrangement, Job, Trial
+from zeroshift.evaluate import Job, StreamSpec, Trial
 from zeroshift.experiments._shared.claims import (
     Evidence,
     above_zero_shot,
-    every,
+    all_hold,
+    effective_samples,
     higher,
-    paper_beside,
-    samples_behind,
+    paper_reference,
     verdict,
     within,
 )
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.suite import Member, Suite, Task
@@ -48,7 +48,7 @@ def _small_banks(member: Member, method: str, count: int) -> list[Trial]:
 
 
 def _few_come(member: Member, method: str, count: int) -> list[Trial]:
-    return runs(member, method, 1, arrangement=Arrangement("few_confident", {"per_class": count, "share": CONFIDENT}))
+    return runs(member, method, 1, stream_spec=StreamSpec("few_confident", {"per_class": count, "share": CONFIDENT}))
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
@@ -62,27 +62,26 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     ]
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     banks = Table(
         "small-banks",
         "Accuracy with banks of N samples a class",
         _columns(""),
-        tuple(_bank_row(protocol, task, suite, answers) for protocol in METHODS for task in suite.tasks),
+        tuple(_bank_row(protocol, task, suite, results) for protocol in METHODS for task in suite.tasks),
         (ORDER_NOTE, "N is the bank size L: the paper's transductive row at N = 6 is its main result with L = 6."),
     )
     streams = Table(
         "few-confident",
         "Accuracy where of the surer half of each pseudo-class only N samples come",
         _columns("in the stream"),
-        tuple(row for task in suite.tasks for row in _stream_rows(task, suite, answers)),
+        tuple(row for task in suite.tasks for row in _stream_rows(task, suite, results)),
         (
             "Ours, not the paper's. The rows that come differ with N, so zero-shot is given on the same rows; banks "
             "have their default sizes.",
         ),
     )
-    said = (_small_online(banks, suite), _small_transductive(banks, suite), _gain(suite, answers))
-    kept = (remark for remark in said if remark is not None)
-    return [banks, streams, *kept, *paper_beside(suite, "few_high_confidence")]
+    remarks = (_small_online(banks, suite), _small_transductive(banks, suite), _gain(suite, results))
+    return [banks, streams, *remarks, *paper_reference(suite, "few_high_confidence")]
 
 
 def _columns(detail: str) -> tuple[Column, ...]:
@@ -94,30 +93,30 @@ def _means(
     method: str,
     task: Task,
     suite: Suite,
-    answers: Answers,
+    results: JobResults,
     field: str = "accuracy",
 ) -> list[Value | None]:
     """A mean over the sets of a task for each N."""
     members = suite.of_task(task.id)
-    return [mean_of_sets(answers, [kind(member, method, count) for member in members], field) for count in COUNTS]
+    return [mean_of_sets(results, [kind(member, method, count) for member in members], field) for count in COUNTS]
 
 
-def _bank_row(protocol: str, task: Task, suite: Suite, answers: Answers) -> Row:
+def _bank_row(protocol: str, task: Task, suite: Suite, results: JobResults) -> Row:
     printed = paper_table("few_high_confidence")
-    comparable = suite.papers(task) == PAPERS_BACKBONE
+    comparable = suite.paper_backbone(task) == PAPERS_BACKBONE
     cells = []
-    for count, mean in zip(COUNTS, _means(_small_banks, METHODS[protocol], task, suite, answers), strict=True):
+    for count, mean in zip(COUNTS, _means(_small_banks, METHODS[protocol], task, suite, results), strict=True):
         paper = printed.number_at(f"N={count}", protocol=protocol, task=task.paper) if comparable else None
         with_paper = None if paper is None else paper / 100
         cells.append(None if mean is None else Value(mean.value, mean.low, mean.high, with_paper))
     return Row((task.title, *cells), protocol)
 
 
-def _stream_rows(task: Task, suite: Suite, answers: Answers) -> list[Row]:
-    zero_shot = _means(_few_come, METHODS["online"], task, suite, answers, "zero_shot_accuracy")
+def _stream_rows(task: Task, suite: Suite, results: JobResults) -> list[Row]:
+    zero_shot = _means(_few_come, METHODS["online"], task, suite, results, "zero_shot_accuracy")
     rows = [Row(("zero-shot", *zero_shot), task.title)]
     for protocol, method in METHODS.items():
-        rows.append(Row((f"ADAPT, {protocol}", *_means(_few_come, method, task, suite, answers)), task.title))
+        rows.append(Row((f"ADAPT, {protocol}", *_means(_few_come, method, task, suite, results)), task.title))
     return rows
 
 
@@ -128,7 +127,7 @@ def _rows_of(table: Table, protocol: str, suite: Suite) -> list[tuple[str, list[
     for task, row in zip(suite.tasks, rows, strict=True):
         values = [cell.value for cell in row.cells[1:] if isinstance(cell, Value)]
         if len(values) == len(COUNTS):
-            samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
+            samples = effective_samples(member.dataset.n_samples for member in suite.of_task(task.id))
             found.append((task.title, values, samples))
     return found
 
@@ -137,7 +136,7 @@ def _small_online(table: Table, suite: Suite) -> Remark | None:
     evidence = [
         Evidence(
             task,
-            every(higher(value, least, samples=samples) for value in others),
+            all_hold(higher(value, least, samples=samples) for value in others),
             f"{100 * least:.1f}%, then {100 * min(others):.1f}% or more",
         )
         for task, (least, *others), samples in _rows_of(table, "online", suite)
@@ -158,24 +157,24 @@ def _small_transductive(table: Table, suite: Suite) -> Remark | None:
     return verdict(claim, evidence)
 
 
-def _gain(suite: Suite, answers: Answers) -> Remark | None:
+def _gain(suite: Suite, results: JobResults) -> Remark | None:
     """Our own question: does adapting still pay where the stream brings the fewest confident samples?"""
-    told, signs = [], []
+    detail, signs = [], []
     for task in suite.tasks:
         for protocol, method in METHODS.items():
             jobs = [job for member in suite.of_task(task.id) for job in _few_come(member, method, COUNTS[0])]
-            records = answers.all_of(jobs)
+            records = results.records(jobs)
             if len(records) < len(jobs):
                 continue
             gained = [points(record["zero_shot_accuracy"], record["accuracy"]) for record in records]
             signs.append(above_zero_shot(records))
             close = ", too close to say" if signs[-1] is None else ""
-            told.append(f"{task.title}, {protocol} {sum(gained) / len(gained):+.1f}{close}")
-    if not told:
+            detail.append(f"{task.title}, {protocol} {sum(gained) / len(gained):+.1f}{close}")
+    if not detail:
         return None
     return Remark(
         f"Where only {COUNTS[0]} of the surer half of each pseudo-class come, ADAPT's gain over zero-shot is, in "
-        f"points: {'; '.join(told)}.",
+        f"points: {'; '.join(detail)}.",
         kind="warning" if False in signs else "note",
     )
 

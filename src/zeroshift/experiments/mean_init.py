@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from functools import partial
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Finding, Remark, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
-from zeroshift.experiments._shared.paper_tables import reference
 from zeroshift.experiments._shared.prompt_modes import mode_title, modes_of, modes_remark, runs_in_mode
 from zeroshift.experiments._shared.suite import TASKS, Suite
-from zeroshift.experiments._shared.tables import Variant, data_remark, jobs_of, noted, task_table
+from zeroshift.experiments._shared.tables import (
+    Variant,
+    data_remark,
+    reference,
+    task_table,
+    variant_jobs,
+    with_mean_note,
+)
 
 __all__ = ["EXPERIMENT"]
 
@@ -44,28 +50,28 @@ def _printed(method: str, mode: str) -> dict[str, float | None]:
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return jobs_of(_variants(suite), suite)
+    return variant_jobs(_variants(suite), suite)
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     table = task_table(
         "mean-init",
         "Prompts that the means start from",
         _variants(suite),
         suite,
-        answers,
+        results,
         label="prompts",
         notes=("One random order. Empty where some of the sets of a task have no such prompts.",),
         best_by_group=True,
     )
     # The paper's numbers stand beside the very prompts they are of.
     remarks = (*_spread(table), modes_remark(suite), data_remark(suite, prompts=False))
-    return [noted(table), *(remark for remark in remarks if remark is not None), reference("mean_init")]
+    return [with_mean_note(table), *remarks, reference("mean_init")]
 
 
 def _spread(table: Table) -> list[Remark]:
     """How much the prompts decide, before adaptation and after."""
-    said = []
+    text = []
     for group in METHODS.values():
         rows = [row for row in table.rows if row.group == group]
         ranges = []
@@ -74,12 +80,12 @@ def _spread(table: Table) -> list[Remark]:
             if len(values) > 1:
                 ranges.append(100 * (max(values) - min(values)))
         if ranges:
-            said.append(f"{group} {max(ranges):.1f}")
-    if not said:
+            text.append(f"{group} {max(ranges):.1f}")
+    if not text:
         return []
     return [
         Remark(
-            f"Of the prompts in the table, best and worst of a task differ by at most, in points: {', '.join(said)}."
+            f"Of the prompts in the table, best and worst of a task differ by at most, in points: {', '.join(text)}."
         )
     ]
 

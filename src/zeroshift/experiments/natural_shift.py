@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from zeroshift.experiments._shared.experiment import Experiment
-from zeroshift.experiments._shared.main_table import main_findings, main_jobs, set_columns
+from zeroshift.experiments._shared.main_table import main_table_findings, main_table_jobs, set_columns
 from zeroshift.experiments._shared.tasks import NATURAL, OTHER
 
 __all__ = ["EXPERIMENT"]
@@ -22,8 +22,8 @@ EXPERIMENT = Experiment(
     name="natural-shift",
     title="Natural distribution shift",
     question="How accurate is each method on natural images that differ from those the encoder knows best?",
-    plan=partial(main_jobs, PLACES),
-    find=partial(main_findings, TASK, PLACES, heading="Accuracy under natural shift"),
+    plan=partial(main_table_jobs, PLACES),
+    find=partial(main_table_findings, TASK, PLACES, heading="Accuracy under natural shift"),
     where="Tables 2 and 14",
     tables=("natural_shift_vitb16", "natural_shift_rn50"),
 )

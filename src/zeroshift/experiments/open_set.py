@@ -10,12 +10,12 @@ import numpy as np
 from zeroshift.adapt.online import OnlineADAPT
 from zeroshift.evaluate import Analysis, Job
 from zeroshift.evaluate.metrics.reject import RejectCurve, reject_scores
-from zeroshift.evaluate.metrics.scorecard import doubt
+from zeroshift.evaluate.metrics.scorecard import uncertainty
 from zeroshift.evaluate.resources import one_blas_thread
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Bar, Bars, Column, Finding, Remark, Row, Table, Value
-from zeroshift.experiments._shared.main_table import unlike
-from zeroshift.experiments._shared.suite import Member, Suite, together
+from zeroshift.experiments._shared.main_table import unique_titles
+from zeroshift.experiments._shared.suite import Member, Suite, describe_sets
 from zeroshift.experiments._shared.trials import spread
 from zeroshift.features import FeatureSet
 from zeroshift.methods.zero_shot import ZeroShot
@@ -38,7 +38,7 @@ HELD_OUT = 1 / 3
 MIN_CLASSES = 3
 """With fewer no third can be held out and two be kept."""
 
-AT_ONCE = 32
+BATCH_ROWS = 32
 """Samples an online mixture is asked about, and then given, at a time."""
 
 
@@ -66,17 +66,17 @@ def unknown_classes(features: FeatureSet, *, prompt: str, seed: int, held_out: f
     online = OnlineAnchoredMixture(prototypes, logit_scale=seen.logit_scale)
     at_once = TransductiveAnchoredMixture(prototypes, logit_scale=seen.logit_scale)
     with one_blas_thread():
-        answers = {
+        probabilities = {
             "zero_shot": ZeroShot(prototypes, logit_scale=seen.logit_scale).predict(seen.features),
             "adapt_online": OnlineADAPT(prototypes, logit_scale=seen.logit_scale).adapt(seen.features),
         }
-        answers[online.name], online_scores = mixture_scores(online, seen.features)
+        probabilities[online.name], online_scores = mixture_scores(online, seen.features)
         _, set_scores = mixture_scores(at_once, seen.features)
-    right = {name: known[np.argmax(given, axis=1)] == labels[order] for name, given in answers.items()}
+    right = {name: known[np.argmax(given, axis=1)] == labels[order] for name, given in probabilities.items()}
     accuracy = {name: None if unknown.all() else float(hits[~unknown].mean()) for name, hits in right.items()}
     scores = {
         "cosine": reject_scores(seen),
-        **{name: doubt(given) for name, given in answers.items()},
+        **{name: uncertainty(given) for name, given in probabilities.items()},
         "mixture_online": online_scores,
         "mixture_transductive": set_scores,
     }
@@ -85,26 +85,27 @@ def unknown_classes(features: FeatureSet, *, prompt: str, seed: int, held_out: f
         "scored": len(order),
         "unknown": int(unknown.sum()),
         "hidden": hidden.tolist(),
-        "scores": {name: _told(given, unknown) for name, given in scores.items()} if both else {},
+        "scores": {name: _separation(given, unknown) for name, given in scores.items()} if both else {},
         "zero_shot_accuracy": accuracy["zero_shot"],
         "known_accuracy": accuracy["adapt_online"],
     }
 
 
 def mixture_scores(mixture: AnchoredMixture, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Answers (N, K) and reject scores (N,): of an online mixture by what it has seen before, of the other by all."""
+    """Probabilities (N, K) and reject scores (N,): of an online mixture by what it has seen before, of the other by
+    all."""
     if mixture.protocol != "online":
-        answers = mixture.adapt(features)
-        return answers, mixture.reject_scores(features)
-    answers, scores = [], []
-    for start in range(0, len(features), AT_ONCE):
-        some = features[start : start + AT_ONCE]
+        probabilities = mixture.adapt(features)
+        return probabilities, mixture.reject_scores(features)
+    probabilities, scores = [], []
+    for start in range(0, len(features), BATCH_ROWS):
+        some = features[start : start + BATCH_ROWS]
         scores.append(mixture.reject_scores(some))
-        answers.append(mixture.adapt(some))
-    return np.concatenate(answers), np.concatenate(scores)
+        probabilities.append(mixture.adapt(some))
+    return np.concatenate(probabilities), np.concatenate(scores)
 
 
-def _told(scores: np.ndarray, unknown: np.ndarray) -> dict[str, float | None]:
+def _separation(scores: np.ndarray, unknown: np.ndarray) -> dict[str, float | None]:
     curve = RejectCurve()
     curve.update(scores, unknown)
     return {"auroc": curve.auroc, "fpr95": curve.false_positive_rate()}
@@ -137,47 +138,47 @@ CHANCE = 0.5
 
 
 def _jobs(member: Member, options: Options) -> list[Analysis]:
-    entry = member.entry
+    dataset = member.dataset
     return [
-        Analysis(entry.name, entry.digest, entry.prompt, unknown_classes, {"seed": seed, "held_out": HELD_OUT})
+        Analysis(dataset.name, dataset.digest, dataset.prompt, unknown_classes, {"seed": seed, "held_out": HELD_OUT})
         for seed in range(options.orders)
     ]
 
 
 def _taken(suite: Suite) -> list[Member]:
-    return [member for member in suite.members if member.entry.n_classes >= MIN_CLASSES]
+    return [member for member in suite.members if member.dataset.n_classes >= MIN_CLASSES]
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     return [job for member in _taken(suite) for job in _jobs(member, options)]
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     members = _taken(suite)
-    left_out = [member for member in suite.members if member not in members]
+    too_few_classes = [member for member in suite.members if member not in members]
     found: list[Finding] = []
-    by_set = {member.name: _drawn(member, options, answers) for member in members}
-    told = [member for member in members if by_set[member.name]]
-    if told:
-        titles = unlike([member.title for member in told], told)
-        records = [by_set[member.name] for member in told]
+    by_set = {member.name: _drawn(member, options, results) for member in members}
+    included = [member for member in members if by_set[member.name]]
+    if included:
+        titles = unique_titles([member.title for member in included], included)
+        records = [by_set[member.name] for member in included]
         found += [_table(titles, records), _bars(titles, records)]
         found += [_against(words, after, before, titles, records) for words, after, before in COMPARED]
-    silent = [member for member in members if not answers.all_of(_jobs(member, options))]
-    mute = [member for member in members if member not in told and member not in silent]
-    if silent:
-        found.append(Remark(f"No draw gave an answer: {together(silent)}.", kind="warning"))
-    if mute:
-        found.append(Remark(f"No draw had samples both known and unknown: {together(mute)}.", kind="warning"))
-    if left_out:
+    failed = [member for member in members if not results.records(_jobs(member, options))]
+    one_sided = [member for member in members if member not in included and member not in failed]
+    if failed:
+        found.append(Remark(f"No draw gave an answer: {describe_sets(failed)}.", kind="warning"))
+    if one_sided:
+        found.append(Remark(f"No draw had samples both known and unknown: {describe_sets(one_sided)}.", kind="warning"))
+    if too_few_classes:
         few = f"fewer than {MIN_CLASSES} classes"
-        found.append(Remark(f"Left out, because no third can be held out of {few}: {together(left_out)}."))
+        found.append(Remark(f"Left out, because no third can be held out of {few}: {describe_sets(too_few_classes)}."))
     return found
 
 
-def _drawn(member: Member, options: Options, answers: Answers) -> list[Mapping[str, Any]]:
+def _drawn(member: Member, options: Options, results: JobResults) -> list[Mapping[str, Any]]:
     """The draws in which there was something to tell apart."""
-    return [record for record in answers.all_of(_jobs(member, options)) if record["scores"]]
+    return [record for record in results.records(_jobs(member, options)) if record["scores"]]
 
 
 def _value(records: Sequence[Mapping[str, Any]], score: str, measure: str) -> Value:
@@ -238,13 +239,13 @@ def _against(
     words: str, after: str, before: str, titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]]
 ) -> Remark:
     """One score against another, set by set."""
-    places: dict[bool | None, list[str]] = {}
+    by_verdict: dict[bool | None, list[str]] = {}
     for title, records in zip(titles, by_set, strict=True):
         new, old = (_value(records, score, "auroc").value for score in (after, before))
-        places.setdefault(_higher(new, old, records), []).append(f"{title} ({100 * (new - old):+.1f} points)")
+        by_verdict.setdefault(_higher(new, old, records), []).append(f"{title} ({100 * (new - old):+.1f} points)")
     verdicts = {False: "worse on", True: "better on", None: "too close to say on"}
-    said = "; ".join(f"{verdicts[holds]} {', '.join(places[holds])}" for holds in verdicts if holds in places)
-    return Remark(f"{words}: {said}.", kind="warning" if False in places else "note")
+    text = "; ".join(f"{verdicts[holds]} {', '.join(by_verdict[holds])}" for holds in verdicts if holds in by_verdict)
+    return Remark(f"{words}: {text}.", kind="warning" if False in by_verdict else "note")
 
 
 def _higher(a: float, b: float, records: Sequence[Mapping[str, Any]]) -> bool | None:

@@ -20,12 +20,19 @@ from zeroshift.adapt.statistics import (
     soft_scatter,
 )
 from zeroshift.evaluate import Analysis, Job, Trial
-from zeroshift.experiments._shared.claims import Evidence, samples_behind, verdict, within
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import Evidence, effective_samples, verdict, within
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Bar, Bars, Cell, Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.suite import Member, Suite, Task
-from zeroshift.experiments._shared.tables import ROUNDING, Variant, data_remark, jobs_of, noted, task_table
+from zeroshift.experiments._shared.tables import (
+    ROUNDING,
+    Variant,
+    data_remark,
+    task_table,
+    variant_jobs,
+    with_mean_note,
+)
 from zeroshift.experiments._shared.tasks import FINE_GRAINED, PAPERS_BACKBONE, TASKS
 from zeroshift.experiments._shared.trials import mean_of_sets, runs
 from zeroshift.features import FeatureSet
@@ -156,24 +163,24 @@ def claim(suite: Suite, gaps: Gaps) -> Remark | None:
             f"there, and whether ADAPT comes within {CLAIMED:.0%} of one, as the paper says, cannot be judged by it.",
             kind="warning",
         )
-    samples = samples_behind(member.entry.n_samples for member in suite.of_task(FINE_GRAINED))
-    told = f"{100 * (bound - ours):.1f} points from {ours:.1%} to {bound:.1%}"
-    evidence = Evidence("transductive", within(ours, bound, CLAIMED, samples=samples), told)
+    samples = effective_samples(member.dataset.n_samples for member in suite.of_task(FINE_GRAINED))
+    detail = f"{100 * (bound - ours):.1f} points from {ours:.1%} to {bound:.1%}"
+    evidence = Evidence("transductive", within(ours, bound, CLAIMED, samples=samples), detail)
     return verdict(f"ADAPT comes within {CLAIMED:.0%} of the oracle on fine-grained sets", [evidence])
 
 
 def elsewhere(gaps: Gaps) -> Remark | None:
     """The other tasks, of which the paper claims nothing."""
-    said = []
+    text = []
     for task, means in gaps:
         left = left_to_oracle(means, "adapt_transductive")
         if task.id == FINE_GRAINED or left is None:
             continue
         where = f"{task.title}, {abs(left):.1f} points"
-        said.append(f"{where} below it" if left >= 0 else f"{where} above it, where it is no bound")
-    if not said:
+        text.append(f"{where} below it" if left >= 0 else f"{where} above it, where it is no bound")
+    if not text:
         return None
-    listed = "; ".join(said)
+    listed = "; ".join(text)
     return Remark(f"Elsewhere, where the paper claims nothing, transductive ADAPT is so far from the oracle: {listed}.")
 
 
@@ -205,8 +212,8 @@ NAMES = {"banks": "oracle", "all": "oracle, covariance of all samples"}
 
 
 def _oracle(member: Member, covariance: str) -> list[Job]:
-    entry = member.entry
-    return [Analysis(entry.name, entry.digest, entry.prompt, oracle_adapt, {"covariance": covariance})]
+    dataset = member.dataset
+    return [Analysis(dataset.name, dataset.digest, dataset.prompt, oracle_adapt, {"covariance": covariance})]
 
 
 def _run(method: str, orders: int) -> Callable[[Member], list[Trial]]:
@@ -243,16 +250,16 @@ def _printed(method: str, protocol: str | None = None) -> dict[str, float | None
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return jobs_of(variants(options), suite)
+    return variant_jobs(variants(options), suite)
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     table = task_table(
         "oracle",
         "ADAPT and its oracle, which is given every label",
         variants(options),
         suite,
-        answers,
+        results,
         label="method",
         notes=(
             "Oracle: Algorithm 2 with the one-hot truth in place of the zero-shot posterior for means, banks and "
@@ -262,18 +269,24 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
             "Its covariance is that of the banks, as in Algorithm 2; the last row takes it from all samples instead.",
         ),
     )
-    gaps = [(task, _gap(suite.of_task(task.id), options, answers)) for task in suite.tasks]
-    findings: list[Finding | None] = [noted(table), _gaps(gaps), _bars(suite, options, answers)]
-    findings += [claim(suite, gaps), elsewhere(gaps), papers_own(), data_remark(suite)]
-    return [finding for finding in findings if finding is not None]
+    gaps = [(task, _gap(suite.of_task(task.id), options, results)) for task in suite.tasks]
+    return [
+        with_mean_note(table),
+        _gaps(gaps),
+        _bars(suite, options, results),
+        claim(suite, gaps),
+        elsewhere(gaps),
+        papers_own(),
+        data_remark(suite),
+    ]
 
 
-def _gap(members: Sequence[Member], options: Options, answers: Answers) -> dict[str, float]:
+def _gap(members: Sequence[Member], options: Options, results: JobResults) -> dict[str, float]:
     """Mean accuracies of zero-shot, both ADAPTs and the oracle; those that failed are not there."""
     by_name = {
-        "zero_shot": mean_of_sets(answers, [runs(m, "zero_shot") for m in members]),
-        "oracle": mean_of_sets(answers, [_oracle(m, "banks") for m in members]),
-        **{name: mean_of_sets(answers, [runs(m, name, options.orders) for m in members]) for name in ADAPTED},
+        "zero_shot": mean_of_sets(results, [runs(m, "zero_shot") for m in members]),
+        "oracle": mean_of_sets(results, [_oracle(m, "banks") for m in members]),
+        **{name: mean_of_sets(results, [runs(m, name, options.orders) for m in members]) for name in ADAPTED},
     }
     return {name: found.value for name, found in by_name.items() if found is not None}
 
@@ -303,10 +316,10 @@ def _gaps(gaps: Gaps) -> Table:
     )
 
 
-def _bars(suite: Suite, options: Options, answers: Answers) -> Bars:
+def _bars(suite: Suite, options: Options, results: JobResults) -> Bars:
     bars = []
     for member in suite.members:
-        means = _gap([member], options, answers)
+        means = _gap([member], options, results)
         for method, name in ADAPTED.items():
             share = _closed(means, method)
             if share is not None:

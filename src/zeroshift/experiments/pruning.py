@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments._shared.claims import Evidence, every, higher, paper_beside, samples_behind, verdict
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import Evidence, all_hold, effective_samples, higher, paper_reference, verdict
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.suite import Member, Suite
-from zeroshift.experiments._shared.tables import Variant, accuracies, jobs_of, task_table, task_title
+from zeroshift.experiments._shared.tables import Variant, accuracies, task_table, task_title, variant_jobs
 from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
 from zeroshift.experiments._shared.trials import measured, points, runs
 
@@ -46,17 +46,17 @@ def _label(ratio: float) -> str:
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    return jobs_of([*_variants(EVERY), *_variants(OFTEN)], suite)
+    return variant_jobs([*_variants(EVERY), *_variants(OFTEN)], suite)
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     tables = [
         task_table(
             f"pruned-every-{interval}",
             f"Accuracy with the bank pruned every {interval:,} samples",
             _variants(interval),
             suite,
-            answers,
+            results,
             label="of each class",
             notes=(note,),
         )
@@ -65,19 +65,19 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
             (OFTEN, f"Ours, often enough to matter on small sets. {_how_often(suite, OFTEN)} One random order."),
         )
     ]
-    said = (_harm(table, suite, interval) for table, interval in zip(tables, (EVERY, OFTEN), strict=True))
-    printed = _as_printed(suite, answers)
+    remarks = (_harm(table, suite, interval) for table, interval in zip(tables, (EVERY, OFTEN), strict=True))
+    printed = _as_printed(suite, results)
     return [
-        *([] if printed is None else [printed]),
+        printed,
         *tables,
-        *(remark for remark in said if remark is not None),
-        *paper_beside(Suite(tuple(_printed_on(suite))) if printed else suite, "bank_pruning", needs=PRINTED_ON),
+        *remarks,
+        *paper_reference(Suite(tuple(_printed_on(suite))) if printed else suite, "bank_pruning", needs=PRINTED_ON),
     ]
 
 
 def _prunings(members: Sequence[Member], interval: int) -> tuple[int, int]:
     """How often the smallest and the largest set are pruned: after so many samples, where another follows."""
-    sizes = [member.entry.n_samples for member in members]
+    sizes = [member.dataset.n_samples for member in members]
     return (min(sizes) - 1) // interval, (max(sizes) - 1) // interval
 
 
@@ -85,8 +85,8 @@ def _how_often(suite: Suite, interval: int) -> str:
     """Task by task: one may hold sets long enough, and another not."""
     if not _prunings(suite.members, interval)[1]:
         return f"No set holds more than {interval:,} samples, so that no prediction saw a pruned bank."
-    told = (f"{_times(*_prunings(suite.of_task(task.id), interval))} ({task.title})" for task in suite.tasks)
-    return f"Their banks are pruned {', '.join(told)}."
+    detail = (f"{_times(*_prunings(suite.of_task(task.id), interval))} ({task.title})" for task in suite.tasks)
+    return f"Their banks are pruned {', '.join(detail)}."
 
 
 def _times(least: int, most: int) -> str:
@@ -97,10 +97,10 @@ def _times(least: int, most: int) -> str:
 
 def _printed_on(suite: Suite) -> list[Member]:
     """The sets of the paper's table."""
-    return [m for m in suite.members if m.papers and m.data_set in PRINTED_ON and m.encoder == PAPERS_BACKBONE]
+    return [m for m in suite.members if m.from_paper and m.data_set in PRINTED_ON and m.encoder == PAPERS_BACKBONE]
 
 
-def _as_printed(suite: Suite, answers: Answers) -> Table | None:
+def _as_printed(suite: Suite, results: JobResults) -> Table | None:
     """The paper's two sets with its numbers; None where neither is there."""
     paper = paper_table("bank_pruning")
     members = _printed_on(suite)
@@ -111,7 +111,7 @@ def _as_printed(suite: Suite, answers: Answers) -> Table | None:
         method = "ADAPT" if ratio is None else f"ADAPT w/ {ratio:g} pruning"
         cells: list[Cell] = []
         for member in members:
-            found = measured(answers, _trials(member, EVERY, ratio))
+            found = measured(results, _trials(member, EVERY, ratio))
             number = paper.number_at(str(member.paper_column), method=method)
             cells.append(None if found is None else Value(found.value, paper=None if number is None else number / 100))
         rows.append(Row((WITHOUT if ratio is None else _label(ratio), *cells), strong=ratio is None))
@@ -127,11 +127,13 @@ def _harm(table: Table, suite: Suite, interval: int) -> Remark | None:
         if len(cells) < len(table.rows) or not _prunings(members, interval)[1]:
             continue
         before, *after = cells.values()
-        samples = samples_behind(member.entry.n_samples for member in members)
+        samples = effective_samples(member.dataset.n_samples for member in members)
         moved = [points(before, accuracy) for accuracy in after]
-        told = f"{min(moved):+.1f} points" if len(set(moved)) == 1 else f"{min(moved):+.1f} to {max(moved):+.1f} points"
-        lower = every(higher(before, accuracy, samples=samples) for accuracy in after)
-        evidence.append(Evidence(task_title(task), lower, told))
+        detail = (
+            f"{min(moved):+.1f} points" if len(set(moved)) == 1 else f"{min(moved):+.1f} to {max(moved):+.1f} points"
+        )
+        lower = all_hold(higher(before, accuracy, samples=samples) for accuracy in after)
+        evidence.append(Evidence(task_title(task), lower, detail))
     return verdict(f"pruning lowers accuracy at every ratio ({interval:,} samples between prunings)", evidence)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zeroshift.evaluate import Contestant, Job, Trial
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options, slug
+from zeroshift.evaluate import Job, MethodSpec, Trial
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options, slug
 from zeroshift.experiments._shared.findings import Column, Finding, Lines, Remark, Row, Series, Table, Value
-from zeroshift.experiments._shared.suite import NO_ORDER, Member, Suite, together
+from zeroshift.experiments._shared.suite import NO_ORDER, Member, Suite, describe_sets
 from zeroshift.experiments._shared.trials import mean_of_sets, measured, points, runs
 
 __all__ = ["CONSTANTS", "EXPERIMENT", "METHODS", "PLATEAU", "Constant", "constants_of"]
@@ -53,7 +53,7 @@ class Constant:
         >>> CONSTANTS[0].default("online")
         1.0
         """
-        given = Contestant(METHODS[protocol]).settings[self.name]
+        given = MethodSpec(METHODS[protocol]).settings[self.name]
         return float(given if self.end is None else given[self.end])
 
     def parameters(self, protocol: str, value: float) -> Mapping[str, Any]:
@@ -65,7 +65,7 @@ class Constant:
         """
         if self.end is None:
             return {self.name: value}
-        pair = list(Contestant(METHODS[protocol]).settings[self.name])
+        pair = list(MethodSpec(METHODS[protocol]).settings[self.name])
         pair[self.end] = value
         return {self.name: tuple(pair)}
 
@@ -121,7 +121,7 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedValue:
     """One value of one constant, in means over sets; only where every set has an answer, for it and for the default."""
 
     constant: Constant
@@ -134,41 +134,41 @@ class Tried:
     calibration_error: float
 
 
-def _tried(constant: Constant, value: float, protocol: str, suite: Suite, answers: Answers) -> Tried | None:
+def _tried(constant: Constant, value: float, protocol: str, suite: Suite, results: JobResults) -> TriedValue | None:
     changes: dict[str, float] = {}
     for member in suite.members:
-        before = measured(answers, _trials(member, protocol))
-        after = measured(answers, _trials(member, protocol, constant, value))
+        before = measured(results, _trials(member, protocol))
+        after = measured(results, _trials(member, protocol, constant, value))
         if before is None or after is None:
             return None
         changes[member.name] = points(before.value, after.value)
     by_set = [_trials(member, protocol, constant, value) for member in suite.members]
-    accuracy, error = mean_of_sets(answers, by_set), mean_of_sets(answers, by_set, "calibration_error")
+    accuracy, error = mean_of_sets(results, by_set), mean_of_sets(results, by_set, "calibration_error")
     if accuracy is None or error is None:
         return None
     worst = min(changes, key=lambda name: changes[name])
     mean = sum(changes.values()) / len(changes)
-    return Tried(constant, value, accuracy.value, mean, changes[worst], worst, error.value)
+    return TriedValue(constant, value, accuracy.value, mean, changes[worst], worst, error.value)
 
 
-Found = dict[Constant, list[Tried | None]]
+Found = dict[Constant, list[TriedValue | None]]
 """By constant, an entry for each of its values."""
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     findings: list[Finding] = []
-    said: list[Remark] = []
+    remarks: list[Remark] = []
     for protocol in METHODS:
         found: Found = {
-            constant: [_tried(constant, value, protocol, suite, answers) for value in constant.values]
+            constant: [_tried(constant, value, protocol, suite, results) for value in constant.values]
             for constant in constants_of(protocol)
         }
-        findings += [_table(protocol, found, suite, answers), *_figures(protocol, found)]
-        said += _remarks(protocol, found)
-    return [*findings, *said]
+        findings += [_table(protocol, found, suite, results), *_figures(protocol, found)]
+        remarks += _remarks(protocol, found)
+    return [*findings, *remarks]
 
 
-def _table(protocol: str, found: Found, suite: Suite, answers: Answers) -> Table:
+def _table(protocol: str, found: Found, suite: Suite, results: JobResults) -> Table:
     columns = (
         Column("value", "text"),
         Column("Accuracy", "percent", f"mean of {len(suite)} sets"),
@@ -178,7 +178,7 @@ def _table(protocol: str, found: Found, suite: Suite, answers: Answers) -> Table
         Column("Calibration error", "percent", "mean"),
     )
     usual = [_trials(member, protocol) for member in suite.members]
-    accuracy, error = mean_of_sets(answers, usual), mean_of_sets(answers, usual, "calibration_error")
+    accuracy, error = mean_of_sets(results, usual), mean_of_sets(results, usual, "calibration_error")
     rows = [Row(("default", accuracy, None, None, None, error), "all at their defaults", strong=True)]
     for constant, tries in found.items():
         group = f"{constant.label} ({constant.default(protocol):g})"
@@ -186,13 +186,13 @@ def _table(protocol: str, found: Found, suite: Suite, answers: Answers) -> Table
             rows.append(Row((f"{value:g}", *_cells(tried)), group))
     order = "One random order, the same for every value." if protocol == "online" else NO_ORDER
     notes = (
-        f"{together(suite.members)}. {order} One constant at a time; its default stands beside its name.",
+        f"{describe_sets(suite.members)}. {order} One constant at a time; its default stands beside its name.",
         "Worst set: the set that loses most, or gains least, by the change.",
     )
     return Table(f"sensitivity-{protocol}", f"Every constant varied alone, {protocol}", columns, tuple(rows), notes)
 
 
-def _cells(tried: Tried | None) -> tuple[Value | str | None, ...]:
+def _cells(tried: TriedValue | None) -> tuple[Value | str | None, ...]:
     if tried is None:
         return (None,) * 5
     return (
@@ -226,7 +226,7 @@ def _figures(protocol: str, found: Found) -> list[Lines]:
     return figures
 
 
-def _curve(constant: Constant, tries: Sequence[Tried | None], protocol: str) -> Series:
+def _curve(constant: Constant, tries: Sequence[TriedValue | None], protocol: str) -> Series:
     default = constant.default(protocol)
     at = sorted([(1.0, 0.0), *((tried.value / default, tried.change) for tried in tries if tried is not None)])
     return Series(constant.label, tuple(x for x, _ in at), tuple(y for _, y in at))
@@ -235,7 +235,7 @@ def _curve(constant: Constant, tries: Sequence[Tried | None], protocol: str) -> 
 def _remarks(protocol: str, found: Found) -> list[Remark]:
     whole = {constant: [t for t in tries if t is not None] for constant, tries in found.items() if None not in tries}
     lacking = [constant.label for constant in found if constant not in whole]
-    said = []
+    remarks = []
     if whole:
         best = {constant: max(tries, key=lambda tried: tried.change) for constant, tries in whole.items()}
         level = [constant.label for constant, top in best.items() if top.change < PLATEAU]
@@ -249,15 +249,15 @@ def _remarks(protocol: str, found: Found) -> list[Remark]:
         text += (
             f" It falls by as much or more for {', '.join(steep)}." if steep else " Nowhere does it fall by as much."
         )
-        said.append(Remark(text, kind="warning" if beaten else "note"))
+        remarks.append(Remark(text, kind="warning" if beaten else "note"))
     if lacking:
-        said.append(
+        remarks.append(
             Remark(f"{protocol}: some run failed, and hence nothing is said of {', '.join(lacking)}.", "warning")
         )
-    return said
+    return remarks
 
 
-def _at(tried: Tried) -> str:
+def _at(tried: TriedValue) -> str:
     return f"{tried.change:+.1f} at {tried.value:g}"
 
 

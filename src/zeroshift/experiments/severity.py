@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from zeroshift.data.corruptions import KINDS
 from zeroshift.evaluate import Job
-from zeroshift.experiments._shared.claims import Evidence, higher, samples_behind, verdict
-from zeroshift.experiments._shared.contenders import label_of
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import Evidence, effective_samples, higher, verdict
+from zeroshift.experiments._shared.compared_methods import method_label
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, Lines, Remark, Row, Series, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
-from zeroshift.experiments._shared.paper_tables import reference
-from zeroshift.experiments._shared.suite import Member, Suite, together
-from zeroshift.experiments._shared.tables import data_remark, noted, with_best
+from zeroshift.experiments._shared.suite import Member, Suite, describe_sets
+from zeroshift.experiments._shared.tables import data_remark, reference, with_best, with_mean_note
 from zeroshift.experiments._shared.tasks import CORRUPTION, PAPERS_BACKBONE
 from zeroshift.experiments._shared.trials import mean_of_sets, runs
 
@@ -50,13 +49,13 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     return [trial for member in members for method in METHODS for trial in runs(member, method)]
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     columns = _by_severity(suite)
     if not columns:
         return [NO_SETS, reference(PRINTED)]
     (encoder,) = suite.encoders
-    table = _table(columns, encoder, answers)
-    findings: list[Finding | None] = [noted(table), _gains(table)]
+    table = _table(columns, encoder, results)
+    findings: list[Finding | None] = [with_mean_note(table), _gains(table)]
     if len(columns) > 1:
         findings.append(_curve(table, columns) if _comparable(columns) else _kinds_differ(columns))
     findings.append(_verdict("ADAPT is above zero-shot at every severity", "zero_shot", table, columns))
@@ -64,18 +63,18 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
     shown = Suite(tuple(member for found in columns.values() for member in found))
     whole = all(_whole(found) for found in columns.values())
     findings.append(data_remark(shown, needs=(PAPERS_SET,) if whole else ()))
-    return [*(finding for finding in findings if finding is not None), reference(PRINTED)]
+    return [*findings, reference(PRINTED)]
 
 
-def _table(columns: dict[int, list[Member]], encoder: str, answers: Answers) -> Table:
+def _table(columns: dict[int, list[Member]], encoder: str, results: JobResults) -> Table:
     rows = []
     for method in METHODS:
         cells = (
-            mean_of_sets(answers, [runs(m, method) for m in found], paper=_printed(severity, found, encoder, method))
+            mean_of_sets(results, [runs(m, method) for m in found], paper=_printed(severity, found, encoder, method))
             for severity, found in columns.items()
         )
-        rows.append(Row((label_of(method), *cells), strong=method.startswith("adapt")))
-    heads = (Column(f"Severity {severity}", "percent", together(found)) for severity, found in columns.items())
+        rows.append(Row((method_label(method), *cells), strong=method.startswith("adapt")))
+    heads = (Column(f"Severity {severity}", "percent", describe_sets(found)) for severity, found in columns.items())
     notes = ("The mean over the kinds of corruption, each counting the same; online methods in one random order.",)
     title = "Mean accuracy at each severity"
     return Table("severity", title, (Column("method", "text"), *heads), with_best(rows), notes)
@@ -87,7 +86,7 @@ def _gains(table: Table) -> Table:
     found = []
     for method in ADAPTED:
         pairs = zip(rows[method][1:], rows["zero_shot"][1:], strict=True)
-        found.append(Row((label_of(method), *(_difference(ours, base) for ours, base in pairs))))
+        found.append(Row((method_label(method), *(_difference(ours, base) for ours, base in pairs))))
     columns = (Column("method", "text"), *(Column(c.title, "points", c.detail) for c in table.columns[1:]))
     notes = ("In percentage points over the zero-shot classifier.",)
     return Table("severity-gain", "What ADAPT gains at each severity", columns, tuple(found), notes)
@@ -109,10 +108,10 @@ def _verdict(claim: str, rival: str, table: Table, columns: dict[int, list[Membe
             columns, columns.values(), rows[method][1:], rows[rival][1:], strict=True
         ):
             if isinstance(ours, Value) and isinstance(theirs, Value):
-                samples = samples_behind(member.entry.n_samples for member in found)
+                samples = effective_samples(member.dataset.n_samples for member in found)
                 holds = higher(ours.value, theirs.value, samples=samples)
-                told = f"{100 * (ours.value - theirs.value):+.1f} points"
-                evidence.append(Evidence(f"{name}, severity {severity}", holds, told))
+                detail = f"{100 * (ours.value - theirs.value):+.1f} points"
+                evidence.append(Evidence(f"{name}, severity {severity}", holds, detail))
     return verdict(claim, evidence)
 
 
@@ -126,7 +125,7 @@ def _printed(severity: int, members: Sequence[Member], encoder: str, method: str
 
 def _whole(members: Sequence[Member]) -> bool:
     """Whether these are ImageNet-C's fifteen kinds, each once."""
-    return all(member.papers for member in members) and sorted(str(m.corruption) for m in members) == sorted(KINDS)
+    return all(member.from_paper for member in members) and sorted(str(m.corruption) for m in members) == sorted(KINDS)
 
 
 def _comparable(columns: dict[int, list[Member]]) -> bool:
@@ -135,9 +134,9 @@ def _comparable(columns: dict[int, list[Member]]) -> bool:
 
 
 def _kinds_differ(columns: dict[int, list[Member]]) -> Remark:
-    said = "; ".join(together(found) for found in columns.values())
+    text = "; ".join(describe_sets(found) for found in columns.values())
     return Remark(
-        f"The columns are of different kinds of corruption ({said}), so their difference is not that of the severity. "
+        f"The columns are of different kinds of corruption ({text}), so their difference is not that of the severity. "
         "Compare within a column."
     )
 
@@ -147,7 +146,9 @@ def _curve(table: Table, columns: dict[int, list[Member]]) -> Lines:
     for method, row in zip(METHODS, table.rows, strict=True):
         cells = zip(columns, row.cells[1:], strict=True)
         points = [(float(severity), 100 * cell.value) for severity, cell in cells if isinstance(cell, Value)]
-        series.append(Series(label_of(method), tuple(x for x, _ in points), tuple(y for _, y in points), method=method))
+        series.append(
+            Series(method_label(method), tuple(x for x, _ in points), tuple(y for _, y in points), method=method)
+        )
     return Lines(
         "severity-curve", "Accuracy as corruption grows", "severity", "accuracy (%)", tuple(series), steps=True
     )

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from zeroshift.evaluate import Job, Trial, worst_share
-from zeroshift.experiments._shared.claims import paper_beside
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import paper_reference
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, Remark, Row, Table, Value
-from zeroshift.experiments._shared.main_table import unlike
+from zeroshift.experiments._shared.main_table import unique_titles
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.suite import Member, Suite, Task
 from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
@@ -44,7 +44,7 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     return [trial for member in suite.members for trial in _trials(member, options)]
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     permutations = max(PERMUTATIONS, options.orders)
     columns = (
         Column("set", "text"),
@@ -53,7 +53,7 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         Column("Worst tenth", "percent", "of the orders"),
         Column("Zero-shot", "percent"),
     )
-    rows = [row for task in suite.tasks for row in _rows(task, suite, options, answers)]
+    rows = [row for task in suite.tasks for row in _rows(task, suite, options, results)]
     table = Table(
         "stability",
         "Online ADAPT over random orders",
@@ -65,41 +65,41 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         ),
     )
     used = [TABLES[task.id] for task in suite.tasks if task.id in TABLES]
-    return [table, *_spread(table), *_losses(table), *paper_beside(suite, *used)]
+    return [table, *_spread(table), *_losses(table), *paper_reference(suite, *used)]
 
 
-def _rows(task: Task, suite: Suite, options: Options, answers: Answers) -> list[Row]:
+def _rows(task: Task, suite: Suite, options: Options, results: JobResults) -> list[Row]:
     members = suite.of_task(task.id)
-    titles = unlike([member.title for member in members], members)
+    titles = unique_titles([member.title for member in members], members)
     rows = []
     for title, member in zip(titles, members, strict=True):
         papers = member.paper_column if member.encoder == PAPERS_BACKBONE else None
-        found, permutations = _accuracies([member], options, answers), len(_trials(member, options))
-        answered = len(answers.all_of(_trials(member, options)))
+        found, permutations = _accuracies([member], options, results), len(_trials(member, options))
+        answered = len(results.records(_trials(member, options)))
         label = title if answered == permutations else f"{title} ({answered} of {permutations} orders)"
-        rows.append(_row(label, task, found, _baseline([member], options, answers), papers))
-    whole = suite.papers(task) == PAPERS_BACKBONE
+        rows.append(_row(label, task, found, _baseline([member], options, results), papers))
+    whole = suite.paper_backbone(task) == PAPERS_BACKBONE
     shifted = [member for member in members if member.data_set != SOURCE]
     means = {AVERAGE: members} if len(shifted) in (0, len(members)) else {SHIFTED: shifted, AVERAGE: members}
     for name, those in means.items():
-        complete = all(len(answers.all_of(trials)) == len(trials) for trials in (_trials(m, options) for m in those))
+        complete = all(len(results.records(trials)) == len(trials) for trials in (_trials(m, options) for m in those))
         if len(those) > 1 and complete:
             without = f", all but {SOURCE}" if name == SHIFTED else ""
             label = f"average of {len(those)} sets{without}"
-            found, zero_shot = _accuracies(those, options, answers), _baseline(those, options, answers)
+            found, zero_shot = _accuracies(those, options, results), _baseline(those, options, results)
             rows.append(_row(label, task, found, zero_shot, name if whole else None, strong=name == AVERAGE))
     return rows
 
 
-def _accuracies(members: Sequence[Member], options: Options, answers: Answers) -> list[float]:
+def _accuracies(members: Sequence[Member], options: Options, results: JobResults) -> list[float]:
     """Of one set, or means over several, order by order."""
-    by_set = [answers.all_of(_trials(member, options)) for member in members]
+    by_set = [results.records(_trials(member, options)) for member in members]
     return [float(np.mean([record["accuracy"] for record in order])) for order in zip(*by_set, strict=True)]
 
 
-def _baseline(members: Sequence[Member], options: Options, answers: Answers) -> Value | None:
+def _baseline(members: Sequence[Member], options: Options, results: JobResults) -> Value | None:
     """Zero-shot's: the same in every order."""
-    found = [measured(answers, _trials(member, options), "zero_shot_accuracy") for member in members]
+    found = [measured(results, _trials(member, options), "zero_shot_accuracy") for member in members]
     values = [value.value for value in found if value is not None]
     return Value(float(np.mean(values))) if len(values) == len(members) else None
 
@@ -138,12 +138,12 @@ def _spread(table: Table) -> list[Remark]:
         return []
     widest = max(found, key=lambda name: found[name])
     over = sum(value > PAPERS_LARGEST for value in found.values())
-    said = f"The largest standard deviation here is {found[widest]:.2f} points ({widest})"
+    text = f"The largest standard deviation here is {found[widest]:.2f} points ({widest})"
     if not over:
-        return [Remark(f"{said}; the paper's largest is {PAPERS_LARGEST} (EuroSAT).")]
+        return [Remark(f"{text}; the paper's largest is {PAPERS_LARGEST} (EuroSAT).")]
     return [
         Remark(
-            f"{said}. {over} of {len(found)} rows are above the paper's largest, {PAPERS_LARGEST} (EuroSAT).",
+            f"{text}. {over} of {len(found)} rows are above the paper's largest, {PAPERS_LARGEST} (EuroSAT).",
             kind="warning",
         )
     ]
@@ -151,17 +151,19 @@ def _spread(table: Table) -> list[Remark]:
 
 def _losses(table: Table) -> list[Remark]:
     """Where the worst orders end below zero-shot, above it, or level with it: of the rows that have both numbers."""
-    places: dict[str, list[str]] = {"below": [], "level with": [], "above": []}
+    by_side: dict[str, list[str]] = {"below": [], "level with": [], "above": []}
     for row in table.rows:
         worst, base = row.cells[3:5]
         if isinstance(worst, Value) and isinstance(base, Value):
             gap = worst.value - base.value
             where = "level with" if abs(gap) < LEAST_DIFFERENCE else "above" if gap > 0 else "below"
-            places[where].append(f"{row.cells[0]} ({100 * gap:+.1f} points)" if where == "below" else str(row.cells[0]))
-    said = "; ".join(f"{where} zero-shot on {', '.join(names)}" for where, names in places.items() if names)
-    if not said:
+            by_side[where].append(
+                f"{row.cells[0]} ({100 * gap:+.1f} points)" if where == "below" else str(row.cells[0])
+            )
+    text = "; ".join(f"{where} zero-shot on {', '.join(names)}" for where, names in by_side.items() if names)
+    if not text:
         return []
-    return [Remark(f"The worst tenth of the orders ends {said}.", kind="warning" if places["below"] else "note")]
+    return [Remark(f"The worst tenth of the orders ends {text}.", kind="warning" if by_side["below"] else "note")]
 
 
 EXPERIMENT = Experiment(

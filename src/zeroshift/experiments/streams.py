@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate import Analysis, Arrangement, Job, Trial
-from zeroshift.evaluate.streams import stackable, stacked
+from zeroshift.evaluate import Analysis, Job, StreamSpec, Trial
+from zeroshift.evaluate.streams import can_stack, stack_datasets
 from zeroshift.evaluate.streams.long_tail import IMBALANCE
 from zeroshift.evaluate.streams.orders import CONCENTRATION
-from zeroshift.evaluate.streams.spec import UNIMPORTANT
-from zeroshift.experiments._shared.claims import higher, samples_behind
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.evaluate.streams.spec import LABEL_PARAMETERS
+from zeroshift.experiments._shared.claims import effective_samples, higher
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, HeatMap, HeatMaps, Remark, Row, Table, Value
-from zeroshift.experiments._shared.suite import Member, Suite, one_a_task, together
+from zeroshift.experiments._shared.suite import Member, Suite, describe_sets, largest_per_task
 from zeroshift.experiments._shared.trials import mean_of_sets, points, runs, spread
 from zeroshift.features import FeatureSet
 
@@ -28,11 +28,11 @@ __all__ = [
     "METHODS",
     "RANDOM",
     "STREAMS",
-    "STREAMS_TOLD",
+    "STREAM_DESCRIPTIONS",
     "WINDOW",
-    "Harm",
     "Kind",
     "StackedMember",
+    "StreamGain",
     "harm_remark",
     "neighbours",
     "stacked_members",
@@ -59,7 +59,7 @@ def neighbours(
     """
     if features.labels is None:
         raise ValueError(f"features must be labelled: classes are counted; got {features!r}.")
-    rows = Arrangement(kind, parameters).stream(features, seed=seed, prompt=prompt).rows
+    rows = StreamSpec(kind, parameters).stream(features, seed=seed, prompt=prompt).rows
     labels = features.labels[rows]
     starts = range(0, max(1, len(labels) - window + 1), window)
     sizes = np.unique(labels, return_counts=True)[1]
@@ -101,8 +101,8 @@ def stacked_members(suite: Suite) -> list[StackedMember]:
     groups: list[list[Member]] = []
     firsts: list[FeatureSet] = []
     for member in _distinct(suite):
-        features = member.entry.load()
-        place = next((i for i, first in enumerate(firsts) if stackable(first, features)), None)
+        features = member.dataset.load()
+        place = next((i for i, first in enumerate(firsts) if can_stack(first, features)), None)
         if place is None:
             groups.append([member])
             firsts.append(features)
@@ -115,24 +115,24 @@ def _distinct(suite: Suite) -> list[Member]:
     largest: dict[tuple[object, ...], Member] = {}
     for member in suite.members:
         what = (member.encoder, *member.subject)
-        if what not in largest or member.entry.n_samples > largest[what].entry.n_samples:
+        if what not in largest or member.dataset.n_samples > largest[what].dataset.n_samples:
             largest[what] = member
     return [member for member in suite.members if member in largest.values()]
 
 
 def _stacked(group: Sequence[Member]) -> StackedMember:
-    parts = tuple((member.name, member.entry.load) for member in group)
+    parts = tuple((member.name, member.dataset.load) for member in group)
     features = _load(parts)
     name = f"{group[0].data_set} and its shifts" if group[0].corruption is None else " and ".join(n for n, _ in parts)
-    base = Member.of(name, features, partial(_load, parts), group[0].entry.prompt)
-    sizes = tuple(min(member.entry.n_samples, DOMAIN_ROWS) for member in group)
+    base = Member.of(name, features, partial(_load, parts), group[0].dataset.prompt)
+    sizes = tuple(min(member.dataset.n_samples, DOMAIN_ROWS) for member in group)
     # Of provenances only what all agree on is kept; they share their prototypes, and hence their encoder.
-    said = {**vars(base), "encoder": group[0].encoder}
-    return StackedMember(**said, domains=sizes, domain_names=tuple(name for name, _ in parts))
+    text = {**vars(base), "encoder": group[0].encoder}
+    return StackedMember(**text, domains=sizes, domain_names=tuple(name for name, _ in parts))
 
 
 def _load(parts: Sequence[tuple[str, Callable[[], FeatureSet]]]) -> FeatureSet:
-    return stacked({name: _some(load()) for name, load in parts})
+    return stack_datasets({name: _some(load()) for name, load in parts})
 
 
 def _some(features: FeatureSet) -> FeatureSet:
@@ -154,11 +154,11 @@ class Kind:
     domains: bool = False
     """Whether it runs over stacked sets, not over each alone."""
 
-    def arrangement(self, member: Member) -> Arrangement:
+    def stream_spec(self, member: Member) -> StreamSpec:
         if not isinstance(member, StackedMember):
-            return Arrangement(self.kind, self.parameters)
+            return StreamSpec(self.kind, self.parameters)
         where = {"domains": list(member.domains), "names": list(member.domain_names)}
-        return Arrangement(self.kind, {**self.parameters, **where})
+        return StreamSpec(self.kind, {**self.parameters, **where})
 
 
 BATCH, CLASSES, SURE = WINDOW, 2, 2
@@ -178,7 +178,7 @@ STREAMS = (
     Kind("mixed", "mixed", domains=True),
 )
 
-STREAMS_TOLD = (
+STREAM_DESCRIPTIONS = (
     f"class-sorted: one class after the other. correlated: a Dirichlet draw for each class, of concentration "
     f"{CONCENTRATION:g} in all, says how it falls on as many stretches of time as there are classes. few classes a "
     f"batch: at most {CLASSES} in every {BATCH}, as far as classes have samples enough; those that have not come last. "
@@ -196,7 +196,7 @@ LEAST_DIFFERENCE = 0.1
 
 
 @dataclass(frozen=True)
-class Harm:
+class StreamGain:
     """A cell of the table, as far as it says whether a method does harm."""
 
     where: str
@@ -210,22 +210,22 @@ class Harm:
     def sure(self) -> bool | None:
         """Whether it is none; None where that is too close to say."""
         after = self.zero_shot + self.gain / 100
-        return higher(after, self.zero_shot, samples=samples_behind(self.samples))
+        return higher(after, self.zero_shot, samples=effective_samples(self.samples))
 
     def __str__(self) -> str:
         return f"{self.where} ({self.gain:+.1f})"
 
 
-def harm_remark(found: Sequence[Harm]) -> Remark:
+def harm_remark(found: Sequence[StreamGain]) -> Remark:
     """Who ends below zero-shot, and where, of the cells that are there."""
     lost = [str(cell) for cell in found if cell.sure is False]
     close = [str(cell) for cell in found if cell.sure is None and cell.gain <= -LEAST_DIFFERENCE]
-    said = [f"Below zero-shot, in points: {'; '.join(lost)}."] if lost else []
-    said += [f"Below zero-shot by less than a standard error, too close to say: {'; '.join(close)}."] if close else []
-    if not said:
-        said = [f"Of {len(found)} gains none is below zero; {sum(cell.sure is True for cell in found)} are above it by "
+    text = [f"Below zero-shot, in points: {'; '.join(lost)}."] if lost else []
+    text += [f"Below zero-shot by less than a standard error, too close to say: {'; '.join(close)}."] if close else []
+    if not text:
+        text = [f"Of {len(found)} gains none is below zero; {sum(cell.sure is True for cell in found)} are above it by "
                 "more than a standard error."]  # fmt: skip
-    return Remark(" ".join(said), kind="warning" if lost else "note")
+    return Remark(" ".join(text), kind="warning" if lost else "note")
 
 
 METHODS = {
@@ -244,9 +244,9 @@ OURS = ("adapt_online", "anchored_mixture_online")
 def _members(kind: Kind, suite: Suite) -> Sequence[Member]:
     if kind.domains:
         return [member for member in suite.members if isinstance(member, StackedMember)]
-    members = one_a_task(_plain(suite)).members
+    members = largest_per_task(_plain(suite)).members
     # A class of one sample leaves no room for a tail.
-    return [member for member in members if member.entry.fewest > 1] if kind == LONG_TAIL else members
+    return [member for member in members if member.dataset.fewest > 1] if kind == LONG_TAIL else members
 
 
 def _plain(suite: Suite) -> Suite:
@@ -256,15 +256,15 @@ def _plain(suite: Suite) -> Suite:
 
 def _trials(kind: Kind, method: str, member: Member, options: Options) -> list[Trial]:
     orders = options.orders if method in OURS and not kind.domains else 1
-    return runs(member, method, orders, arrangement=kind.arrangement(member))
+    return runs(member, method, orders, stream_spec=kind.stream_spec(member))
 
 
-def _looked_at(kind: Kind, member: Member) -> Analysis:
+def _stream_analysis(kind: Kind, member: Member) -> Analysis:
     """What the stream of the first order is like."""
-    arrangement, entry = kind.arrangement(member), member.entry
-    parameters = {name: value for name, value in arrangement.parameters.items() if name not in UNIMPORTANT}
-    asked = {"seed": 0, "kind": arrangement.kind, "parameters": parameters, "window": WINDOW}
-    return Analysis(entry.name, entry.digest, entry.prompt, neighbours, asked)
+    stream_spec, dataset = kind.stream_spec(member), member.dataset
+    parameters = {name: value for name, value in stream_spec.parameters.items() if name not in LABEL_PARAMETERS}
+    arguments = {"seed": 0, "kind": stream_spec.kind, "parameters": parameters, "window": WINDOW}
+    return Analysis(dataset.name, dataset.digest, dataset.prompt, neighbours, arguments)
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
@@ -272,21 +272,21 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     for kind in STREAMS:
         for member in _members(kind, suite):
             jobs += [trial for method in METHODS for trial in _trials(kind, method, member, options)]
-            jobs.append(_looked_at(kind, member))
+            jobs.append(_stream_analysis(kind, member))
     return jobs
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     kinds = [kind for kind in STREAMS if _members(kind, suite)]
-    gains = {(kind.label, method): _gain(kind, method, suite, options, answers) for kind in kinds for method in METHODS}
+    gains = {(kind.label, method): _gain(kind, method, suite, options, results) for kind in kinds for method in METHODS}
     if not any(gains.values()):
         return [Remark("Some run of each method failed on each stream: there is no gain to tell of.", kind="warning")]
-    before = {kind.label: _baseline(kind, suite, options, answers) for kind in kinds}
+    before = {kind.label: _baseline(kind, suite, options, results) for kind in kinds}
     rows = [
         Row(
             (
                 kind.label,
-                mean_of_sets(answers, [[_looked_at(kind, m)] for m in _members(kind, suite)], "classes_in_a_row"),
+                mean_of_sets(results, [[_stream_analysis(kind, m)] for m in _members(kind, suite)], "classes_in_a_row"),
                 before[kind.label],
                 *(gains[kind.label, method] for method in METHODS),
             ),
@@ -302,10 +302,10 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
         Column("Zero-shot", "percent"),
         *(Column(title, "points") for title in METHODS.values()),
     )
-    notes = _notes(suite, options, answers)
+    notes = _notes(suite, options, results)
     table = Table("streams", "Gain over zero-shot, by stream and method", columns, tuple(rows), notes)
     cells = [
-        Harm(f"{METHODS[method]} on {kind.label}", gain.value, base.value, _sizes(kind, suite, options, answers))
+        StreamGain(f"{METHODS[method]} on {kind.label}", gain.value, base.value, _sizes(kind, suite, options, results))
         for kind in kinds
         for method in METHODS
         if (gain := gains[kind.label, method]) is not None and (base := before[kind.label]) is not None
@@ -313,23 +313,23 @@ def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]
     return [table, *_map(kinds, gains), harm_remark(cells), *_fall(worst, gains), *_failed(gains)]
 
 
-def _gain(kind: Kind, method: str, suite: Suite, options: Options, answers: Answers) -> Value | None:
+def _gain(kind: Kind, method: str, suite: Suite, options: Options, results: JobResults) -> Value | None:
     """Mean over sets order by order, in points; None unless every run is there."""
     by_set = []
     for member in _members(kind, suite):
         trials = _trials(kind, method, member, options)
-        records = answers.all_of(trials)
+        records = results.records(trials)
         if len(records) < len(trials):
             return None
         by_set.append([points(record["zero_shot_accuracy"], record["accuracy"]) for record in records])
     return spread([float(np.mean(order)) for order in zip(*by_set, strict=True)])
 
 
-def _baseline(kind: Kind, suite: Suite, options: Options, answers: Answers) -> Value | None:
+def _baseline(kind: Kind, suite: Suite, options: Options, results: JobResults) -> Value | None:
     """Zero-shot's accuracy on the rows that came, whichever method's runs say so."""
     for method in METHODS:
         by_set = [_trials(kind, method, member, options) for member in _members(kind, suite)]
-        found = mean_of_sets(answers, by_set, "zero_shot_accuracy")
+        found = mean_of_sets(results, by_set, "zero_shot_accuracy")
         if found is not None:
             return Value(found.value)
     return None
@@ -372,10 +372,10 @@ def _map(kinds: Sequence[Kind], gains: Gains) -> list[HeatMaps]:
     ]
 
 
-def _sizes(kind: Kind, suite: Suite, options: Options, answers: Answers) -> list[int]:
+def _sizes(kind: Kind, suite: Suite, options: Options, results: JobResults) -> list[int]:
     """Samples of each set that came in the stream."""
     trials = ([t for method in METHODS for t in _trials(kind, method, m, options)] for m in _members(kind, suite))
-    return [int(answers.all_of(those)[0]["scored"]) for those in trials]
+    return [int(results.records(those)[0]["scored"]) for those in trials]
 
 
 def _fall(worst: Mapping[str, tuple[str, float] | None], gains: Gains) -> list[Remark]:
@@ -400,19 +400,19 @@ def _failed(gains: Gains) -> list[Remark]:
     return [Remark(f"Some run failed, and hence no gain: {'; '.join(lacking)}.", kind="warning")] if lacking else []
 
 
-def _notes(suite: Suite, options: Options, answers: Answers) -> tuple[str, ...]:
+def _notes(suite: Suite, options: Options, results: JobResults) -> tuple[str, ...]:
     orders = "All runs are in one order."
     if options.orders > 1:
         ours = " and ".join(METHODS[method] for method in OURS)
         orders = f"{ours} in {options.orders} orders within each set, the peers and across domains in one."
     within = _members(RANDOM, suite)
-    found = answers.all_of([_looked_at(LONG_TAIL, member) for member in within])
+    found = results.records([_stream_analysis(LONG_TAIL, member) for member in within])
     ratios = sorted({round(record["imbalance"]) for record in found})
     here = f" Long tails here: {', '.join(f'{ratio}:1' for ratio in ratios)}." if ratios else ""
     return (
         f"Gain over zero-shot on the very rows that came, in points; mean over sets, each counting the same: "
-        f"{together(within)}. {orders}",
-        STREAMS_TOLD + here,
+        f"{describe_sets(within)}. {orders}",
+        STREAM_DESCRIPTIONS + here,
         _domains(suite),
     )
 
@@ -421,8 +421,8 @@ def _domains(suite: Suite) -> str:
     made = [member for member in suite.members if isinstance(member, StackedMember)]
     if not made:
         return "No streams across domains: no two sets have the same classes, prototypes and logit scale."
-    said = "; ".join(", ".join(member.domain_names) for member in made)
-    return f"Across domains, in this order: {said}; at most {DOMAIN_ROWS:,} samples of each."
+    text = "; ".join(", ".join(member.domain_names) for member in made)
+    return f"Across domains, in this order: {text}; at most {DOMAIN_ROWS:,} samples of each."
 
 
 EXPERIMENT = Experiment(
@@ -432,5 +432,5 @@ EXPERIMENT = Experiment(
     "size, when sure samples are rare, or when the domain changes on the way?",
     plan=_plan,
     find=_find,
-    sets=stacked_members,
+    extra_sets=stacked_members,
 )

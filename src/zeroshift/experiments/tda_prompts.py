@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments._shared.claims import Evidence, every, higher, samples_behind, verdict
-from zeroshift.experiments._shared.experiment import Answers, Experiment, Options
+from zeroshift.experiments._shared.claims import Evidence, all_hold, effective_samples, higher, verdict
+from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
-from zeroshift.experiments._shared.paper_tables import reference
 from zeroshift.experiments._shared.prompt_modes import PAPERS_MODES, mode_title, modes_of, modes_remark, runs_in_mode
 from zeroshift.experiments._shared.suite import Suite, Task
-from zeroshift.experiments._shared.tables import data_remark, noted, task_title
+from zeroshift.experiments._shared.tables import data_remark, reference, task_title, with_mean_note
 from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
 from zeroshift.experiments._shared.trials import mean_of_sets
 
@@ -37,15 +36,14 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     ]
 
 
-def _find(suite: Suite, options: Options, answers: Answers) -> Sequence[Finding]:
-    accuracy = _accuracy(suite, answers)
+def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
+    accuracy = _accuracy(suite, results)
     # The paper's numbers stand beside the very prompts they are of.
     remarks = (_verdict(accuracy, suite), modes_remark(suite), data_remark(suite, prompts=False))
-    said = [remark for remark in remarks if remark is not None]
-    return [noted(accuracy), _lead(accuracy), *said, reference(PRINTED)]
+    return [with_mean_note(accuracy), _lead(accuracy), *remarks, reference(PRINTED)]
 
 
-def _accuracy(suite: Suite, answers: Answers) -> Table:
+def _accuracy(suite: Suite, results: JobResults) -> Table:
     modes = modes_of(suite)
     rows = []
     for task in suite.tasks:
@@ -53,7 +51,7 @@ def _accuracy(suite: Suite, answers: Answers) -> Table:
         for method, label in METHODS.items():
             cells = (
                 mean_of_sets(
-                    answers,
+                    results,
                     [runs_in_mode(member, method, mode) for member in members],
                     paper=_printed(suite, task, method, mode),
                 )
@@ -67,7 +65,7 @@ def _accuracy(suite: Suite, answers: Answers) -> Table:
 
 def _printed(suite: Suite, task: Task, method: str, mode: str) -> float | None:
     # The encoder is not printed beside the table, but its numbers with descriptions are those of the main tables.
-    if suite.papers(task) != PAPERS_BACKBONE:
+    if suite.paper_backbone(task) != PAPERS_BACKBONE:
         return None
     wanted = {"method": METHODS[method].split(" (")[0], "protocol": PROTOCOLS[method], "task": task.paper}
     number = paper_table(PRINTED).number_at(mode_title(mode), **wanted)
@@ -102,7 +100,7 @@ def _verdict(accuracy: Table, suite: Suite) -> Remark | None:
     compared: set[str] = set()
     for task in suite.tasks:
         rows = [row.cells for row in accuracy.rows if row.group == task_title(task)]
-        samples = samples_behind(member.entry.n_samples for member in suite.of_task(task.id))
+        samples = effective_samples(member.dataset.n_samples for member in suite.of_task(task.id))
         (base,) = (cells for cells in rows if cells[0] == METHODS[TDA])
         for label, *cells in (row for row in rows if row is not base):
             leads: dict[str, float] = {}
@@ -112,8 +110,8 @@ def _verdict(accuracy: Table, suite: Suite) -> Remark | None:
                     holds.append(higher(ours.value, theirs.value, samples=samples))
                     leads[title] = 100 * (ours.value - theirs.value)
             if leads:
-                told = ", ".join(f"{lead:+.1f} with {title}" for title, lead in leads.items())
-                evidence.append(Evidence(f"{label}, {task.title}", every(holds), f"in points {told}"))
+                detail = ", ".join(f"{lead:+.1f} with {title}" for title, lead in leads.items())
+                evidence.append(Evidence(f"{label}, {task.title}", all_hold(holds), f"in points {detail}"))
             compared |= set(leads)
     papers = [mode_title(mode) for mode in PAPERS_MODES]
     there = sum(title in compared for title in papers)

@@ -1,6 +1,6 @@
-"""The door of a `FeatureSet`: every part is checked here once and comes out in the form the set keeps.
+"""Validation of the arguments of `FeatureSet`. Each function returns its argument in the form the set stores.
 
-`normalized` stands before the door, for rows whose length is not 1 yet; the checks that follow are the same.
+`normalize_fields` scales rows to unit length first, for arrays that are not normalised yet.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, UnitLengthError, check_
 __all__ = [
     "blocks",
     "check_view_zero",
-    "checked_class_names",
-    "checked_features",
-    "checked_indices",
-    "checked_prototypes",
-    "checked_provenance",
-    "checked_sample_names",
-    "checked_views",
-    "equal",
-    "normalized",
+    "normalize_fields",
     "read_only",
+    "same_values",
+    "validate_class_names",
+    "validate_features",
+    "validate_indices",
+    "validate_prototypes",
+    "validate_provenance",
+    "validate_sample_names",
+    "validate_views",
 ]
 
 BLOCK_ENTRIES = 2**22
-"""Numbers worked on together (16 MiB of float32), so that a set larger than memory can be checked and scored."""
+"""Numbers processed at a time (16 MiB of float32), so that a set larger than memory can be validated and scored."""
 
 VIEW_ZERO_DISTANCE = 0.1
-"""How far features may lie from view 0: wide enough for two runs in half precision, too narrow for another image."""
+"""Largest distance of features from view 0: more than two half-precision runs differ by, less than two images do."""
 
 
 def blocks(rows: int, width: int) -> Iterator[slice]:
@@ -42,8 +42,8 @@ def blocks(rows: int, width: int) -> Iterator[slice]:
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
-def equal(first: np.ndarray, second: np.ndarray) -> bool:
-    """Whether two matrices of the same shape hold the same values in the same precision."""
+def same_values(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether two matrices of the same shape have the same values in the same precision."""
     return first.dtype == second.dtype and all(
         np.array_equal(first[rows], second[rows]) for rows in blocks(len(first), first.shape[1])
     )
@@ -56,10 +56,10 @@ def read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def _readable(name: str, array: Array) -> np.ndarray:
-    """A read-only NumPy view of `array` in a precision the file format has; a memory-mapped array stays one."""
+def _as_read_only_numpy(name: str, array: Array) -> np.ndarray:
+    """A read-only NumPy view of `array` in a precision the file format supports; memory-mapped arrays stay mapped."""
     if not hasattr(array, "shape"):
-        check_matrix(name, array)  # says in the library's one way that this is no array
+        check_matrix(name, array)  # raises the usual error for something that is no array
     if not isinstance(array, np.memmap):
         array = to_numpy(array)
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
@@ -69,7 +69,7 @@ def _readable(name: str, array: Array) -> np.ndarray:
     return read_only(array)
 
 
-def normalized(fields: Mapping[str, Any]) -> dict[str, Any]:
+def normalize_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Constructor arguments with the rows of prototypes, views and features scaled to unit length, in new arrays."""
     scaled = dict(fields)
     prototypes = fields["prototypes"]
@@ -87,8 +87,8 @@ def normalized(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unit_rows(name: str, given: Array) -> np.ndarray:
-    """`zeroshift.normalize` in blocks, so that a memory-mapped matrix is in memory once and not several times over."""
-    matrix = _readable(name, given)
+    """`zeroshift.normalize` in blocks, so that a memory-mapped matrix is copied into memory only once."""
+    matrix = _as_read_only_numpy(name, given)
     check_matrix(name, matrix, unit=False)
     scaled = np.empty(matrix.shape, np.promote_types(matrix.dtype, np.float32))
     for rows in blocks(*matrix.shape):
@@ -97,21 +97,21 @@ def _unit_rows(name: str, given: Array) -> np.ndarray:
 
 
 def _unit_views(given: Array) -> np.ndarray:
-    views = _readable_views(given)
+    views = _as_views(given)
     scaled = np.empty(views.shape, np.promote_types(views.dtype, np.float32))
     for view in range(views.shape[1]):
         scaled[:, view] = _unit_rows(f"views[:, {view}]", views[:, view])
     return scaled
 
 
-def checked_features(given: Array, dimension: int) -> np.ndarray:
-    """(N, d) unit rows of the prototypes' d, not copied."""
-    features = _readable("features", given)
+def validate_features(given: Array, dimension: int) -> np.ndarray:
+    """(N, d) unit rows with the prototypes' d; not copied."""
+    features = _as_read_only_numpy("features", given)
     check_matrix("features", features, columns=dimension)
     return features
 
 
-def checked_prototypes(prototypes: Array | Mapping[str, Array]) -> dict[str, np.ndarray]:
+def validate_prototypes(prototypes: Array | Mapping[str, Array]) -> dict[str, np.ndarray]:
     """Copies of the (K, d) matrices, all of one shape, by prompt mode in the order of the names."""
     by_mode = dict(prototypes) if isinstance(prototypes, Mapping) else {"default": prototypes}
     if not by_mode:
@@ -121,7 +121,7 @@ def checked_prototypes(prototypes: Array | Mapping[str, Array]) -> dict[str, np.
     checked: dict[str, np.ndarray] = {}
     for mode in sorted(by_mode):
         name = f"prototypes[{mode!r}]" if isinstance(prototypes, Mapping) else "prototypes"
-        matrix = _readable(name, by_mode[mode])
+        matrix = _as_read_only_numpy(name, by_mode[mode])
         check_matrix(name, matrix)
         first = next(iter(checked), mode)
         if checked and matrix.shape != checked[first].shape:
@@ -133,8 +133,8 @@ def checked_prototypes(prototypes: Array | Mapping[str, Array]) -> dict[str, np.
     return checked
 
 
-def _readable_views(given: Array) -> np.ndarray:
-    views = _readable("views", given)
+def _as_views(given: Array) -> np.ndarray:
+    views = _as_read_only_numpy("views", given)
     if views.ndim != 3 or 0 in views.shape:
         raise ValueError(f"views must have three dimensions (N, V, d), none of them 0; got shape {views.shape}.")
     if views.dtype.kind != "f":
@@ -142,9 +142,9 @@ def _readable_views(given: Array) -> np.ndarray:
     return views
 
 
-def checked_views(given: Array, dimension: int) -> np.ndarray:
-    """(N, V, d) features of unit length and of the prototypes' d, not copied."""
-    views = _readable_views(given)
+def validate_views(given: Array, dimension: int) -> np.ndarray:
+    """(N, V, d) unit features with the prototypes' d; not copied."""
+    views = _as_views(given)
     if views.shape[2] != dimension:
         raise ValueError(
             f"views has d = {views.shape[2]} (shape {views.shape}), but the prototypes have d = {dimension}. "
@@ -154,14 +154,14 @@ def checked_views(given: Array, dimension: int) -> np.ndarray:
         block = views[images].astype(np.promote_types(views.dtype, np.float32), copy=False)
         with np.errstate(over="ignore"):
             lengths = np.asarray(np.sqrt((block * block).sum(axis=2)))
-        wrong = ~(np.abs(lengths - 1) <= UNIT_NORM_TOLERANCE)  # this way round NaN is wrong, too
+        wrong = ~(np.abs(lengths - 1) <= UNIT_NORM_TOLERANCE)  # written so that NaN counts as wrong
         if wrong.any():
             image, view = (int(index) for index in np.argwhere(wrong)[0])
-            raise _view_fault(images.start + image, view, block[image, view], lengths[image, view])
+            raise _view_error(images.start + image, view, block[image, view], lengths[image, view])
     return views
 
 
-def _view_fault(image: int, view: int, values: np.ndarray, length: float) -> ValueError:
+def _view_error(image: int, view: int, values: np.ndarray, length: float) -> ValueError:
     where = f"views of image {image}, view {view},"
     if np.isnan(values).any():
         return ValueError(f"{where} holds NaN. Fix: drop the image or recompute its features.")
@@ -180,7 +180,7 @@ def _view_fault(image: int, view: int, values: np.ndarray, length: float) -> Val
 
 
 def check_view_zero(features: np.ndarray, views: np.ndarray) -> None:
-    """Refuse features that are not those of the plain images, which are view 0."""
+    """Refuse features that differ from view 0, which is the unchanged image."""
     if len(features) != len(views):
         raise ValueError(
             f"features has {len(features)} rows, but views has {len(views)} images; they must be the same images."
@@ -191,20 +191,20 @@ def check_view_zero(features: np.ndarray, views: np.ndarray) -> None:
         if far.any():
             row = rows.start + int(np.argmax(far))
             raise ValueError(
-                f"features row {row} is not view 0 of image {row} in views; view 0 is the plain image. "
-                "Fix: check that both list the same images in the same order, or leave features out."
+                f"features row {row} is not view 0 of image {row} in views; view 0 is the unchanged image. "
+                "Fix: check that both list the same images in the same order, or omit features."
             )
 
 
-def checked_class_names(class_names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
-    """One name a class, all different; "class 0", "class 1", ... where there are none."""
+def validate_class_names(class_names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
+    """One name per class, all different; "class 0", "class 1", ... if none are given."""
     if class_names is None:
         return tuple(f"class {k}" for k in range(n_classes))
     if isinstance(class_names, np.ndarray):
         class_names = class_names.tolist()
     if isinstance(class_names, (str, bytes)):
         raise TypeError(f"class_names must be a sequence of names; got the single string {class_names!r}.")
-    # A set has no order, and a mapping's keys need not be in that of the prototypes: names would go to other classes.
+    # A set has no order, and the keys of a mapping may be in another order than the prototypes.
     if not isinstance(class_names, Sequence):
         raise TypeError(
             "class_names must be a sequence of names, in the order of the prototypes; "
@@ -218,7 +218,7 @@ def checked_class_names(class_names: Sequence[str] | None, n_classes: int) -> tu
             raise ValueError(f"class_names[{k}] is empty; every class needs a name.")
     if len(names) != n_classes:
         raise ValueError(
-            f"class_names has {len(names)} names, but the prototypes have {n_classes} rows: one name a row."
+            f"class_names has {len(names)} names, but the prototypes have {n_classes} rows: one name per row."
         )
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         places = "; ".join(f"{name!r} at {[k for k, other in enumerate(names) if other == name]}" for name in repeated)
@@ -228,39 +228,39 @@ def checked_class_names(class_names: Sequence[str] | None, n_classes: int) -> tu
     return tuple(str(name) for name in names)
 
 
-def checked_sample_names(names: Sequence[str] | None, samples: int) -> tuple[str, ...] | None:
-    """One string a sample; they may repeat."""
+def validate_sample_names(names: Sequence[str] | None, samples: int) -> tuple[str, ...] | None:
+    """One string per sample; they may repeat."""
     if names is None:
         return None
     if isinstance(names, (str, bytes)) or not isinstance(names, Sequence):
-        raise TypeError(f"sample_names must be a sequence of strings, one a sample; got {type(names).__name__}.")
+        raise TypeError(f"sample_names must be a sequence of strings, one per sample; got {type(names).__name__}.")
     if len(names) != samples:
-        raise ValueError(f"sample_names has {len(names)} names, but there are {samples} samples: one name a sample.")
+        raise ValueError(f"sample_names has {len(names)} names, but there are {samples} samples: one name per sample.")
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise TypeError(f"sample_names must hold strings; got {wrong[0]!r}.")
     return tuple(names)
 
 
-def checked_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a mapping that JSON can hold."""
+def validate_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a mapping that can be written as JSON."""
     if not isinstance(provenance, Mapping):
         raise TypeError(f"provenance must be a mapping; got {type(provenance).__name__}.")
     try:
-        # Through JSON and back: a copy that cannot change with the caller's, in the form it will have after `load`.
+        # Through JSON and back: a deep copy, in the form it will have after `load`.
         return dict(json.loads(json.dumps(dict(provenance), allow_nan=False)))
     except (TypeError, ValueError) as error:
         raise type(error)(
-            f"provenance must be what JSON can hold (strings, finite numbers, lists, mappings): {error}."
+            f"provenance must be JSON-serialisable (strings, finite numbers, lists, mappings): {error}."
         ) from None
 
 
-def checked_indices(indices: Array | Sequence[int], rows: int) -> np.ndarray:
+def validate_indices(indices: Array | Sequence[int], rows: int) -> np.ndarray:
     """Row numbers within `rows`, from integers or a mask."""
     values = to_numpy(indices)
     if values.dtype == bool:
         if values.shape != (rows,):
             raise ValueError(
-                f"indices as a mask must have shape ({rows},), one entry a sample; got shape {values.shape}."
+                f"indices as a mask must have shape ({rows},), one entry per sample; got shape {values.shape}."
             )
         return np.flatnonzero(values)
     if values.ndim != 1 or (values.dtype.kind not in "iu" and values.size):

@@ -1,4 +1,4 @@
-"""`FeatureSet`: the one object that passes between rooms. Checked when it is made, so that nobody downstream has to."""
+"""`FeatureSet`: the object that packages exchange. It is validated once, when it is made."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from zeroshift.arrays import Array, check_labels
 from zeroshift.features.checks import (
     blocks,
     check_view_zero,
-    checked_class_names,
-    checked_features,
-    checked_indices,
-    checked_prototypes,
-    checked_provenance,
-    checked_sample_names,
-    checked_views,
-    equal,
-    normalized,
+    normalize_fields,
     read_only,
+    same_values,
+    validate_class_names,
+    validate_features,
+    validate_indices,
+    validate_prototypes,
+    validate_provenance,
+    validate_sample_names,
+    validate_views,
 )
-from zeroshift.features.files import FEATURES_SCHEMA, read_set, write_set
+from zeroshift.features.files import FEATURES_SCHEMA, read_feature_file, write_feature_file
 from zeroshift.files import FileFormatError
 from zeroshift.parameters import Number
 from zeroshift.suggest import did_you_mean
@@ -36,19 +36,19 @@ from zeroshift.zero_shot import logits, pseudo_class
 __all__ = ["FEATURES_SCHEMA", "FeatureSet"]
 
 DEFAULT_LOGIT_SCALE = 100.0
-"""What CLIP's learned temperature ended at, for every size of the model."""
+"""CLIP's learned temperature, for every size of the model."""
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class FeatureSet:
-    """Image features with everything a zero-shot classifier needs beside them: prototypes, class names, logit scale.
+    """Image features with everything a zero-shot classifier needs: prototypes, class names, logit scale.
 
-    Arrays are NumPy inside and read-only. Prototypes and labels are copied; features and views, which can be larger
-    than memory, are not: the set looks at the caller's array (or memory-mapped file), so do not write to it afterwards.
+    Arrays are stored as read-only NumPy arrays. Prototypes and labels are copied. Features and views, which can be
+    larger than memory, are not copied: do not write to the array (or memory-mapped file) afterwards.
 
     Parameters
     ----------
-    features : (N, d) NumPy array or torch tensor of float16, float32 or float64, rows of unit length. May be left out
+    features : (N, d) NumPy array or torch tensor of float16, float32 or float64, rows of unit length. May be omitted
         where `views` is given; it is then view 0 of each image.
     prototypes : (K, d) array of unit rows, or a mapping from prompt mode ("ensemble", ...) to one. A bare array is the
         mode "default".
@@ -56,9 +56,9 @@ class FeatureSet:
     class_names : K different names, in the order of the prototypes; by default "class 0", "class 1", ...
     logit_scale : the encoder's temperature s in softmax(s t_k.x).
     default_prompt : the mode used where none is named; by default "ensemble", or else the first mode by name.
-    views : (N, V, d) features of V augmented views of each image, view 0 being the image itself.
+    views : (N, V, d) features of V augmented views of each image, where view 0 is the unchanged image.
     sample_names : what the N samples are called, such as the files they come from; None where they have no names.
-    provenance : where the set comes from, as a mapping that JSON can hold.
+    provenance : where the set comes from, a JSON-serialisable mapping.
 
     Examples
     --------
@@ -96,12 +96,12 @@ class FeatureSet:
         sample_names: Sequence[str] | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
-        by_mode = checked_prototypes(prototypes)
+        by_mode = validate_prototypes(prototypes)
         n_classes, dimension = next(iter(by_mode.values())).shape
         if views is not None:
-            views = checked_views(views, dimension)
+            views = validate_views(views, dimension)
         if features is not None:
-            features = checked_features(features, dimension)
+            features = validate_features(features, dimension)
             if views is not None:
                 check_view_zero(features, views)
         elif views is not None:
@@ -115,11 +115,11 @@ class FeatureSet:
             features=features,
             labels=labels,
             prototypes=by_mode,
-            class_names=checked_class_names(class_names, n_classes),
+            class_names=validate_class_names(class_names, n_classes),
             logit_scale=Number(0, above=True).check("logit_scale", logit_scale),
             views=views,
-            sample_names=checked_sample_names(sample_names, len(features)),
-            provenance=checked_provenance({} if provenance is None else provenance),
+            sample_names=validate_sample_names(sample_names, len(features)),
+            provenance=validate_provenance({} if provenance is None else provenance),
         )
         if default_prompt is None:
             default_prompt = "ensemble" if "ensemble" in by_mode else next(iter(by_mode))
@@ -143,12 +143,12 @@ class FeatureSet:
 
     @property
     def n_views(self) -> int:
-        """Views of each image, the image itself included; 0 where the set has none."""
+        """Views per image, including the unchanged image; 0 where the set has none."""
         return 0 if self.views is None else int(self.views.shape[1])
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The prompt modes, by name."""
+        """The prompt modes, sorted by name."""
         return tuple(self.prototypes)
 
     def prototypes_for(self, prompt: str | None = None) -> np.ndarray:
@@ -156,7 +156,7 @@ class FeatureSet:
         return self.prototypes[self.default_prompt if prompt is None else self._known_prompt("prompt", prompt)]
 
     def prompts_of_each_class(self) -> np.ndarray:
-        """The prototypes of all P prompt modes, (K, P, d): for methods that weigh several prompts of a class."""
+        """The prototypes of all P prompt modes, (K, P, d), for methods that weight several prompts of a class."""
         return np.stack(list(self.prototypes.values()), axis=1)
 
     def _known_prompt(self, argument: str, prompt: str) -> str:
@@ -172,7 +172,7 @@ class FeatureSet:
         raise ValueError(f"{argument} must be one of the set's prompt modes, {modes}; got {prompt!r}. {guess}".rstrip())
 
     def zero_shot_accuracy(self, prompt: str | None = None) -> float:
-        """Fraction of samples the zero-shot classifier gets right: the baseline of every method on this set."""
+        """Fraction of samples that the zero-shot classifier gets right: the baseline of every method on this set."""
         prototypes = self.prototypes_for(prompt)
         if self.labels is None:
             raise ValueError(
@@ -185,19 +185,20 @@ class FeatureSet:
         return right / self.n_samples
 
     def hints(self, prompt: str | None = None) -> list[str]:
-        """Signs, in words, that something is wrong with the set, as seen with the prototypes of a prompt mode, though
-        every array is well formed."""
-        # With 3 classes or fewer, three times chance is 100% or more, and the hint would always be given.
+        """Sentences about likely mistakes in a well-formed set, judged with the prototypes of a prompt mode."""
+        # With 3 classes or fewer, three times chance is 100% or more: there would always be a hint.
         if self.labels is None or self.n_classes <= 3:
             return []
         chance = 1 / self.n_classes
-        # Of few classes, three times chance is more than many a good classifier reaches.
-        threshold, words = min((3 / self.n_classes, "three times chance"), (chance + 0.2, "twenty points above chance"))
+        # With few classes, good classifiers may not reach three times chance.
+        threshold, description = min(
+            (3 / self.n_classes, "three times chance"), (chance + 0.2, "twenty points above chance")
+        )
         accuracy = self.zero_shot_accuracy(prompt)
         if accuracy >= threshold:
             return []
         return [
-            f"zero-shot accuracy {accuracy:.1%} is below {words} "
+            f"zero-shot accuracy {accuracy:.1%} is below {description} "
             f"({threshold:.1%} for {self.n_classes} classes): check the label order"
         ]
 
@@ -206,8 +207,8 @@ class FeatureSet:
 
         A slice shares memory with this set; integers and masks copy the rows they choose.
         """
-        rows = indices if isinstance(indices, slice) else checked_indices(indices, self.n_samples)
-        chosen = copy.copy(self)  # rows of a checked set need no second check
+        rows = indices if isinstance(indices, slice) else validate_indices(indices, self.n_samples)
+        chosen = copy.copy(self)  # rows of a validated set need no second validation
         chosen._store(
             features=read_only(self.features[rows]),
             labels=None if self.labels is None else read_only(self.labels[rows]),
@@ -224,7 +225,7 @@ class FeatureSet:
         return self.sample_names[rows] if isinstance(rows, slice) else tuple(self.sample_names[i] for i in rows)
 
     def summary(self) -> dict[str, Any]:
-        """What the set is, as a dictionary that JSON can hold; zero-shot accuracy (None without labels) included."""
+        """A JSON-serialisable description of the set, with its zero-shot accuracy (None without labels)."""
         return {
             "n_samples": self.n_samples,
             "n_classes": self.n_classes,
@@ -258,10 +259,10 @@ class FeatureSet:
         return f"FeatureSet({', '.join(parts)})"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the set as one .safetensors file: whole or not at all, and the same bytes for the same content."""
-        # Features that are exactly view 0 are in the file already, and come back from there.
-        repeated = self.views is not None and equal(self.features, self.views[:, 0])
-        write_set(
+        """Write the set as one .safetensors file: atomically, and with the same bytes for the same content."""
+        # Features that equal view 0 are not stored twice; `load` takes them from the views.
+        repeated = self.views is not None and same_values(self.features, self.views[:, 0])
+        write_feature_file(
             path,
             features=None if repeated else self.features,
             views=self.views,
@@ -286,20 +287,20 @@ class FeatureSet:
         normalize: bool = False,
         check: bool = True,
     ) -> FeatureSet:
-        """Read a set from one of three kinds of file, told apart by the suffix.
+        """Read a set from one of three kinds of file, distinguished by the suffix.
 
         - `.safetensors`: what `save` wrote.
         - `.npz`: `features` (N, d) or `view_features` (N, V, d); `prototypes` or one `prototypes_<mode>` per prompt
           mode; where known, `labels`, `class_names`, `logit_scale` and `meta` (the provenance, a JSON object).
-        - `.npy`: the features alone, memory-mapped.
+        - `.npy`: only the features, memory-mapped.
 
-        What an .npy or .npz file does not hold is passed beside it: `prototypes` and `labels` as paths of .npy files,
-        `class_names` as a list or the path of a text file with one name a line, `logit_scale` as a number.
+        What an .npy or .npz file does not contain is passed as an argument: `prototypes` and `labels` as paths of .npy
+        files, `class_names` as a list or the path of a text file with one name per line, `logit_scale` as a number.
 
-        With `normalize`, the rows of features, prototypes and views are scaled to unit length; float64 stays, narrower
-        becomes float32. The scaled rows are a copy in memory, those of a memory-mapped .npy file, too.
+        With `normalize`, the rows of features, prototypes and views are scaled to unit length; float64 stays float64,
+        narrower types become float32. The scaled rows are a copy in memory, also for a memory-mapped .npy file.
 
-        With `check`, each of `hints()` becomes a warning. Object arrays are refused: reading one can run anyone's code.
+        With `check`, each of `hints()` becomes a warning. Object arrays are refused: reading one can execute code.
 
         >>> import tempfile
         >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), class_names=["cat", "dog"])
@@ -309,9 +310,11 @@ class FeatureSet:
         ('cat', 'dog')
         """
         path = Path(path)
-        fields = read_set(path, prototypes=prototypes, labels=labels, class_names=class_names, logit_scale=logit_scale)
+        fields = read_feature_file(
+            path, prototypes=prototypes, labels=labels, class_names=class_names, logit_scale=logit_scale
+        )
         try:
-            loaded = cls(**(normalized(fields) if normalize else fields))
+            loaded = cls(**(normalize_fields(fields) if normalize else fields))
         except (TypeError, ValueError) as error:
             raise FileFormatError(f"{path}: {error}") from error
         for hint in loaded.hints() if check else ():

@@ -1,6 +1,6 @@
-"""Feature sets as files: .safetensors written and read, .npz and .npy read. What is read comes back unchecked.
+"""Feature set files: writing .safetensors, reading .safetensors, .npz and .npy.
 
-A file becomes the dictionary of arguments that `FeatureSet` is made with; whether they fit together, `FeatureSet` says.
+Reading returns the arguments of `FeatureSet` as a dictionary. `FeatureSet` validates them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from zeroshift.files import FileFormatError, read_tensors, write_tensors
 from zeroshift.parameters import Number
 
-__all__ = ["FEATURES_SCHEMA", "BesideError", "read_set", "write_set"]
+__all__ = ["FEATURES_SCHEMA", "FileArgumentError", "read_feature_file", "write_feature_file"]
 
 FEATURES_SCHEMA = 1
 """Version of the .safetensors layout; raised when an older zeroshift could not read the new one."""
@@ -29,32 +29,33 @@ BAD_FILE_ERRORS = (
     *(ValueError, KeyError, EOFError, OSError, RuntimeError, SyntaxError),
     *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
 )
-"""What NumPy and the standard library raise, between them, over .npy and .npz files that are damaged."""
+"""The exceptions NumPy and the standard library raise for damaged .npy and .npz files."""
 
 NPZ_KEYS = ("features", "view_features", "labels", "prototypes", "class_names", "logit_scale", "meta")
-"""What is read from an .npz file, beside `prototypes_<mode>`; it may hold more."""
+"""The arrays read from an .npz file, besides `prototypes_<mode>`. Other arrays are ignored."""
 
 
-class BesideError(ValueError):
-    """An argument that does not go with the file: missing beside it, or held by it already.
+class FileArgumentError(ValueError):
+    """An argument that does not fit the file: it is required and missing, or the file already contains it.
 
-    `said_with` gives the message with the arguments named as the caller's user knows them.
+    `message_with(format_argument)` returns the message with another spelling of the arguments, such as command-line
+    options.
     """
 
-    def __init__(self, said_with: Callable[[Callable[..., str]], str]) -> None:
-        self.said_with = said_with
-        super().__init__(said_with(_as_argument))
+    def __init__(self, message_with: Callable[[Callable[..., str]], str]) -> None:
+        self.message_with = message_with
+        super().__init__(message_with(_format_argument))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A function made on the spot cannot be sent to another process; the message can.
+        # A lambda cannot be pickled; the message can.
         return ValueError, (str(self),)
 
 
-def _as_argument(name: str, value: str = "") -> str:
+def _format_argument(name: str, value: str = "") -> str:
     return f"{name}={value!r}" if value else name
 
 
-def write_set(
+def write_feature_file(
     path: str | os.PathLike[str],
     *,
     features: np.ndarray | None,
@@ -64,7 +65,7 @@ def write_set(
     prototypes: Mapping[str, np.ndarray],
     **header: Any,
 ) -> None:
-    """Write one .safetensors file: the arrays that are not None, and the rest of the set as its header."""
+    """Write one .safetensors file: the arrays that are not None, and the other fields as its header."""
     path = Path(path)
     if path.suffix != ".safetensors":
         raise ValueError(
@@ -76,34 +77,34 @@ def write_set(
         if array is not None:
             arrays[name] = array
     if sample_names is not None:
-        # As an array of bytes: in the header, whoever only wants to know what the set is would read them all.
+        # As an array of bytes, not in the header: reading the header alone stays quick.
         arrays["sample_names"] = np.frombuffer(json.dumps(list(sample_names)).encode(), np.uint8)
     write_tensors(path, arrays, {"kind": "features", "schema": FEATURES_SCHEMA, **header})
 
 
-def read_set(path: Path, **beside: Any) -> dict[str, Any]:
-    """Constructor arguments from a file of any of the three kinds; `beside` is what the file does not hold."""
+def read_feature_file(path: Path, **extra: Any) -> dict[str, Any]:
+    """Constructor arguments from a file of any of the three kinds; `extra` has what the file does not contain."""
     if path.suffix not in (".safetensors", ".npz", ".npy"):
         raise FileFormatError(
             f"{path} has the suffix {path.suffix!r}; feature sets are read from .safetensors, .npz and .npy files. "
             "Fix: save it as one of those."
         )
     _check_is_file(path)
-    beside = {name: value for name, value in beside.items() if value is not None}
+    extra = {name: value for name, value in extra.items() if value is not None}
     if path.suffix == ".npy":
-        return _read_npy_set(path, **beside)
+        return _read_npy_file(path, **extra)
     if path.suffix == ".npz":
-        return _read_npz_set(path, beside)
-    _refuse_held(path, list(beside), f"a {path.suffix} file holds its own")
-    return _read_safetensors_set(path)
+        return _read_npz_file(path, extra)
+    _refuse_conflicts(path, list(extra), f"a {path.suffix} file contains its own")
+    return _read_safetensors_file(path)
 
 
-def _refuse_held(path: Path, names: Sequence[str], why: str) -> None:
-    """Two answers to one question: the file's or the argument's could be meant, so neither is taken."""
+def _refuse_conflicts(path: Path, names: Sequence[str], why: str) -> None:
+    """Refuse arguments that the file also contains: either could be meant."""
     if names:
-        raise BesideError(
-            lambda named: (
-                f"{', '.join(map(named, names))} cannot be passed with {path.name}: {why}. "
+        raise FileArgumentError(
+            lambda format_argument: (
+                f"{', '.join(map(format_argument, names))} cannot be passed with {path.name}: {why}. "
                 "Fix: leave it out, or pass the features as an .npy file."
             )
         )
@@ -115,11 +116,11 @@ def _check_is_file(path: Path) -> None:
 
 
 @contextmanager
-def _reading(path: Path, what: str) -> Iterator[None]:
-    """Turns what is raised over a bad file into one error that names the file and the fix."""
+def _convert_read_errors(path: Path, what: str) -> Iterator[None]:
+    """Convert any error raised for a bad file into one that names the file and the fix."""
     try:
         yield
-    except (FileFormatError, BesideError, PermissionError):
+    except (FileFormatError, FileArgumentError, PermissionError):
         raise
     except BAD_FILE_ERRORS as error:
         if "Object arrays" in str(error) or "Python objects" in str(error):
@@ -132,8 +133,8 @@ def _reading(path: Path, what: str) -> Iterator[None]:
         ) from error
 
 
-def _named_arrays(path: Path, arrays: Mapping[str, np.ndarray], keys: Sequence[str]) -> dict[str, Any]:
-    """Constructor arguments from `arrays`, named alike in .safetensors and .npz files; `keys` is all the file holds."""
+def _fields_from_arrays(path: Path, arrays: Mapping[str, np.ndarray], keys: Sequence[str]) -> dict[str, Any]:
+    """Constructor arguments from the arrays of a .safetensors or .npz file; `keys` lists everything in the file."""
     prototypes = {
         key.removeprefix("prototypes_"): array for key, array in arrays.items() if key.startswith("prototypes_")
     }
@@ -146,11 +147,11 @@ def _named_arrays(path: Path, arrays: Mapping[str, np.ndarray], keys: Sequence[s
     present = ", ".join(keys) or "nothing"
     if not prototypes:
         raise FileFormatError(
-            f"{path} has no prototypes (or prototypes_<mode>); it holds {present}. Fix: add it, (K, d)."
+            f"{path} has no prototypes (or prototypes_<mode>); it contains {present}. Fix: add it, (K, d)."
         )
     if "features" not in arrays and "view_features" not in arrays:
         raise FileFormatError(
-            f"{path} has neither features nor view_features; it holds {present}. Fix: add features, (N, d)."
+            f"{path} has neither features nor view_features; it contains {present}. Fix: add features, (N, d)."
         )
     return {
         "features": arrays.get("features"),
@@ -160,9 +161,9 @@ def _named_arrays(path: Path, arrays: Mapping[str, np.ndarray], keys: Sequence[s
     }
 
 
-def _read_safetensors_set(path: Path) -> dict[str, Any]:
+def _read_safetensors_file(path: Path) -> dict[str, Any]:
     arrays, header = read_tensors(path, kind="features", schema=FEATURES_SCHEMA)
-    fields = _named_arrays(path, arrays, list(arrays))
+    fields = _fields_from_arrays(path, arrays, list(arrays))
     for name in ("class_names", "logit_scale", "default_prompt", "provenance"):
         if name not in header:
             raise FileFormatError(f"{path} has no {name} in its header. Fix: write it with FeatureSet.save.")
@@ -175,26 +176,26 @@ def _read_safetensors_set(path: Path) -> dict[str, Any]:
     return fields
 
 
-def _read_npz_set(path: Path, beside: Mapping[str, Any]) -> dict[str, Any]:
-    with open(path, "rb") as handle:  # `is_zipfile` takes a file it may not open for one that is no archive
+def _read_npz_file(path: Path, extra: Mapping[str, Any]) -> dict[str, Any]:
+    with open(path, "rb") as handle:  # given a path it may not open, `is_zipfile` would just return False
         is_archive = zipfile.is_zipfile(handle)
     if not is_archive:
         raise FileFormatError(
             f"{path} is not an .npz archive. Fix: it may be truncated; write it again with numpy.savez."
         )
     arrays: dict[str, np.ndarray] = {}
-    with _reading(path, "the archive"), np.load(path, allow_pickle=False) as archive:
+    with _convert_read_errors(path, "the archive"), np.load(path, allow_pickle=False) as archive:
         keys = archive.files
-        held = {"prototypes" if key.startswith("prototypes_") else key for key in keys}
-        twice = [name for name in beside if name in held]
-        _refuse_held(path, twice, f"the file holds its own ({', '.join(keys)})")
+        present_names = {"prototypes" if key.startswith("prototypes_") else key for key in keys}
+        conflicts = [name for name in extra if name in present_names]
+        _refuse_conflicts(path, conflicts, f"the file contains its own ({', '.join(keys)})")
         for key in keys:
             if key in NPZ_KEYS or key.startswith("prototypes_"):
-                with _reading(path, key):
+                with _convert_read_errors(path, key):
                     arrays[key] = np.asarray(archive[key])
-    given = _read_beside(**beside)
+    given = _read_extra_files(**extra)
     arrays |= {name: given.pop(name) for name in ("prototypes", "labels") if name in given}
-    fields = _named_arrays(path, arrays, keys)
+    fields = _fields_from_arrays(path, arrays, keys)
     if "class_names" in arrays:
         fields["class_names"] = arrays["class_names"].tolist()
     if "logit_scale" in arrays:
@@ -215,7 +216,7 @@ def _read_npy(path: str | os.PathLike[str], *, argument: str = "path", mapped: b
         )
     path = Path(path)
     _check_is_file(path)
-    with _reading(path, "the array"):
+    with _convert_read_errors(path, "the array"):
         with open(path, "rb") as handle:
             if handle.read(6) != b"\x93NUMPY":
                 raise FileFormatError(f"{path} is not an .npy file. Fix: write it with numpy.save.")
@@ -223,24 +224,24 @@ def _read_npy(path: str | os.PathLike[str], *, argument: str = "path", mapped: b
     return array
 
 
-def _read_npy_set(path: Path, **beside: Any) -> dict[str, Any]:
-    if "prototypes" not in beside:
-        raise BesideError(
-            lambda named: (
-                f"{named('prototypes')} is missing: {path.name} holds features alone. "
-                f"Fix: pass {named('prototypes', 'prototypes.npy')}, the (K, d) text features of the classes."
+def _read_npy_file(path: Path, **extra: Any) -> dict[str, Any]:
+    if "prototypes" not in extra:
+        raise FileArgumentError(
+            lambda format_argument: (
+                f"{format_argument('prototypes')} is missing: {path.name} contains only features. "
+                f"Fix: pass {format_argument('prototypes', 'prototypes.npy')}, the (K, d) text features of the classes."
             )
         )
-    return {**_read_beside(**beside), "features": _read_npy(path, mapped=True)}
+    return {**_read_extra_files(**extra), "features": _read_npy(path, mapped=True)}
 
 
-def _read_beside(
+def _read_extra_files(
     prototypes: str | os.PathLike[str] | None = None,
     labels: str | os.PathLike[str] | None = None,
     class_names: str | os.PathLike[str] | Sequence[str] | None = None,
     logit_scale: float | None = None,
 ) -> dict[str, Any]:
-    """Constructor arguments from what is passed beside a file; what is not passed is left out."""
+    """Constructor arguments from what is passed in addition to a file; what is not passed is omitted."""
     fields: dict[str, Any] = {}
     if prototypes is not None:
         fields["prototypes"] = _read_npy(prototypes, argument="prototypes")
@@ -250,12 +251,12 @@ def _read_beside(
         if isinstance(class_names, (str, os.PathLike)):
             class_names = _read_names(Path(class_names))
         fields["class_names"] = class_names
-    if logit_scale is not None:  # checked here, because a wrong argument is not the file's fault
+    if logit_scale is not None:  # checked here: a wrong argument is not an error of the file
         fields["logit_scale"] = Number(0, above=True).check("logit_scale", logit_scale)
     return fields
 
 
 def _read_names(path: Path) -> list[str]:
     _check_is_file(path)
-    with _reading(path, "the list of class names (UTF-8, one a line)"):
+    with _convert_read_errors(path, "the list of class names (UTF-8, one per line)"):
         return [line.strip() for line in path.read_text(encoding="utf-8-sig").rstrip().split("\n")]

@@ -1,16 +1,12 @@
-"""The comparison as one HTML file with everything inside it."""
+"""The page of `zeroshift compare`: a figure of the gains, and every number, in one HTML file."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from zeroshift._version import __version__
-from zeroshift.evaluate import Spread, Standing, Standings, told
-from zeroshift.files import atomic_path
+from zeroshift.evaluate import ComparisonSummary, MethodSummary, describe_skipped
 from zeroshift.report.compare_tables import (
     COST_COLUMNS,
     by_protocol,
@@ -22,279 +18,115 @@ from zeroshift.report.compare_tables import (
     span,
 )
 from zeroshift.report.formatting import counted, percent, points, sig
-from zeroshift.report.html import is_report, template_environment
-from zeroshift.report.palette import INK, METHOD_COLOURS, OTHER_COLOURS, inline_svg
+from zeroshift.report.page import drawing, render_template, write_text
+from zeroshift.report.style import INK, METHOD_COLOURS, OTHER_COLOURS, annotate, new_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLOURS",
-    "check_markdown",
-    "check_page",
-    "compare_markdown",
-    "gain_bars",
-    "render_page",
-    "write_markdown",
-    "write_page",
-]
+__all__ = ["gain_bars", "page_context", "render_page", "write_page"]
 
+WIDTH, BAR_HEIGHT = 7.0, 0.24
+"""Inches of the figure, and of one of its bars."""
 
-# One picture of a comparison: each method's mean gain over zero-shot as a bar, and how far its orders reach.
-
-
-WIDTH = 7.0
-ROW = 0.24
-"""Inches of a bar."""
-
-COLOURS = {
+PROTOCOL_COLOURS = {
     "online": METHOD_COLOURS["adapt_online"],
     "episodic": OTHER_COLOURS[1],
     "transductive": METHOD_COLOURS["adapt_transductive"],
     "few-shot": OTHER_COLOURS[0],
 }
-"""A colour for each protocol: methods of different ones have seen different things."""
 
 
-def gain_bars(standings: Sequence[Standing]) -> Figure:
-    """Horizontal bars from zero, protocol by protocol; a thin line from the least to the greatest order."""
-    from matplotlib.figure import Figure
+def write_page(path: str | os.PathLike[str], summary: ComparisonSummary) -> None:
+    """Write `render_page` to a file, completely or not at all."""
+    write_text(path, render_page(summary))
 
-    rows = [standing for _, group in by_protocol(standings) for standing in group]
-    figure = Figure(figsize=(WIDTH, 0.6 + ROW * len(rows)), layout="constrained")
+
+def render_page(summary: ComparisonSummary) -> str:
+    """The page as text; the same bytes for the same records."""
+    return render_template("compare.html.j2", page_context(summary))
+
+
+def gain_bars(methods: Sequence[MethodSummary]) -> Figure:
+    """Each method's mean gain over zero-shot as a bar, grouped by protocol; a thin line spans its orders."""
+    rows = [method for _, group in by_protocol(methods) for method in group]
+    figure = new_figure(WIDTH, 0.6 + BAR_HEIGHT * len(rows))
     axes = figure.add_subplot()
-    for place, standing in enumerate(rows):
-        gain = standing.gain
-        axes.barh(place, gain.mean, 0.7, color=COLOURS[standing.contestant.protocol])
+    for place, method in enumerate(rows):
+        gain = method.gain
+        axes.barh(place, gain.mean, 0.7, color=PROTOCOL_COLOURS[method.spec.protocol])
         if len(gain.values) > 1:
             axes.plot([gain.low, gain.high], [place, place], color=INK, linewidth=1.1, solid_capstyle="butt")
-        # Beside the far end, so that the line never crosses the number.
-        axes.annotate(
-            points(gain.mean), (max(gain.high, 0.0), place), xytext=(5, 0), textcoords="offset points",
-            va="center_baseline", fontsize=8, color=INK,
-        )  # fmt: skip
+        # At the far end, so that the line never crosses the number.
+        annotate(axes, (max(gain.high, 0.0), place), points(gain.mean), xytext=(5, 0))
     axes.axvline(0, color=INK, linewidth=0.7, alpha=0.5)
-    axes.set_yticks(range(len(rows)), [marked(standing) for standing in rows], parse_math=False)
+    axes.set_yticks(range(len(rows)), [marked(method) for method in rows], parse_math=False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.margins(x=0.08)
-    axes.set_facecolor("none")
-    axes.set_xlabel("mean gain over zero-shot, points", fontsize=8, color=INK)
-    for side in ("top", "right", "left", "bottom"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(axis="x", colors=INK, labelsize=8, width=0.7, length=3)
-    axes.tick_params(axis="y", colors=INK, labelsize=8, length=0)
-    axes.grid(axis="x", color=INK, alpha=0.12, linewidth=0.6)
-    axes.set_axisbelow(True)
+    style_axes(axes, "mean gain over zero-shot, points", grid="x")
+    axes.spines["bottom"].set_visible(False)
     return figure
 
 
-# The comparison as Markdown: a file of its own, or a section of one that holds more.
-
-
-OPEN, CLOSE = "<!-- compare -->", "<!-- /compare -->"
-
-
-def compare_markdown(standings: Standings) -> str:
-    """Means over the sets; accuracy and gain of every method on every set."""
-    entries = [entry.name for entry in standings.plan.entries]
-    machines = sorted({_plain(record["machine"]) for record in standings.records if "machine" in record})
-    parts = [
-        f"zeroshift {__version__}{', ' + '; '.join(machines) if machines else ''}. {' '.join(remarks(standings))}",
-        _means(standings),
-    ]
-    parts += [said] if (said := cost_legend(costs_shown(standings.overall))) else []
-    if len(entries) > 1:
-        parts += [
-            "Accuracy in percent, mean over the orders (least to greatest):",
-            _compare_markdown_matrix(standings, lambda s: _with_span(percent(s.accuracy.mean), s.accuracy)),
-            "Gain over zero-shot on the same rows, in points:",
-            _compare_markdown_matrix(standings, lambda s: points(s.gain.mean)),
-        ]
-    parts += [f"Left out: {'; '.join(map(_plain, told(standings.plan.left_out)))}."] if standings.plan.left_out else []
-    parts += [f"Failed: {'; '.join(_plain(o.job) for o in standings.failed)}."] if standings.failed else []
-    return "\n\n".join(parts)
-
-
-def _means(standings: Standings) -> str:
-    of = len(standings.plan.entries)
-    head = ["method", "protocol", "sets", "accuracy", "gain", "min to max", "ECE", "µs a sample", "set-up, ms", "MB"]
-    shown = costs_shown(standings.overall)
-    rows = [
-        [
-            f"`{marked(standing)}`",
-            protocol,
-            f"{len(standing.sets)}" if len(standing.sets) == of else f"{len(standing.sets)} of {of}",
-            percent(standing.accuracy.mean),
-            points(standing.gain.mean),
-            span(standing.gain),
-            percent(standing.calibration_error),
-            sig(standing.microseconds),
-            sig(1e3 * standing.setup_seconds),
-            megabytes(standing.peak_bytes),
-            *(sig(standing.costs[COST_COLUMNS[name]]) for name in shown),
-        ]
-        for protocol, group in by_protocol(standings.overall)
-        for standing in group
-    ]
-    return _table([*head, *shown], rows)
-
-
-def _compare_markdown_matrix(standings: Standings, write: Callable[[Standing], str]) -> str:
-    entries = [entry.name for entry in standings.plan.entries]
-    rows = []
-    for _, group in by_protocol(standings.overall):
-        for mean in group:
-            cells = (standings.on(entry, mean.contestant) for entry in entries)
-            rows.append([f"`{marked(mean)}`", *("" if cell is None else write(cell) for cell in cells)])
-    return _table(["method", *map(_plain, entries)], rows)
-
-
-def _with_span(text: str, spread: Spread) -> str:
-    return text if len(spread.values) == 1 else f"{text} ({percent(spread.low)} to {percent(spread.high)})"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(_lines(head, rows))
-
-
-def _lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
-
-
-def _plain(value: object) -> str:
-    """Names as letters: a file may be called what Markdown would take for something else."""
-    return re.sub(r"([\\`*_<>|\[\]])", r"\\\1", str(value))
-
-
-def check_markdown(path: str | os.PathLike[str]) -> None:
-    """Refuse a file that could not be written, or that exists and has no place marked for the comparison."""
-    target = Path(path)
-    if target.is_dir():
-        raise ValueError(f"{path} is a folder; the name of a file is needed. Fix: {target / 'compare.md'}.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"the folder {target.parent} does not exist. Fix: create it, or write elsewhere.")
-    if target.exists() and _section(_text(target)) is None:
-        raise FileExistsError(
-            f"{path} exists and has no lines {OPEN} and {CLOSE} to write between. "
-            "Fix: add them where the tables are to stand, or name another file."
-        )
-
-
-def write_markdown(path: str | os.PathLike[str], standings: Standings) -> None:
-    """Replace what stands between the marks of `path`, or make the file; whole or not at all."""
-    section = f"{OPEN}\n{compare_markdown(standings)}\n{CLOSE}"
-    text = f"{section}\n"
-    if Path(path).exists():
-        before = _text(Path(path))
-        found = _section(before)
-        if found is None:
-            raise FileExistsError(f"{path} no longer has the lines {OPEN} and {CLOSE}. Fix: put them back.")
-        text = before[: found[0]] + section + before[found[1] :]
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-
-
-def _section(text: str) -> tuple[int, int] | None:
-    """Where the marks and what is between them stand."""
-    start = text.find(OPEN)
-    stop = text.find(CLOSE, start)
-    return None if start < 0 or stop < 0 else (start, stop + len(CLOSE))
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a text file. Fix: name another file.") from None
-
-
-def render_page(standings: Standings) -> str:
-    """The page as text; the same bytes for the same records."""
-    environment = template_environment()
-    environment.filters["minus"] = lambda text: text.replace("-", "\N{MINUS SIGN}")
-    return environment.get_template("compare.html.j2").render(_page(standings))
-
-
-def write_page(path: str | os.PathLike[str], standings: Standings) -> None:
-    """`render_page` to a file, whole or not at all."""
-    text = render_page(standings)
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-
-
-def check_page(path: str | os.PathLike[str]) -> None:
-    """Refuse a file that is someone else's."""
-    # os.path takes a name too long for one that is not there; the folder is tried elsewhere.
-    if os.path.exists(path) and (Path(path).is_dir() or not is_report(path)):
-        raise FileExistsError(f"{path} exists and is not a page of zeroshift. Fix: --out another folder.")
-
-
-def _page(standings: Standings) -> dict[str, Any]:
-    plan = standings.plan
-    sets = counted(len(plan.entries), "set")
-    drawn = inline_svg(gain_bars(standings.overall), name="gains", label=_spoken(standings.overall))
-    for protocol, colour in COLOURS.items():
-        drawn = drawn.replace(colour, f"var(--{protocol})")
+def page_context(summary: ComparisonSummary) -> dict[str, Any]:
+    """Strings and numbers for the template."""
+    plan = summary.plan
+    sets = counted(len(plan.datasets), "set")
     return {
-        "version": __version__,
-        "title": f"{counted(len(standings.overall), 'method')} on {sets} of features",
-        "remarks": remarks(standings),
-        "encoders": list(dict.fromkeys(entry.encoder for entry in plan.entries if entry.encoder)),
-        "bars": drawn,
-        "costs": costs_shown(standings.overall),
-        "costs_legend": cost_legend(costs_shown(standings.overall)),
+        "title": f"{counted(len(summary.overall), 'method')} on {sets} of features",
+        "remarks": remarks(summary),
+        "encoders": list(dict.fromkeys(dataset.encoder for dataset in plan.datasets if dataset.encoder)),
+        "bars": drawing(gain_bars(summary.overall), name="gains", text=_bars_text(summary.overall)),
+        "costs": costs_shown(summary.overall),
+        "costs_legend": cost_legend(costs_shown(summary.overall)),
         "groups": [
-            {"protocol": protocol, "rows": [_row(standing, len(plan.entries)) for standing in group]}
-            for protocol, group in by_protocol(standings.overall)
+            {"protocol": protocol, "rows": [_row(method, len(plan.datasets)) for method in group]}
+            for protocol, group in by_protocol(summary.overall)
         ],
         "sets": [
             {
-                "name": entry.name,
-                "title": entry.title,
-                "detail": f"{entry.n_samples} samples, {entry.n_classes} classes, d = {entry.dimension}, "
-                f"prompts {entry.prompt}",
-                "hints": list(entry.hints),
+                "name": dataset.name,
+                "title": dataset.title,
+                "detail": f"{dataset.n_samples} samples, {dataset.n_classes} classes, d = {dataset.dimension}, "
+                f"prompts {dataset.prompt}",
+                "hints": list(dataset.hints),
             }
-            for entry in plan.entries
+            for dataset in plan.datasets
         ],
-        "matrix": _matrix(standings),
-        "left_out": told(plan.left_out),
-        "failed": [f"{outcome.job}: {outcome.error}" for outcome in standings.failed],
-        "machines": sorted({str(record["machine"]) for record in standings.records if "machine" in record}),
+        "matrix": _matrix(summary),
+        "skipped": describe_skipped(plan.skipped),
+        "failed": [f"{outcome.job}: {outcome.error}" for outcome in summary.failed],
+        "machines": sorted({str(record["machine"]) for record in summary.records if "machine" in record}),
     }
 
 
-def _row(standing: Standing, of: int) -> dict[str, Any]:
-    sets = len(standing.sets)
+def _row(method: MethodSummary, n_sets: int) -> dict[str, Any]:
     return {
-        "label": marked(standing),
-        "detail": "" if sets == of else f"{sets} of {of} sets",
-        "accuracy": percent(standing.accuracy.mean),
-        "gain": points(standing.gain.mean),
-        "span": span(standing.gain),
-        "calibration": percent(standing.calibration_error),
-        "microseconds": sig(standing.microseconds),
-        "setup": sig(1e3 * standing.setup_seconds),
-        "megabytes": megabytes(standing.peak_bytes),
-        "costs": {name: sig(standing.costs[cost]) for name, cost in COST_COLUMNS.items()},
+        "label": marked(method),
+        "detail": "" if len(method.sets) == n_sets else f"{len(method.sets)} of {n_sets} sets",
+        "accuracy": percent(method.accuracy.mean),
+        "gain": points(method.gain.mean),
+        "span": span(method.gain),
+        "calibration": percent(method.calibration_error),
+        "microseconds": sig(method.microseconds),
+        "setup": sig(1e3 * method.setup_seconds),
+        "megabytes": megabytes(method.peak_bytes),
+        "costs": {name: sig(method.costs[cost]) for name, cost in COST_COLUMNS.items()},
     }
 
 
-def _matrix(standings: Standings) -> list[dict[str, Any]]:
-    """Sets down, methods across would not fit either; methods down, as in the first table."""
+def _matrix(summary: ComparisonSummary) -> list[dict[str, Any]]:
+    """One row per method, one cell per set."""
     rows = []
-    for protocol, group in by_protocol(standings.overall):
+    for protocol, group in by_protocol(summary.overall):
         for mean in group:
-            found = [standings.on(entry.name, mean.contestant) for entry in standings.plan.entries]
+            found = [summary.on(dataset.name, mean.spec) for dataset in summary.plan.datasets]
             cells = [None if s is None else _row(s, 1) for s in found]
             rows.append({"label": marked(mean), "protocol": protocol, "cells": cells})
     return rows
 
 
-def _spoken(standings: Sequence[Standing]) -> str:
-    """The bars in words, for whoever cannot see them."""
-    said = ", ".join(f"{standing.contestant.label} {points(standing.gain.mean)}" for standing in standings)
-    return f"Bar chart of mean gains over zero-shot in points: {said}."
+def _bars_text(methods: Sequence[MethodSummary]) -> str:
+    """The bars in words."""
+    gains = ", ".join(f"{method.spec.label} {points(method.gain.mean)}" for method in methods)
+    return f"Bar chart of mean gains over zero-shot in points: {gains}."

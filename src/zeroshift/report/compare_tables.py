@@ -1,40 +1,36 @@
-"""The comparison for the terminal: one row a method, grouped by what the methods are allowed to see."""
+"""The comparison of `zeroshift compare` as a table, as Markdown and as JSON, and the remarks that go with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from zeroshift import __version__
-from zeroshift.evaluate import Spread, Standing, Standings
+from zeroshift.evaluate import ComparisonSummary, MethodSummary, Spread, describe_skipped
 from zeroshift.evaluate.costs import COSTS
 from zeroshift.report.formatting import counted, percent, points, sig
+from zeroshift.report.page import write_text
+from zeroshift.report.tables import ReportColumn, ReportTable, escape_markdown
 
 __all__ = [
     "COST_COLUMNS",
     "by_protocol",
+    "check_markdown",
+    "compare_markdown",
     "compare_record",
     "compare_table",
     "cost_legend",
     "costs_shown",
-    "legend",
     "marked",
     "megabytes",
     "remarks",
     "set_tables",
-    "sig",
     "span",
+    "write_markdown",
 ]
-
-
-# What an image takes of the encoder, in the tables of a comparison: columns that stand where they say something.
-
 
 COST_COLUMNS = {
     "views": "image_passes",
@@ -42,102 +38,21 @@ COST_COLUMNS = {
     "prompts": "prompt_passes",
     "grads": "prompt_gradients",
 }
-"""What a column is called, and what it shows."""
+"""Titles of columns about the encoder, and the cost that each shows."""
 
-COMPARE_COSTS_MEANING = {
+COST_MEANINGS = {
     "views": "views of it that are encoded",
-    "steps": "steps along a gradient",
-    "prompts": "prompts encoded, beside those encoded once for all images",
-    "grads": "prompts a gradient is carried through, each encoded once more for it",
+    "steps": "gradient steps",
+    "prompts": "prompts encoded, in addition to those encoded once for all images",
+    "grads": "prompts with a gradient, each encoded once more for it",
 }
-
-
-def costs_shown(standings: Sequence[Standing]) -> list[str]:
-    """The columns in which some method differs from one that is given a feature an image and does nothing more."""
-    return [
-        name
-        for name, cost in COST_COLUMNS.items()
-        if any(standing.costs[cost] != COSTS[cost] for standing in standings)
-    ]
-
-
-def cost_legend(shown: Sequence[str]) -> str:
-    """
-    >>> cost_legend(["views", "steps"])
-    'For each image: views of it that are encoded (views); steps along a gradient (steps).'
-    >>> cost_legend([])
-    ''
-    """
-    return f"For each image: {'; '.join(f'{MEANING[name]} ({name})' for name in shown)}." if shown else ""
-
-
-# The comparison as plain dictionaries, for JSON: full precision, accuracies as fractions, gains in points.
-
-
-def compare_record(standings: Standings) -> dict[str, Any]:
-    plan = standings.plan
-    return {
-        "zeroshift": __version__,
-        "orders": plan.orders,
-        "shots": plan.shots,
-        "encoder": None if plan.encoder is None else {**plan.encoder.identity, "source": plan.encoder.source},
-        "sets": [
-            {
-                "name": entry.name,
-                "digest": entry.digest,
-                "prompt": entry.prompt,
-                "n_samples": entry.n_samples,
-                "n_classes": entry.n_classes,
-                "dimension": entry.dimension,
-                "n_views": entry.n_views,
-                "methods": [_standing(standing) for standing in standings.by_set[entry.name]],
-            }
-            for entry in plan.entries
-        ],
-        "mean": [{**_standing(standing), "sets": list(standing.sets)} for standing in standings.overall],
-        "left_out": [
-            {
-                "method": left.contestant.label,
-                "set": None if left.entry is None else left.entry.name,
-                "reason": left.reason,
-            }
-            for left in plan.left_out
-        ],
-        "failed": [{"run": str(outcome.job), "error": outcome.error} for outcome in standings.failed],
-        "runs": [_short(record) for record in standings.records],
-    }
-
-
-def _short(record: dict[str, Any]) -> dict[str, Any]:
-    """Without what figures are drawn from, which is most of it; the ledger's files have it."""
-    return {name: value for name, value in record.items() if name != "detail"}
-
-
-def _standing(standing: Standing) -> dict[str, Any]:
-    return {
-        "method": standing.contestant.label,
-        "protocol": standing.contestant.protocol,
-        "runs": standing.runs,
-        "accuracy": asdict(standing.accuracy),
-        "gain": asdict(standing.gain),
-        "calibration_error": standing.calibration_error,
-        "microseconds": standing.microseconds,
-        "setup_seconds": standing.setup_seconds,
-        "peak_bytes": standing.peak_bytes,
-        **standing.costs,
-        "setup_prompts": standing.setup_prompts,
-    }
-
 
 PROTOCOLS = ("online", "episodic", "transductive", "few-shot")
 
-COLUMNS = ("acc", "gain", "min to max", "ECE", "us", "MB")
-DISPENSABLE = (*reversed(COST_COLUMNS), "MB", "min to max", "us", "ECE")
-"""What goes first where the terminal is too narrow: half a number says less than none."""
+DROPPED_FIRST = (*reversed(COST_COLUMNS), "MB", "min to max", "us", "ECE")
+"""Columns that are hidden first where the terminal is too narrow."""
 
-WIDEST = 1000
-
-MEANING = {
+MEANINGS = {
     "acc": "accuracy in percent (acc)",
     "gain": "gain over zero-shot on the same rows in points",
     "min to max": "the least and the greatest gain of the orders",
@@ -146,84 +61,89 @@ MEANING = {
     "MB": "peak memory in MB beyond what was there before, of the largest set",
 }
 
+LABEL_WIDTH = 60
+"""Characters of a method's name that are kept on one line before columns are hidden."""
 
-def legend(standings: Standings, width: int = WIDEST) -> str:
-    """What the columns of `compare_table` are; and which there would be in a wider one."""
-    _, shown, hidden = _fitting(standings.overall, width, of=len(standings.plan.entries))
-    said = "; ".join(MEANING[name] for name in shown if name in MEANING)
-    costs = cost_legend([name for name in shown if name in COST_COLUMNS])
-    lost = f"Too narrow for {', '.join(hidden)}: see the page." if hidden else ""
-    return " ".join(filter(None, [f"Means over the sets, each counting the same: {said}.", costs, lost]))
+OPEN, CLOSE = "<!-- compare -->", "<!-- /compare -->"
+"""Lines between which `write_markdown` writes."""
 
 
-def compare_table(standings: Standings, width: int = WIDEST) -> Table:
-    """Means over all sets, with the columns that `width` holds."""
-    return _fitting(standings.overall, width, of=len(standings.plan.entries))[0]
+def compare_table(summary: ComparisonSummary) -> ReportTable:
+    """Means over all sets, one row per method, grouped by what the methods may see."""
+    return _summary_table(summary.overall, n_sets=len(summary.plan.datasets), legend=_legend)
 
 
-def set_tables(standings: Standings, width: int = WIDEST) -> Iterator[tuple[str, Table]]:
-    """(title, table) of each set."""
-    for entry in standings.plan.entries:
-        sizes = f"{counted(entry.n_samples, 'sample')}, {counted(entry.n_classes, 'class', 'classes')}"
-        yield f"{entry.name}: {sizes}, prompts {entry.prompt}", _fitting(standings.by_set[entry.name], width, of=1)[0]
+def set_tables(summary: ComparisonSummary) -> Iterator[ReportTable]:
+    """The same for each set."""
+    for dataset in summary.plan.datasets:
+        sizes = f"{counted(dataset.n_samples, 'sample')}, {counted(dataset.n_classes, 'class', 'classes')}"
+        title = f"{dataset.name}: {sizes}, prompts {dataset.prompt}"
+        yield _summary_table(summary.by_set[dataset.name], n_sets=1, title=title)
 
 
-def _fitting(rows: Sequence[Standing], width: int, *, of: int) -> tuple[Table, list[str], list[str]]:
-    """The table, the columns it has and those there was no room for."""
-    columns = (*COLUMNS, *costs_shown(rows))
-    for dropped in range(len(DISPENSABLE) + 1):
-        shown = [name for name in columns if name not in DISPENSABLE[:dropped]]
-        table = _table(rows, shown, of=of)
-        if Console(width=WIDEST).measure(table).maximum <= width:
-            break
-    return table, shown, [name for name in columns if name not in shown]
+def _summary_table(methods: Sequence[MethodSummary], *, n_sets: int, **fields: Any) -> ReportTable:
+    def number(title: str, write: Callable[[Any], str], *, is_signed: bool = False) -> ReportColumn:
+        order = DROPPED_FIRST.index(title) + 1 if title in DROPPED_FIRST else 0
+        return ReportColumn(title, format=write, is_right=True, is_whole=True, is_signed=is_signed, drop_order=order)
+
+    costs = costs_shown(methods)
+    columns = (
+        ReportColumn("method", preferred_width=LABEL_WIDTH),
+        number("acc", percent),
+        number("gain", points, is_signed=True),
+        number("min to max", str),
+        number("ECE", percent),
+        number("us", sig),
+        number("MB", megabytes),
+        *(number(name, sig) for name in costs),
+    )
+    rows, groups = [], []
+    for protocol, group in by_protocol(methods):
+        for method in group:
+            rows.append(
+                (
+                    _label(method, n_sets),
+                    method.accuracy.mean,
+                    method.gain.mean,
+                    span(method.gain),
+                    method.calibration_error,
+                    method.microseconds,
+                    method.peak_bytes,
+                    *(method.costs[COST_COLUMNS[name]] for name in costs),
+                )
+            )
+            groups.append(protocol)
+    return ReportTable.from_values(columns, rows, groups=groups, **fields)
 
 
-def _table(rows: Sequence[Standing], columns: Sequence[str], *, of: int) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim", collapse_padding=True)
-    table.add_column("method", overflow="fold")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    for protocol, group in by_protocol(rows):
-        table.add_row(Text(protocol, style="dim italic"))
-        for standing in group:
-            gain = points(standing.gain.mean)
-            cells: dict[str, Text | str] = {
-                "acc": percent(standing.accuracy.mean),
-                "gain": Text(gain, style={"+": "green", "-": "red"}.get(gain[:1], "")),
-                "min to max": span(standing.gain),
-                "ECE": percent(standing.calibration_error),
-                "us": sig(standing.microseconds),
-                "MB": megabytes(standing.peak_bytes),
-                **{name: sig(standing.costs[cost]) for name, cost in COST_COLUMNS.items()},
-            }
-            table.add_row(Text(_label(standing, of)), *(cells[name] for name in columns))
-        table.add_section()
-    return table
+def _legend(names: Sequence[str]) -> str:
+    meanings = "; ".join(MEANINGS[name] for name in names if name in MEANINGS)
+    costs = cost_legend([name for name in names if name in COST_COLUMNS])
+    return " ".join(filter(None, [f"Means over the sets, each counting the same: {meanings}.", costs]))
 
 
-def _label(standing: Standing, of: int) -> str:
-    """A mean that leaves out sets says so beside its name."""
-    lacks = len(standing.sets) < of
-    return f"{marked(standing)} ({len(standing.sets)} of {of} sets)" if lacks else marked(standing)
+def _label(method: MethodSummary, n_sets: int) -> str:
+    """A mean over fewer sets than the others says so next to its name."""
+    is_partial = len(method.sets) < n_sets
+    return f"{marked(method)} ({len(method.sets)} of {n_sets} sets)" if is_partial else marked(method)
 
 
-def marked(standing: Standing) -> str:
-    """A contestant's label, with a star where `remarks` says what it is not."""
-    cls = standing.contestant.info.cls
-    return standing.contestant.label + ("*" if cls.reconstructed or cls.from_features else "")
+def marked(method: MethodSummary) -> str:
+    """A method's label, with a star where `remarks` has more to say about it."""
+    cls = method.spec.info.cls
+    return method.spec.label + ("*" if cls.reconstructed or cls.from_features else "")
 
 
-def by_protocol(standings: Sequence[Standing]) -> Iterator[tuple[str, list[Standing]]]:
-    """Methods that may see the same, together."""
+def by_protocol(methods: Sequence[MethodSummary]) -> Iterator[tuple[str, list[MethodSummary]]]:
+    """Methods grouped by what they may see."""
     for protocol in PROTOCOLS:
-        group = [standing for standing in standings if standing.contestant.protocol == protocol]
+        group = [method for method in methods if method.spec.protocol == protocol]
         if group:
             yield protocol, group
 
 
 def span(spread: Spread) -> str:
-    """From the least to the greatest gain; nothing where there was one order only."""
+    """The range of gains; empty where there was only one order."""
     return "" if len(spread.values) == 1 else f"{points(spread.low)} to {points(spread.high)}"
 
 
@@ -237,59 +157,235 @@ def megabytes(peak: int | None) -> str:
     return f"{peak / 1e6:,.0f}" if peak >= 1e7 else f"{peak / 1e6:.1f}"
 
 
-def remarks(standings: Standings) -> list[str]:
-    """What a reader must know to read the numbers rightly."""
-    plan = standings.plan
+def costs_shown(methods: Sequence[MethodSummary]) -> list[str]:
+    """The columns in which some method differs from one that only gets one feature per image."""
+    return [name for name, cost in COST_COLUMNS.items() if any(method.costs[cost] != COSTS[cost] for method in methods)]
+
+
+def cost_legend(shown: Sequence[str]) -> str:
+    """
+    >>> cost_legend(["views", "steps"])
+    'For each image: views of it that are encoded (views); gradient steps (steps).'
+    >>> cost_legend([])
+    ''
+    """
+    return f"For each image: {'; '.join(f'{COST_MEANINGS[name]} ({name})' for name in shown)}." if shown else ""
+
+
+def remarks(summary: ComparisonSummary) -> list[str]:
+    """What a reader must know to interpret the numbers."""
+    plan = summary.plan
     lines = []
-    if any(contestant.streamed or contestant.drawn for contestant in plan.contestants):
+    if any(spec.streamed or spec.drawn for spec in plan.specs):
         many = "one random order or draw (seed 0)" if plan.orders == 1 else f"{plan.orders} random orders or draws"
         seeds = "" if plan.orders == 1 else f" (seeds 0 to {plan.orders - 1})"
         lines.append(f"Online and few-shot methods: {many}{seeds}.")
-    if any("support" in contestant.given for contestant in plan.contestants):
-        up_to = "up to " if any(_short_of(record) for record in standings.records) else ""
+    if any("support" in spec.given for spec in plan.specs):
+        up_to = "up to " if any(_has_fewer_shots(record) for record in summary.records) else ""
         samples = counted(plan.shots, "labelled sample")
-        lines.append(f"Few-shot: {up_to}{samples} of a class (at most half of it), not scored.")
-    many_views = sorted({entry.n_views for entry in plan.entries} - {0})
-    if any("views" in contestant.given for contestant in plan.contestants):
+        lines.append(f"Few-shot: {up_to}{samples} per class (at most half of it), not scored.")
+    many_views = sorted({dataset.n_views for dataset in plan.datasets} - {0})
+    if any("views" in spec.given for spec in plan.specs):
         each = " or ".join(map(str, many_views))
         lines.append(
             f"Methods with +views and those that need views see {each} of each image, the others the image alone."
         )
     tuned: dict[str, list[str]] = {}
-    for contestant in plan.contestants:
-        if contestant.begins_with_words:
-            tuned.setdefault(contestant.words, []).append(contestant.label)
-    if plan.encoder is not None and any(contestant.tunes_text for contestant in plan.contestants):
+    for spec in plan.specs:
+        if spec.starts_from_prompt:
+            tuned.setdefault(spec.prompt_words, []).append(spec.label)
+    if plan.encoder is not None and any(spec.tunes_text for spec in plan.specs):
         of = f"{plan.encoder.source} on {plan.encoder.identity.get('device', plan.encoder.device)}"
         lines.append(f"The time of methods that tune or search a prompt is that of {of}, all threads.")
     if tuned:
-        begun = "; ".join(f'{", ".join(labels)} with "{words}"' for words, labels in tuned.items())
+        prompts = "; ".join(f'{", ".join(labels)} with "{words}"' for words, labels in tuned.items())
         lines.append(
-            f"Methods that tune prompts begin with words of their own, whose zero-shot is what their gain is over, not "
-            f"that of the other rows: {begun}."
+            "Methods that tune prompts start from their own prompt, and their gain is over zero-shot with that prompt: "
+            f"{prompts}."
         )
-    if any("validation" in contestant.given for contestant in plan.contestants):
+    if any("validation" in spec.given for spec in plan.specs):
         lines.append("Methods that need validation take every other labelled sample for it.")
-    if any("unlabelled" in contestant.given for contestant in plan.contestants):
+    if any("unlabelled" in spec.given for spec in plan.specs):
         lines.append("Methods that learn from unlabelled samples first: a random half, the other half scored.")
-    for method in dict.fromkeys(contestant.info.cls for contestant in plan.contestants):
+    for method in dict.fromkeys(spec.info.cls for spec in plan.specs):
         if method.from_features:
             lines.append(f"* {method.name}: {method.from_features}.")
         elif method.reconstructed:
             lines.append(f"* {method.name}: reconstructed, not the authors' code.")
-    weighing = [contestant.label for contestant in plan.contestants if "prompts" in contestant.given]
-    single = [entry.name for entry in plan.entries if entry.n_prompts == 1]
-    if weighing and single:
-        lines.append(f"One prompt a class only, in {', '.join(single)}: less than {', '.join(weighing)} can use.")
-    if standings.partial:
+    weighted = [spec.label for spec in plan.specs if "prompts" in spec.given]
+    single = [dataset.name for dataset in plan.datasets if dataset.n_prompts == 1]
+    if weighted and single:
+        lines.append(f"Only one prompt per class in {', '.join(single)}: less than {', '.join(weighted)} can use.")
+    if summary.partial:
         lines.append("Means over fewer sets than the others' are not comparable with them.")
-    busy = sorted({int(record.get("jobs", 1)) for record in standings.records} - {0, 1})
+    busy = sorted({int(record.get("jobs", 1)) for record in summary.records} - {0, 1})
     if busy:
         lines.append(f"Some runs were made {' or '.join(map(str, busy))} at a time: do not compare their times.")
     return lines
 
 
-def _short_of(record: Mapping[str, Any]) -> bool:
-    """Whether a class of the set had fewer samples to give than were asked for."""
+def _has_fewer_shots(record: Mapping[str, Any]) -> bool:
+    """Whether a class had fewer labelled samples than requested."""
     given = record.get("support", 0) + record.get("validation", 0)
     return bool(given < (record.get("shots") or 0) * record.get("n_classes", 0))
+
+
+def compare_markdown(summary: ComparisonSummary) -> str:
+    """Means over the sets; accuracy and gain of every method on every set."""
+    machines = sorted({escape_markdown(str(record["machine"])) for record in summary.records if "machine" in record})
+    parts = [
+        f"zeroshift {__version__}{', ' + '; '.join(machines) if machines else ''}. {' '.join(remarks(summary))}",
+        _means_table(summary),
+    ]
+    if legend := cost_legend(costs_shown(summary.overall)):
+        parts.append(legend)
+    if len(summary.plan.datasets) > 1:
+        parts += [
+            "Accuracy in percent, mean over the orders (least to greatest):",
+            _sets_matrix(summary, lambda s: _with_range(percent(s.accuracy.mean), s.accuracy)),
+            "Gain over zero-shot on the same rows, in points:",
+            _sets_matrix(summary, lambda s: points(s.gain.mean)),
+        ]
+    if summary.plan.skipped:
+        parts.append(f"Left out: {'; '.join(map(escape_markdown, describe_skipped(summary.plan.skipped)))}.")
+    if summary.failed:
+        parts.append(f"Failed: {'; '.join(escape_markdown(str(outcome.job)) for outcome in summary.failed)}.")
+    return "\n\n".join(parts)
+
+
+def _means_table(summary: ComparisonSummary) -> str:
+    n_sets = len(summary.plan.datasets)
+    costs = costs_shown(summary.overall)
+    titles = ["protocol", "sets", "accuracy", "gain", "min to max", "ECE", "µs a sample", "set-up, ms", "MB", *costs]
+    columns = (ReportColumn("method", is_code=True), *(ReportColumn(title, is_right=True) for title in titles))
+    rows = [
+        [
+            marked(method),
+            protocol,
+            f"{len(method.sets)}" if len(method.sets) == n_sets else f"{len(method.sets)} of {n_sets}",
+            percent(method.accuracy.mean),
+            points(method.gain.mean),
+            span(method.gain),
+            percent(method.calibration_error),
+            sig(method.microseconds),
+            sig(1e3 * method.setup_seconds),
+            megabytes(method.peak_bytes),
+            *(sig(method.costs[COST_COLUMNS[name]]) for name in costs),
+        ]
+        for protocol, group in by_protocol(summary.overall)
+        for method in group
+    ]
+    return ReportTable.from_values(columns, rows).markdown()
+
+
+def _sets_matrix(summary: ComparisonSummary, write: Callable[[MethodSummary], str]) -> str:
+    """One row per method, one column per set."""
+    names = [dataset.name for dataset in summary.plan.datasets]
+    columns = (ReportColumn("method", is_code=True), *(ReportColumn(name, is_right=True) for name in names))
+    rows = []
+    for _, group in by_protocol(summary.overall):
+        for mean in group:
+            found = (summary.on(name, mean.spec) for name in names)
+            rows.append([marked(mean), *(None if method is None else write(method) for method in found)])
+    return ReportTable.from_values(columns, rows).markdown()
+
+
+def _with_range(text: str, spread: Spread) -> str:
+    return text if len(spread.values) == 1 else f"{text} ({percent(spread.low)} to {percent(spread.high)})"
+
+
+def check_markdown(path: str | os.PathLike[str]) -> None:
+    """Refuse a file that cannot be written, or that exists and has no section for the comparison."""
+    target = Path(path)
+    if target.is_dir():
+        raise ValueError(f"{path} is a folder; the name of a file is needed. Fix: {target / 'compare.md'}.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"the folder {target.parent} does not exist. Fix: create it, or write elsewhere.")
+    if target.exists() and _find_section(_read_text(target)) is None:
+        raise FileExistsError(
+            f"{path} exists and has no lines {OPEN} and {CLOSE} to write between. "
+            "Fix: add them where the tables belong, or name another file."
+        )
+
+
+def write_markdown(path: str | os.PathLike[str], summary: ComparisonSummary) -> None:
+    """Replace the section between `OPEN` and `CLOSE`, or create the file; completely or not at all."""
+    section = f"{OPEN}\n{compare_markdown(summary)}\n{CLOSE}"
+    text = f"{section}\n"
+    if Path(path).exists():
+        before = _read_text(Path(path))
+        found = _find_section(before)
+        if found is None:
+            raise FileExistsError(f"{path} no longer has the lines {OPEN} and {CLOSE}. Fix: put them back.")
+        text = before[: found[0]] + section + before[found[1] :]
+    write_text(path, text)
+
+
+def _find_section(text: str) -> tuple[int, int] | None:
+    """Start and end of the section, marks included."""
+    start = text.find(OPEN)
+    stop = text.find(CLOSE, start)
+    return None if start < 0 or stop < 0 else (start, stop + len(CLOSE))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a text file. Fix: name another file.") from None
+
+
+def compare_record(summary: ComparisonSummary) -> dict[str, Any]:
+    """For JSON: numbers at full precision, accuracies as fractions, gains in points."""
+    plan = summary.plan
+    return {
+        "zeroshift": __version__,
+        "orders": plan.orders,
+        "shots": plan.shots,
+        "encoder": None if plan.encoder is None else {**plan.encoder.identity, "source": plan.encoder.source},
+        "sets": [
+            {
+                "name": dataset.name,
+                "digest": dataset.digest,
+                "prompt": dataset.prompt,
+                "n_samples": dataset.n_samples,
+                "n_classes": dataset.n_classes,
+                "dimension": dataset.dimension,
+                "n_views": dataset.n_views,
+                "methods": [_method_record(method) for method in summary.by_set[dataset.name]],
+            }
+            for dataset in plan.datasets
+        ],
+        "mean": [{**_method_record(method), "sets": list(method.sets)} for method in summary.overall],
+        "left_out": [
+            {
+                "method": skipped.spec.label,
+                "set": None if skipped.dataset is None else skipped.dataset.name,
+                "reason": skipped.reason,
+            }
+            for skipped in plan.skipped
+        ],
+        "failed": [{"run": str(outcome.job), "error": outcome.error} for outcome in summary.failed],
+        "runs": [_without_detail(record) for record in summary.records],
+    }
+
+
+def _without_detail(record: dict[str, Any]) -> dict[str, Any]:
+    """Without the data of figures, which is most of a record; the files of the ledger have it."""
+    return {name: value for name, value in record.items() if name != "detail"}
+
+
+def _method_record(method: MethodSummary) -> dict[str, Any]:
+    return {
+        "method": method.spec.label,
+        "protocol": method.spec.protocol,
+        "runs": method.runs,
+        "accuracy": asdict(method.accuracy),
+        "gain": asdict(method.gain),
+        "calibration_error": method.calibration_error,
+        "microseconds": method.microseconds,
+        "setup_seconds": method.setup_seconds,
+        "peak_bytes": method.peak_bytes,
+        **method.costs,
+        "setup_prompts": method.setup_prompts,
+    }

@@ -1,4 +1,4 @@
-"""The contact sheet: the images most worth a look after a classification, in one HTML file."""
+"""The contact sheet of `zeroshift classify`: the images most worth checking, in one HTML file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from zeroshift import __version__
 from zeroshift.arrays import Array
 from zeroshift.data.images import ImageError, pillow
 from zeroshift.evaluate import Comparison, Result
-from zeroshift.files import atomic_path
 from zeroshift.parameters import Number
 from zeroshift.report.formatting import method_label
-from zeroshift.report.palette import METHOD_COLOURS
+from zeroshift.report.page import method_class, render_template, starts_with_generator, write_text
 from zeroshift.report.predictions import checked_files, checked_reject
 
 if TYPE_CHECKING:
@@ -31,7 +29,6 @@ __all__ = [
     "Thumbnail",
     "check_contact_sheet_target",
     "class_counts",
-    "contact_page",
     "contact_sheet",
     "is_contact_sheet",
     "least_certain",
@@ -41,242 +38,38 @@ __all__ = [
     "write_contact_sheet",
 ]
 
-
-# Small pictures to stand inside a page: JPEG as text, nothing but pixels in it.
-
-
-BYTES_PER_PIXEL = 0.3
-"""What a thumbnail may take: 7.7 kB at 160 x 160 pixels, enough for a photograph full of detail at quality 65."""
-
-HEADER_BYTES = 700
-"""What the tables of a JPEG take, however few pixels follow."""
-
-QUALITIES = (80, 65, 50, 35, 20, 10, 5)
-"""JPEG qualities, tried in turn until the file is small enough; the last ones are for noise."""
-
-REDUCING_GAP = 3.0
-"""How far above its final size a picture may be shrunk coarsely first; from 3 on it hardly shows (Pillow's manual)."""
-
-
-class Thumbnail(NamedTuple):
-    """A small picture as a page embeds it."""
-
-    uri: str
-    """`data:image/jpeg;base64,...`"""
-    width: int
-    height: int
-
-
-def thumbnail(image: Image, longest: int) -> Thumbnail:
-    """`image` with its longest side brought down to `longest` pixels, in its own proportions; never enlarged.
-
-    What a file says beside its pixels (EXIF with place and time, comments, profiles) is left behind.
-
-    >>> from PIL import Image
-    >>> small = thumbnail(Image.new("RGB", (640, 480), "red"), 160)
-    >>> small.width, small.height, small.uri[:23]
-    (160, 120, 'data:image/jpeg;base64,')
-    """
-    resampling = pillow().Resampling.LANCZOS
-    shrink = min(1.0, longest / max(image.size))
-    width, height = (max(1, round(side * shrink)) for side in image.size)
-    # To RGB before it is resized: of palettes and bitmaps Pillow would drop rows instead of averaging them.
-    small = image.convert("RGB").resize((width, height), resampling, reducing_gap=REDUCING_GAP)
-    # Pillow writes a comment it has read, unasked.
-    small.info = {}
-    data = _jpeg(small, limit=HEADER_BYTES + int(BYTES_PER_PIXEL * width * height))
-    return Thumbnail(f"data:image/jpeg;base64,{base64.b64encode(data).decode('ascii')}", width, height)
-
-
-def _jpeg(image: Image, *, limit: int) -> bytes:
-    """The best of `QUALITIES` that takes at most `limit` bytes."""
-    for quality in QUALITIES:
-        buffer = io.BytesIO()
-        image.save(buffer, "JPEG", quality=quality, optimize=True)
-        if buffer.tell() <= limit:
-            break
-    return buffer.getvalue()
-
-
-# What the contact sheet says and shows, as plain strings and numbers: the template arranges them, decides nothing.
-
-
-MAX_CLASSES = 30
-"""Classes with a bar of their own; the rest share a row, or a thousand of them would hide the pictures."""
-
-TAIL = 10
-"""Letters at the end of a file name that are always shown: the number and the suffix, which tell files apart."""
-
-UNWRITTEN = ("Cc", "Cs", "Zl", "Zp")
-"""Unicode's categories of control characters, lone surrogates, and separators of lines and of paragraphs."""
-
-
-def contact_page(
-    comparison: Comparison, reject: np.ndarray, files: tuple[str, ...], *, title: str, command: str, per_section: int
-) -> dict[str, Any]:
-    """Everything the template needs but the pictures; see `zeroshift.report.contact_sheet.contact_sheet`."""
-    adapted = comparison.results[-1]
-    method = method_label(adapted.method)
-    n_samples, changed = comparison.features.n_samples, comparison.changed(adapted)
-    tiles: dict[int, dict[str, Any]] = {}
-
-    def section(name: str, order: np.ndarray, note: str) -> dict[str, Any]:
-        # A picture is embedded where it is first shown; where it is shown again, it is referred to.
-        shown = [{"index": int(i), "again": int(i) in tiles} for i in order[:per_section]]
-        tiles.update({item["index"]: tile(comparison, reject, files, item["index"]) for item in shown})
-        return {"name": name, "note": note, "shown": shown}
-
-    if changed:
-        moved = f"{_shown(changed, per_section, 'changed prediction')}: where most probability moved comes first."
-    else:
-        moved = f"No prediction changed: {method} gives every image the label zero-shot gives it."
-    of_all = _shown(n_samples, per_section, "image")
-    return {
-        "version": __version__,
-        "title": written(title),
-        "summary": summary(comparison),
-        "method": method,
-        "swatch": adapted.method.replace("_", "-") if adapted.method in METHOD_COLOURS else "other",
-        "counts": class_counts(comparison),
-        "sections": [
-            section("Most changed", most_changed(comparison), moved),
-            section(
-                "Least certain",
-                least_certain(comparison, reject),
-                f"{of_all}: the smallest probability of the label given by {method} comes first.",
-            ),
-            section(
-                "Least like any class",
-                least_like_any(reject),
-                f"{of_all}: the highest reject score comes first. Such an image may show none of the classes.",
-            ),
-        ],
-        "tiles": tiles,
-        "command": written(command),
-    }
-
-
-def most_changed(comparison: Comparison) -> np.ndarray:
-    """Images with another label than zero-shot's, by how much probability moved to it, the most first."""
-    after, before = comparison.results[-1], comparison.baseline
-    changed = np.flatnonzero(after.predictions != before.predictions)
-    new = after.predictions[changed]
-    moved = after.run.probabilities[changed, new] - before.run.probabilities[changed, new]
-    return np.asarray(changed[np.argsort(-moved, kind="stable")])
-
-
-def least_certain(comparison: Comparison, reject: np.ndarray) -> np.ndarray:
-    """All images, by the probability of their label, the smallest first; of equals the least like any class first."""
-    return np.lexsort((-reject, comparison.results[-1].run.probabilities.max(axis=1)))
-
-
-def least_like_any(reject: np.ndarray) -> np.ndarray:
-    """All images, by reject score, the highest first."""
-    return np.argsort(-reject, kind="stable")
-
-
-def tile(comparison: Comparison, reject: np.ndarray, files: tuple[str, ...], i: int) -> dict[str, Any]:
-    """What is said below one picture."""
-    after, before = comparison.results[-1], comparison.baseline
-    names, labels = comparison.features.class_names, comparison.features.labels
-    file = written(files[i])
-    said: dict[str, Any] = {
-        "file": file,
-        "file_start": file[:-TAIL],
-        "file_end": file[-TAIL:],
-        "old": {"label": written(names[before.predictions[i]]), "probability": _probability(before, i)},
-        "new": {"label": written(names[after.predictions[i]]), "probability": _probability(after, i)},
-        "reject": f"{reject[i]:.3g}",
-        "truth": None,
-    }
-    if labels is not None:
-        said["truth"] = {
-            "label": written(names[labels[i]]),
-            "before": "right" if before.predictions[i] == labels[i] else "wrong",
-            "after": "right" if after.predictions[i] == labels[i] else "wrong",
-        }
-    return said
-
-
-def _probability(result: Result, i: int) -> str:
-    return f"{result.run.probabilities[i].max():.2f}"
-
-
-def summary(comparison: Comparison) -> str:
-    """The run in a line: how much of what, by which encoder and method, and how much it changed."""
-    features, adapted = comparison.features, comparison.results[-1]
-    changed = comparison.changed(adapted)
-    parts = [_counted(features.n_samples, "image"), _counted(features.n_classes, "class")]
-    encoder = features.provenance.get("encoder")
-    if isinstance(encoder, Mapping) and encoder.get("source"):
-        parts.append(f"encoder {written(str(encoder['source']))}")
-    parts.append(f"method {method_label(adapted.method)}")
-    share = f"{100 * changed / features.n_samples:.1f}%"
-    return f"{', '.join(parts)}: {_counted(changed, 'prediction')} changed against zero-shot ({share})."
-
-
-def class_counts(comparison: Comparison) -> list[dict[str, Any]]:
-    """How many images each class is given before and after, the largest after first; `width`s in percent of the
-    longest bar."""
-    n_classes = comparison.features.n_classes
-    before = np.bincount(comparison.baseline.predictions, minlength=n_classes)
-    after = np.bincount(comparison.results[-1].predictions, minlength=n_classes)
-    order = np.lexsort((-before, -after))
-    shown, rest = order[:MAX_CLASSES], order[MAX_CLASSES:]
-    named = [(written(comparison.features.class_names[k]), int(before[k]), int(after[k])) for k in shown]
-    longest = max(max(old, new) for _, old, new in named)
-    rows: list[dict[str, Any]] = [
-        {"name": name, "old": old, "new": new, "widths": [f"{100 * n / longest:.1f}" for n in (old, new)]}
-        for name, old, new in named
-    ]
-    if len(rest):
-        # Without bars: a sum over many classes would dwarf every class of its own.
-        other = _counted(len(rest), "other class")
-        rows.append({"name": other, "old": int(before[rest].sum()), "new": int(after[rest].sum()), "widths": []})
-    return rows
-
-
-def written(text: str) -> str:
-    r"""Text a page can hold: what has no shape, such as a line break in a file name, becomes a mark.
-
-    >>> written("one\ntwo.jpg")
-    'one�two.jpg'
-    """
-    mark = "\N{REPLACEMENT CHARACTER}"
-    return "".join(mark if unicodedata.category(letter) in UNWRITTEN else letter for letter in text)
-
-
-def _counted(number: int, noun: str) -> str:
-    """
-    >>> _counted(1, "class"), _counted(1200, "class"), _counted(0, "image")
-    ('1 class', '1,200 classes', '0 images')
-    """
-    plural = "" if number == 1 else "es" if noun.endswith("s") else "s"
-    return f"{number:,} {noun}{plural}"
-
-
-def _shown(total: int, limit: int, noun: str) -> str:
-    """
-    >>> _shown(57, 24, "image"), _shown(3, 24, "image")
-    ('24 of 57 images', '3 images')
-    """
-    return _counted(total, noun) if total <= limit else f"{limit:,} of {_counted(total, noun)}"
-
-
 GENERATOR = '<meta name="generator" content="contact sheet of zeroshift'
-"""How a sheet of ours is told from someone else's file, and from a report of ours."""
-
-HEAD_CHARACTERS = 2000
-"""How far into a file `GENERATOR` is looked for."""
+"""In the first lines of every contact sheet; a file without it is not replaced."""
 
 PER_SECTION = 24
 """Images in each section: a few screens of a phone."""
 
 THUMB = 160
-"""Pixels of a thumbnail's longest side: sharp enough in a tile of 140 to 200 pixels, and at most 8.4 kB."""
+"""Pixels of a thumbnail's longest side: sharp in a tile of 140 to 200 pixels, and at most 8.4 kB."""
 
 THUMB_RANGE = Number(16, 1024, integer=True)
-"""From what can just be made out to what is no longer small."""
+"""Pixels that a thumbnail may have."""
+
+MAX_CLASSES = 30
+"""Classes with a row of their own; the others share one."""
+
+SHOWN_ENDING = 10
+"""Letters at the end of a file name that are always shown: usually a number and the suffix."""
+
+NOT_PRINTABLE = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode's categories of control characters, lone surrogates, and separators of lines and of paragraphs."""
+
+BYTES_PER_PIXEL = 0.3
+"""Largest size of a thumbnail: 7.7 kB at 160 x 160 pixels, enough for a detailed photograph at quality 65."""
+
+HEADER_BYTES = 700
+"""Size of the tables of a JPEG, in addition to its pixels."""
+
+QUALITIES = (80, 65, 50, 35, 20, 10, 5)
+"""JPEG qualities, tried in turn until the file is small enough; the last ones are for noise."""
+
+REDUCING_GAP = 3.0
+"""Pillow may first reduce an image coarsely to this multiple of its final size; from 3 on, it hardly shows."""
 
 
 def contact_sheet(
@@ -323,11 +116,9 @@ def contact_sheet(
     >>> "No prediction changed" in page, page.count("data:image/jpeg")
     (True, 2)
     """
-    from zeroshift.report.html import template_environment
-
     per_section = int(Number(1, integer=True).check("per_section", per_section))
     thumb = int(THUMB_RANGE.check("thumb", thumb))
-    page = contact_page(
+    context = page_context(
         comparison,
         checked_reject(comparison, reject),
         checked_files(comparison),
@@ -335,9 +126,9 @@ def contact_sheet(
         command=command,
         per_section=per_section,
     )
-    for i, tile in page["tiles"].items():
+    for i, tile in context["tiles"].items():
         tile["picture"], tile["missing"] = _picture(open_image, i, thumb)
-    return template_environment().get_template("contact_sheet.html.j2").render(page)
+    return render_template("contact_sheet.html.j2", context)
 
 
 def _picture(open_image: Callable[[int], Image], i: int, thumb: int) -> tuple[Thumbnail | None, str]:
@@ -346,7 +137,7 @@ def _picture(open_image: Callable[[int], Image], i: int, thumb: int) -> tuple[Th
     try:
         return thumbnail(open_image(i), thumb), ""
     except ImageError as error:
-        return None, written(error.what)
+        return None, printable(error.problem)
 
 
 def write_contact_sheet(
@@ -360,17 +151,16 @@ def write_contact_sheet(
     per_section: int = PER_SECTION,
     thumb: int = THUMB,
 ) -> None:
-    """`contact_sheet` to a file, whole or not at all; a file that is no contact sheet of ours is not replaced."""
+    """Write `contact_sheet` to a file, completely or not at all; only a contact sheet is replaced."""
     check_contact_sheet_target(path)
     text = contact_sheet(
         comparison, reject, open_image, title=title, command=command, per_section=per_section, thumb=thumb
     )
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+    write_text(path, text)
 
 
 def check_contact_sheet_target(path: str | os.PathLike[str]) -> None:
-    """Refuse a file `write_contact_sheet` would not replace, before anything has been computed.
+    """Refuse a file that `write_contact_sheet` would not replace, before anything is computed.
 
     >>> check_contact_sheet_target("not-there-yet.html")
     """
@@ -381,6 +171,198 @@ def check_contact_sheet_target(path: str | os.PathLike[str]) -> None:
 
 
 def is_contact_sheet(path: str | os.PathLike[str]) -> bool:
-    """Whether the file is one that `write_contact_sheet` made, and may hence be replaced by a newer one."""
-    with open(path, encoding="utf-8", errors="replace") as handle:
-        return GENERATOR in handle.read(HEAD_CHARACTERS)
+    """Whether the file was written by `write_contact_sheet`, and may be replaced by a newer one."""
+    return starts_with_generator(path, GENERATOR)
+
+
+def page_context(
+    comparison: Comparison, reject: np.ndarray, files: tuple[str, ...], *, title: str, command: str, per_section: int
+) -> dict[str, Any]:
+    """Strings and numbers for the template, without the thumbnails."""
+    adapted = comparison.results[-1]
+    method = method_label(adapted.method)
+    n_samples, changed = comparison.features.n_samples, comparison.changed(adapted)
+    tiles: dict[int, dict[str, Any]] = {}
+
+    def section(name: str, order: np.ndarray, note: str) -> dict[str, Any]:
+        # A thumbnail is embedded where it is shown first; later sections refer to it.
+        shown = [{"index": int(i), "again": int(i) in tiles} for i in order[:per_section]]
+        tiles.update({item["index"]: _tile(comparison, reject, files, item["index"]) for item in shown})
+        return {"name": name, "note": note, "shown": shown}
+
+    if changed:
+        moved = (
+            f"{_limited_count(changed, per_section, 'changed prediction')}: where most probability moved comes first."
+        )
+    else:
+        moved = f"No prediction changed: {method} gives every image the label zero-shot gives it."
+    of_all = _limited_count(n_samples, per_section, "image")
+    return {
+        "title": printable(title),
+        "summary": _summary(comparison),
+        "method": method,
+        "method_class": method_class(adapted.method),
+        "counts": class_counts(comparison),
+        "sections": [
+            section("Most changed", most_changed(comparison), moved),
+            section(
+                "Least certain",
+                least_certain(comparison, reject),
+                f"{of_all}: the smallest probability of the label given by {method} comes first.",
+            ),
+            section(
+                "Least like any class",
+                least_like_any(reject),
+                f"{of_all}: the highest reject score comes first. Such an image may show none of the classes.",
+            ),
+        ],
+        "tiles": tiles,
+        "command": printable(command),
+    }
+
+
+def most_changed(comparison: Comparison) -> np.ndarray:
+    """Images with another label than zero-shot's, sorted by the probability that moved to it, largest first."""
+    after, before = comparison.results[-1], comparison.baseline
+    changed = np.flatnonzero(after.predictions != before.predictions)
+    new = after.predictions[changed]
+    moved = after.run.probabilities[changed, new] - before.run.probabilities[changed, new]
+    return np.asarray(changed[np.argsort(-moved, kind="stable")])
+
+
+def least_certain(comparison: Comparison, reject: np.ndarray) -> np.ndarray:
+    """All images, sorted by the probability of their label, smallest first; ties by reject score, highest first."""
+    return np.lexsort((-reject, comparison.results[-1].run.probabilities.max(axis=1)))
+
+
+def least_like_any(reject: np.ndarray) -> np.ndarray:
+    """All images, sorted by reject score, highest first."""
+    return np.argsort(-reject, kind="stable")
+
+
+def _tile(comparison: Comparison, reject: np.ndarray, files: tuple[str, ...], i: int) -> dict[str, Any]:
+    """The text below one image."""
+    after, before = comparison.results[-1], comparison.baseline
+    names, labels = comparison.features.class_names, comparison.features.labels
+    file = printable(files[i])
+    text: dict[str, Any] = {
+        "file": file,
+        "file_start": file[:-SHOWN_ENDING],
+        "file_end": file[-SHOWN_ENDING:],
+        "old": {"label": printable(names[before.predictions[i]]), "probability": _probability(before, i)},
+        "new": {"label": printable(names[after.predictions[i]]), "probability": _probability(after, i)},
+        "reject": f"{reject[i]:.3g}",
+        "truth": None,
+    }
+    if labels is not None:
+        text["truth"] = {
+            "label": printable(names[labels[i]]),
+            "before": "right" if before.predictions[i] == labels[i] else "wrong",
+            "after": "right" if after.predictions[i] == labels[i] else "wrong",
+        }
+    return text
+
+
+def _probability(result: Result, i: int) -> str:
+    return f"{result.run.probabilities[i].max():.2f}"
+
+
+def _summary(comparison: Comparison) -> str:
+    """The run in one line: sizes, encoder, method, and how many predictions changed."""
+    features, adapted = comparison.features, comparison.results[-1]
+    changed = comparison.changed(adapted)
+    parts = [_counted(features.n_samples, "image"), _counted(features.n_classes, "class")]
+    encoder = features.provenance.get("encoder")
+    if isinstance(encoder, Mapping) and encoder.get("source"):
+        parts.append(f"encoder {printable(str(encoder['source']))}")
+    parts.append(f"method {method_label(adapted.method)}")
+    share = f"{100 * changed / features.n_samples:.1f}%"
+    return f"{', '.join(parts)}: {_counted(changed, 'prediction')} changed against zero-shot ({share})."
+
+
+def class_counts(comparison: Comparison) -> list[dict[str, Any]]:
+    """How many images each class is given before and after, the largest after first; `width`s in percent of the
+    longest bar."""
+    n_classes = comparison.features.n_classes
+    before = np.bincount(comparison.baseline.predictions, minlength=n_classes)
+    after = np.bincount(comparison.results[-1].predictions, minlength=n_classes)
+    order = np.lexsort((-before, -after))
+    shown, rest = order[:MAX_CLASSES], order[MAX_CLASSES:]
+    named = [(printable(comparison.features.class_names[k]), int(before[k]), int(after[k])) for k in shown]
+    longest = max(max(old, new) for _, old, new in named)
+    rows: list[dict[str, Any]] = [
+        {"name": name, "old": old, "new": new, "widths": [f"{100 * n / longest:.1f}" for n in (old, new)]}
+        for name, old, new in named
+    ]
+    if len(rest):
+        # Without bars: a sum over many classes would be much longer than every other bar.
+        other = _counted(len(rest), "other class")
+        rows.append({"name": other, "old": int(before[rest].sum()), "new": int(after[rest].sum()), "widths": []})
+    return rows
+
+
+def printable(text: str) -> str:
+    r"""Text for a page; characters without a shape, such as a line break in a file name, become a mark.
+
+    >>> printable("one\ntwo.jpg")
+    'one�two.jpg'
+    """
+    mark = "\N{REPLACEMENT CHARACTER}"
+    return "".join(mark if unicodedata.category(letter) in NOT_PRINTABLE else letter for letter in text)
+
+
+def _counted(number: int, noun: str) -> str:
+    """
+    >>> _counted(1, "class"), _counted(1200, "class"), _counted(0, "image")
+    ('1 class', '1,200 classes', '0 images')
+    """
+    plural = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{plural}"
+
+
+def _limited_count(total: int, limit: int, noun: str) -> str:
+    """
+    >>> _limited_count(57, 24, "image"), _limited_count(3, 24, "image")
+    ('24 of 57 images', '3 images')
+    """
+    return _counted(total, noun) if total <= limit else f"{limit:,} of {_counted(total, noun)}"
+
+
+class Thumbnail(NamedTuple):
+    """A small image for a page."""
+
+    uri: str
+    """`data:image/jpeg;base64,...`"""
+    width: int
+    height: int
+
+
+def thumbnail(image: Image, longest: int) -> Thumbnail:
+    """`image` with its longest side brought down to `longest` pixels, in its own proportions; never enlarged.
+
+    Metadata (EXIF with place and time, comments, profiles) is not copied.
+
+    >>> from PIL import Image
+    >>> small = thumbnail(Image.new("RGB", (640, 480), "red"), 160)
+    >>> small.width, small.height, small.uri[:23]
+    (160, 120, 'data:image/jpeg;base64,')
+    """
+    resampling = pillow().Resampling.LANCZOS
+    shrink = min(1.0, longest / max(image.size))
+    width, height = (max(1, round(side * shrink)) for side in image.size)
+    # RGB first: of palettes and bitmaps Pillow would drop rows instead of averaging them.
+    small = image.convert("RGB").resize((width, height), resampling, reducing_gap=REDUCING_GAP)
+    # Pillow would write a comment that it has read.
+    small.info = {}
+    data = _jpeg(small, limit=HEADER_BYTES + int(BYTES_PER_PIXEL * width * height))
+    return Thumbnail(f"data:image/jpeg;base64,{base64.b64encode(data).decode('ascii')}", width, height)
+
+
+def _jpeg(image: Image, *, limit: int) -> bytes:
+    """The best of `QUALITIES` that takes at most `limit` bytes."""
+    for quality in QUALITIES:
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=quality, optimize=True)
+        if buffer.tell() <= limit:
+            break
+    return buffer.getvalue()

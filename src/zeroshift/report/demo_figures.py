@@ -1,4 +1,8 @@
-"""What each kind of figure shows, drawn on an axes it is given; `figures` makes the axes."""
+"""Figures of `zeroshift demo`: accuracy over the stream, bank fill over the stream, and accuracy per set as bars.
+
+`draw_...` draws on given axes; `..._of` is a figure of one set, as wide as a phone, for the page; the others show all
+sets, with titles, for a file.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,13 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from zeroshift.evaluate import Comparison, Result, running_accuracy
-from zeroshift.files import atomic_path
 from zeroshift.report.formatting import method_label, percent
-from zeroshift.report.palette import INK, method_colour, svg_bytes
+from zeroshift.report.style import INK, annotate, method_colour, new_figure, save_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,14 +50,24 @@ FULLEST_SHADE = 0.8
 """Opacity of a full bank."""
 
 MAX_NAMED_CLASSES = 20
-"""Classes beyond which their names no longer fit beside the bank figure."""
+"""With more classes, their names do not fit next to the bank figure."""
 
 LONGEST_NAME = 16
-"""Letters of a class name that fit beside the bank figure."""
+"""Letters of a class name that fit next to the bank figure."""
+
+
+WIDTH = 3.6
+"""Inches of a figure for one set: the width of a phone at the page's scale, so that text is never shrunk."""
+
+CLASS_HEIGHT = 0.155
+"""Inches of one class in the bank figure."""
+
+NAMES = ("accuracy", "running_accuracy", "bank_fill")
+SUFFIXES = (".png", ".svg")
 
 
 def draw_running_accuracy(axes: Axes, comparison: Comparison) -> None:
-    """A line for each method; the value it ends at stands beside it."""
+    """One line per method, with its final value at its end."""
     n_samples = comparison.features.n_samples
     at = np.unique(np.linspace(first_drawn(n_samples) - 1, n_samples - 1, POINTS).round().astype(int))
     low, high, ends = 100.0, 0.0, []
@@ -72,8 +85,8 @@ def draw_running_accuracy(axes: Axes, comparison: Comparison) -> None:
     axes.set_xlim(0, n_samples)
     axes.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     _label_ends(axes, ends, gap=(top - bottom) / 11)
-    _style(axes, x_label="samples seen", y_label="accuracy so far, %")
-    axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.6)
+    style_axes(axes, "samples seen", "accuracy so far, %", grid="y")
+    axes.locator_params(axis="x", nbins=5, steps=[1, 2, 5, 10])
 
 
 def first_drawn(n_samples: int) -> int:
@@ -82,11 +95,10 @@ def first_drawn(n_samples: int) -> int:
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[float, str]], gap: float) -> None:
-    """The final value beside each line, pushed apart up and down where two would overlap."""
+    """The final value next to each line, moved up or down where two would overlap."""
     ordered = sorted(ends)
     for height, (_, text) in zip(spaced([value for value, _ in ordered], gap), ordered, strict=True):
-        # In ink: the methods' colours are light enough for lines, but too light for small digits on a light card.
-        _beside(axes, height, text, INK, fontsize=8)
+        _annotate_right(axes, height, text, fontsize=8)
 
 
 def spaced(values: Sequence[float], gap: float) -> list[float]:
@@ -105,7 +117,7 @@ def spaced(values: Sequence[float], gap: float) -> list[float]:
 
 
 def draw_bank_fill(axes: Axes, comparison: Comparison) -> None:
-    """A strip for each class, the stronger the fuller its bank; the entries at the end stand beside it."""
+    """One strip per class, the stronger the fuller its bank, with the final number of entries at its end."""
     result = streamed(comparison)
     if result is None or result.run.bank_history is None:
         raise ValueError(f"no method compared on {comparison.name} keeps a bank.")
@@ -116,90 +128,57 @@ def draw_bank_fill(axes: Axes, comparison: Comparison) -> None:
     colour = method_colour(result.method)
     named = len(names) <= MAX_NAMED_CLASSES
     for k in range(len(names)):
-        for begin, end, count in _stretches(starts, result.run.rows_seen, history[:, k]):
+        for begin, end, count in _constant_runs(starts, result.run.rows_seen, history[:, k]):
             if count:
                 # Shade by opacity, not by colour: it then reads the same on a light and on a dark page.
                 shade = FULLEST_SHADE * count / capacity
                 axes.broken_barh([(begin, end - begin)], (k - 0.41, 0.82), color=colour, alpha=shade, lw=0, aa=False)
         if named:
-            _beside(axes, k, str(history[-1, k]), INK, fontsize=7)
+            _annotate_right(axes, k, str(history[-1, k]), fontsize=7)
     short = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in names]
     axes.set_yticks(range(len(names)) if named else [], short if named else [], parse_math=False)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlim(0, comparison.features.n_samples)
-    _style(axes, x_label="samples seen", y_label="" if named else f"{len(names)} classes")
+    style_axes(axes, "samples seen", "" if named else f"{len(names)} classes")
+    axes.locator_params(axis="x", nbins=5, steps=[1, 2, 5, 10])
     axes.tick_params(axis="y", labelsize=7)
 
 
 def streamed(comparison: Comparison) -> Result | None:
-    """The result whose bank was looked at most often (the online one); None where no method keeps a bank."""
+    """The result with the longest bank history (the online one); None where no method keeps a bank."""
     kept = [r for r in comparison.results if r.run.bank_history is not None and r.run.bank_history.any()]
     return max(kept, key=lambda result: len(result.run.rows_seen), default=None)
 
 
-def _stretches(starts: np.ndarray, stops: np.ndarray, counts: np.ndarray) -> list[tuple[int, int, int]]:
-    """(first row, row after the last, count) of each stretch over which the count stays the same: a rectangle each."""
+def _constant_runs(starts: np.ndarray, stops: np.ndarray, counts: np.ndarray) -> list[tuple[int, int, int]]:
+    """(first row, row after the last, count) of each run of equal counts: one rectangle each."""
     breaks = np.flatnonzero(np.diff(counts)) + 1
     firsts, lasts = np.concatenate([[0], breaks]), np.concatenate([breaks - 1, [len(counts) - 1]])
     return [(int(starts[i]), int(stops[j]), int(counts[i])) for i, j in zip(firsts, lasts, strict=True)]
 
 
 def draw_accuracy_bars(axes: Axes, comparisons: Sequence[Comparison]) -> None:
-    """For each set its title and, below it, a bar for each method."""
+    """Per set its title and, below it, one bar per method."""
     thickness = 1 / (len(comparisons[0].results) + 2.4)
     for row, comparison in enumerate(comparisons):
-        _note(axes, (0, row - 0.5 + 1.1 * thickness), comparison.title, INK, fontsize=8.5)
+        annotate(axes, (0, row - 0.5 + 1.1 * thickness), comparison.title, fontsize=8.5)
         for place, result in enumerate(comparison.results):
             if result.accuracy is None:
                 raise ValueError(f"accuracy needs labels, and {comparison.name} has none.")
             at, length = row - 0.5 + (place + 2.3) * thickness, 100 * result.accuracy
             axes.barh(at, length, 0.86 * thickness, color=method_colour(result.method, place))
-            _note(axes, (length, at), percent(result.accuracy), INK, fontsize=7.5)
+            annotate(axes, (length, at), percent(result.accuracy), fontsize=7.5)
     axes.set_ylim(len(comparisons) - 0.5, -0.5)
     axes.set_xlim(0, 100)
     axes.set_yticks([])
-    _style(axes, x_label="accuracy, %", y_label="")
+    style_axes(axes, "accuracy, %", "")
+    axes.locator_params(axis="x", nbins=5, steps=[1, 2, 5, 10])
     axes.spines["left"].set_visible(True)
 
 
-def _beside(axes: Axes, height: float, text: str, colour: str, fontsize: float) -> None:
-    """`text` just right of the axes, at `height` in the data's units."""
-    _note(axes, (1.0, height), text, colour, fontsize, xycoords=("axes fraction", "data"), annotation_clip=False)
-
-
-def _note(axes: Axes, at: tuple[float, float], text: str, colour: str, fontsize: float, **how: Any) -> None:
-    """`text` a hair to the right of a point; dollar signs in names are letters, not mathematics."""
-    axes.annotate(
-        text, at, xytext=(4, 0), textcoords="offset points", va="center_baseline", color=colour, fontsize=fontsize,
-        parse_math=False, **how,
-    )  # fmt: skip
-
-
-def _style(axes: Axes, x_label: str, y_label: str) -> None:
-    """Nothing but what is read: no frame, thin axes, all in one ink."""
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    for side in ("bottom", "left"):
-        axes.spines[side].set(color=INK, alpha=0.5, linewidth=0.7)
-    axes.set_facecolor("none")
-    axes.set_xlabel(x_label, fontsize=8, color=INK)
-    axes.set_ylabel(y_label, fontsize=8, color=INK)
-    axes.locator_params(axis="x", nbins=5, steps=[1, 2, 5, 10])
-    axes.tick_params(axis="x", colors=INK, labelsize=8, width=0.7, length=3)
-    axes.tick_params(axis="y", colors=INK, labelsize=8, length=0)
-
-
-# Figures of comparisons: accuracy over the stream, bank fill over the stream, and accuracy of each set as bars.
-#
-# `..._of` is one set alone, as wide as a phone, for the page; the others hold all sets, with titles, for a file.
-# matplotlib is imported where it is used: importing zeroshift must not wait for it. No pyplot, hence no global state.
-
-
-WIDTH = 3.6
-"""Inches of a figure for one set: at the page's scale a phone's width, so that text is never shrunk."""
-
-CLASS_HEIGHT = 0.155
-"""Inches of one class in the bank figure."""
+def _annotate_right(axes: Axes, height: float, text: str, fontsize: float) -> None:
+    """`text` to the right of the axes, at `height` in units of the data."""
+    annotate(axes, (1.0, height), text, xycoords=("axes fraction", "data"), annotation_clip=False, fontsize=fontsize)
 
 
 def running_accuracy_of(comparison: Comparison) -> Figure:
@@ -236,19 +215,15 @@ def _classes_height(comparisons: Sequence[Comparison]) -> float:
 
 
 def _one(draw: Callable[[Axes], None], height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure = new_figure(WIDTH, height)
     draw(figure.add_subplot())
     return figure
 
 
 def _grid(comparisons: Sequence[Comparison], draw: Callable[[Axes, Comparison], None], height: float) -> Figure:
-    from matplotlib.figure import Figure
-
     columns = min(3, len(comparisons))
     rows = math.ceil(len(comparisons) / columns)
-    figure = Figure(figsize=(columns * WIDTH, rows * height + 0.3))
+    figure = new_figure(columns * WIDTH, rows * height + 0.3, layout=None)
     figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08, wspace=0.03, hspace=0.03)
     for place, comparison in enumerate(comparisons):
         axes = figure.add_subplot(rows, columns, place + 1)
@@ -257,38 +232,17 @@ def _grid(comparisons: Sequence[Comparison], draw: Callable[[Axes, Comparison], 
     return figure
 
 
-# Figures as files, PNG and SVG: for a README, a paper or a slide.
-
-
-PNG_DPI = 160
-
-
-NAMES = ("accuracy", "running_accuracy", "bank_fill")
-SUFFIXES = (".png", ".svg")
-
-
 def figure_paths(folder: str | os.PathLike[str]) -> list[Path]:
     """Every file `write_figures` may write into `folder`; without a bank there is no figure of its filling."""
     return [Path(folder) / f"{name}{suffix}" for name in NAMES for suffix in SUFFIXES]
 
 
 def write_figures(folder: str | os.PathLike[str], comparisons: Sequence[Comparison]) -> list[Path]:
-    """Write every figure, all sets together in each, into `folder`; older ones are replaced. Returns the paths."""
+    """Write every figure, each with all sets, into `folder`; existing files are replaced. Returns the paths."""
     drawn = {
         "accuracy": accuracy_bars(comparisons),
         "running_accuracy": running_accuracies(comparisons),
     }
     if all(streamed(comparison) is not None for comparison in comparisons):
         drawn["bank_fill"] = bank_fill(comparisons)
-    written = []
-    for name, figure in drawn.items():
-        for suffix in SUFFIXES:
-            target = Path(folder) / f"{name}{suffix}"
-            with atomic_path(target) as temporary:
-                if suffix == ".svg":
-                    temporary.write_bytes(svg_bytes(figure))
-                else:
-                    # Without the "Software" entry the bytes do not change with matplotlib's version number alone.
-                    figure.savefig(temporary, format="png", dpi=PNG_DPI, metadata={"Software": None})
-            written.append(target)
-    return written
+    return [path for name, figure in drawn.items() for path in save_figure(figure, folder, name, SUFFIXES)]

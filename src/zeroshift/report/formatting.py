@@ -1,26 +1,29 @@
-"""How numbers and methods are written in tables, figures and pages: one place, so that they agree."""
+"""How numbers, methods and names are written in tables, figures and pages: one place, so that they agree."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from zeroshift.evaluate import Comparison
 from zeroshift.methods import MethodInfo
 
+if TYPE_CHECKING:
+    from zeroshift.experiments._shared.findings import Unit
+
 __all__ = [
-    "class_losses",
+    "DECIMALS",
     "counted",
+    "format_number",
     "listed",
-    "losses",
     "method_label",
     "needs",
+    "one_line",
     "percent",
     "points",
     "setting",
     "sig",
-    "verdict",
 ]
 
 METHOD_LABELS = {
@@ -31,9 +34,19 @@ METHOD_LABELS = {
     "anchored_mixture_transductive": "Transductive mixture",
 }
 
+DECIMALS = 1
+"""Decimals of percentages and points."""
+
+SIGNIFICANT_DIGITS = 3
+
+UNSAFE = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
+)
+"""Control characters, marks that change the direction of writing, and lone surrogates, which no file can hold."""
+
 
 def method_label(name: str) -> str:
-    """A method's name for readers; one we have no better name for keeps its own.
+    """A method's name for readers; a method without a label keeps its name.
 
     >>> method_label("adapt_online"), method_label("my_method")
     ('Online ADAPT', 'my_method')
@@ -42,7 +55,7 @@ def method_label(name: str) -> str:
 
 
 def needs(method: MethodInfo) -> str:
-    """What a method needs beyond the prototypes every method needs and, in brackets, what it may be given.
+    """What a method needs in addition to prototypes and, in parentheses, what it can also use.
 
     >>> from zeroshift.methods import get
     >>> needs(get("tpt")), needs(get("tda")), needs(get("zlap_inductive"))
@@ -54,6 +67,11 @@ def needs(method: MethodInfo) -> str:
     return f"{needed} ({optional})".strip() if optional else needed
 
 
+def setting(value: object) -> str:
+    """A parameter's value as a person would type it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def percent(fraction: float | None) -> str:
     """
     >>> percent(0.7853), percent(None)
@@ -63,7 +81,7 @@ def percent(fraction: float | None) -> str:
 
 
 def points(gain: float | None) -> str:
-    """A gain in percentage points, signed; one that rounds to nothing has no sign.
+    """A signed gain in percentage points; one that rounds to zero has no sign.
 
     >>> points(4.96), points(-0.31), points(-0.01)
     ('+5.0', '-0.3', '0.0')
@@ -74,41 +92,12 @@ def points(gain: float | None) -> str:
 
 
 def sig(value: float) -> str:
-    """
+    """Two significant digits, and all digits before the decimal point.
+
     >>> sig(1234.5), sig(12.34), sig(0.123)
     ('1,234', '12', '0.12')
     """
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def setting(value: object) -> str:
-    """A parameter's value as a person would type it."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def losses(comparisons: Sequence[Comparison]) -> list[tuple[str, str, str]]:
-    """(method, set, gain) wherever a method lost to the baseline; a report that hides these is an advertisement."""
-    return [
-        (method_label(result.method), comparison.title, points(gain))
-        for comparison in comparisons
-        for result in comparison.results[1:]
-        if (gain := comparison.gain(result)) is not None and gain < 0
-    ]
-
-
-def class_losses(comparisons: Sequence[Comparison]) -> tuple[int, int]:
-    """How many classes, over all sets and methods, are recognised less often than by the baseline; and of how many."""
-    gains = [comparison.class_gain(result) for comparison in comparisons for result in comparison.results[1:]]
-    known = [gain[~np.isnan(gain)] for gain in gains if gain is not None]
-    return sum(int(np.count_nonzero(gain < 0)) for gain in known), sum(len(gain) for gain in known)
-
-
-def verdict(comparisons: Sequence[Comparison]) -> str:
-    """What a mean hides, in a sentence or two: sets and classes on which adaptation did harm."""
-    lost = [f"{method} on {title} ({gain})" for method, title, gain in losses(comparisons)]
-    sets = f"Adaptation lost to zero-shot: {'; '.join(lost)}." if lost else "No method lost to zero-shot on any set."
-    fewer, total = class_losses(comparisons)
-    return f"{sets} Class by class, {fewer} of {total} results are below zero-shot's."
 
 
 def counted(count: int, what: str, many: str | None = None) -> str:
@@ -126,3 +115,75 @@ def listed(items: Sequence[str]) -> str:
     """
     *first, last = items or [""]
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def one_line(text: str) -> str:
+    """Text on one line, without characters that move a terminal's cursor or change the direction of writing.
+
+    >>> one_line("a\\x1b[31m red\\ncat")
+    'a\N{REPLACEMENT CHARACTER}[31m red cat'
+    """
+    return UNSAFE.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"\s+", " ", text)).strip()
+
+
+def format_number(value: float, unit: Unit = "number", decimals: int = DECIMALS) -> str:
+    """A number in its unit. A number that rounds to zero has no sign; other points always have one.
+
+    >>> [format_number(value, "points") for value in (4.96, -0.31, -0.01)], format_number(0.7853, "percent")
+    (['+5.0', '-0.3', '0.0'], '78.5')
+    >>> [format_number(value) for value in (0.01234, 1234.5, 0.00001234, float("nan"))], format_number(1234.0, "count")
+    (['0.0123', '1,234', '1.23e-5', 'n/a'], '1,234')
+    >>> [format_number(value, "seconds") for value in (0.0000123, 0.0123, 75.0, 5400.0)]
+    ['12.3 µs', '12.3 ms', '75.0 s', '1.5 h']
+    >>> [format_number(value, "bytes") for value in (3_450_000, 123_456_789, 12_345)]
+    ['3.5 MB', '123 MB', '0.012 MB']
+    """
+    if math.isnan(value):
+        return "n/a"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    value = float(value) or 0.0  # no negative zero
+    if unit == "percent":
+        return _fixed(100 * value, decimals)
+    if unit == "points":
+        fixed = _fixed(value, decimals)
+        return f"+{fixed}" if value > 0 and fixed.strip("0.") else fixed
+    if unit == "count":
+        return _fixed(value, 0 if float(value).is_integer() else 1)
+    if unit == "seconds":
+        return _seconds(value)
+    if unit == "bytes":
+        return f"{_megabytes(value / 1e6 or 0.0)} MB"
+    return _significant(value)
+
+
+def _fixed(value: float, decimals: int) -> str:
+    text = f"{value:,.{decimals}f}"
+    return text.lstrip("-") if not text.strip("-0.") else text
+
+
+def _significant(value: float) -> str:
+    if value and not 1e-4 <= abs(value) < 1e9:
+        return re.sub(r"e([+-])0*", lambda e: "e-" if e[1] == "-" else "e", f"{value:.{SIGNIFICANT_DIGITS}g}")
+    if abs(value) >= 10 ** (SIGNIFICANT_DIGITS - 1):
+        return _fixed(value, 0)
+    return f"{value:.{SIGNIFICANT_DIGITS}g}"
+
+
+def _seconds(value: float) -> str:
+    size = abs(value)
+    if size >= 3600:
+        return f"{value / 3600:,.1f} h"
+    if size >= 120:
+        return f"{value / 60:.1f} min"
+    if size >= 1:
+        return f"{value:.1f} s"
+    if size >= 1e-3:
+        return f"{_significant(1e3 * value)} ms"
+    return f"{_significant(1e6 * value)} µs" if value else "0 s"
+
+
+def _megabytes(value: float) -> str:
+    if abs(value) >= 10:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 0.1 or not value else f"{value:.2g}"

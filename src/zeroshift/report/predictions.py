@@ -1,4 +1,4 @@
-"""Columns as a file, a row for each sample: CSV for people and spreadsheets, parquet for data frames."""
+"""Predictions as files: .csv for people and spreadsheets, .parquet for data frames, .npz with every probability."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from zeroshift.files import atomic_path
 
 __all__ = [
     "TABLE_WRITERS",
-    "ByName",
-    "Column",
+    "ClassColumn",
+    "PredictionColumn",
     "check_classifications_format",
-    "check_format",
+    "check_predictions_format",
     "check_suffix",
     "checked_files",
     "checked_reject",
-    "utf8",
+    "encodable",
     "write_classifications",
     "write_csv",
     "write_parquet",
@@ -32,15 +32,15 @@ __all__ = [
 ]
 
 
-class ByName(NamedTuple):
-    """Classes: indices here, names in the file."""
+class ClassColumn(NamedTuple):
+    """Classes by index; the file has their names."""
 
     indices: np.ndarray
     names: Sequence[str]
 
 
-Column = ByName | np.ndarray | Sequence[str]
-"""Classes, numbers or texts, one a row."""
+PredictionColumn = ClassColumn | np.ndarray | Sequence[str]
+"""Classes, numbers or texts, one per row."""
 
 
 def check_suffix(path: str | os.PathLike[str], suffixes: Sequence[str]) -> None:
@@ -61,100 +61,97 @@ def check_suffix(path: str | os.PathLike[str], suffixes: Sequence[str]) -> None:
         )
 
 
-def utf8(text: str) -> str:
-    r"""The text, with what UTF-8 cannot hold spelled out: the names of some old files are not made of characters.
+def encodable(text: str) -> str:
+    r"""The text, with bytes that are not UTF-8 spelled out; names of old files may have some.
 
-    >>> print(utf8("caf\udce9.jpg"))
+    >>> print(encodable("caf\udce9.jpg"))
     caf\udce9.jpg
     """
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def write_csv(path: Path, columns: Mapping[str, Column]) -> None:
-    """UTF-8, quoted as RFC 4180 has it, rows ended by a line feed, numbers with six significant digits."""
+def write_csv(path: Path, columns: Mapping[str, PredictionColumn]) -> None:
+    """UTF-8, quoted as in RFC 4180, rows end with a line feed, numbers have six significant digits."""
     with open(path, "w", encoding="utf-8", newline="") as handle:
         plain = csv.writer(handle, lineterminator="\n")
         quoted = csv.writer(handle, lineterminator="\n", quoting=csv.QUOTE_ALL)
         plain.writerow(columns)
         for row in zip(*map(_cells, columns.values()), strict=True):
-            # Before Python 3.13 a carriage return does not get a cell quoted, and readers would start a new row at it.
+            # Before Python 3.13 a carriage return is not quoted, and readers would start a new row at it.
             (quoted if any("\r" in cell for cell in row) else plain).writerow(row)
 
 
-def _cells(column: Column) -> Iterable[str]:
-    if isinstance(column, ByName):
-        names = [utf8(name) for name in column.names]
+def _cells(column: PredictionColumn) -> Iterable[str]:
+    if isinstance(column, ClassColumn):
+        names = [encodable(name) for name in column.names]
         return (names[index] for index in column.indices)
     if isinstance(column, np.ndarray):
         return (f"{value:.6g}" for value in column) if column.dtype.kind == "f" else map(str, column)
-    return map(utf8, column)
+    return map(encodable, column)
 
 
-def write_parquet(path: Path, columns: Mapping[str, Column]) -> None:
-    """Numbers at full precision; the names of classes are stored once and referred to by number, readers see text."""
+def write_parquet(path: Path, columns: Mapping[str, PredictionColumn]) -> None:
+    """Numbers at full precision; names of classes are stored once, readers see them as text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     arrays = {}
     for name, column in columns.items():
-        if isinstance(column, ByName):
-            names = pa.array(map(utf8, column.names), pa.string())
+        if isinstance(column, ClassColumn):
+            names = pa.array(map(encodable, column.names), pa.string())
             arrays[name] = pa.DictionaryArray.from_arrays(pa.array(column.indices, pa.int32()), names)
         elif isinstance(column, np.ndarray):
             arrays[name] = pa.array(column)
         else:
-            arrays[name] = pa.array(map(utf8, column), pa.string())
+            arrays[name] = pa.array(map(encodable, column), pa.string())
     pq.write_table(pa.table(arrays), path)
 
 
-TABLE_WRITERS: Mapping[str, Callable[[Path, Mapping[str, Column]], None]] = {
+TABLE_WRITERS: Mapping[str, Callable[[Path, Mapping[str, PredictionColumn]], None]] = {
     ".csv": write_csv,
     ".parquet": write_parquet,
 }
 """How columns are written, by the file's suffix."""
 
 
-# Predictions as a file: CSV for people and spreadsheets, parquet for data frames, npz with every probability.
-
-
 ARCHIVE = ".npz"
 
 
-def check_format(path: str | os.PathLike[str]) -> None:
+def check_predictions_format(path: str | os.PathLike[str]) -> None:
     """Refuse a file name `write_predictions` could not write to, before anything has been computed."""
     check_suffix(path, [*TABLE_WRITERS, ARCHIVE])
 
 
 def write_predictions(path: str | os.PathLike[str], comparison: Comparison) -> None:
-    """Write what the last method of a comparison predicts, and beside it what its baseline does; whole or not at all.
+    """Write the predictions of the last method of a comparison and of its baseline; completely or not at all.
 
     .csv and .parquet hold a row for each sample: `row`, where known `file`, `prediction`, `probability`, `zero_shot`,
     `zero_shot_probability` and, where known, `label`, classes by their names. .npz holds `probabilities` (N, K),
     `predictions`, `zero_shot_predictions` and `labels` as class indices, `class_names` and `files`.
     """
-    check_format(path)
+    check_predictions_format(path)
     suffix = Path(path).suffix
     with atomic_path(path) as temporary:
         if suffix == ARCHIVE:
             _write_npz(temporary, comparison)
         else:
-            TABLE_WRITERS[suffix](temporary, _predictions_columns(comparison))
+            TABLE_WRITERS[suffix](temporary, _prediction_columns(comparison))
 
 
-def _predictions_columns(comparison: Comparison) -> dict[str, Column]:
+def _prediction_columns(comparison: Comparison) -> dict[str, PredictionColumn]:
     adapted, zero_shot = comparison.results[-1], comparison.baseline
     names, labels = comparison.features.class_names, comparison.features.labels
     files = comparison.features.sample_names
-    columns: dict[str, Column] = {
+    columns: dict[str, PredictionColumn] = {
         "row": np.arange(comparison.features.n_samples),
         **({} if files is None else {"file": files}),
-        "prediction": ByName(adapted.predictions, names),
+        "prediction": ClassColumn(adapted.predictions, names),
         "probability": adapted.run.probabilities.max(axis=1),
-        "zero_shot": ByName(zero_shot.predictions, names),
+        "zero_shot": ClassColumn(zero_shot.predictions, names),
         "zero_shot_probability": zero_shot.run.probabilities.max(axis=1),
     }
     if labels is not None:
-        columns["label"] = ByName(labels, names)
+        columns["label"] = ClassColumn(labels, names)
     return columns
 
 
@@ -169,12 +166,9 @@ def _write_npz(path: Path, comparison: Comparison) -> None:
         arrays["labels"] = comparison.features.labels
     if comparison.features.sample_names is not None:
         arrays["files"] = np.array(comparison.features.sample_names, dtype=str)
-    # Through a handle: given a name, NumPy would put ".npz" behind the temporary one.
+    # Through a handle: NumPy would add ".npz" to the temporary name.
     with open(path, "wb") as handle:
         np.savez(handle, **arrays)
-
-
-# What `zeroshift classify` says of each image, as a file: its label, and what zero-shot alone would have said.
 
 
 def check_classifications_format(path: str | os.PathLike[str]) -> None:
@@ -186,7 +180,7 @@ def check_classifications_format(path: str | os.PathLike[str]) -> None:
 
 
 def write_classifications(path: str | os.PathLike[str], comparison: Comparison, reject: Array) -> None:
-    """Write a row for each image as .csv or .parquet, by the suffix of `path`; whole or not at all.
+    """Write one row per image as .csv or .parquet, by the suffix of `path`; completely or not at all.
 
     The columns are `file`, `label`, `probability`, `zero_shot_label`, `zero_shot_probability`, `reject_score` and,
     where known, `true_label`. CSV holds six significant digits, parquet all.
@@ -195,7 +189,7 @@ def write_classifications(path: str | os.PathLike[str], comparison: Comparison, 
     ----------
     path : where to; a file of that name is replaced.
     comparison : zero-shot first and the method last, on a set with `sample_names`.
-    reject : (N,) scores, the higher the less an image is like any of the classes.
+    reject : (N,) scores; the higher, the less an image is like any of the classes.
 
     Examples
     --------
@@ -212,40 +206,40 @@ def write_classifications(path: str | os.PathLike[str], comparison: Comparison, 
     b.jpg,dog,1,dog,1,0.5
     """
     check_classifications_format(path)
-    columns = _columns(comparison, reject)
+    columns = _classification_columns(comparison, reject)
     with atomic_path(path) as temporary:
         TABLE_WRITERS[Path(path).suffix](temporary, columns)
 
 
-def _columns(comparison: Comparison, reject: Array) -> dict[str, Column]:
+def _classification_columns(comparison: Comparison, reject: Array) -> dict[str, PredictionColumn]:
     adapted, zero_shot = comparison.results[-1], comparison.baseline
     names, labels = comparison.features.class_names, comparison.features.labels
-    columns: dict[str, Column] = {
+    columns: dict[str, PredictionColumn] = {
         "file": checked_files(comparison),
-        "label": ByName(adapted.predictions, names),
+        "label": ClassColumn(adapted.predictions, names),
         "probability": adapted.run.probabilities.max(axis=1),
-        "zero_shot_label": ByName(zero_shot.predictions, names),
+        "zero_shot_label": ClassColumn(zero_shot.predictions, names),
         "zero_shot_probability": zero_shot.run.probabilities.max(axis=1),
         "reject_score": checked_reject(comparison, reject),
     }
     if labels is not None:
-        columns["true_label"] = ByName(labels, names)
+        columns["true_label"] = ClassColumn(labels, names)
     return columns
 
 
 def checked_files(comparison: Comparison) -> tuple[str, ...]:
-    """The names of the images; refused where the set has none."""
+    """The names of the images; an error where the set has none."""
     names = comparison.features.sample_names
     if names is None:
         raise ValueError(
             "comparison must be of a set whose images have names, and its sample_names is None. "
-            "Fix: FeatureSet(..., sample_names=[one name an image])."
+            "Fix: FeatureSet(..., sample_names=[one name per image])."
         )
     return names
 
 
 def checked_reject(comparison: Comparison, reject: Array) -> np.ndarray:
-    """The reject scores as an array; refused where they are not one finite number an image."""
+    """The reject scores as an array; an error where they are not one finite number per image."""
     scores, n_samples = to_numpy(reject), comparison.features.n_samples
     if scores.shape != (n_samples,) or scores.dtype.kind != "f":
         raise ValueError(

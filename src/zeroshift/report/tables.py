@@ -1,229 +1,348 @@
-"""Tables for the terminal."""
+"""One table for every output: terminal, Markdown, LaTeX, CSV and JSON.
+
+A `ReportTable` has columns, rows and notes. Cells hold both the text that people read and the value that CSV and JSON
+hold. `console.print(table)` prints it in the width of the terminal (see `zeroshift.report.terminal`); the other formats
+are methods.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
-from rich.table import Table
-from rich.text import Text
+from zeroshift.files import atomic_path
+from zeroshift.report.formatting import one_line
 
-from zeroshift.data.packs import PackInfo
-from zeroshift.encode.prompts import Mode
-from zeroshift.encode.registry import FamilyInfo
-from zeroshift.evaluate import Comparison, mean_accuracy
-from zeroshift.methods import MethodInfo
-from zeroshift.report.formatting import method_label, needs, percent, points, setting
-from zeroshift.report.records import mean_calibration_error
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 __all__ = [
-    "comparison_tables",
-    "encoders_table",
-    "methods_markdown",
-    "methods_table",
-    "packs_table",
-    "parameters_table",
-    "prompts_table",
+    "ReportCell",
+    "ReportColumn",
+    "ReportRow",
+    "ReportTable",
+    "escape_latex",
+    "escape_markdown",
     "summary_table",
+    "write_csv_lines",
 ]
 
-EDGES, GAP = 2, 3
-"""Columns of the terminal a table takes at its sides, and between two of its own."""
+LATEX_PACKAGES = (
+    "% These packages are needed before \\begin{document}:",
+    "%   \\usepackage[T1]{fontenc}",
+    "%   \\usepackage{booktabs}",
+    "%   \\usepackage{adjustbox}",
+    "% Names in other than Latin letters need lualatex or xelatex, and a font that has them.",
+)
 
-CALIBRATION = "calibration error"
-"""The row of what probabilities are worth, below the accuracies."""
+LATEX_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "#": r"\#",
+    "$": r"\$",
+    "%": r"\%",
+    "&": r"\&",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "`": r"\textasciigrave{}",
+    # At the beginning of a row these would belong to the end of the previous one.
+    "[": "{[}",
+    "*": "{*}",
+    # Two in a row would become one longer dash, or a quotation mark.
+    "-": "-{}",
+    "'": "'{}",
+    ",": ",{}",
+    "µ": r"\textmu{}",
+    "\N{MINUS SIGN}": "$-$",
+    "\N{REPLACEMENT CHARACTER}": "?",
+}
 
-
-def comparison_tables(comparisons: Sequence[Comparison], width: int) -> list[Table]:
-    """A row for each set with every method's accuracy and gain, then the means where there is more than one set, and
-    the calibration errors; where `width` is too little for all methods, the rest are in tables of their own."""
-    adapted = [result.method for result in comparisons[0].results[1:]]
-    baseline = comparisons[0].baseline.method
-    names = [*(comparison.name for comparison in comparisons), CALIBRATION]
-    room = width - max(map(cell_len, names)) - EDGES - _widest(comparisons, baseline) - GAP
-    tables: list[list[str]] = [[]]
-    left = room
-    for method in adapted:
-        needed = _widest(comparisons, method) + GAP
-        if tables[-1] and needed > left:
-            tables.append([])
-            left = room
-        tables[-1].append(method)
-        left -= needed
-    return [_comparison_table(comparisons, [baseline, *methods]) for methods in tables]
-
-
-def _widest(comparisons: Sequence[Comparison], method: str) -> int:
-    """Columns of the terminal a method's column takes: its label is in two lines, its accuracies are not broken."""
-    cells = [_cell(comparison, method) for comparison in comparisons]
-    return max(*(cell.cell_len for cell in cells), *map(cell_len, method_label(method).split()))
-
-
-def _comparison_table(comparisons: Sequence[Comparison], methods: Sequence[str]) -> Table:
-    names = [*(comparison.name for comparison in comparisons), CALIBRATION]
-    table = _table("features", names=names)
-    for method in methods:
-        table.add_column("\n".join(method_label(method).split()), justify="right", no_wrap=True)
-    for comparison in comparisons:
-        table.add_row(Text(comparison.name), *(_cell(comparison, method) for method in methods))
-    table.add_section()
-    if len(comparisons) > 1:
-        means = mean_accuracy(comparisons)
-        baseline, *others = methods
-        cells = [_accuracy(means[method], 100 * (means[method] - means[baseline])) for method in others]
-        table.add_row(Text("mean"), Text(percent(means[baseline])), *cells, style="bold")
-    errors = mean_calibration_error(comparisons)
-    table.add_row(Text(CALIBRATION), *(Text(percent(errors[method])) for method in methods), style="dim")
-    return table
+MARKDOWN_SPECIAL = re.compile(r"[\\`*>|\[\]{}#~$&!]|<(?=[A-Za-z/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
-def _cell(comparison: Comparison, method: str) -> Text:
-    """A method's accuracy on a set, with its gain where it is not the baseline."""
-    result = comparison.result(method)
-    if result is comparison.baseline:
-        return Text(percent(result.accuracy))
-    return _accuracy(result.accuracy, comparison.gain(result))
+@dataclass(frozen=True)
+class ReportCell:
+    """One field of a table; `text` is empty where there is nothing."""
+
+    text: str = ""
+    value: Any = None
+    """What CSV and JSON hold."""
+    low: float | None = None
+    high: float | None = None
+    """The range over several runs, for CSV."""
+    range_text: str = ""
+    """The range as it is read: "77.9 to 79.0"."""
+    change: str = ""
+    """A signed difference that follows the text in parentheses: "78.5 (+5.0)"."""
+    is_number: bool = False
+    """Numbers are never broken over two lines."""
+    is_best: bool = False
+    style: str = ""
+    """A style of rich, for the terminal."""
+
+    def __str__(self) -> str:
+        return " ".join([self.text, *(f"({part})" for part in (self.change, self.range_text) if part)])
 
 
-def _accuracy(accuracy: float | None, gain: float | None) -> Text:
-    signed = points(gain)
-    style = {"+": "green", "-": "red"}.get(signed[:1], "")
-    return Text.assemble(percent(accuracy), " ", (f"({signed})", style))
+@dataclass(frozen=True)
+class ReportColumn:
+    title: str
+    name: str = ""
+    """Column name in CSV and key in JSON; the title where empty."""
+    format: Callable[[Any], str] = field(default=lambda value: one_line(str(value)))
+    """How `ReportTable.from_values` writes a value."""
+    detail: str = ""
+    """A second, smaller line of the heading: "15 samples, 10 classes"."""
+    unit: str = "text"
+    is_right: bool = False
+    is_code: bool = False
+    """In a fixed-width font in Markdown."""
+    is_signed: bool = False
+    """On a terminal, gains are green and losses are red."""
+    is_reference: bool = False
+    """Published numbers, next to the column they belong to."""
+    is_whole: bool = False
+    """Never broken over two lines, not even its title."""
+    drop_order: int = 0
+    """Where the terminal is too narrow, columns with an order above zero are hidden, the lowest first."""
+    preferred_width: int = 0
+    """Characters that text keeps before other columns are hidden; below, it wraps at spaces."""
+    style: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.name or self.title
+
+    def cell(self, value: Any) -> ReportCell:
+        if isinstance(value, ReportCell):
+            return value
+        if value is None:
+            return ReportCell()
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return ReportCell(self.format(value), value, is_number=is_number)
 
 
-def summary_table(entries: Mapping[str, str]) -> Table:
-    """Names and values, one pair a line."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim", no_wrap=True, min_width=max(map(cell_len, entries), default=0))
-    table.add_column(overflow="fold")
-    for name, value in entries.items():
-        table.add_row(name, Text(value))
-    return table
+@dataclass(frozen=True)
+class ReportRow:
+    cells: tuple[ReportCell, ...]
+    group: str = ""
+    """Rows of one group stand below its name."""
+    starts_group: bool = False
+    """Whether the name of the group, or a rule where it has none, goes before this row."""
+    is_strong: bool = False
+    """The row the table is about."""
+    style: str = ""
 
 
-def methods_table(methods: Sequence[MethodInfo], width: int) -> Table:
-    """A row for each method, those of one protocol together; without cost, then state, where `width` is too little."""
-    names = [method.name for method in methods]
-    table = _table("name", names=names)
-    columns = {
-        "needs": [needs(method) for method in methods],
-        "state": [method.state_size for method in methods],
-        "cost": [method.complexity for method in methods],
-    }
-    room = width - max(map(cell_len, names), default=0) - EDGES
-    while len(columns) > 1 and sum(_least(*column) + GAP for column in columns.items()) > room:
-        columns.popitem()
-    for name, share in zip(columns, _shares(columns, room), strict=True):
-        table.add_column(name, width=share)
-    for protocol in dict.fromkeys(method.protocol for method in methods):
-        table.add_section()
-        table.add_row(Text(protocol, style="dim italic"))
-        for row, method in enumerate(methods):
-            if method.protocol == protocol:
-                cells = (Text(column[row]) for column in columns.values())
-                table.add_row(Text(method.name, style="bold"), *cells)
-    return table
-
-
-def _least(name: str, cells: Sequence[str]) -> int:
-    """The longest word: a column that is narrower would break it."""
-    return max(cell_len(word) for cell in (name, *cells) for word in cell.split())
-
-
-def _shares(columns: Mapping[str, Sequence[str]], room: int) -> list[int]:
-    """How wide each column is: its longest word, and of what is left the more the longer its cells are."""
-    least = [_least(*column) for column in columns.items()]
-    most = [max(map(cell_len, (name, *cells))) for name, cells in columns.items()]
-    wished = [high - low for high, low in zip(most, least, strict=True)]
-    spare = max(0, room - sum(low + GAP for low in least))
-    shared = [min(wish, spare * wish // max(1, sum(wished))) for wish in wished]
-    return [low + more for low, more in zip(least, shared, strict=True)]
-
-
-def parameters_table(method: MethodInfo) -> Table:
-    table = _table("parameter", names=[parameter.name for parameter in method.parameters])
-    table.add_column("default", no_wrap=True)
-    table.add_column("allowed", overflow="fold")
-    for parameter in method.parameters:
-        default = Text("required", style="yellow") if parameter.required else Text(setting(parameter.default))
-        table.add_row(Text(parameter.name, style="bold"), default, Text(parameter.allowed))
-    return table
-
-
-def packs_table(packs: Sequence[PackInfo]) -> Table:
-    table = _table("name", names=[pack.name for pack in packs])
-    for name in ("samples", "classes", "d", "views"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("what it is", overflow="fold")
-    for pack in packs:
-        sizes = (pack.n_samples, pack.n_classes, pack.dimension, pack.n_views)
-        table.add_row(Text(pack.name, style="bold"), *(str(size) if size else "-" for size in sizes), Text(pack.title))
-    return table
-
-
-def encoders_table(families: Sequence[FamilyInfo]) -> Table:
-    table = _table("family", names=[family.name for family in families])
-    table.add_column("for example", overflow="fold")
-    table.add_column("here", overflow="fold")
-    for family in families:
-        ready = Text(f"no: {family.fix}", style="yellow") if family.missing else Text("ready", style="green")
-        note = Text(f" ({family.note})", style="dim") if family.note else Text()
-        table.add_row(Text(family.name, style="bold"), Text(family.example) + note, ready)
-    return table
-
-
-def prompts_table(modes: Sequence[Mode]) -> Table:
-    table = _table("mode", names=[mode.name for mode in modes])
-    table.add_column("in the paper", no_wrap=True)
-    table.add_column("needs", overflow="fold")
-    table.add_column("what it says", overflow="fold")
-    for mode in modes:
-        needs = Text(", ".join(f"--{need}" for need in mode.needs) or "-")
-        table.add_row(Text(mode.name, style="bold"), mode.title, needs, Text(mode.summary))
-    return table
-
-
-def _table(first: str, *, names: Sequence[str]) -> Table:
-    """A table whose first column is always wide enough for `names`: half a name cannot be copied into a command."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
-    # rich shrinks even columns that do not wrap where the terminal is narrow; a least width it keeps.
-    table.add_column(first, no_wrap=True, min_width=max(map(cell_len, (first, *names))))
-    return table
-
-
-# Every method in a Markdown table: the one in docs/methods.md, which a test holds to the registry.
-
-
-HEADER = ("name", "class", "protocol", "needs", "state", "cost", "")
-
-
-def methods_markdown(methods: Sequence[MethodInfo]) -> str:
-    """A row for each method; the last column says of an online method that it is scored before it learns, and marks
-    reconstructions.
-
-    >>> from zeroshift.methods import get
-    >>> print(methods_markdown([get("zero_shot")]).splitlines()[-1])
-    | zero_shot | `ZeroShot` | online | | K d, the prototypes | O(K d) per sample | |
+@dataclass(frozen=True)
+class ReportTable:
     """
-    rows = [HEADER, ("---",) * len(HEADER), *(_cells(method) for method in methods)]
-    return "\n".join(_line(row) for row in rows)
+    >>> columns = (ReportColumn("method"), ReportColumn("accuracy", format=lambda x: f"{100 * x:.1f}", is_right=True))
+    >>> table = ReportTable.from_values(columns, [("zero_shot", 0.785), ("tda", 0.8)])
+    >>> print(table.markdown())
+    | method | accuracy |
+    | --- | ---: |
+    | zero_shot | 78.5 |
+    | tda | 80.0 |
+    >>> table.records()[0]
+    {'method': 'zero_shot', 'accuracy': 0.785}
+    """
+
+    columns: tuple[ReportColumn, ...]
+    rows: tuple[ReportRow, ...]
+    title: str = ""
+    notes: tuple[str, ...] = ()
+    """Sentences below the table."""
+    legend: Callable[[Sequence[str]], str] | None = None
+    """On a terminal: what the columns mean, given the keys of those shown."""
+    n_repeated: int = 1
+    """Where the terminal is too narrow and no column may be hidden, the columns are spread over several tables; this
+    many of the first stand in each of them."""
+    has_header: bool = True
+
+    @classmethod
+    def from_values(
+        cls,
+        columns: Sequence[ReportColumn],
+        values: Iterable[Sequence[Any]],
+        *,
+        groups: Sequence[str] | None = None,
+        **fields: Any,
+    ) -> ReportTable:
+        """Each value is written by its column's format; None is an empty cell, a `ReportCell` is used as it is."""
+        lines = [tuple(column.cell(v) for column, v in zip(columns, row, strict=True)) for row in values]
+        names = [""] * len(lines) if groups is None else list(groups)
+        rows = (
+            ReportRow(cells, group, group != before)
+            for cells, group, before in zip(lines, names, ["", *names], strict=False)
+        )
+        return cls(tuple(columns), tuple(rows), **fields)
+
+    @property
+    def has_ranges(self) -> bool:
+        return any(cell.range_text for row in self.rows for cell in row.cells)
+
+    @property
+    def details(self) -> list[str]:
+        """Second lines of headings as sentences, for formats without room in the heading."""
+        return [f"{column.title} ({column.detail})." for column in self.columns if column.detail]
+
+    def select(self, places: Sequence[int]) -> ReportTable:
+        """Only the columns at these places."""
+        rows = (replace(row, cells=tuple(row.cells[place] for place in places)) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[place] for place in places), rows=tuple(rows))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from zeroshift.report.terminal import terminal_parts
+
+        yield from terminal_parts(self, options.max_width)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One dictionary per row, values at full precision, for JSON."""
+        keys = [column.key for column in self.columns]
+        return [dict(zip(keys, (cell.value for cell in row.cells), strict=True)) for row in self.rows]
+
+    def csv_lines(self, *, with_group: bool = False) -> list[list[Any]]:
+        """A heading and a line per row: values at full precision, and the ends of ranges where there are any."""
+        columns: list[tuple[str, list[Any]]] = [("group", [row.group for row in self.rows])] if with_group else []
+        for place, column in enumerate(self.columns):
+            cells = [row.cells[place] for row in self.rows]
+            columns.append((column.key, [cell.value for cell in cells]))
+            for end in ("low", "high"):
+                ends = [getattr(cell, end) for cell in cells]
+                if any(value is not None for value in ends):
+                    columns.append((f"{column.key} {end}", ends))
+        heading: list[str] = []
+        for title, _ in columns:
+            # Two columns of one name could not be told apart by a program.
+            numbered = (f"{title} {number}" for number in count(2))
+            heading.append(next(name for name in chain([title], numbered) if name not in heading))
+        return [heading, *(list(line) for line in zip(*(values for _, values in columns), strict=True))]
+
+    def markdown(self) -> str:
+        """The table alone, names of groups in rows of their own; see `details` and `notes` for what goes below it."""
+        lines = [
+            _markdown_line(escape_markdown(column.title) for column in self.columns),
+            _markdown_line("---:" if column.is_right else "---" for column in self.columns),
+        ]
+        for row in self.rows:
+            if row.starts_group and row.group:
+                lines.append(_markdown_line([f"*{escape_markdown(row.group)}*", *("" for _ in row.cells[1:])]))
+            lines.append(_markdown_line(self._markdown_cells(row)))
+        return "\n".join(lines)
+
+    def _markdown_cells(self, row: ReportRow) -> Iterator[str]:
+        for place, (cell, column) in enumerate(zip(row.cells, self.columns, strict=True)):
+            text = one_line(str(replace(cell, range_text="")))
+            if column.is_code:
+                text = f"`{text.replace('|', chr(92) + '|')}`" if text else ""
+            elif not cell.is_number:
+                text = escape_markdown(text)
+            if text and (cell.is_best or (row.is_strong and place == 0)):
+                text = f"**{text}**"
+            yield f"{text} ({cell.range_text})" if cell.range_text else text
+
+    def latex(self, name: str) -> str:
+        """A floating table with the label tab:NAME."""
+        alignment = "".join("r" if column.is_right else "l" for column in self.columns)
+        lines = [
+            f"% {name}: written by zeroshift.",
+            *LATEX_PACKAGES,
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{escape_latex(self.title)}}}",
+            rf"\label{{tab:{name}}}",
+            r"\begin{adjustbox}{max width=\linewidth}",
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+            _latex_line(escape_latex(column.title) for column in self.columns),
+            r"\midrule",
+            *self._latex_rows(),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{adjustbox}",
+        ]
+        notes = " ".join(escape_latex(text) for text in (*self.details, *self.notes))
+        lines += [rf"\par\smallskip{{\footnotesize {notes}\par}}"] if notes else []
+        return "\n".join([*lines, r"\end{table}", ""])
+
+    def _latex_rows(self) -> Iterator[str]:
+        for number, row in enumerate(self.rows):
+            if row.starts_group:
+                if number:
+                    yield r"\midrule"
+                if row.group:
+                    yield rf"\multicolumn{{{len(self.columns)}}}{{l}}{{\textit{{{escape_latex(row.group)}}}}} \\"
+            yield _latex_line(
+                _latex_cell(cell, is_bold=cell.is_best or (row.is_strong and place == 0))
+                for place, cell in enumerate(row.cells)
+            )
 
 
-def _cells(method: MethodInfo) -> tuple[str, ...]:
-    remarks = ["scored before it learns"] if method.protocol == "online" and method.scored == "before" else []
-    remarks += ["reconstructed"] if method.reconstructed else []
-    return (
-        method.name,
-        f"`{method.cls.__name__}`",
-        method.protocol,
-        needs(method),
-        method.state_size,
-        method.complexity,
-        ", ".join(remarks),
-    )
+def _markdown_line(cells: Iterable[str]) -> str:
+    return f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in cells)}|"
 
 
-def _line(cells: Sequence[str]) -> str:
-    written = "|".join(f" {cell} " if cell else " " for cell in (cell.replace("|", "\\|") for cell in cells))
-    return f"|{written}|"
+def escape_markdown(text: str) -> str:
+    r"""Text on one line in which nothing is taken for Markdown, or for HTML within it.
+
+    >>> print(escape_markdown("a *b* <c> zero_shot _d_"))
+    a \*b\* \<c\> zero_shot \_d\_
+    """
+    return MARKDOWN_SPECIAL.sub(r"\\\g<0>", one_line(text))
+
+
+def _latex_line(cells: Iterable[str]) -> str:
+    return rf"{' & '.join(cells)} \\"
+
+
+def _latex_cell(cell: ReportCell, *, is_bold: bool) -> str:
+    text = str(replace(cell, range_text=""))
+    text = _latex_number(text) if cell.is_number else escape_latex(text)
+    text = rf"\textbf{{{text}}}" if text and is_bold else text
+    return rf"{text} {{\scriptsize ({_latex_number(cell.range_text)})}}" if cell.range_text else text
+
+
+def _latex_number(text: str) -> str:
+    return text.replace("-", "$-$").replace("µ", LATEX_ESCAPES["µ"])
+
+
+def escape_latex(text: str) -> str:
+    r"""Text on one line in which nothing is taken for a command of TeX.
+
+    >>> escape_latex("50% of a_b & [c]")
+    '50\\% of a\\_b \\& {[}c]'
+    >>> escape_latex("t-shirt"), escape_latex("a--b")
+    ('t-shirt', 'a-{}-b')
+    """
+    escaped = "".join(LATEX_ESCAPES.get(letter, letter) for letter in one_line(text))
+    return re.sub(r"([-',])\{\}(?!\1)", r"\1", escaped)
+
+
+def write_csv_lines(path: str | os.PathLike[str], lines: Iterable[Sequence[Any]]) -> None:
+    """UTF-8, lines end with a line feed; the file is written completely or not at all."""
+    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as handle:
+        csv.writer(handle, lineterminator="\n").writerows([_csv_field(value) for value in line] for line in lines)
+
+
+def _csv_field(value: Any) -> Any:
+    if isinstance(value, str):
+        return one_line(value)
+    return ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+def summary_table(facts: Mapping[str, str]) -> ReportTable:
+    """Names and values, one pair per line."""
+    columns = (ReportColumn("", is_whole=True, style="dim"), ReportColumn(""))
+    return ReportTable.from_values(columns, facts.items(), has_header=False)

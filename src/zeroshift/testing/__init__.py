@@ -1,4 +1,4 @@
-"""Checks every method must pass; run them over your own.
+"""Checks that every method must pass, for your own methods too.
 
 >>> from zeroshift.testing import check_method
 >>> from zeroshift import ZeroShot

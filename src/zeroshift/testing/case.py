@@ -1,4 +1,4 @@
-"""What a check is given: a method class, how to build it, and problems to try it on."""
+"""The method under test, synthetic problems for it, and the assertions that checks share."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ __all__ = [
 ]
 
 
-# Small made-up problems with the geometry of a dual encoder: features in one cone, prototypes in another.
-
-
 class Problem(NamedTuple):
+    """A synthetic problem with the geometry of a dual encoder: features in one cone, prototypes in another."""
+
     features: np.ndarray
     prototypes: np.ndarray
     labels: np.ndarray
@@ -47,10 +46,10 @@ def make_problem(
     noise: float = 1.0,
     gap: float = 0.5,
 ) -> Problem:
-    """Unit features scattered about class directions that lean towards one common direction by `cone`.
+    """Unit features scattered around class directions, which share a common direction weighted by `cone`.
 
-    Prototypes are the class directions moved by a shared `gap`. With `cone=0` cosines take both signs. The posteriors
-    stay unsure on purpose: confidences that rounding could reorder would make every comparison of banks a lottery.
+    Prototypes are the class directions shifted by a common `gap`. With `cone=0` cosines have both signs. Posteriors
+    stay uncertain, so that rounding does not change the order of confidences.
 
     >>> make_problem(classes=3, dimension=8, samples=5).features.shape
     (5, 8)
@@ -67,18 +66,20 @@ def make_problem(
 
 
 LOGIT_SCALE = 20.0
-"""Keeps the made-up posteriors unsure."""
+"""Low enough that the posteriors of synthetic problems stay uncertain."""
 
-SAMPLES = 48
-"""Of a problem, unless a check asks for more: enough to learn from, and every check runs its method several times."""
+SAMPLES = 36
+"""Default number of samples of a problem: small, because every check runs its method several times."""
 
 
 class NotApplicable(Exception):  # noqa: N818 (nothing went wrong)
-    """Raised by a check that has nothing to say about a method, or cannot be made here; the message says why."""
+    """Raised by a check that does not apply to the method or cannot run here; the message says why."""
 
 
 @dataclass(frozen=True)
 class Case:
+    """A method class and the parameters to create it with."""
+
     cls: type[Method]
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -96,7 +97,7 @@ class Case:
         return self.cls(prototypes, **parameters)
 
     def load(self, path: str | os.PathLike[str], method: Method, **changes: Any) -> Method:
-        """What `method` saved, given the models it computes with again."""
+        """Load what `method` saved, with the same models."""
         models = {name: getattr(method, name) for name in self.cls.model_parameters}
         return self.cls.load(path, **models, **changes)
 
@@ -104,9 +105,9 @@ class Case:
         return make_problem(**{"samples": SAMPLES, **geometry})
 
     @property
-    def given(self) -> str:
-        """What `adapt` and `predict` take, as messages call it. A method of images is tried on made-up ones, which are
-        the problem's features."""
+    def input_name(self) -> str:
+        """Name of the argument of `adapt` and `predict`. For a method on images, the features of the problem stand for
+        images."""
         return "images" if getattr(self.cls, "takes_images", False) else "features"
 
 
@@ -114,7 +115,7 @@ Check = Callable[[Case], None]
 
 
 def assert_same(actual: Array, expected: Array, what: str, *, tolerance: float = 0.0) -> None:
-    """Equal shape and values; bit for bit unless a tolerance is given."""
+    """Assert equal shapes and values; bit for bit unless a tolerance is given."""
     actual, expected = to_numpy(actual), to_numpy(expected)
     assert actual.shape == expected.shape, f"{what}: shape {actual.shape} instead of {expected.shape}"
     worst = float(np.max(np.abs(actual.astype(np.float64) - expected.astype(np.float64)), initial=0.0))
@@ -122,7 +123,7 @@ def assert_same(actual: Array, expected: Array, what: str, *, tolerance: float =
 
 
 def expect_error(call: Callable[[], Any], *mentions: str, what: str) -> None:
-    """The call must raise ValueError or TypeError, and the message must mention every given word."""
+    """Assert that the call raises ValueError or TypeError with a message that mentions all given words."""
     try:
         call()
     except (ValueError, TypeError) as error:
@@ -134,7 +135,7 @@ def expect_error(call: Callable[[], Any], *mentions: str, what: str) -> None:
 
 
 def reachable_bytes(value: Any) -> int:
-    """Size of every array, text and number a method holds on to, saved or not."""
+    """Size of all arrays, strings and numbers reachable from a method."""
     return _size(fingerprint(value))
 
 
@@ -147,7 +148,7 @@ def _size(print_: Any) -> int:
 
 
 def fingerprint(value: Any, _seen: frozenset[int] = frozenset()) -> Any:
-    """Every byte reachable from a method, as something that can be compared: purity means this does not change."""
+    """All data reachable from a method in a comparable form; a pure call leaves it unchanged."""
     if id(value) in _seen:
         return "cycle"
     if isinstance(value, types.ModuleType):

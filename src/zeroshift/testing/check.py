@@ -1,4 +1,4 @@
-"""`check_method`: run every common check over one method and say what held, what failed and what was declared."""
+"""`check_method`: run all common checks on one method and report which passed, failed, or do not apply."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ __all__ = ["CHECKS", "CheckReport", "check_method", "checks"]
 
 CHECKS: Mapping[str, Check] = {
     check.__name__: check
-    for room in (contract, inputs, symmetry, libraries, persistence, interrupts)
-    for check in room.CHECKS
+    for module in (contract, inputs, symmetry, libraries, persistence, interrupts)
+    for check in module.CHECKS
 }
-"""Every check by name. A check takes a `Case` and raises AssertionError where the method breaks its promise."""
+"""All checks by name. A check takes a `Case` and raises AssertionError where the method fails it."""
 
 
 @dataclass
 class CheckReport:
+    """The results of `check_method`."""
+
     passed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
-    """Checks that do not apply to the method, or could not be made here, with the reason."""
+    """Checks that do not apply to the method or cannot run here, with the reason."""
     declared: dict[str, str] = field(default_factory=dict)
     """Checks the method declares it cannot satisfy, with its reason."""
 
@@ -35,29 +37,32 @@ class CheckReport:
 def checks(
     method: type[Method], parameters: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """(name, call) for every check that applies to a method: what a test runner parametrises over."""
+    """(name, call) for every check that the method does not declare as an exception, for parametrized tests."""
     case = Case(method, parameters or {})
     for name in method.check_exceptions:
         if name not in CHECKS:
-            raise ValueError(f"{method.__name__}.check_exceptions names {name!r}, which is no check.")
+            raise ValueError(
+                f"{method.__name__}.check_exceptions names {name!r}, which is not a check. "
+                "Fix: one of the names in zeroshift.testing.CHECKS."
+            )
     for name, check in CHECKS.items():
         if name not in method.check_exceptions:
             yield name, partial(check, case)
 
 
 def check_method(method: type[Method] | str, *, parameters: Mapping[str, Any] | None = None) -> CheckReport:
-    """Run every check over `method` (a class, or a name in the registry), built with `parameters`.
+    """Run all checks on `method` (a class or a registered name), created with `parameters`.
 
-    AssertionError lists the checks that failed; what is returned says which passed, which did not apply and why.
+    Returns which checks passed, and which did not apply and why. Raises AssertionError with the checks that failed.
 
-    A method that cannot keep a promise says so, with the reason, in its class attribute `check_exceptions`. An
-    exception that is not needed any more is a failure too: the declaration would be untrue.
+    A method that cannot pass a check declares it, with the reason, in its class attribute `check_exceptions`. Declaring
+    a check that passes is a failure too.
     """
     method = get(method).cls if isinstance(method, str) else method
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise TypeError(
             f"method must be a subclass of zeroshift.methods.Method or a registered name; got {method!r}. "
-            "Fix: check_method(type(method), parameters={...}) for one that is already made."
+            "Fix: check_method(type(method), parameters={...}) for an instance."
         )
     report = CheckReport(declared=dict(method.check_exceptions))
     for name, call in checks(method, parameters):

@@ -1,4 +1,4 @@
-"""Checks of the shape every method has: its constructor, its parameters, its answers."""
+"""Checks of the interface of every method: constructor, parameters, predictions and state."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ ZERO_SHOT_TOLERANCE = 1e-12
 
 
 def constructor_stores_its_parameters(case: Case) -> None:
-    """Every parameter can be read under its own name, as it was given: other values than the defaults, one by one."""
+    """Every parameter is readable under its name with the value it was given; tried one by one with other values."""
     prototypes = case.problem().prototypes
-    case = Case(case.cls)  # other parameters of the case might not go together with the changed one
-    usual = case.create(prototypes)
-    assert_same(usual.prototypes, prototypes, "prototypes as stored")
-    assert usual.n_seen == 0, "n_seen must be 0 before any sample"
+    case = Case(case.cls)  # the changed parameter may conflict with others of the case
+    default = case.create(prototypes)
+    assert_same(default.prototypes, prototypes, "prototypes as stored")
+    assert default.n_seen == 0, "n_seen must be 0 before any sample"
     for name in case.cls.parameter_names():
         if name in case.cls.array_parameters or name not in case.cls.constraints:
             continue
-        given = _another(case.cls.constraints[name], getattr(usual, name))
-        method = case.create(prototypes, **{name: given})
-        assert getattr(method, name) == given, f"{name}={given!r} is stored as {getattr(method, name)!r}"
-        assert method.get_params()[name] == given, f"get_params() gives {name} as {method.get_params()[name]!r}"
+        value = _other_value(case.cls.constraints[name], getattr(default, name))
+        method = case.create(prototypes, **{name: value})
+        assert getattr(method, name) == value, f"{name}={value!r} is stored as {getattr(method, name)!r}"
+        assert method.get_params()[name] == value, f"get_params() gives {name} as {method.get_params()[name]!r}"
 
 
-def _another(constraint: kinds.Constraint, usual: Any) -> Any:
-    """An allowed value that is not the usual one."""
+def _other_value(constraint: kinds.Constraint, default: Any) -> Any:
+    """An allowed value other than the default."""
     match constraint:
         case kinds.Optional(inner):
-            return _another(inner, usual)
+            return _other_value(inner, default)
         case kinds.Number(low, high):
             if constraint.integer:
-                return (usual if usual is not None else max(low, 0)) + 1
+                return (default if default is not None else max(low, 0)) + 1
             candidates = (0.25, 0.75) if np.isfinite(high) else (max(low, 0) + 3.5, max(low, 0) + 7.5)
-            return next(value for value in candidates if value != usual)
+            return next(value for value in candidates if value != default)
         case kinds.Flag():
-            return not usual
+            return not default
         case kinds.Choice(values):
-            return next(value for value in values if value != usual)
+            return next(value for value in values if value != default)
         case kinds.Pair(first, second):
-            return (_another(first, None), _another(second, None))
+            return (_other_value(first, None), _other_value(second, None))
         case _:
-            return usual
+            return default
 
 
 def parameters_are_fixed(case: Case) -> None:
-    """A parameter cannot be changed under what was learned with it."""
+    """Parameters cannot be assigned to after construction."""
     method = case.create(case.problem().prototypes)
     for name, value in method.get_params().items():
         try:
@@ -67,21 +67,21 @@ def parameters_are_fixed(case: Case) -> None:
 
 
 def constructor_refuses_bad_parameters(case: Case) -> None:
-    """Each constraint is enforced at once, with a message that names the parameter."""
+    """The constructor enforces every constraint, with a message that names the parameter."""
     prototypes = case.problem().prototypes
     for name in case.cls.parameter_names():
         if name in case.cls.array_parameters:
             continue
         assert name in case.cls.constraints, f"the parameter {name!r} has no entry in `constraints`"
-        for bad in _outside(case.cls.constraints[name]):
+        for bad in _invalid_values(case.cls.constraints[name]):
             expect_error(partial(case.create, prototypes, **{name: bad}), name, what=f"{name}={bad!r}")
 
 
-def _outside(constraint: kinds.Constraint) -> list[Any]:
-    """Values a constraint must refuse."""
+def _invalid_values(constraint: kinds.Constraint) -> list[Any]:
+    """Values that a constraint must reject."""
     match constraint:
         case kinds.Optional(inner):
-            return [value for value in _outside(inner) if value is not None]
+            return [value for value in _invalid_values(inner) if value is not None]
         case kinds.Number(low, high):
             outside = [float("nan"), float("inf"), "0.5", None, True, [1]]
             outside += [low - 1] if np.isfinite(low) else []
@@ -92,7 +92,12 @@ def _outside(constraint: kinds.Constraint) -> list[Any]:
         case kinds.Choice():
             return ["no such choice", None, 1]
         case kinds.Pair(first, second):
-            return [3, (1,), *[(bad, 1) for bad in _outside(first)], *[(1, bad) for bad in _outside(second)]]
+            return [
+                3,
+                (1,),
+                *[(bad, 1) for bad in _invalid_values(first)],
+                *[(1, bad) for bad in _invalid_values(second)],
+            ]
         case _:
             return []
 
@@ -117,8 +122,8 @@ def parameters_round_trip(case: Case) -> None:
     problem = case.problem()
     method = case.create(problem.prototypes)
     again = type(method)(**method.get_params())
-    assert fingerprint(method) == fingerprint(again), "the rebuilt method differs"
-    assert_same(again.adapt(problem.features), method.adapt(problem.features), "answers of the rebuilt method")
+    assert fingerprint(method) == fingerprint(again), "the recreated method differs"
+    assert_same(again.adapt(problem.features), method.adapt(problem.features), "predictions of the recreated method")
 
 
 def clone_is_fresh_and_independent(case: Case) -> None:
@@ -150,10 +155,13 @@ def docstring_has_an_example(case: Case) -> None:
 
 
 def labels_are_accepted_nowhere(case: Case) -> None:
-    """No labels of the data adapted to: `support`, labelled samples the user brings, is the only exception."""
+    """A method sees no labels of the data it adapts to. Labelled `support` samples from the user are the only
+    exception."""
     for call in ("adapt", "adapt_scores", "predict", "predict_scores"):
         arguments = list(inspect.signature(getattr(case.cls, call)).parameters)
-        assert arguments == ["self", case.given], f"{call} takes {arguments[1:]}, it may take {case.given} only"
+        assert arguments == ["self", case.input_name], (
+            f"{call} takes {arguments[1:]}, it may take {case.input_name} only"
+        )
     suspicious = {"labels", "label", "targets", "target", "y", "y_true", "truth"}
     taken = suspicious & set(case.cls.parameter_names())
     assert not taken, f"the constructor takes labels: {sorted(taken)}"
@@ -187,16 +195,16 @@ def predict_before_adapt_is_zero_shot(case: Case) -> None:
     problem = case.problem()
     method = case.create(problem.prototypes)
     if getattr(method, "support", None) is not None:
-        raise NotApplicable("labelled support samples teach before anything is adapted to")
+        raise NotApplicable("the method learns from its support samples before the first call")
     if case.cls.protocol == "episodic":
-        raise NotApplicable("an episodic method adapts to a sample wherever it answers it")
+        raise NotApplicable("an episodic method adapts to every sample it predicts")
     scale = getattr(method, "logit_scale", 100.0)
     expected = posterior(problem.features, problem.prototypes, scale)
     assert_same(method.predict(problem.features), expected, "predict", tolerance=ZERO_SHOT_TOLERANCE)
 
 
 def predict_is_pure(case: Case) -> None:
-    """Not one reachable byte changes, caches included."""
+    """`predict` changes nothing that is reachable from the method, caches included."""
     problem = case.problem()
     method = case.create(problem.prototypes)
     for stage in ("before adapt", "after adapt"):
@@ -220,12 +228,12 @@ def reset_forgets(case: Case) -> None:
     fresh = fingerprint(method)
     first = method.adapt(problem.features)
     method.reset()
-    assert fingerprint(method) == fresh, "reset leaves something behind"
+    assert fingerprint(method) == fresh, "reset does not restore the initial state"
     assert_same(method.adapt(problem.features), first, "adapt after reset")
 
 
 def state_can_be_read(case: Case) -> None:
-    """`means`, `precision`, `bank_counts` and `n_seen`, where a method has them, have their shapes and do not alias."""
+    """`means`, `precision`, `bank_counts` and `n_seen`, where they exist, have the right shapes and are copies."""
     problem = case.problem()
     method = case.create(problem.prototypes)
     method.adapt(problem.features)
@@ -237,7 +245,7 @@ def state_can_be_read(case: Case) -> None:
         if value is None:
             continue
         assert tuple(value.shape) in shapes, f"{name} has shape {tuple(value.shape)}"
-        assert Home.of(value) == Home.of(method.prototypes), f"{name} is not where the prototypes are"
+        assert Home.of(value) == Home.of(method.prototypes), f"{name} is not on the device of the prototypes"
         assert np.isfinite(to_numpy(value)).all(), f"{name} is not finite"
         value[...] = -1
     assert fingerprint(method) == before, "writing into what a property returned changed the method"

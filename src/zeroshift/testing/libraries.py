@@ -1,4 +1,4 @@
-"""Checks across array libraries and precisions: same numbers, answered in the caller's own library."""
+"""Checks across array libraries and precisions: the same numbers, returned in the library of the input."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from zeroshift.testing.case import Case, NotApplicable, assert_same, fingerprint
 
 __all__ = ["CHECKS"]
 
+SAMPLES, HALF = 24, 16
+"""Few: each check runs the method several times, and what a library does to one sample it does to all."""
+
 
 def _torch() -> Any:
     """The torch module; zeroshift itself never imports it."""
@@ -23,8 +26,8 @@ def _torch() -> Any:
 
 
 def numpy_precisions(case: Case) -> None:
-    """float64 answers float64; float32 and float16 answer float32, close to the same numbers in float64."""
-    problem = case.problem()
+    """float64 input gives float64; float32 and float16 give float32, close to the float64 numbers."""
+    problem = case.problem(samples=SAMPLES)
     for dtype, answer_dtype, tolerance in ((np.float32, np.float32, 1e-4), (np.float16, np.float32, 1e-4)):
         features = problem.features.astype(dtype)
         answer = case.create(problem.prototypes).adapt(features)
@@ -36,7 +39,7 @@ def numpy_precisions(case: Case) -> None:
 
 def torch_equals_numpy(case: Case) -> None:
     torch = _torch()
-    problem = case.problem(samples=120)
+    problem = case.problem(samples=SAMPLES)
     features, prototypes = torch.tensor(problem.features), torch.tensor(problem.prototypes)
     reference, method = case.create(problem.prototypes), case.create(prototypes)
     expected = reference.adapt(problem.features)
@@ -50,7 +53,7 @@ def torch_equals_numpy(case: Case) -> None:
 
 def torch_half_precision(case: Case) -> None:
     torch = _torch()
-    problem = case.problem()
+    problem = case.problem(samples=SAMPLES)
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         features = torch.tensor(problem.features).to(dtype)
         method = case.create(torch.tensor(problem.prototypes, dtype=torch.float32).to(dtype))
@@ -62,23 +65,23 @@ def torch_half_precision(case: Case) -> None:
 
 def torch_gradients_are_left_alone(case: Case) -> None:
     torch = _torch()
-    problem = case.problem()
+    problem = case.problem(samples=SAMPLES)
     features = torch.tensor(problem.features, requires_grad=True)
     answer = case.create(torch.tensor(problem.prototypes, requires_grad=True)).adapt(features)
     assert not answer.requires_grad, "the answer carries a gradient graph"
 
 
 def torch_modes_do_not_matter(case: Case) -> None:
-    """Built or used under inference_mode, no_grad or autocast, a method gives the same answers and can be used on."""
+    """A method created or used under inference_mode or autocast predicts the same and stays usable."""
     torch = _torch()
-    problem = case.problem()
+    problem = case.problem(samples=SAMPLES)
     features, prototypes = torch.tensor(problem.features), torch.tensor(problem.prototypes)
     expected = case.create(prototypes).adapt(features)
     with torch.inference_mode():
         method = case.create(prototypes * 1.0)
-        first = method.adapt(features[:24] * 1.0)
+        first = method.adapt(features[:HALF] * 1.0)
     if case.cls.protocol == "online":
-        second = method.adapt(features[24:])
+        second = method.adapt(features[HALF:])
         assert_same(torch.cat([first, second]), expected, "begun under inference_mode", tolerance=1e-9)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         narrow = case.create(prototypes.to(torch.float32)).adapt(features.to(torch.float32))
@@ -87,26 +90,26 @@ def torch_modes_do_not_matter(case: Case) -> None:
 
 
 def torch_state_is_saved_and_loaded(case: Case) -> None:
-    """A state kept in torch goes on bit for bit after a file, and goes on in NumPy, too."""
+    """A torch state resumes bit for bit after saving and loading, and can be loaded into NumPy."""
     torch = _torch()
-    problem = case.problem(seed=8)
+    problem = case.problem(samples=SAMPLES, seed=8)
     features = torch.tensor(problem.features)
     method = case.create(torch.tensor(problem.prototypes))
-    method.adapt(features[:24])
+    method.adapt(features[:HALF])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.safetensors"
         method.save(path)
         again, elsewhere = case.load(path, method), case.load(path, method, library="numpy")
     assert isinstance(again.prototypes, torch.Tensor), "a state saved from torch was not loaded into it"
-    expected = method.adapt(features[24:])
-    assert_same(again.adapt(features[24:]), expected, "the stream taken up after load")
-    assert_same(elsewhere.adapt(problem.features[24:]), expected, "taken up in NumPy", tolerance=1e-9)
+    expected = method.adapt(features[HALF:])
+    assert_same(again.adapt(features[HALF:]), expected, "the stream resumed after load")
+    assert_same(elsewhere.adapt(problem.features[HALF:]), expected, "resumed in NumPy", tolerance=1e-9)
 
 
 def libraries_may_be_mixed(case: Case) -> None:
-    """The state lives where the prototypes are; the answer comes back where the features are."""
+    """The state uses the library of the prototypes; predictions use the library of the features."""
     torch = _torch()
-    problem = case.problem()
+    problem = case.problem(samples=SAMPLES)
     expected = case.create(problem.prototypes).adapt(problem.features)
     answer = case.create(problem.prototypes).adapt(torch.tensor(problem.features))
     assert isinstance(answer, torch.Tensor), "torch features, numpy prototypes: the answer is not a tensor"

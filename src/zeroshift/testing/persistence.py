@@ -1,4 +1,4 @@
-"""Checks of state over time: saved and taken up again bit for bit, and never growing without bound."""
+"""Checks of the state over time: it can be saved, loaded and copied exactly, and stays bounded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def saved_and_continued_bit_for_bit(case: Case) -> None:
     assert second.n_seen == first.n_seen, "n_seen of the loaded method"
     assert_same(second.predict(problem.features), first.predict(problem.features), "predict after load")
     rest = problem.features[cut:]
-    assert_same(second.adapt(rest), uninterrupted.adapt(rest), "the stream taken up after load")
+    assert_same(second.adapt(rest), uninterrupted.adapt(rest), "the stream resumed after load")
     assert_same(second.predict(rest), uninterrupted.predict(rest), "predict at the end")
 
 
@@ -63,11 +63,11 @@ def deep_copy_keeps_what_was_learned(case: Case) -> None:
     before = fingerprint(method)
     answer = twin.adapt(problem.features[24:])
     assert fingerprint(method) == before, "adapting a deep copy changed the original"
-    assert_same(method.adapt(problem.features[24:]), answer, "a deep copy goes on differently")
+    assert_same(method.adapt(problem.features[24:]), answer, "a deep copy predicts differently")
 
 
 def memory_is_bounded(case: Case) -> None:
-    """A long stream must not grow the state once it has settled."""
+    """The state must not keep growing on a long stream."""
     problem = case.problem(classes=3, dimension=8, samples=600, seed=7)
     method = case.create(problem.prototypes)
     sizes = []
@@ -76,7 +76,7 @@ def memory_is_bounded(case: Case) -> None:
         sizes.append(reachable_bytes(method))
     slack = 16 * problem.features[0].nbytes * (getattr(method, "batch_size", None) or 1)
     grown = sizes[2] - sizes[1]
-    assert grown <= slack, f"what the method holds grew by {grown} bytes between samples 400 and 600"
+    assert grown <= slack, f"the state grew by {grown} bytes between samples 400 and 600"
 
 
 CHECKS = (

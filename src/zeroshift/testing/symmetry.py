@@ -1,4 +1,4 @@
-"""Checks of what must not matter: the order of classes, the axes of feature space, where a stream is cut."""
+"""Checks of invariances: order of classes, rotation of the feature space, splits of a stream."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from zeroshift.testing.case import Case, NotApplicable, assert_same
 __all__ = ["CHECKS"]
 
 TOLERANCE = 1e-8
-"""Sums in another order round differently; the Gaussian scores magnify that a little."""
+"""Sums in another order round differently, and Gaussian scores amplify that slightly."""
 
 
 def class_order_does_not_matter(case: Case) -> None:
-    problem = case.problem(classes=7, samples=120, seed=1)
+    problem = case.problem(classes=7, samples=60, seed=1)
     order = np.random.default_rng(0).permutation(7)
     expected = case.create(problem.prototypes).adapt(problem.features)[:, order]
     actual = case.create(problem.prototypes[order]).adapt(problem.features)
@@ -24,7 +24,7 @@ def class_order_does_not_matter(case: Case) -> None:
 
 
 def axes_do_not_matter(case: Case) -> None:
-    """Turning features and prototypes together leaves every answer as it was."""
+    """Rotating features and prototypes together changes no prediction."""
     problem = case.problem(samples=120, seed=2)
     rotation, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(16, 16)))
     expected = case.create(problem.prototypes).adapt(problem.features)
@@ -34,9 +34,9 @@ def axes_do_not_matter(case: Case) -> None:
 
 def sample_order_does_not_matter_for_a_set(case: Case) -> None:
     if case.cls.protocol != "transductive":
-        raise NotApplicable("only a transductive method sees a set at once")
-    problem = case.problem(samples=150, seed=3)
-    order = np.random.default_rng(2).permutation(150)
+        raise NotApplicable("only a transductive method gets a whole set")
+    problem = case.problem(samples=80, seed=3)
+    order = np.random.default_rng(2).permutation(80)
     expected = case.create(problem.prototypes).adapt(problem.features)[order]
     actual = case.create(problem.prototypes).adapt(problem.features[order])
     assert_same(actual, expected, "samples in another order", tolerance=TOLERANCE)
@@ -45,17 +45,17 @@ def sample_order_does_not_matter_for_a_set(case: Case) -> None:
 def chunks_do_not_show(case: Case) -> None:
     if "chunk_size" not in case.cls.parameter_names():
         raise NotApplicable("the method has no chunk_size")
-    problem = case.problem(samples=150, seed=4)
+    problem = case.problem(samples=80, seed=4)
     expected = case.create(problem.prototypes).adapt(problem.features)
-    for chunk_size in (1, 7, 64, 1000):
+    for chunk_size in (1, 7, 1000):
         actual = case.create(problem.prototypes, chunk_size=chunk_size).adapt(problem.features)
         assert_same(actual, expected, f"chunk_size={chunk_size}", tolerance=TOLERANCE)
 
 
 def calls_do_not_show_in_a_stream(case: Case) -> None:
-    """A stream handed over in pieces is the same stream, but for the last bits a taller matrix product may round."""
+    """A stream in several calls gives the same predictions as in one, up to rounding."""
     if case.cls.protocol != "online":
-        raise NotApplicable("only an online method follows a stream")
+        raise NotApplicable("only an online method processes a stream")
     problem = case.problem(samples=90, seed=5)
     whole = case.create(problem.prototypes)
     expected = whole.adapt(problem.features)
@@ -68,7 +68,7 @@ def calls_do_not_show_in_a_stream(case: Case) -> None:
 
 
 def views_all_alike_are_one_sample(case: Case) -> None:
-    """An image whose views do not differ is learned from, and answered, as a single feature."""
+    """An image with identical views is treated like a single feature."""
     problem = case.problem(samples=40, seed=6)
     one, several = case.create(problem.prototypes), case.create(problem.prototypes)
     if not isinstance(several, ViewMethod):
@@ -81,9 +81,9 @@ def views_all_alike_are_one_sample(case: Case) -> None:
 
 
 def episodes_do_not_remember(case: Case) -> None:
-    """Each sample is answered as if it were the only one, whether learned from or only asked about."""
+    """Each sample is predicted as if it were the only one, by `adapt` and by `predict`."""
     if case.cls.protocol != "episodic":
-        raise NotApplicable("only for an episodic method is every sample a beginning")
+        raise NotApplicable("only an episodic method forgets every sample")
     problem = case.problem(samples=40, seed=7)
     method = case.create(problem.prototypes)
     expected = method.adapt(problem.features)

@@ -1,4 +1,4 @@
-"""The sixteen data sets ADAPT is measured on: what each is, and where it may lie."""
+"""The sixteen data sets ADAPT is evaluated on: descriptions, and the folders where they may be."""
 
 from __future__ import annotations
 
@@ -8,55 +8,52 @@ from typing import Literal
 __all__ = ["DATA_SETS", "FINE_GRAINED", "IMAGENET_FAMILY", "DataSetInfo", "Layout", "Reader"]
 
 
-# What the catalogue knows about a data set, and about the places where it may lie.
-
-
 Reader = Literal["class folders", "corrupted class folders", "split file", "aircraft"]
-"""How a data set is stored: a folder a class; the same for each corruption and severity; with CoOp's JSON file that
+"""How a data set is stored: one folder per class; the same for each corruption and severity; with CoOp's JSON file that
 lists the images of each split; with FGVC-Aircraft's own text files."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A place below the root where a data set may lie."""
+    """A folder below the root where a data set may be."""
 
     folder: str
     """The data set's own folder."""
     images: str = ""
-    """Folder of the images in it; {corruption} and {severity} stand for what is asked for."""
+    """Folder of the images in it; {corruption} and {severity} are replaced by the requested ones."""
 
-    def image_folder(self, **asked: object) -> str:
+    def image_folder(self, **variant: object) -> str:
         """
         >>> Layout("dtd", "images").image_folder()
         'dtd/images'
         >>> Layout("imagenet-c", "{corruption}/{severity}").image_folder(corruption="fog", severity=5)
         'imagenet-c/fog/5'
         """
-        return f"{self.folder}/{self.images}".rstrip("/").format(**asked)
+        return f"{self.folder}/{self.images}".rstrip("/").format(**variant)
 
 
 @dataclass(frozen=True)
 class DataSetInfo:
-    """What a data set is, before it is loaded."""
+    """Description of a data set."""
 
     id: str
-    """What `load` takes."""
+    """The argument of `load`."""
     title: str
     description: str
     reader: Reader
     n_classes: int
     counts: dict[str, int]
-    """Published number of images by split; of ImageNet-C, for each corruption at each severity."""
+    """Published number of images by split; for ImageNet-C, per corruption and severity."""
     layouts: tuple[Layout, ...]
-    """Where it may lie: in ADAPT's layout, in that of CoOp and AWT, in that of TPT and MTA."""
+    """Where it may be: in ADAPT's layout, in that of CoOp and AWT, in that of TPT and MTA."""
     class_lists: dict[str, str]
-    """Its lists of class names (see `class_lists`), by whose they are; "adapt" is the default."""
+    """Its lists of class names (see `class_list`) by origin; "adapt" is the default."""
     template: str
-    """Its own prompt template, ADAPT's."""
+    """Its own prompt template in ADAPT."""
     descriptions: str
     """Name of its file of class descriptions in ADAPT and AWT."""
     aliases: tuple[str, ...] = ()
-    """Other names it goes by."""
+    """Other names of the data set."""
     split_file: str | None = None
     """Name of CoOp's file that lists the images of each split."""
 
@@ -65,15 +62,12 @@ class DataSetInfo:
         return tuple(self.counts)
 
     def split_files(self, layout: Layout) -> tuple[str, ...]:
-        """Where the split file may lie, below the root: in the data set's folder or, as TPT has it, with all others."""
+        """Where the split file may be: in the data set's folder or, as in TPT's layout, with all others."""
         return tuple(f"{folder}/{self.split_file}" for folder in (layout.folder, "data_splits", "data/data_splits"))
 
 
-# The ten fine-grained data sets, with the splits and counts CoOp published.
-
-
 def _fine_grained(folder: str, images: str, *tpt: Layout) -> tuple[Layout, ...]:
-    """ADAPT's layout is CoOp's, one folder down; TPT's has other names."""
+    """ADAPT's layout is CoOp's inside one more folder; TPT's has other names."""
     return Layout(f"fine-grained/{folder}", images), Layout(folder, images), *tpt
 
 
@@ -152,7 +146,7 @@ FINE_GRAINED = (
     DataSetInfo(
         id="caltech101",
         title="Caltech-101",
-        description="Objects of 100 classes; background and the second set of faces are left out.",
+        description="Objects of 100 classes; without the background class and the second set of faces.",
         reader="split file",
         n_classes=100,
         counts={"train": 4_128, "val": 1_649, "test": 2_465},
@@ -207,7 +201,7 @@ FINE_GRAINED = (
     DataSetInfo(
         id="eurosat",
         title="EuroSAT",
-        description="Satellite pictures of 10 kinds of land use.",
+        description="Satellite images of 10 kinds of land use.",
         reader="split file",
         n_classes=10,
         counts={"train": 13_500, "val": 5_400, "test": 8_100},
@@ -219,13 +213,11 @@ FINE_GRAINED = (
         split_file="split_zhou_EuroSAT.json",
     ),
 )
-
-
-# ImageNet and its shifted relatives: one folder a class, test images alone.
+"""The ten fine-grained data sets, with the splits and counts CoOp published."""
 
 
 SHIFTS = "domain_shift_datastes"
-"""The folder of the ImageNet family in ADAPT's layout; it is misspelt there."""
+"""The folder of the ImageNet family in ADAPT's layout, misspelt there."""
 MATCHED = "imagenetv2-matched-frequency-format-val"
 
 
@@ -282,7 +274,7 @@ IMAGENET_FAMILY = (
     DataSetInfo(
         id="imagenetv2",
         title="ImageNetV2",
-        description="ImageNet's test set collected anew; the variant called matched frequency.",
+        description="A second test set for ImageNet; the variant called matched frequency.",
         reader="class folders",
         n_classes=1000,
         counts={"test": 10_000},
@@ -334,5 +326,6 @@ IMAGENET_FAMILY = (
         aliases=("imagenet_corrupted",),
     ),
 )
+"""ImageNet and its shifted variants: one folder per class, only test images."""
 
 DATA_SETS = (*IMAGENET_FAMILY, *FINE_GRAINED)

@@ -1,16 +1,33 @@
-"""Class names of the catalogue's data sets, from the text files in `lists`."""
+"""Files of the catalogue's data sets: lists of class names, folders below a root, and lists of splits."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from zeroshift.data.catalogue.data_sets import DataSetInfo, Layout
-from zeroshift.data.readers.folder import sub_folders
-from zeroshift.data.readers.split_files import VARIANTS
+from zeroshift.data.readers.folder import subfolders
+from zeroshift.suggest import did_you_mean
 
-__all__ = ["ClassList", "Place", "candidates", "class_list", "find", "find_split_file", "locate", "locate_split_file"]
+__all__ = [
+    "SUFFIX",
+    "VARIANTS",
+    "ClassList",
+    "Location",
+    "candidate_folders",
+    "class_list",
+    "find_data_set",
+    "find_split_file",
+    "read_aircraft",
+    "read_split_file",
+    "require_data_set",
+    "require_split_file",
+    "split_list",
+]
+
 
 LISTS = Path(__file__).parent / "lists"
 
@@ -20,14 +37,14 @@ class ClassList(NamedTuple):
 
     names: tuple[str, ...]
     folders: tuple[str, ...] | None = None
-    """What the folder of each class is called, where the data set has one a class."""
+    """The folder of each class, if the data set has one folder per class."""
     wnids: tuple[str, ...] | None = None
-    """WordNet ids, for ImageNet's."""
+    """WordNet ids, for ImageNet."""
 
 
 @cache
 def class_list(name: str) -> ClassList:
-    """The list called `name`: a file in `lists`, or one of the lists made from ImageNet's.
+    """The list called `name`: a file in `lists`, or a list derived from ImageNet's.
 
     >>> class_list("imagenet_a").names[:3], class_list("imagenet_a").wnids[0]
     (('stingray', 'goldfinch', 'junco'), 'n01498041')
@@ -39,16 +56,16 @@ def class_list(name: str) -> ClassList:
         wnids = tuple(wnid for wnid, _ in lines)
         return ClassList(tuple(label for _, label in lines), wnids, wnids)
     if name == "imagenetv2":
-        whole = class_list("imagenet")
-        assert whole.wnids is not None
-        # Its folders are numbers, but the field's readers sort them as strings: label 2 is ImageNet's class 10.
-        order = sorted(range(len(whole.names)), key=str)
-        names, wnids = tuple(whole.names[k] for k in order), tuple(whole.wnids[k] for k in order)
+        imagenet = class_list("imagenet")
+        assert imagenet.wnids is not None
+        # Its folders are numbers, but are usually sorted as strings: label 2 is ImageNet's class 10.
+        order = sorted(range(len(imagenet.names)), key=str)
+        names, wnids = tuple(imagenet.names[k] for k in order), tuple(imagenet.wnids[k] for k in order)
         return ClassList(names, tuple(map(str, order)), wnids)
     if name in ("imagenet_a", "imagenet_r"):
-        whole = class_list("imagenet")
-        assert whole.wnids is not None
-        name_of = dict(zip(whole.wnids, whole.names, strict=True))
+        imagenet = class_list("imagenet")
+        assert imagenet.wnids is not None
+        name_of = dict(zip(imagenet.wnids, imagenet.names, strict=True))
         wnids = tuple(_lines(name))
         return ClassList(tuple(name_of[wnid] for wnid in wnids), wnids, wnids)
     return ClassList(tuple(_lines(name)))
@@ -58,38 +75,36 @@ def _lines(name: str) -> list[str]:
     return (LISTS / f"{name}.txt").read_text(encoding="utf-8").splitlines()
 
 
-# Where below a root a data set lies.
-
-
-class Place(NamedTuple):
-    """A layout that is there."""
+class Location(NamedTuple):
+    """A layout that exists below the root."""
 
     layout: Layout
     image_folder: str
     """Below the root, with forward slashes."""
 
 
-def candidates(info: DataSetInfo, **asked: object) -> tuple[str, ...]:
-    """Folders of images, below the root, where the data set is looked for, in that order; `asked` says which corruption
-    and severity."""
-    return tuple(layout.image_folder(**asked) for layout in info.layouts)
+def candidate_folders(info: DataSetInfo, **variant: object) -> tuple[str, ...]:
+    """Image folders below the root where the data set may be, in order; `variant` has the corruption and severity."""
+    return tuple(layout.image_folder(**variant) for layout in info.layouts)
 
 
-def find(info: DataSetInfo, root: Path, **asked: object) -> Place | None:
-    """The first place that has both images and lists; failing that, the first with a folder of images."""
-    places = [Place(layout, folder) for layout, folder in zip(info.layouts, candidates(info, **asked), strict=True)]
-    there = [place for place in places if _has_images(info, root / place.image_folder)]
-    whole = [place for place in there if _has_lists(info, root, place.layout)]
-    return next(iter([*whole, *there]), None)
+def find_data_set(info: DataSetInfo, root: Path, **variant: object) -> Location | None:
+    """The first location with images and lists; if there is none, the first with images."""
+    locations = map(Location, info.layouts, candidate_folders(info, **variant))
+    with_images = [location for location in locations if _has_images(info, root / location.image_folder)]
+    complete = [location for location in with_images if _has_lists(info, root, location.layout)]
+    return next(iter([*complete, *with_images]), None)
 
 
 def _has_images(info: DataSetInfo, folder: Path) -> bool:
-    """Whether the folder is there and, where each class has a folder, at least one of those in it: an empty folder of
-    the right name, or one that holds another layout, is not the data set."""
+    """Whether the folder exists and, if each class has a folder, contains at least one of these.
+
+    An empty folder, or one with another layout, is not the data set.
+    """
     if not folder.is_dir():
         return False
     expected = class_list(info.class_lists["adapt"]).folders
-    return expected is None or not set(expected).isdisjoint(sub_folders(folder))
+    return expected is None or not set(expected).isdisjoint(subfolders(folder))
 
 
 def _has_lists(info: DataSetInfo, root: Path, layout: Layout) -> bool:
@@ -98,30 +113,124 @@ def _has_lists(info: DataSetInfo, root: Path, layout: Layout) -> bool:
     return info.split_file is None or find_split_file(info, root, layout) is not None
 
 
-def locate(info: DataSetInfo, root: Path, **asked: object) -> Place:
-    """As `find`; an error that lists the places where the data set is not."""
+def require_data_set(info: DataSetInfo, root: Path, **variant: object) -> Location:
+    """Like `find_data_set`, but raise an error that lists the searched folders."""
     if not root.is_dir():
-        raise FileNotFoundError(f"no folder at {root}. Fix: name the folder the data sets lie below.")
-    place = find(info, root, **asked)
-    if place is None:
+        raise FileNotFoundError(f"no folder at {root}. Fix: pass the folder that contains the data sets.")
+    location = find_data_set(info, root, **variant)
+    if location is None:
         raise FileNotFoundError(
-            f"{info.id} is not below {root}; looked in {', '.join(candidates(info, **asked))}. "
-            "Fix: put it into one of these, or name another root; `zeroshift data check` shows what a root has."
+            f"{info.id} was not found in {root}; searched {', '.join(candidate_folders(info, **variant))}. "
+            "Fix: move it to one of these, or pass another root; `zeroshift data check` shows what a root contains."
         )
-    return place
+    return location
 
 
 def find_split_file(info: DataSetInfo, root: Path, layout: Layout) -> Path | None:
-    """The first split file there is, of those a layout may have."""
+    """The first existing split file of a layout."""
     return next((root / name for name in info.split_files(layout) if (root / name).is_file()), None)
 
 
-def locate_split_file(info: DataSetInfo, root: Path, layout: Layout) -> Path:
-    """As `find_split_file`; an error that lists the places where the file is not."""
+def require_split_file(info: DataSetInfo, root: Path, layout: Layout) -> Path:
+    """Like `find_split_file`, but raise an error that lists the searched files."""
     path = find_split_file(info, root, layout)
     if path is None:
         raise FileNotFoundError(
-            f"no {info.split_file} for {info.id} below {root}; looked for {', '.join(info.split_files(layout))}. "
+            f"no {info.split_file} for {info.id} in {root}; searched {', '.join(info.split_files(layout))}. "
             "Fix: download it; CoOp's DATASETS.md has the link."
         )
     return path
+
+
+Split = tuple[list[str], list[int]]
+"""Paths relative to the folder of images, and labels."""
+
+
+def read_split_file(path: Path, n_classes: int) -> dict[str, Split]:
+    """The splits of a file split_zhou_*.json, {"train": [[path, label, class name], ...], "val": [...], "test": [...]}.
+
+    Its class names are ignored, as in other readers: the names come from the catalogue.
+    """
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON ({error}). Fix: download it again.") from error
+    except OSError as error:
+        raise OSError(f"{path} cannot be read ({error.strerror or error}). Fix: check its permissions.") from error
+    if not isinstance(read, dict) or not all(isinstance(visible_entries, list) for visible_entries in read.values()):
+        raise ValueError(f"{path} is not a split file: it must map splits to lists. Fix: download it again.")
+    splits = {}
+    for split, visible_entries in read.items():
+        for number, entry in enumerate(visible_entries):
+            _check_entry(entry, f"{path}, {split!r}, entry {number}", n_classes)
+        splits[split] = [entry[0] for entry in visible_entries], [entry[1] for entry in visible_entries]
+    return splits
+
+
+def _check_entry(entry: object, where: str, n_classes: int) -> None:
+    match entry:
+        case [str(), bool(), *_]:
+            pass
+        case [str(), int(label), *_] if 0 <= label < n_classes:
+            return
+        case [str(), int(label), *_]:
+            raise ValueError(
+                f"{where}: the label is {label}, but with {n_classes} classes labels go from 0 to {n_classes - 1}. "
+                "Fix: check that it is this data set's file."
+            )
+    raise ValueError(f"{where}: {entry!r} is not [path, label, class name]. Fix: download the file again.")
+
+
+VARIANTS = "variants.txt"
+"""The file of FGVC-Aircraft that lists its classes."""
+SUFFIX = ".jpg"
+
+
+def split_list(split: str) -> str:
+    """The file of FGVC-Aircraft that lists the images of a split."""
+    return f"images_variant_{split}.txt"
+
+
+def read_aircraft(folder: Path, split: str, class_names: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Image names (relative to `images`) and labels of a split; labels are line numbers of `variants.txt`."""
+    variants = [line for _, line in _numbered_lines(folder / VARIANTS)]
+    if len(variants) != len(class_names):
+        raise ValueError(
+            f"{folder / VARIANTS} lists {len(variants)} classes; FGVC-Aircraft has {len(class_names)} variants. "
+            "Fix: download it again."
+        )
+    for number, (variant, name) in enumerate(zip(variants, class_names, strict=True), start=1):
+        if variant != name:
+            # Another order would silently give every image a wrong class.
+            raise ValueError(
+                f"{folder / VARIANTS}, line {number}: {variant!r} where FGVC-Aircraft has {name!r}. "
+                "Fix: download it again."
+            )
+    label_of = {name: label for label, name in enumerate(variants)}
+    names, labels = [], []
+    path = folder / split_list(split)
+    for number, line in _numbered_lines(path):
+        image, _, variant = line.partition(" ")
+        if variant not in label_of:
+            raise ValueError(
+                f"{path}, line {number}: {variant!r} is none of the variants in {VARIANTS}. "
+                f"{did_you_mean(variant, variants)}Fix: download it again."
+            )
+        names.append(image + SUFFIX)
+        labels.append(label_of[variant])
+    return names, labels
+
+
+def _numbered_lines(path: Path) -> list[tuple[int, str]]:
+    """The lines that are not blank, with their line numbers."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"no file {path.name} in {path.parent}. Fix: copy it there from the data set's folder `data`."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text ({error}). Fix: download it again.") from error
+    except OSError as error:
+        raise OSError(f"{path} cannot be read ({error.strerror or error}). Fix: check its permissions.") from error
+    return [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]

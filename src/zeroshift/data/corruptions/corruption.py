@@ -1,105 +1,42 @@
-"""The photographs of frost that ImageNet-C was made with, for those who have them."""
+"""`Corruption`: one kind of corruption at one severity. Equal images give equal results on every machine."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import operator
 import os
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from zeroshift.data.corruptions.constants import GROUPS, KINDS, SEVERITIES, SIZES, constants
-from zeroshift.data.images import decode
+from zeroshift.data.corruptions import kinds
+from zeroshift.data.corruptions.constants import KINDS, SEVERITIES, SIZES, constants
 from zeroshift.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 __all__ = [
-    "PHOTOGRAPHS",
-    "SMALLEST",
+    "MIN_SIDE",
     "Corruption",
-    "FramedCorruption",
-    "check_folder",
+    "CroppedCorruption",
     "corrupt",
-    "crop",
-    "digest",
-    "thinned",
 ]
 
-PHOTOGRAPHS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
-"""Those that are drawn from. The released code comes with a sixth, frost6.jpg, but picks among the first five."""
+MIN_SIDE = 8
+"""Smallest height and width in pixels: glass blur at severity 5 moves pixels by up to four in each direction."""
 
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that lacks one of the photographs."""
-    missing = [name for name in PHOTOGRAPHS if not (folder / name).is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"frost_images must be a folder with {', '.join(PHOTOGRAPHS)}; {folder} has no {', '.join(missing)}. "
-            "Fix: take them from the code released with ImageNet-C, or leave frost_images out to have frost drawn."
-        )
-
-
-def crop(folder: Path, height: int, width: int, rng: np.random.Generator, every: int = 1) -> np.ndarray:
-    """A piece of one of the photographs, both at random, (height, width, 3); the photograph `thinned` before."""
-    path = folder / PHOTOGRAPHS[rng.integers(len(PHOTOGRAPHS))]
-    photograph = thinned(_photograph(path), every)
-    room = photograph.shape[0] - height, photograph.shape[1] - width
-    if min(room) < 0:
-        thin = f" when one in {every} is taken" if every > 1 else ""
-        raise ValueError(
-            f"the image has {width} x {height} pixels and {path.name} only {photograph.shape[1]} x "
-            f"{photograph.shape[0]}{thin}, so no frost can be cut from it. "
-            "Fix: shrink the image, or leave frost_images out."
-        )
-    top, left = (int(rng.integers(max(free, 1))) for free in room)
-    return photograph[top : top + height, left : left + width]
-
-
-def thinned(pane: np.ndarray, every: int) -> np.ndarray:
-    """The middle one of each `every` pixels along both sides.
-
-    >>> thinned(np.arange(144).reshape(12, 12), 5).tolist()
-    [[26, 31], [86, 91]]
-    """
-    return pane[every // 2 :: every, every // 2 :: every]
-
-
-@lru_cache(maxsize=len(PHOTOGRAPHS))
-def _photograph(path: Path) -> np.ndarray:
-    """Kept, because each is asked for thousands of times."""
-    return np.asarray(decode(path.read_bytes(), path.name).image)
-
-
-def digest(folder: Path) -> str:
-    """Of the files' content: frost cut from other photographs is another corruption."""
-    read = hashlib.sha256()
-    for name in PHOTOGRAPHS:
-        read.update(hashlib.sha256((folder / name).read_bytes()).digest())
-    return read.hexdigest()[:16]
-
-
-# One kind of corruption at one severity, applied to images; the same image gives the same result everywhere.
-
-
-SMALLEST = 8
-"""Pixels that each side of an image must have: glass blur at severity 5 reaches over four on either side."""
-
-Picture = TypeVar("Picture", "Image", np.ndarray)
+ImageT = TypeVar("ImageT", "Image", np.ndarray)
 
 
 @dataclass(frozen=True)
 class Corruption:
-    """A kind of corruption at a severity, ready for many images.
+    """A kind of corruption at a severity, a function of images.
 
-    The random stream of an image follows from `seed`, `kind`, `severity` and the image's key alone, never from the
-    order of images or the process that holds it, so a set may be split among workers, stopped and gone on with.
+    The random numbers for an image depend only on `seed`, `kind`, `severity` and the image's key, not on the order of
+    images or on the process. A set of images can therefore be split among workers, interrupted and resumed.
 
     Parameters
     ----------
@@ -108,13 +45,13 @@ class Corruption:
     severity
         1 to 5.
     seed
-        Another seed, other noise.
+        Seed of the random numbers.
     frost_images
-        A folder with ImageNet-C's photographs of frost. Without it frost is drawn; other kinds do not look at it.
+        A folder with ImageNet-C's photographs of frost. Without it, frost is drawn. Other kinds ignore it.
     made_for
-        The side in pixels of the images whose severities are taken: 224 for ImageNet-C's, 32 for CIFAR-10-C's. Neither
-        table is scaled to other images. On pictures of 32 x 32 pixels ImageNet-C's leave little to be recognised; on
-        photographs CIFAR-10-C's hardly show. The random stream is the same for both.
+        Side length in pixels of the images the severities are for: 224 for ImageNet-C's, 32 for CIFAR-10-C's. Neither
+        table is scaled to other images: ImageNet-C's severities are too strong for images of 32 x 32 pixels, and
+        CIFAR-10-C's too weak for photographs. The random numbers are the same for both.
 
     >>> fog = Corruption("fog", severity=3)
     >>> image = np.full((16, 16, 3), 200, np.uint8)
@@ -135,12 +72,12 @@ class Corruption:
             guess = did_you_mean(self.kind, KINDS)
             raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {self.kind!r}. {guess}".rstrip())
         for name, allowed in [("severity", "an integer from 1 to 5"), ("seed", "an integer of at least 0")]:
-            value = _integer(getattr(self, name))
+            value = _as_integer(getattr(self, name))
             if value is None or value < 0 or (name == "severity" and value not in SEVERITIES):
                 given, fix = getattr(self, name), "5 is the strongest" if name == "severity" else "seed=0"
                 raise ValueError(f"{name} must be {allowed}; got {given!r}. Fix: {fix}.")
             object.__setattr__(self, name, value)
-        made_for = _integer(self.made_for)
+        made_for = _as_integer(self.made_for)
         if made_for not in SIZES:
             raise ValueError(
                 "made_for must be 224, for the severities of ImageNet-C, or 32, for those of CIFAR-10-C; "
@@ -150,31 +87,29 @@ class Corruption:
         if self.frost_images is not None:
             object.__setattr__(self, "frost_images", Path(self.frost_images))
             if self.kind == "frost":
-                check_folder(Path(self.frost_images))
+                kinds.check_frost_images(Path(self.frost_images))
 
-    def __call__(self, image: Picture, key: bytes | int | None = None) -> Picture:
-        """`image`, corrupted; itself it stays as it is.
+    def __call__(self, image: ImageT, key: bytes | int | None = None) -> ImageT:
+        """A corrupted copy of `image`.
 
         Parameters
         ----------
         image
-            A Pillow image of mode RGB, or uint8 of shape (H, W, 3); at least 8 pixels high and wide. The constants are
-            in pixels of an image of the side `made_for` and are not scaled to others: on smaller images the same kind
-            and severity do more harm, on larger ones less.
+            A Pillow image of mode RGB, or a uint8 array (H, W, 3); at least 8 pixels high and wide. The constants are
+            for images with side `made_for` and are not scaled: they damage smaller images more, and larger ones less.
         key
-            What tells this image from others, such as the digest of its file; None takes the digest of its pixels.
+            Identifies the image, such as the digest of its file; None uses the digest of its pixels.
         """
         pixels = _pixels(image, self.made_for)
         digest = hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest() if key is None else key
-        group = next(group for group, kinds in GROUPS.items() if self.kind in kinds)
-        function = getattr(importlib.import_module(f"zeroshift.data.corruptions.{group}"), self.kind)
-        result = function(pixels, self._stream(digest), **self._parameters())
+        function = getattr(kinds, self.kind)
+        result = function(pixels, self._rng(digest), **self._parameters())
         if isinstance(image, np.ndarray):
             return result
         return _pillow().fromarray(result)
 
     def describe(self) -> dict[str, Any]:
-        """What was done to the images, for provenance; plain JSON.
+        """The corruption and its constants, JSON-serialisable, for provenance.
 
         >>> Corruption("frost", 1).describe()["frost"]
         'procedural'
@@ -189,7 +124,7 @@ class Corruption:
         if self.kind == "frost":
             record["frost"] = "procedural"
             if self.frost_images is not None:
-                record["frost"] = f"photographs, sha256:{digest(self.frost_images)}"
+                record["frost"] = f"photographs, sha256:{kinds.frost_digest(self.frost_images)}"
         return record
 
     def _parameters(self) -> dict[str, Any]:
@@ -198,32 +133,32 @@ class Corruption:
             parameters["frost_images"] = self.frost_images
         return parameters
 
-    def _stream(self, key: bytes | int) -> np.random.Generator:
+    def _rng(self, key: bytes | int) -> np.random.Generator:
         if isinstance(key, bytes):
-            told = b"bytes:" + key
-        elif (number := _integer(key)) is not None:
-            told = f"integer:{number}".encode()
+            identity = b"bytes:" + key
+        elif (number := _as_integer(key)) is not None:
+            identity = f"integer:{number}".encode()
         else:
             raise TypeError(f"key must be bytes, an integer or None; got {key!r}. Fix: pass the image's digest.")
-        # Hashed as one, so that no two combinations share a stream.
-        whole = f"{self.kind}:{self.severity}:{self.seed}:".encode() + told
-        entropy = int.from_bytes(hashlib.sha256(whole).digest(), "big")
+        # Hashed together, so that no two combinations share random numbers.
+        combined = f"{self.kind}:{self.severity}:{self.seed}:".encode() + identity
+        entropy = int.from_bytes(hashlib.sha256(combined).digest(), "big")
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
 
 
 def corrupt(
-    image: Picture,
+    image: ImageT,
     kind: str,
     severity: int = 5,
     *,
     seed: int = 0,
     frost_images: str | os.PathLike[str] | None = None,
     made_for: int = 224,
-) -> Picture:
-    """`image` with one of the corruptions of ImageNet-C or CIFAR-10-C; a Pillow image or an array, as it was given.
+) -> ImageT:
+    """A copy of `image`, a Pillow image or an array, with one of the corruptions of ImageNet-C or CIFAR-10-C.
 
-    The noise follows from `seed` and the pixels: the same image gives the same result, another image other noise.
-    `Corruption` says what the parameters may be.
+    The random numbers depend on `seed` and the pixels: equal images give equal results. `Corruption` describes the
+    parameters.
 
     >>> grey = np.full((8, 8, 3), 100, np.uint8)
     >>> corrupt(grey, "brightness", 1)[0, 0].tolist()
@@ -235,7 +170,7 @@ def corrupt(
     return Corruption(kind, severity, seed, folder, made_for)(image)
 
 
-def _integer(value: Any) -> int | None:
+def _as_integer(value: Any) -> int | None:
     """An int or NumPy integer as an int; None for anything else, and for True and False."""
     try:
         return None if isinstance(value, (bool, np.bool_)) else operator.index(value)
@@ -250,7 +185,7 @@ def _pillow() -> Any:
 
 
 def _pixels(image: Any, made_for: int) -> np.ndarray:
-    """The pixels of a picture, (H, W, 3) and uint8, or an error that says what is wrong with it."""
+    """The pixels of an image, (H, W, 3) and uint8; raises for anything else."""
     pixels = image
     if not isinstance(image, np.ndarray):
         if not hasattr(image, "getbands"):
@@ -262,64 +197,61 @@ def _pixels(image: Any, made_for: int) -> np.ndarray:
             raise ValueError(f"image must have the mode RGB; got {image.mode}. Fix: image.convert('RGB').")
         pixels = np.asarray(image)
     if pixels.dtype != np.uint8:
-        fix = "(255 * image).round().astype(np.uint8) where the values lie in 0..1"
+        fix = "(255 * image).round().astype(np.uint8) if the values are in 0..1"
         raise TypeError(f"image must be of type uint8, from 0 to 255; got {pixels.dtype}. Fix: {fix}.")
     if pixels.ndim != 3 or pixels.shape[2] != 3:
         fix = "np.stack([image] * 3, axis=-1) for a grey image; channels come last, images one at a time"
         raise ValueError(f"image must have the shape (H, W, 3); got {pixels.shape}. Fix: {fix}.")
-    if min(pixels.shape[:2]) < SMALLEST:
+    if min(pixels.shape[:2]) < MIN_SIDE:
         raise ValueError(
-            f"image must be at least {SMALLEST} pixels high and wide; got {pixels.shape[0]} x {pixels.shape[1]} "
+            f"image must be at least {MIN_SIDE} pixels high and wide; got {pixels.shape[0]} x {pixels.shape[1]} "
             f"(height x width). Fix: enlarge it, for example to {made_for} x {made_for}, "
-            "for which the constants are made."
+            "the size the constants are for."
         )
     return pixels
 
 
-# Photographs brought to the size the corruptions were made for, as ImageNet-C brought ImageNet's.
-
-
 SHORTER, SIDE = 256, 224
-"""Pixels: the shorter side is scaled to the first, and the centre cut out to the second."""
+"""The shorter side is scaled to 256 pixels, then the central 224 x 224 pixels are cropped."""
 
 
 @dataclass(frozen=True)
-class FramedCorruption:
-    """A corruption of photographs of any size: scaled and cut as ImageNet-C's were, then corrupted.
+class CroppedCorruption:
+    """A corruption for photographs of any size: resized and cropped like ImageNet-C's, then corrupted.
 
-    Severities are in pixels of a 224 x 224 image, so that the same blur would hardly show on a photograph of twelve
-    million. Pictures of that size or smaller are corrupted as they are. So are all where the corruption is made for
-    another size: CIFAR-10-C's pictures, of 32 x 32 pixels, were neither scaled nor cut.
+    The constants are for images of 224 x 224 pixels; the same blur would hardly be visible on a large photograph.
+    Images of that size or smaller are not resized. Nor are images for a corruption made for another size: CIFAR-10-C's
+    images, of 32 x 32 pixels, were neither resized nor cropped.
 
     >>> from PIL import Image
-    >>> framed = FramedCorruption(Corruption("contrast", severity=3))
-    >>> framed(Image.new("RGB", (640, 480)), b"a").size, framed(Image.new("RGB", (32, 32)), b"a").size
+    >>> fog = CroppedCorruption(Corruption("contrast", severity=3))
+    >>> fog(Image.new("RGB", (640, 480)), b"a").size, fog(Image.new("RGB", (32, 32)), b"a").size
     ((224, 224), (32, 32))
     """
 
     corruption: Corruption
 
     def __call__(self, image: Image, key: bytes) -> Image:
-        return self.corruption(framed(image) if self._frames else image, key)
+        return self.corruption(resize_and_crop(image) if self._crops else image, key)
 
     def describe(self) -> dict[str, Any]:
-        frame = {"shorter_side": SHORTER, "side": SIDE} if self._frames else {}
-        return {**self.corruption.describe(), **frame}
+        crop = {"shorter_side": SHORTER, "side": SIDE} if self._crops else {}
+        return {**self.corruption.describe(), **crop}
 
     @property
-    def _frames(self) -> bool:
+    def _crops(self) -> bool:
         return self.corruption.made_for == SIDE
 
 
-def framed(image: Image) -> Image:
-    """The centre of the picture, 224 x 224; the picture itself where it is not larger."""
+def resize_and_crop(image: Image) -> Image:
+    """The centre of the resized image, 224 x 224; the image itself if it is not larger."""
     from PIL.Image import Resampling
 
     width, height = image.size
     if min(width, height) <= SIDE:
         return image
     shorter = min(width, height)
-    # Which way halves are rounded is that of the torchvision ImageNet-C was made with: down here, to even below.
+    # Rounded like the torchvision ImageNet-C was made with: down here, halves to even below.
     scaled = image.resize((SHORTER * width // shorter, SHORTER * height // shorter), Resampling.BILINEAR)
     left, top = round((scaled.width - SIDE) / 2), round((scaled.height - SIDE) / 2)
     return scaled.crop((left, top, left + SIDE, top + SIDE))

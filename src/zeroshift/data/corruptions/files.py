@@ -1,6 +1,6 @@
-"""Corrupted copies of image files, laid out as ImageNet-C is: <out>/<kind>/<severity>/<path of the image>.png.
+"""Corrupted copies of image files in the layout of ImageNet-C: <out>/<kind>/<severity>/<path of the image>.png.
 
-PNG, because it loses nothing. A copy is whole or not there, so a run that was stopped is gone on with by the same call.
+Copies are PNG, which is lossless, and are written atomically: the same call resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -23,89 +23,88 @@ from zeroshift.workers import Workers
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["RECORD", "Copies", "Failure", "begin", "corrupt_files"]
+__all__ = ["RECORD_FILE", "CorruptedCopies", "SkippedImage", "corrupt_files", "prepare_folder"]
 
 
-# A record beside corrupted copies that says what was done to them, so that copies of two kinds never mix.
+RECORD_FILE = "corruption.json"
+"""File next to the copies with `Corruption.describe()` and the version of zeroshift, so that copies never mix."""
+
+FIX = "Fix: write to another folder, or replace the copies with --force (force=True)."
 
 
-RECORD = "corruption.json"
-"""Holds what `Corruption.describe` says, and the version of zeroshift."""
+def prepare_folder(folder: Path, corruption: Corruption, names: Sequence[str], *, force: bool) -> None:
+    """Create `folder` for copies called `names`; refuse it if it contains copies of another corruption.
 
-FIX = "Fix: name another folder to write to, or replace the copies with --force (force=True)."
-
-
-def begin(folder: Path, corruption: Corruption, names: Sequence[str], *, force: bool) -> None:
-    """Make `folder` ready for copies called `names`; refuse it where it holds copies that are not of this corruption.
-
-    With `force` the copies that are there are deleted, and their record replaced.
+    With `force`, existing copies are deleted and their record is replaced.
     """
-    record = folder / RECORD
+    record = folder / RECORD_FILE
     if force:
-        # Before the new record is written: copies made with another seed must never lie beside it.
+        # Before the new record is written: it must never describe copies made with another seed.
         for name in names:
             (folder / name).unlink(missing_ok=True)
     elif record.exists():
-        if not _says(record, corruption):
-            raise FileExistsError(f"{folder} holds copies made with another seed or other constants. {FIX}")
+        if not _matches_record(record, corruption):
+            raise FileExistsError(f"{folder} contains copies made with another seed or other constants. {FIX}")
         return
     elif folder.exists():
         present = next((folder / name for name in names if (folder / name).exists()), None)
         if present is not None:
-            raise FileExistsError(f"{present} exists, and no {RECORD} says what it is. {FIX}")
+            raise FileExistsError(f"{present} exists, and no {RECORD_FILE} describes it. {FIX}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OSError(
-            f"the folder {folder} cannot be made ({error.strerror or error}). Fix: name another folder to write to."
+            f"the folder {folder} cannot be created ({error.strerror or error}). Fix: write to another folder."
         ) from error
     with atomic_path(record) as temporary:
-        said = {"zeroshift": __version__, **corruption.describe()}
-        temporary.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+        content = {"zeroshift": __version__, **corruption.describe()}
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _says(record: Path, corruption: Corruption) -> bool:
+def _matches_record(path: Path, corruption: Corruption) -> bool:
     try:
-        said = json.loads(record.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         return False
-    # Whichever version wrote it.
-    return isinstance(said, dict) and {key: said[key] for key in said if key != "zeroshift"} == corruption.describe()
+    # The version of zeroshift does not matter.
+    return (
+        isinstance(record, dict) and {key: record[key] for key in record if key != "zeroshift"} == corruption.describe()
+    )
 
 
 Advance = Callable[[int, str], None]
-"""(images done since the last call, the name of the last)."""
+"""Called with the number of images done since the last call, and the name of the last image."""
 
 
-class Failure(NamedTuple):
-    """An image that was left out."""
+class SkippedImage(NamedTuple):
+    """An image that could not be used."""
 
     name: str
-    why: str
+    reason: str
     """A sentence that begins with the name."""
 
 
-class Copied(NamedTuple):
-    """What became of one image: copies written now, copies that were there, and why there are none."""
+class _CopyResult(NamedTuple):
+    """Result for one image: copies written now, copies that existed, and why it was skipped."""
 
     name: str
     written: int = 0
     present: int = 0
-    why: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
-class Copies:
-    """What `corrupt_files` did."""
+class CorruptedCopies:
+    """Result of `corrupt_files`."""
 
     n_images: int
     written: int
-    """Copies made now."""
+    """Copies written now."""
     present: int
-    """Copies that were there before."""
-    failures: tuple[Failure, ...]
+    """Copies that existed before."""
+    failures: tuple[SkippedImage, ...]
     folders: tuple[Path, ...]
-    """One for each corruption."""
+    """One per corruption."""
 
 
 def corrupt_files(
@@ -117,63 +116,62 @@ def corrupt_files(
     force: bool = False,
     strict: bool = False,
     progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda images, name: None),
-) -> Copies:
+) -> CorruptedCopies:
     """Write a corrupted copy of every image, for each of `corruptions`.
 
-    Images are taken at their own size, upright as their EXIF orientation says. The constants are made for images of
-    `Corruption.made_for` pixels a side: to repeat ImageNet-C, give images resized to 256 and cropped to 224 first; to
-    repeat CIFAR-10-C, CIFAR-10's own and `made_for=32`. Copies that are there are kept; an image that changed since is
-    not noticed.
+    Images keep their size and are rotated as their EXIF orientation says. The constants are for images with side
+    `Corruption.made_for`: to reproduce ImageNet-C, first resize images to 256 and crop them to 224; to reproduce
+    CIFAR-10-C, use CIFAR-10's images and `made_for=32`. Existing copies are kept, even if an image has changed since.
 
     Parameters
     ----------
     source
         A folder of images, or one image.
     out
-        A folder outside `source`, made where it is missing.
+        A folder outside `source`; created if missing.
     workers
-        Processes that share the work; 0 does it in this one.
+        Worker processes; 0 runs in this process.
     force
-        Delete the copies that are there, and make all of them anew.
+        Delete existing copies and write all again.
     strict
-        Stop at the first image that cannot be used, instead of leaving it out.
+        Raise for the first image that cannot be used, instead of skipping it.
     progress
-        Given the number of images, a context whose value is called after each with 1 and the image's name.
+        Called with the number of images; returns a context manager for an `Advance`.
 
-    Beside the copies of each corruption lies `corruption.json`, which says what was done.
+    Next to the copies of each corruption, `corruption.json` describes it.
     """
     source, out = Path(source), Path(out)
-    images = _images(source)
+    images = _open_source(source)
     names = _copy_names(images)
     folders = [out / corruption.kind / str(corruption.severity) for corruption in corruptions]
-    _check_apart(source, out, folders)
+    _check_separate(source, out, folders)
     for corruption, folder in zip(corruptions, folders, strict=True):
-        begin(folder, corruption, names, force=force)
+        prepare_folder(folder, corruption, names, force=force)
     copier = _Copier(tuple(corruptions), tuple(folders), strict)
     tasks = [(images.take([i]), name) for i, name in enumerate(names)]
-    done = []
+    results = []
     with progress(len(tasks)) as advance, Workers(copier, workers, doing="corrupts images") as corrupters:
-        for copied in corrupters.map(tasks):
-            done.append(copied)
-            advance(1, copied.name)
-    return Copies(
+        for result in corrupters.map(tasks):
+            results.append(result)
+            advance(1, result.name)
+    return CorruptedCopies(
         n_images=len(images),
-        written=sum(copied.written for copied in done),
-        present=sum(copied.present for copied in done),
-        failures=tuple(Failure(copied.name, copied.why) for copied in done if copied.why is not None),
+        written=sum(result.written for result in results),
+        present=sum(result.present for result in results),
+        failures=tuple(SkippedImage(result.name, result.reason) for result in results if result.reason is not None),
         folders=tuple(folders),
     )
 
 
 @dataclass(frozen=True)
 class _Copier:
-    """Makes all copies of one image, so that it is decoded once. Sent to worker processes."""
+    """Writes all copies of one image, decoding it once. Runs in worker processes."""
 
     corruptions: tuple[Corruption, ...]
     folders: tuple[Path, ...]
     strict: bool
 
-    def __call__(self, task: tuple[ImageFiles, str]) -> Copied:
+    def __call__(self, task: tuple[ImageFiles, str]) -> _CopyResult:
         images, copy_name = task
         name = images.name(0)
         missing = [
@@ -183,22 +181,22 @@ class _Copier:
         ]
         present = len(self.folders) - len(missing)
         if not missing:
-            return Copied(name, present=present)
+            return _CopyResult(name, present=present)
         written = 0
         try:
             image = images.open(0).image
             for corruption, target in missing:
-                _write(target, corruption(image))
+                _write_copy(target, corruption(image))
                 written += 1
-        except ValueError as error:  # unreadable (it names itself) or too small (it does not)
-            why = str(error) if isinstance(error, ImageError) else f"{name}: {error}"
+        except ValueError as error:  # unreadable (the message has the name) or too small (it has not)
+            reason = str(error) if isinstance(error, ImageError) else f"{name}: {error}"
             if self.strict:
-                raise ValueError(why) from error
-            return Copied(name, written, present, why)
-        return Copied(name, written, present)
+                raise ValueError(reason) from error
+            return _CopyResult(name, written, present, reason)
+        return _CopyResult(name, written, present)
 
 
-def _write(target: Path, image: Image) -> None:
+def _write_copy(target: Path, image: Image) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(target) as temporary:
@@ -206,22 +204,22 @@ def _write(target: Path, image: Image) -> None:
     except OSError as error:
         raise OSError(
             f"{target} cannot be written ({error.strerror or error}). Fix: check the folder's permissions and the "
-            "space left on the disk; what is written is kept, so the same call goes on."
+            "space left on the disk; written copies are kept, and the same call resumes."
         ) from error
 
 
-def _images(source: Path) -> ImageFiles:
+def _open_source(source: Path) -> ImageFiles:
     if source.is_file():
         return ImageFiles(source.parent, (source.name,), upright=True)
     if not source.exists():
-        raise FileNotFoundError(f"nothing lies at {source}. Fix: name a folder of images, or one image.")
+        raise FileNotFoundError(f"no such file or folder: {source}. Fix: pass a folder of images, or one image.")
     images = read_folder(source, labelled=False).images
     assert isinstance(images, ImageFiles)
     return images
 
 
 def _copy_names(images: ImageFiles) -> list[str]:
-    """Where below a folder each copy goes; refused where two images would share one."""
+    """The path of each copy relative to its folder; raises if two images would share one."""
     taken: dict[str, str] = {}
     for name in images.names:
         copy_name = str(PurePosixPath(name).with_suffix(".png"))
@@ -233,10 +231,10 @@ def _copy_names(images: ImageFiles) -> list[str]:
     return list(taken)
 
 
-def _check_apart(source: Path, out: Path, folders: Sequence[Path]) -> None:
-    """Copies among the images would be corrupted again by the next run, and might replace one of them."""
+def _check_separate(source: Path, out: Path, folders: Sequence[Path]) -> None:
+    """Refuse to write copies among the images: the next run would corrupt them again, or replace an image."""
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
-        raise ValueError(f"out must lie outside the images, {source}; got {out}. Fix: name a folder beside them.")
+        raise ValueError(f"out must be outside the images, {source}; got {out}. Fix: pass a folder next to them.")
     for folder in folders:
         if source.resolve().is_relative_to(folder.resolve()):
-            raise ValueError(f"{source} lies in {folder}, where copies are written. Fix: name another folder as out.")
+            raise ValueError(f"{source} is in {folder}, where copies are written. Fix: pass another folder as out.")

@@ -1,4 +1,4 @@
-"""Between 8-bit grey levels and the unit interval that the corruptions are defined on."""
+"""Image operations of the corruptions: grey levels, warps, zoom, directional blur, plasma clouds and drawn frost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 __all__ = [
     "LEVELS",
-    "blur_along",
+    "affine_from_points",
     "clipped_zoom",
+    "directional_blur",
     "displace",
-    "ice",
+    "draw_frost",
     "line_kernel",
-    "move_points",
     "plasma",
     "to_levels",
     "to_unit",
@@ -24,8 +24,7 @@ LEVELS = 255
 """The highest grey level of 8 bits."""
 
 TOLERANCE = 1e-6
-"""What is added before truncation, in grey levels: a whole number that rounding left an ulp too low must not lose a
-level on one machine and keep it on another."""
+"""Added before truncation, in grey levels, so that rounding errors do not change the result between machines."""
 
 
 def to_unit(image: np.ndarray) -> np.ndarray:
@@ -34,7 +33,7 @@ def to_unit(image: np.ndarray) -> np.ndarray:
 
 
 def to_levels(unit: np.ndarray) -> np.ndarray:
-    """Float pixels as 8 bits: clipped to [0, 1] and truncated, not rounded, as ImageNet-C was written.
+    """Float pixels as 8 bits: clipped to [0, 1] and truncated, not rounded, as in ImageNet-C.
 
     >>> to_levels(np.array([-0.2, 0.5, 100 / 255, 7.0]))
     array([  0, 127, 100, 255], dtype=uint8)
@@ -42,29 +41,26 @@ def to_levels(unit: np.ndarray) -> np.ndarray:
     return (np.clip(unit, 0, 1) * LEVELS + TOLERANCE).astype(np.uint8)
 
 
-# Images bent out of shape: an affine map of three points, and a smooth field of displacements.
-
-
-def move_points(image: np.ndarray, points: np.ndarray, moved: np.ndarray) -> np.ndarray:
+def affine_from_points(image: np.ndarray, points: np.ndarray, moved: np.ndarray) -> np.ndarray:
     """`image` (H, W, 3) under the affine map that takes three `points`, (3, 2) as row and column, to `moved`.
 
     >>> image = np.arange(48.0).reshape(4, 4, 3)
     >>> points = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-    >>> bool(np.allclose(move_points(image, points, points + (0, 1))[:, 1:], image[:, :-1]))
+    >>> bool(np.allclose(affine_from_points(image, points, points + (0, 1))[:, 1:], image[:, :-1]))
     True
     """
-    # Each pixel of the result looks up where it came from, so the map is fitted backwards.
+    # The inverse map gives the source of each pixel of the result.
     backward, *_ = np.linalg.lstsq(_homogeneous(moved), points, rcond=None)
-    return _look_up(image, _homogeneous(_grid(image)) @ backward, mode="mirror")
+    return _interpolate(image, _homogeneous(_grid(image)) @ backward, mode="mirror")
 
 
 def displace(image: np.ndarray, field: np.ndarray) -> np.ndarray:
-    """`image` (H, W, 3), each pixel taken from where `field` (H, W, 2), as rows and columns, points."""
-    return _look_up(image, _grid(image) + field, mode="reflect")
+    """`image` (H, W, 3) with each pixel taken from its position plus `field` (H, W, 2), as row and column."""
+    return _interpolate(image, _grid(image) + field, mode="reflect")
 
 
 def _grid(image: np.ndarray) -> np.ndarray:
-    """Row and column of every pixel, (H, W, 2)."""
+    """Row and column of each pixel, (H, W, 2)."""
     rows, columns = image.shape[:2]
     return np.stack(np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"), axis=-1)
 
@@ -73,9 +69,9 @@ def _homogeneous(points: np.ndarray) -> np.ndarray:
     return np.concatenate([points, np.ones((*points.shape[:-1], 1))], axis=-1)
 
 
-def _look_up(image: np.ndarray, where: np.ndarray, mode: str) -> np.ndarray:
-    """Values between pixels, linearly; beyond the border the image is mirrored, at its outermost pixels ("mirror") or
-    at their rim ("reflect")."""
+def _interpolate(image: np.ndarray, where: np.ndarray, mode: str) -> np.ndarray:
+    """Linear interpolation. Beyond the border the image is mirrored, at the centre ("mirror") or at the edge
+    ("reflect") of the outermost pixels."""
     from scipy.ndimage import map_coordinates
 
     coordinates = np.moveaxis(where, -1, 0)
@@ -83,43 +79,37 @@ def _look_up(image: np.ndarray, where: np.ndarray, mode: str) -> np.ndarray:
     return np.stack(channels, axis=-1)
 
 
-# The middle of an image, enlarged to its size.
-
-
 def clipped_zoom(image: np.ndarray, factor: float) -> np.ndarray:
-    """The middle 1 / `factor` of each side of `image` (H, W) or (H, W, 3), enlarged linearly to (H, W).
+    """The central 1 / `factor` of each side of `image` (H, W) or (H, W, 3), enlarged linearly to (H, W).
 
     >>> clipped_zoom(np.arange(16.0).reshape(4, 4), 2.0).round(2)[0].tolist()
     [5.0, 5.33, 5.67, 6.0]
     """
-    return _enlarged(_enlarged(image, factor, axis=0), factor, axis=1)
+    return _zoom_axis(_zoom_axis(image, factor, axis=0), factor, axis=1)
 
 
-def _enlarged(image: np.ndarray, factor: float, axis: int) -> np.ndarray:
-    """One axis: its middle, enlarged so that the first and last pixel stay the first and last.
+def _zoom_axis(image: np.ndarray, factor: float, axis: int) -> np.ndarray:
+    """Enlarge the centre of one axis so that its first and last pixels stay the first and last.
 
-    The values between pixels are linear in each axis, so the axes may be taken one after the other: several times as
-    fast as `scipy.ndimage.zoom`, which the released code calls, and the same but for rounding.
+    Linear interpolation is separable, so the axes are processed one after the other. This is several times faster than
+    `scipy.ndimage.zoom`, which the released code calls, and equal up to rounding.
     """
     side = image.shape[axis]
     kept = math.ceil(side / factor)
     enlarged = round(kept * factor)
-    # `kept` was rounded up, so a pixel or two may be too much: they are cut off evenly.
+    # `kept` was rounded up, so there may be a pixel or two too many: they are trimmed evenly.
     trim = (enlarged - side) // 2
-    places = (side - kept) // 2 + np.arange(trim, trim + side) * ((kept - 1) / (enlarged - 1))
-    low = np.minimum(places.astype(int), side - 2)
-    share = np.expand_dims(places - low, axis=tuple(range(1, image.ndim - axis)))
-    return (1 - share) * image.take(low, axis) + share * image.take(low + 1, axis)
-
-
-# Blur along a line, as ImageMagick's `MotionBlurImage` defines it: ImageNet-C moves images and snowflakes with it.
+    positions = (side - kept) // 2 + np.arange(trim, trim + side) * ((kept - 1) / (enlarged - 1))
+    low = np.minimum(positions.astype(int), side - 2)
+    fraction = np.expand_dims(positions - low, axis=tuple(range(1, image.ndim - axis)))
+    return (1 - fraction) * image.take(low, axis) + fraction * image.take(low + 1, axis)
 
 
 def line_kernel(radius: int, sigma: float, angle: float) -> tuple[np.ndarray, np.ndarray]:
-    """The weights of the blur and, (row, column), the pixels they stand on.
+    """The weights of a directional blur and the offsets, (row, column), of the pixels they apply to.
 
-    The weights are one half of a Gaussian, from its top down: the motion trails off to one side. There are
-    2 * radius + 1 of them, a pixel apart, and each takes the nearest pixel (of two as near, the lower coordinate).
+    The weights are one half of a Gaussian, so the blur trails off to one side. There are 2 * radius + 1 weights, one
+    pixel apart; each applies to the nearest pixel (of two equally near, the one with the lower coordinate).
 
     >>> weights, offsets = line_kernel(1, 0.5, angle=0)
     >>> weights.round(4).tolist(), offsets.tolist()
@@ -132,10 +122,11 @@ def line_kernel(radius: int, sigma: float, angle: float) -> tuple[np.ndarray, np
     return weights / weights.sum(), offsets
 
 
-def blur_along(image: np.ndarray, *, radius: int, sigma: float, angle: float) -> np.ndarray:
+def directional_blur(image: np.ndarray, *, radius: int, sigma: float, angle: float) -> np.ndarray:
     """8-bit `image` (H, W) or (H, W, 3) blurred along `angle`, in degrees, clockwise from the right.
 
-    Beyond its border the image goes on with its outermost pixels. Rounded to the nearest level, as ImageMagick does.
+    Like ImageMagick's `MotionBlurImage`, which ImageNet-C uses, it repeats the outermost pixels beyond the border and
+    rounds to the nearest level.
     """
     weights, offsets = line_kernel(radius, sigma, angle)
     height, width = image.shape[:2]
@@ -147,20 +138,16 @@ def blur_along(image: np.ndarray, *, radius: int, sigma: float, angle: float) ->
     return np.floor(blurred + 0.5).astype(np.uint8)
 
 
-# Clouds: a height map by the diamond-square algorithm, rough at every scale.
-
-
 ROUGHNESS = 100.0
-"""How far heights stray on the coarsest grid, as the square of this number. The map is scaled to [0, 1] at the end, so
-only the decay matters."""
+"""Square root of the random heights on the coarsest grid. The map is scaled to [0, 1], so only the decay matters."""
 
 
 def plasma(side: int, decay: float, rng: np.random.Generator) -> np.ndarray:
-    """Heights in [0, 1], (`side`, `side`), whose opposite edges meet; `side` is a power of two.
+    """A periodic height map in [0, 1], (`side`, `side`), by the diamond-square algorithm; `side` is a power of two.
 
-    Grids are halved until they are a pixel wide. Each new point is the mean of its four neighbours plus a random
-    height, uniform up to the square of a roughness that is divided by `decay` from grid to grid: a small decay gives
-    small, hard clouds, a large one soft, wide ones.
+    The grid spacing is halved down to one pixel. Each new point is the mean of its four neighbours plus a random
+    height, uniform up to the square of a roughness that is divided by `decay` from grid to grid. A small decay gives
+    small, hard clouds, a large one soft, wide clouds.
 
     >>> clouds = plasma(64, 2.0, np.random.default_rng(0))
     >>> clouds.shape, float(clouds.min()), float(clouds.max())
@@ -169,69 +156,65 @@ def plasma(side: int, decay: float, rng: np.random.Generator) -> np.ndarray:
     heights = np.zeros((side, side))
     step, roughness = side, ROUGHNESS
 
-    def strayed(four: np.ndarray) -> np.ndarray:
-        return four / 4 + roughness**2 * rng.uniform(-1, 1, size=four.shape)
+    def midpoint(neighbours: np.ndarray) -> np.ndarray:
+        return neighbours / 4 + roughness**2 * rng.uniform(-1, 1, size=neighbours.shape)
 
     while step >= 2:
         on, between = slice(0, side, step), slice(step // 2, side, step)
         corners = heights[on, on]
         pairs = corners + np.roll(corners, -1, axis=0)
-        heights[between, between] = strayed(pairs + np.roll(pairs, -1, axis=1))
+        heights[between, between] = midpoint(pairs + np.roll(pairs, -1, axis=1))
         centres = heights[between, between]
-        heights[on, between] = strayed(centres + np.roll(centres, 1, axis=0) + corners + np.roll(corners, -1, axis=1))
-        heights[between, on] = strayed(centres + np.roll(centres, 1, axis=1) + corners + np.roll(corners, -1, axis=0))
+        heights[on, between] = midpoint(centres + np.roll(centres, 1, axis=0) + corners + np.roll(corners, -1, axis=1))
+        heights[between, on] = midpoint(centres + np.roll(centres, 1, axis=1) + corners + np.roll(corners, -1, axis=0))
         step //= 2
         roughness /= decay
     heights -= heights.min()
     return heights / heights.max()
 
 
-# Ice crystals on a window pane, drawn: what frost is made of where its photographs are not at hand.
-#
-# Stems start anywhere and grow straight; twigs leave them on both sides at 60 degrees, as ice does, and twiglets leave
-# the twigs. Clouds make some of the pane whiter than the rest.
-
+# Constants of drawn frost: straight stems with twigs at 60 degrees, and twiglets on the twigs, over white clouds.
 
 PIXELS_PER_STEM = 500
-"""A 224 x 224 image shows a hundred stems."""
+"""One hundred stems on a 224 x 224 image."""
 STEM_LENGTHS = (25.0, 90.0)
-"""Pixels."""
+"""In pixels."""
 BRANCHING = np.pi / 3
-"""Ice is hexagonal: its branches part at 60 degrees."""
+"""Ice crystals are hexagonal: branches leave at 60 degrees."""
 SPACINGS = (3.0, 3.0)
 """Pixels between twigs on a stem, and between twiglets on a twig."""
 BRANCH_LENGTHS = (0.2, 0.5)
-"""Of what is left of the parent beyond the fork, so that crystals taper like ferns."""
+"""Relative to the rest of the parent beyond the fork, so that crystals taper."""
 BRIGHTNESS = (1.0, 0.6, 0.3)
-"""Of stems, twigs and twiglets."""
+"""Brightness of stems, twigs and twiglets."""
 SAMPLES_PER_PIXEL = 2
 SOFTNESS = 0.6
-"""Standard deviation of the strokes' edge, in pixels."""
+"""Standard deviation of the smoothing of strokes, in pixels."""
 CLOUD_DECAY = 1.5
 CLOUD_WEIGHT = 0.7
-"""How bright the whitest cloud is without a crystal on it."""
+"""Brightness of the whitest cloud."""
 TINT = (0.86, 0.94, 1.0)
-"""Ice in shade is a little blue."""
+"""Slightly blue, like ice in shade."""
 
 
 class Strokes(NamedTuple):
-    """Straight strokes: where each starts, (n, 2) as row and column, its direction in radians and its length."""
+    """Straight strokes: start points (n, 2) as row and column, directions in radians, and lengths."""
 
     start: np.ndarray
     angle: np.ndarray
     length: np.ndarray
 
 
-def ice(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
-    """A pane of frost, (height, width, 3), float64 in [0, 255].
+def draw_frost(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
+    """A drawn pane of frost, (height, width, 3), float64 in [0, 255].
 
-    >>> pane = ice(32, 48, np.random.default_rng(0))
+    >>> pane = draw_frost(32, 48, np.random.default_rng(0))
     >>> pane.shape, bool(pane.min() >= 0), bool(pane.max() <= 255)
     ((32, 48, 3), True, True)
     """
     from scipy.ndimage import gaussian_filter
 
-    # Stems may start outside, so that the border is as frosted as the middle.
+    # Stems may start outside the image, so that the border is as frosted as the middle.
     margin = STEM_LENGTHS[1] / 2
     area = (height + 2 * margin) * (width + 2 * margin)
     count = round(area / PIXELS_PER_STEM)
@@ -248,13 +231,13 @@ def ice(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
     needles = 1 - np.exp(-gaussian_filter(drawn, SOFTNESS))
     side = 2 ** int(np.ceil(np.log2(max(height, width))))
     clouds = CLOUD_WEIGHT * plasma(side, CLOUD_DECAY, rng)[:height, :width]
-    # Screened, as two slides on one projector: crystals stay visible in white clouds and nothing passes 1.
+    # Screen blending: crystals stay visible in white clouds, and no value exceeds 1.
     pane = 1 - (1 - needles) * (1 - clouds)
     return 255 * pane[..., None] * np.array(TINT)
 
 
 def _branches(parents: Strokes, spacing: float, rng: np.random.Generator) -> Strokes:
-    """Strokes that leave `parents` every `spacing` pixels, to either side in turn at random."""
+    """Strokes that leave `parents` every `spacing` pixels, to a random side."""
     counts = (parents.length / spacing).astype(int)
     parent = np.repeat(np.arange(len(counts)), counts)
     rank = np.arange(len(parent)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -269,17 +252,17 @@ def _branches(parents: Strokes, spacing: float, rng: np.random.Generator) -> Str
 
 
 def _draw(canvas: np.ndarray, strokes: Strokes, brightness: float) -> None:
-    """Add strokes to `canvas`, each sample shared among the four pixels around it."""
+    """Add strokes to `canvas`; each sample is distributed over the four pixels around it."""
     counts = np.ceil(strokes.length * SAMPLES_PER_PIXEL).astype(int)
     stroke = np.repeat(np.arange(len(counts)), counts)
     rank = np.arange(len(stroke)) - np.repeat(np.cumsum(counts) - counts, counts)
     points = strokes.start[stroke] + rank[:, None] / SAMPLES_PER_PIXEL * _direction(strokes.angle[stroke])
     low = np.floor(points).astype(int)
-    share = points - low
+    fraction = points - low
     for down in (0, 1):
         for right in (0, 1):
             row, column = low[:, 0] + down, low[:, 1] + right
-            weight = np.abs(1 - down - share[:, 0]) * np.abs(1 - right - share[:, 1])
+            weight = np.abs(1 - down - fraction[:, 0]) * np.abs(1 - right - fraction[:, 1])
             inside = (row >= 0) & (row < canvas.shape[0]) & (column >= 0) & (column < canvas.shape[1])
             pixel = row[inside] * canvas.shape[1] + column[inside]
             light = np.bincount(pixel, weight[inside], minlength=canvas.size).reshape(canvas.shape)

@@ -1,4 +1,4 @@
-"""Readers of what users have: folders of images, tables of paths, arrays of pixels."""
+"""Readers of users' images: folders, tables of paths, and arrays of pixels."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 
 from zeroshift.data.image_set import ImageSet
-from zeroshift.data.readers.array import read_array
+from zeroshift.data.images import ImageArrays
 from zeroshift.data.readers.folder import read_folder
 from zeroshift.data.readers.table import TABLE_SUFFIXES, read_table
 
 __all__ = ["open_images", "read_array", "read_folder", "read_table"]
-
-
-# One door for everything of a user's own: what lies at a path decides how it is read.
 
 
 def open_images(
@@ -33,12 +30,12 @@ def open_images(
 
     Parameters
     ----------
-    source : what to read, by `read_folder`, `read_table` or `read_array`.
+    source : what to read, with `read_folder`, `read_table` or `read_array`.
     classes : names of the classes.
-    labelled : only for a folder: whether its sub-folders are the classes.
+    labelled : only for a folder: whether its subfolders are the classes.
     root : only for a table: the folder its paths are relative to.
     labels : only for an array: class indices, or an .npy file with them.
-    upright : turn photographs as their EXIF orientation says; an array has none.
+    upright : rotate photographs as their EXIF orientation says; arrays have none.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top:
@@ -51,24 +48,72 @@ def open_images(
     path = Path(source)
     suffix = path.suffix.lower()
     if path.is_dir():
-        _only("a folder", source, root=root, labels=labels)
+        _refuse_arguments("a folder", source, root=root, labels=labels)
         return read_folder(path, classes, labelled=labelled, upright=upright)
     if not path.exists():
-        raise FileNotFoundError(f"nothing lies at {source}. Fix: check the path.")
+        raise FileNotFoundError(f"no such file or folder: {source}. Fix: check the path.")
     if suffix in TABLE_SUFFIXES:
-        _only("a table", source, labelled=labelled, labels=labels)
+        _refuse_arguments("a table", source, labelled=labelled, labels=labels)
         return read_table(path, root, classes, upright=upright)
     if suffix == ".npy":
-        _only("an array", source, labelled=labelled, root=root)
+        _refuse_arguments("an array", source, labelled=labelled, root=root)
         return read_array(path, labels, classes)
     raise ValueError(
         f"images are read from a folder, a .csv or .parquet table or an .npy array; got the file {source}. "
-        "Fix: name the folder the images lie in."
+        "Fix: pass the folder of the images."
     )
 
 
-def _only(kind: str, source: str | os.PathLike[str], **given: Any) -> None:
-    """Refuse what this kind of source has no use for, rather than pass over it in silence."""
+def _refuse_arguments(kind: str, source: str | os.PathLike[str], **given: Any) -> None:
+    """Refuse arguments that this kind of source does not use, instead of ignoring them."""
     for name, value in given.items():
         if value is not None:
-            raise ValueError(f"{name} does not go with {kind}, which {source} is. Fix: leave it out.")
+            raise ValueError(f"{name} cannot be used with {kind}, which {source} is. Fix: omit it.")
+
+
+def read_array(
+    path: str | os.PathLike[str],
+    labels: str | os.PathLike[str] | Sequence[int] | np.ndarray | None = None,
+    classes: Sequence[str] | None = None,
+) -> ImageSet:
+    """The images of an .npy file of type uint8: (N, H, W, 3), (N, H, W, 1) or (N, H, W).
+
+    Parameters
+    ----------
+    path : the file. It is memory-mapped, not loaded.
+    labels : class indices into `classes`, or an .npy file with them.
+    classes : names of the classes.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as top:
+    ...     np.save(os.path.join(top, "digits.npy"), np.zeros((3, 8, 8), np.uint8))
+    ...     digits = read_array(os.path.join(top, "digits.npy"), labels=[1, 0, 1], classes=("zero", "one"))
+    >>> digits
+    ImageSet('digits', 3 images, 2 classes, labelled)
+    """
+    images = ImageArrays(Path(path))
+    if len(images) == 0:
+        raise ValueError(f"{path} contains no images (0 rows). Fix: write the file again.")
+    if isinstance(labels, (str, os.PathLike)):
+        labels = _load_labels(Path(labels))
+    return ImageSet(
+        name=images.file.stem,
+        images=images,
+        class_names=None if classes is None else tuple(classes),
+        labels=None if labels is None else np.asarray(labels),
+        provenance={"source": "array", "images": len(images)},
+    )
+
+
+def _load_labels(path: Path) -> np.ndarray:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"no file of labels at {path}. Fix: check the path.") from error
+    except (ValueError, EOFError, OSError) as error:
+        raise ValueError(
+            f"{path} is not a readable .npy file of labels ({error}). Fix: np.save(path, labels), class indices."
+        ) from error
+    if not isinstance(loaded, np.ndarray):
+        raise ValueError(f"{path} is an .npz archive, not one array. Fix: np.save(path, labels), class indices.")
+    return loaded

@@ -1,4 +1,4 @@
-"""A table of image files, CSV or parquet: a column of paths and, where known, one of labels."""
+"""Tables of image files, CSV or parquet: a column of paths and, optionally, one of labels."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import NamedTuple
 
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageFiles
-from zeroshift.data.readers.folder import absent_files, class_indices
+from zeroshift.data.readers.folder import missing_files, parse_labels
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["LABEL_COLUMN", "PATH_COLUMNS", "TABLE_SUFFIXES", "read_table"]
 
 PATH_COLUMNS = ("path", "file", "image", "filename")
-"""What the column of paths may be called; the first of these that is there."""
+"""Accepted names of the column of paths; the first one present is used."""
 LABEL_COLUMN = "label"
 TABLE_SUFFIXES = (".csv", ".parquet")
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One image of a table."""
 
-    place: str
-    """Where it stands, for messages."""
+    location: str
+    """File and line, for messages."""
     path: str
     label: str | None
 
@@ -42,11 +42,11 @@ def read_table(
 
     Parameters
     ----------
-    path : a .csv or .parquet file with a column `path` (or `file`, `image`, `filename`) and, where known, a column
+    path : a .csv or .parquet file with a column `path` (or `file`, `image`, `filename`) and, optionally, a column
         `label`: class names, or numbers from 0 into `classes`.
-    root : the folder the paths are relative to; by default, that of the table.
-    classes : names of the classes; by default, the different labels in their order.
-    upright : turn photographs as their EXIF orientation says.
+    root : the folder the paths are relative to; by default, the folder of the table.
+    classes : names of the classes; by default, the sorted labels.
+    upright : rotate photographs as their EXIF orientation says.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top:
@@ -61,17 +61,17 @@ def read_table(
     rows = _rows(table)
     folder = table.parent if root is None else Path(root)
     names = [_relative(row, folder) for row in rows]
-    if absent := absent_files(folder, names):
-        first = rows[names.index(absent[0])]
+    if missing := missing_files(folder, names):
+        first = rows[names.index(missing[0])]
         raise FileNotFoundError(
-            f"{first.place}: no file {first.path} in {folder}; {len(absent)} of {len(rows)} listed files are missing. "
-            "Fix: pass root= (--data), the folder the paths are relative to, or restore the files."
+            f"{first.location}: no file {first.path} in {folder}; {len(missing)} of {len(rows)} listed files are "
+            "missing. Fix: pass root= (--data), the folder the paths are relative to, or restore the files."
         )
     labels = None
     if rows[0].label is not None:
-        written = [row.label or "" for row in rows]
-        fix = "mend the label, or the list of classes"
-        classes, labels = class_indices(written, classes, lambda i: rows[i].place, fix)
+        texts = [row.label or "" for row in rows]
+        fix = "correct the label, or the list of classes"
+        classes, labels = parse_labels(texts, classes, lambda i: rows[i].location, fix)
     return ImageSet(
         name=table.stem,
         images=ImageFiles(folder, tuple(names), upright),
@@ -81,27 +81,27 @@ def read_table(
     )
 
 
-def _relative(row: Row, folder: Path) -> str:
-    """The row's path relative to `folder`; an absolute one would not mean the same on another machine."""
+def _relative(row: TableRow, folder: Path) -> str:
+    """The row's path relative to `folder`: an absolute path would be wrong on another machine."""
     given = row.path
     if os.path.isabs(given):
         inside = os.path.relpath(given, os.path.abspath(folder))
         if inside.startswith(os.pardir):
             raise ValueError(
-                f"{row.place}: {given} is not below {folder}. Fix: pass root= (--data), a folder all paths lie below, "
-                "or write them relative to the table."
+                f"{row.location}: {given} is not inside {folder}. Fix: pass root= (--data), a folder that "
+                "contains all paths, or write them relative to the table."
             )
         given = inside
     return posixpath.normpath(given.replace(os.sep, "/"))
 
 
-def _rows(table: Path) -> list[Row]:
+def _rows(table: Path) -> list[TableRow]:
     suffix = table.suffix.lower()
     if suffix not in TABLE_SUFFIXES:
         raise ValueError(f"a table of images is a .csv or .parquet file; got {str(table)!r}. Fix: save it as .csv.")
     if not table.is_file():
         raise FileNotFoundError(f"no table at {table}. Fix: check the path.")
-    header, cells = _read_csv(table) if suffix == ".csv" else _read_parquet(table)
+    header, records = _read_csv(table) if suffix == ".csv" else _read_parquet(table)
     names = [column.strip().lower() for column in header]
     path_column = next((names.index(name) for name in PATH_COLUMNS if name in names), None)
     if path_column is None:
@@ -112,47 +112,45 @@ def _rows(table: Path) -> list[Row]:
         )
     label_column = names.index(LABEL_COLUMN) if LABEL_COLUMN in names else None
     rows = []
-    for place, values in cells:
+    for location, values in records:
         label = None if label_column is None else values[label_column].strip()
-        row = Row(place, values[path_column].strip(), label)
+        row = TableRow(location, values[path_column].strip(), label)
         if not row.path:
-            raise ValueError(f"{place}: the path is empty. Fix: fill it in, or delete the line.")
+            raise ValueError(f"{location}: the path is empty. Fix: fill it in, or delete the line.")
         if label == "":
-            raise ValueError(
-                f"{place}: the label is empty. Fix: fill it in, delete the line, or leave the column out altogether."
-            )
+            raise ValueError(f"{location}: the label is empty. Fix: fill it in, delete the line, or remove the column.")
         rows.append(row)
     if not rows:
         raise ValueError(f"{table} lists no images. Fix: add a line for each, below the names of the columns.")
     return rows
 
 
-Cells = list[tuple[str, list[str]]]
-"""Where each row stands, and what is in it."""
+Records = list[tuple[str, list[str]]]
+"""The location of each row, and its values."""
 
 
-def _read_csv(table: Path) -> tuple[list[str], Cells]:
-    cells: Cells = []
+def _read_csv(table: Path) -> tuple[list[str], Records]:
+    records: Records = []
     try:
         with open(table, encoding="utf-8-sig", newline="") as handle:
             reader = csv.reader(handle)
             header = next(reader, [])
             for values in filter(None, reader):
-                place = f"{table}, line {reader.line_num}"
+                location = f"{table}, line {reader.line_num}"
                 if len(values) != len(header):
                     raise ValueError(
-                        f"{place}: {len(values)} values for {len(header)} columns. Fix: put values that hold commas in "
-                        "quotation marks."
+                        f"{location}: {len(values)} values for {len(header)} columns. Fix: put values that contain "
+                        "commas in quotation marks."
                     )
-                cells.append((place, values))
+                records.append((location, values))
     except UnicodeDecodeError as error:
         raise ValueError(f"{table} is not UTF-8 text ({error}). Fix: save it as CSV UTF-8.") from error
     except csv.Error as error:
         raise ValueError(f"{table}, line {reader.line_num}: {error}. Fix: save it as CSV UTF-8.") from error
-    return header, cells
+    return header, records
 
 
-def _read_parquet(table: Path) -> tuple[list[str], Cells]:
+def _read_parquet(table: Path) -> tuple[list[str], Records]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""Images and class names to a feature set: decoded beside the encoder, kept by content, gone on with when stopped."""
+"""Feature extraction: images and class names become a `FeatureSet`, cached by content; interrupted runs resume."""
 
 from zeroshift.encode.extraction.extract import Extraction, encode_images, extract
 from zeroshift.encode.extraction.store import default_cache

@@ -1,4 +1,8 @@
-"""What was in a file when it last looked like this: so that a second run need not read a whole data set to know it."""
+"""The image half of an extraction: decoding in worker processes, encoding in shards, and digests of known files.
+
+Shards are cut from the list of all images, not of the remaining ones: a resumed run forms the same batches as an
+uninterrupted one, and therefore gives the same bits.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +19,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.data.images import ImageError, ImageSource, Stat
+from zeroshift.data.images import FileStat, ImageError, ImageSource
 from zeroshift.encode.encoder import Encoder
-from zeroshift.encode.extraction.store import FeatureStore, digest_of
+from zeroshift.encode.extraction.store import FeatureStore, content_digest
 from zeroshift.encode.preprocessing import Pixels, Preprocessing
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["Contents", "Decoder", "Outcome", "Picture", "ShardEncoding", "default_workers", "encode_shards"]
+__all__ = [
+    "Decoder",
+    "EncodedImages",
+    "FileDigests",
+    "PreparedImage",
+    "ShardEncoder",
+    "default_workers",
+    "encode_in_shards",
+]
 
-SETTLED_NS = 2_000_000_000
-"""A file changed less than two seconds before it was looked at may change again without its time showing it."""
+SETTLING_TIME_NS = 2_000_000_000
+"""A file modified less than two seconds before its stat was read may change again with the same time."""
 
 
-class Contents:
-    """Digests of files by path and `Stat`. Only ever a shortcut: where it fails, files are read."""
+class FileDigests:
+    """A database of content digests by path and `FileStat`, so that unchanged files need not be read. Failures are
+    ignored.
+    """
 
     def __init__(self, cache: Path | None) -> None:
         self._database: sqlite3.Connection | None = None
@@ -46,23 +60,23 @@ class Contents:
         except (sqlite3.Error, OSError):
             self.close()
 
-    def find(self, path: Path, stat: Stat) -> bytes | None:
+    def find(self, path: Path, stat: FileStat) -> bytes | None:
         """The digest of a file that has not changed since, or None."""
         if self._database is None:
             return None
         try:
             found = self._database.execute(
                 "SELECT digest FROM files WHERE path = ? AND size = ? AND modified = ? AND changed = ? AND inode = ?",
-                (_name(path), *_columns(stat)),
+                (_path_key(path), *_columns(stat)),
             ).fetchone()
         except sqlite3.Error:
             return None
         return None if found is None else bytes(found[0])
 
-    def keep(self, entries: Iterable[tuple[Path, Stat, bytes]], looked: int) -> None:
-        """Path, stat and digest of files; `looked`, in nanoseconds, is when the stats were taken."""
-        settled = looked - SETTLED_NS
-        rows = [(_name(path), *_columns(stat), digest) for path, stat, digest in entries if stat.modified < settled]
+    def add(self, records: Iterable[tuple[Path, FileStat, bytes]], stat_time: int) -> None:
+        """Store path, stat and digest of files; `stat_time`, in nanoseconds, is when the stats were read."""
+        settled = stat_time - SETTLING_TIME_NS
+        rows = [(_path_key(path), *_columns(stat), digest) for path, stat, digest in records if stat.modified < settled]
         if self._database is None or not rows:
             return
         try:
@@ -77,59 +91,56 @@ class Contents:
             self._database = None
 
 
-def _name(path: Path) -> bytes:
-    return os.fsencode(path)  # names of files need not be text
+def _path_key(path: Path) -> bytes:
+    return os.fsencode(path)  # file names need not be valid text
 
 
-def _columns(stat: Stat) -> tuple[int, int, int, bytes]:
-    # Numbers of files can be larger than SQLite's integers.
+def _columns(stat: FileStat) -> tuple[int, int, int, bytes]:
+    # Inode numbers can exceed SQLite's integers.
     return stat.size, stat.modified, stat.changed, str(stat.inode).encode()
 
 
-# Everything that happens to an image before the encoder sees it; done by other processes, beside the encoder.
-
-
-FEW = 48
-"""As many images are decoded sooner than worker processes are started."""
+MAX_IMAGES_WITHOUT_WORKERS = 48
+"""Up to this number, decoding in this process is faster than starting workers."""
 
 
 @dataclass(frozen=True)
-class Picture:
-    """One image on its way to the encoder, or what kept it from getting there."""
+class PreparedImage:
+    """A decoded and preprocessed image, or the error that prevented it."""
 
     index: int
     digest: bytes | None = None
     pixels: Pixels | None = None
-    """(V, ...) for each array the model takes."""
+    """(V, ...) for each input array of the model."""
     note: str | None = None
     error: ImageError | None = None
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """From the place of an image to a `Picture`; picklable."""
+    """Reads and preprocesses the image at an index. Picklable."""
 
     images: ImageSource
     preprocessing: Preprocessing
     corruption: Callable[..., Any] | None = None
     views: Callable[..., Pixels] | None = None
 
-    def __call__(self, index: int) -> Picture:
+    def __call__(self, index: int) -> PreparedImage:
         digest = None
         try:
             content = self.images.read(index)
-            digest = digest_of(content)
-            image, note = self.images.open_from(content, index)
+            digest = content_digest(content)
+            image, note = self.images.decode_bytes(content, index)
         except ImageError as error:
-            return Picture(index, digest=digest, error=error)
+            return PreparedImage(index, digest=digest, error=error)
         try:
-            return Picture(index, digest, self._pixels(image, digest), note)
-        except ValueError as error:  # a picture too small for a corruption, or too long and thin to be scaled
-            what = str(error).split(" Fix:")[0].rstrip(".")
-            return Picture(index, digest, error=ImageError(self.images.name(index), what, "leave it out"))
+            return PreparedImage(index, digest, self._pixels(image, digest), note)
+        except ValueError as error:  # too small for a corruption, or too long and thin to be resized
+            problem = str(error).split(" Fix:")[0].rstrip(".")
+            return PreparedImage(index, digest, error=ImageError(self.images.name(index), problem, "remove it"))
 
     def _pixels(self, image: Image, digest: bytes) -> Pixels:
-        # What is random about an image is drawn from its content: not from its place, nor from who decodes it when.
+        # Random numbers depend on the content of an image, not on its index or on the process.
         if self.corruption is not None:
             image = self.corruption(image, digest)
         if self.views is not None:
@@ -138,208 +149,202 @@ class Decoder:
 
 
 def default_workers(count: int) -> int:
-    """None for a few images; else the cores beside the encoder's own, sixteen at most."""
-    return 0 if count <= FEW else max(1, min(16, _cores() - 1))
+    """0 for a few images; otherwise the available cores less one for the encoder, at most sixteen."""
+    return 0 if count <= MAX_IMAGES_WITHOUT_WORKERS else max(1, min(16, _cores() - 1))
 
 
 def _cores() -> int:
-    """Those this process may run on, which can be fewer than the machine has."""
+    """The cores this process may use, which can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
 
 
-# Batches encoded in a thread of their own, so that the next is gathered while the device works on the last.
+MAX_QUEUED_BATCHES = 3
+"""Batches that may wait for the encoder; limits the memory."""
 
 
-AHEAD = 3
-"""Batches that may wait for the device; bounds the memory."""
+class ShardEncoder:
+    """Encodes images in a thread, so that the next batch is prepared meanwhile, and writes each shard to the store.
 
-
-class ShardEncoding:
-    """Pictures go in one by one; a shard's features are on the disk some time after it was ended.
-
-    Batches are of one size and never reach over the end of a shard: which pictures are encoded together depends on the
-    shard alone, and so do the last bits of their features.
+    Batches never cross the end of a shard: which images are encoded together, and with it the last bits of their
+    features, depends only on the shard.
     """
 
     def __init__(self, encoder: Encoder, store: FeatureStore, storage: np.dtype) -> None:
         self.encoder, self.store, self.storage = encoder, store, storage
         self.batch_size = encoder.batch_size
         self.shard: list[bytes] = []
-        self.waiting: list[Pixels] = []
-        self.n_waiting = 0
+        self.pending: list[Pixels] = []
+        self.n_pending = 0
         self.n_views = 1
         self.encoded: list[np.ndarray] = []
         self.jobs: deque[Future[None]] = deque()
-        self.given_up = False
-        self.room = BoundedSemaphore(AHEAD)
+        self.stopped = False
+        self.slots = BoundedSemaphore(MAX_QUEUED_BATCHES)
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="encode")
 
-    def __enter__(self) -> ShardEncoding:
+    def __enter__(self) -> ShardEncoder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After an error what waits is given up; what the device has begun is let finish.
-        self.given_up |= kind is not None
+        # After an error, queued jobs are cancelled; a running job finishes.
+        self.stopped |= kind is not None
         self.thread.shutdown(wait=True, cancel_futures=kind is not None)
         if kind is None:
             self._raise_failures()
 
     def add(self, digest: bytes, pixels: Pixels) -> None:
-        """One picture: (V, ...) for each array the model takes."""
+        """Add one image: (V, ...) for each input array of the model."""
         self.shard.append(digest)
         self.n_views = len(pixels[0])
-        self.waiting.append(pixels)
-        self.n_waiting += self.n_views
-        if self.n_waiting >= self.batch_size:
-            self._submit_batches(self.n_waiting - self.n_waiting % self.batch_size)
+        self.pending.append(pixels)
+        self.n_pending += self.n_views
+        if self.n_pending >= self.batch_size:
+            self._submit_batches(self.n_pending - self.n_pending % self.batch_size)
 
     def end_shard(self) -> None:
-        """What was added since the last call becomes one part of the store."""
-        if self.n_waiting:
-            self._submit_batches(self.n_waiting)
+        """Write the images added since the last call as one part of the store."""
+        if self.n_pending:
+            self._submit_batches(self.n_pending)
         if self.shard:
             digests, n_views = self.shard, self.n_views
             self.shard = []
-            self._submit(lambda: self._keep(digests, n_views))
+            self._submit(lambda: self._store(digests, n_views))
 
     def _submit_batches(self, count: int) -> None:
-        rows: Pixels = tuple(np.concatenate(arrays) for arrays in zip(*self.waiting, strict=True))
-        rest = self.n_waiting - count
-        self.waiting = [tuple(array[count:] for array in rows)] if rest else []
-        self.n_waiting = rest
+        rows: Pixels = tuple(np.concatenate(arrays) for arrays in zip(*self.pending, strict=True))
+        rest = self.n_pending - count
+        self.pending = [tuple(array[count:] for array in rows)] if rest else []
+        self.n_pending = rest
         for start in range(0, count, self.batch_size):
             batch = tuple(array[start : min(start + self.batch_size, count)] for array in rows)
             self._submit(lambda batch=batch: self.encoded.append(self.encoder.encode_pixels(batch)))  # type: ignore[misc]
 
-    def _keep(self, digests: list[bytes], n_views: int) -> None:
+    def _store(self, digests: list[bytes], n_views: int) -> None:
         rows = np.concatenate(self.encoded).reshape(len(digests), n_views, -1)
         self.encoded = []
         self.store.add(digests, rows.astype(self.storage))
 
     def _submit(self, job: Callable[[], None]) -> None:
         self._raise_failures()
-        self.room.acquire()
+        self.slots.acquire()
 
         def run() -> None:
             try:
-                # Behind a batch that failed a shard must not be kept: it would lack rows.
-                if not self.given_up:
+                # After a failed batch, its shard must not be stored: it would lack rows.
+                if not self.stopped:
                     job()
             except BaseException:
-                self.given_up = True
+                self.stopped = True
                 raise
             finally:
-                self.room.release()
+                self.slots.release()
 
         self.jobs.append(self.thread.submit(run))
 
     def _raise_failures(self) -> None:
-        # In order, and only up to the first that is not done: asked twice, a job might end in between.
+        # In order, up to the first job that is not done.
         while self.jobs and self.jobs[0].done():
             self.jobs.popleft().result()
 
 
-# The image side of an extraction: decoded beside the encoder, shard by shard, each put on the disk when it is done.
-#
-# Shards are cut from the whole list of images, not from what is left to do: a run that was stopped and goes on makes
-# the
-# same batches as one that was not, and so the same bits.
-
-
-class Outcome(NamedTuple):
-    """What became of the images."""
+class EncodedImages(NamedTuple):
+    """Features of the images, and a report."""
 
     indices: list[int]
-    """Those that have features."""
+    """The images that have features."""
     rows: np.ndarray
-    """(n, V, d), of those."""
+    """Their features, (n, V, d)."""
     skipped: tuple[ImageError, ...]
     notes: tuple[tuple[str, str], ...]
     computed: int
-    """Different pictures the encoder had to look at."""
+    """Number of distinct images that were encoded."""
 
 
 @dataclass
-class _Plan:
-    """What is known of the images before any is opened."""
+class _PendingImages:
+    """Images with cached features, and images that must be read."""
 
     digests: dict[int, bytes] = field(default_factory=dict)
-    """Of images that have features already."""
-    stats: dict[int, tuple[Path, Stat]] = field(default_factory=dict)
-    """Of the others that have a file."""
+    """Digests of images with cached features."""
+    stats: dict[int, tuple[Path, FileStat]] = field(default_factory=dict)
+    """Path and stat of the other images that have a file."""
     to_read: list[int] = field(default_factory=list)
-    looked: int = field(default_factory=time.time_ns)
-    """When `stats` began to be taken."""
+    stat_time: int = field(default_factory=time.time_ns)
+    """Time before the first stat was read."""
 
 
-def encode_shards(
+def encode_in_shards(
     images: ImageSource,
     encoder: Encoder,
-    decode: Callable[[Sequence[int]], Iterator[Picture]],
+    decode: Callable[[Sequence[int]], Iterator[PreparedImage]],
     store: FeatureStore,
-    contents: Contents,
+    file_digests: FileDigests,
     *,
     shard_images: int,
     storage: np.dtype,
     stop: bool,
     progress: Callable[[int], None],
-) -> Outcome:
-    """Features of every image, into the store where they are not in it already; see `extract`."""
-    plan = _planned(images, store, contents)
-    progress(len(plan.digests))
-    digests, skipped, notes = dict(plan.digests), list[ImageError](), list[tuple[str, str]]()
+) -> EncodedImages:
+    """Encode all images whose features are not in the store, and return the features of all; see `extract`."""
+    pending = _find_pending(images, store, file_digests)
+    progress(len(pending.digests))
+    digests, skipped, notes = dict(pending.digests), list[ImageError](), list[tuple[str, str]]()
     submitted: set[bytes] = set()
-    with ShardEncoding(encoder, store, storage) as encoding:
+    with ShardEncoder(encoder, store, storage) as shard_encoder:
         read: list[int] = []
-        for picture in decode(plan.to_read):
-            if read and picture.index // shard_images != read[-1] // shard_images:
-                encoding.end_shard()
-                contents.keep(_entries(read, plan, digests), plan.looked)
+        for image in decode(pending.to_read):
+            if read and image.index // shard_images != read[-1] // shard_images:
+                shard_encoder.end_shard()
+                file_digests.add(_digest_records(read, pending, digests), pending.stat_time)
                 read = []
-            read.append(picture.index)
+            read.append(image.index)
             progress(1)
-            if picture.error is not None:
+            if image.error is not None:
                 if stop:
-                    raise picture.error
-                skipped.append(picture.error)
+                    raise image.error
+                skipped.append(image.error)
                 continue
-            assert picture.digest is not None
-            assert picture.pixels is not None
-            digests[picture.index] = picture.digest
-            if picture.note is not None:
-                notes.append((images.name(picture.index), picture.note))
-            # The same picture can be there twice, or be known under a name it no longer has.
-            if picture.digest not in submitted and picture.digest not in store:
-                submitted.add(picture.digest)
-                encoding.add(picture.digest, picture.pixels)
-        encoding.end_shard()
-    contents.keep(_entries(read, plan, digests), plan.looked)
+            assert image.digest is not None
+            assert image.pixels is not None
+            digests[image.index] = image.digest
+            if image.note is not None:
+                notes.append((images.name(image.index), image.note))
+            # The same image can occur twice, or be in the store under another name.
+            if image.digest not in submitted and image.digest not in store:
+                submitted.add(image.digest)
+                shard_encoder.add(image.digest, image.pixels)
+        shard_encoder.end_shard()
+    file_digests.add(_digest_records(read, pending, digests), pending.stat_time)
     indices = sorted(digests)
     if not indices:
         raise ValueError(f"none of the {len(images)} images can be used. The first: {skipped[0]}")
-    return Outcome(indices, store.rows([digests[i] for i in indices]), tuple(skipped), tuple(notes), len(submitted))
+    return EncodedImages(
+        indices, store.rows([digests[i] for i in indices]), tuple(skipped), tuple(notes), len(submitted)
+    )
 
 
-def _planned(images: ImageSource, store: FeatureStore, contents: Contents) -> _Plan:
-    plan = _Plan()
+def _find_pending(images: ImageSource, store: FeatureStore, file_digests: FileDigests) -> _PendingImages:
+    pending = _PendingImages()
     for i in range(len(images)):
         path = images.path(i)
         try:
             stat = None if path is None else images.stat(i)
         except ImageError:
-            stat = None  # reading it will say so again, and be answered as was asked for
+            stat = None  # reading it raises again, and is handled there
         if path is not None and stat is not None:
-            plan.stats[i] = (path.absolute(), stat)
-            digest = contents.find(*plan.stats[i])
+            pending.stats[i] = (path.absolute(), stat)
+            digest = file_digests.find(*pending.stats[i])
             if digest is not None and digest in store:
-                plan.digests[i] = digest
+                pending.digests[i] = digest
                 continue
-        plan.to_read.append(i)
-    return plan
+        pending.to_read.append(i)
+    return pending
 
 
-def _entries(read: list[int], plan: _Plan, digests: dict[int, bytes]) -> Iterator[tuple[Path, Stat, bytes]]:
-    """What `Contents` is to remember. The state is that before reading: a file that changed meanwhile is read again."""
+def _digest_records(
+    read: list[int], pending: _PendingImages, digests: dict[int, bytes]
+) -> Iterator[tuple[Path, FileStat, bytes]]:
+    """Records for `FileDigests`. The stats are from before reading, so a file that changed meanwhile is read again."""
     for i in read:
-        if i in plan.stats and i in digests:
-            yield (*plan.stats[i], digests[i])
+        if i in pending.stats and i in digests:
+            yield (*pending.stats[i], digests[i])

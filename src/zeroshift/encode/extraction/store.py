@@ -1,7 +1,8 @@
-"""Rows of features by the content they belong to: parts that are only ever added, each written whole.
+"""A store of feature rows by content digest, in the cache folder.
 
-A part is one safetensors file of digests and rows. A process that is killed loses the part it had not written; what
-was written is found again by content, whatever the files are called then and however they are ordered.
+A store consists of parts, safetensors files of digests and rows, which are written atomically and only ever added. A
+killed process loses the part it had not written. Rows are found by content, whatever the names and order of the files.
+Nothing in the cache is the only copy: it may be deleted, whole or in part, whenever no run is using it.
 """
 
 from __future__ import annotations
@@ -24,47 +25,42 @@ __all__ = [
     "DIGEST_BYTES",
     "DamagedPartError",
     "FeatureStore",
-    "as_folder",
+    "cache_folder",
+    "content_digest",
     "default_cache",
-    "digest_of",
-    "key_of",
-    "keyed_folder",
+    "settings_folder",
+    "settings_key",
 ]
 
 
-# Where what was computed once is kept: a folder of features under keys made of everything that decides them.
-#
-# Nothing in it is the only copy of anything: it may be deleted whenever no run is using it, whole or in part.
-
-
 LAYOUT = 1
-"""A part of every key; raised when the same settings come to mean other features."""
+"""Part of every key; incremented when the same settings give other features."""
 
 
 def default_cache() -> Path:
-    """`$ZEROSHIFT_CACHE`, or `zeroshift` in the folder the system keeps caches in."""
+    """`$ZEROSHIFT_CACHE`, or `zeroshift` in the system's cache folder."""
     if given := os.environ.get("ZEROSHIFT_CACHE"):
         return Path(given).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     return (Path(base) if base else Path.home() / ".cache") / "zeroshift"
 
 
-def as_folder(cache: str | os.PathLike[str] | None) -> Path | None:
-    """The folder a caller names, as text or as a path; None for none."""
+def cache_folder(cache: str | os.PathLike[str] | None) -> Path | None:
+    """`cache` as a path; None for no cache."""
     if cache is None or isinstance(cache, (str, os.PathLike)):
         return None if cache is None else Path(cache).expanduser()
     raise TypeError(f"cache must be a folder or None; got {type(cache).__name__}. Fix: cache=encode.default_cache().")
 
 
-def key_of(settings: Mapping[str, Any]) -> str:
-    """One short name for settings that JSON can hold, whatever their order."""
+def settings_key(settings: Mapping[str, Any]) -> str:
+    """A short key for JSON-serialisable settings, independent of their order."""
     written = json.dumps({"layout": LAYOUT, **settings}, sort_keys=True, default=str)
     return hashlib.sha256(written.encode()).hexdigest()[:20]
 
 
-def keyed_folder(cache: Path, kind: str, settings: Mapping[str, Any]) -> Path:
-    """The folder for results of these settings, made where it is missing, with the settings beside them to read."""
-    folder = cache / kind / key_of(settings)
+def settings_folder(cache: Path, kind: str, settings: Mapping[str, Any]) -> Path:
+    """The folder for results with these settings, created if missing; about.json in it contains the settings."""
+    folder = cache / kind / settings_key(settings)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         about = folder / "about.json"
@@ -74,45 +70,45 @@ def keyed_folder(cache: Path, kind: str, settings: Mapping[str, Any]) -> Path:
     except OSError as error:
         raise OSError(
             f"the cache {cache} cannot be written ({error.strerror or error}). "
-            "Fix: name another folder with --cache or ZEROSHIFT_CACHE, or do without: --no-cache."
+            "Fix: choose another folder with --cache or ZEROSHIFT_CACHE, or use --no-cache."
         ) from error
     return folder
 
 
 DIGEST_BYTES = 16
-"""Of BLAKE2b: with a billion images, the odds that any two collide are below one in 10^20."""
+"""Size of BLAKE2b digests. With a billion images, the probability of a collision is below 10^-20."""
 
 SCHEMA = 1
 
 ABANDONED_SECONDS = 3600
-"""A part is written in less than a second; a temporary file this old is nobody's."""
+"""A part is written in less than a second; an older temporary file is from a killed run."""
 
 
 class DamagedPartError(ValueError):
-    """Rows that were kept and are not what they were; they are gone now, to be computed again."""
+    """A damaged part of the store. It was deleted, so that its rows are computed again."""
 
 
-def digest_of(content: bytes) -> bytes:
+def content_digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
 
 
 class FeatureStore:
-    """The rows kept in a folder.
+    """The rows stored in a folder.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = FeatureStore(Path(folder))
-    ...     store.add([digest_of(b"cat"), digest_of(b"dog")], np.eye(2, dtype="float16"))
+    ...     store.add([content_digest(b"cat"), content_digest(b"dog")], np.eye(2, dtype="float16"))
     ...     again = FeatureStore(Path(folder))
-    ...     digest_of(b"dog") in again, again.rows([digest_of(b"dog")]).tolist()
+    ...     content_digest(b"dog") in again, again.rows([content_digest(b"dog")]).tolist()
     (True, [[0.0, 1.0]])
     """
 
     def __init__(self, folder: Path, *, check: bool = False) -> None:
-        """`check` reads every row now, and not only those that are asked for, when they are."""
+        """With `check`, all rows are read and verified now, instead of when they are needed."""
         self.folder = folder
-        self._places: dict[bytes, tuple[Path, int]] = {}
-        self._sweep()
+        self._locations: dict[bytes, tuple[Path, int]] = {}
+        self._delete_abandoned()
         for path in sorted(folder.glob("part-*.safetensors")):
             try:
                 digests = read_tensors(path, kind="part", schema=SCHEMA, names=["digests"])[0]["digests"]
@@ -121,50 +117,49 @@ class FeatureStore:
             except DamagedPartError:
                 continue
             except FileFormatError as error:
-                if "schema version" not in str(error):  # a newer zeroshift's is whole, and not ours to delete
+                if "schema version" not in str(error):  # a part of a newer zeroshift is not damaged
                     self._drop(path, str(error))
                 continue
-            self._note(path, [row.tobytes() for row in digests])
+            self._index(path, [row.tobytes() for row in digests])
 
-    def _sweep(self) -> None:
-        """Take away what killed runs had half written; what is younger may be another run's, still at work."""
+    def _delete_abandoned(self) -> None:
+        """Delete temporary files of killed runs; newer ones may belong to a run in progress."""
         for path in self.folder.glob(".part-*.tmp"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
                     path.unlink()
 
     def __contains__(self, digest: bytes) -> bool:
-        return digest in self._places
+        return digest in self._locations
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._locations)
 
     def add(self, digests: Sequence[bytes], rows: np.ndarray) -> None:
-        """Keep `rows`, one for each digest; on the disk when this returns."""
-        named = hashlib.sha256(b"".join(digests)).hexdigest()[:20]
-        path = self.folder / f"part-{named}.safetensors"
+        """Store `rows`, one per digest; they are on disk when this returns."""
+        name = hashlib.sha256(b"".join(digests)).hexdigest()[:20]
+        path = self.folder / f"part-{name}.safetensors"
         packed = np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), DIGEST_BYTES)
-        self.folder.mkdir(parents=True, exist_ok=True)  # whoever deletes the cache meanwhile may
+        self.folder.mkdir(parents=True, exist_ok=True)  # in case the cache was deleted meanwhile
         header = {"kind": "part", "schema": SCHEMA, "rows": _rows_digest(rows)}
         write_tensors(path, {"digests": packed, "rows": rows}, header)
-        self._note(path, digests)
+        self._index(path, digests)
 
     def rows(self, digests: Sequence[bytes]) -> np.ndarray:
-        """The rows of these digests, in their order; all must be kept here.
+        """The rows of these digests, in order; all must be in the store.
 
-        A part that is no longer what was written is dropped, and `DamagedPartError` says that its rows are to be
-        computed again.
+        A damaged part is deleted and raises `DamagedPartError`: its rows must be computed again.
         """
         wanted: dict[Path, list[tuple[int, int]]] = {}
         for position, digest in enumerate(digests):
-            path, row = self._places[digest]
+            path, row = self._locations[digest]
             wanted.setdefault(path, []).append((position, row))
         result: np.ndarray | None = None
-        for path, places in wanted.items():  # one part at a time: all of them together can be larger than memory
+        for path, locations in wanted.items():  # one part at a time: together they can be larger than memory
             part = self._read(path)
             if result is None:
                 result = np.empty((len(digests), *part.shape[1:]), part.dtype)
-            positions, rows = (list(column) for column in zip(*places, strict=True))
+            positions, rows = (list(column) for column in zip(*locations, strict=True))
             result[positions] = part[rows]
         if result is None:
             raise ValueError("digests is empty; at least one is needed.")
@@ -177,18 +172,18 @@ class FeatureStore:
             self._drop(path, str(error))
             raise DamagedPartError(str(error)) from error
         if header.get("rows") != _rows_digest(arrays["rows"]):
-            self._drop(path, "its content is not what was written")
+            self._drop(path, "its content has changed")
             raise DamagedPartError(f"{path} is damaged")
         return arrays["rows"]
 
     def _drop(self, path: Path, why: str) -> None:
         warnings.warn(f"{path} is damaged and is computed again ({why})", UserWarning, stacklevel=3)
         path.unlink(missing_ok=True)
-        self._places = {digest: place for digest, place in self._places.items() if place[0] != path}
+        self._locations = {digest: location for digest, location in self._locations.items() if location[0] != path}
 
-    def _note(self, path: Path, digests: Iterable[bytes]) -> None:
+    def _index(self, path: Path, digests: Iterable[bytes]) -> None:
         for row, digest in enumerate(digests):
-            self._places.setdefault(digest, (path, row))
+            self._locations.setdefault(digest, (path, row))
 
 
 def _rows_digest(rows: np.ndarray) -> str:

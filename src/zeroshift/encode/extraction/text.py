@@ -1,4 +1,4 @@
-"""Prototypes from prompts: every prompt of a class encoded, averaged, scaled to unit length; once for each class."""
+"""Prototypes from prompts: the prompts of a class are encoded, averaged and normalised. Means are cached by prompts."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zeroshift.encode.encoder import Encoder, warn_cut
-from zeroshift.encode.extraction.store import DIGEST_BYTES, FeatureStore, as_folder, keyed_folder
+from zeroshift.encode.encoder import Encoder, warn_truncated
+from zeroshift.encode.extraction.store import DIGEST_BYTES, FeatureStore, cache_folder, settings_folder
 
 __all__ = ["ClassTexts", "encode_classes", "encode_prompts"]
 
 PART_PROMPTS = 4096
-"""Prompts after which the classes done are put on the disk: what is lost when a run is killed."""
+"""Number of prompts after which means are written to disk; a killed run loses at most these."""
 
-Progress = Callable[[int], None]
-"""Told how many classes are done since the last call."""
+ClassProgress = Callable[[int], None]
+"""Called with the number of classes done since the last call."""
 
 
 class ClassTexts(NamedTuple):
-    """What became of the prompts."""
+    """Prototypes, and the numbers of prompts."""
 
     prototypes: np.ndarray
-    """(K, d), rows of unit length."""
+    """(K, d) unit rows."""
     n_prompts: int
     n_cut: int
-    """Prompts with more tokens than the model reads."""
+    """Number of prompts that were truncated."""
 
 
 def encode_classes(
@@ -38,79 +38,79 @@ def encode_classes(
     *,
     templates: Sequence[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: ClassProgress | None = None,
 ) -> ClassTexts:
-    """Prototypes of unit length: for each class the mean over its prompts, all of equal weight.
+    """Unit prototypes: for each class, the mean over its prompts with equal weights.
 
     Parameters
     ----------
-    prompts : the prompts of one class after the other; taken one at a time, so that millions need not fit in memory.
-    templates : what the prompts were made with, for encoders that centre on them (the composed one).
-    cache : folder in which the means are kept by encoder and prompts; None keeps nothing.
+    prompts : the prompts of one class after the other; read lazily, so that millions need not fit into memory.
+    templates : the templates of the prompts, for encoders that need them (the composed encoder).
+    cache : folder in which the means are stored by encoder and prompts; None stores nothing.
     """
-    book = _Book(encoder, as_folder(cache), progress or (lambda classes: None))
+    class_means = _ClassMeans(encoder, cache_folder(cache), progress or (lambda classes: None))
     order: list[bytes] = []
     total = 0
     for listed in prompts:
-        if isinstance(listed, str):  # a sequence, too, of letters
+        if isinstance(listed, str):  # a string is also a sequence
             raise TypeError(
                 f"prompts of class {len(order)} must be a list of sentences; got the string {listed!r}. "
                 "Fix: [[prompt], ...], or Prompts.named('vanilla').for_classes(names)."
             )
         if not listed:
             raise ValueError(f"prompts of class {len(order)} are empty; every class needs at least one.")
-        order.append(book.enter(listed))
+        order.append(class_means.add(listed))
         total += len(listed)
     if not order:
         raise ValueError("prompts is empty; at least one class is needed.")
-    rows = book.rows(order)
+    rows = class_means.rows(order)
     cut = int(rows[:, -1].sum())
     if cut:
-        warn_cut(cut, total, encoder.text_length)
+        warn_truncated(cut, total, encoder.text_length)
     return ClassTexts(encoder.finish_prototypes(rows[:, :-1], templates), total, cut)
 
 
-class _Book:
-    """Means by the prompts they are of: looked up, or encoded together with those of other classes."""
+class _ClassMeans:
+    """Means of prompts by their digest: from the store, or encoded together with those of other classes."""
 
-    def __init__(self, encoder: Encoder, cache: Path | None, progress: Progress) -> None:
+    def __init__(self, encoder: Encoder, cache: Path | None, progress: ClassProgress) -> None:
         self.encoder, self.progress = encoder, progress
         self.store = None
         if cache is not None:
-            self.store = FeatureStore(keyed_folder(cache, "text", encoder.key()), check=True)
+            self.store = FeatureStore(settings_folder(cache, "text", encoder.key()), check=True)
         self.done: dict[bytes, np.ndarray] = {}
-        self.waiting: dict[bytes, list[str]] = {}
+        self.pending: dict[bytes, list[str]] = {}
 
-    def enter(self, prompts: Sequence[str]) -> bytes:
-        """The key under which `rows` will find the mean of these prompts."""
+    def add(self, prompts: Sequence[str]) -> bytes:
+        """Add the prompts of a class; returns their key for `rows`."""
         key = _digest(prompts)
-        if key in self.done or key in self.waiting or (self.store is not None and key in self.store):
+        if key in self.done or key in self.pending or (self.store is not None and key in self.store):
             self.progress(1)
             return key
-        self.waiting[key] = list(prompts)
-        if sum(map(len, self.waiting.values())) >= PART_PROMPTS:
+        self.pending[key] = list(prompts)
+        if sum(map(len, self.pending.values())) >= PART_PROMPTS:
             self.encode()
         return key
 
     def encode(self) -> None:
-        """Everything that waits, as one part of the store."""
-        if not self.waiting:
+        """Encode all pending prompts, and write their means as one part of the store."""
+        if not self.pending:
             return
-        together = [prompt for listed in self.waiting.values() for prompt in listed]
-        long = np.array(self.encoder.count_tokens(together)) > self.encoder.text_length
-        rows = self.encoder.encode_texts(together, warn=False).astype(np.float64)
-        ends = np.cumsum([len(listed) for listed in self.waiting.values()])[:-1]
-        # The last column counts the prompts that were cut: a later run must warn of them, too.
+        prompts = [prompt for listed in self.pending.values() for prompt in listed]
+        too_long = np.array(self.encoder.count_tokens(prompts)) > self.encoder.text_length
+        rows = self.encoder.encode_texts(prompts, warn=False).astype(np.float64)
+        ends = np.cumsum([len(listed) for listed in self.pending.values()])[:-1]
+        # The last column counts truncated prompts, so that a later run can also warn about them.
         means = [
             np.append(part.mean(axis=0), cut.sum()).astype(np.float32)
-            for part, cut in zip(np.split(rows, ends), np.split(long, ends), strict=True)
+            for part, cut in zip(np.split(rows, ends), np.split(too_long, ends), strict=True)
         ]
         if self.store is None:
-            self.done.update(zip(self.waiting, means, strict=True))
+            self.done.update(zip(self.pending, means, strict=True))
         else:
-            self.store.add(list(self.waiting), np.stack(means))
-        self.progress(len(self.waiting))
-        self.waiting.clear()
+            self.store.add(list(self.pending), np.stack(means))
+        self.progress(len(self.pending))
+        self.pending.clear()
 
     def rows(self, keys: Sequence[bytes]) -> np.ndarray:
         self.encode()
@@ -125,21 +125,18 @@ def _digest(prompts: Sequence[str]) -> bytes:
     return digest.digest()
 
 
-# Every prompt of a class by itself: what methods take that weigh prompts (Frolic, TIMO, Histo-TransCLIP).
-
-
 def encode_prompts(
     encoder: Encoder,
     prompts: Iterable[Sequence[str]],
     *,
     templates: Sequence[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: ClassProgress | None = None,
 ) -> np.ndarray:
-    """(K, P, d) rows of unit length, one for each prompt, where `encode_classes` gives their means.
+    """(K, P, d) unit rows, one per prompt, for methods that weight prompts (Frolic, TIMO, Histo-TransCLIP).
 
-    Classes with more than P prompts, the number of the class with the fewest, keep their first P: the methods that take
-    them want as many of each. `progress` is told how many prompts are done; the rest is as for `encode_classes`.
+    P is the smallest number of prompts of a class; other classes keep their first P. `progress` counts prompts; the
+    other parameters are those of `encode_classes`.
     """
     listed = [list(of_class) if not isinstance(of_class, str) else of_class for of_class in prompts]
     for number, of_class in enumerate(listed):

@@ -1,1 +1,1 @@
-"""One adapter a family of models: what is particular about feeding it."""
+"""Encoder classes, one per family of models."""

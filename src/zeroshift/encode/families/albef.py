@@ -20,38 +20,35 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TOKENIZER", "ALBEFEncoder", "CaptionTokenizer", "clean_caption", "find_vocabulary"]
 
 
-# Prompts as ALBEF reads them: cleaned like the captions it was trained on, cut into BERT's word pieces.
-
-
 DEFAULT_TOKENIZER = "bert-base-uncased"
-"""The hub id ALBEF was trained with."""
+"""Hub id of the tokenizer ALBEF was trained with."""
 
 MAX_WORDS = 30
-"""Captions of ALBEF's data sets end after this many words."""
+"""Captions in ALBEF's data sets are truncated to this many words."""
 
 VOCABULARY_FILE = "vocab.txt"
 
-SIGNS = ("[PAD]", "[UNK]", "[CLS]")
-"""Word pieces that stand for no words, and that every prompt may need."""
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]")
+"""Word pieces that a vocabulary must contain."""
 
 DROPPED = re.compile(r"""[,.'!?"()*#:;~]""")
 RUNS_OF_SPACE = re.compile(r"\s{2,}")
 
 
 def clean_caption(caption: str, max_words: int | None = MAX_WORDS) -> str:
-    """Small letters, no punctuation, hyphens and slashes as spaces, no runs of spaces; None keeps every word.
+    """Lower case, without punctuation, hyphens and slashes as spaces, single spaces; `max_words` None keeps all words.
 
     >>> clean_caption("A photo of a T-shirt/top.")
     'a photo of a t shirt top'
     """
     text = DROPPED.sub("", caption.lower()).replace("-", " ").replace("/", " ")
-    # How Conceptual Captions, a part of ALBEF's training data, writes the names it took out.
+    # Conceptual Captions, a part of ALBEF's training data, writes removed names this way.
     text = RUNS_OF_SPACE.sub(" ", text.replace("<person>", "person")).strip(" \n")
     return " ".join(text.split(" ")[:max_words])
 
 
 def find_vocabulary(tokenizer: str | os.PathLike[str]) -> Path:
-    """The vocabulary file that `tokenizer` means: a file, a folder with a vocab.txt, or a hub id."""
+    """The vocabulary file of `tokenizer`: a file, a folder with a vocab.txt, or a hub id."""
     given = Path(tokenizer)
     if given.is_file():
         return given
@@ -62,7 +59,7 @@ def find_vocabulary(tokenizer: str | os.PathLike[str]) -> Path:
             f"tokenizer={str(tokenizer)!r} is a folder without {VOCABULARY_FILE}. "
             f"Fix: copy the {VOCABULARY_FILE} of {DEFAULT_TOKENIZER} there."
         )
-    # The file itself and not BertTokenizer.from_pretrained, which makes a tokenizer of five words where it finds none.
+    # Not BertTokenizer.from_pretrained, which creates a tokenizer of five words if there are no files.
     from transformers.utils import cached_file
 
     try:
@@ -70,46 +67,46 @@ def find_vocabulary(tokenizer: str | os.PathLike[str]) -> Path:
     except (OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise OSError(
-            f"tokenizer={str(tokenizer)!r} cannot be had from the hub ({reason}). Fix: get the {VOCABULARY_FILE} of "
-            f"{DEFAULT_TOKENIZER} where there is a network, and put it beside the checkpoint, "
-            "or name it: tokenizer='path/to/vocab.txt'."
+            f"tokenizer={str(tokenizer)!r} cannot be loaded from the hub ({reason}). Fix: download the "
+            f"{VOCABULARY_FILE} of {DEFAULT_TOKENIZER}, and put it next to the checkpoint, or pass "
+            "tokenizer='path/to/vocab.txt'."
         ) from error
 
 
 class CaptionTokenizer:
-    """[CLS] and the word pieces of a cleaned prompt. No [SEP] after them: ALBEF was trained without."""
+    """[CLS] and the word pieces of a cleaned prompt, without [SEP], as ALBEF was trained."""
 
     def __init__(self, vocabulary_file: Path) -> None:
         from transformers import BertTokenizer
 
-        # One piece a line; its number is the line's.
+        # One piece per line; its number is the line number.
         lines = vocabulary_file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         self.vocabulary = {piece: number for number, piece in enumerate(lines)}
-        missing = [sign for sign in SIGNS if sign not in self.vocabulary]
+        missing = [sign for sign in SPECIAL_TOKENS if sign not in self.vocabulary]
         if missing:
             raise FileFormatError(
                 f"{vocabulary_file} lacks {', '.join(missing)}, so it is not a BERT vocabulary. "
-                f"Fix: give the {VOCABULARY_FILE} of {DEFAULT_TOKENIZER}."
+                f"Fix: pass the {VOCABULARY_FILE} of {DEFAULT_TOKENIZER}."
             )
         self.padding = self.vocabulary["[PAD]"]
         self._pieces = BertTokenizer(vocab=self.vocabulary)
 
     def __call__(self, prompts: Sequence[str], max_words: int | None = MAX_WORDS) -> list[list[int]]:
-        """The numbers of each prompt's pieces, as many as they are."""
+        """Token ids of each prompt, without truncation and padding."""
         captions = [clean_caption(prompt, max_words) for prompt in prompts]
         pieces = self._pieces(captions, add_special_tokens=False, verbose=False)["input_ids"]
         return [[self.vocabulary["[CLS]"], *row] for row in pieces]
 
 
 MAX_TOKENS = 30
-"""Tokens of a prompt that ALBEF's own retrieval evaluation reads, [CLS] included (its pre-training read 25)."""
+"""Maximum tokens per prompt in ALBEF's retrieval evaluation, including [CLS] (25 in its pre-training)."""
 
 MEAN, STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
-"""Of the pixels; CLIP's, which ALBEF took over."""
+"""Mean and standard deviation of the pixels, the same as CLIP's."""
 
 
 class ALBEFEncoder(Encoder):
-    """The contrastive part of ALBEF: both towers and their projections. Layers that fuse the two are not used."""
+    """The contrastive part of ALBEF: both encoders and their projections, without the layers that fuse them."""
 
     family = "albef"
 
@@ -125,11 +122,11 @@ class ALBEFEncoder(Encoder):
     ) -> None:
         from zeroshift.encode.families.base import check_revision, weights_digest
 
-        vision, text = checkpoint.vision_tower(), checkpoint.text_tower()
+        vision, text = checkpoint.vision_model(), checkpoint.text_model()
         if len(tokenizer.vocabulary) != text.config.vocab_size:
             raise FileFormatError(
                 f"the vocabulary has {len(tokenizer.vocabulary)} word pieces, and {checkpoint.path} has embeddings for "
-                f"{text.config.vocab_size}. Fix: give the vocab.txt the model was trained with, as tokenizer=."
+                f"{text.config.vocab_size}. Fix: pass the vocab.txt the model was trained with as tokenizer=."
             )
         self.dimension = checkpoint.dimension
         parts = {
@@ -138,8 +135,10 @@ class ALBEFEncoder(Encoder):
             "vision_proj": checkpoint.projection("vision_proj", checkpoint.vision_sizes.width, self.dimension),
             "text_proj": checkpoint.projection("text_proj", text.config.hidden_size, self.dimension),
         }
-        used = {f"{part}.{name}": each for part, module in parts.items() for name, each in module.state_dict().items()}
-        self.revision = weights_digest(used, tokenizer.vocabulary)
+        weights = {
+            f"{part}.{name}": each for part, module in parts.items() for name, each in module.state_dict().items()
+        }
+        self.revision = weights_digest(weights, tokenizer.vocabulary)
         check_revision(revision, self.revision, source)
         self.source, self.tokenizer = source, tokenizer
         self.device, self.dtype = device, dtype
@@ -159,27 +158,27 @@ class ALBEFEncoder(Encoder):
         revision: str | None = None,
         tokenizer: str | os.PathLike[str] | None = None,
     ) -> ALBEFEncoder:
-        """From a checkpoint file (ALBEF.pth, ALBEF_4M.pth, flickr30k.pth, mscoco.pth), or a folder that holds one.
+        """Load a checkpoint file (ALBEF.pth, ALBEF_4M.pth, flickr30k.pth, mscoco.pth), or the one in a folder.
 
         Parameters
         ----------
         source : the file or the folder.
-        revision : the hash the weights must have, as `revision` of an encoder says it; None takes any.
-        tokenizer : BERT's vocabulary: a vocab.txt, a folder with one, or a hub id. None takes the vocab.txt
-            beside the checkpoint, else the hub's bert-base-uncased.
+        revision : the hash the weights must have, as in `revision` of an encoder; None accepts any.
+        tokenizer : BERT's vocabulary: a vocab.txt, a folder with one, or a hub id. None uses the vocab.txt next to the
+            checkpoint or, if there is none, the hub's bert-base-uncased.
         """
         from zeroshift.encode.families.albef_checkpoint import Checkpoint, find_checkpoint
 
-        where = choose_device(device)
-        numbers = choose_dtype(dtype, where)
+        torch_device = choose_device(device)
+        torch_dtype = choose_dtype(dtype, torch_device)
         path = find_checkpoint(source)
         if tokenizer is None:
-            beside = path.with_name("vocab.txt")
-            tokenizer = beside if beside.is_file() else DEFAULT_TOKENIZER
-        # The vocabulary first: it is small, and may be what cannot be had.
-        pieces = CaptionTokenizer(find_vocabulary(tokenizer))
-        # The file's name and not where it lies: the same checkpoint elsewhere makes the same features.
-        return cls(path.name, revision, Checkpoint(path), pieces, device=where, dtype=numbers)
+            local = path.with_name("vocab.txt")
+            tokenizer = local if local.is_file() else DEFAULT_TOKENIZER
+        # The vocabulary first: it is small, and may not be available.
+        caption_tokenizer = CaptionTokenizer(find_vocabulary(tokenizer))
+        # The file's name and not its path: the same checkpoint elsewhere gives the same features.
+        return cls(path.name, revision, Checkpoint(path), caption_tokenizer, device=torch_device, dtype=torch_dtype)
 
     def count_tokens(self, prompts: Sequence[str]) -> list[int]:
         return [len(row) for row in self.tokenizer(prompts, max_words=None)]

@@ -1,4 +1,4 @@
-"""Dual encoders of the transformers library: everything that is the same for all of their families."""
+"""`TransformersEncoder`, the base class for models of the transformers library; hub access, digests, preprocessing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from zeroshift.encode.encoder import UNKNOWN, Encoder, choose_device, choose_dtype, out_of_memory
+from zeroshift.encode.encoder import UNKNOWN_REVISION, Encoder, choose_device, choose_dtype, is_out_of_memory
 from zeroshift.encode.preprocessing import RESAMPLING, PixelPreprocessing, Pixels, Preprocessing
 
 if TYPE_CHECKING:
@@ -23,22 +23,19 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 __all__ = [
-    "OwnProcessor",
+    "ProcessorPreprocessing",
     "TransformersEncoder",
     "check_revision",
+    "convert_load_errors",
     "folder_digest",
-    "from_hub",
-    "loading",
-    "preprocessing_of",
+    "hub_arguments",
+    "preprocessing_from_processor",
     "weights_digest",
 ]
 
 
-# Which weights exactly, where no hub gives them a name: a hash of the numbers themselves.
-
-
 def weights_digest(tensors: Mapping[str, torch.Tensor], vocabulary: Mapping[str, int] | None = None) -> str:
-    """One hash of names, types, shapes and numbers, in any order; and of the vocabulary, where that is read apart.
+    """A hash of names, types, shapes and values, independent of their order; and of the vocabulary, if given.
 
     >>> import torch
     >>> weights_digest({"a": torch.zeros(2), "b": torch.ones(1)})
@@ -49,40 +46,37 @@ def weights_digest(tensors: Mapping[str, torch.Tensor], vocabulary: Mapping[str,
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-        # As bytes, because NumPy does not know every type torch has.
+        # As bytes, because NumPy does not support all types of torch.
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     for word, number in sorted((vocabulary or {}).items()):
         digest.update(f"{word}\0{number}\0".encode())
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
-def check_revision(asked: str | None, found: str, source: str) -> None:
-    """Refuse weights that are not the ones asked for: there is no hub to fetch others from."""
-    if asked is not None and asked != found:
+def check_revision(requested: str | None, found: str, source: str) -> None:
+    """Raise if local weights do not have the requested revision."""
+    if requested is not None and requested != found:
         raise ValueError(
-            f"revision={asked!r} was asked for, but {source} is {found!r}. Fix: give the checkpoint that has this "
-            "hash, or leave revision out."
+            f"revision={requested!r} was requested, but {source} has {found!r}. Fix: pass the checkpoint with this "
+            "hash, or omit revision."
         )
-
-
-# Getting a model: from the hub, from what was downloaded before, or from a folder; and saying why when it fails.
 
 
 ENDPOINT = "https://huggingface.co"
 
 
-def from_hub(source: str, revision: str | None) -> dict[str, object]:
-    """Arguments of every `from_pretrained`. Where the hub's name cannot be resolved, only local files are looked for:
-    else half a minute of attempts would pass before anyone is told."""
+def hub_arguments(source: str, revision: str | None) -> dict[str, object]:
+    """Arguments for `from_pretrained`. If the hub's host name cannot be resolved, only local files are used: otherwise
+    transformers would retry for half a minute."""
     arguments: dict[str, object] = {"revision": revision}
-    if not Path(source).is_dir() and not _resolved(os.environ.get("HF_ENDPOINT") or ENDPOINT):
+    if not Path(source).is_dir() and not _can_resolve(os.environ.get("HF_ENDPOINT") or ENDPOINT):
         arguments["local_files_only"] = True
     return arguments
 
 
-def _resolved(endpoint: str) -> bool:
+def _can_resolve(endpoint: str) -> bool:
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
-        return True  # names are then resolved by the proxy, not here
+        return True  # the proxy resolves names
     try:
         socket.getaddrinfo(urlsplit(endpoint).hostname, 443)
     except OSError:
@@ -91,88 +85,85 @@ def _resolved(endpoint: str) -> bool:
 
 
 @contextmanager
-def loading(source: str, revision: str | None) -> Iterator[None]:
-    """Turns what transformers and the hub raise over a model that cannot be had into one error with the fix."""
+def convert_load_errors(source: str, revision: str | None) -> Iterator[None]:
+    """Convert the errors of transformers and the hub into one error with a fix."""
     from safetensors import SafetensorError
     from transformers.utils import logging
 
-    # Its bars and advice (about a torchvision that is not needed here) would run through ours.
+    # Its progress bars and advice would disturb ours.
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError, UnpicklingError) as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise
-        raise _cannot_load(source, revision, error) from error
+        raise _load_error(source, revision, error) from error
     finally:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
 
 
-def _cannot_load(source: str, revision: str | None, error: BaseException) -> Exception:
+def _load_error(source: str, revision: str | None, error: BaseException) -> Exception:
     what = source if revision is None else f"{source} at revision {revision}"
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if isinstance(error, ImportError):
         return ImportError(f"{what} needs a package that is not installed ({first}). Fix: install it.")
     if Path(source).exists():
         return ValueError(
-            f"{what} is not a whole model folder ({first}). Fix: it needs config.json, the weights, and the files of "
-            "tokenizer and image processor, as save_pretrained writes them."
+            f"{what} is not a complete model folder ({first}). Fix: it needs config.json, the weights, and the files "
+            "of tokenizer and image processor, as save_pretrained writes them."
         )
     return OSError(
-        f"{what} cannot be had from the hub ({first}). Fix: check the id and the network, or give the folder of a "
+        f"{what} cannot be loaded from the hub ({first}). Fix: check the id and the network, or pass the folder of a "
         "downloaded model; `--encoder composed` needs no hub."
     )
 
 
-# A model's own image processor, taken over: as resize, crop and table where that is all, as itself where not.
+PROBE_SIZES = ((61, 97), (97, 61), (300, 20))
+"""Sizes of the images on which two preprocessings are compared: tall, wide, and wider than any crop."""
 
 
-PROBES = ((61, 97), (97, 61), (300, 20))
-"""Width and height of the pictures both ways are compared on: upright, lying, and longer than any crop."""
+def preprocessing_from_processor(processor: Any, *, side: int) -> Preprocessing:
+    """The preprocessing of `processor`: as `PixelPreprocessing` if that gives equal values on images of several shapes.
 
-
-def preprocessing_of(processor: Any, *, side: int) -> Preprocessing:
-    """What `processor` does, as `PixelPreprocessing` if that gives the very same values on pictures of several shapes.
-
-    `side` is the picture's height and width where the processor does not say (it then makes patches of any number).
+    `side` is the image's height and width for processors without a fixed size, which return a variable number of
+    patches.
     """
-    simple = _as_pixels(processor)
-    if simple is not None and all(_agree(simple, processor, size) for size in PROBES):
+    simple = _as_pixel_preprocessing(processor)
+    if simple is not None and all(_same_output(simple, processor, size) for size in PROBE_SIZES):
         return simple
-    return OwnProcessor(processor, side)
+    return ProcessorPreprocessing(processor, side)
 
 
-class OwnProcessor(Preprocessing):
-    """The model's own processor, called in the worker processes; slower to start, since they load transformers."""
+class ProcessorPreprocessing(Preprocessing):
+    """Calls the model's processor in the worker processes, which start more slowly because they import transformers."""
 
     def __init__(self, processor: Any, side: int) -> None:
         self.processor = processor
         self.size = (side, side)
 
     def __call__(self, image: Image) -> Pixels:
-        return self._made(image)
+        return self._process(image)
 
-    def ready(self, image: Image) -> Pixels:
-        # One that scales to more than it then crops would take the picture's middle again. One that does not crop finds
-        # the picture of the right size already.
-        cropping = getattr(self.processor, "do_center_crop", False)
-        return self._made(image, **({"do_resize": False, "do_center_crop": False} if cropping else {}))
+    def to_pixels(self, image: Image) -> Pixels:
+        # A processor that resizes and crops would crop the centre again. One that does not crop finds the right size.
+        crops = getattr(self.processor, "do_center_crop", False)
+        return self._process(image, **({"do_resize": False, "do_center_crop": False} if crops else {}))
 
-    def _made(self, image: Image, **settings: Any) -> Pixels:
-        made = self.processor(images=image, return_tensors="np", **settings)
-        return tuple(np.asarray(made[name][0]) for name in self.processor.model_input_names if name in made)
+    def _process(self, image: Image, **settings: Any) -> Pixels:
+        outputs = self.processor(images=image, return_tensors="np", **settings)
+        return tuple(np.asarray(outputs[name][0]) for name in self.processor.model_input_names if name in outputs)
 
     def describe(self) -> dict[str, Any]:
         settings = {name: value for name, value in self.processor.to_dict().items() if not name.startswith("_")}
         return {"processor": json.loads(json.dumps(settings, default=str))}
 
 
-def _as_pixels(processor: Any) -> PixelPreprocessing | None:
-    """The settings read as resize, crop and table; None where they say something else."""
+def _as_pixel_preprocessing(processor: Any) -> PixelPreprocessing | None:
+    """The processor's settings as resize, crop and table; None if they cannot be expressed so."""
     names = {number: name for name, number in RESAMPLING.items()}
     resample = names.get(int(getattr(processor, "resample", None) or 0))
     resize = _resize(processor)
@@ -195,43 +186,43 @@ def _resize(processor: Any) -> tuple[Any, ...] | None:
 
 
 def _table(processor: Any) -> np.ndarray | None:
-    """What the processor makes of each of the 256 values, asked of itself: whatever its arithmetic, to the last bit."""
+    """The processor's output for each of the 256 values, so that the table is exact to the last bit."""
     from PIL import Image
 
     ramp = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2)
     try:
-        made = processor(images=Image.fromarray(ramp), do_resize=False, do_center_crop=False, return_tensors="np")
-        values = np.asarray(made["pixel_values"][0], np.float32)
+        outputs = processor(images=Image.fromarray(ramp), do_resize=False, do_center_crop=False, return_tensors="np")
+        values = np.asarray(outputs["pixel_values"][0], np.float32)
     except (TypeError, ValueError, KeyError):
         return None
     return values.reshape(3, 256) if values.shape == (3, 16, 16) else None
 
 
-def _agree(simple: PixelPreprocessing, processor: Any, size: tuple[int, int]) -> bool:
+def _same_output(simple: PixelPreprocessing, processor: Any, size: tuple[int, int]) -> bool:
     from PIL import Image
 
     noise = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
     image = Image.fromarray(noise)
     (pixels,) = simple(image)
-    own = np.asarray(processor(images=image, return_tensors="np")["pixel_values"][0])
-    return own.shape == pixels.shape and bool(np.array_equal(simple.values(pixels), own.astype(np.float32)))
+    expected = np.asarray(processor(images=image, return_tensors="np")["pixel_values"][0])
+    return expected.shape == pixels.shape and bool(np.array_equal(simple.values(pixels), expected.astype(np.float32)))
 
 
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".json", ".txt", ".model")
-"""Files of a model's folder that decide what it computes: weights, configuration, vocabulary."""
+"""Suffixes of the files that determine what a model computes: weights, configuration, vocabulary."""
 
 
 class TransformersEncoder(Encoder):
-    """A model with `get_image_features` and `get_text_features`. Subclasses say what is particular to a family."""
+    """A model with `get_image_features` and `get_text_features`. Subclasses define what differs between families."""
 
     model_class: ClassVar[str] = "AutoModel"
-    """The class in transformers that has both towers and their projections."""
+    """The class in transformers with both encoders and their projections."""
 
-    longest_prompt: ClassVar[int | None] = None
-    """Tokens the family's own processor cuts at, where that is less than the model could read."""
+    max_prompt_tokens: ClassVar[int | None] = None
+    """Maximum number of tokens of the family's processor, if less than the model could read."""
 
     padding: ClassVar[str] = "longest"
-    """How shorter prompts of a batch are filled up: to the longest among them, or to the most the model reads."""
+    """Padding of prompts in a batch: to the longest one, or to the maximum length."""
 
     def __init__(
         self, source: str, revision: str, model: Any, tokenizer: Any, processor: Any, *, device: Any, dtype: Any
@@ -239,9 +230,9 @@ class TransformersEncoder(Encoder):
         self.source, self.revision = source, revision
         self.device, self.dtype = device, dtype
         self.model, self.tokenizer = model.eval(), tokenizer
-        self.preprocessing = preprocessing_of(processor, side=self._side())
+        self.preprocessing = preprocessing_from_processor(processor, side=self._side())
         self.text_length = self._text_length()
-        # Before the weights are narrowed: in bfloat16 a scale of 100 would become 98.9.
+        # Before the weights are converted: in bfloat16 a scale of 100 would become 98.9.
         self.logit_scale, self.logit_bias = self._scale_and_bias()
         self.model = self.model.to(device=device, dtype=dtype)
         self.dimension = self._dimension()
@@ -250,30 +241,30 @@ class TransformersEncoder(Encoder):
     def load(
         cls, source: str, *, device: str = "auto", dtype: str = "auto", revision: str | None = None
     ) -> TransformersEncoder:
-        """From a hub id or a local folder: the model's own weights, tokenizer and image processor."""
+        """Load weights, tokenizer and image processor from a hub id or a local folder."""
         import transformers
 
-        where = choose_device(device)
-        numbers = choose_dtype(dtype, where)
-        with loading(source, revision):
-            how = from_hub(source, revision)
-            kind = getattr(transformers, cls.model_class)
-            model, report = kind.from_pretrained(source, output_loading_info=True, **how)
+        torch_device = choose_device(device)
+        torch_dtype = choose_dtype(dtype, torch_device)
+        with convert_load_errors(source, revision):
+            arguments = hub_arguments(source, revision)
+            model_class = getattr(transformers, cls.model_class)
+            model, report = model_class.from_pretrained(source, output_loading_info=True, **arguments)
             _refuse_random_weights(model, report["missing_keys"])
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source, **how)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source, **arguments)
             _refuse_empty_tokenizer(tokenizer)
-            # The pillow backend, whether torchvision is installed or not: the same features on every machine.
-            processor = transformers.AutoImageProcessor.from_pretrained(source, backend="pil", **how)
+            # The Pillow backend, even if torchvision is installed: equal features on every machine.
+            processor = transformers.AutoImageProcessor.from_pretrained(source, backend="pil", **arguments)
         folder = Path(source)
         if folder.is_dir():
-            # The folder's name and not where it lies: the same model elsewhere makes the same files.
-            name, exactly = folder.resolve().name, folder_digest(folder)
+            # The folder's name and not its path: the same model elsewhere gives the same files.
+            name, model_revision = folder.resolve().name, folder_digest(folder)
         else:
-            name, exactly = source, getattr(model.config, "_commit_hash", None) or revision or UNKNOWN
-        return cls(name, exactly, model, tokenizer, processor, device=where, dtype=numbers)
+            name, model_revision = source, getattr(model.config, "_commit_hash", None) or revision or UNKNOWN_REVISION
+        return cls(name, model_revision, model, tokenizer, processor, device=torch_device, dtype=torch_dtype)
 
     def prepare_text(self, prompt: str) -> str:
-        """What the family's models were trained to read, where their tokenizer does not see to it."""
+        """Convert a prompt to the form the models were trained on, if the tokenizer does not."""
         return prompt
 
     def count_tokens(self, prompts: Sequence[str]) -> list[int]:
@@ -291,7 +282,7 @@ class TransformersEncoder(Encoder):
         return {name: encoded[name].to(self.device) for name in self.text_inputs(encoded)}
 
     def text_inputs(self, encoded: Any) -> list[str]:
-        """Which of the tokenizer's answers the text tower is given."""
+        """The tokenizer outputs that the text encoder takes."""
         return [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in encoded]
 
     def _text_features(self, prompts: Sequence[str]) -> torch.Tensor:
@@ -311,29 +302,31 @@ class TransformersEncoder(Encoder):
         return int(getattr(self.model.config.vision_config, "image_size", None) or 224)
 
     def _text_length(self) -> int:
-        """The least of what the model has positions for, its tokenizer says and its processor cuts at."""
+        """The minimum of the model's positions, the tokenizer's maximum and the processor's maximum."""
         configured = getattr(self.model.config, "text_config", self.model.config)
-        said = [getattr(configured, "max_position_embeddings", None), self.longest_prompt]
-        # A tokenizer that was not told says an astronomical number, which never is the least.
-        said.append(self.tokenizer.model_max_length)
-        return int(min(length for length in said if length))
+        limits = [getattr(configured, "max_position_embeddings", None), self.max_prompt_tokens]
+        # A tokenizer without a maximum has a very large number here.
+        limits.append(self.tokenizer.model_max_length)
+        return int(min(length for length in limits if length))
 
 
 def _refuse_random_weights(model: Any, missing: Iterable[str]) -> None:
-    """transformers fills weights that a file lacks with random numbers: a BLIP for captions has no projections."""
+    """Raise for missing weights, which transformers would initialise randomly; a BLIP for captions has no
+    projections.
+    """
     if lacking := sorted(set(missing) & {name for name, _ in model.named_parameters()}):
         more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
         raise ValueError(f"its weights lack {lacking[0]}{more}: it was made for another task, or is damaged")
 
 
 def _refuse_empty_tokenizer(tokenizer: Any) -> None:
-    """transformers makes up a tokenizer without a single word where there are no files of one."""
+    """Raise for missing tokenizer files, for which transformers creates a tokenizer without words."""
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise ValueError("the files of its tokenizer are missing, or hold no word")
+        raise ValueError("the files of its tokenizer are missing or contain no words")
 
 
 def folder_digest(folder: Path) -> str:
-    """One hash of the files that decide what the model computes, names included."""
+    """A hash of the names and contents of the files that determine what the model computes."""
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if path.suffix in WEIGHT_SUFFIXES and path.is_file():
@@ -345,5 +338,5 @@ def folder_digest(folder: Path) -> str:
 
 
 def _pooled(output: Any) -> torch.Tensor:
-    """transformers 5 answers with an object, earlier ones with the tensor."""
+    """transformers 5 returns an object, earlier versions the tensor."""
     return getattr(output, "pooler_output", output)

@@ -1,4 +1,4 @@
-"""Models of the open_clip library (Ilharco et al., 2021), through its own calls; an optional package."""
+"""Models of the open_clip library (Ilharco et al., 2021), an optional package."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-__all__ = ["OpenClipEncoder", "parse_source", "preprocessing_from"]
+__all__ = ["OpenClipEncoder", "parse_source", "preprocessing_from_config"]
 
 PREFIX, HUB_PREFIX = "open_clip:", "hf-hub:"
 
-SIGNS_PER_PROMPT = 2
-"""A start and an end, which a tokenizer's `encode` leaves out and its call puts in."""
+SPECIAL_TOKENS_PER_PROMPT = 2
+"""A start and an end token, which a tokenizer's `encode` does not include."""
 
 
 @dataclass(frozen=True)
 class RoundedCrop(PixelPreprocessing):
-    """The crop's corner at half the margin rounded to even, as torchvision has it, which open_clip's models saw."""
+    """Rounds the corner of the crop to even, as in torchvision, which open_clip's models were trained with."""
 
-    def cropped(self, image: Image) -> Image:
+    def crop_image(self, image: Image) -> Image:
         assert self.crop is not None
         height, width = self.crop
         top, left = round((image.height - height) / 2), round((image.width - width) / 2)
@@ -38,7 +38,7 @@ class RoundedCrop(PixelPreprocessing):
 
 
 class OpenClipEncoder(Encoder):
-    """Whatever `open_clip.create_model_and_transforms` makes: both towers, its tokenizer, its preprocessing."""
+    """A model of `open_clip.create_model_and_transforms` with its tokenizer and preprocessing."""
 
     family = "open_clip"
 
@@ -58,16 +58,16 @@ class OpenClipEncoder(Encoder):
         self.source = source
         self.revision = weights_digest(model.state_dict())
         check_revision(revision, self.revision, source)
-        # Before the weights are narrowed: in float16 a scale of 100 would become 99.98.
+        # Before the weights are converted: in float16 a scale of 100 would become 99.98.
         self.logit_scale = float(model.logit_scale.detach().exp())
         bias = getattr(model, "logit_bias", None)
         self.logit_bias = None if bias is None else float(bias.detach())
         self.device, self.dtype = device, dtype
-        # open_clip hands models over in training mode.
+        # open_clip returns models in training mode.
         self.model = model.to(device=device, dtype=dtype).eval()
         self.tokenizer = tokenizer
         self.preprocessing = preprocessing
-        # What the tokenizer fills up to is what the text tower reads.
+        # The tokenizer pads to the length the text encoder reads.
         self.text_length = int(tokenizer(["a"]).shape[1])
         self.dimension = int(self.encode_texts(["a"], warn=False).shape[1])
 
@@ -77,12 +77,12 @@ class OpenClipEncoder(Encoder):
     ) -> OpenClipEncoder:
         """`open_clip:ARCHITECTURE/WEIGHTS` from open_clip's own list, or `hf-hub:ID` for a model on the hub.
 
-        `revision` is the hash the weights must have, as `revision` of an encoder says it: open_clip itself always takes
+        `revision` is the hash the weights must have, as in `revision` of an encoder: open_clip itself always uses
         the newest.
         """
-        open_clip = _package()
-        where = choose_device(device)
-        numbers = choose_dtype(dtype, where)
+        open_clip = _import_open_clip()
+        torch_device = choose_device(device)
+        torch_dtype = choose_dtype(dtype, torch_device)
         name, weights = parse_source(source)
         if weights is not None:
             _check_known(open_clip, name, weights)
@@ -92,18 +92,18 @@ class OpenClipEncoder(Encoder):
         except (OSError, RuntimeError, ValueError) as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise OSError(
-                f"open_clip could not make {source} ({reason}). Fix: check the name and the network; what was "
-                "downloaded once is taken from the disk."
+                f"open_clip could not load {source} ({reason}). Fix: check the name and the network; a model that "
+                "was downloaded before is loaded from disk."
             ) from error
-        preprocessing = preprocessing_from(open_clip.get_model_preprocess_cfg(model), source)
-        return cls(source, revision, model, tokenizer, preprocessing, device=where, dtype=numbers)
+        preprocessing = preprocessing_from_config(open_clip.get_model_preprocess_cfg(model), source)
+        return cls(source, revision, model, tokenizer, preprocessing, device=torch_device, dtype=torch_dtype)
 
     def count_tokens(self, prompts: Sequence[str]) -> list[int]:
         encode = getattr(self.tokenizer, "encode", None)
         if encode is None:
-            # The wrappers of other libraries' tokenizers only give rows that are cut and filled up already.
+            # Wrappers of other libraries' tokenizers only return truncated and padded rows.
             return [0] * len(prompts)
-        return [len(encode(prompt)) + SIGNS_PER_PROMPT for prompt in prompts]
+        return [len(encode(prompt)) + SPECIAL_TOKENS_PER_PROMPT for prompt in prompts]
 
     def _text_features(self, prompts: Sequence[str]) -> torch.Tensor:
         return self.model.encode_text(self.tokenizer(list(prompts)).to(self.device))
@@ -113,7 +113,7 @@ class OpenClipEncoder(Encoder):
 
 
 def parse_source(source: str) -> tuple[str, str | None]:
-    """The two names open_clip takes: an architecture and its weights, or a hub id and None.
+    """The arguments of open_clip: an architecture and its weights, or a hub id and None.
 
     >>> parse_source("open_clip:ViT-B-32/laion2b_s34b_b79k")
     ('ViT-B-32', 'laion2b_s34b_b79k')
@@ -129,21 +129,21 @@ def parse_source(source: str) -> tuple[str, str | None]:
             f"source must be {PREFIX}ARCHITECTURE/WEIGHTS or {HUB_PREFIX}ID; got {source!r}. "
             f"Fix: {PREFIX}ViT-B-32/laion2b_s34b_b79k; open_clip.list_pretrained() lists all."
         )
-    # The papers write ViT-B/32, open_clip's files ViT-B-32.
+    # Papers write ViT-B/32, open_clip ViT-B-32.
     return name.replace("/", "-"), weights
 
 
-def preprocessing_from(config: Mapping[str, Any], source: str) -> PixelPreprocessing:
-    """What a model's own configuration says is done to a picture. `source` is named in errors.
+def preprocessing_from_config(config: Mapping[str, Any], source: str) -> PixelPreprocessing:
+    """The preprocessing in a model's configuration. `source` is named in errors.
 
     >>> config = {"size": (8, 8), "mean": (0.5,) * 3, "std": (0.5,) * 3, "resize_mode": "squash"}
-    >>> preprocessing_from({**config, "interpolation": "bilinear"}, "a model")
+    >>> preprocessing_from_config({**config, "interpolation": "bilinear"}, "a model")
     PixelPreprocessing(resize=('exact', 8, 8), crop=None, resample='bilinear')
     """
     size = config["size"]
     height, width = (size, size) if isinstance(size, int) else size
     table = affine_table(list(config["mean"]), list(config["std"]))
-    # "random" is for training; open_clip then takes bicubic.
+    # "random" is for training; open_clip then uses bicubic.
     resample = "bilinear" if config.get("interpolation") == "bilinear" else "bicubic"
     mode = config.get("resize_mode") or "shortest"
     if mode == "squash":
@@ -151,24 +151,24 @@ def preprocessing_from(config: Mapping[str, Any], source: str) -> PixelPreproces
     if mode == "shortest" and height == width:
         return RoundedCrop(("shorter", height), (height, width), resample, table)
     raise ValueError(
-        f"{source} has resize_mode={mode!r} with pictures of {height} x {width}; zeroshift knows 'squash', and "
-        "'shortest' for square pictures. Fix: take another model."
+        f"{source} has resize_mode={mode!r} with images of {height} x {width}; zeroshift supports 'squash', and "
+        "'shortest' for square images. Fix: use another model."
     )
 
 
-def _package() -> ModuleType:
+def _import_open_clip() -> ModuleType:
     try:
         import open_clip
     except ImportError as error:
         raise ImportError(
-            f"open_clip models need the package open_clip ({error}). Fix: pip install open_clip_torch; it brings "
-            "torchvision."
+            f"open_clip models need the package open_clip ({error}). Fix: pip install open_clip_torch, which "
+            "also installs torchvision."
         ) from error
     return open_clip
 
 
 def _check_known(open_clip: ModuleType, name: str, weights: str) -> None:
-    """Refuse names open_clip does not have, before it fails over them or begins with random weights."""
+    """Raise for unknown names, before open_clip fails or starts with random weights."""
     models = open_clip.list_models()
     if name not in models:
         raise ValueError(

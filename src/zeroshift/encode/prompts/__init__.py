@@ -1,9 +1,8 @@
-"""From class names to the sentences a text encoder reads: modes, templates, descriptions."""
+"""Prompts for class names: prompt modes, templates and descriptions."""
 
-from zeroshift.encode.prompts.class_names import clean, parse_class_names
-from zeroshift.encode.prompts.descriptions import check_descriptions, read_descriptions
 from zeroshift.encode.prompts.prompts import AWT_TEMPLATES, MODES, Mode, Prompts, awt_prompts, get_mode
 from zeroshift.encode.prompts.templates import read_templates
+from zeroshift.encode.prompts.user_text import check_descriptions, clean_name, parse_class_names, read_descriptions
 
 __all__ = [
     "AWT_TEMPLATES",
@@ -12,7 +11,7 @@ __all__ = [
     "Prompts",
     "awt_prompts",
     "check_descriptions",
-    "clean",
+    "clean_name",
     "get_mode",
     "parse_class_names",
     "read_descriptions",

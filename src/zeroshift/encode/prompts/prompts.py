@@ -1,4 +1,4 @@
-"""The prompt modes by name: the six ways the paper compares of making a prototype from text, and one it leaves out."""
+"""`Prompts`: sentences for class names, exactly as in published results; the prompt modes; AWT's prompts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zeroshift.encode.prompts.class_names import clean
-from zeroshift.encode.prompts.descriptions import checked_sentences, refuse_missing
-from zeroshift.encode.prompts.templates import CLIP_TEMPLATE, ENSEMBLE, VANILLA, check_template, check_templates, fill
+from zeroshift.encode.prompts.templates import (
+    CLIP_TEMPLATE,
+    ENSEMBLE,
+    VANILLA,
+    check_template,
+    check_templates,
+    fill_template,
+)
+from zeroshift.encode.prompts.user_text import check_described, clean_name, validate_descriptions
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["AWT_TEMPLATES", "MODES", "USER_TEMPLATES", "Mode", "Prompts", "awt_prompts", "get_mode"]
@@ -18,17 +24,17 @@ __all__ = ["AWT_TEMPLATES", "MODES", "USER_TEMPLATES", "Mode", "Prompts", "awt_p
 
 @dataclass(frozen=True)
 class Mode:
-    """One way of making prompts from a class name."""
+    """A prompt mode: a way of making prompts from a class name."""
 
     name: str
-    """What `Prompts.named` takes."""
+    """The argument of `Prompts.named`."""
     title: str
-    """The row of the paper's table "Mean initialization comparison"; "Custom" is not in it."""
+    """The row of the paper's table "Mean initialization comparison", which does not have "Custom"."""
     summary: str
     templates: tuple[str, ...] | None
-    """None where the template is the data set's own, or the user's."""
+    """None if the template is that of the data set or the user."""
     needs: tuple[str, ...] = ()
-    """What `Prompts.named` must be given: `"template"`, `"descriptions"`."""
+    """Required arguments of `Prompts.named`: `"template"`, `"descriptions"`."""
 
 
 _ALL = (
@@ -60,11 +66,11 @@ _ALL = (
 )
 
 MODES: Mapping[str, Mode] = {mode.name: mode for mode in _ALL}
-"""Every mode by name, in the order of the paper's table."""
+"""The modes by name, in the order of the paper's table."""
 
 
 def get_mode(name: str) -> Mode:
-    """The mode called `name`; a near miss is answered with the name that was probably meant.
+    """The mode with this name.
 
     >>> get_mode("descriptions").needs
     ('template', 'descriptions')
@@ -73,31 +79,28 @@ def get_mode(name: str) -> Mode:
         return MODES[name]
     raise ValueError(
         f"mode must be one of {', '.join(map(repr, MODES))}; got {name!r}. {did_you_mean(name, MODES)}"
-        "Fix: take one of them; templates of your own go to Prompts.from_templates."
+        "Fix: use one of them, or Prompts.from_templates for your own templates."
     )
 
 
-# From class names to the sentences a text encoder reads, to the character as the published numbers were made.
-
-
 USER_TEMPLATES = "templates"
-"""The mode of prompts made from a user's own templates."""
+"""The mode of prompts from a user's own templates."""
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """What is said of each class; a class's prototype is the mean of its prompts' unit vectors, scaled to unit length.
+    """The prompts of each class. A prototype is the normalised mean of the unit features of its prompts.
 
-    `Prompts.named` and `Prompts.from_templates` make one.
+    Created by `Prompts.named` or `Prompts.from_templates`.
 
     Attributes
     ----------
-    mode : name of the prompt mode; one of `MODES`, or "templates" for a user's own.
+    mode : name of the prompt mode: one of `MODES`, or "templates" for a user's own.
     templates : sentences with one `{}` each.
-    descriptions : sentences by class name, each of which goes into every template behind the class name; None in the
-        modes without. They are looked up by the class name to the character.
-    clean_names : whether underscores in class names become spaces. Published numbers have them cleaned where there are
-        no descriptions, and as they are ("american_bulldog") where there are.
+    descriptions : sentences by class name; each is put into each template after the class name. None for modes without
+        descriptions. Keys must equal the class names exactly.
+    clean_names : whether underscores in class names become spaces. In published results they do without descriptions,
+        and do not ("american_bulldog") with descriptions.
 
     >>> prompts = Prompts.named("ensemble")
     >>> prompts.for_class("hot_dog")[:2]
@@ -108,15 +111,15 @@ class Prompts:
 
     mode: str
     templates: tuple[str, ...]
-    # Left out of Python's own hash, because a dict has none; two that are equal still hash alike.
+    # Not part of Python's hash, because a dict is not hashable.
     descriptions: Mapping[str, Sequence[str]] | None = field(default=None, hash=False, repr=False)
     clean_names: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "templates", check_templates(self.templates))
         if self.descriptions is not None:
-            # A copy: what the caller does to the mapping or its lists afterwards changes nothing here.
-            object.__setattr__(self, "descriptions", checked_sentences(self.descriptions))
+            # A copy, so that later changes by the caller have no effect.
+            object.__setattr__(self, "descriptions", validate_descriptions(self.descriptions))
 
     @classmethod
     def named(
@@ -127,9 +130,9 @@ class Prompts:
         descriptions: Mapping[str, Sequence[str]] | None = None,
         clean_names: bool | None = None,
     ) -> Prompts:
-        """The prompts of one of `MODES`; `template` and `descriptions` are given where the mode needs them.
+        """The prompts of one of `MODES`, with `template` and `descriptions` if the mode needs them.
 
-        `clean_names` None is what the published numbers have: True without descriptions, False with them.
+        `clean_names` None is as in published results: True without descriptions, False with them.
 
         >>> pets = {"american_bulldog": ["It is a large breed."]}
         >>> prompts = Prompts.named("descriptions", template="a photo of a {}, a type of pet.", descriptions=pets)
@@ -141,15 +144,15 @@ class Prompts:
             if need in chosen.needs and value is None:
                 raise ValueError(
                     f"mode {mode!r} needs {need}, and got none. "
-                    f"Fix: pass {need}=, or take a mode without: {_modes(need, False)}."
+                    f"Fix: pass {need}=, or use a mode without: {_modes(need, False)}."
                 )
             if need not in chosen.needs and value is not None:
                 raise ValueError(
                     f"mode {mode!r} takes no {need}, and got {value!r:.60}. "
-                    f"Fix: leave {need}= out, or take a mode with it: {_modes(need, True)}."
+                    f"Fix: omit {need}=, or use a mode with it: {_modes(need, True)}."
                 )
         templates = chosen.templates if template is None else (check_template(template),)
-        assert templates is not None  # a mode without templates of its own needs one, which was checked
+        assert templates is not None  # a mode without templates requires one, as checked above
         return cls(mode, templates, descriptions, descriptions is None if clean_names is None else clean_names)
 
     @classmethod
@@ -165,36 +168,39 @@ class Prompts:
         """Every prompt of one class: description by description, and within each, template by template."""
         if not isinstance(name, str) or not name.strip():
             raise ValueError(
-                f"a class name must be a string that is not blank; got {name!r}. Fix: give every class one."
+                f"a class name must be a string that is not blank; got {name!r}. Fix: give every class a name."
             )
-        text = clean(name) if self.clean_names else name
+        text = clean_name(name) if self.clean_names else name
         if self.descriptions is None:
-            return [fill(template, text) for template in self.templates]
-        refuse_missing(self.descriptions, [name])
+            return [fill_template(template, text) for template in self.templates]
+        check_described(self.descriptions, [name])
         return [
-            # A description ends in a full stop, and so may the template behind it; the released code merges the two.
-            fill(template, f"{text}, {description}").replace("..", ".")
+            # Both the description and the template may end in a full stop; the released code merges the two.
+            fill_template(template, f"{text}, {description}").replace("..", ".")
             for description in self.descriptions[name]
             for template in self.templates
         ]
 
     def for_classes(self, names: Sequence[str]) -> Iterator[list[str]]:
-        """The prompts of one class after the other. Lazy: a thousand classes with descriptions in the eighty templates
-        are 4.2 million sentences. A class without descriptions is refused here, before the first is yielded."""
+        """The prompts of one class after the other.
+
+        Lazy, because a thousand classes with descriptions in eighty templates have 4.2 million prompts. Raises for a
+        class without descriptions before the first prompts are made.
+        """
         self._check(names)
         return map(self.for_class, names)
 
     def count(self, names: Sequence[str]) -> int:
-        """How many prompts `names` have together."""
+        """The total number of prompts of `names`."""
         self._check(names)
         if self.descriptions is None:
             return len(self.templates) * len(names)
         return len(self.templates) * sum(len(self.descriptions[name]) for name in names)
 
     def hash(self, names: Sequence[str]) -> str:
-        """SHA-256, in hexadecimal, of every prompt of every class in order: equal where the prototypes must be.
+        """SHA-256, in hexadecimal, of all prompts in order. Equal hashes mean equal prototypes.
 
-        It is of one line of JSON a class, a list of its prompts, so that it also tells where one class ends.
+        The hashed text has one line of JSON per class, a list of its prompts.
         """
         digest = hashlib.sha256()
         for prompts in self.for_classes(names):
@@ -202,35 +208,32 @@ class Prompts:
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """What can be said of the prompts in JSON, for a file's provenance; descriptions are counted, not repeated.
+        """A JSON-serialisable summary for provenance; descriptions are only counted.
 
         >>> Prompts.named("vanilla").describe()
         {'mode': 'vanilla', 'templates': ['a photo of a {}.'], 'clean_names': True, 'descriptions': None}
         """
-        described = None
+        description_counts = None
         if self.descriptions is not None:
             sentences = sum(map(len, self.descriptions.values()))
-            described = {"classes": len(self.descriptions), "sentences": sentences}
+            description_counts = {"classes": len(self.descriptions), "sentences": sentences}
         return {
             "mode": self.mode,
             "templates": list(self.templates),
             "clean_names": self.clean_names,
-            "descriptions": described,
+            "descriptions": description_counts,
         }
 
     def _check(self, names: Sequence[str]) -> None:
         if isinstance(names, str):
             raise TypeError(f"names must be a sequence of class names; got the string {names!r}. Fix: [{names!r}].")
         if self.descriptions is not None:
-            refuse_missing(self.descriptions, names)
+            check_described(self.descriptions, names)
 
 
-def _modes(need: str, needing: bool) -> str:
-    """The modes that need, or do not need, something: what to take instead."""
-    return ", ".join(repr(mode.name) for mode in MODES.values() if (need in mode.needs) is needing)
-
-
-# AWT's prompts: its one template for each data set, and how it puts descriptions behind the class.
+def _modes(need: str, required: bool) -> str:
+    """The modes that do, or do not, require `need`."""
+    return ", ".join(repr(mode.name) for mode in MODES.values() if (need in mode.needs) is required)
 
 
 AWT_TEMPLATES = {
@@ -250,23 +253,23 @@ AWT_TEMPLATES = {
     "imagenet_a": "a photo of a {}",
     "imagenet_r": "a rendition photo of a {}",
 }
-"""By data set, from AWT's released code; the full stop is added by `awt_prompts`. ImageNet-C has none. (Those of ADAPT
-are in the catalogue, `zeroshift.data.catalogue.get(name).template`.)"""
+"""AWT's templates by data set, from its released code; `awt_prompts` adds the full stop. ImageNet-C has none. ADAPT's
+templates are in the catalogue, `zeroshift.data.catalogue.get(name).template`."""
 
 AWT_DESCRIPTIONS = 50
-"""How many descriptions of a class AWT uses, the first ones; every class in its files has as many or more."""
+"""Number of descriptions per class in AWT, the first ones; every class in its files has at least as many."""
 
 
 def awt_prompts(name: str, template: str, descriptions: Sequence[str], limit: int = AWT_DESCRIPTIONS) -> list[str]:
-    """The prompts of one class as AWT composes them: the class alone, then the class with each of the first `limit`
-    descriptions behind it. AWT keeps their vectors apart; it does not average them.
+    """AWT's prompts of one class: the class alone, then the class followed by each of the first `limit` descriptions.
 
-    Where ADAPT puts the whole description into the slot, AWT appends it; see `zeroshift.encode.prompts.Prompts`.
+    AWT does not average their features. ADAPT puts descriptions into the slot of the template (see `Prompts`); AWT
+    appends them.
 
     >>> awt_prompts("hot_dog", "a photo of a {}", ["It lies in a bun.", "Mustard is on top."], limit=1)
     ['a photo of a hot dog.', 'a photo of a hot dog. It lies in a bun.']
     """
     if limit < 0:
-        raise ValueError(f"limit must be 0 or more; got {limit}. Fix: {AWT_DESCRIPTIONS}, as AWT has it.")
-    alone = fill(check_template(template), clean(name)) + "."
+        raise ValueError(f"limit must be 0 or more; got {limit}. Fix: {AWT_DESCRIPTIONS}, as in AWT.")
+    alone = fill_template(check_template(template), clean_name(name)) + "."
     return [alone, *(f"{alone} {description}" for description in descriptions[:limit])]

@@ -1,4 +1,4 @@
-"""A template is a sentence with one `{}`, where the class name goes."""
+"""Templates: sentences with one `{}` for the class name; the published lists, and users' files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from zeroshift.encode.prompts.user_files import read_json, read_lines
+from zeroshift.encode.prompts.user_text import read_json, read_lines
 from zeroshift.files import FileFormatError
 
 __all__ = [
@@ -17,16 +17,13 @@ __all__ = [
     "VANILLA",
     "check_template",
     "check_templates",
-    "fill",
+    "fill_template",
     "read_templates",
 ]
 
 
-# The lists of templates the field shares, in their published order.
-
-
 VANILLA = ("a photo of a {}.",)
-"""The one template of TPT and of most that followed it."""
+"""The template of TPT and of most later methods."""
 
 ENSEMBLE = (
     "itap of a {}.",
@@ -37,7 +34,7 @@ ENSEMBLE = (
     "art of the {}.",
     "a photo of the small {}.",
 )
-"""The seven of the eighty that OpenAI found to do most of their work on ImageNet, in Tip-Adapter's order."""
+"""The seven of CLIP's eighty templates that OpenAI found most effective on ImageNet, in Tip-Adapter's order."""
 
 CLIP_TEMPLATE = (
     "a bad photo of a {}.",
@@ -121,21 +118,20 @@ CLIP_TEMPLATE = (
     "a photo of a small {}.",
     "a tattoo of the {}.",
 )
-"""The eighty templates CLIP was evaluated on ImageNet with (OpenAI, MIT licence)."""
+"""The eighty templates of CLIP's evaluation on ImageNet (OpenAI, MIT licence)."""
 
 SLOT = "{}"
 
 NAMED_SLOT = re.compile(r"\{[^{}]+\}")
-"""What people write for the slot who think of other formats: {c}, {0}, {class}."""
+"""Other spellings of the slot that users may write: {c}, {0}, {class}."""
 
 
-def fill(template: str, text: str) -> str:
+def fill_template(template: str, text: str) -> str:
     """`template` with `text` in its slot.
 
-    Split there and not formatted: braces in a class name, a description or elsewhere in the template are just
-    characters.
+    Other braces, in the template or in `text`, have no special meaning.
 
-    >>> fill("a photo of a {}.", "set {1, 2}")
+    >>> fill_template("a photo of a {}.", "set {1, 2}")
     'a photo of a set {1, 2}.'
     """
     before, after = template.split(SLOT)
@@ -143,14 +139,14 @@ def fill(template: str, text: str) -> str:
 
 
 def check_template(template: str, name: str = "template") -> str:
-    """The template itself if it has exactly one slot; `name` is what errors call it."""
+    """Return the template if it has exactly one slot; `name` is its name in errors."""
     if not isinstance(template, str):
         raise TypeError(f"{name} must be a string; got {template!r}. Fix: 'a photo of a {SLOT}.'.")
     slots = template.count(SLOT)
     if slots == 1:
         return template
     if slots:
-        fix = f"keep one {SLOT}, and write the others out"
+        fix = f"keep only one {SLOT}"
     elif other := NAMED_SLOT.search(template):
         fix = f"write {SLOT} for {other.group()}: {template.replace(other.group(), SLOT, 1)!r}"
     else:
@@ -169,9 +165,9 @@ def check_templates(templates: Iterable[str], name: str = "templates") -> tuple[
 
 
 def read_templates(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The templates in a file: a JSON list of strings where its name ends in `.json`, else one a line.
+    """The templates in a file: a JSON list of strings if its name ends in `.json`, otherwise one per line.
 
-    Lines lose the spaces around them; strings in JSON are kept as they are.
+    Lines are stripped of spaces; strings in JSON are not changed.
     """
     try:
         return _read_json(path) if Path(path).suffix.lower() == ".json" else _read_lines(path)
@@ -182,12 +178,12 @@ def read_templates(path: str | os.PathLike[str]) -> tuple[str, ...]:
 def _read_json(path: str | os.PathLike[str]) -> tuple[str, ...]:
     templates = read_json(path, "templates")
     if not isinstance(templates, list):
-        raise ValueError(f'{path} must hold a JSON list of templates. Fix: ["a photo of a {SLOT}."].')
+        raise ValueError(f'{path} must contain a JSON list of templates. Fix: ["a photo of a {SLOT}."].')
     return check_templates(templates, f"{path}: templates")
 
 
 def _read_lines(path: str | os.PathLike[str]) -> tuple[str, ...]:
     lines = read_lines(path, "templates")
     if lines[0] == "[" or lines[0].startswith('["'):
-        raise ValueError(f"{path} looks like a JSON list. Fix: give it a name that ends in .json.")
+        raise ValueError(f"{path} looks like a JSON list. Fix: rename it to end in .json.")
     return tuple(check_template(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1))

@@ -1,4 +1,4 @@
-"""Encoders whose prompts can be tuned, for the methods that do: see docs/methods.md."""
+"""Encoders with tunable prompts, for prompt-tuning methods: see docs/methods.md."""
 
 from zeroshift.encode.tuning.text import ContextText, find_context, prompted_text
 from zeroshift.encode.tuning.vision import prompted_vision

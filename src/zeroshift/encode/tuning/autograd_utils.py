@@ -1,4 +1,4 @@
-"""Passes through a frozen model that record gradients for its input alone, as many rows at a time as memory allows."""
+"""Gradients with respect to the input of a frozen model, in chunks that fit into memory."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from zeroshift.encode.encoder import in_batches
+from zeroshift.encode.encoder import run_in_batches
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["each_chunk", "frozen", "powers_of_two", "tracing", "unpicklable"]
+__all__ = ["for_each_chunk", "freeze_parameters", "gradient_mode", "powers_of_two", "refuse_pickling"]
 
 NOTHING = np.empty(0)
 
 SMALLEST_EXPONENT = -100
-"""Of entries that are still scaled up: the power of two that does it must be a float32 itself."""
+"""Smallest exponent that is compensated: the factor must be a float32."""
 
 
-def each_chunk(count: int, size: int, work: Callable[[slice], None]) -> int:
-    """`work` on rows 0 to `count`, at most `size` at a time, fewer where memory runs out; the size that it allowed.
+def for_each_chunk(count: int, size: int, work: Callable[[slice], None]) -> int:
+    """Call `work` on slices of at most `size` rows, halving `size` when memory runs out; returns the final size.
 
-    `work` keeps its results itself, as the last thing it does: a chunk that failed is done again in halves.
+    `work` must store its results as its last step: a chunk that failed is repeated in halves.
 
     >>> seen = []
-    >>> each_chunk(5, 2, seen.append), seen
+    >>> for_each_chunk(5, 2, seen.append), seen
     (2, [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)])
     """
 
-    def one(rows: slice) -> np.ndarray:
+    def run(rows: slice) -> np.ndarray:
         work(rows)
         return NOTHING
 
-    return in_batches(count, size, one)[1]
+    return run_in_batches(count, size, run)[1]
 
 
 @contextmanager
-def frozen(modules: Sequence[torch.nn.Module]) -> Iterator[None]:
-    """No gradient is recorded for the weights, nor is what only theirs would need; afterwards they are as before."""
-    thawed = [weights for module in modules for weights in module.parameters() if weights.requires_grad]
-    for weights in thawed:
+def freeze_parameters(modules: Sequence[torch.nn.Module]) -> Iterator[None]:
+    """Record no gradients for the weights of `modules` in this block."""
+    trainable = [weights for module in modules for weights in module.parameters() if weights.requires_grad]
+    for weights in trainable:
         weights.requires_grad_(False)
     try:
         yield
     finally:
-        for weights in thawed:
+        for weights in trainable:
             weights.requires_grad_(True)
 
 
 @contextmanager
-def tracing(device: torch.device, *, gradients: bool) -> Iterator[None]:
-    """Whatever the caller is in the middle of: gradients recorded or not as said, nothing narrowed by autocast."""
+def gradient_mode(device: torch.device, *, gradients: bool) -> Iterator[None]:
+    """Enable or disable gradients, and disable inference mode and autocast, whatever the caller's settings."""
     import torch
 
     with ExitStack() as stack:
@@ -63,19 +63,19 @@ def tracing(device: torch.device, *, gradients: bool) -> Iterator[None]:
         yield
 
 
-def unpicklable(side: str) -> NoReturn:
-    """A model is not to be written into a method's pickle by accident, with all its weights, or half of it."""
+def refuse_pickling(argument: str) -> NoReturn:
+    """Raise: a model with all its weights must not be pickled with a method by accident."""
     raise TypeError(
-        f"{side} is a side of a loaded encoder, which is not pickled, nor is a method that holds it. "
-        f"Fix: method.save(path), and load it with {side}=...; copy.deepcopy(method) shares it."
+        f"{argument} is part of a loaded encoder, which cannot be pickled, nor can a method that uses it. "
+        f"Fix: method.save(path), and load it with {argument}=...; copy.deepcopy(method) shares it."
     )
 
 
 def powers_of_two(rows: torch.Tensor) -> torch.Tensor:
-    """(n, 1): a power of two for each row that brings its largest entry to between 1/2 and 1.
+    """(n, 1): a power of two for each row that scales its largest entry to between 1/2 and 1.
 
-    A gradient is linear in what comes from above: scaled up before a model in half precision and down again behind it,
-    it does not vanish there, and in float32 not one bit changes.
+    Gradients are linear in the upstream gradient: scaled up before a half-precision model and down again afterwards,
+    they do not underflow. In float32 no bit changes.
     """
     import torch
 

@@ -1,13 +1,13 @@
-"""Metrics that are counted as samples go by, and merged: what shards of a stream counted adds up to the whole's."""
+"""Metrics that are updated as samples arrive and can be merged across shards of a stream."""
 
 from __future__ import annotations
 
-from zeroshift.evaluate.metrics.accuracy import Accuracy, ClassAccuracy, Confusion, Runs, worst_share
-from zeroshift.evaluate.metrics.base import Predictions, Tally
+from zeroshift.evaluate.metrics.accuracy import Accuracy, ClassAccuracy, Confusion, worst_share
+from zeroshift.evaluate.metrics.base import Metric, Predictions
 from zeroshift.evaluate.metrics.calibration import Brier, Calibration, LogLoss
 from zeroshift.evaluate.metrics.gain import PairedGain
 from zeroshift.evaluate.metrics.reject import RejectCurve
-from zeroshift.evaluate.metrics.scorecard import Scorecard, doubt, score_sheet
+from zeroshift.evaluate.metrics.scorecard import Scorecard, score_run, uncertainty
 
 __all__ = [
     "Accuracy",
@@ -16,13 +16,12 @@ __all__ = [
     "ClassAccuracy",
     "Confusion",
     "LogLoss",
+    "Metric",
     "PairedGain",
     "Predictions",
     "RejectCurve",
-    "Runs",
     "Scorecard",
-    "Tally",
-    "doubt",
-    "score_sheet",
+    "score_run",
+    "uncertainty",
     "worst_share",
 ]

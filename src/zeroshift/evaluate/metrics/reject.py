@@ -1,11 +1,11 @@
-"""How little a sample is like any of the classes: "none of these", which a softmax over the classes cannot say."""
+"""Scores for samples that belong to none of the classes, and how well a score separates them from the others."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from zeroshift.arrays import Array
-from zeroshift.evaluate.metrics.base import Tally, flags, number_list, share
+from zeroshift.evaluate.metrics.base import Metric, checked_flags, checked_fraction, checked_numbers
 from zeroshift.features import FeatureSet
 from zeroshift.features.checks import blocks
 
@@ -13,10 +13,10 @@ __all__ = ["TRUE_POSITIVE_RATE", "RejectCurve", "reject_scores"]
 
 
 def reject_scores(features: FeatureSet, prompt: str | None = None) -> np.ndarray:
-    """(N,) one less the largest cosine to a prototype: 0 on top of one, the higher the less it is like any.
+    """(N,) 1 - the largest cosine similarity to a prototype; higher means less similar to every class.
 
-    Scores of one set can be ranked and cut at a threshold; where to cut differs from encoder to encoder. It does not
-    depend on the logit scale, nor on what a method has learned.
+    The scores of one set can be ranked and thresholded; a good threshold depends on the encoder. The scores depend
+    neither on the logit scale nor on what a method has learned.
 
     >>> pets = FeatureSet(np.array([[1.0, 0.0], [0.6, 0.8]]), prototypes=np.array([[1.0, 0.0]]))
     >>> reject_scores(pets).tolist()
@@ -31,71 +31,68 @@ def reject_scores(features: FeatureSet, prompt: str | None = None) -> np.ndarray
     scores = np.empty(features.n_samples, np.float32)
     for rows in blocks(features.n_samples, max(features.n_classes, features.dimension)):
         cosines = np.asarray(features.features[rows], np.float32) @ prototypes.T
-        scores[rows] = np.maximum(1 - cosines.max(axis=1), 0)  # rounding makes some rows a little longer than one
+        scores[rows] = np.maximum(1 - cosines.max(axis=1), 0)  # rounding can make a row slightly longer than 1
     return scores.astype(np.float64).round(6)
 
 
-# How well a score tells the samples to be rejected from the others.
-
-
 TRUE_POSITIVE_RATE = 0.95
-"""Where the field reads the false positive rate."""
+"""The usual operating point for the false positive rate."""
 
 
-class RejectCurve(Tally):
-    """Scores, the higher the more a sample ought to be rejected, and whether it ought to be.
+class RejectCurve(Metric):
+    """ROC curve of scores (higher means "reject") against whether each sample should be rejected.
 
-    Every score is kept: exact areas and rates need their ranks, which no count of bins gives.
+    All scores are stored, because exact areas and rates need their ranks.
 
-    >>> tally = RejectCurve()
-    >>> tally.update(np.array([0.9, 0.4, 0.4, 0.1]), np.array([True, True, False, False]))
-    >>> tally.auroc, tally.false_positive_rate()
+    >>> metric = RejectCurve()
+    >>> metric.update(np.array([0.9, 0.4, 0.4, 0.1]), np.array([True, True, False, False]))
+    >>> metric.auroc, metric.false_positive_rate()
     (0.875, 0.5)
     """
 
     def __init__(self) -> None:
         self._scores: list[np.ndarray] = []
-        self._wanted: list[np.ndarray] = []
+        self._positive: list[np.ndarray] = []
 
     def update(self, scores: Array, positive: Array) -> None:
-        """Count some samples: scores (n,), and whether each ought to be rejected, True or False (n,)."""
-        values = number_list("scores", scores, each="sample")
-        self._wanted.append(flags("positive", positive, rows=len(values), of="scores").copy())
+        """Add samples: scores (n,), and whether each should be rejected, True or False (n,)."""
+        values = checked_numbers("scores", scores, each="sample")
+        self._positive.append(checked_flags("positive", positive, rows=len(values), of="scores").copy())
         self._scores.append(values)
         self.n_samples += len(values)
 
-    def _add(self, other: RejectCurve) -> None:
+    def _merge_counts(self, other: RejectCurve) -> None:
         self._scores += other._scores
-        self._wanted += other._wanted
+        self._positive += other._positive
 
     @property
     def auroc(self) -> float | None:
-        """Chance that a sample to be rejected scores higher than one that is not, a tie counting half; None where all
+        """Probability that a positive sample scores higher than a negative one, a tie counting as half; None where all
         samples are of one kind."""
-        hits, false = self._rejected()
+        hits, false = self._rejected_counts()
         if hits[-1] == 0 or false[-1] == 0:
             return None
-        # In halves, to stay with whole numbers: at each step so many false ones come, under hits[i] + hits[i-1] halves.
+        # Trapezoids, doubled to stay with integers.
         steps = np.diff(false, prepend=0)
         halves = int((steps * (hits + np.concatenate([[0], hits[:-1]]))).sum())
         return halves / (2 * int(hits[-1]) * int(false[-1]))
 
     def false_positive_rate(self, tpr: float = TRUE_POSITIVE_RATE) -> float | None:
-        """Share of the other samples that is rejected along, at the highest threshold that rejects at least `tpr` of
-        those that ought to be. Samples of one score are rejected together. None where all are of one kind."""
-        tpr = share("tpr", tpr, usual=TRUE_POSITIVE_RATE)
-        hits, false = self._rejected()
+        """Fraction of negative samples rejected at the highest threshold that rejects at least `tpr` of the positive
+        ones. Samples with equal scores are rejected together. None where all samples are of one kind."""
+        tpr = checked_fraction("tpr", tpr, usual=TRUE_POSITIVE_RATE)
+        hits, false = self._rejected_counts()
         if hits[-1] == 0 or false[-1] == 0:
             return None
         place = int(np.argmax(hits / hits[-1] >= tpr))
         return int(false[place]) / int(false[-1])
 
-    def _rejected(self) -> tuple[np.ndarray, np.ndarray]:
-        """Samples rejected at every threshold, from the highest on: rightly, and wrongly."""
-        self._some()
-        scores, wanted = np.concatenate(self._scores), np.concatenate(self._wanted)
+    def _rejected_counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of correctly and wrongly rejected samples at every threshold, from the highest down."""
+        self._require_samples()
+        scores, positive = np.concatenate(self._scores), np.concatenate(self._positive)
         order = np.argsort(-scores, kind="stable")
-        scores, wanted = scores[order], wanted[order]
+        scores, positive = scores[order], positive[order]
         last = np.append(np.flatnonzero(np.diff(scores)), len(scores) - 1)
-        hits = np.cumsum(wanted)[last]
+        hits = np.cumsum(positive)[last]
         return hits, last + 1 - hits

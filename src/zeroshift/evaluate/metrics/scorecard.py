@@ -1,4 +1,4 @@
-"""How unsure a prediction is."""
+"""All metrics of a method's predictions, and the part of a run record that holds them."""
 
 from __future__ import annotations
 
@@ -10,46 +10,43 @@ import numpy as np
 from zeroshift.arrays import Array
 from zeroshift.evaluate.metrics.accuracy import Accuracy, ClassAccuracy, Confusion, running_accuracy
 from zeroshift.evaluate.metrics.base import (
+    PredictionMetric,
     Predictions,
-    PredictionTally,
-    class_count,
-    plain_array,
-    probability_rows,
-    score_rows,
+    as_numpy,
+    checked_class_count,
+    checked_probabilities,
+    checked_scores,
 )
 from zeroshift.evaluate.metrics.calibration import BINS, Brier, Calibration, LogLoss
 from zeroshift.evaluate.metrics.gain import PairedGain
 from zeroshift.evaluate.metrics.reject import RejectCurve
 
-__all__ = ["CURVE_POINTS", "MAX_CONFUSED_CLASSES", "TOP", "Scorecard", "doubt", "score_sheet"]
+__all__ = ["CURVE_POINTS", "MAX_CONFUSED_CLASSES", "TOP", "Scorecard", "score_run", "uncertainty"]
 
 
-def doubt(probabilities: Array) -> np.ndarray:
-    """(n,) one less the largest probability of each row, summed from the others.
+def uncertainty(probabilities: Array) -> np.ndarray:
+    """(n,) 1 - the largest probability of each row, computed as the sum of the other probabilities.
 
-    The same number, but for rounding, and that is the point: a method can be so sure that its largest probability is
-    1.0 in floating point, for most samples even; the others still tell which it was less sure of.
+    The sum of the others keeps its precision where the largest probability rounds to 1.0, so that very confident
+    predictions can still be ranked.
 
-    >>> doubt(np.array([[0.75, 0.125, 0.125], [1.0, 1e-30, 0.0]])).tolist()
+    >>> uncertainty(np.array([[0.75, 0.125, 0.125], [1.0, 1e-30, 0.0]])).tolist()
     [0.25, 1e-30]
     """
-    rows = probability_rows("probabilities", score_rows("probabilities", probabilities))
+    rows = checked_probabilities("probabilities", checked_scores("probabilities", probabilities))
     others = np.arange(rows.shape[1]) != np.argmax(rows, axis=1)[:, None]
     return np.asarray(np.sum(rows, axis=1, dtype=np.float64, where=others))
-
-
-# Every metric of a method's predictions at once, and what a record holds of them.
 
 
 TOP = 5
 
 MAX_CONFUSED_CLASSES = 30
-"""Beyond this a record holds no confusion matrix: nobody could read it, and it would be most of the file."""
+"""Records of sets with more classes hold no confusion matrix."""
 
 
-class Scorecard(PredictionTally):
-    """Accuracy (top 1, top 5, mean of the classes), calibration, log loss, Brier score and how well one less the
-    largest probability tells wrong predictions from right ones.
+class Scorecard(PredictionMetric):
+    """Accuracy (top 1, top 5, mean over classes), calibration, log loss, Brier score, and how well the uncertainty of a
+    prediction separates wrong predictions from correct ones.
 
     >>> import numpy as np
     >>> card = Scorecard(classes=2)
@@ -59,13 +56,13 @@ class Scorecard(PredictionTally):
     """
 
     def __init__(self, classes: int, bins: int = BINS) -> None:
-        self.classes = class_count(classes)
+        self.classes = checked_class_count(classes)
         self.top1, self.top5 = Accuracy(), Accuracy(TOP)
         self.by_class = ClassAccuracy(self.classes)
         self.calibration = Calibration(bins)
         self.log_loss, self.brier = LogLoss(), Brier()
         self.errors = RejectCurve()
-        """Scores for "this prediction is wrong"."""
+        """Uncertainty as a score for "this prediction is wrong"."""
         self.confusion = Confusion(self.classes) if self.classes <= MAX_CONFUSED_CLASSES else None
 
     @property
@@ -73,24 +70,26 @@ class Scorecard(PredictionTally):
         return {"classes": self.classes, "bins": self.calibration.bins}
 
     @property
-    def _tallies(self) -> list[PredictionTally]:
+    def _metrics(self) -> list[PredictionMetric]:
         found = [self.top1, self.top5, self.by_class, self.calibration, self.log_loss, self.brier]
         return found if self.confusion is None else [*found, self.confusion]
 
-    def _count(self, said: Predictions) -> None:
-        doubts = doubt(said.probabilities)  # refuses what are no probabilities before any tally has counted them
-        for tally in self._tallies:
-            tally.count(said)
-        self.errors.update(doubts, ~said.right)
+    def _add_predictions(self, predictions: Predictions) -> None:
+        uncertainties = uncertainty(
+            predictions.probabilities
+        )  # rejects invalid probabilities before any metric is updated
+        for metric in self._metrics:
+            metric.add(predictions)
+        self.errors.update(uncertainties, ~predictions.right)
 
-    def _add(self, other: Scorecard) -> None:
-        for tally, others in zip(self._tallies, other._tallies, strict=True):
-            tally.merge(others)
+    def _merge_counts(self, other: Scorecard) -> None:
+        for metric, others in zip(self._metrics, other._metrics, strict=True):
+            metric.merge(others)
         self.errors.merge(other.errors)
 
     def record(self) -> dict[str, float | None]:
-        """The scalars, by the names records have. `top5_accuracy` is 1 with five classes or fewer; the last two are
-        None where all predictions are right, or all wrong."""
+        """The scalars, under their names in records. `top5_accuracy` is 1 with at most five classes; the last two are
+        None where all predictions are correct or all are wrong."""
         return {
             "accuracy": self.top1.value,
             "top5_accuracy": self.top5.value,
@@ -103,66 +102,69 @@ class Scorecard(PredictionTally):
         }
 
     def detail(self) -> dict[str, Any]:
-        """What figures are drawn from."""
+        """The data of figures: reliability bins and the confusion matrix."""
         return {
             "reliability": self.calibration.reliability,
             "confusion": None if self.confusion is None else self.confusion.counts.tolist(),
         }
 
 
-# What the record of a run holds of its scores: the method's, zero-shot's on the same samples, and the two together.
-
-
 CURVE_POINTS = 100
-"""Points of the running accuracy, at most."""
+"""Maximum number of points of the running accuracy."""
 
 
-def score_sheet(
+def score_run(
     probabilities: Array,
     zero_shot: Array,
     labels: Array,
     groups: Array | None = None,
     group_names: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Scores of a method beside zero-shot's, samples in the order of the stream.
+    """The scores of a method and of zero-shot on the same samples, in stream order, as a record holds them.
 
-    `groups` (n,) is the group each sample belongs to, by number, where there are groups; those without a sample are
-    left out. `group_names` has a name for each number; without names the numbers are used.
+    `groups` (n,) optionally assigns each sample to a group by index; groups without samples are omitted. `group_names`
+    names the groups; without names their indices are used.
 
-    >>> sheet = score_sheet(np.eye(2), np.eye(2)[[0, 0]], np.array([0, 1]))
-    >>> sheet["accuracy"], sheet["zero_shot_accuracy"], sheet["paired"]
+    >>> scores = score_run(np.eye(2), np.eye(2)[[0, 0]], np.array([0, 1]))
+    >>> scores["accuracy"], scores["zero_shot_accuracy"], scores["paired"]
     (1.0, 0.5, [1, 1, 0, 0])
     """
-    said = Predictions.of(probabilities, labels)
-    # Its shape before the labels, which fit the method's: they are not what is wrong.
-    baseline = score_rows("zero_shot", zero_shot)
-    if baseline.shape != said.matrix.shape:
+    predictions = Predictions.of(probabilities, labels)
+    # The labels already fit the method's predictions, so check the shape first.
+    baseline = checked_scores("zero_shot", zero_shot)
+    if baseline.shape != predictions.matrix.shape:
         raise ValueError(
-            f"zero_shot must have the shape of probabilities, {said.matrix.shape}; got {baseline.shape}. "
-            "Fix: what zero-shot says of the same samples and classes, in the same order."
+            f"zero_shot must have the shape of probabilities, {predictions.matrix.shape}; got {baseline.shape}. "
+            "Fix: pass the zero-shot probabilities of the same samples and classes, in the same order."
         )
-    before = Predictions.of(baseline, labels, name="zero_shot")
-    found = None if groups is None else _group_numbers(groups, len(said), group_names)
-    card, plain, paired = Scorecard(said.classes), Scorecard(before.classes), PairedGain()
-    card.count(said)
-    plain.count(before)
-    paired.update(said.right, before.right)
+    zero_shot_predictions = Predictions.of(baseline, labels, name="zero_shot")
+    found = None if groups is None else _checked_groups(groups, len(predictions), group_names)
+    card, baseline_card, paired = Scorecard(predictions.classes), Scorecard(predictions.classes), PairedGain()
+    card.add(predictions)
+    baseline_card.add(zero_shot_predictions)
+    paired.update(predictions.right, zero_shot_predictions.right)
     return {
         **card.record(),
-        **_twins(plain.record()),
+        **_zero_shot_fields(baseline_card.record()),
         "paired": list(paired.counts),
-        "groups": {} if found is None else _by_group(said.right, before.right, found, group_names),
-        "detail": {"curve": _curve(said.right, before.right), **card.detail(), **_twins(plain.detail())},
+        "groups": {}
+        if found is None
+        else _scores_by_group(predictions.right, zero_shot_predictions.right, found, group_names),
+        "detail": {
+            "curve": _running_accuracies(predictions.right, zero_shot_predictions.right),
+            **card.detail(),
+            **_zero_shot_fields(baseline_card.detail()),
+        },
     }
 
 
-def _twins(found: dict[str, Any]) -> dict[str, Any]:
+def _zero_shot_fields(found: dict[str, Any]) -> dict[str, Any]:
     return {f"zero_shot_{name}": value for name, value in found.items()}
 
 
-def _group_numbers(groups: Array, rows: int, names: Sequence[str]) -> np.ndarray:
-    wanted = f"groups must hold a whole number for each sample, shape ({rows},)"
-    found = plain_array(wanted, groups)
+def _checked_groups(groups: Array, rows: int, names: Sequence[str]) -> np.ndarray:
+    wanted = f"groups must hold an integer for each sample, shape ({rows},)"
+    found = as_numpy(wanted, groups)
     if found.shape != (rows,) or found.dtype.kind not in "iu":
         raise ValueError(
             f"{wanted}; got shape {found.shape} of {found.dtype}. "
@@ -184,7 +186,7 @@ def _group_numbers(groups: Array, rows: int, names: Sequence[str]) -> np.ndarray
     return found
 
 
-def _by_group(
+def _scores_by_group(
     right: np.ndarray, zero_shot: np.ndarray, groups: np.ndarray, names: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     found = {}
@@ -198,8 +200,8 @@ def _by_group(
     return found
 
 
-def _curve(right: np.ndarray, zero_shot: np.ndarray) -> dict[str, list[float]]:
-    """Accuracy over the samples so far, at the ends of equal stretches of the stream."""
+def _running_accuracies(right: np.ndarray, zero_shot: np.ndarray) -> dict[str, list[float]]:
+    """Accuracy over the samples so far, at equally spaced positions of the stream."""
     points = min(CURVE_POINTS, len(right))
     rows = -(-np.arange(1, points + 1) * len(right) // points)
     return {

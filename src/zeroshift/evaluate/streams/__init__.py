@@ -1,6 +1,6 @@
-"""Streams: in which order, and which of them, samples come. Seeded, and made of row numbers alone."""
+"""Streams: which rows of a set a method sees, in which order. Reproducible from a seed."""
 
-from zeroshift.evaluate.streams.domains import continual, gradual, mixed, stackable, stacked
+from zeroshift.evaluate.streams.domains import can_stack, continual, gradual, mixed, stack_datasets
 from zeroshift.evaluate.streams.long_tail import EarlyNoise, early_noise, long_tail, long_tail_counts
 from zeroshift.evaluate.streams.orders import (
     class_sorted,
@@ -11,15 +11,16 @@ from zeroshift.evaluate.streams.orders import (
     hard_to_easy,
     random_order,
 )
-from zeroshift.evaluate.streams.spec import KINDS, Arrangement, Clues
+from zeroshift.evaluate.streams.spec import KINDS, StreamInputs, StreamSpec
 from zeroshift.evaluate.streams.stream import Stream
 
 __all__ = [
     "KINDS",
-    "Arrangement",
-    "Clues",
     "EarlyNoise",
     "Stream",
+    "StreamInputs",
+    "StreamSpec",
+    "can_stack",
     "class_sorted",
     "continual",
     "dirichlet",
@@ -33,6 +34,5 @@ __all__ = [
     "long_tail_counts",
     "mixed",
     "random_order",
-    "stackable",
-    "stacked",
+    "stack_datasets",
 ]

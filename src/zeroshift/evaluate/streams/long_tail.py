@@ -1,4 +1,4 @@
-"""A stream whose classes are of very unequal size: few with many samples (the head), many with few (the tail)."""
+"""Long-tailed streams, with few large classes and many small ones, and noise on their early pseudo-labels."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = [
 GROUPS = ("head", "medium", "tail")
 
 HEAD, TAIL = 0.8, 0.2
-"""Of the greatest size: a class with at least so much is of the head, with at most so much of the tail. The paper's 40
-and 10 of 50."""
+"""Fractions of the largest class: classes of at least `HEAD` of it are head, of at most `TAIL` tail. The paper's 40 and
+10 of 50."""
 
 IMBALANCE = 50.0
-"""The greatest class against the smallest: what fits the paper's counts."""
+"""Size of the largest class over the smallest; fits the paper's counts."""
 
 FEWEST = 2
-"""Rows of the greatest class: with one, all classes have one, and there is no tail."""
+"""Minimum size of the largest class; with one row per class there is no tail."""
 
 
 class _Most(Optional):
@@ -42,20 +42,19 @@ class _Most(Optional):
             return super().check(name, value)
         except (TypeError, ValueError) as error:
             fix = f"Fix: {name}=None, which is the size of the smallest class."
-            raise type(error)(f"{error} With one row a class there is no tail. {fix}") from None
+            raise type(error)(f"{error} With one row per class there is no tail. {fix}") from None
 
 
 CONSTRAINTS: dict[str, Constraint] = {"imbalance": Number(1), "most": _Most(Number(FEWEST, integer=True))}
 
 
 def long_tail_counts(n_classes: int, most: int, imbalance: float = IMBALANCE) -> np.ndarray:
-    """Sizes of the classes from the greatest, `most`, down to `most / imbalance`, by equal factors; at least 1 each.
+    """Class sizes from `most` down to `most / imbalance` in a geometric sequence, at least 1 each.
 
-    Where `most` is below `imbalance`, the stated ratio is not reached: the smallest class then has one row, and the
-    ratio is `most`.
+    Where `most` is below `imbalance`, the smallest class has one row and the ratio is `most`.
 
     The paper says "power law" and gives counts alone: 61 classes with 40 or more (2,719 images), 338 between (7,396)
-    and 601 with 10 or fewer (2,416). What gives just these is an exponential from 50 down to 1:
+    and 601 with 10 or fewer (2,416). An exponential from 50 down to 1 gives exactly these:
 
     >>> counts = long_tail_counts(1000, most=50, imbalance=50)
     >>> [(int(part.sum()), len(part)) for part in (counts[counts >= 40], counts[counts <= 10])], int(counts.sum())
@@ -69,7 +68,7 @@ def long_tail_counts(n_classes: int, most: int, imbalance: float = IMBALANCE) ->
 
 
 def group_of_size(counts: np.ndarray, most: int) -> np.ndarray:
-    """Which of `GROUPS` a class of each size belongs to.
+    """Index in `GROUPS` for each class size.
 
     >>> group_of_size(np.array([50, 40, 39, 10]), most=50).tolist()
     [0, 0, 1, 2]
@@ -78,16 +77,15 @@ def group_of_size(counts: np.ndarray, most: int) -> np.ndarray:
 
 
 def long_tail(labels: Array, seed: int, *, imbalance: float = IMBALANCE, most: int | None = None) -> Stream:
-    """So many rows of each class as `long_tail_counts` says; `seed` draws which class has which rank, which rows stay
-    and the order.
+    """A stream with class sizes from `long_tail_counts`; the ranks of classes, the rows and the order are random.
 
     Parameters
     ----------
-    labels : (N,) class indices; classes without a row do not count.
-    seed : of every draw.
-    imbalance : the greatest class against the smallest; where `most` is below it, the ratio is `most`.
-    most : size of the greatest class; by default that of the smallest class in `labels`, which is the most that leaves
-        every class free to have any rank. At least 2.
+    labels : (N,) class indices; classes without rows are ignored.
+    seed : seed of all draws.
+    imbalance : size of the largest class over the smallest; at most `most`.
+    most : size of the largest class, at least 2; by default the size of the smallest class in `labels`, so that every
+        class can have any rank.
 
     >>> stream = long_tail(np.repeat(np.arange(5), 10), seed=0, imbalance=10)
     >>> len(stream), np.bincount(stream.groups).tolist(), stream.group_names
@@ -116,36 +114,33 @@ def long_tail(labels: Array, seed: int, *, imbalance: float = IMBALANCE, most: i
     return Stream(rows, group_of_size(counts, most)[members[rows]], GROUPS)
 
 
-# Noisy early predictions: some confident pseudo-labels, near the start of a stream, are turned into wrong ones.
-
-
 PHASE, SHARE = 0.3, 0.3
-"""The paper's: 30% of the confident predictions, in the first 30% of the stream."""
+"""The values of the paper: 30% of the confident predictions in the first 30% of the stream."""
 
 CONFIDENT = 0.9
-"""Which part of the stream counts as confident, the surest first; see `early_noise`."""
+"""Fraction of the stream that counts as confident; see `early_noise`."""
 
-TURNING = 2
-"""Kept apart from the seed of the order, so that the noise does not repeat the order's random numbers."""
+NOISE_DRAW = 2
+"""Second seed of the noise, so that it does not repeat the random numbers of the order."""
 
 
 @dataclass(frozen=True)
 class EarlyNoise:
-    """Which positions of a stream lose their pseudo-class, and to which other."""
+    """Positions of a stream whose pseudo-class is replaced, and by which class."""
 
     positions: np.ndarray
     """(m,) ascending."""
     pseudo_classes: np.ndarray
-    """(m,) what they had."""
+    """(m,) their pseudo-classes."""
     wrong_classes: np.ndarray
-    """(m,) what they have now: never the same."""
+    """(m,) the classes that replace them; always different."""
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def apply(self, log_posteriors: np.ndarray) -> np.ndarray:
-        """A copy of the (n, K) log-posteriors, in the order of the stream, with two of each such row swapped: that of
-        the pseudo-class and that of the wrong one. The row is as sure as before, of another class."""
+        """A copy of the (n, K) log-posteriors, in stream order, with the values of pseudo-class and wrong class swapped
+        in each of these rows. The confidence stays the same."""
         noisy = np.array(log_posteriors)
         noisy[self.positions, self.wrong_classes] = log_posteriors[self.positions, self.pseudo_classes]
         noisy[self.positions, self.pseudo_classes] = log_posteriors[self.positions, self.wrong_classes]
@@ -163,20 +158,18 @@ def early_noise(
     share: float = SHARE,
     confident: float = CONFIDENT,
 ) -> EarlyNoise:
-    """In the first `phase` of the stream exactly round(`share` x confident positions there) get another class, each
-    other class being as likely; with `labels` a wrong one, each wrong one being as likely.
+    """Replace the pseudo-class of round(`share` x n) of the n confident positions in the first `phase` of the stream by
+    a random other class; with `labels`, by a random wrong class.
 
     Parameters
     ----------
-    confidences, pseudo_classes : (n,) in the order of the stream.
-    n_classes : K, at least 2; with `labels` at least 3.
-    seed : of every draw.
-    labels : (n,) true classes in the order of the stream. The paper reassigns "to incorrect classes": where they are
-        given, the new class is neither the pseudo-class nor the true one. Without them one that was wrong may become
-        right.
-    phase : how much of the stream is touched.
-    share : how many of its confident predictions are.
-    confident : the surest so much of the whole stream counts as confident. The paper does not say what does. Of all its
+    confidences, pseudo_classes : (n,) in the order of the stream. n_classes : K, at least 2; with `labels` at least 3.
+    seed : seed of all draws. labels : (n,) true classes in stream order. The paper reassigns "to incorrect classes":
+    with labels, the new class is
+        neither the pseudo-class nor the true one. Without labels, a wrong pseudo-class may become correct.
+    phase : fraction of the stream that gets noise.
+    share : fraction of its confident predictions that are changed.
+    confident : fraction of the stream that counts as confident, which the paper does not define. Of all its
         predictions at most 0.3 x 0.3 = 9% turn wrong, and CLIP, which learns nothing, loses 5.9 points by it (the mean
         of its groups over samples; the average printed says 6.08): 0.66 of all samples were both confident and right.
         CLIP is right on 0.69, so nearly all that were right counted as confident: nine tenths of the stream is in
@@ -195,15 +188,15 @@ def early_noise(
     share = float(Number(0, 1).check("share", share))
     sure = confident_positions(confidences, confident)
     early = np.flatnonzero(sure[: round(phase * len(confidences))])
-    draw = np.random.default_rng([checked_seed(seed), TURNING])
+    draw = np.random.default_rng([checked_seed(seed), NOISE_DRAW])
     positions = np.sort(draw.choice(early, round(share * len(early)), replace=False))
-    said = pseudo_classes[positions]
-    true = said if labels is None else labels[positions]
-    # Drawn among the classes that are left, then moved past those that are not, the lower first.
-    wrong = draw.integers(0, n_classes - 1 - (true != said))
-    wrong += wrong >= np.minimum(said, true)
-    wrong += (true != said) & (wrong >= np.maximum(said, true))
-    return EarlyNoise(positions, said, wrong)
+    pseudo = pseudo_classes[positions]
+    true = pseudo if labels is None else labels[positions]
+    # Draw an index among the allowed classes, then skip the excluded ones, the lower first.
+    wrong = draw.integers(0, n_classes - 1 - (true != pseudo))
+    wrong += wrong >= np.minimum(pseudo, true)
+    wrong += (true != pseudo) & (wrong >= np.maximum(pseudo, true))
+    return EarlyNoise(positions, pseudo, wrong)
 
 
 def _checked_labels(labels: Array, n: int, n_classes: int) -> np.ndarray:
@@ -220,7 +213,7 @@ def _checked_labels(labels: Array, n: int, n_classes: int) -> np.ndarray:
 
 
 def confident_positions(confidences: Array, confident: float = CONFIDENT) -> np.ndarray:
-    """(n,) whether each position is of the surest `confident` of all; of equally sure ones the earlier.
+    """(n,) whether each position is among the most confident fraction `confident`; ties go to the earlier.
 
     >>> confident_positions(np.array([-0.5, -0.1, -0.3, -0.9]), 0.5).tolist()
     [False, True, True, False]

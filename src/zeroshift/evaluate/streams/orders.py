@@ -1,4 +1,4 @@
-"""Streams that hold every row once, and differ only in the order."""
+"""Orders of a set: random, by confidence, by class, correlated in time; and streams with few confident samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from zeroshift.zero_shot import quantize
 __all__ = [
     "CONCENTRATION",
     "CONSTRAINTS",
-    "CORRELATED_CONSTRAINTS",
     "class_sorted",
     "dirichlet",
     "easy_to_hard",
@@ -24,8 +23,18 @@ __all__ = [
 ]
 
 
+CONSTRAINTS: dict[str, Constraint] = {
+    "concentration": Number(0, above=True),
+    "slots": Optional(Number(1, integer=True)),
+    "classes_per_batch": Number(1, integer=True),
+    "batch_size": Number(1, integer=True),
+    "per_class": Number(0, integer=True),
+    "share": Number(0, 1),
+}
+
+
 def random_order(n_rows: int, seed: int) -> Stream:
-    """Every row once, in an order `seed` draws.
+    """Every row once, in random order.
 
     >>> random_order(4, seed=0).rows.tolist()
     [2, 0, 1, 3]
@@ -35,7 +44,7 @@ def random_order(n_rows: int, seed: int) -> Stream:
 
 
 def easy_to_hard(confidences: Array, seed: int) -> Stream:
-    """The surest rows first; equally sure ones in an order `seed` draws.
+    """The most confident rows first; ties in random order.
 
     >>> easy_to_hard(np.array([-0.7, -0.1, -0.4]), seed=0).rows.tolist()
     [1, 2, 0]
@@ -44,7 +53,7 @@ def easy_to_hard(confidences: Array, seed: int) -> Stream:
 
 
 def hard_to_easy(confidences: Array, seed: int) -> Stream:
-    """The least sure rows first; equally sure ones in an order `seed` draws.
+    """The least confident rows first; ties in random order.
 
     >>> hard_to_easy(np.array([-0.7, -0.1, -0.4]), seed=0).rows.tolist()
     [0, 2, 1]
@@ -53,7 +62,7 @@ def hard_to_easy(confidences: Array, seed: int) -> Stream:
 
 
 def class_sorted(labels: Array, seed: int) -> Stream:
-    """One class after the other; `seed` draws the order of the classes, and of the rows inside each.
+    """One class after the other; the order of classes and of rows within a class is random.
 
     >>> labels = np.array([0, 1, 0, 1, 2])
     >>> labels[class_sorted(labels, seed=1).rows].tolist()
@@ -72,39 +81,28 @@ def _sorted(keys: np.ndarray, seed: int) -> Stream:
     return Stream(mixed[np.argsort(keys[mixed], kind="stable")])
 
 
-# Streams in which neighbours tend to share a class, as the frames of a film do. Every row comes once.
-
-
 CONCENTRATION = 1.0
-"""In all: for ten classes 0.1 a slot, which work on correlated streams most often takes."""
-
-CORRELATED_CONSTRAINTS: dict[str, Constraint] = {
-    "concentration": Number(0, above=True),
-    "slots": Optional(Number(1, integer=True)),
-    "classes_per_batch": Number(1, integer=True),
-    "batch_size": Number(1, integer=True),
-}
+"""Total over all slots: 0.1 per slot for ten classes, the usual value for correlated streams."""
 
 
 def dirichlet(labels: Array, seed: int, *, concentration: float = CONCENTRATION, slots: int | None = None) -> Stream:
-    """The stream is `slots` stretches of time; a Dirichlet draw for each class says how its rows fall on them.
+    """Neighbours tend to share a class: a Dirichlet draw per class distributes its rows over `slots` periods.
 
     Parameters
     ----------
-    labels : (N,) class indices.
-    seed : of every draw.
-    concentration : of the Dirichlet distribution, in all: each slot has an equal part of it, so that a class falls into
-        about as few slots however many there are. Near 0 it falls into one; when it is large, every slot holds the same
-        share of every class, which is more even than a random order.
-    slots : at most as many as rows; by default as many as there are classes. Inside a slot the order is random; an
-        empty one does not show.
+    labels : (N,) class indices. seed : seed of all draws. concentration : total concentration of the Dirichlet
+    distribution, shared equally by the slots, so that the number of
+        slots a class occupies hardly depends on `slots`. Near 0 a class falls into one slot; a large value gives every
+        slot the same share of every class, which is more even than a random order.
+    slots : number of periods, at most the number of rows; by default the number of classes. The order within a slot is
+        random.
 
     >>> labels = np.repeat([0, 1, 2], 4)
     >>> labels[dirichlet(labels, seed=0, concentration=0.03).rows].tolist()
     [1, 1, 1, 0, 0, 1, 0, 0, 2, 2, 2, 2]
     """
-    concentration = float(CORRELATED_CONSTRAINTS["concentration"].check("concentration", concentration))
-    slots = CORRELATED_CONSTRAINTS["slots"].check("slots", slots)
+    concentration = float(CONSTRAINTS["concentration"].check("concentration", concentration))
+    slots = CONSTRAINTS["slots"].check("slots", slots)
     labels = checked_classes("labels", labels)
     classes, members = np.unique(labels, return_inverse=True)
     slots = len(classes) if slots is None else slots
@@ -121,26 +119,25 @@ def dirichlet(labels: Array, seed: int, *, concentration: float = CONCENTRATION,
         borders = np.cumsum(draw.dirichlet(np.full(slots, concentration / slots)))[:-1]
         cuts = np.rint(borders * len(rows)).astype(int)
         slot_of[rows] = np.searchsorted(cuts, np.arange(len(rows)), side="right")
-    # Shuffled anew: in the order that was cut, a class ahead of the others would come first in every slot.
+    # Shuffle again: otherwise the classes would have the same order in every slot.
     mixed = draw.permutation(len(labels))
     return Stream(mixed[np.argsort(slot_of[mixed], kind="stable")])
 
 
 def few_classes(labels: Array, seed: int, *, classes_per_batch: int = 2, batch_size: int = 64) -> Stream:
-    """Every `batch_size` rows in a row hold at most `classes_per_batch` classes, until rows run out.
+    """Every batch of `batch_size` consecutive rows holds at most `classes_per_batch` classes.
 
-    Each class is cut into runs just long enough that no batch can meet more of them; the runs come in a random order,
-    and inside a batch the rows do. Rows that make no whole run come last, a class at a time: those of a class with
-    fewer rows than a run is long, and, with one class a batch, what is left over of each class. There alone a batch may
-    hold more classes.
+    Each class is cut into runs long enough that no batch meets more classes; the order of runs, and of rows within a
+    batch, is random. Rows that do not fill a run come last, class by class: classes with fewer rows than a run, and,
+    with one class per batch, the remainder of each class. Only these batches may hold more classes.
 
     >>> labels = np.repeat([0, 1, 2, 3], 10)
     >>> batches = labels[few_classes(labels, seed=0, classes_per_batch=2, batch_size=4).rows].reshape(-1, 4)
     >>> max(len(set(batch)) for batch in batches.tolist())
     2
     """
-    classes_per_batch = int(CORRELATED_CONSTRAINTS["classes_per_batch"].check("classes_per_batch", classes_per_batch))
-    batch_size = int(CORRELATED_CONSTRAINTS["batch_size"].check("batch_size", batch_size))
+    classes_per_batch = int(CONSTRAINTS["classes_per_batch"].check("classes_per_batch", classes_per_batch))
+    batch_size = int(CONSTRAINTS["batch_size"].check("batch_size", batch_size))
     labels = checked_classes("labels", labels)
     length = run_length(classes_per_batch, batch_size)
     draw = np.random.default_rng(checked_seed(seed))
@@ -149,7 +146,7 @@ def few_classes(labels: Array, seed: int, *, classes_per_batch: int = 2, batch_s
     left: list[np.ndarray] = []
     for k in np.unique(labels):
         rows = mixed[labels[mixed] == k]
-        # With one class a batch runs are as long as batches, so that each fills one; else they may be longer.
+        # With one class per batch, runs are exactly as long as batches; otherwise they may be longer.
         kept = len(rows) // length * length if classes_per_batch == 1 or len(rows) < length else len(rows)
         whole += np.array_split(rows[:kept], len(rows) // length) if kept else []
         left += [rows[kept:]] if kept < len(rows) else []
@@ -160,7 +157,7 @@ def few_classes(labels: Array, seed: int, *, classes_per_batch: int = 2, batch_s
 
 
 def run_length(classes_per_batch: int, batch_size: int) -> int:
-    """Rows of one class in a row so that no batch meets more classes: a batch cuts two runs, and holds others whole.
+    """Length of runs of one class such that no batch meets more classes: a batch can cut two runs and contain others.
 
     >>> run_length(2, 64), run_length(1, 64), run_length(4, 64)
     (63, 64, 21)
@@ -170,19 +167,13 @@ def run_length(classes_per_batch: int, batch_size: int) -> int:
     return max(1, (batch_size - 2) // (classes_per_batch - 1) + 1)
 
 
-# A stream from which most of the confident samples are gone.
-
-
-CONSTRAINTS: dict[str, Constraint] = {"per_class": Number(0, integer=True), "share": Number(0, 1)}
-
-
 def few_confident(
     confidences: Array, pseudo_classes: Array, seed: int, *, per_class: int = 2, share: float = 0.5
 ) -> Stream:
-    """Of the surest `share` of every pseudo-class, `per_class` rows drawn at random stay; the rest of it is left out.
+    """Of the most confident `share` of every pseudo-class, only `per_class` random rows stay; the others are removed.
 
-    The less sure rows all stay. The order is random. The paper does not say how it made its streams with N confident
-    samples a class; this goes by what a method without labels can know.
+    All less confident rows stay. The order is random. The paper does not say how it built its streams with N confident
+    samples per class; this version uses only what a method without labels can know.
 
     >>> few_confident(np.array([-0.1, -0.2, -0.3, -0.4]), np.zeros(4, int), seed=0, per_class=1).rows.tolist()
     [2, 1, 3]

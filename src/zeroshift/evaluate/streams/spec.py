@@ -1,4 +1,4 @@
-"""What an order may go by: labels, and what the zero-shot classifier says of every row, worked out when asked for."""
+"""All kinds of streams by name, and `StreamSpec`: a kind with parameters, as keys and records describe it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate.streams import domains as over_domains
+from zeroshift.evaluate.streams import domains as domain_streams
 from zeroshift.evaluate.streams import orders
-from zeroshift.evaluate.streams import orders as correlated
-from zeroshift.evaluate.streams.long_tail import CONSTRAINTS as OF_TAIL
+from zeroshift.evaluate.streams.long_tail import CONSTRAINTS as LONG_TAIL_CONSTRAINTS
 from zeroshift.evaluate.streams.long_tail import IMBALANCE, long_tail
-from zeroshift.evaluate.streams.orders import CONSTRAINTS as OF_CONFIDENT
-from zeroshift.evaluate.streams.orders import few_confident
 from zeroshift.evaluate.streams.stream import Stream, checked_seed
 from zeroshift.features import FeatureSet
 from zeroshift.features.checks import blocks
@@ -24,12 +21,12 @@ from zeroshift.parameters import Constraint
 from zeroshift.suggest import did_you_mean
 from zeroshift.zero_shot import zero_shot_stats
 
-__all__ = ["KINDS", "UNIMPORTANT", "Arrangement", "Clues", "Maker", "checked", "parameters_of"]
+__all__ = ["KINDS", "LABEL_PARAMETERS", "Maker", "StreamInputs", "StreamSpec", "checked_parameters", "parameters_of"]
 
 
 @dataclass(frozen=True)
-class Clues:
-    """Of a set, seen with the prototypes of one prompt mode."""
+class StreamInputs:
+    """What a stream may depend on: labels, and zero-shot predictions with one prompt mode, computed on demand."""
 
     features: FeatureSet
     prompt: str | None = None
@@ -42,21 +39,21 @@ class Clues:
     def labels(self) -> np.ndarray:
         """(N,) true classes."""
         if self.features.labels is None:
-            raise ValueError("this stream goes by labels, and the set has none. Fix: kind='random', or labels.")
+            raise ValueError("this stream needs labels, and the set has none. Fix: kind='random', or give labels.")
         return self.features.labels
 
     @property
     def confidences(self) -> np.ndarray:
-        """(N,) negative entropies of the zero-shot posterior (Eq. 2): the higher the surer."""
-        return self._looked[0]
+        """(N,) negative entropies of the zero-shot posterior (Eq. 2)."""
+        return self._zero_shot_stats[0]
 
     @property
     def pseudo_classes(self) -> np.ndarray:
         """(N,) most probable classes of the zero-shot posterior."""
-        return self._looked[1]
+        return self._zero_shot_stats[1]
 
     @cached_property
-    def _looked(self) -> tuple[np.ndarray, np.ndarray]:
+    def _zero_shot_stats(self) -> tuple[np.ndarray, np.ndarray]:
         prototypes = self.features.prototypes_for(self.prompt).astype(np.float64)
         confidences, classes = np.empty(self.n_rows), np.empty(self.n_rows, int)
         for rows in blocks(self.n_rows, max(prototypes.shape)):
@@ -67,65 +64,62 @@ class Clues:
         return confidences, classes
 
 
-# Every kind of stream by name: which clues of a set each goes by, and its parameters.
-
-
 Maker = Callable[..., Stream]
-"""`maker(clues, seed, **parameters)`."""
+"""`maker(inputs, seed, **parameters)`."""
 
 
-def _random(clues: Clues, seed: int) -> Stream:
-    return orders.random_order(clues.n_rows, seed)
+def _random(inputs: StreamInputs, seed: int) -> Stream:
+    return orders.random_order(inputs.n_rows, seed)
 
 
-def _easy_to_hard(clues: Clues, seed: int) -> Stream:
-    return orders.easy_to_hard(clues.confidences, seed)
+def _easy_to_hard(inputs: StreamInputs, seed: int) -> Stream:
+    return orders.easy_to_hard(inputs.confidences, seed)
 
 
-def _hard_to_easy(clues: Clues, seed: int) -> Stream:
-    return orders.hard_to_easy(clues.confidences, seed)
+def _hard_to_easy(inputs: StreamInputs, seed: int) -> Stream:
+    return orders.hard_to_easy(inputs.confidences, seed)
 
 
-def _class_sorted(clues: Clues, seed: int) -> Stream:
-    return orders.class_sorted(clues.labels, seed)
+def _class_sorted(inputs: StreamInputs, seed: int) -> Stream:
+    return orders.class_sorted(inputs.labels, seed)
 
 
 def _dirichlet(
-    clues: Clues, seed: int, concentration: float = correlated.CONCENTRATION, slots: int | None = None
+    inputs: StreamInputs, seed: int, concentration: float = orders.CONCENTRATION, slots: int | None = None
 ) -> Stream:
-    return correlated.dirichlet(clues.labels, seed, concentration=concentration, slots=slots)
+    return orders.dirichlet(inputs.labels, seed, concentration=concentration, slots=slots)
 
 
-def _few_classes(clues: Clues, seed: int, classes_per_batch: int = 2, batch_size: int = 64) -> Stream:
-    return correlated.few_classes(clues.labels, seed, classes_per_batch=classes_per_batch, batch_size=batch_size)
+def _few_classes(inputs: StreamInputs, seed: int, classes_per_batch: int = 2, batch_size: int = 64) -> Stream:
+    return orders.few_classes(inputs.labels, seed, classes_per_batch=classes_per_batch, batch_size=batch_size)
 
 
-def _continual(clues: Clues, seed: int, domains: Sequence[int], names: Sequence[str] | None = None) -> Stream:
-    return _whole(clues, over_domains.continual(domains, seed, names=names))
+def _continual(inputs: StreamInputs, seed: int, domains: Sequence[int], names: Sequence[str] | None = None) -> Stream:
+    return _check_length(inputs, domain_streams.continual(domains, seed, names=names))
 
 
 def _gradual(
-    clues: Clues, seed: int, domains: Sequence[int], names: Sequence[str] | None = None, overlap: float = 0.5
+    inputs: StreamInputs, seed: int, domains: Sequence[int], names: Sequence[str] | None = None, overlap: float = 0.5
 ) -> Stream:
-    return _whole(clues, over_domains.gradual(domains, seed, overlap=overlap, names=names))
+    return _check_length(inputs, domain_streams.gradual(domains, seed, overlap=overlap, names=names))
 
 
-def _mixed(clues: Clues, seed: int, domains: Sequence[int], names: Sequence[str] | None = None) -> Stream:
-    return _whole(clues, over_domains.mixed(domains, seed, names=names))
+def _mixed(inputs: StreamInputs, seed: int, domains: Sequence[int], names: Sequence[str] | None = None) -> Stream:
+    return _check_length(inputs, domain_streams.mixed(domains, seed, names=names))
 
 
-def _long_tail(clues: Clues, seed: int, imbalance: float = IMBALANCE, most: int | None = None) -> Stream:
-    return long_tail(clues.labels, seed, imbalance=imbalance, most=most)
+def _long_tail(inputs: StreamInputs, seed: int, imbalance: float = IMBALANCE, most: int | None = None) -> Stream:
+    return long_tail(inputs.labels, seed, imbalance=imbalance, most=most)
 
 
-def _few_confident(clues: Clues, seed: int, per_class: int = 2, share: float = 0.5) -> Stream:
-    return few_confident(clues.confidences, clues.pseudo_classes, seed, per_class=per_class, share=share)
+def _few_confident(inputs: StreamInputs, seed: int, per_class: int = 2, share: float = 0.5) -> Stream:
+    return orders.few_confident(inputs.confidences, inputs.pseudo_classes, seed, per_class=per_class, share=share)
 
 
-def _whole(clues: Clues, stream: Stream) -> Stream:
-    if len(stream) != clues.n_rows:
+def _check_length(inputs: StreamInputs, stream: Stream) -> Stream:
+    if len(stream) != inputs.n_rows:
         raise ValueError(
-            f"domains add up to {len(stream)} rows, but the set has {clues.n_rows}. Fix: the sizes as stacked."
+            f"domains add up to {len(stream)} rows, but the set has {inputs.n_rows}. Fix: the sizes as stacked."
         )
     return stream
 
@@ -145,60 +139,51 @@ KINDS: dict[str, Maker] = {
 }
 """Every kind of stream, by name."""
 
-CONSTRAINTS: Mapping[str, Constraint] = {
-    **correlated.CONSTRAINTS,
-    **over_domains.CONSTRAINTS,
-    **OF_TAIL,
-    **OF_CONFIDENT,
-}
-"""Of the parameters that can be checked alone; a name means the same in every kind."""
+CONSTRAINTS: Mapping[str, Constraint] = {**orders.CONSTRAINTS, **domain_streams.CONSTRAINTS, **LONG_TAIL_CONSTRAINTS}
+"""Constraints of parameters; a name means the same in every kind."""
 
 
 def parameters_of(kind: str) -> dict[str, inspect.Parameter]:
-    """What a kind takes beside the clues and the seed."""
+    """The parameters of a kind, without inputs and seed."""
     return dict(list(inspect.signature(KINDS[kind]).parameters.items())[2:])
 
 
-def checked(kind: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters with the defaults filled in, each checked as far as can be without a set, numbers in one form.
+def checked_parameters(kind: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the parameters of a kind as far as possible without a set, and add the defaults.
 
-    >>> checked("few_classes", {"batch_size": 32.0})
+    >>> checked_parameters("few_classes", {"batch_size": 32.0})
     {'classes_per_batch': 2, 'batch_size': 32}
     """
     found = {name: parameters.get(name, taken.default) for name, taken in parameters_of(kind).items()}
     found = {name: CONSTRAINTS[name].check(name, value) if name in CONSTRAINTS else value
              for name, value in found.items()}  # fmt: skip
     if "domains" in found:
-        sizes, names = over_domains.checked_domains(found["domains"], found["names"])
+        sizes, names = domain_streams.checked_domains(found["domains"], found["names"])
         found |= {"domains": sizes, "names": None if found["names"] is None else list(names)}
     return found
 
 
-# A stream by name and parameters, before there is a set: what a run's key and record hold.
+LABEL_PARAMETERS = ("names",)
+"""Parameters that only name things and do not change the stream."""
 
-
-UNIMPORTANT = ("names",)
-"""Parameters that change no row and no order."""
-
-NEEDED = (
-    " It says how many rows each domain has, in the order they lie in the set. Fix: stacked([first, second]) makes one "
+DOMAINS_HINT = (
+    " It is the number of rows of each domain, in the order of the set. Fix: stack_datasets([first, second]) makes one "
     "set of several; then {'domains': [first.n_samples, second.n_samples]}."
 )
-"""What `domains` is, the one parameter that has no default."""
+"""Explanation of `domains`, the only parameter without a default."""
 
 
 @dataclass(frozen=True)
-class Arrangement:
-    """How the rows of any set are put in order.
+class StreamSpec:
+    """A kind of stream and its parameters, applicable to any set.
 
     `kind` is one of `KINDS`, each a function of `zeroshift.evaluate.streams` with the parameters it takes: random
     (`random_order`), easy_to_hard, hard_to_easy, class_sorted, dirichlet, few_classes, long_tail, few_confident; and
-    over a set that is `stacked` from several, for which `domains` says how many rows each has, continual, gradual,
-    mixed.
+    continual, gradual and mixed over the output of `stack_datasets`, with `domains` as the number of rows of each set.
 
     >>> import numpy as np
     >>> pets = FeatureSet(np.eye(2)[[0, 1, 1]], prototypes=np.eye(2), labels=[0, 1, 1])
-    >>> Arrangement("random").stream(pets, seed=0).rows.tolist()
+    >>> StreamSpec("random").stream(pets, seed=0).rows.tolist()
     [2, 0, 1]
     """
 
@@ -218,22 +203,24 @@ class Arrangement:
                 )
         for name, parameter in known.items():
             if parameter.default is inspect.Parameter.empty and name not in self.parameters:
-                raise ValueError(f"the stream {self.kind} needs the parameter {name!r}, and it is not given.{NEEDED}")
-        checked(self.kind, self.parameters)
+                raise ValueError(
+                    f"the stream {self.kind} needs the parameter {name!r}, which is missing.{DOMAINS_HINT}"
+                )
+        checked_parameters(self.kind, self.parameters)
 
     def describe(self) -> dict[str, Any]:
-        """What it is, as JSON holds it: the defaults as well, however the numbers were typed.
+        """Kind and parameters as JSON, including defaults.
 
-        >>> Arrangement("long_tail", {"imbalance": 20}).describe()
+        >>> StreamSpec("long_tail", {"imbalance": 20}).describe()
         {'kind': 'long_tail', 'imbalance': 20.0, 'most': None}
         """
-        return {"kind": self.kind, **checked(self.kind, self.parameters)}
+        return {"kind": self.kind, **checked_parameters(self.kind, self.parameters)}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the stream depends on: not what its domains are called."""
-        return {name: value for name, value in self.describe().items() if name not in UNIMPORTANT}
+        """What the stream depends on, without the names of its domains."""
+        return {name: value for name, value in self.describe().items() if name not in LABEL_PARAMETERS}
 
     def stream(self, features: FeatureSet, *, seed: int, prompt: str | None = None) -> Stream:
-        """The stream of a set; the same for the same seed."""
-        return KINDS[self.kind](Clues(features, prompt), checked_seed(seed), **self.parameters)
+        """The stream of a set for a seed."""
+        return KINDS[self.kind](StreamInputs(features, prompt), checked_seed(seed), **self.parameters)

@@ -1,4 +1,4 @@
-"""What every stream is: row numbers in the order they come, and nothing else of the data."""
+"""The `Stream` class, and the checks of arguments that all streams share."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from zeroshift.arrays import to_numpy
 __all__ = ["Stream", "checked_classes", "checked_confidences", "checked_seed", "vector"]
 
 
-# What every stream checks of what it is given: classes, confidences, the seed; lists and tensors become arrays.
-
-
 def checked_seed(seed: Any) -> int:
-    """An integer of at least 0, however large.
+    """Check an integer of at least 0 of any size.
 
     >>> checked_seed(np.int64(3))
     3
@@ -28,12 +25,12 @@ def checked_seed(seed: Any) -> int:
         number = -1
     if number < 0 or isinstance(seed, (bool, np.bool_)):
         kind = ValueError if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool) else TypeError
-        raise kind(f"seed must be an integer of at least 0, from which all is drawn; got {seed!r}. Fix: seed=0.")
+        raise kind(f"seed must be an integer of at least 0; got {seed!r}. Fix: seed=0.")
     return number
 
 
 def checked_classes(name: str, classes: Any, *, rows: int | None = None, n_classes: int | None = None) -> np.ndarray:
-    """(N,) class indices, at least one; so many as `rows` and below `n_classes` where these are given.
+    """Check (N,) class indices, at least one; optionally of length `rows` and below `n_classes`.
 
     >>> checked_classes("labels", [0, 1, 1]).tolist()
     [0, 1, 1]
@@ -51,7 +48,7 @@ def checked_classes(name: str, classes: Any, *, rows: int | None = None, n_class
 
 
 def checked_confidences(confidences: Any) -> np.ndarray:
-    """(N,) finite numbers, at least one, in float64.
+    """Check (N,) finite numbers, at least one; returns float64.
 
     >>> checked_confidences([-0.5, 0]).tolist()
     [-0.5, 0.0]
@@ -70,8 +67,8 @@ def checked_confidences(confidences: Any) -> np.ndarray:
 
 
 def vector(name: str, values: Any, of: str, *, fix: str, rows: int | None = None) -> np.ndarray:
-    """`values` in NumPy, refused where they are no vector with one entry or more."""
-    length = "one a row" if rows is None else f"{rows} of them, one a row"
+    """Convert `values` to a NumPy vector with at least one entry."""
+    length = "one per row" if rows is None else f"{rows} of them, one per row"
     if isinstance(values, np.ma.MaskedArray):
         raise TypeError(f"{name} must be a plain vector; got a masked one. Fix: leave out the masked rows.")
     try:
@@ -79,7 +76,7 @@ def vector(name: str, values: Any, of: str, *, fix: str, rows: int | None = None
     except ValueError:  # lists of unequal length
         found = np.array(None)
     if found.ndim == 0:
-        raise TypeError(f"{name} must be a vector of {of}, {length}; got {_briefly(values)}. Fix: {fix}.")
+        raise TypeError(f"{name} must be a vector of {of}, {length}; got {_short_repr(values)}. Fix: {fix}.")
     if found.ndim != 1:
         raise ValueError(f"{name} must be a vector of {of}, {length}; got shape {found.shape}. Fix: {fix}.")
     if len(found) == 0:
@@ -95,16 +92,16 @@ def _classes_fix(name: str, given: Any, found: np.ndarray | None = None) -> str:
     if found is not None and found.dtype.kind in "US":
         return f"[class_names.index(name) for name in {name}]"
     whole = found is not None and found.dtype.kind == "f" and bool((found == np.floor(found)).all())
-    return f"numpy.asarray({name}).astype(int)" if whole else "the number of each row's class"
+    return f"numpy.asarray({name}).astype(int)" if whole else "the class index of each row"
 
 
-def _briefly(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     return repr(value) if value is None or isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Rows of a set in the order a method sees them, each at most once; lists and tensors become arrays.
+    """Rows of a set in the order a method sees them, each at most once.
 
     >>> Stream(np.array([2, 0, 1])).rows.tolist()
     [2, 0, 1]
@@ -113,12 +110,12 @@ class Stream:
     rows: np.ndarray
     """(n,) row numbers."""
     groups: np.ndarray | None = None
-    """(n,) which group each position belongs to (a domain, or the head of a long tail); None where there are none."""
+    """(n,) group of each position, such as a domain or the head of a long tail; None without groups."""
     group_names: tuple[str, ...] = ()
-    """What the groups are called, by number."""
+    """Names of the groups, by index."""
 
     def __post_init__(self) -> None:
-        rows = _numbers("rows", self.rows, "different row numbers, integers of at least 0")
+        rows = _checked_integers("rows", self.rows, "different row numbers, integers of at least 0")
         values, count = np.unique(rows, return_counts=True)
         if len(values) < len(rows):
             raise ValueError(
@@ -132,9 +129,11 @@ class Stream:
         object.__setattr__(self, "group_names", tuple(names))
         if self.groups is None:
             return
-        groups = _numbers("groups", self.groups, f"the group of each of the {len(rows)} rows, as its number")
+        groups = _checked_integers("groups", self.groups, f"the group of each of the {len(rows)} rows, as its number")
         if len(groups) != len(rows):
-            raise ValueError(f"groups must be {len(rows)} numbers, one a row; got {len(groups)}. Fix: one for each.")
+            raise ValueError(
+                f"groups must be {len(rows)} numbers, one per row; got {len(groups)}. Fix: one for each row."
+            )
         if len(groups) and groups.max() >= len(names):
             raise ValueError(
                 f"groups must be below {len(names)}, the number of group_names; got {groups.max()}. "
@@ -146,8 +145,8 @@ class Stream:
         return len(self.rows)
 
 
-def _numbers(name: str, values: object, allowed: str) -> np.ndarray:
-    """A vector of integers of at least 0; an empty one holds nothing that could be wrong."""
+def _checked_integers(name: str, values: object, allowed: str) -> np.ndarray:
+    """Check a vector of integers of at least 0, possibly empty."""
     try:
         found = to_numpy(values)
     except ValueError:  # lists of unequal length

@@ -9,19 +9,18 @@ from typing import Any, Literal
 
 from zeroshift.evaluate import gain_interval
 from zeroshift.experiments._shared.findings import Finding, Remark
-from zeroshift.experiments._shared.paper_tables import reference
 from zeroshift.experiments._shared.suite import Suite
-from zeroshift.experiments._shared.tables import ROUNDING, data_remark, differs
+from zeroshift.experiments._shared.tables import ROUNDING, data_differs, data_remark, reference
 from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
 
 __all__ = [
     "Evidence",
     "above_zero_shot",
-    "every",
+    "all_hold",
+    "effective_samples",
     "gain_sign",
     "higher",
-    "paper_beside",
-    "samples_behind",
+    "paper_reference",
     "standard_error",
     "verdict",
     "within",
@@ -36,11 +35,11 @@ class Evidence:
     """"corruption", "online": what the place is called in a sentence."""
     holds: bool | None
     """None where the numbers are too close to say: a tie is neither for the claim nor against it."""
-    told: str
+    detail: str
     """"45.1 to 47.6"."""
 
     def __str__(self) -> str:
-        return f"{self.where} ({self.told})"
+        return f"{self.where} ({self.detail})"
 
 
 def verdict(claim: str, evidence: Sequence[Evidence]) -> Remark | None:
@@ -53,8 +52,8 @@ def verdict(claim: str, evidence: Sequence[Evidence]) -> Remark | None:
     """
     if not evidence:
         return None
-    answers = (("not so", False), ("so it is", True), ("too close to say", None))
-    listed = ((answer, "; ".join(str(e) for e in evidence if e.holds is holds)) for answer, holds in answers)
+    results = (("not so", False), ("so it is", True), ("too close to say", None))
+    listed = ((answer, "; ".join(str(e) for e in evidence if e.holds is holds)) for answer, holds in results)
     (first, places), *others = ((answer, places) for answer, places in listed if places)
     begins = f"The paper finds that {claim}. {first.capitalize()} here"
     kind: Literal["warning", "note"] = "warning" if first == "not so" else "note"
@@ -64,13 +63,13 @@ def verdict(claim: str, evidence: Sequence[Evidence]) -> Remark | None:
     return Remark(f"{begins} for {places}{''.join(further)}.", kind)
 
 
-def every(answers: Iterable[bool | None]) -> bool | None:
+def all_hold(results: Iterable[bool | None]) -> bool | None:
     """Whether all answers are yes: no where one is no, too close to say where one is, and where there are none.
 
-    >>> every([True, True]), every([True, None]), every([None, False]), every([])
+    >>> all_hold([True, True]), all_hold([True, None]), all_hold([None, False]), all_hold([])
     (True, None, False, None)
     """
-    found = list(answers)
+    found = list(results)
     if not found:
         return None
     return False if False in found else None if None in found else True
@@ -92,7 +91,7 @@ def higher(a: float, b: float, *, samples: float, by: float = 0.0) -> bool | Non
     """Whether accuracy `a` lies above `b`, by more than `by`: all are fractions.
 
     None where that is too close to say: where `a` is less than one `standard_error` away from `b + by`. A tie always
-    is. For means over sets, `samples` is what `samples_behind` says.
+    is. For means over sets, `samples` is what `effective_samples` says.
 
     >>> higher(0.80, 0.70, samples=1000), higher(0.70, 0.80, samples=1000), higher(0.705, 0.70, samples=1000)
     (True, False, None)
@@ -118,10 +117,10 @@ def within(low: float, high: float, limit: float, *, samples: float) -> bool | N
     return None if beyond <= standard_error(low, high, samples) else False
 
 
-def samples_behind(sizes: Iterable[int]) -> float:
+def effective_samples(sizes: Iterable[int]) -> float:
     """How many samples of one set would make an accuracy as sure as the mean over sets of these sizes is.
 
-    >>> samples_behind([500]), samples_behind([500, 500]), round(samples_behind([10, 10_000]))
+    >>> effective_samples([500]), effective_samples([500, 500]), round(effective_samples([10, 10_000]))
     (500.0, 1000.0, 40)
     """
     counts = list(sizes)
@@ -149,10 +148,10 @@ def above_zero_shot(records: Sequence[Mapping[str, Any]]) -> bool | None:
     after, before = (
         sum(float(record[name]) for record in records) / len(records) for name in ("accuracy", "zero_shot_accuracy")
     )
-    return higher(after, before, samples=samples_behind(int(record["scored"]) for record in records))
+    return higher(after, before, samples=effective_samples(int(record["scored"]) for record in records))
 
 
-def paper_beside(suite: Suite, *tables: str, needs: Sequence[str] = ()) -> list[Finding]:
+def paper_reference(suite: Suite, *tables: str, needs: Sequence[str] = ()) -> list[Finding]:
     """How our data, prompts or backbone differ from the paper's, where they do, and its own tables where its numbers
     do not stand in ours.
 
@@ -160,8 +159,8 @@ def paper_beside(suite: Suite, *tables: str, needs: Sequence[str] = ()) -> list[
     """
     other = [encoder for encoder in suite.encoders if encoder != PAPERS_BACKBONE]
     backbone = None
-    if other and not differs(suite, needs):
+    if other and not data_differs(suite, needs):
         backbone = Remark(f"The paper's numbers are of {PAPERS_BACKBONE}, ours of {' and '.join(other)}.", kind="data")
-    said = [remark for remark in (data_remark(suite, needs=needs), backbone) if remark is not None]
-    shown = tables if other or differs(suite, needs) else ()
-    return [*said, *(reference(table) for table in shown)]
+    text = [remark for remark in (data_remark(suite, needs=needs), backbone) if remark is not None]
+    shown = tables if other or data_differs(suite, needs) else ()
+    return [*text, *(reference(table) for table in shown)]

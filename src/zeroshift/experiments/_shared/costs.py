@@ -6,30 +6,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments._shared.experiment import Answers, Record
+from zeroshift.experiments._shared.experiment import JobResults, Record
 from zeroshift.experiments._shared.findings import Cell, Column, Row, Table, Value
 from zeroshift.experiments._shared.paper import PaperRow
 from zeroshift.experiments._shared.suite import PAPERS_SET, Member
 from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
 from zeroshift.experiments._shared.trials import points
 
-__all__ = ["PER", "Cost", "cost_table", "time_of"]
+__all__ = ["TIMED_SAMPLES", "CostRow", "cost_table", "seconds_per_thousand"]
 
-PER = 1000
+TIMED_SAMPLES = 1000
 """Samples that times are given for."""
 
 COLUMNS = (
     Column("", "text"),
     Column("accuracy"),
     Column("gain", "points", "over zero-shot"),
-    Column("time", "seconds", f"for {PER:,} samples"),
+    Column("time", "seconds", f"for {TIMED_SAMPLES:,} samples"),
     Column("ratio", "number", "to zero-shot"),
     Column("peak memory", "bytes", "beyond the features"),
 )
 
 
 @dataclass(frozen=True)
-class Cost:
+class CostRow:
     """A row: one run, and what the paper printed for it on ImageNet."""
 
     label: str
@@ -40,16 +40,16 @@ class Cost:
 
 
 def cost_table(
-    name: str, title: str, costs: Sequence[Cost], member: Member, answers: Answers, notes: Sequence[str] = ()
+    name: str, title: str, costs: Sequence[CostRow], member: Member, results: JobResults, notes: Sequence[str] = ()
 ) -> Table:
     """The first row is zero-shot, to whose time the others' are held. The paper's accuracies stand beside ours where
     the set is its own; its times and memory are a graphics card's, and never do.
     """
-    same = member.papers and member.data_set == PAPERS_SET and member.encoder == PAPERS_BACKBONE
-    first = answers.of(costs[0].trial)
+    same = member.from_paper and member.data_set == PAPERS_SET and member.encoder == PAPERS_BACKBONE
+    first = results.record(costs[0].trial)
     rows = []
     for cost in costs:
-        record = answers.of(cost.trial)
+        record = results.record(cost.trial)
         cells = (None,) * (len(COLUMNS) - 1) if record is None else _cells(record, first, cost.paper if same else None)
         rows.append(Row((cost.label, *cells), cost.group, cost.strong))
     return Table(name, title, COLUMNS, tuple(rows), tuple(notes))
@@ -61,12 +61,13 @@ def _cells(record: Record, first: Record | None, paper: PaperRow | None) -> tupl
     return (
         Value(float(record["accuracy"]), paper=None if accuracy is None else accuracy / 100),
         Value(points(record["zero_shot_accuracy"], record["accuracy"]), paper=gain),
-        Value(time_of(record)),
-        None if first is None else Value(time_of(record) / time_of(first)),
+        Value(seconds_per_thousand(record)),
+        None if first is None else Value(seconds_per_thousand(record) / seconds_per_thousand(first)),
         None if peak is None else Value(float(peak)),
     )
 
 
-def time_of(record: Record) -> float:
-    """Seconds for `PER` samples, set-up included: a method that learns when it is made has not learned for nothing."""
-    return PER * (float(record["seconds"]) + float(record["setup_seconds"])) / float(record["scored"])
+def seconds_per_thousand(record: Record) -> float:
+    """Seconds for `TIMED_SAMPLES` samples, set-up included: a method that learns when it is made has not learned for
+    nothing."""
+    return TIMED_SAMPLES * (float(record["seconds"]) + float(record["setup_seconds"])) / float(record["scored"])

@@ -1,4 +1,4 @@
-"""The one shape of an experiment: which work it needs, and what it finds in the answers."""
+"""What an experiment is: which jobs it needs, and what it concludes from their results."""
 
 from __future__ import annotations
 
@@ -7,59 +7,56 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zeroshift.evaluate import Job, Outcome
+from zeroshift.evaluate import Job, JobOutcome
 from zeroshift.experiments._shared.findings import Finding
 from zeroshift.experiments._shared.suite import Member, Suite
 from zeroshift.parameters import Number
 
-__all__ = ["Answers", "Chapter", "Experiment", "Options", "slug"]
+__all__ = ["Chapter", "Experiment", "JobResults", "Options", "slug"]
 
 
-# Names of files from words.
-
-
-def slug(words: str) -> str:
-    """Lower-case letters, digits and hyphens.
+def slug(text: str) -> str:
+    """A file name from text: lower-case letters, digits and hyphens.
 
     >>> slug("CLIP ViT-B/16")
     'clip-vit-b-16'
     """
-    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-") or "unnamed"
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "unnamed"
 
 
 Record = Mapping[str, Any]
 
 MOST_ORDERS = 1000
-"""More would be planned for longer than they are worth: the standard error of a mean falls with their square root."""
+"""Upper limit for `Options.orders`."""
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may choose, the same for every experiment."""
+    """Options of every experiment."""
 
     orders: int = 3
-    """Random orders of the stream, or draws of samples. Work that takes long is done in one order all the same."""
+    """Number of random orders of the stream, or of random draws. Slow jobs run in one order."""
 
     def __post_init__(self) -> None:
         Number(1, MOST_ORDERS, integer=True).check("orders", self.orders)
 
 
-class Answers:
-    """Records of the work that is done, found by the work itself."""
+class JobResults:
+    """The records of finished jobs, looked up by job."""
 
-    def __init__(self, outcomes: Sequence[Outcome[Any]]) -> None:
+    def __init__(self, outcomes: Sequence[JobOutcome[Any]]) -> None:
         self._records = {o.job.key: o.record for o in outcomes if o.record is not None}
         self.failed = [outcome for outcome in outcomes if outcome.error is not None]
 
-    def of(self, job: Job) -> Record | None:
-        """None where it failed."""
+    def record(self, job: Job) -> Record | None:
+        """The record of a job; None where it failed."""
         return self._records.get(job.key)
 
-    def all_of(self, jobs: Sequence[Job]) -> list[Record]:
-        """Those that did not fail."""
-        found = (self.of(job) for job in jobs)
+    def records(self, jobs: Sequence[Job]) -> list[Record]:
+        """The records of the jobs that did not fail."""
+        found = (self.record(job) for job in jobs)
         return [record for record in found if record is not None]
 
 
@@ -67,27 +64,27 @@ class Answers:
 class Experiment:
     """A named question about methods or features.
 
-    `plan` says what work is needed; it may be empty where the sets do not allow the question. `find` makes findings of
-    the answers; it is called even then, and says why. Both are pure: no file is read, nothing is printed.
+    `plan` returns the jobs the experiment needs; an empty list where the sets do not allow it. `find` turns their
+    results into findings (None entries are ignored); it is called even without jobs, and then says why. Neither reads
+    files nor prints.
     """
 
     name: str
-    """What the command line takes: lower-case words with hyphens."""
+    """Name on the command line: lower-case words with hyphens."""
     title: str
     question: str
-    """What is asked, in a sentence or two."""
+    """The question, in a sentence or two."""
     plan: Callable[[Suite, Options], Sequence[Job]]
-    find: Callable[[Suite, Options, Answers], Sequence[Finding]]
+    find: Callable[[Suite, Options, JobResults], Sequence[Finding | None]]
     where: str = ""
-    """Where in the paper: "Table 5", "Figure 3"; empty for what the paper does not have."""
+    """Place in the paper, such as "Table 5"; empty for experiments that the paper does not have."""
     tables: tuple[str, ...] = ()
-    """Ids of the paper's tables that belong to it."""
+    """Ids of the paper's tables for this experiment."""
     mixes_encoders: bool = False
-    """Whether it wants the sets of all encoders at once. Others are asked once for each encoder: means over several
-    mean nothing."""
-    sets: Callable[[Suite], Sequence[Member]] | None = None
-    """Further sets it makes of the suite's own, such as several stacked into one: `plan` and `find` then see a suite
-    that ends with them. It may load sets, and is asked once."""
+    """Whether the sets of all encoders are analysed together. Other experiments run once per encoder."""
+    extra_sets: Callable[[Suite], Sequence[Member]] | None = None
+    """Makes further sets from the suite, such as several sets stacked into one. They are appended to the suite that
+    `plan` and `find` get. It may load sets, and is called once."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
@@ -102,12 +99,12 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Chapter:
-    """What one experiment found."""
+    """The findings of one experiment."""
 
     experiment: Experiment
     findings: tuple[Finding, ...]
     jobs: tuple[Job, ...] = ()
     failed: tuple[str, ...] = field(default=())
-    """Work that failed, and why."""
+    """Jobs that failed, and why."""
     seconds: float = 0.0
-    """Time its runs took, those read from records included."""
+    """Total time of its runs, including those read from records."""

@@ -5,29 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from zeroshift.evaluate import Contestant, Job
-from zeroshift.experiments._shared.claims import higher, samples_behind
-from zeroshift.experiments._shared.contenders import (
+from zeroshift.evaluate import Job, MethodSpec
+from zeroshift.experiments._shared.claims import effective_samples, higher
+from zeroshift.experiments._shared.compared_methods import (
     OURS,
     SLOW,
-    contenders,
-    group_of,
-    in_words,
-    label_of,
-    left_out,
-    printed_number,
-    trials_of,
+    compared_methods,
+    excluded_methods,
+    joined_names,
+    method_label,
+    method_trials,
+    paper_accuracy,
+    row_group,
 )
-from zeroshift.experiments._shared.experiment import Answers, Options
+from zeroshift.experiments._shared.experiment import JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.paper import PaperTable, paper_table
-from zeroshift.experiments._shared.paper_tables import reference
 from zeroshift.experiments._shared.suite import Member, Suite
-from zeroshift.experiments._shared.tables import data_remark, noted, with_best
+from zeroshift.experiments._shared.tables import data_remark, reference, with_best, with_mean_note
 from zeroshift.experiments._shared.tasks import get_task
 from zeroshift.experiments._shared.trials import mean_of_sets
 
-__all__ = ["AVERAGE", "Place", "main_findings", "main_jobs", "mean_place", "set_columns", "standings", "unlike"]
+__all__ = [
+    "AVERAGE",
+    "TableColumn",
+    "main_table_findings",
+    "main_table_jobs",
+    "mean_column",
+    "ranking_remarks",
+    "set_columns",
+    "unique_titles",
+]
 
 AVERAGE = "Avg."
 """What the paper calls the mean of all sets."""
@@ -35,7 +43,7 @@ AVERAGE = "Avg."
 LEADS = " In the paper ADAPT is the best of this group."
 
 
-def standings(table: Table, members: Sequence[Member], printed: PaperTable | None) -> list[Remark]:
+def ranking_remarks(table: Table, members: Sequence[Member], printed: PaperTable | None) -> list[Remark]:
     """A remark on each of the two protocols, by the last column of the table.
 
     Parameters
@@ -45,12 +53,12 @@ def standings(table: Table, members: Sequence[Member], printed: PaperTable | Non
     printed : the paper's table whose conclusion is to be named where ours differs; None where it says nothing of them.
     """
     where = f"On {members[0].title}" if len(members) == 1 else f"On the mean of {len(members)} sets"
-    samples = samples_behind(member.entry.n_samples for member in members)
-    base = _numbers(table, "online").get(label_of("zero_shot"))
+    samples = effective_samples(member.dataset.n_samples for member in members)
+    base = _numbers(table, "online").get(method_label("zero_shot"))
     remarks = []
     for protocol, ours in OURS.items():
         numbers = _numbers(table, protocol)
-        mine = numbers.pop(label_of(ours), None)
+        mine = numbers.pop(method_label(ours), None)
         if mine is None:
             continue
         text = f"{where} {_rank(mine, numbers, protocol, samples, printed)}"
@@ -98,7 +106,7 @@ def _leads(printed: PaperTable, protocol: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
+class TableColumn:
     """A column: one set, or the mean of several."""
 
     title: str
@@ -108,40 +116,40 @@ class Place:
     detail: str = ""
 
 
-Places = Callable[[Suite], list[Place]]
+ColumnsOf = Callable[[Suite], list[TableColumn]]
 """The columns for the sets of an encoder; the last is the mean of all. Empty where there are no sets."""
 
 
-def main_jobs(places: Places, suite: Suite, options: Options) -> list[Job]:
+def main_table_jobs(columns_of: ColumnsOf, suite: Suite, options: Options) -> list[Job]:
     """All work of a main table, and none for sets that stand in no column of it."""
-    shown = {member.name: member for place in places(suite) for member in place.members}
+    shown = {member.name: member for column in columns_of(suite) for member in column.members}
     return [
         trial
         for member in shown.values()
-        for contestant in _everyone()
-        for trial in trials_of(contestant, member, options.orders)
+        for spec in _everyone()
+        for trial in method_trials(spec, member, options.orders)
     ]
 
 
-def main_findings(
-    task: str, places: Places, suite: Suite, options: Options, answers: Answers, *, heading: str
+def main_table_findings(
+    task: str, columns_of: ColumnsOf, suite: Suite, options: Options, results: JobResults, *, heading: str
 ) -> list[Finding]:
     """The table of an encoder's sets, what is to be said about it, and the paper's own."""
     known = get_task(task)
     first = next(iter(known.tables.values()))
-    columns = places(suite)
+    columns = columns_of(suite)
     if not columns:
         return [Remark(f"None of the sets is one of {known.title}. {WHAT_TO_GIVE}"), reference(first)]
     (encoder,) = suite.encoders
     papers = known.tables.get(encoder)
-    table = _table(heading, columns, None if papers is None else paper_table(papers), options, answers)
+    table = _table(heading, columns, None if papers is None else paper_table(papers), options, results)
     used = columns[-1].members
     # Of sets that are neither the paper's nor in their place the paper says nothing.
     claims = paper_table(papers or first) if any(member.task == task for member in used) else None
     remark = data_remark(Suite(tuple(used)))
     return [
-        noted(table),
-        *standings(table, used, claims),
+        with_mean_note(table),
+        *ranking_remarks(table, used, claims),
         *([] if remark is None else [remark]),
         reference(papers or first),
     ]
@@ -153,32 +161,32 @@ WHAT_TO_GIVE = (
 )
 
 
-def _everyone() -> list[Contestant]:
-    return [contestant for protocol in OURS for contestant in contenders(protocol)]
+def _everyone() -> list[MethodSpec]:
+    return [spec for protocol in OURS for spec in compared_methods(protocol)]
 
 
 def _table(
-    title: str, places: Sequence[Place], printed: PaperTable | None, options: Options, answers: Answers
+    title: str, table_columns: Sequence[TableColumn], printed: PaperTable | None, options: Options, results: JobResults
 ) -> Table:
     rows = []
     for protocol, ours in OURS.items():
-        for contestant in sorted(contenders(protocol), key=group_of):
-            method = contestant.method
+        for spec in sorted(compared_methods(protocol), key=row_group):
+            method = spec.method
             cells = (
                 mean_of_sets(
-                    answers,
-                    [trials_of(contestant, member, options.orders) for member in place.members],
-                    paper=printed_number(printed, place.paper, method),
+                    results,
+                    [method_trials(spec, member, options.orders) for member in column.members],
+                    paper=paper_accuracy(printed, column.paper, method),
                 )
-                for place in places
+                for column in table_columns
             )
-            rows.append(Row((label_of(method), *cells), group_of(contestant), method == ours))
-    columns = (Column("method", "text"), *(Column(place.title, "percent", place.detail) for place in places))
+            rows.append(Row((method_label(method), *cells), row_group(spec), method == ours))
+    columns = (Column("method", "text"), *(Column(column.title, "percent", column.detail) for column in table_columns))
     return Table("accuracy", title, columns, with_best(rows, by_group=True), _notes(options))
 
 
 def _notes(options: Options) -> tuple[str, ...]:
-    *most, last = (label_of(method) for method in SLOW)
+    *most, last = (method_label(method) for method in SLOW)
     slow = f"{', '.join(most)} and {last}"
     orders = (
         "Online methods: one random order."
@@ -190,8 +198,8 @@ def _notes(options: Options) -> tuple[str, ...]:
         "All methods run on the features of the plain images, without views, at their default parameters. The "
         "inductive ZLaP is given half of the samples without labels, and scored on the other half: what the paper "
         "prints for ZLaP among the online methods, of all samples, does not stand beside it.",
-        f"Left out, because features alone are not enough: {in_words(left_out())}; methods that need views of "
-        "an image, which the experiment `views` asks about; and those that see labels, of which the few-shot "
+        f"Left out, because features alone are not enough: {joined_names(excluded_methods())}; methods that need views "
+        "of an image, which the experiment `views` asks about; and those that see labels, of which the few-shot "
         "experiment holds Tip-Adapter, GDA-CLIP and TIMO.",
     )
 
@@ -202,30 +210,30 @@ def _notes(options: Options) -> tuple[str, ...]:
 OOD_AVERAGE = "OOD Avg."
 
 
-def set_columns(task: str, suite: Suite, *, source: str | None = None, also: Sequence[str] = ()) -> list[Place]:
+def set_columns(task: str, suite: Suite, *, source: str | None = None, also: Sequence[str] = ()) -> list[TableColumn]:
     """A column a set of the task, and of the tasks in `also`; where `source` is among them, a mean without it too."""
     order = get_task(task).papers_sets
     members = sorted(suite.of_task(task), key=lambda m: order.index(m.data_set) if m.data_set in order else len(order))
-    whole = Suite(tuple(members)).papers(get_task(task)) is not None
+    whole = Suite(tuple(members)).paper_backbone(get_task(task)) is not None
     members += [member for other in also for member in suite.of_task(other)]
     if not members:
         return []
-    titles = unlike([member.paper_column or member.title for member in members], members)
-    places = [Place(title, (m,), m.paper_column, _size(m)) for title, m in zip(titles, members, strict=True)]
+    titles = unique_titles([member.paper_column or member.title for member in members], members)
+    columns = [TableColumn(title, (m,), m.paper_column, _size(m)) for title, m in zip(titles, members, strict=True)]
     shifted = [member for member in members if member.data_set != source]
     whole = whole and len(members) == len(order)
     if source is not None and 0 < len(shifted) < len(members):
-        places.append(mean_place(OOD_AVERAGE, shifted, whole))
-    return [*places, mean_place(AVERAGE, members, whole)]
+        columns.append(mean_column(OOD_AVERAGE, shifted, whole))
+    return [*columns, mean_column(AVERAGE, members, whole)]
 
 
-def mean_place(title: str, members: Sequence[Member], whole: bool) -> Place:
+def mean_column(title: str, members: Sequence[Member], whole: bool) -> TableColumn:
     """The mean of several sets; `whole` says whether they are just those of the paper's mean."""
     sets = "1 set" if len(members) == 1 else f"{len(members)} sets"
-    return Place(title, tuple(members), title if whole else None, sets)
+    return TableColumn(title, tuple(members), title if whole else None, sets)
 
 
-def unlike(titles: Sequence[str], members: Sequence[Member]) -> list[str]:
+def unique_titles(titles: Sequence[str], members: Sequence[Member]) -> list[str]:
     """Titles that differ: where two are the same, the sets' own names tell them apart."""
     return [
         f"{title} ({member.name})" if titles.count(title) > 1 else title
@@ -234,4 +242,4 @@ def unlike(titles: Sequence[str], members: Sequence[Member]) -> list[str]:
 
 
 def _size(member: Member) -> str:
-    return f"{member.entry.n_samples:,} samples, {member.entry.n_classes:,} classes"
+    return f"{member.dataset.n_samples:,} samples, {member.dataset.n_classes:,} classes"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zeroshift.encode.prompts.prompts import MODES
 from zeroshift.evaluate import Trial
 from zeroshift.experiments._shared.findings import Remark
-from zeroshift.experiments._shared.suite import Member, Suite, together
+from zeroshift.experiments._shared.suite import Member, Suite, describe_sets
 from zeroshift.experiments._shared.trials import runs
 
 __all__ = ["PAPERS_MODES", "mode_title", "modes_of", "modes_remark", "runs_in_mode"]
@@ -36,16 +36,16 @@ def mode_title(mode: str) -> str:
 
 def modes_remark(suite: Suite) -> Remark | None:
     """Names the paper's modes that are missing, where, and how to get them; None where every set has all six."""
-    said = []
+    text = []
     for mode in PAPERS_MODES:
         lacking = [member for member in suite.members if mode not in member.prompts]
         if len(lacking) == len(suite.members):
-            said.append(f"{mode_title(mode)} ({mode})")
+            text.append(f"{mode_title(mode)} ({mode})")
         elif lacking:
-            said.append(f"{mode_title(mode)} ({mode}; not in {together(lacking)})")
-    if not said:
+            text.append(f"{mode_title(mode)} ({mode}; not in {describe_sets(lacking)})")
+    if not text:
         return None
     return Remark(
-        f"The sets have no prototypes of: {', '.join(said)}. Fix: make them with `zeroshift extract ... --prompts "
+        f"The sets have no prototypes of: {', '.join(text)}. Fix: make them with `zeroshift extract ... --prompts "
         f"{','.join(PAPERS_MODES)} --descriptions FILE --template TEXT`; `zeroshift prompts` says what each mode is."
     )

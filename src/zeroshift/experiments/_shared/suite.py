@@ -10,7 +10,7 @@ from typing import Any
 
 from zeroshift.data import catalogue
 from zeroshift.data.corruptions import KINDS
-from zeroshift.evaluate import Entry
+from zeroshift.evaluate import DatasetRef
 from zeroshift.experiments._shared.tasks import OTHER_BACKBONE, PAPER_COLUMNS, PAPERS_BACKBONE, TASKS, Task, task_of
 from zeroshift.features import FeatureSet
 
@@ -26,12 +26,12 @@ __all__ = [
     "clean_and_corrupted",
     "corruption_of",
     "data_set_of",
+    "describe_sets",
     "encoder_of",
     "is_papers",
+    "largest_per_task",
+    "largest_per_task_note",
     "main_set",
-    "one_a_task",
-    "one_a_task_note",
-    "together",
 ]
 
 BACKBONES = {
@@ -47,16 +47,16 @@ BACKBONES = {
 """What the paper, or the field, calls a model, by the name it is loaded under, in lower case."""
 
 
-def data_set_of(said: Mapping[str, Any], name: str) -> str:
+def data_set_of(provenance: Mapping[str, Any], name: str) -> str:
     """Id in the catalogue, or what the set says it was made from, or else its own name."""
-    images = said.get("images", {})
+    images = provenance.get("images", {})
     if "data_set" in images:
         return str(images["data_set"])
-    made_from = said.get("data_set", said.get("dataset", name))
+    made_from = provenance.get("data_set", provenance.get("dataset", name))
     return str(made_from["name"] if isinstance(made_from, Mapping) else made_from)
 
 
-def corruption_of(said: Mapping[str, Any]) -> tuple[str | None, int | None]:
+def corruption_of(provenance: Mapping[str, Any]) -> tuple[str | None, int | None]:
     """Kind and severity.
 
     >>> corruption_of({"corruption": "JPEG compression", "severity": 5})
@@ -65,23 +65,23 @@ def corruption_of(said: Mapping[str, Any]) -> tuple[str | None, int | None]:
     (('fog', 3), (None, None))
     """
     # A catalogue set is corrupted on the disk; any other may have been as it was encoded.
-    images = said.get("images", {})
-    told = said.get("corruption") or images.get("corruption")
-    severity = said.get("severity") or images.get("severity")
-    if isinstance(told, Mapping):
-        told, severity = told["kind"], told["severity"]
-    if not told:
+    images = provenance.get("images", {})
+    kind = provenance.get("corruption") or images.get("corruption")
+    severity = provenance.get("severity") or images.get("severity")
+    if isinstance(kind, Mapping):
+        kind, severity = kind["kind"], kind["severity"]
+    if not kind:
         return None, None
-    return str(told).lower().replace(" ", "_"), None if severity is None else int(severity)
+    return str(kind).lower().replace(" ", "_"), None if severity is None else int(severity)
 
 
-def encoder_of(said: Mapping[str, Any]) -> str:
+def encoder_of(provenance: Mapping[str, Any]) -> str:
     """The backbone as the paper calls it, "composed", or whatever the set says.
 
     >>> encoder_of({"encoder": {"source": "openai/clip-vit-base-patch16"}}), encoder_of({"encoder": "CLIP RN50"})
     ('CLIP ViT-B/16', 'CLIP RN50')
     """
-    encoder = said.get("encoder")
+    encoder = provenance.get("encoder")
     if isinstance(encoder, Mapping):
         if str(encoder.get("statement", "")).startswith("a composed") or encoder.get("family") == "composed":
             return "composed"
@@ -91,16 +91,16 @@ def encoder_of(said: Mapping[str, Any]) -> str:
     return "composed" if text.startswith("EfficientNet-Lite2") else text
 
 
-def is_papers(said: Mapping[str, Any], n_samples: int) -> bool:
+def is_papers(provenance: Mapping[str, Any], n_samples: int) -> bool:
     """Whether these are the paper's own images, all of them, as they are on the disk, seen by one of its backbones."""
-    images = said.get("images", {})
+    images = provenance.get("images", {})
     if images.get("source") != "catalogue" or images.get("split") != "test":
         return False
     # What is corrupted as it is encoded is not what was published, whichever images it is made from.
-    if said.get("corruption"):
+    if provenance.get("corruption"):
         return False
     whole = catalogue.get(str(images["data_set"])).counts["test"] == n_samples
-    return whole and encoder_of(said) in TASKS[0].tables
+    return whole and encoder_of(provenance) in TASKS[0].tables
 
 
 # The sets an experiment runs on: which of the paper's three tasks each belongs to, and whether it is the paper's.
@@ -114,7 +114,7 @@ PAPERS_SEVERITY = 5
 class Member:
     """A set as an experiment knows it."""
 
-    entry: Entry
+    dataset: DatasetRef
     task: str
     data_set: str
     """Id in the catalogue, or what the set calls the data it was made from, or its own name."""
@@ -124,7 +124,7 @@ class Member:
     """One of the fifteen kinds, as the catalogue writes them: "defocus_blur"."""
     severity: int | None
     prompts: tuple[str, ...]
-    papers: bool
+    from_paper: bool
     """Whether these are the paper's own images, all of them, seen by one of its backbones."""
     samples: str
     """Which samples they are, whichever encoder saw them: the data set, or where the set does not say, a digest of its
@@ -132,11 +132,11 @@ class Member:
 
     @property
     def name(self) -> str:
-        return self.entry.name
+        return self.dataset.name
 
     @property
     def title(self) -> str:
-        return self.entry.title
+        return self.dataset.title
 
     @property
     def kind(self) -> str:
@@ -156,7 +156,7 @@ class Member:
     @property
     def paper_column(self) -> str | None:
         """What the column of this set is called in the paper's tables; None where the paper has none for it."""
-        if not self.papers:
+        if not self.from_paper:
             return None
         if self.data_set == "imagenet_c":
             return self.kind if self.severity == PAPERS_SEVERITY else None
@@ -170,7 +170,7 @@ class Member:
 
         >>> from zeroshift.data import packs
         >>> fog = Member.of("fog", packs.load("cifar10c_fog_5"))
-        >>> fog.task, fog.corruption, fog.severity, fog.encoder, fog.papers
+        >>> fog.task, fog.corruption, fog.severity, fog.encoder, fog.from_paper
         ('corruption', 'fog', 5, 'composed', False)
         """
         if not isinstance(name, str) or not name:
@@ -182,19 +182,19 @@ class Member:
                 f"{name} must be a FeatureSet; got {type(features).__name__}. "
                 "Fix: FeatureSet(features, prototypes=..., labels=...)."
             )
-        said = features.provenance
-        data_set = data_set_of(said, name)
-        corruption, severity = corruption_of(said)
+        provenance = features.provenance
+        data_set = data_set_of(provenance, name)
+        corruption, severity = corruption_of(provenance)
         return cls(
-            entry=Entry.of(name, features, prompt, load),
+            dataset=DatasetRef.of(name, features, prompt, load),
             task=task_of(data_set, corruption),
             data_set=data_set,
-            encoder=encoder_of(said),
+            encoder=encoder_of(provenance),
             corruption=corruption,
             severity=severity,
             prompts=features.prompts,
-            papers=is_papers(said, features.n_samples),
-            samples=data_set_of(said, _digest(features)),
+            from_paper=is_papers(provenance, features.n_samples),
+            samples=data_set_of(provenance, _digest(features)),
         )
 
 
@@ -250,11 +250,11 @@ class Suite:
         """The sets of each encoder apart: their means do not mix."""
         return [self.of_encoder(encoder) for encoder in self.encoders]
 
-    def papers(self, task: Task) -> str | None:
+    def paper_backbone(self, task: Task) -> str | None:
         """The backbone, where the sets of a task are just the paper's: only then do their means compare with its."""
         members = self.of_task(task.id)
         backbones = {member.encoder for member in members}
-        if len(backbones) != 1 or not all(member.papers for member in members):
+        if len(backbones) != 1 or not all(member.from_paper for member in members):
             return None
         (backbone,) = backbones
         if task.id == "corruption":
@@ -266,12 +266,12 @@ class Suite:
         return len(self.members)
 
 
-def together(members: Sequence[Member]) -> str:
+def describe_sets(members: Sequence[Member]) -> str:
     """Sets in a sentence: corrupted ones by what they are made from.
 
     >>> from zeroshift.data import packs
     >>> names = ("cifar10", "cifar10c_fog_5", "cifar10c_gaussian_noise_3")
-    >>> together(Suite.of({name: packs.load(name) for name in names}).members)
+    >>> describe_sets(Suite.of({name: packs.load(name) for name in names}).members)
     'CIFAR-10; CIFAR-10 under fog of severity 5; CIFAR-10 under Gaussian noise of severity 3'
     """
     plain = dict.fromkeys(member.title for member in members if not member.corruption)
@@ -307,36 +307,36 @@ NO_ORDER = "Zero-shot and transductive methods do not depend on the order."
 
 def main_set(suite: Suite) -> Member:
     """The paper's ImageNet where it is there, else the set of most samples, the first of several."""
-    papers = [member for member in suite.members if member.papers and member.data_set == PAPERS_SET]
-    return max(papers or suite.members, key=lambda member: member.entry.n_samples)
+    papers = [member for member in suite.members if member.from_paper and member.data_set == PAPERS_SET]
+    return max(papers or suite.members, key=lambda member: member.dataset.n_samples)
 
 
-def one_a_task(suite: Suite) -> Suite:
+def largest_per_task(suite: Suite) -> Suite:
     """Of each task the set of most samples, the first of several. A task whose sets are just the paper's keeps them
     all: the paper's number is a mean over them.
 
     >>> from zeroshift.data import packs
     >>> names = ("cifar10", "cifar10c_fog_5", "cifar10c_defocus_blur_5")
-    >>> suite = one_a_task(Suite.of({name: packs.load(name) for name in names}))
+    >>> suite = largest_per_task(Suite.of({name: packs.load(name) for name in names}))
     >>> [member.name for member in suite.members]
     ['cifar10', 'cifar10c_fog_5']
     """
     taken: set[str] = set()
     for task in suite.tasks:
         members = suite.of_task(task.id)
-        whole = suite.papers(task) is not None
-        kept = members if whole else [max(members, key=lambda member: member.entry.n_samples)]
-        taken |= {member.entry.digest for member in kept}
-    return Suite(tuple(member for member in suite.members if member.entry.digest in taken))
+        whole = suite.paper_backbone(task) is not None
+        kept = members if whole else [max(members, key=lambda member: member.dataset.n_samples)]
+        taken |= {member.dataset.digest for member in kept}
+    return Suite(tuple(member for member in suite.members if member.dataset.digest in taken))
 
 
-def one_a_task_note(suite: Suite) -> str:
+def largest_per_task_note(suite: Suite) -> str:
     """Says that sets were left out, where they were; `suite` holds all of them."""
-    kept = one_a_task(suite)
+    kept = largest_per_task(suite)
     why = "because the slow rows compute everything anew for every sample"
     if len(kept) == len(suite):
         return f"Online: one random order, {why}. {NO_ORDER}"
-    return f"Online: one random order; and one set a task ({together(kept.members)}), {why}. {NO_ORDER}"
+    return f"Online: one random order; and one set a task ({describe_sets(kept.members)}), {why}. {NO_ORDER}"
 
 
 # Which sets are pictured where every set would be too many.

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from zeroshift.evaluate import Trial
-from zeroshift.experiments._shared.claims import Evidence, every, higher, samples_behind, within
-from zeroshift.experiments._shared.experiment import Answers
+from zeroshift.experiments._shared.claims import Evidence, all_hold, effective_samples, higher, within
+from zeroshift.experiments._shared.experiment import JobResults
 from zeroshift.experiments._shared.findings import Lines, Series, Value
 from zeroshift.experiments._shared.suite import NO_ORDER, Member, Suite, Task
 from zeroshift.experiments._shared.tables import Variant
 from zeroshift.experiments._shared.trials import mean_of_sets, points, runs
 
-__all__ = ["ORDER_NOTE", "Curve", "Sweep", "curves", "flat", "rising", "sweep_lines"]
+__all__ = ["ORDER_NOTE", "Curve", "Sweep", "curves", "rising_evidence", "stability_evidence", "sweep_lines"]
 
 ORDERS = 1
 """Random orders of a sweep. All values see the same one, so that what differs is not the order."""
@@ -31,7 +31,7 @@ class Curve:
     whole: bool
     """Whether no value failed: nothing is concluded from a curve with gaps."""
     samples: float
-    """How many stand behind each accuracy: see `samples_behind`."""
+    """How many stand behind each accuracy: see `effective_samples`."""
 
     @classmethod
     def of(cls, task: Task, found: Mapping[float, Value | None], samples: float) -> Curve:
@@ -69,17 +69,17 @@ class Sweep:
             for value in self.values
         ]
 
-    def curve(self, task: Task, suite: Suite, answers: Answers) -> Curve:
+    def curve(self, task: Task, suite: Suite, results: JobResults) -> Curve:
         members = suite.of_task(task.id)
         found = {
-            value: mean_of_sets(answers, [self.trials(member, value) for member in members]) for value in self.values
+            value: mean_of_sets(results, [self.trials(member, value) for member in members]) for value in self.values
         }
-        return Curve.of(task, found, samples_behind(member.entry.n_samples for member in members))
+        return Curve.of(task, found, effective_samples(member.dataset.n_samples for member in members))
 
 
-def curves(sweep: Sweep, suite: Suite, answers: Answers) -> list[Curve]:
+def curves(sweep: Sweep, suite: Suite, results: JobResults) -> list[Curve]:
     """The curve of every task that has one."""
-    found = (sweep.curve(task, suite, answers) for task in suite.tasks)
+    found = (sweep.curve(task, suite, results) for task in suite.tasks)
     return [curve for curve in found if curve.values]
 
 
@@ -88,7 +88,7 @@ def sweep_lines(
     title: str,
     sweep: Sweep,
     suite: Suite,
-    answers: Answers,
+    results: JobResults,
     *,
     x_label: str,
     caption: str = "",
@@ -97,25 +97,25 @@ def sweep_lines(
     """Accuracy against the parameter, a line for each task, the default marked."""
     series = [
         Series(curve.task.title, tuple(curve.values), tuple(100 * value.value for value in curve.values.values()))
-        for curve in curves(sweep, suite, answers)
+        for curve in curves(sweep, suite, results)
     ]
     return Lines(name, title, x_label, "accuracy, percent", tuple(series), caption, log_x, sweep.default, steps=True)
 
 
-def flat(found: Sequence[Curve], tolerance: float, start: float = 0.0) -> list[Evidence]:
+def stability_evidence(found: Sequence[Curve], tolerance: float, start: float = 0.0) -> list[Evidence]:
     """Whether accuracy moves by at most `tolerance` points over all values from `start` on; of whole curves only."""
     evidence = []
     for curve in found:
         reached = [value.value for at, value in curve.values.items() if at >= start]
         if curve.whole and len(reached) > 1:
             least, most = min(reached), max(reached)
-            told = f"{points(least, most):.1f} points, {100 * least:.1f}% to {100 * most:.1f}%"
+            detail = f"{points(least, most):.1f} points, {100 * least:.1f}% to {100 * most:.1f}%"
             holds = within(least, most, tolerance / 100, samples=curve.samples)
-            evidence.append(Evidence(curve.task.title, holds, told))
+            evidence.append(Evidence(curve.task.title, holds, detail))
     return evidence
 
 
-def rising(found: Sequence[Curve], tolerance: float) -> list[Evidence]:
+def rising_evidence(found: Sequence[Curve], tolerance: float) -> list[Evidence]:
     """Whether accuracy ends above where it began, and on the way never falls more than `tolerance` points below what
     a smaller value reached; of whole curves of two values or more."""
     evidence = []
@@ -132,7 +132,7 @@ def rising(found: Sequence[Curve], tolerance: float) -> list[Evidence]:
         top = max(curve.values, key=lambda at: curve.values[at].value)
         rises = higher(last, first, samples=curve.samples)
         steady = within(*fallen, tolerance / 100, samples=curve.samples)
-        evidence.append(Evidence(curve.task.title, every((rises, steady)), f"{ends}, highest at {top:g}"))
+        evidence.append(Evidence(curve.task.title, all_hold((rises, steady)), f"{ends}, highest at {top:g}"))
     return evidence
 
 

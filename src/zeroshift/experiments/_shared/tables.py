@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments._shared.experiment import Answers
-from zeroshift.experiments._shared.findings import Cell, Column, Remark, Row, Table, Value
-from zeroshift.experiments._shared.paper import PaperRow, PaperTable, paper_table
-from zeroshift.experiments._shared.suite import Member, Suite, Task, together
+from zeroshift.experiments._shared.experiment import JobResults
+from zeroshift.experiments._shared.findings import Cell, Column, Remark, Row, Table, Unit, Value
+from zeroshift.experiments._shared.paper import PaperRow, PaperTable, paper_table, paper_tables
+from zeroshift.experiments._shared.suite import Member, Suite, Task, describe_sets
 from zeroshift.experiments._shared.tasks import PAPER_COLUMNS, PAPERS_BACKBONE, TASKS
 from zeroshift.experiments._shared.trials import mean_of_sets
 
@@ -22,15 +22,16 @@ __all__ = [
     "ROUNDING",
     "Variant",
     "accuracies",
+    "data_differs",
     "data_remark",
-    "differs",
-    "jobs_of",
     "mean_notes",
-    "noted",
-    "printed_by_task",
+    "paper_by_task",
+    "reference",
     "task_table",
     "task_title",
+    "variant_jobs",
     "with_best",
+    "with_mean_note",
 ]
 
 ROUNDING = 1e-9
@@ -92,14 +93,14 @@ def mean_notes(table: PaperTable) -> tuple[str, ...]:
     )
 
 
-def noted(table: Table) -> Table:
+def with_mean_note(table: Table) -> Table:
     """The same table, with a note where the mean of Table 3 that is not one stands in it, as ours or as the paper's."""
     printed = paper_table("corruption_vitb16")
     number = printed.number_at("Avg.", **REPEATED)
     if number is None or not any(math.isclose(n, number / 100, abs_tol=1e-9) for n in _printed(table)):
         return table
-    (said,) = (note for note in mean_notes(printed) if f"{number:.2f}" in note)
-    return replace(table, notes=(*table.notes, f"{printed.title}: {said[0].lower()}{said[1:]}"))
+    (text,) = (note for note in mean_notes(printed) if f"{number:.2f}" in note)
+    return replace(table, notes=(*table.notes, f"{printed.title}: {text[0].lower()}{text[1:]}"))
 
 
 def _printed(table: Table) -> Iterator[float]:
@@ -131,7 +132,7 @@ class Variant:
     strong: bool = False
 
 
-def jobs_of(variants: Sequence[Variant], suite: Suite) -> list[Job]:
+def variant_jobs(variants: Sequence[Variant], suite: Suite) -> list[Job]:
     """All work the rows need."""
     return [trial for member in suite.members for variant in variants for trial in variant.trials(member)]
 
@@ -141,7 +142,7 @@ def task_table(
     title: str,
     variants: Sequence[Variant],
     suite: Suite,
-    answers: Answers,
+    results: JobResults,
     *,
     label: str = "",
     field: str = "accuracy",
@@ -153,16 +154,16 @@ def task_table(
     The best of each column is marked: of the whole column or, with `best_by_group`, of each group of rows.
     """
     columns = [Column(label, "text")]
-    columns += [Column(task_title(task), "percent", together(suite.of_task(task.id))) for task in suite.tasks]
+    columns += [Column(task_title(task), "percent", describe_sets(suite.of_task(task.id))) for task in suite.tasks]
     rows = [
-        Row((variant.label, *(_cell(variant, task, suite, answers, field) for task in suite.tasks)), variant.group,
+        Row((variant.label, *(_cell(variant, task, suite, results, field) for task in suite.tasks)), variant.group,
             variant.strong)
         for variant in variants
     ]  # fmt: skip
-    return noted(Table(name, title, tuple(columns), with_best(rows, by_group=best_by_group), tuple(notes)))
+    return with_mean_note(Table(name, title, tuple(columns), with_best(rows, by_group=best_by_group), tuple(notes)))
 
 
-def printed_by_task(row: PaperRow | None) -> dict[str, float | None]:
+def paper_by_task(row: PaperRow | None) -> dict[str, float | None]:
     """What a row of the paper holds in the columns "Task 1" to "Task 3"; nothing where there is no such row."""
     return {} if row is None else {task.paper: row.number(task.paper) for task in TASKS if task.paper}
 
@@ -203,7 +204,7 @@ def data_remark(
         texts.append(f"Of the sets the paper's table is of, not here: {', '.join(missing)}.")
     elif _partial(suite, needs):
         texts.append("Some of the paper's sets are not here: our means do not compare with its means.")
-    modes = dict.fromkeys(m.entry.prompt for m in suite.members if m.papers and m.entry.prompt != PAPERS_PROMPT)
+    modes = dict.fromkeys(m.dataset.prompt for m in suite.members if m.from_paper and m.dataset.prompt != PAPERS_PROMPT)
     if modes and prompts:
         texts.append(
             f"The images are the paper's, the prompts are not: ours are {', '.join(modes)}, its main results are of "
@@ -213,20 +214,20 @@ def data_remark(
     return Remark(" ".join(texts), kind="data") if texts else None
 
 
-def differs(suite: Suite, needs: Sequence[str] = ()) -> bool:
+def data_differs(suite: Suite, needs: Sequence[str] = ()) -> bool:
     """Whether ours ran on other data than the paper's numbers are of; `needs` as in `data_remark`."""
     return bool(_other_data(suite)) or _partial(suite, needs)
 
 
 def _other_data(suite: Suite) -> list[str]:
     """By task, the sets that are not the paper's."""
-    by_task = ((task, [m for m in suite.of_task(task.id) if not m.papers]) for task in suite.tasks)
-    return [f"for {task_title(task)}: {together(members)}" for task, members in by_task if members]
+    by_task = ((task, [m for m in suite.of_task(task.id) if not m.from_paper]) for task in suite.tasks)
+    return [f"for {task_title(task)}: {describe_sets(members)}" for task, members in by_task if members]
 
 
 def _missing(suite: Suite, needs: Sequence[str]) -> list[str]:
     """Of the sets needed those that are not here, where others of the paper's are."""
-    here = {member.data_set for member in suite.members if member.papers}
+    here = {member.data_set for member in suite.members if member.from_paper}
     return [name for name in needs if name not in here] if here else []
 
 
@@ -234,8 +235,8 @@ def _partial(suite: Suite, needs: Sequence[str]) -> bool:
     """Whether sets of the paper's are missing from a mean. Means over several encoders are not its means either."""
     if needs:
         return bool(_missing(suite, needs))
-    whole = [task for task in suite.tasks if all(member.papers for member in suite.of_task(task.id))]
-    return any(part.papers(task) is None for task in whole for part in suite.by_encoder)
+    whole = [task for task in suite.tasks if all(member.from_paper for member in suite.of_task(task.id))]
+    return any(part.paper_backbone(task) is None for task in whole for part in suite.by_encoder)
 
 
 def task_title(task: Task) -> str:
@@ -247,7 +248,110 @@ def task_title(task: Task) -> str:
     return f"{task.paper}: {task.title}" if task.paper else task.title.capitalize()
 
 
-def _cell(variant: Variant, task: Task, suite: Suite, answers: Answers, field: str) -> Cell:
-    printed = variant.paper.get(task.paper) if suite.papers(task) == PAPERS_BACKBONE else None
+def _cell(variant: Variant, task: Task, suite: Suite, results: JobResults, field: str) -> Cell:
+    printed = variant.paper.get(task.paper) if suite.paper_backbone(task) == PAPERS_BACKBONE else None
     by_set = [variant.trials(member) for member in suite.of_task(task.id)]
-    return mean_of_sets(answers, by_set, field, paper=None if printed is None else printed / 100)
+    return mean_of_sets(results, by_set, field, paper=None if printed is None else printed / 100)
+
+
+# The paper's own tables as findings, for comparison where ours ran on other data.
+
+UNITS: dict[str, Unit] = {
+    "Gain (%)": "points",
+    "Memory (GB)": "number",
+    "Time": "text",
+    "Low-dim": "count",
+    "Average p-value": "number",
+}
+"""Columns that hold no percentage; those with words in them are text wherever they stand."""
+
+MOVED = {"knowledge_bank": "bank", "update_mu": "means", "update_sigma": "covariance"}
+"""What the rows of the ablation switch on, in the words of ours."""
+
+SPREAD = "The range is one standard deviation to either side, as printed."
+
+
+def reference(name: str, methods: Collection[str] | None = None) -> Table:
+    """The table of the paper with this id, every printed row of it or those of `methods`, marked as the paper's.
+
+    >>> table = reference("natural_shift_vitb16")
+    >>> table.title, table.columns[2].title
+    ('Table 2 of the paper: Top-1 accuracy (%) comparison on natural distribution shift', 'ImageNet-A')
+    >>> adapt = table.rows[18]
+    >>> adapt.cells[0], adapt.group, round(adapt.cells[2].value, 4), adapt.strong
+    ('ADAPT', 'online', 0.6332, True)
+    """
+    printed = paper_table(name)
+    if methods is not None:
+        printed = replace(printed, rows=tuple(row for row in printed.rows if _base_method(row.method) in methods))
+    units = [_paper_unit(printed, column) for column in printed.columns]
+    rows = [_paper_row(printed, row, units) for row in printed.rows]
+    compared = name in {table for task in TASKS for table in task.tables.values()}
+    notes = [f"As printed in the paper{', for ' + printed.backbone if printed.backbone else ''}."]
+    if methods is not None:
+        notes.append("Other rows of the table are left out.")
+    if any("std" in row.extra for row in printed.rows):
+        notes.append(SPREAD)
+    if compared:
+        notes += mean_notes(printed)
+    table = Table(
+        name=f"paper-{name.replace('_', '-')}",
+        title=f"{printed.title}{_paper_part(printed)}: {printed.caption.split('. ')[0].rstrip('.')}",
+        columns=(Column("", "text"), *(Column(*pair) for pair in zip(printed.columns, units, strict=True))),
+        rows=with_best(rows, by_group=True) if compared else tuple(rows),
+        notes=tuple(notes),
+        reference=True,
+    )
+    return table if compared else with_mean_note(table)
+
+
+def _paper_part(table: PaperTable) -> str:
+    """Which of the tables that share a number."""
+    parts = [other.id for other in paper_tables().values() if other.number == table.number]
+    return f", part {parts.index(table.id) + 1}" if len(parts) > 1 else ""
+
+
+def _paper_unit(table: PaperTable, column: str) -> Unit:
+    if any(isinstance(row.values.get(column), str) for row in table.rows):
+        return "text"
+    return UNITS.get(column, "percent")
+
+
+def _paper_row(table: PaperTable, row: PaperRow, units: list[Unit]) -> Row:
+    label, group = _paper_row_names(table, row)
+    cells = (_paper_cell(row, column, unit) for column, unit in zip(table.columns, units, strict=True))
+    # Where every row is ADAPT there is none the table is about.
+    strong = _base_method(row.method) == "ADAPT" and len({_base_method(other.method) for other in table.rows}) > 1
+    return Row((label, *cells), group, strong)
+
+
+def _paper_row_names(table: PaperTable, row: PaperRow) -> tuple[str, str]:
+    """What the row is called, and under which heading it stands."""
+    protocol, method = row.protocol or "", _base_method(row.method)
+    one_method = len({_base_method(other.method) for other in table.rows}) == 1
+    if "config" in row.extra:
+        return " + ".join(word for key, word in MOVED.items() if row.extra["config"][key]) or "nothing (CLIP)", ""
+    if "task" in row.extra:
+        task = str(row.extra["task"])
+        return (task, protocol) if one_method else (f"{method}, {protocol}" if protocol else method, task)
+    if row.label:
+        return row.label, protocol if one_method else method
+    return method, protocol
+
+
+def _base_method(method: str) -> str:
+    """ADAPT, of what the data calls ADAPT [order: Hard-to-Easy]."""
+    return method.split(" [")[0]
+
+
+def _paper_cell(row: PaperRow, column: str, unit: Unit) -> Cell:
+    if unit == "text":
+        words = row.values.get(column)
+        return None if words is None else str(words)
+    number = row.number(column)
+    if number is None:
+        return None
+    scale = 100 if unit == "percent" else 1
+    std = row.extra.get("std", {}).get(column)
+    ends = (None, None) if std is None else ((number - std) / scale, (number + std) / scale)
+    return Value(number / scale, *ends)

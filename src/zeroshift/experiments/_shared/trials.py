@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate import Arrangement, Contestant, Job, Trial
+from zeroshift.evaluate import Job, MethodSpec, StreamSpec, Trial
 from zeroshift.evaluate.stream_loop import EVERY
-from zeroshift.experiments._shared.experiment import Answers
+from zeroshift.experiments._shared.experiment import JobResults
 from zeroshift.experiments._shared.findings import Value
 from zeroshift.experiments._shared.suite import Member
 
 __all__ = ["mean_of_sets", "measured", "points", "runs", "spread"]
 
-AT_ONCE = 256
+BATCH_ROWS = 256
 """Rows an online method is given at a time, where its time is not the point: twice as quick as 64."""
 
 
@@ -27,44 +27,44 @@ def runs(
     *,
     prompt: str | None = None,
     shots: int | None = None,
-    arrangement: Arrangement | None = None,
+    stream_spec: StreamSpec | None = None,
     timed: bool = False,
 ) -> list[Trial]:
     """A method on a set, in `orders` random orders where the order, or what is drawn, matters; else once.
 
     `method` may be `NAME+support`, with `shots` labelled samples of a class.
     """
-    contestant = Contestant.named(method, parameters)
-    random = contestant.streamed or contestant.drawn or arrangement is not None
+    spec = MethodSpec.named(method, parameters)
+    random = spec.streamed or spec.drawn or stream_spec is not None
     return [
         Trial(
-            member.entry.name,
-            member.entry.digest,
-            member.entry.prompt if prompt is None else prompt,
-            contestant,
+            member.dataset.name,
+            member.dataset.digest,
+            member.dataset.prompt if prompt is None else prompt,
+            spec,
             seed,
             shots,
-            arrangement,
+            stream_spec,
             timed,
-            EVERY if timed else AT_ONCE,
+            EVERY if timed else BATCH_ROWS,
         )
         for seed in (range(orders) if random else (None,))
     ]
 
 
-def measured(answers: Answers, trials: Sequence[Job], field: str = "accuracy") -> Value | None:
+def measured(results: JobResults, trials: Sequence[Job], field: str = "accuracy") -> Value | None:
     """A number of a run's record: the mean of the orders, the least and the greatest. None where all failed."""
-    values = [float(record[field]) for record in answers.all_of(trials) if record.get(field) is not None]
+    values = [float(record[field]) for record in results.records(trials) if record.get(field) is not None]
     return spread(values) if values else None
 
 
 def mean_of_sets(
-    answers: Answers, by_set: Sequence[Sequence[Job]], field: str = "accuracy", *, paper: float | None = None
+    results: JobResults, by_set: Sequence[Sequence[Job]], field: str = "accuracy", *, paper: float | None = None
 ) -> Value | None:
     """The mean over sets, each counting the same, order by order; None unless every set has an answer."""
     columns = []
     for trials in by_set:
-        values = [float(record[field]) for record in answers.all_of(trials) if record.get(field) is not None]
+        values = [float(record[field]) for record in results.records(trials) if record.get(field) is not None]
         if not values:
             return None
         columns.append(values)

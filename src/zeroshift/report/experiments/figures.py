@@ -1,7 +1,4 @@
-"""A finding as a figure: one picture with everything in it for a file, or panel by panel for the page.
-
-matplotlib is imported where it is used: importing zeroshift must not wait for it. No pyplot, hence no global state.
-"""
+"""A finding as a figure: one image with everything in it for a file, or panel by panel for the page."""
 
 from __future__ import annotations
 
@@ -14,108 +11,108 @@ from typing import TYPE_CHECKING
 
 from zeroshift.experiments import Chapter
 from zeroshift.experiments._shared.findings import Bars, Confusion, Finding, HeatMaps, Lines, Regions, Reliability
-from zeroshift.files import atomic_path
-from zeroshift.report.experiments.charts import sketch_bars, sketch_lines, sketch_reliability
-from zeroshift.report.experiments.maps import sketch_confusion, sketch_maps, sketch_regions
-from zeroshift.report.experiments.panels import TEXT, WIDTH, Key, Panel, Sketch
-from zeroshift.report.experiments.tables import folder_for, harmless, named_findings
-from zeroshift.report.palette import INK, svg_bytes
+from zeroshift.report.experiments.charts import bars_figure, lines_figure, reliability_figure
+from zeroshift.report.experiments.maps import confusion_figure, maps_figure, regions_figure
+from zeroshift.report.experiments.panels import WIDTH, LegendKey, Panel, PanelFigure
+from zeroshift.report.experiments.tables import make_folder, named_findings
+from zeroshift.report.formatting import one_line
+from zeroshift.report.style import INK, TEXT, new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
-__all__ = ["figure_of", "panel_figure", "sketch_of", "write_figures"]
+__all__ = ["figure_of", "panel_figure", "panels_of", "write_figures"]
 
 RASTER_DPI = 200
-"""Of what is drawn into an image inside a figure."""
+"""Resolution of raster images inside a figure."""
 
 MAX_COLUMNS = 3
-HEADING = 0.25
-"""Inches of a panel's title."""
+PANEL_TITLE_HEIGHT = 0.25
+"""Inches of the title of a panel."""
 
-LETTERS = 13
-"""Letters of a title that fit into an inch."""
+LETTERS_PER_INCH = 13
+"""Letters of a title."""
 
 
-def sketch_of(finding: Finding) -> Sketch | None:
-    """What there is to draw; None for tables and remarks."""
+def panels_of(finding: Finding) -> PanelFigure | None:
+    """The panels of a finding; None for tables and remarks."""
     match finding:
         case Lines():
-            return sketch_lines(finding)
+            return lines_figure(finding)
         case Bars():
-            return sketch_bars(finding)
+            return bars_figure(finding)
         case HeatMaps():
-            return sketch_maps(finding)
+            return maps_figure(finding)
         case Reliability():
-            return sketch_reliability(finding)
+            return reliability_figure(finding)
         case Confusion():
-            return sketch_confusion(finding)
+            return confusion_figure(finding)
         case Regions():
-            return sketch_regions(finding)
+            return regions_figure(finding)
     return None
 
 
 def panel_figure(panel: Panel) -> Figure:
     """One panel, without its title, for the page."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(panel.width, panel.height), dpi=RASTER_DPI, layout="constrained")
+    figure = new_figure(panel.width, panel.height, dpi=RASTER_DPI)
     panel.draw(figure.add_subplot())
     return figure
 
 
 def figure_of(finding: Finding) -> Figure | None:
-    """All panels of a finding with its title, what the colours mean and the scale; None for tables and remarks."""
-    from matplotlib.figure import Figure
-
-    sketch = sketch_of(finding)
-    if sketch is None or isinstance(finding, str):
+    """All panels of a finding with title, legend and scale; None for tables and remarks."""
+    drawn = panels_of(finding)
+    if drawn is None or isinstance(finding, str):
         return None
-    columns = 2 if len(sketch.panels) == 4 else min(MAX_COLUMNS, len(sketch.panels))
-    rows = math.ceil(len(sketch.panels) / columns)
-    width = max(WIDTH, columns * max(panel.width for panel in sketch.panels))
-    title = textwrap.fill(harmless(getattr(finding, "title", "")), int(LETTERS * width))
+    columns = 2 if len(drawn.panels) == 4 else min(MAX_COLUMNS, len(drawn.panels))
+    rows = math.ceil(len(drawn.panels) / columns)
+    width = max(WIDTH, columns * max(panel.width for panel in drawn.panels))
+    title = textwrap.fill(one_line(getattr(finding, "title", "")), int(LETTERS_PER_INCH * width))
     heights = [
-        max(panel.height + (HEADING if panel.title else 0) for panel in sketch.panels[row * columns :][:columns])
+        max(
+            panel.height + (PANEL_TITLE_HEIGHT if panel.title else 0)
+            for panel in drawn.panels[row * columns :][:columns]
+        )
         for row in range(rows)
     ]
-    if sketch.scale is not None:
-        heights.append(sketch.scale.height)
-    keys_height = 0.2 * _key_rows(sketch.keys, width)
-    figure = Figure(figsize=(width, sum(heights) + 0.22 * (1 + title.count("\n")) + keys_height), dpi=RASTER_DPI)
+    if drawn.scale is not None:
+        heights.append(drawn.scale.height)
+    keys_height = 0.2 * _key_rows(drawn.keys, width)
+    height = sum(heights) + 0.22 * (1 + title.count("\n")) + keys_height
+    figure = new_figure(width, height, dpi=RASTER_DPI, layout=None)
     figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.05, wspace=0.03, hspace=0.03)
     figure.suptitle(title, x=0.02, ha="left", fontsize=TEXT + 2, color=INK, parse_math=False)
     places = figure.add_gridspec(len(heights), columns, height_ratios=heights)
-    for at, panel in enumerate(sketch.panels):
+    for at, panel in enumerate(drawn.panels):
         axes = figure.add_subplot(places[at // columns, at % columns])
         panel.draw(axes)
         if panel.title:
-            shown = textwrap.shorten(panel.title, int(LETTERS * panel.width), placeholder="…")
+            shown = textwrap.shorten(panel.title, int(LETTERS_PER_INCH * panel.width), placeholder="…")
             axes.set_title(shown, loc="left", fontsize=TEXT + 0.5, color=INK, parse_math=False)
-    if sketch.scale is not None:
-        sketch.scale.draw(figure.add_subplot(places[-1, :]))
-    if sketch.keys:
-        names = [key.label for key in sketch.keys]
+    if drawn.scale is not None:
+        drawn.scale.draw(figure.add_subplot(places[-1, :]))
+    if drawn.keys:
+        names = [key.label for key in drawn.keys]
         legend = figure.legend(
-            [_handle(key) for key in sketch.keys], names, loc="outside lower left", frameon=False, labelcolor=INK,
-            fontsize=TEXT, ncols=_key_columns(sketch.keys, width), handlelength=1.6, columnspacing=1.4,
+            [_handle(key) for key in drawn.keys], names, loc="outside lower left", frameon=False, labelcolor=INK,
+            fontsize=TEXT, ncols=_key_columns(drawn.keys, width), handlelength=1.6, columnspacing=1.4,
         )  # fmt: skip
         for text in legend.get_texts():
             text.set_parse_math(False)
     return figure
 
 
-def _key_columns(keys: tuple[Key, ...], width: float) -> int:
+def _key_columns(keys: tuple[LegendKey, ...], width: float) -> int:
     longest = max((len(key.label) for key in keys), default=1)
     return max(1, min(len(keys), int(width / (0.45 + 0.068 * longest))))
 
 
-def _key_rows(keys: tuple[Key, ...], width: float) -> int:
+def _key_rows(keys: tuple[LegendKey, ...], width: float) -> int:
     return math.ceil(len(keys) / _key_columns(keys, width)) if keys else 0
 
 
-def _handle(key: Key) -> Artist:
+def _handle(key: LegendKey) -> Artist:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -127,25 +124,11 @@ def _handle(key: Key) -> Artist:
     return Line2D([], [], color=key.colour, dashes=dashes, marker=key.shape or None, markersize=4)
 
 
-# Figures as files, SVG and PNG: for a paper, a README or a slide.
-
-
-PNG_DPI = 160
-
-
 def write_figures(folder: str | os.PathLike[str], chapters: Sequence[Chapter]) -> list[Path]:
-    """Every figure into `folder` as EXPERIMENT-NAME.svg and .png, on white; older ones are replaced."""
-    target, written = folder_for(folder), []
-    for name, _, finding in named_findings(chapters):
+    """Every figure as EXPERIMENT-NAME.svg and .png on white; existing files of these names are replaced."""
+    target, paths = make_folder(folder), []
+    for name, finding in named_findings(chapters):
         figure = figure_of(finding)
-        if figure is None:
-            continue
-        for suffix in (".svg", ".png"):
-            with atomic_path(target / f"{name}{suffix}") as temporary:
-                if suffix == ".svg":
-                    temporary.write_bytes(svg_bytes(figure))
-                else:
-                    # Without the "Software" entry the bytes do not change with matplotlib's version number alone.
-                    figure.savefig(temporary, format="png", dpi=PNG_DPI, metadata={"Software": None})
-            written.append(target / f"{name}{suffix}")
-    return written
+        if figure is not None:
+            paths += save_figure(figure, target, name, (".svg", ".png"))
+    return paths

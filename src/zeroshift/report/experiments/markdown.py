@@ -1,4 +1,4 @@
-"""What experiments found, as one Markdown document."""
+"""Findings of experiments as one Markdown document."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from zeroshift._version import __version__
 from zeroshift.experiments import Chapter, Suite
 from zeroshift.experiments._shared.findings import Finding, Remark, Table
 from zeroshift.files import atomic_path
-from zeroshift.report.experiments.alt_text import spoken
-from zeroshift.report.experiments.page import sets_table
-from zeroshift.report.experiments.tables import GridCell, GridRow, full_name, grid, harmless, written
+from zeroshift.report.experiments.alt_text import alt_text
+from zeroshift.report.experiments.tables import finding_name, formatted_table, sets_table
+from zeroshift.report.formatting import format_number, one_line
+from zeroshift.report.tables import MARKDOWN_SPECIAL, escape_markdown
 
 __all__ = ["MARK", "chapters_markdown", "check_markdown", "write_markdown"]
 
 MARK = "<!-- experiments of zeroshift: written anew each time -->"
-"""First line of every document, by which one of ours is told from someone else's file."""
+"""First line of every document; a file without it is not replaced."""
 
 Figures = Mapping[str, str | os.PathLike[str]]
 
-SAID = {"note": "", "data": "**Data.** ", "warning": "**Warning.** "}
-"""How a remark of each kind begins."""
+REMARK_STARTS = {"note": "", "data": "**Data.** ", "warning": "**Warning.** "}
+"""How a remark of each kind starts."""
 
 
 def chapters_markdown(
     chapters: Sequence[Chapter], suite: Suite, *, command: str, figures: Figures | None = None
 ) -> str:
-    """The document. `command` is what a reader types to get the same.
+    """The document. `command` is what a reader types to get the same one.
 
-    `figures` has the path of each picture, as seen from the document, by "EXPERIMENT-NAME" ("bank-size-sweep"); a
-    figure that has none is told in words.
+    `figures` maps "EXPERIMENT-NAME" ("bank-size-sweep") to the path of a figure relative to the document; figures
+    without a path are described in words.
     """
-    parts = [MARK, "# Experiments", f"Made by zeroshift {__version__}:", _fenced(harmless(command))]
+    parts = [MARK, "# Experiments", f"Made by zeroshift {__version__}:", _fenced(one_line(command))]
     parts += ["## Contents", "\n".join(_contents(chapters)), "## The sets", *_table(sets_table(suite))]
     for chapter in chapters:
         parts += _chapter(chapter, figures or {})
@@ -47,102 +48,69 @@ def _contents(chapters: Sequence[Chapter]) -> Iterator[str]:
     yield "- [The sets](#the-sets)"
     for chapter in chapters:
         experiment = chapter.experiment
-        where = f" ({_plain(experiment.where)})" if experiment.where else ""
-        yield f"- [{_plain(experiment.title)}](#{experiment.name}){where}"
+        where = f" ({escape_markdown(experiment.where)})" if experiment.where else ""
+        yield f"- [{escape_markdown(experiment.title)}](#{experiment.name}){where}"
 
 
 def _chapter(chapter: Chapter, figures: Figures) -> Iterator[str]:
     experiment = chapter.experiment
-    # A title's own anchor differs from one renderer to the next; an experiment's name does not.
+    # Renderers make different anchors from a title; the experiment's name is always the same.
     yield f'<a id="{experiment.name}"></a>'
-    yield f"## {_plain(experiment.title)}"
-    where = f" {_plain(experiment.where)} of the paper." if experiment.where else ""
-    yield f"*{_plain(experiment.question)}*{where}"
+    yield f"## {escape_markdown(experiment.title)}"
+    where = f" {escape_markdown(experiment.where)} of the paper." if experiment.where else ""
+    yield f"*{escape_markdown(experiment.question)}*{where}"
     for finding in chapter.findings:
         if isinstance(finding, Remark):
             text = _paragraph(finding.text)
-            yield f"> {SAID[finding.kind]}{text}" if SAID[finding.kind] else text
+            yield f"> {REMARK_STARTS[finding.kind]}{text}" if REMARK_STARTS[finding.kind] else text
         elif isinstance(finding, Table):
-            yield from _titled(finding)
+            yield from _titled_table(finding)
         else:
-            yield from _figure(finding, figures.get(full_name(chapter, finding)))
+            yield from _figure(finding, figures.get(finding_name(chapter, finding)))
     if chapter.failed:
         yield "**Failed.**"
         yield "\n".join(f"- {_paragraph(failed)}" for failed in chapter.failed)
     if chapter.seconds:
-        yield f"Its runs took {written(chapter.seconds, 'seconds')} together."
+        yield f"Its runs took {format_number(chapter.seconds, 'seconds')} together."
 
 
-def _titled(table: Table) -> Iterator[str]:
+def _titled_table(table: Table) -> Iterator[str]:
     if table.reference:
-        yield f"<details><summary>{escape(harmless(table.title))}</summary>"
+        yield f"<details><summary>{escape(one_line(table.title))}</summary>"
         yield from _table(table)
         yield "</details>"
     else:
-        yield f"**{_plain(table.title)}**"
+        yield f"**{escape_markdown(table.title)}**"
         yield from _table(table)
 
 
 def _table(table: Table) -> Iterator[str]:
-    made = grid(table)
-    lines = [
-        _line(_plain(column.title) for column in made.columns),
-        _line("---:" if column.right else ":---" for column in made.columns),
-    ]
-    for row in made.rows:
-        if row.begins and row.group:
-            lines.append(_line([f"*{_plain(row.group)}*", *("" for _ in row.cells[1:])]))
-        lines.append(_line(_fields(row)))
-    yield "\n".join(lines)
-    notes = [_paragraph(text) for text in (*made.details, *table.notes)]
+    formatted = formatted_table(table)
+    yield formatted.markdown()
+    notes = [_paragraph(text) for text in (*formatted.details, *table.notes)]
     if notes:
         yield " ".join(notes)
 
 
-def _fields(row: GridRow) -> Iterator[str]:
-    label, *others = row.cells
-    yield _field(label, strong=row.strong)
-    for cell in others:
-        yield _field(cell)
-
-
-def _field(cell: GridCell, *, strong: bool = False) -> str:
-    text = _plain(cell.text)
-    text = f"**{text}**" if text and (cell.best or strong) else text
-    return f"{text} ({cell.spread})" if cell.spread else text
-
-
-def _line(cells: Sequence[str] | Iterator[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def _figure(finding: Finding, path: str | os.PathLike[str] | None) -> Iterator[str]:
-    said = _plain(spoken(finding))
+    text = escape_markdown(alt_text(finding))
     if path is None:
-        yield f"*Figure.* {said}"
+        yield f"*Figure.* {text}"
     else:
-        yield f"![{said}]({quote(Path(path).as_posix(), safe='/.')})"
+        yield f"![{text}]({quote(Path(path).as_posix(), safe='/.')})"
     caption = getattr(finding, "caption", "")
     if caption:
-        yield f"*{_plain(caption)}*"
-
-
-SPECIAL = re.compile(r"([\\`*_<>|\[\]{}#~$&!])")
-
-
-def _plain(text: str) -> str:
-    """Text as its letters: names may hold what Markdown, or HTML within it, would take for something else."""
-    return SPECIAL.sub(r"\\\1", harmless(text))
+        yield f"*{escape_markdown(caption)}*"
 
 
 def _paragraph(text: str) -> str:
-    """Text that begins a block, where a number or a dash would begin a list."""
-    parts = [part if code else SPECIAL.sub(r"\\\1", part) for part, code in _spans(harmless(text))]
+    """Text at the start of a block, where a number or a dash would start a list."""
+    parts = [part if is_code else MARKDOWN_SPECIAL.sub(r"\\\g<0>", part) for part, is_code in _spans(one_line(text))]
     return re.sub(r"^(\d+)([.)])|^([-+=])", lambda m: f"{m[1] or ''}\\{m[2] or m[3]}", "".join(parts))
 
 
 def _spans(text: str) -> Iterator[tuple[str, bool]]:
-    """The text in pieces, and which of them are our commands between backticks: those stay as they are."""
+    """The text in pieces, and which of them are commands between backticks, which stay as they are."""
     for place, piece in enumerate(re.split(r"(`zeroshift [\w .,:=+/-]+`)", text)):
         yield piece, place % 2 == 1
 
@@ -153,20 +121,20 @@ def _fenced(text: str) -> str:
 
 
 def check_markdown(path: str | os.PathLike[str]) -> None:
-    """Refuse a file that could not be written, or that exists and is not a document of ours."""
+    """Refuse a file that cannot be written, or that exists and was not written by `write_markdown`."""
     target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder; the name of a file is needed. Fix: {target / 'experiments.md'}.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist. Fix: create it, or write elsewhere.")
-    if target.exists() and not _ours(target):
+    if target.exists() and not _is_own_document(target):
         raise FileExistsError(
             f"{path} exists and was not written by `zeroshift experiment` (its first line is not {MARK}). "
             "Fix: name another file, or remove this one."
         )
 
 
-def _ours(path: Path) -> bool:
+def _is_own_document(path: Path) -> bool:
     with open(path, encoding="utf-8", errors="replace") as handle:
         return handle.readline().rstrip("\r\n") == MARK
 
@@ -179,7 +147,7 @@ def write_markdown(
     command: str,
     figures: Figures | None = None,
 ) -> None:
-    """Write the document, whole or not at all; see `chapters_markdown`."""
+    """Write `chapters_markdown` to a file, completely or not at all."""
     check_markdown(path)
     text = chapters_markdown(chapters, suite, command=command, figures=figures)
     with atomic_path(path) as temporary:

@@ -1,4 +1,4 @@
-"""What experiments found, as one HTML file with everything inside it."""
+"""The page of `zeroshift experiment`: all findings in one HTML file."""
 
 from __future__ import annotations
 
@@ -12,63 +12,32 @@ from dataclasses import replace
 from typing import Any
 
 from zeroshift import __version__
-from zeroshift.experiments import Chapter, Member, Suite
-from zeroshift.experiments._shared.findings import Cell, Column, Finding, Regions, Remark, Row, Table, Value
-from zeroshift.experiments._shared.suite import TASKS
-from zeroshift.files import atomic_path
-from zeroshift.report.experiments.alt_text import spoken
-from zeroshift.report.experiments.figures import panel_figure, sketch_of
-from zeroshift.report.experiments.panels import Key, Panel
-from zeroshift.report.experiments.tables import Grid, grid, harmless, named_findings, written
-from zeroshift.report.formatting import counted
-from zeroshift.report.html import template_environment
-from zeroshift.report.palette import EXPERIMENT_COLOURS, PAGE_COLOURS, inline_svg
+from zeroshift.experiments import Chapter, Suite
+from zeroshift.experiments._shared.findings import Column, Finding, Regions, Remark, Table, Value
+from zeroshift.report.experiments.alt_text import alt_text
+from zeroshift.report.experiments.figures import panel_figure, panels_of
+from zeroshift.report.experiments.panels import LegendKey, Panel
+from zeroshift.report.experiments.tables import formatted_table, named_findings, sets_table
+from zeroshift.report.formatting import counted, format_number, one_line
+from zeroshift.report.page import drawing, render_template, write_text
+from zeroshift.report.style import PAGE_COLOURS
 
-__all__ = ["contents", "page_colour", "page_figure", "prose", "render_page", "sets_table", "task_name", "write_page"]
+__all__ = ["page_context", "page_figure", "prose", "render_page", "write_page"]
 
 
-# The sets experiments ran on, as a table like any other.
+MIN_PIXELS_PER_POINT, MAX_PIXELS_PER_POINT = 1.14, 1.6
+"""How large a figure is shown: below, small letters cannot be read; above, they look too large."""
 
+POINTS_PER_INCH = 72
 
-def sets_table(suite: Suite) -> Table:
-    """A row a set: what it is, how large, and whether it is the paper's own data."""
-    columns = (
-        Column("set", "text"),
-        Column("what it is", "text"),
-        Column("task", "text"),
-        Column("encoder, prompts", "text"),
-        Column("samples", "count"),
-        Column("classes", "count"),
-        Column("the paper's data", "text"),
-    )
-    return Table("sets", "The sets", columns, tuple(Row(_cells(member)) for member in suite.members))
+WARNING_LETTERS = 110
+"""Letters of a warning that are shown before the first chapter."""
 
+NARROW_LETTERS = 14
+"""Labels up to this length are kept on one line, even on a phone."""
 
-def _cells(member: Member) -> tuple[Cell, ...]:
-    entry = member.entry
-    sizes = Value(entry.n_samples), Value(entry.n_classes)
-    papers = "yes" if member.papers else "no"
-    return (entry.name, entry.title, task_name(member), f"{member.encoder}, {entry.prompt}", *sizes, papers)
-
-
-def task_name(member: Member) -> str:
-    """What the paper calls the task of a set, or what we call it.
-
-    >>> from zeroshift.data import packs
-    >>> task_name(Member.of("fog", packs.load("cifar10c_fog_5")))
-    'Task 2: corruption'
-    """
-    task = next(task for task in TASKS if task.id == member.task)
-    return f"{task.paper}: {task.title}" if task.paper else task.title
-
-
-# Figures as the page holds them: an SVG a panel, in the page's colours and as few bytes as can be.
-
-
-LEAST, MOST = 1.14, 1.6
-"""Pixels of the page a point of a figure takes: with fewer, small letters are not read; with more, they shout."""
-
-POINTS_AN_INCH = 72
+TITLE_UNITS = {"percent": "%", "points": "points"}
+"""Units that are shown in a column's title; others follow each number."""
 
 SHAPES = {
     "o": "M5 1a4 4 0 1 0 .01 0z", "s": "M1.5 1.5h7v7h-7z", "^": "M5 1l4.3 7.6H.7z", "D": "M5 .6L9.4 5 5 9.4.6 5z",
@@ -77,93 +46,20 @@ SHAPES = {
     "*": "M5 .3l1.2 3.4h3.6L6.9 5.9 8 9.4 5 7.2 2 9.4l1.1-3.5L.2 3.7h3.6z",
     "<": "M1 5l7.6-4.3v8.6z", ">": "M9 5L1.4.7v8.6z",
 }  # fmt: skip
-"""Outlines of the shapes of points, in a square of ten, for the words beside a figure."""
+"""Outlines of markers in a square of ten, for the legend next to a figure."""
 
 
-def page_figure(name: str, finding: Finding) -> dict[str, Any] | None:
-    """What the template shows of a finding; None for tables and remarks. `name` keeps its ids apart from others'."""
-    sketch = sketch_of(finding)
-    if sketch is None:
-        return None
-    title, said = harmless(getattr(finding, "title", "")), spoken(finding)
-    several = len(sketch.panels) > 1
-    panels = []
-    for place, panel in enumerate(sketch.panels):
-        label = f"{title}: {panel.title}" if several else said
-        panels.append({"title": panel.title, **_drawn(panel, f"{name}-{place}", label)})
-    scale = None if sketch.scale is None else _drawn(sketch.scale, f"{name}-scale", f"Scale of colours: {title}")
-    return {
-        "id": name,
-        "title": title,
-        "caption": prose(getattr(finding, "caption", "")),
-        "spoken": said,
-        "several": several,
-        "panels": panels,
-        "keys": [_key(key) for key in sketch.keys],
-        "scale": scale,
-        "haloed": isinstance(finding, Regions),
-    }
+def write_page(path: str | os.PathLike[str], chapters: Sequence[Chapter], suite: Suite, **details: Any) -> None:
+    """Write `render_page` to a file, completely or not at all."""
+    write_text(path, render_page(chapters, suite, **details))
 
 
-def prose(text: str) -> str:
-    """A sentence of a finding; a hyphen before a number, with nothing but a bracket or a space before it, is a minus.
-
-    >>> prose("It lost on t-shirts (-1.2 points).")
-    'It lost on t-shirts (−1.2 points).'
-    """
-    return re.sub(r"(?<![^\s(\[])-(?=\d)", "\N{MINUS SIGN}", harmless(text))
+def render_page(chapters: Sequence[Chapter], suite: Suite, **details: Any) -> str:
+    """The page as text; the same bytes for the same chapters. For `details` see `page_context`."""
+    return render_template("experiments.html.j2", page_context(chapters, suite, **details))
 
 
-def page_colour(colour: str) -> str:
-    """What a colour of a figure is called in the page's style sheet; one it does not have stays as it is."""
-    return PAGE_COLOURS.get(colour) or EXPERIMENT_COLOURS.get(colour, colour)
-
-
-def _key(key: Key) -> dict[str, str]:
-    shape = "" if key.mark in ("line", "dashed", "box") and not key.shape else key.shape
-    return {"label": key.label, "colour": page_colour(key.colour), "mark": key.mark, "path": SHAPES.get(shape, "")}
-
-
-def _drawn(panel: Panel, name: str, label: str) -> dict[str, Any]:
-    with warnings.catch_warnings():
-        # A letter that matplotlib's own font lacks: the browser, whose fonts the text is shown in, may have it.
-        warnings.filterwarnings("ignore", message="Glyph")
-        svg = inline_svg(panel_figure(panel), name=name, label=label)
-    for colour, page in EXPERIMENT_COLOURS.items():
-        svg = svg.replace(colour, page)
-    points = POINTS_AN_INCH * panel.width
-    return {"svg": _slim(svg), "least": round(LEAST * points), "most": round(MOST * points)}
-
-
-def _slim(svg: str) -> str:
-    """Coordinates to a hundredth of a point, weights kept apart from matplotlib's own font, no defaults repeated."""
-    # What matplotlib says of all elements would hold for the whole page, and is said in its style sheet.
-    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"font: (bold|[5-9]00) ([\d.]+px)[^;\"]*", r"font-weight: \1; font-size: \2", svg)
-    svg = re.sub(r'(?<=[\s"])(d|x|y|points)="[^"]*"', _rounded, svg)
-    svg = re.sub(r' transform="rotate\(-0 [^"]*\)"', "", svg)
-    return re.sub(r">\s+<", "><", svg)
-
-
-def _rounded(match: re.Match[str]) -> str:
-    text = re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), match[0])
-    return re.sub(r"\s+", " ", text)
-
-
-# What the page of experiments says, as plain values for its template.
-
-
-WARNING = 110
-"""Letters of a warning that are shown before the first chapter."""
-
-NARROW = 14
-"""Letters of labels that are short enough to stand on one line, even on a phone."""
-
-UNITS = {"percent": "%", "points": "points"}
-"""Units that stand in a column's title; others stand with each number."""
-
-
-def contents(
+def page_context(
     chapters: Sequence[Chapter],
     suite: Suite,
     *,
@@ -172,36 +68,42 @@ def contents(
     versions: Mapping[str, str] | None = None,
     zero_shot: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    figures = {name: page_figure(name, finding) for name, _, finding in named_findings(chapters)}
-    shown = [{"number": number, **_chapter(chapter, figures)} for number, chapter in enumerate(chapters, start=1)]
+    """Strings and numbers for the template.
+
+    `command` is what a reader types to get the same page; `machine` and `versions` say where it was made and with what.
+    `zero_shot` has the zero-shot accuracy of sets by name, where it is known.
+    """
+    figures = {name: page_figure(name, finding) for name, finding in named_findings(chapters)}
+    shown = [
+        {"number": number, **_chapter_context(chapter, figures)} for number, chapter in enumerate(chapters, start=1)
+    ]
     return {
-        "version": __version__,
         "title": f"{counted(len(chapters), 'question')} put to {counted(len(suite), 'set')} of features",
-        "beside": _beside(chapters, suite),
+        "paper_note": _paper_note(chapters, suite),
         "tiles": _tiles(chapters, suite, sum(figure is not None for figure in figures.values())),
         "warnings": [
-            {"chapter": one["title"], "name": one["name"], "text": _start(block["text"])}
+            {"chapter": one["title"], "name": one["name"], "text": _shorten(block["text"])}
             for one in shown
             for block in one["blocks"]
             if block["kind"] == "remark" and block["remark"] == "warning"
         ],
-        "sets": _table("sets", _sets(suite, zero_shot or {})),
-        "hints": [f"{member.name}: {harmless(hint)}" for member in suite.members for hint in member.entry.hints],
+        "sets": _table_context("sets", _sets_with_accuracy(suite, zero_shot or {})),
+        "hints": [f"{member.name}: {one_line(hint)}" for member in suite.members for hint in member.dataset.hints],
         "chapters": shown,
-        "command": harmless(command),
-        "machine": harmless(machine),
+        "command": one_line(command),
+        "machine": one_line(machine),
         "versions": dict(versions or {"zeroshift": __version__}),
     }
 
 
-def _start(text: str) -> str:
-    """As much of a warning as shows what it is about; all of it stands in its chapter."""
-    return textwrap.shorten(text, WARNING, placeholder=" …")
+def _shorten(text: str) -> str:
+    """The start of a warning; its chapter has all of it."""
+    return textwrap.shorten(text, WARNING_LETTERS, placeholder=" …")
 
 
 def _tiles(chapters: Sequence[Chapter], suite: Suite, n_figures: int) -> list[dict[str, str]]:
     runs = len({job.key for chapter in chapters for job in chapter.jobs})
-    samples = sum(member.entry.n_samples for member in suite.members)
+    samples = sum(member.dataset.n_samples for member in suite.members)
     counts = ((len(suite), "set", samples, "sample"), (runs, "run", n_figures, "figure"))
     return [
         {"number": f"{many:,}", "what": what if many == 1 else f"{what}s", "also": counted(others, other)}
@@ -210,38 +112,40 @@ def _tiles(chapters: Sequence[Chapter], suite: Suite, n_figures: int) -> list[di
     ]
 
 
-def _beside(chapters: Sequence[Chapter], suite: Suite) -> str:
-    """Ours against the paper's, as far as that can be said at all."""
-    apart = []
+def _paper_note(chapters: Sequence[Chapter], suite: Suite) -> str:
+    """How our numbers compare with published ones, where they are about the same data."""
+    differences = []
     for table in (finding for chapter in chapters for finding in chapter.findings if isinstance(finding, Table)):
         for place, column in enumerate(table.columns):
             scale = {"percent": 100.0, "points": 1.0}.get(column.unit)
             cells = [row.cells[place] for row in table.rows if not table.reference]
             if scale is not None:
-                apart += [scale * (c.value - c.paper) for c in cells if isinstance(c, Value) and c.paper is not None]
-    papers = sum(member.papers for member in suite.members)
-    if apart:
-        middle = statistics.median(abs(gap) for gap in apart)
-        above = sum(gap > 0 for gap in apart)
+                differences += [
+                    scale * (c.value - c.paper) for c in cells if isinstance(c, Value) and c.paper is not None
+                ]
+    papers = sum(member.from_paper for member in suite.members)
+    if differences:
+        middle = statistics.median(abs(gap) for gap in differences)
+        above = sum(gap > 0 for gap in differences)
         own = f"{counted(papers, 'set is', 'sets are')} the paper's own data. " if papers else ""
-        one = len(apart) == 1
+        one = len(differences) == 1
         return (
-            f"{own}{counted(len(apart), 'number')} of ours {'stands' if one else 'stand'} beside what the paper "
-            f"printed for this data: half of them within {written(middle, 'number')} points of it, {above} above it."
+            f"{own}{counted(len(differences), 'number')} of ours {'stands' if one else 'stand'} next to what the paper "
+            f"printed for this data: half of them within {format_number(middle)} points of it, {above} above it."
         )
     if papers:
         return (
             f"{counted(papers, 'set is', 'sets are')} the paper's own data, but nothing here was measured as the paper "
-            "did: none of our numbers stands beside one of its own."
+            "did: none of our numbers can be compared with one of its own."
         )
     return (
-        "No set here is the paper's own data seen by its own encoder. So no number of ours stands beside one of the "
-        "paper's: where it has a table on the same question, compare the pattern."
+        "No set here is the paper's own data with its own encoder. So no number of ours can be compared with one of "
+        "the paper's: where it has a table on the same question, compare the pattern."
     )
 
 
-def _sets(suite: Suite, zero_shot: Mapping[str, float]) -> Table:
-    """With the accuracy the sets begin from, where it is known."""
+def _sets_with_accuracy(suite: Suite, zero_shot: Mapping[str, float]) -> Table:
+    """The sets, with their zero-shot accuracy where it is known."""
     table = sets_table(suite)
     if not zero_shot:
         return table
@@ -253,21 +157,21 @@ def _sets(suite: Suite, zero_shot: Mapping[str, float]) -> Table:
     return replace(table, columns=(*table.columns, Column("zero-shot accuracy")), rows=tuple(rows))
 
 
-def _chapter(chapter: Chapter, figures: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
+def _chapter_context(chapter: Chapter, figures: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
     experiment = chapter.experiment
     return {
         "name": experiment.name,
-        "title": harmless(experiment.title),
+        "title": one_line(experiment.title),
         "question": prose(experiment.question),
-        "where": harmless(experiment.where),
+        "where": one_line(experiment.where),
         "blocks": list(_blocks(chapter, figures)),
-        "failed": [harmless(failed) for failed in chapter.failed],
-        "seconds": written(chapter.seconds, "seconds") if chapter.seconds else "",
+        "failed": [one_line(failed) for failed in chapter.failed],
+        "seconds": format_number(chapter.seconds, "seconds") if chapter.seconds else "",
     }
 
 
 def _blocks(chapter: Chapter, figures: Mapping[str, dict[str, Any] | None]) -> Iterator[dict[str, Any]]:
-    """Findings in their order; figures that follow each other together, to stand side by side where there is room."""
+    """Findings in their order; consecutive figures in one block, which shows them next to each other."""
     row: list[dict[str, Any]] = []
     for finding in chapter.findings:
         figure = None
@@ -282,55 +186,65 @@ def _blocks(chapter: Chapter, figures: Mapping[str, dict[str, Any] | None]) -> I
         if isinstance(finding, Remark):
             yield {"kind": "remark", "remark": finding.kind, "text": prose(finding.text)}
         elif isinstance(finding, Table):
-            yield {"kind": "table", **_table(f"{chapter.experiment.name}-{finding.name}", finding)}
+            yield {"kind": "table", **_table_context(f"{chapter.experiment.name}-{finding.name}", finding)}
     if row:
         yield {"kind": "figures", "figures": row}
 
 
-def _table(name: str, table: Table) -> dict[str, Any]:
-    made: Grid = grid(table)
+def _table_context(name: str, table: Table) -> dict[str, Any]:
+    formatted = formatted_table(table)
     return {
         "id": name,
-        "title": harmless(table.title),
-        "grid": made,
-        "units": [UNITS.get(column.unit, "") for column in made.columns],
+        "title": formatted.title,
+        "table": formatted,
+        "units": [TITLE_UNITS.get(column.unit, "") for column in formatted.columns],
         "notes": [prose(note) for note in table.notes],
         "reference": table.reference,
-        "narrow": all(len(row.cells[0].text) <= NARROW for row in made.rows if row.cells),
+        "narrow": all(len(row.cells[0].text) <= NARROW_LETTERS for row in formatted.rows if row.cells),
     }
 
 
-def render_page(
-    chapters: Sequence[Chapter],
-    suite: Suite,
-    *,
-    command: str,
-    machine: str = "",
-    versions: Mapping[str, str] | None = None,
-    zero_shot: Mapping[str, float] | None = None,
-) -> str:
-    """The page as text; the same bytes for the same chapters.
+def page_figure(name: str, finding: Finding) -> dict[str, Any] | None:
+    """What the template shows of a figure; None for tables and remarks. `name` is unique in the page."""
+    figure = panels_of(finding)
+    if figure is None:
+        return None
+    title, text = one_line(getattr(finding, "title", "")), alt_text(finding)
+    panels = []
+    for place, panel in enumerate(figure.panels):
+        panel_text = f"{title}: {panel.title}" if len(figure.panels) > 1 else text
+        panels.append({"title": panel.title, **_panel_drawing(panel, f"{name}-{place}", panel_text)})
+    return {
+        "id": name,
+        "title": title,
+        "caption": prose(getattr(finding, "caption", "")),
+        "text": text,
+        "panels": panels,
+        "keys": [_legend_key(key) for key in figure.keys],
+        "scale": figure.scale and _panel_drawing(figure.scale, f"{name}-scale", f"Scale of colours: {title}"),
+        "haloed": isinstance(finding, Regions),
+    }
 
-    `command` is what a reader types to get the same page; `machine` says where it ran, `versions` with what.
-    `zero_shot` holds the accuracy each set begins from, by the set's name, where it is known.
+
+def prose(text: str) -> str:
+    """A sentence of a finding; a hyphen before a number, after a space or a bracket, becomes a minus sign.
+
+    >>> prose("It lost on t-shirts (-1.2 points).")
+    'It lost on t-shirts (−1.2 points).'
     """
-    environment = template_environment()
-    environment.filters["minus"] = lambda text: text.replace("-", "\N{MINUS SIGN}")
-    said = contents(chapters, suite, command=command, machine=machine, versions=versions, zero_shot=zero_shot)
-    return environment.get_template("experiments.html.j2").render(said)
+    return re.sub(r"(?<![^\s(\[])-(?=\d)", "\N{MINUS SIGN}", one_line(text))
 
 
-def write_page(
-    path: str | os.PathLike[str],
-    chapters: Sequence[Chapter],
-    suite: Suite,
-    *,
-    command: str,
-    machine: str = "",
-    versions: Mapping[str, str] | None = None,
-    zero_shot: Mapping[str, float] | None = None,
-) -> None:
-    """`render_page` to a file, whole or not at all."""
-    text = render_page(chapters, suite, command=command, machine=machine, versions=versions, zero_shot=zero_shot)
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+def _legend_key(key: LegendKey) -> dict[str, str]:
+    shape = "" if key.mark in ("line", "dashed", "box") and not key.shape else key.shape
+    colour = PAGE_COLOURS.get(key.colour, key.colour)
+    return {"label": key.label, "colour": colour, "mark": key.mark, "path": SHAPES.get(shape, "")}
+
+
+def _panel_drawing(panel: Panel, name: str, text: str) -> dict[str, Any]:
+    with warnings.catch_warnings():
+        # A letter that matplotlib's own font lacks; the fonts of the browser may have it.
+        warnings.filterwarnings("ignore", message="Glyph")
+        drawn = drawing(panel_figure(panel), name=name, text=text)
+    points = POINTS_PER_INCH * panel.width
+    return {**drawn, "least": round(MIN_PIXELS_PER_POINT * points), "most": round(MAX_PIXELS_PER_POINT * points)}

@@ -1,0 +1,235 @@
+"""What a method needs, what a source offers, and the arguments that follow from the two.
+
+`zeroshift adapt`, `classify`, `compare`, `experiment` and `zeroshift.encode.make_method` all decide it here. A source
+(a feature set, an encoder, files) is a mapping from the name of an input to a function that makes it. `missing_input`
+looks at the names alone, so that a command can refuse before it loads anything; `resolve_inputs` makes the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zeroshift.arrays import to_numpy
+from zeroshift.features import FeatureSet
+from zeroshift.methods._shared.prompt_tuned import PromptTuned
+from zeroshift.methods.registry import MethodInfo
+from zeroshift.suggest import did_you_mean
+
+__all__ = [
+    "FEATURE_INPUTS",
+    "OTHER",
+    "PYTHON_HINTS",
+    "SETTING",
+    "TEXT",
+    "VIEWS",
+    "MethodInputs",
+    "add_implied_inputs",
+    "feature_source",
+    "image_input",
+    "method_inputs",
+    "missing_input",
+    "prompt_words",
+    "resolve_inputs",
+    "starts_from_prompt",
+    "unaccepted_input",
+]
+
+VIEWS = "views"
+"""Several views of each image: an input of `adapt_views`, not of the constructor."""
+
+TEXT = "text"
+"""The text side of an encoder, whose prompt some methods tune: see `zeroshift.methods.PromptedText`."""
+
+FEATURE_INPUTS = ("prompts", "support", "validation", "unlabelled", VIEWS)
+"""Inputs that come from sets of features."""
+
+DESCRIPTIONS = {
+    VIEWS: "several views of each image",
+    TEXT: "the encoder the features come from, to tune its prompts",
+    "vision": "the images themselves, not their features",
+    "images": "the images themselves, not their features",
+    "support": "labelled samples (support)",
+    "validation": "labelled samples to choose parameters by (validation)",
+    "unlabelled": "unlabelled samples (unlabelled)",
+    "prompts": "several prompts per class (prompts)",
+}
+
+SETTING, OTHER = "any setting", "any other input"
+"""Keys of hints for parameters that are numbers or words, and for inputs without a hint of their own."""
+
+PYTHON_HINTS = {
+    VIEWS: "zeroshift extract --views 64, or zeroshift.encode.extract(..., views=Views(64))",
+    OTHER: "{name}=..., or zeroshift.encode.make_method({method!r}, encoder, class_names, ...)",
+    SETTING: "{name}=VALUE",
+}
+"""How each input is given, by its name; `{method}` and `{name}` are filled in. Commands have their own."""
+
+
+@dataclass(frozen=True)
+class MethodInputs:
+    """The inputs of a method besides features and prototypes, by name; see `method_inputs`."""
+
+    required: tuple[str, ...]
+    optional: tuple[str, ...]
+    """Arrays, models and views that it does without. Settings with a default are not inputs."""
+    settings: tuple[str, ...]
+    """Those of the required inputs that are plain values, which can be typed on a command line."""
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        return (*self.required, *self.optional)
+
+    @property
+    def from_features(self) -> tuple[str, ...]:
+        """Accepted inputs that a set of features can give."""
+        return tuple(name for name in FEATURE_INPUTS if name in self.accepted)
+
+
+def method_inputs(info: MethodInfo) -> MethodInputs:
+    """From what the method declares.
+
+    >>> from zeroshift import methods
+    >>> method_inputs(methods.get("tip_adapter"))
+    MethodInputs(required=('support',), optional=('validation',), settings=())
+    """
+    needed = [*info.needs, *(parameter.name for parameter in info.parameters if parameter.required)]
+    required = tuple(name for name in dict.fromkeys(needed) if name not in ("prototypes", "features"))
+    held = (*info.cls.array_parameters, *info.cls.model_parameters)
+    names = [parameter.name for parameter in info.parameters]
+    optional = dict.fromkeys([*info.takes, *(name for name in names if name in held)])
+    return MethodInputs(
+        required,
+        tuple(name for name in optional if name not in required),
+        tuple(name for name in required if name in names and name not in held),
+    )
+
+
+def missing_input(
+    info: MethodInfo,
+    available: Collection[str],
+    *,
+    requested: Iterable[str] = (),
+    hints: Mapping[str, str] = PYTHON_HINTS,
+) -> str | None:
+    """The first input that the method needs, or that is requested for it, and that is not available: "needs ... Fix:
+    ...", to be put behind the method's name. None if nothing is missing.
+
+    >>> from zeroshift import methods
+    >>> missing_input(methods.get("tip_adapter"), [], hints={"support": "--support FILE"})
+    'needs labelled samples (support). Fix: --support FILE'
+    """
+    inputs = method_inputs(info)
+    allowed = {parameter.name: parameter.allowed for parameter in info.parameters}
+    for name in add_implied_inputs(info, (*requested, *inputs.required)):
+        if name in available:
+            continue
+        described = DESCRIPTIONS.get(name)
+        if described is None:
+            described = f"{name} ({allowed[name]}), which has no default" if name in allowed else name
+        fix = hints.get(name) or hints.get(SETTING if name in inputs.settings else OTHER) or PYTHON_HINTS[OTHER]
+        return f"needs {described}. Fix: {fix.format(method=info.name, name=name)}"
+    return None
+
+
+def add_implied_inputs(info: MethodInfo, names: Iterable[str]) -> tuple[str, ...]:
+    """`names`, each once; validation samples serve to choose how support samples are used, so they imply support."""
+    found = list(dict.fromkeys(names))
+    if "validation" in found and "support" not in found and "support" in method_inputs(info).accepted:
+        found.insert(found.index("validation"), "support")
+    return tuple(found)
+
+
+def unaccepted_input(info: MethodInfo, name: object) -> str | None:
+    """Why the method cannot be given `name`, as a sentence; None if it can."""
+    inputs = method_inputs(info)
+    if name in inputs.accepted:
+        return None
+    known = inputs.from_features
+    accepted = f"It takes {', '.join(known)}." if known else "It takes features alone."
+    label = "encoder" if name == TEXT else name
+    return f"{info.name} takes no {label}. {did_you_mean(name, known)}{accepted}"
+
+
+Source = Mapping[str, Callable[[], Any]]
+"""What can be given to a method, by the name of the input: functions that make it."""
+
+
+def feature_source(features: FeatureSet, prompt: str | None = None) -> dict[str, Callable[[], Any]]:
+    """What a set of features offers by itself: prototypes of the prompt mode `prompt`, scale, prompts and views."""
+    source: dict[str, Callable[[], Any]] = {
+        "prototypes": lambda: features.prototypes_for(prompt),
+        "logit_scale": lambda: features.logit_scale,
+        "prompts": features.prompts_of_each_class,
+    }
+    if features.views is not None:
+        source[VIEWS] = lambda: features.views
+    return source
+
+
+def resolve_inputs(
+    info: MethodInfo,
+    parameters: Mapping[str, Any],
+    source: Source,
+    *,
+    requested: Iterable[str] = (),
+    hints: Mapping[str, str] = PYTHON_HINTS,
+) -> dict[str, Any]:
+    """The arguments of the method's constructor, `prototypes` among them; TypeError names the first that is missing.
+
+    Parameters
+    ----------
+    parameters : values given outright; they take precedence over the source.
+    source : functions by the name of the input. Only those are called that the method needs or that are `requested`.
+    requested : optional inputs to give to the method as well.
+    hints : how each input is given, for the error message.
+    """
+    inputs, names = method_inputs(info), {parameter.name for parameter in info.parameters}
+    arguments = dict(parameters)
+    for name in ("logit_scale", *add_implied_inputs(info, (*inputs.required, *requested))):
+        if name in names and name in source and name not in arguments:
+            arguments[name] = source[name]()
+    not_arguments = set(inputs.accepted) - names  # such as views, which `adapt_views` takes
+    if missing := missing_input(info, not_arguments.union(arguments), requested=requested, hints=hints):
+        raise TypeError(f"{info.name} {missing}.")
+    if "prototypes" not in arguments:
+        own = _own_prototypes(info, arguments)
+        arguments["prototypes"] = source["prototypes"]() if own is None else own
+    return arguments
+
+
+def image_input(
+    info: MethodInfo, features: FeatureSet, *, views: bool = False, hints: Mapping[str, str] = PYTHON_HINTS
+) -> np.ndarray:
+    """What the method is run on: the views (N, V, d) where it needs them, or takes them and `views` is True; otherwise
+    the features (N, d). ValueError where the set has no views."""
+    inputs = method_inputs(info)
+    if VIEWS not in (inputs.accepted if views else inputs.required):
+        return features.features
+    if features.views is None:
+        others = set(inputs.accepted) - {VIEWS}
+        raise ValueError(f"{info.name} {missing_input(info, others, requested=[VIEWS], hints=hints)}.")
+    return features.views
+
+
+def starts_from_prompt(info: MethodInfo) -> bool:
+    """Whether its first classifier is the text features of its own prompt, whatever prototypes the source has."""
+    return issubclass(info.cls, PromptTuned)
+
+
+def prompt_words(info: MethodInfo) -> str:
+    """The words of the prompt that the method tunes; the usual ones for a method that tunes none."""
+    return str(getattr(info.cls, "context_words", PromptTuned.context_words))
+
+
+def _own_prototypes(info: MethodInfo, arguments: Mapping[str, Any]) -> Any:
+    """The classifier that a model of the method starts with; None where it starts with the source's prototypes."""
+    text, maple = arguments.get(TEXT), arguments.get("maple")
+    if starts_from_prompt(info) and text is not None:
+        return to_numpy(text.features(text.context))
+    if maple is not None:
+        return to_numpy(maple.text(maple.parameters))
+    return None

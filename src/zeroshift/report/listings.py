@@ -1,0 +1,158 @@
+"""Tables of what is available: methods, packs, data sets, encoder families, prompt modes and experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from zeroshift.methods import MethodInfo
+from zeroshift.report.formatting import needs, setting
+from zeroshift.report.tables import ReportCell, ReportColumn, ReportTable
+
+if TYPE_CHECKING:
+    # Types only: `zeroshift methods` and `zeroshift packs` do not wait for the encoders.
+    from zeroshift.data.catalogue.data_sets import DataSetInfo
+    from zeroshift.data.catalogue.status import DataSetStatus
+    from zeroshift.data.packs import PackInfo
+    from zeroshift.encode.prompts import Mode
+    from zeroshift.encode.registry import FamilyInfo
+    from zeroshift.experiments import Experiment
+
+__all__ = [
+    "dataset_status_table",
+    "datasets_table",
+    "encoders_table",
+    "experiments_table",
+    "methods_markdown",
+    "methods_table",
+    "packs_table",
+    "parameters_table",
+    "prompts_table",
+]
+
+
+def methods_table(methods: Sequence[MethodInfo]) -> ReportTable:
+    """One row per method, grouped by protocol."""
+    columns = (
+        _name_column("name"),
+        ReportColumn("needs"),
+        ReportColumn("state", drop_order=2),
+        ReportColumn("cost", drop_order=1),
+    )
+    protocols = list(dict.fromkeys(method.protocol for method in methods))
+    ordered = sorted(methods, key=lambda method: protocols.index(method.protocol))
+    rows = ((method.name, needs(method), method.state_size, method.complexity) for method in ordered)
+    return ReportTable.from_values(columns, rows, groups=[method.protocol for method in ordered])
+
+
+def methods_markdown(methods: Sequence[MethodInfo]) -> str:
+    """One row per method, for docs/methods.md; the last column holds remarks.
+
+    >>> from zeroshift.methods import get
+    >>> print(methods_markdown([get("zero_shot")]).splitlines()[-1])
+    | zero_shot | `ZeroShot` | online | | K d, the prototypes | O(K d) a sample | |
+    """
+    titles = ("name", "class", "protocol", "needs", "state", "cost", "")
+    columns = [ReportColumn(title, is_code=title == "class") for title in titles]
+    rows = (
+        (
+            method.name,
+            method.cls.__name__,
+            method.protocol,
+            needs(method),
+            method.state_size,
+            method.complexity,
+            _remarks(method),
+        )
+        for method in methods
+    )
+    return ReportTable.from_values(columns, rows).markdown()
+
+
+def _remarks(method: MethodInfo) -> str:
+    remarks = ["scored before it learns"] if method.protocol == "online" and method.scored == "before" else []
+    return ", ".join([*remarks, *(["reconstructed"] if method.reconstructed else [])])
+
+
+def parameters_table(method: MethodInfo) -> ReportTable:
+    columns = (_name_column("parameter"), ReportColumn("default", is_whole=True), ReportColumn("allowed"))
+    rows = (
+        (
+            parameter.name,
+            ReportCell("required", style="yellow") if parameter.required else setting(parameter.default),
+            parameter.allowed,
+        )
+        for parameter in method.parameters
+    )
+    return ReportTable.from_values(columns, rows)
+
+
+def packs_table(packs: Sequence[PackInfo]) -> ReportTable:
+    sizes = (ReportColumn(title, is_right=True, is_whole=True) for title in ("samples", "classes", "d", "views"))
+    columns = (_name_column("name"), *sizes, ReportColumn("what it is"))
+    rows = (
+        (pack.name, pack.n_samples, pack.n_classes, pack.dimension, pack.n_views or "-", pack.title) for pack in packs
+    )
+    return ReportTable.from_values(columns, rows)
+
+
+def datasets_table(datasets: Sequence[DataSetInfo]) -> ReportTable:
+    columns = (
+        _name_column("id"),
+        ReportColumn("title"),
+        ReportColumn("classes", is_right=True),
+        ReportColumn("test", format=lambda count: f"{count:,}", is_right=True),
+        ReportColumn("template"),
+    )
+    rows = ((info.id, info.title, info.n_classes, info.counts["test"], info.template) for info in datasets)
+    return ReportTable.from_values(columns, rows)
+
+
+def dataset_status_table(statuses: Sequence[DataSetStatus]) -> ReportTable:
+    """How many of the expected images of each data set were found."""
+    styles = {"complete": "green", "differs": "yellow", "incomplete": "red", "missing": "dim"}
+    counts = (ReportColumn(title, format=lambda count: f"{count:,}", is_right=True) for title in ("found", "of"))
+    columns = (_name_column("data set"), ReportColumn("state"), *counts, ReportColumn(""))
+    rows = (
+        (status.id, ReportCell(status.state, style=styles[status.state]), status.found, status.expected, status.unit)
+        for status in statuses
+    )
+    return ReportTable.from_values(columns, rows)
+
+
+def experiments_table(experiments: Sequence[Experiment]) -> ReportTable:
+    columns = (_name_column("name"), ReportColumn("question"), ReportColumn("in the paper"))
+    rows = ((experiment.name, experiment.question, experiment.where or "-") for experiment in experiments)
+    return ReportTable.from_values(columns, rows)
+
+
+def encoders_table(families: Sequence[FamilyInfo]) -> ReportTable:
+    """One row per family, with an example and whether it can be used on this machine."""
+    columns = (_name_column("family"), ReportColumn("for example"), ReportColumn("here"))
+    rows = (
+        (
+            family.name,
+            f"{family.example} ({family.note})" if family.note else family.example,
+            ReportCell(f"no: {family.fix}", style="yellow") if family.missing else ReportCell("ready", style="green"),
+        )
+        for family in families
+    )
+    return ReportTable.from_values(columns, rows)
+
+
+def prompts_table(modes: Sequence[Mode]) -> ReportTable:
+    columns = (
+        _name_column("mode"),
+        ReportColumn("in the paper", is_whole=True),
+        ReportColumn("needs"),
+        ReportColumn("what it says"),
+    )
+    rows = (
+        (mode.name, mode.title, ", ".join(f"--{need}" for need in mode.needs) or "-", mode.summary) for mode in modes
+    )
+    return ReportTable.from_values(columns, rows)
+
+
+def _name_column(title: str) -> ReportColumn:
+    """Names are never broken: half a name cannot be copied into a command."""
+    return ReportColumn(title, is_whole=True, style="bold")

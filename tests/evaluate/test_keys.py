@@ -1,0 +1,105 @@
+"""Which code made a result: what computes counts, words do not, and other methods' code does not."""
+
+import importlib
+import sys
+import textwrap
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from zeroshift.evaluate.keys import _file, _source, code_digest
+from zeroshift.methods import TDA, TransCLIP, ZeroShot
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """`written(body)`: the class of a method in a module of its own, as a plug-in has it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def written(body: str):
+        for cached in (code_digest, _source, _file):
+            cached.cache_clear()
+        sys.modules.pop("plug_in", None)
+        importlib.invalidate_caches()
+        (tmp_path / "plug_in.py").write_text(
+            f"from zeroshift.methods import ZeroShot\n\n\nclass Mine(ZeroShot):\n{textwrap.indent(body, '    ')}\n"
+        )
+        return importlib.import_module("plug_in").Mine
+
+    yield written
+    sys.modules.pop("plug_in", None)
+
+
+def test_what_computes_counts_and_words_do_not(written):
+    first = code_digest(written('"""One."""\nfactor = 1  # why'))
+    assert code_digest(written('"""Another."""\n\nfactor = 1\n"""Said of it."""')) == first
+    assert code_digest(written("factor = 2")) != first
+
+
+def test_a_method_is_all_it_imports_and_nothing_else(monkeypatch):
+    real = cache(_source.__wrapped__)  # every module is read once, and not for each of the digests
+
+    def with_other(module: str, cls) -> str:
+        code_digest.cache_clear()
+        other = lambda name: real(name)._replace(code="changed") if name == module else real(name)  # noqa: E731
+        monkeypatch.setattr("zeroshift.evaluate.keys._source", other)
+        found = code_digest(cls)
+        monkeypatch.undo()
+        return found
+
+    for module, changed in [
+        ("zeroshift.methods._shared.low_entropy_memory", (TDA,)),
+        ("zeroshift.methods._shared.gaussian_method", (TransCLIP,)),
+        ("zeroshift.zero_shot", (TDA, TransCLIP, ZeroShot)),
+        ("zeroshift.evaluate.metrics.functions", (TDA, TransCLIP, ZeroShot)),
+        ("zeroshift.report.formatting", ()),
+    ]:
+        for cls in (TDA, TransCLIP, ZeroShot):
+            code_digest.cache_clear()
+            assert (with_other(module, cls) != with_other("none", cls)) == (cls in changed), (module, cls)
+
+
+def test_names_a_package_passes_on_are_followed_home(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "looks.py").write_text(
+        "from zeroshift import OnlineADAPT\n\n\ndef look(features, *, prompt):\n    return {'name': OnlineADAPT.name}\n"
+    )
+    importlib.invalidate_caches()
+    look = importlib.import_module("looks").look
+    for cached in (code_digest, _source, _file):
+        cached.cache_clear()
+    before = code_digest(look)
+    real = _source.__wrapped__
+    other = lambda name: real(name)._replace(code="changed") if name == "zeroshift.adapt.bank" else real(name)  # noqa: E731
+    monkeypatch.setattr("zeroshift.evaluate.keys._source", other)
+    code_digest.cache_clear()
+    assert code_digest(look) != before
+    code_digest.cache_clear()
+    sys.modules.pop("looks")
+
+
+def test_every_engine_is_part_of_online_adapt():
+    from zeroshift import OnlineADAPT
+    from zeroshift.adapt import engines
+
+    folder = Path(engines.__file__).parent
+    names = {f"zeroshift.adapt.engines.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__"}
+    assert len(names) > 5
+    assert names <= reached(OnlineADAPT)
+
+
+def test_the_baseline_is_part_of_every_run():
+    assert {"zeroshift.methods.zero_shot", "zeroshift.zero_shot", "zeroshift.features.feature_set"} <= reached(TDA)
+
+
+def reached(cls) -> set[str]:
+    """Every module whose code counts."""
+    found = set()
+    real = _source.__wrapped__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zeroshift.evaluate.keys._source", lambda name: found.add(name) or real(name))
+        code_digest.cache_clear()
+        code_digest(cls)
+    code_digest.cache_clear()
+    return found

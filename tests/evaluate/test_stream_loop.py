@@ -1,0 +1,105 @@
+"""Following a method must not change what it answers, and must tell what happened."""
+
+import numpy as np
+import pytest
+import threadpoolctl
+
+from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot
+from zeroshift.evaluate import run_stream, stream_steps
+from zeroshift.evaluate.resources import one_blas_thread
+
+
+def online(clusters, **parameters):
+    return OnlineADAPT(clusters.prototypes_for(), logit_scale=clusters.logit_scale, **parameters)
+
+
+@pytest.mark.parametrize("every", [1, 7, 64, 1000])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"batch_size": 5}, {"prune": (20, 0.5)}, {"batch_size": 8, "iterations": 3}]
+)
+def test_looking_on_does_not_change_the_answer(clusters, every, parameters):
+    expected = online(clusters, **parameters).adapt(clusters.features)
+    done = run_stream(online(clusters, **parameters), clusters.features, every=every)
+    # `auto` cuts its work by what a call brings, which may show in the last digits.
+    np.testing.assert_allclose(done.probabilities, expected, rtol=0, atol=1e-12)
+    exact = online(clusters, engine="direct", **parameters)
+    done = run_stream(exact.clone(), clusters.features, every=every)
+    np.testing.assert_array_equal(done.probabilities, exact.adapt(clusters.features))
+
+
+def test_slices_are_whole_batches_and_cover_every_row_once(clusters):
+    steps = list(stream_steps(online(clusters, batch_size=8), clusters.features, every=20))
+    assert [(step.start, step.stop) for step in steps] == [
+        (0, 24), (24, 48), (48, 72), (72, 96), (96, 120), (120, 144), (144, 150)
+    ]  # fmt: skip
+    assert all(len(step.probabilities) == step.stop - step.start for step in steps)
+
+
+def test_a_transductive_method_sees_the_whole_set_at_once(clusters):
+    method = TransductiveADAPT(clusters.prototypes_for(), logit_scale=clusters.logit_scale)
+    expected = method.clone().adapt(clusters.features)
+    (step,) = stream_steps(method, clusters.features, every=10)
+    assert (step.start, step.stop) == (0, 150)
+    np.testing.assert_array_equal(step.probabilities, expected)
+
+
+def test_bank_counts_are_those_of_the_moment(clusters):
+    method, witness = online(clusters, bank_size=4), online(clusters, bank_size=4)
+    for step in stream_steps(method, clusters.features, every=10):
+        witness.adapt(clusters.features[step.start : step.stop])
+        np.testing.assert_array_equal(step.bank_counts, witness.bank_counts)
+    history = run_stream(online(clusters, bank_size=4), clusters.features, every=10).bank_history
+    assert history.shape == (15, 4)
+    assert history[0].sum() < history[-1].sum()
+
+
+def test_a_method_without_a_bank_has_no_history(clusters):
+    class Bankless(ZeroShot):
+        name = "bankless"
+        bank_counts = None
+
+    done = run_stream(Bankless(clusters.prototypes_for()), clusters.features)
+    assert done.bank_history is None
+
+
+def test_progress_is_told_of_every_step(clusters):
+    seen = []
+    done = run_stream(online(clusters), clusters.features, seen.append, every=40)
+    assert [step.stop for step in seen] == [40, 80, 120, 150] == done.rows_seen.tolist()
+    assert done.seconds == pytest.approx(sum(step.seconds for step in seen))
+    assert all(step.seconds > 0 for step in seen)
+
+
+def test_everything_is_checked_before_anything_is_learned(clusters):
+    broken = np.array(clusters.features)
+    broken[140] = np.nan
+    method = online(clusters)
+    with pytest.raises(ValueError, match="row 140 holds NaN"):
+        stream_steps(method, broken, every=10)  # at the call, not at the first step
+    assert method.n_seen == 0
+
+
+def test_every_must_be_a_positive_integer(clusters):
+    with pytest.raises(ValueError, match="every must be an integer of at least 1; got 0"):
+        stream_steps(online(clusters), clusters.features, every=0)
+
+
+def test_torch_features_give_numpy_records(clusters):
+    torch = pytest.importorskip("torch")
+    features = torch.from_numpy(np.array(clusters.features))
+    method = OnlineADAPT(torch.from_numpy(np.array(clusters.prototypes_for())), logit_scale=clusters.logit_scale)
+    done = run_stream(method, features)
+    assert isinstance(done.probabilities, np.ndarray)
+    assert isinstance(done.bank_history, np.ndarray)
+    np.testing.assert_allclose(done.probabilities, online(clusters).adapt(clusters.features), atol=1e-9)
+
+
+def test_blas_threads_come_back():
+
+    def threads():
+        return [lib["num_threads"] for lib in threadpoolctl.threadpool_info() if lib["user_api"] == "blas"]
+
+    before = threads()
+    with one_blas_thread():
+        assert set(threads()) == {1}
+    assert threads() == before

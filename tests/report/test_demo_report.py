@@ -1,0 +1,164 @@
+"""The page holds the numbers, says where adaptation lost, and needs nothing from outside."""
+
+import dataclasses
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+from zeroshift.report.demo_report import headline, render_report, write_report
+from zeroshift.report.page import is_report
+
+VOID = {"meta", "br", "hr", "img", "link", "input", "use", "path"}
+
+
+class Outline(HTMLParser):
+    """Tags, attributes and text; and whether everything that was opened is closed in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.open, self.words, self.style = [], [], [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+
+    def handle_endtag(self, tag):
+        if tag in VOID:
+            return
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" in self.open:
+            self.style += data
+        else:
+            self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def page(comparisons):
+    return render_report(comparisons, command="zeroshift demo", hint_note="")
+
+
+@pytest.fixture(scope="module")
+def outline(page):
+    return Outline(page)
+
+
+def test_it_is_well_formed(outline):
+    assert outline.open == []
+    identities = [value for name, value in outline.attributes if name == "id"]
+    assert len(identities) == len(set(identities))
+
+
+def test_it_holds_every_number(comparisons, outline):
+    text = " ".join(outline.words)
+    for comparison in comparisons:
+        for result in comparison.results:
+            assert f"{100 * result.accuracy:.1f}" in text
+        for result in comparison.results[1:]:
+            assert f"{comparison.gain(result):+.1f}".replace("-", "\N{MINUS SIGN}") in text
+
+
+def test_it_says_where_adaptation_lost(comparisons, outline):
+    gain = comparisons[1].gain(comparisons[1].result("adapt_online"))
+    assert gain < 0
+    assert f"Adaptation lost to zero-shot: Online ADAPT on Set B-2 ({gain:+.1f})" in " ".join(outline.words)
+
+
+def test_it_has_a_figure_of_each_kind_for_each_set(comparisons, outline):
+    assert outline.tags.count("svg") == 1 + 2 * len(comparisons)
+    assert outline.tags.count("figcaption") == outline.tags.count("figure") == outline.tags.count("svg")
+    assert all(value for name, value in outline.attributes if name == "aria-label")
+
+
+def test_nothing_comes_from_outside(outline):
+    for name, value in outline.attributes:
+        if name in ("src", "href", "xlink:href", "srcset", "data", "action"):
+            assert value.startswith("#"), f"{name}={value!r}"
+    assert not {"link", "script", "iframe", "object", "img"} & set(outline.tags)
+    assert "url(" not in outline.style
+    assert "@import" not in outline.style
+
+
+def test_names_are_text_not_markup(page, outline):
+    assert "<b>co</b>" not in page
+    assert "t-shirt" in page  # a hyphen in a name is no minus sign
+    assert "Set A-1" in " ".join(outline.words)
+
+
+def test_it_names_data_methods_parameters_and_versions(outline):
+    text = " ".join(" ".join(outline.words).split())
+    for phrase in ("a random encoder", "bank_size", "zeroshift demo", "NumPy", "Licence: none", "NeurIPS 2025"):
+        assert phrase in text
+
+
+def test_light_and_dark_are_both_there(outline):
+    assert "prefers-color-scheme: dark" in outline.style
+
+
+def test_the_same_comparisons_give_the_same_bytes(comparisons, page):
+    assert render_report(comparisons, command="zeroshift demo", hint_note="") == page
+
+
+def test_headline_is_honest(comparisons):
+    first = comparisons[0]
+    lost = dataclasses.replace(first.results[1], accuracy=first.baseline.accuracy - 0.1)
+    equal = dataclasses.replace(first.results[1], accuracy=first.baseline.accuracy)
+    won = dataclasses.replace(first.results[1], accuracy=first.baseline.accuracy + 0.05)
+
+    other = dataclasses.replace(won, method="other")
+
+    def headline_of(*others):
+        return headline([dataclasses.replace(first, results=(first.baseline, *others))])
+
+    assert headline_of(won) == "+5.0 points of accuracy, not one label"
+    assert headline_of(lost) == "No gain over zero-shot here"
+    assert headline_of(equal) == "No gain over zero-shot here"
+    assert headline_of(lost, other) == "Between -10.0 and +5.0 points against zero-shot"
+
+
+def test_a_report_is_recognised_and_other_files_are_not(comparisons, tmp_path):
+    report, other = tmp_path / "report.html", tmp_path / "other.html"
+    write_report(report, comparisons, command="zeroshift demo")
+    other.write_text("<html><p>zeroshift</p></html>")
+    assert is_report(report)
+    assert not is_report(other)
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html", "other.html"}
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+@pytest.mark.parametrize("width", [1280, 360])
+def test_no_horizontal_overflow_in_a_browser(page, tmp_path, width):
+    # In a frame, because a headless window does not get narrower than 500 pixels.
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    (tmp_path / "frame.html").write_text(
+        f"""<iframe src="report.html" style="border: 0; width: {width}px; height: 900px"></iframe><script>
+        onload = () => {{
+            const root = document.querySelector("iframe").contentDocument.documentElement;
+            document.body.innerHTML = `client=${{root.clientWidth}} scroll=${{root.scrollWidth}}`;
+        }}
+        </script>"""
+    )
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files"]
+    flags += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,1000", "--dump-dom"]
+    shown = subprocess.run(
+        ["chromium", *flags, (tmp_path / "frame.html").as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    client, scroll = (int(re.search(rf"{name}=(\d+)", shown)[1]) for name in ("client", "scroll"))
+    assert client == width
+    assert scroll <= width
