@@ -10,7 +10,6 @@ import pytest
 import oracle
 from streams import STREAMS
 from zeroshift import OnlineADAPT
-from zeroshift.adapt.statistics import estimate
 from zeroshift.testing import make_problem
 
 TOLERANCE = 1e-9

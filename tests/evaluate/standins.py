@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import ClassVar
 
 import numpy as np
 
+from zeroshift import ZeroShot
 from zeroshift.methods import Method, MethodInfo, registry
-from zeroshift.parameters import Number
+from zeroshift.parameters import Number, array_parameter, parameter
 from zeroshift.zero_shot import log_posterior
 
 SEEN: list[Method] = []
@@ -18,25 +18,20 @@ SEEN: list[Method] = []
 class StandIn(Method):
     """Zero-shot under another name."""
 
-    constraints: ClassVar = {"logit_scale": Number(low=0, above=True)}
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits.", default=100.0)
 
-    def _begin(self):
+    def _prepare(self):
         SEEN.append(self)
         self._fed = []
 
     def _adapt_scores(self, rows):
         self._fed.append(np.array(rows[slice(0, len(rows))]))
-        self.n_seen += len(rows)
+        with self._learning(len(rows)):
+            pass
         yield slice(0, len(rows)), self._predict_scores(rows[slice(0, len(rows))])
 
     def _predict_scores(self, features):
         return log_posterior(features, self.prototypes, self.logit_scale)
-
-    def _state(self):
-        return {}, {}
-
-    def _restore(self, arrays, values):
-        pass
 
     @property
     def rows(self) -> np.ndarray:
@@ -49,28 +44,22 @@ class Stream(StandIn):
 
     name, protocol = "stream", "online"
 
-    def __init__(self, prototypes, *, logit_scale=100.0):
-        super().__init__(prototypes, logit_scale=logit_scale)
-
 
 class Whole(StandIn):
     """A transductive method that takes several prompts."""
 
     name, protocol, needs = "whole", "transductive", ("prototypes", "prompts")
-    array_parameters = ("prototypes", "prompts")
 
-    def __init__(self, prototypes, *, prompts, logit_scale=100.0):
-        super().__init__(prototypes, prompts=prompts, logit_scale=logit_scale)
+    prompts: np.ndarray = array_parameter("Prompts.")
 
 
 class Shots(StandIn):
     """A few-shot method: answers with the class of the nearest labelled sample."""
 
     name, protocol, needs = "shots", "few-shot", ("prototypes", "support")
-    array_parameters = ("prototypes", "support", "validation")
 
-    def __init__(self, prototypes, *, support, validation=None, logit_scale=100.0):
-        super().__init__(prototypes, support=support, validation=validation, logit_scale=logit_scale)
+    support: tuple = array_parameter("Labelled samples.")
+    validation: tuple | None = array_parameter("Labelled samples to choose by.", default=None)
 
     def _predict_scores(self, features):
         known, labels = self.support
@@ -81,30 +70,23 @@ class Pool(StandIn):
     """An online method that learns from unlabelled samples first."""
 
     name, protocol, needs = "pool", "online", ("prototypes", "unlabelled")
-    array_parameters = ("prototypes", "unlabelled")
 
-    def __init__(self, prototypes, *, unlabelled, logit_scale=100.0):
-        super().__init__(prototypes, unlabelled=unlabelled, logit_scale=logit_scale)
+    unlabelled: np.ndarray = array_parameter("Unlabelled samples.")
 
 
 class Either(StandIn):
     """A transductive method that can be given labelled samples."""
 
     name, protocol = "either", "transductive"
-    array_parameters = ("prototypes", "support")
 
-    def __init__(self, prototypes, *, support=None, logit_scale=100.0):
-        super().__init__(prototypes, support=support, logit_scale=logit_scale)
+    support: tuple | None = array_parameter("Labelled samples.", default=None)
 
 
 class Tuned(Stream):
     """Needs a number nobody can know."""
 
     name = "tuned"
-    constraints: ClassVar = {**StandIn.constraints, "scale": Number(low=0)}
-
-    def __init__(self, prototypes, *, scale, logit_scale=100.0):
-        StandIn.__init__(self, prototypes, scale=scale, logit_scale=logit_scale)
+    scale: float = parameter(Number(low=0), "A scale without a default.")
 
 
 class Tokens(Stream):
@@ -136,7 +118,7 @@ ALL = (Stream, Whole, Shots, Pool, Either, Tuned, Tokens, Fails, Dies)
 
 def register(monkeypatch, *classes: type[Method]) -> None:
     """Only these, and zero-shot, from now on."""
-    chosen = [registry.ZeroShot, *(classes or ALL)]
+    chosen = [ZeroShot, *(classes or ALL)]
     methods = {method.name: MethodInfo.of(method) for method in chosen}
     monkeypatch.setattr(registry, "_registry", lambda: methods)
     SEEN.clear()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import ClassVar
 
 import numpy as np
 
 from fresh_pages import take
 from zeroshift import FeatureSet, normalize
 from zeroshift.method import EpisodicMethod, ViewMethod
-from zeroshift.parameters import Number
+from zeroshift.parameters import Number, parameter
 from zeroshift.testing.examples import ExampleText
 from zeroshift.zero_shot import logits
 
@@ -23,33 +22,24 @@ N_VIEWS = 5
 class Remembering(ViewMethod):
     """The mean of an image's views, zero-shot."""
 
-    constraints: ClassVar = {"logit_scale": Number(low=0, above=True)}
-
-    def __init__(self, prototypes, *, logit_scale=100.0):
-        super().__init__(prototypes, logit_scale=logit_scale)
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits.", default=100.0)
 
     def adapt_views(self, views):
         FED.append(views)
         return super().adapt_views(views)
 
     def _adapt_view(self, views):
+        with self._learning():
+            pass
         return logits(views.mean(axis=0)[None, :], self.prototypes, self.logit_scale)[0]
 
-    def _begin(self):
-        pass
-
     def _adapt_scores(self, rows):
-        self.n_seen += len(rows)
+        with self._learning(len(rows)):
+            pass
         yield slice(0, len(rows)), self._predict_scores(rows[slice(0, len(rows))])
 
     def _predict_scores(self, features):
         return logits(features, self.prototypes, self.logit_scale)
-
-    def _state(self):
-        return {}, {}
-
-    def _restore(self, arrays, values):
-        pass
 
 
 class Takes(Remembering):

@@ -17,7 +17,7 @@ from zeroshift.adapt.statistics import bank_scatter, bank_sums, bank_term, soft_
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.zero_shot import confidence, pseudo_class, quantize
 
-__all__ = ["HELD", "NEW", "KnowledgeBank", "InsertionPlan", "SoftCounts"]
+__all__ = ["HELD", "NEW", "InsertionPlan", "KnowledgeBank", "SoftCounts"]
 
 RATIO_SLACK = 1e-9
 """0.58 of 50 is 29, though 0.58 * 50 is a rounding error less."""

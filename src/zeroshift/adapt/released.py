@@ -163,7 +163,7 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
     learning is the zero-shot posterior. The scores multiply raw logits, so they make sense only where cosines between
     features and prototypes are positive, as CLIP's are. `predict` uses each sample's own bank similarities.
 
-    Of views, the mean of the most_confident stands for the image, as released: not of unit length, of the class of its own
+    `adapt_views` uses the mean of the most confident views, as released: not of unit length, with the class of its own
     logits, with the mean of the views' softmaxes for probabilities and the entropy of that mean.
     """
 
@@ -236,7 +236,7 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
 
     Notes
     -----
-    Of views, the mean of the most_confident stands for the image, as released: not of unit length, with the probabilities and
+    `adapt_views` uses the mean of the most confident views, as released: not of unit length, with the probabilities and
     the entropy of the softmax of its logits, where the online script averages softmaxes. The means, (N, d) in float64,
     are held.
     """

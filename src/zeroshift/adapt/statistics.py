@@ -17,9 +17,9 @@ from zeroshift.arrays import Array, Home, namespace
 from zeroshift.linalg import ZERO_TRACE
 
 __all__ = [
+    "AdaptSettings",
     "Evidence",
     "Gaussians",
-    "AdaptSettings",
     "bank_scatter",
     "bank_sums",
     "bank_term",

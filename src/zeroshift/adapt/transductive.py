@@ -20,8 +20,8 @@ __all__ = [
     "PENDING",
     "WORK_NUMBERS",
     "Fusion",
-    "SoftSums",
     "MostConfident",
+    "SoftSums",
     "TransductiveADAPT",
     "keeps_normalisers",
     "log_normaliser",
@@ -83,7 +83,7 @@ class MostConfident:
         return held[0], ranks, *held[1:]
 
 
-# The first pass over a whole set: soft sums of all samples, and each pseudo-class's most_confident samples into the bank.
+# The first pass over a whole set: soft sums of all samples, and the most confident samples per pseudo-class.
 
 
 CHUNK_ROWS = 2048
@@ -112,7 +112,7 @@ def survey(
     bank: KnowledgeBank,
     log_normalisers: Array | None = None,
 ) -> SoftSums:
-    """Fill `bank` with each pseudo-class's L most_confident samples (the earlier on a tie); return all samples' soft sums.
+    """Fill `bank` with the L most confident samples per pseudo-class (the earlier on a tie); return all soft sums.
 
     `log_normalisers` (N,), where given, receives log sum_k exp(s t_k.x) of every row.
     """
@@ -276,7 +276,7 @@ class TransductiveADAPT(ADAPT):
     improbable that its soft weight underflows to zero keeps its prototype as mean. The authors' released code computes
     something else: see `ReleasedTransductiveADAPT`.
 
-    `adapt_views` averages each image's most_confident views as `OnlineADAPT` does, once, and holds the averages, (N, d) in
+    `adapt_views` averages the most confident views of each image once, as `OnlineADAPT` does, and keeps them, (N, d) in
     float64, beside what `memory_budget` is for.
     """
 

@@ -38,8 +38,8 @@ class TCA(Method):
     Wang et al., *Is Less More? Exploring Token Condensation as Training-free Test-time Adaptation*, ICCV 2025. With
     features alone, the token of every layer is the feature itself: the reservoir without the condensation, which is
     ours and not the authors' method; tables should say so. `adapt_tokens` accepts the tokens of a vision transformer,
-    and `zeroshift.encode.condensation.adapt_with_condensation` runs the whole method on a CLIP encoder. The defaults are the
-    ImageNet row of the authors' table. No output of their code was available for comparison.
+    and `zeroshift.encode.condensation.adapt_with_condensation` runs the whole method on a CLIP encoder. Its defaults
+    are the ImageNet row of the authors' table. No output of their code was available for comparison.
     """
 
     name = "tca"

@@ -130,8 +130,9 @@ class OnlineAnchoredMixture(AnchoredMixture):
     staleness: float = parameter(
         Number(low=0, high=1),
         "The statistics are updated when this share of the samples seen (of K if fewer were seen) has arrived since "
-        "the last update. With 1/32 and fewer than 64 classes that is every sample up to the 64th and every eighth at the "
-        "256th; with 1000 classes every 31st up to the 1024th. At least every 256 samples. 0 updates at every sample.",
+        "the last update. With 1/32 and fewer than 64 classes that is every sample up to the 64th and every eighth at "
+        "the 256th; with 1000 classes every 31st up to the 1024th. At least every 256 samples. 0 updates "
+        "at every sample.",
         default=0.03125,
     )
 

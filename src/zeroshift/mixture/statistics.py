@@ -224,8 +224,8 @@ class Mixture:
         return xp.linalg.vecdot(calm, leads) / xp.sum(leads, axis=1)
 
     def leave_one_out(self, distances: Array, posteriors: Array) -> Array:
-        """Distances (n, K) to means without the samples' own contribution, which is their `posteriors` (n, K). The given
-        distances are overwritten."""
+        """Distances (n, K) to means without the samples' own contribution, which is their `posteriors` (n, K). The
+        given distances are overwritten."""
         xp = Home.of(distances).xp
         # A mean m of weight v that contains x with weight q is (v m - q x) / (v - q) without it.
         without = self.mean_counts - posteriors

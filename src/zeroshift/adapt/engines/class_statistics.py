@@ -21,7 +21,7 @@ from zeroshift.adapt.bank_term_bounds import (
 from zeroshift.adapt.statistics import AdaptSettings, bank_sums, bank_term, class_means
 from zeroshift.arrays import Array, Home, namespace, to_numpy
 
-__all__ = ["Insertion", "ClassSums", "check_shapes", "scatter_rows"]
+__all__ = ["ClassSums", "Insertion", "check_shapes", "scatter_rows"]
 
 
 class Insertion(NamedTuple):
