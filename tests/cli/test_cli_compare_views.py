@@ -104,7 +104,7 @@ def test_with_an_encoder_prompt_tuning_methods_run(compare, seen, seen_file, enc
     printed = " ".join(done.stdout.split())
     assert "their gain is over zero-shot with that prompt: tpt" in printed
     assert 'tpt with "a photo of a".' in printed
-    assert "prompts a gradient is carried through, each encoded once more for it (grads)" in printed
+    assert "prompts with a gradient, each encoded once more for it (grads)" in printed
     assert f" | {' | '.join(costs)} |" in text.read_text()
     assert "| MB | views | steps | prompts | grads |" in text.read_text()
     cells = "".join(f"<td>{cell}</td>" for cell in costs)
