@@ -82,10 +82,13 @@ def fitted_text_map(request, tmp_path_factory):
     from zeroshift.encode.prompts import MODES
 
     cache = getattr(request.config, "cache", None)
-    parent = cache.mkdir("zeroshift-bridge") if cache else _run_folder(tmp_path_factory)
+    parent = cache.mkdir("zeroshift-bridge") if cache else _run_folder(tmp_path_factory) / "zeroshift-bridge"
+    parent.mkdir(exist_ok=True)
     folder = parent / _digest_of_code("encode", "data/catalogue", also=[revision()])
     with filelock.FileLock(f"{folder}.lock"):
         if not (folder / "complete").exists():
+            for outdated in set(parent.iterdir()) - {folder}:
+                shutil.rmtree(outdated, ignore_errors=True)
             encoder = ComposedEncoder.load(device="cpu", cache=folder)
             for mode in ("ensemble", "vanilla"):
                 encoder._centre(MODES[mode].templates)

@@ -79,7 +79,7 @@ def own_places(tmp_path, monkeypatch) -> None:
 
 @pytest.fixture
 def pets(tmp_path) -> Path:
-    """A folder of pictures, a sub-folder a class."""
+    """A folder of images, one sub-folder per class."""
     from extracting import write_pets
 
     write_pets(tmp_path / "pets")

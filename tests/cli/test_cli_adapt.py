@@ -38,7 +38,7 @@ FEATURES_ALONE = [
     for info in methods.list_methods()
     if "released" not in info.name and not {"views", "text", "vision"} & set(info.needs)
 ]
-"""The others are in test_cli_adapt_views.py."""
+"""Methods that need views are in test_cli_adapt_views.py."""
 
 
 @pytest.mark.parametrize("method", FEATURES_ALONE)
@@ -65,7 +65,7 @@ def test_every_method_writes_its_probabilities(call, small, small_file, tmp_path
         np.testing.assert_array_equal(archive["predictions"], expected.argmax(axis=1))
 
 
-def test_parquet_holds_the_same_as_csv(call, small_file, tmp_path):
+def test_parquet_has_the_same_content_as_csv(call, small_file, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     call("adapt", small_file, "--out", tmp_path / "p.csv")
     call("adapt", small_file, "--out", tmp_path / "p.parquet")
@@ -82,7 +82,7 @@ def test_prompt_chooses_the_prototypes(call, small, small_file, tmp_path):
         np.testing.assert_array_equal(archive["predictions"], adapter.adapt(small.features).argmax(axis=1))
 
 
-def test_json_is_all_there_is_on_stdout_and_is_complete(call, small, small_file, tmp_path):
+def test_json_is_complete_and_the_only_output(call, small, small_file, tmp_path):
     out = tmp_path / "p.csv"
     done = call("adapt", small_file, "--out", out, "--json")
     record = json.loads(done.stdout)
@@ -113,31 +113,31 @@ def test_the_table_shows_accuracy_gain_and_output(call, small_file, tmp_path):
     assert str(tmp_path / "b.csv") in done.stdout
 
 
-def test_quiet_says_nothing(call, small_file, tmp_path):
+def test_quiet_prints_nothing(call, small_file, tmp_path):
     done = call("adapt", small_file, "--out", tmp_path / "p.csv", "--quiet")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
     assert (tmp_path / "p.csv").exists()
 
 
-def test_npy_with_everything_beside_it(call, small, tmp_path):
-    # Raw features, as most encoders give them: refused as they are, scaled with --normalize.
+def test_npy_with_all_missing_parts_as_options(call, small, tmp_path):
+    # Raw features, as most encoders give them: an error as they are, scaled with --normalize.
     np.save(tmp_path / "x.npy", 3 * small.features)
     np.save(tmp_path / "t.npy", small.prototypes_for())
     np.save(tmp_path / "y.npy", small.labels)
     (tmp_path / "names.txt").write_text("\n".join(small.class_names))
     options = ["--prototypes", tmp_path / "t.npy", "--labels", tmp_path / "y.npy"]
     options += ["--class-names", tmp_path / "names.txt", "--logit-scale", 20, "--out", tmp_path / "p.csv"]
-    refused = call("adapt", tmp_path / "x.npy", *options)
-    assert refused.exit_code == 2
-    assert "unit length" in refused.stderr
-    assert "--normalize" in refused.stderr
+    failed = call("adapt", tmp_path / "x.npy", *options)
+    assert failed.exit_code == 2
+    assert "unit length" in failed.stderr
+    assert "--normalize" in failed.stderr
     assert not (tmp_path / "p.csv").exists()
     assert call("adapt", tmp_path / "x.npy", *options, "--normalize").exit_code == 0
     expected = library_answer(small).argmax(axis=1)
     assert [row["prediction"] for row in read(tmp_path / "p.csv")] == [small.class_names[k] for k in expected]
 
 
-def test_npz_with_what_it_lacks_beside_it(call, small, tmp_path):
+def test_npz_with_missing_parts_as_options(call, small, tmp_path):
     np.savez(tmp_path / "x.npz", features=small.features, prototypes=small.prototypes_for())
     np.save(tmp_path / "y.npy", small.labels)
     (tmp_path / "names.txt").write_text("\n".join(small.class_names))
@@ -149,14 +149,14 @@ def test_npz_with_what_it_lacks_beside_it(call, small, tmp_path):
     assert "Missing from the file" in call("adapt", "--help").stdout
 
 
-def test_raw_views_are_answered_with_the_option(call, small, tmp_path):
+def test_unnormalized_views_get_the_option_as_fix(call, small, tmp_path):
     views = 3 * small.features[:, None, :]
     np.savez(tmp_path / "x.npz", view_features=views, prototypes=small.prototypes_for())
     done = call("adapt", tmp_path / "x.npz", "--out", tmp_path / "p.csv")
     assert "--normalize" in done.stderr
 
 
-def test_the_hint_judges_the_prompt_mode_that_is_used(call, small, tmp_path):
+def test_the_hint_is_about_the_prompt_mode_in_use(call, small, tmp_path):
     modes = {"ensemble": small.prototypes_for(), "slipped": np.roll(small.prototypes_for(), 1, axis=0)}
     path = tmp_path / "x.safetensors"
     FeatureSet(small.features, prototypes=modes, labels=small.labels, logit_scale=20.0).save(path)
@@ -171,22 +171,22 @@ def test_a_bundled_pack_by_name_without_a_hint(call, tmp_path):
     assert json.loads(done.stdout)["accuracy"] == pytest.approx(pack.zero_shot_accuracy())
     assert pack.hints()
     assert done.stderr == ""
-    refused = call("adapt", "pack:cifar10", "--logit-scale", 3, "-o", tmp_path / "q.csv")
-    assert (refused.exit_code, "--logit-scale" in refused.stderr) == (2, True)
+    failed = call("adapt", "pack:cifar10", "--logit-scale", 3, "-o", tmp_path / "q.csv")
+    assert (failed.exit_code, "--logit-scale" in failed.stderr) == (2, True)
     assert "Did you mean 'cifar10'" in call("adapt", "pack:cifar", "-o", tmp_path / "q.csv").stderr
 
 
-def test_presets_are_taken_by_name_only(call, small_file, tmp_path):
+def test_presets_are_applied_only_by_name(call, small_file, tmp_path):
     out = tmp_path / "out.npz"
     done = call("adapt", small_file, "-m", "tca", "--preset", "eurosat", "-s", "beta=3", "-o", out, "--json")
     assert json.loads(done.stdout)["parameters"] | {"logit_scale": 0} == {
         "logit_scale": 0, "reservoir_size": 2, "layer_scale": 5.0, "weight": 8.0, "beta": 3.0
     }  # fmt: skip
-    refused = call("adapt", small_file, "-m", "tca", "--preset", "eurosatt", "-o", out, "--force")
-    assert (refused.exit_code, "Did you mean 'eurosat'?" in refused.stderr) == (2, True)
-    refused = call("adapt", small_file, "--preset", "dtd", "-o", out, "--force")
-    assert "--preset dtd: adapt_online has no presets" in refused.stderr
-    assert "Fix: leave out --preset." in refused.stderr
-    refused = call("adapt", small_file, "-m", "tca", "--preset", "nope", "-o", out, "--force")
-    assert "--preset must be one of caltech101, " in refused.stderr
+    failed = call("adapt", small_file, "-m", "tca", "--preset", "eurosatt", "-o", out, "--force")
+    assert (failed.exit_code, "Did you mean 'eurosat'?" in failed.stderr) == (2, True)
+    failed = call("adapt", small_file, "--preset", "dtd", "-o", out, "--force")
+    assert "--preset dtd: adapt_online has no presets" in failed.stderr
+    assert "Fix: leave out --preset." in failed.stderr
+    failed = call("adapt", small_file, "-m", "tca", "--preset", "nope", "-o", out, "--force")
+    assert "--preset must be one of caltech101, " in failed.stderr
     assert json.loads(done.stdout)["preset"] == "eurosat"

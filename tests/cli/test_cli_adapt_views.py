@@ -1,4 +1,4 @@
-"""`zeroshift adapt` with views and with an encoder: the library's own answers, and wrong combinations refused."""
+"""`zeroshift adapt` with views and with an encoder: the library's own predictions, and wrong combinations."""
 
 import json
 
@@ -31,7 +31,7 @@ def made(name: str, seen: FeatureSet, **parameters):
     return methods.create(name, seen.prototypes_for(), logit_scale=seen.logit_scale, **parameters)
 
 
-def test_views_are_given_where_asked_for(adapt, seen, seen_file):
+def test_optional_views_are_given_on_request(adapt, seen, seen_file):
     done, found = adapt(seen_file, "-m", "tda", "--views")
     assert done.exit_code == 0, done.stderr
     np.testing.assert_array_equal(found["probabilities"], made("tda", seen).adapt_views(np.array(seen.views)))
@@ -41,15 +41,15 @@ def test_views_are_given_where_asked_for(adapt, seen, seen_file):
     assert json.loads(done.stdout)["n_views"] == 0
 
 
-@pytest.mark.parametrize("options", [[], ["--views"]], ids=["anyway", "asked for"])
-def test_a_method_that_needs_views_has_them_anyway(adapt, seen, seen_file, monkeypatch, options):
+@pytest.mark.parametrize("options", [[], ["--views"]], ids=["needed", "requested"])
+def test_a_method_that_needs_views_always_gets_them(adapt, seen, seen_file, monkeypatch, options):
     standins.register(monkeypatch, viewing.Needs)
     done, found = adapt(seen_file, "-m", "needs", *options)
     assert done.exit_code == 0, done.stderr
     np.testing.assert_array_equal(found["probabilities"], made("needs", seen).predict_views(np.array(seen.views)))
 
 
-def test_the_table_says_how_many_views(call, seen_file, tmp_path):
+def test_the_table_shows_the_number_of_views(call, seen_file, tmp_path):
     done = call("adapt", seen_file, "-m", "tda", "--views", "--out", tmp_path / "p.csv")
     assert f"{viewing.N_VIEWS} per image" in done.stdout
     assert "per image" not in call("adapt", seen_file, "-m", "tda", "--out", tmp_path / "q.csv").stdout
@@ -57,7 +57,7 @@ def test_the_table_says_how_many_views(call, seen_file, tmp_path):
 
 def test_prompts_are_tuned_with_the_encoder_of_the_features(call, adapt, seen, seen_file, tmp_path, monkeypatch):
     own = seen.prototypes_for("vanilla")
-    asked = viewing.stand_in_encoder(monkeypatch, own)
+    requested = viewing.stand_in_encoder(monkeypatch, own)
     done, found = adapt(seen_file, "-m", "tpt", "--encoder", "no-encoder", "--set", "steps=2")
     assert done.exit_code == 0, done.stderr
     method = methods.create("tpt", own, text=ExampleText(own), logit_scale=seen.logit_scale, steps=2)
@@ -67,10 +67,10 @@ def test_prompts_are_tuned_with_the_encoder_of_the_features(call, adapt, seen, s
     assert record["zero_shot_accuracy"] == pytest.approx(float((zero_shot.argmax(axis=1) == seen.labels).mean()))
     assert (record["encoder"], record["n_views"]) == ("no-encoder", viewing.N_VIEWS)
     assert "text" not in record["parameters"]
-    assert asked == [(seen.class_names, "a photo of a")]
+    assert requested == [(seen.class_names, "a photo of a")]
     assert record["words"] == "a photo of a"
-    told = call("adapt", seen_file, "-m", "tpt", "--encoder", "no-encoder", "--out", tmp_path / "told.csv").stdout
-    assert 'with the prompt "a photo of a"' in told
+    summary = call("adapt", seen_file, "-m", "tpt", "--encoder", "no-encoder", "--out", tmp_path / "shown.csv").stdout
+    assert 'with the prompt "a photo of a"' in summary
 
 
 WRONG = {
@@ -107,20 +107,20 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG.values(), ids=WRONG)
-def test_wrong_combinations_are_refused_with_the_fix(adapt, small_file, options, message):
+def test_wrong_combinations_are_errors_with_a_fix(adapt, small_file, options, message):
     done, _ = adapt(small_file, *options)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message.format(file=small_file) in done.stderr.splitlines()[-1]
 
 
-def test_an_encoder_of_other_features_is_refused(adapt, seen, seen_file, monkeypatch):
+def test_an_encoder_of_other_features_is_an_error(adapt, seen, seen_file, monkeypatch):
     viewing.stand_in_encoder(monkeypatch, np.eye(seen.n_classes, 7))
     done, _ = adapt(seen_file, "-m", "tpt", "--encoder", "other")
     assert done.exit_code == 2
     assert "has features of d = 12, the encoder other has d = 7. Fix: --encoder the one the features" in done.stderr
 
 
-def test_a_state_of_single_images_is_nothing_to_go_on_from(call, adapt, seen, seen_file, tmp_path, monkeypatch):
+def test_episodic_methods_have_no_state_to_resume(call, adapt, seen, seen_file, tmp_path, monkeypatch):
     standins.register(monkeypatch, viewing.Needs)
     done, _ = adapt(seen_file, "-m", "needs", "--save-state", tmp_path / "state.safetensors")
     assert done.exit_code == 0, done.stderr
@@ -129,7 +129,7 @@ def test_a_state_of_single_images_is_nothing_to_go_on_from(call, adapt, seen, se
     assert "needs learns from each image separately; there is no state to resume from. Fix: leave out" in done.stderr
 
 
-def test_a_state_learned_from_views_goes_on_with_views(adapt, seen, seen_file, tmp_path):
+def test_a_state_learned_from_views_resumes_with_views(adapt, seen, seen_file, tmp_path):
     state = tmp_path / "state.safetensors"
     adapt(seen_file, "-m", "tda", "--views", "--save-state", state)
     done, found = adapt(seen_file, "--state-in", state, "--views")
@@ -139,7 +139,7 @@ def test_a_state_learned_from_views_goes_on_with_views(adapt, seen, seen_file, t
     np.testing.assert_array_equal(found["probabilities"], method.adapt_views(np.array(seen.views)))
 
 
-def test_methods_say_what_they_need(call):
+def test_methods_list_what_they_need(call):
     listed = call("methods", "--json")
     needed = {record["name"]: record["needs"] for record in json.loads(listed.stdout)}
     assert {"views", "text"} < set(needed["tpt"])

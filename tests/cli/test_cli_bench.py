@@ -1,4 +1,4 @@
-"""`zeroshift bench`: a small run from end to end, gone on with, and what is refused."""
+"""`zeroshift bench`: a small run from end to end, resumed, and errors."""
 
 import json
 
@@ -20,7 +20,7 @@ def test_a_small_run_as_json(call, tmp_path):
     assert sorted(path.name for path in (tmp_path / "drawn").iterdir()) == ["growth.png", "growth.svg"]
 
 
-def test_going_on_measures_only_what_is_missing(call, tmp_path, monkeypatch):
+def test_resuming_measures_only_what_is_missing(call, tmp_path, monkeypatch):
     out = tmp_path / "bench.json"
     assert call("bench", *SMALL, "--no-memory", "--out", out, "--quiet").exit_code == 0
     before = json.loads(out.read_text())
@@ -76,7 +76,7 @@ def test_real_features(call, small_file):
         (["--out", "no/bench.json"], "the folder no does not exist"),
     ],
 )
-def test_refusals(call, monkeypatch, options, message):
+def test_errors(call, monkeypatch, options, message):
     def measured(*_):
         raise AssertionError("measured before everything was checked")
 
@@ -89,7 +89,7 @@ def test_refusals(call, monkeypatch, options, message):
     assert message in done.stderr
 
 
-def test_files_that_are_something_else_are_left_alone(call, tmp_path):
+def test_files_that_are_not_ours_are_not_touched(call, tmp_path):
     out = tmp_path / "notes.json"
     out.write_text("[1, 2]")
     done = call("bench", *SMALL, "--out", out)

@@ -1,4 +1,4 @@
-"""`zeroshift classify`: a folder and class names in; a table of labels and a page to look at out."""
+"""`zeroshift classify`: a folder and class names in; a table of labels and a page out."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def working_folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def heap(tmp_path):
-    write_pets(tmp_path / "heap", labelled=False)
-    return tmp_path / "heap"
+def photos(tmp_path):
+    write_pets(tmp_path / "photos", labelled=False)
+    return tmp_path / "photos"
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def table(path) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "method"),
+    ("requested", "method"),
     [
         (["--transductive"], TransductiveAnchoredMixture),
         (["--online"], OnlineAnchoredMixture),
@@ -53,10 +53,12 @@ def table(path) -> list[dict]:
         (["--method", "adapt_online", "--online"], OnlineADAPT),
     ],
 )
-def test_labels_and_probabilities_are_those_of_the_python_interface(classify, heap, tmp_path, model, asked, method):
-    assert classify(heap, "--classes", ",".join(CLASSES), *asked).exit_code == 0
+def test_labels_and_probabilities_are_those_of_the_python_interface(
+    classify, photos, tmp_path, model, requested, method
+):
+    assert classify(photos, "--classes", ",".join(CLASSES), *requested).exit_code == 0
     rows = table(tmp_path / "predictions.csv")
-    paths = sorted(heap.iterdir())
+    paths = sorted(photos.iterdir())
     assert list(rows[0]) == COLUMNS
     assert [row["file"] for row in rows] == [path.name for path in paths]
 
@@ -76,42 +78,42 @@ def test_labels_and_probabilities_are_those_of_the_python_interface(classify, he
     )
 
 
-def test_transductive_is_the_default_and_parameters_can_be_set(classify, heap):
+def test_transductive_is_the_default_and_parameters_can_be_set(classify, photos):
     names = ("--classes", "cat,dog,horse", "--json", "--force")
-    assert record(classify(heap, *names))["method"] == "anchored_mixture_transductive"
-    assert record(classify(heap, *names, "--online"))["method"] == "anchored_mixture_online"
-    assert record(classify(heap, *names, "--method", "adapt_online", "--set", "bank_size=4"))["computed"] == 0
-    wrong = classify(heap, *names, "--set", "anchor_cuont=4")
+    assert record(classify(photos, *names))["method"] == "anchored_mixture_transductive"
+    assert record(classify(photos, *names, "--online"))["method"] == "anchored_mixture_online"
+    assert record(classify(photos, *names, "--method", "adapt_online", "--set", "bank_size=4"))["computed"] == 0
+    wrong = classify(photos, *names, "--set", "anchor_cuont=4")
     assert (wrong.exit_code, "Did you mean 'anchor_count'?" in wrong.stderr) == (2, True)
 
 
-def test_table_and_page_say_which_method_answered(classify, heap, tmp_path):
+def test_table_and_page_name_the_method(classify, photos, tmp_path):
     names = ("--classes", "cat,dog", "--out", tmp_path / "p.csv", "--force")
     for options, label in (
         ([], "Transductive mixture (anchored_mixture_transductive)"),
         (["--method", "adapt_transductive"], "Transductive ADAPT (adapt_transductive)"),
     ):
-        done = classify(heap, *names, *options, env={"COLUMNS": "160"})
+        done = classify(photos, *names, *options, env={"COLUMNS": "160"})
         assert f"method {label}" in " ".join(done.stdout.split())
         page = (tmp_path / "p.html").read_text()
         assert f"method {label.split(' (')[0]}" in page
         assert ("--method adapt_transductive" in page) == bool(options)
 
 
-def test_the_record(classify, heap, tmp_path):
-    told = record(classify(heap, "--classes", "cat,dog,horse", "--json", "--out", tmp_path / "p.csv"))
+def test_the_record(classify, photos, tmp_path):
+    summary = record(classify(photos, "--classes", "cat,dog,horse", "--json", "--out", tmp_path / "p.csv"))
     rows = table(tmp_path / "p.csv")
-    assert told["images"] == len(rows) == told["computed"] == len(CLASSES) * PER_CLASS
-    assert told["classes"] == list(CLASSES)
-    assert told["counts"] == {name: sum(row["label"] == name for row in rows) for name in CLASSES}
-    assert told["changed"] == sum(row["label"] != row["zero_shot_label"] for row in rows)
-    assert (told["accuracy"], told["zero_shot_accuracy"]) == (None, None)
-    assert (told["out"], told["sheet"]) == (str(tmp_path / "p.csv"), str(tmp_path / "p.html"))
-    assert told["encoder"]["family"] == "clip"
-    assert told["skipped"] == told["notes"] == []
+    assert summary["images"] == len(rows) == summary["computed"] == len(CLASSES) * PER_CLASS
+    assert summary["classes"] == list(CLASSES)
+    assert summary["counts"] == {name: sum(row["label"] == name for row in rows) for name in CLASSES}
+    assert summary["changed"] == sum(row["label"] != row["zero_shot_label"] for row in rows)
+    assert (summary["accuracy"], summary["zero_shot_accuracy"]) == (None, None)
+    assert (summary["out"], summary["sheet"]) == (str(tmp_path / "p.csv"), str(tmp_path / "p.html"))
+    assert summary["encoder"]["family"] == "clip"
+    assert summary["skipped"] == summary["notes"] == []
 
 
-def test_a_labelled_folder_tells_the_accuracy(classify, pets, tmp_path):
+def test_a_labelled_folder_gives_an_accuracy(classify, pets, tmp_path):
     done = classify(pets, env={"COLUMNS": "160"})
     rows = table(tmp_path / "predictions.csv")
     assert list(rows[0]) == [*COLUMNS, "true_label"]
@@ -120,83 +122,83 @@ def test_a_labelled_folder_tells_the_accuracy(classify, pets, tmp_path):
     shown = " ".join(done.stdout.split())
     assert f"accuracy {100 * right:.1f}%, zero-shot " in shown
     assert "by the names of the sub-folders" in shown
-    told = record(classify(pets, "--force", "--json"))
-    assert told["accuracy"] == pytest.approx(right)
+    summary = record(classify(pets, "--force", "--json"))
+    assert summary["accuracy"] == pytest.approx(right)
 
 
-def test_the_names_of_sub_folders_can_be_left_aside(classify, pets, tmp_path):
-    told = record(classify(pets, "--unlabelled", "--classes", "dog,frog", "--json"))
-    assert told["accuracy"] is None
+def test_the_names_of_sub_folders_can_be_ignored(classify, pets, tmp_path):
+    summary = record(classify(pets, "--unlabelled", "--classes", "dog,frog", "--json"))
+    assert summary["accuracy"] is None
     assert {row["label"] for row in table(tmp_path / "predictions.csv")} <= {"dog", "frog"}
 
 
-def test_a_table_s_labels_are_called_so(classify, pets, tmp_path):
+def test_a_tables_labels_are_named_as_such(classify, pets, tmp_path):
     (tmp_path / "list.csv").write_text("path,label\npets/cat/0.png,cat\npets/dog/0.png,dog\n")
     done = classify(tmp_path / "list.csv", env={"COLUMNS": "160"})
     assert "by the table's labels" in done.stdout
     assert "sub-folders" not in done.stdout
 
 
-def test_images_that_cannot_be_read_are_left_out(classify, heap, tmp_path):
-    (heap / "bird.png").touch()
-    done = classify(heap, "--classes", "cat,dog", env={"COLUMNS": "160"})
+def test_unreadable_images_are_skipped(classify, photos, tmp_path):
+    (photos / "bird.png").touch()
+    done = classify(photos, "--classes", "cat,dog", env={"COLUMNS": "160"})
     assert done.exit_code == 0
     assert "warning: bird.png: is empty (0 bytes)." in done.stderr
     assert "skipped      1 image that cannot be read" in done.stdout
     assert "bird.png" not in {row["file"] for row in table(tmp_path / "predictions.csv")}
     page = (tmp_path / "predictions.html").read_text()
     assert page.count("data:image/jpeg") == len(CLASSES) * PER_CLASS  # each found, though rows and files differ by one
-    stopped = classify(heap, "--classes", "cat,dog", "--force", "--on-error", "stop")
+    stopped = classify(photos, "--classes", "cat,dog", "--force", "--on-error", "stop")
     assert (stopped.exit_code, stopped.stderr.startswith("error: bird.png: is empty")) == (2, True)
 
 
-def test_parquet(classify, heap, tmp_path):
+def test_parquet(classify, photos, tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
-    assert classify(heap, "--classes", "cat,dog", "--out", tmp_path / "p.parquet").exit_code == 0
+    assert classify(photos, "--classes", "cat,dog", "--out", tmp_path / "p.parquet").exit_code == 0
     assert pq.read_table(tmp_path / "p.parquet").column_names == COLUMNS
 
 
 # The page.
 
 
-def test_the_page_is_beside_the_table_with_a_picture_of_each_image(classify, heap, tmp_path, model):
-    assert classify(heap, "--classes", "cat,dog", "--online", "--out", tmp_path / "p.csv").exit_code == 0
+def test_the_page_is_next_to_the_table_and_shows_each_image(classify, photos, tmp_path, model):
+    assert classify(photos, "--classes", "cat,dog", "--online", "--out", tmp_path / "p.csv").exit_code == 0
     page = (tmp_path / "p.html").read_text()
     assert page.count("data:image/jpeg") == len(CLASSES) * PER_CLASS
-    command = f"zeroshift classify {heap} --online --classes cat,dog --encoder {model}"
+    command = f"zeroshift classify {photos} --online --classes cat,dog --encoder {model}"
     assert f"<code>{command}</code>" in html.unescape(page)
 
 
-def test_the_page_elsewhere_or_not_at_all(classify, heap, tmp_path):
+def test_the_page_elsewhere_or_not_at_all(classify, photos, tmp_path):
     names = ("--classes", "cat,dog", "--out", tmp_path / "p.csv", "--force")
-    assert classify(heap, *names, "--sheet", tmp_path / "look.html").exit_code == 0
-    assert (tmp_path / "look.html").exists()
-    assert record(classify(heap, *names, "--no-sheet", "--json"))["sheet"] is None
+    assert classify(photos, *names, "--sheet", tmp_path / "page.html").exit_code == 0
+    assert (tmp_path / "page.html").exists()
+    assert record(classify(photos, *names, "--no-sheet", "--json"))["sheet"] is None
     assert not (tmp_path / "p.html").exists()
 
 
-def test_a_page_of_ours_is_replaced_and_a_foreign_one_is_not(classify, heap, tmp_path):
+def test_only_pages_of_zeroshift_are_replaced(classify, photos, tmp_path):
     names = ("--classes", "cat,dog", "--out", tmp_path / "p.csv", "--force")
-    assert classify(heap, *names).exit_code == 0
+    assert classify(photos, *names).exit_code == 0
     other = ("--out", tmp_path / "other.csv", "--sheet", tmp_path / "p.html")  # also without --force
-    assert classify(heap, "--classes", "cat,dog", "--online", *other).exit_code == 0
+    assert classify(photos, "--classes", "cat,dog", "--online", *other).exit_code == 0
     assert "--online" in (tmp_path / "p.html").read_text()
     (tmp_path / "p.html").write_text("<title>my page</title>")
     (tmp_path / "p.csv").write_text("before")
-    done = classify(heap, *names)
+    done = classify(photos, *names)
     assert done.exit_code == 2
     assert "p.html exists and is not a contact sheet of zeroshift. Fix: write to another file" in done.stderr
     assert (tmp_path / "p.html").read_text() == "<title>my page</title>"
     assert (tmp_path / "p.csv").read_text() == "before"
 
 
-# What is refused.
+# Errors.
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "heap does not say what its classes are. Fix: --classes cat,dog,horse"),
+        ([], "photos does not say what its classes are. Fix: --classes cat,dog,horse"),
         (["--classes", "cat"], "class_names has only 'cat'; a classifier needs at least two classes"),
         (["--classes", "cat,dog,cat"], "class_names has 'cat' twice (names 1 and 3)"),
         (["--classes", "cat, ,dog"], "class_names, name 2 is blank"),
@@ -221,20 +223,20 @@ def test_a_page_of_ours_is_replaced_and_a_foreign_one_is_not(classify, heap, tmp
         (["--classes", "cat,dog", "--sheet", "x.html", "--no-sheet"], "--sheet and --no-sheet contradict each other"),
         (["--classes", "cat,dog", "--sheet", "predictions.csv"], "predictions.csv is named for two outputs"),
         (["--classes", "cat,dog", "--sheet", "no/x.html"], "the folder no does not exist"),
-        (["--classes", "cat,dog", "--sheet", "heap"], "heap is a folder; the name of a file is needed"),
+        (["--classes", "cat,dog", "--sheet", "photos"], "photos is a folder; the name of a file is needed"),
         (["--classes", "cat,dog", "--out", "p.txt"], ".csv or .parquet"),
         (["--classes", "cat,dog", "--out", "no/p.csv"], "the folder no does not exist"),
         (["--classes", "cat,dog", "--prompts", "custm"], "Did you mean 'custom'?"),
         (["--classes", "cat,dog", "--cache", "c", "--no-cache"], "--cache and --no-cache contradict each other"),
     ],
 )
-def test_refusals_come_before_the_model_is_loaded(classify, heap, tmp_path, monkeypatch, options, message):
+def test_errors_come_before_the_model_is_loaded(classify, photos, tmp_path, monkeypatch, options, message):
     def loads(*_, **__):
         raise AssertionError("loaded a model before everything was checked")
 
     monkeypatch.setattr("zeroshift.cli._encoder_options.load", loads)
     before = sorted(tmp_path.iterdir())
-    done = classify(heap, *options)
+    done = classify(photos, *options)
     assert done.exit_code == 2, (done.stderr, done.exception)
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
@@ -242,19 +244,19 @@ def test_refusals_come_before_the_model_is_loaded(classify, heap, tmp_path, monk
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_predictions_that_exist_are_not_replaced_unasked(classify, heap, tmp_path):
+def test_existing_predictions_are_replaced_only_with_force(classify, photos, tmp_path):
     (tmp_path / "predictions.csv").write_text("precious")
-    done = classify(heap, "--classes", "cat,dog")
+    done = classify(photos, "--classes", "cat,dog")
     assert (done.exit_code, "predictions.csv exists. Fix: pass --force" in done.stderr) == (2, True)
     assert (tmp_path / "predictions.csv").read_text() == "precious"
 
 
-def test_the_list_of_images_is_never_written_over(classify, heap, tmp_path):
+def test_the_list_of_images_is_never_overwritten(classify, photos, tmp_path):
     (tmp_path / "list.csv").write_text("path\nheap/cat-0.png\n")
     done = classify(tmp_path / "list.csv", "--classes", "cat,dog", "--out", tmp_path / "list.csv", "--force")
     assert (done.exit_code, "list.csv is also an input" in done.stderr) == (2, True)
 
 
-def test_one_prompt_mode(classify, heap):
-    done = classify(heap, "--classes", "cat,dog", "--prompts", "vanilla,ensemble")
+def test_one_prompt_mode(classify, photos):
+    done = classify(photos, "--classes", "cat,dog", "--prompts", "vanilla,ensemble")
     assert (done.exit_code, "classify takes one prompt mode; got 2" in done.stderr) == (2, True)

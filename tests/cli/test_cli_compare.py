@@ -1,4 +1,4 @@
-"""`zeroshift compare`: the numbers, the files, going on, and what is left out."""
+"""`zeroshift compare`: the numbers, the files, resuming, and what is skipped."""
 
 import json
 
@@ -55,7 +55,7 @@ def test_one_file(compare, small, small_file, tmp_path):
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 3
 
 
-def test_a_folder_compares_on_what_it_can_and_names_the_rest(compare, two):
+def test_unusable_files_of_a_folder_are_skipped_with_a_reason(compare, two):
     done = compare(two, "--methods", "zero_shot", "--orders", "1", "--json")
     assert done.exit_code == 0, done.stderr
     assert [entry["name"] for entry in json.loads(done.stdout)["sets"]] == ["part", "whole"]
@@ -77,7 +77,7 @@ def test_the_table_fits_a_terminal(compare, two):
     assert "4 labelled samples per class" in " ".join(done.stdout.split())
 
 
-def test_going_on_runs_only_what_is_missing(compare, small_file, monkeypatch):
+def test_resuming_runs_only_what_is_missing(compare, small_file, monkeypatch):
     first = compare(small_file, "--methods", "zero_shot", "--json")
     monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run again"))
     second = compare(small_file, "--methods", "zero_shot", "--json")
@@ -85,7 +85,7 @@ def test_going_on_runs_only_what_is_missing(compare, small_file, monkeypatch):
     assert second.stderr == "3 of 3 runs read from records\n"
 
 
-def test_a_log_file_gets_a_line_for_each_run_that_is_done(compare, small, small_file):
+def test_a_log_file_gets_one_line_per_run(compare, small, small_file):
     compare(small_file, "--methods", "zero_shot", "--orders", "1", "--quiet")
     done = compare(small_file, "--methods", "zero_shot", "--orders", "2")
     found = f"{100 * small.zero_shot_accuracy():.1f}%"
@@ -118,7 +118,7 @@ def test_a_failing_method_is_named_and_the_others_shown(compare, small_file, mon
     assert "stream" in done.stdout
 
 
-def test_all_leaves_out_what_cannot_be_made_and_says_why(compare, small_file, monkeypatch):
+def test_all_skips_methods_that_cannot_run_with_a_reason(compare, small_file, monkeypatch):
     standins.register(monkeypatch, standins.Whole, standins.Shots, standins.Pool, standins.Tuned, standins.Tokens)
     done = compare(small_file, "--methods", "all", "--orders", "1", "--json")
     assert done.exit_code == 0, done.stderr
@@ -131,7 +131,7 @@ def test_all_leaves_out_what_cannot_be_made_and_says_why(compare, small_file, mo
     assert json.loads(done.stdout)["runs"][0]["settings"] == {"logit_scale": 20.0, "scale": 2.0}
 
 
-def test_markdown_is_made_and_then_replaced_between_its_marks(compare, two, tmp_path):
+def test_markdown_is_written_and_then_replaced_between_its_marks(compare, two, tmp_path):
     target = tmp_path / "results.md"
     target.write_text("# Results\n\n<!-- compare -->\nold\n<!-- /compare -->\n\nMore.\n")
     command = [two, "--methods", "zero_shot,adapt_online", "--orders", "2", "--markdown", target]
@@ -149,7 +149,7 @@ def test_markdown_is_made_and_then_replaced_between_its_marks(compare, two, tmp_
     assert new.read_text().startswith("<!-- compare -->\n")
 
 
-def test_the_same_set_twice_counts_once_and_the_same_name_twice_is_told_apart(compare, small, small_file, tmp_path):
+def test_equal_sets_count_once_and_equal_names_are_made_unique(compare, small, small_file, tmp_path):
     (tmp_path / "other").mkdir()
     small.save(tmp_path / "other" / "copy.safetensors")
     small.subset(slice(0, 50)).save(tmp_path / "other" / "small.safetensors")
@@ -160,7 +160,7 @@ def test_the_same_set_twice_counts_once_and_the_same_name_twice_is_told_apart(co
     assert "copy.safetensors has the same content as" in done.stderr
 
 
-def test_packs_by_name_beside_files(compare, small_file):
+def test_packs_and_files_together(compare, small_file):
     done = compare(small_file, "--packs", "views_cifar10c_fog_5", "--methods", "zero_shot", "--orders", "1", "--json")
     assert [entry["name"] for entry in json.loads(done.stdout)["sets"]] == ["views_cifar10c_fog_5", "small"]
 
@@ -191,19 +191,19 @@ def test_a_narrow_terminal_gets_fewer_columns_and_whole_numbers(compare, two, tm
             assert row[1:3] == list(numbers)
 
 
-def test_what_few_shot_methods_were_given_is_said_rightly(compare, small_file):
-    def said(*options):
+def test_the_inputs_of_few_shot_methods_are_described_correctly(compare, small_file):
+    def printed(*options):
         return " ".join(json.loads(compare(small_file, *options, "--orders", "1", "--json").stdout)["remarks"])
 
-    assert "Few-shot: 1 labelled sample per class" in said("-m", "tip_adapter", "--shots", "1")
-    assert "Few-shot: 4 labelled samples per class" in said("-m", "tip_adapter")
-    many = said("-m", "tip_adapter,timo_s", "--shots", "100")
+    assert "Few-shot: 1 labelled sample per class" in printed("-m", "tip_adapter", "--shots", "1")
+    assert "Few-shot: 4 labelled samples per class" in printed("-m", "tip_adapter")
+    many = printed("-m", "tip_adapter,timo_s", "--shots", "100")
     assert "Few-shot: up to 100 labelled samples per class" in many
     assert "need validation take every other labelled sample for it" in many
-    assert "validation" not in said("-m", "tip_adapter")
+    assert "validation" not in printed("-m", "tip_adapter")
 
 
-def test_sets_with_one_prompt_are_named_to_methods_that_weigh_several(compare, small, small_file, tmp_path):
+def test_sets_with_one_prompt_are_named_for_methods_that_weigh_several(compare, small, small_file, tmp_path):
     prototypes = {"vanilla": small.prototypes_for("vanilla")}
     FeatureSet(small.features, prototypes=prototypes, labels=small.labels).save(tmp_path / "single.safetensors")
     command = [small_file, tmp_path / "single.safetensors", "--orders", "1", "-m"]

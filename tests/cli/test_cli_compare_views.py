@@ -1,4 +1,4 @@
-"""`zeroshift compare` on sets with views, and with an encoder: who takes part, what it costs, what is refused."""
+"""`zeroshift compare` on sets with views, and with an encoder: who takes part, what it costs, what is failed."""
 
 import json
 
@@ -32,7 +32,7 @@ def encoder(seen, monkeypatch) -> str:
     return "no-encoder"
 
 
-def test_views_beside_plain_features(compare, seen, seen_file):
+def test_views_and_plain_features_together(compare, seen, seen_file):
     done = compare(seen_file, "-m", "zero_shot,tda,tda+views", "--json")
     assert done.exit_code == 0, done.stderr
     record = json.loads(done.stdout)
@@ -60,17 +60,17 @@ def test_a_group_has_rows_with_views_where_a_set_has_views(compare, seen_file, s
         ran = {failed["run"].split(" on ")[0] for failed in json.loads(done.stdout)["failed"]}
         assert ({"tda+views", "dmn+views"} < ran) == there
         assert "tda" in ran
-        assert "skipped: tda+views" not in done.stderr  # where there are none, nobody asked for them
+        assert "skipped: tda+views" not in done.stderr  # without views they are not listed
 
 
-def test_what_needs_an_encoder_is_left_out_of_a_group_and_said(compare, seen_file, monkeypatch):
+def test_methods_that_need_an_encoder_are_skipped_from_a_group(compare, seen_file, monkeypatch):
     monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: {"accuracy": float("nan")})
     done = compare(seen_file, "-m", "episodic,zero_shot")
     line = "skipped: tpt: needs the encoder the features come from, to tune its prompts. Fix: --encoder SOURCE"
     assert f"warning: {line}" in done.stderr.splitlines()
 
 
-def test_a_column_stands_where_it_says_something(compare, seen_file, tmp_path):
+def test_a_column_is_shown_if_it_has_content(compare, seen_file, tmp_path):
     wide = {"COLUMNS": "120"}
     with_views = compare(seen_file, "-m", "zero_shot,tda+views", env=wide).stdout
     assert with_views.splitlines()[1].split()[-1] == "views"
@@ -80,16 +80,16 @@ def test_a_column_stands_where_it_says_something(compare, seen_file, tmp_path):
     narrow = compare(seen_file, "-m", "zero_shot,tda+views", env={"COLUMNS": "40"}).stdout
     assert narrow.splitlines()[1].split()[:3] == ["method", "acc", "gain"]
     assert "views" not in narrow.splitlines()[1]
-    said = " ".join(narrow.split())
-    assert "No room for min to max, MB, views: widen the terminal." in said
-    assert "peak memory" not in said  # nothing is explained that is not there
-    assert "For each image" not in said
+    printed = " ".join(narrow.split())
+    assert "No room for min to max, MB, views: widen the terminal." in printed
+    assert "peak memory" not in printed  # nothing is explained that is not there
+    assert "For each image" not in printed
     plain = compare(seen_file, "-m", "zero_shot,tda", env=wide).stdout
     assert plain.splitlines()[1].split()[-1] == "MB"
     assert "For each image" not in plain
 
 
-def test_an_encoder_makes_room_for_those_that_tune_prompts(compare, seen, seen_file, encoder, tmp_path):
+def test_with_an_encoder_prompt_tuning_methods_run(compare, seen, seen_file, encoder, tmp_path):
     page, text = tmp_path / "out" / "compare.html", tmp_path / "results.md"
     command = [seen_file, "-m", "zero_shot,tda+views,tpt", "--encoder", encoder, "--markdown", text]
     done = compare(*command, env={"COLUMNS": "120"})
@@ -101,10 +101,10 @@ def test_an_encoder_makes_room_for_those_that_tune_prompts(compare, seen, seen_f
     assert next(line for line in lines if line.startswith(" tpt")).split()[-4:] == costs
     assert next(line for line in lines if line.startswith(" zero_shot")).split()[-4:] == ["1", "0", "0", "0"]
     assert any(line.strip() == "episodic" for line in lines)
-    said = " ".join(done.stdout.split())
-    assert "their gain is over zero-shot with that prompt: tpt" in said
-    assert 'tpt with "a photo of a".' in said
-    assert "prompts a gradient is carried through, each encoded once more for it (grads)" in said
+    printed = " ".join(done.stdout.split())
+    assert "their gain is over zero-shot with that prompt: tpt" in printed
+    assert 'tpt with "a photo of a".' in printed
+    assert "prompts with a gradient, each encoded once more for it (grads)" in printed
     assert f" | {' | '.join(costs)} |" in text.read_text()
     assert "| MB | views | steps | prompts | grads |" in text.read_text()
     cells = "".join(f"<td>{cell}</td>" for cell in costs)
@@ -120,7 +120,7 @@ def test_an_encoder_makes_room_for_those_that_tune_prompts(compare, seen, seen_f
     assert "encoder" not in runs["tda"]
 
 
-def test_other_names_of_classes_are_another_set_where_prompts_are_made_of_them(compare, seen, encoder, tmp_path):
+def test_other_class_names_make_another_set_if_prompts_depend_on_them(compare, seen, encoder, tmp_path):
     given = {"views": np.array(seen.views), "prototypes": seen.prototypes, "labels": seen.labels}
     for name, letters in (("seen", "abc"), ("renamed", "xyz")):
         names = [f"kind {letters}{k}" for k in range(seen.n_classes)]
@@ -167,14 +167,14 @@ def test_ordinary_pages_have_no_columns_of_costs(compare, small_file, tmp_path):
         (["--set", "tpt.text=x"], "--set text: this parameter holds a model. Fix: --encoder SOURCE."),
     ],
 )
-def test_refusals(call, small_file, tmp_path, monkeypatch, options, message):
+def test_errors(call, small_file, tmp_path, monkeypatch, options, message):
     monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run"))
     done = call("compare", small_file, "--out", tmp_path / "out", *options)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr.splitlines()[-1]
 
 
-def test_an_encoder_of_other_features_is_refused(compare, seen, seen_file, monkeypatch):
+def test_an_encoder_of_other_features_is_an_error(compare, seen, seen_file, monkeypatch):
     viewing.stand_in_encoder(monkeypatch, normalize(np.roll(seen.prototypes_for(), 1, axis=1)))
     done = compare(seen_file, "-m", "tpt", "--encoder", "other")
     assert done.exit_code == 2
@@ -183,7 +183,7 @@ def test_an_encoder_of_other_features_is_refused(compare, seen, seen_file, monke
     )
 
 
-def test_from_pictures_to_a_table_with_a_real_text_model(compare, call, pets, model, tmp_path):
+def test_from_images_to_a_table_with_a_real_text_model(compare, call, pets, model, tmp_path):
     out = tmp_path / "pets.safetensors"
     done = call("extract", pets, "--encoder", model, "--views", "3", "--workers", "0", "--out", out, "--quiet")
     assert done.exit_code == 0, done.stderr

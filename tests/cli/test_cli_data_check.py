@@ -31,7 +31,7 @@ def test_the_catalogue_as_json(run):
     assert (dtd["n_classes"], dtd["counts"]["test"], dtd["template"]) == (47, 1692, "{} texture.")
 
 
-def test_what_is_there_and_what_is_missing(run, tmp_path):
+def test_found_and_missing_data_sets(run, tmp_path):
     miniatures.build(tmp_path, "dtd")
     done = run("check", tmp_path)
     assert done.exit_code == 0
@@ -56,7 +56,7 @@ def test_only_some_as_json(run, tmp_path):
     assert statuses[1]["looked_in"][0] == "fine-grained/oxford_pets/images"
 
 
-def test_a_root_that_is_not_there_is_an_error(run, tmp_path):
+def test_a_missing_root_is_an_error(run, tmp_path):
     done = run("check", tmp_path / "nowhere")
     assert done.exit_code == 2
     assert "no folder at" in done.stderr

@@ -1,4 +1,4 @@
-"""`zeroshift data corrupt`, mounted on an application of its own."""
+"""`zeroshift data corrupt`."""
 
 from __future__ import annotations
 
@@ -6,29 +6,21 @@ import json
 
 import numpy as np
 import pytest
-import typer
 from PIL import Image
-from typer.testing import CliRunner
 
 from corrupting import pictures
-from zeroshift.cli.data import corrupt
-from zeroshift.cli.errors import ErrorHandlingGroup
 from zeroshift.data.corruptions import KINDS, Corruption
 
 
 @pytest.fixture
-def run(tmp_path):
-    """Corrupt the folder `images` into `out`, both below `tmp_path`."""
-    app = typer.Typer(cls=ErrorHandlingGroup)
-    app.command()(corrupt)
-    app.callback()(lambda: None)
+def run(call, tmp_path):
+    """Corrupt the folder `images` into `out`, both in `tmp_path`."""
     (tmp_path / "images").mkdir()
     for k, image in enumerate(pictures(2, side=32)):
         Image.fromarray(image).save(tmp_path / "images" / f"{k}.png")
 
     def run(*arguments):
-        command = ["corrupt", tmp_path / "images", "--out", tmp_path / "out", *arguments]
-        return CliRunner().invoke(app, [str(argument) for argument in command])
+        return call("data", "corrupt", tmp_path / "images", "--out", tmp_path / "out", *arguments)
 
     return run
 
@@ -37,7 +29,7 @@ def folders(tmp_path):
     return sorted(path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").glob("*/*"))
 
 
-def test_severity_5_by_default_and_a_line_at_the_end(run, tmp_path):
+def test_severity_5_is_the_default(run, tmp_path):
     done = run("--kind", "fog")
     assert done.exit_code == 0, done.stderr
     assert done.stdout == f"2 copies written, 0 already there; see {tmp_path / 'out'}\n"
@@ -80,23 +72,23 @@ def test_severities_for_small_images(run, tmp_path):
     picture = pictures(2, side=32)[0]
     with Image.open(tmp_path / "out" / "fog" / "5" / "0.png") as made:
         np.testing.assert_array_equal(made, Corruption("fog", 5, made_for=32)(picture))
-    refused = run("--kind", "fog", "--made-for", "64")
-    assert refused.exit_code == 2
-    assert "made_for must be 224" in refused.stderr
-    assert "got 64. Fix" in refused.stderr
+    failed = run("--kind", "fog", "--made-for", "64")
+    assert failed.exit_code == 2
+    assert "made_for must be 224" in failed.stderr
+    assert "got 64. Fix" in failed.stderr
 
 
-def test_a_second_run_goes_on_and_force_starts_anew(run, tmp_path):
+def test_a_second_run_resumes_and_force_starts_over(run, tmp_path):
     run("--kind", "pixelate")
     (tmp_path / "out" / "pixelate" / "5" / "1.png").unlink()
     assert "1 copies written, 1 already there" in run("--kind", "pixelate").stdout
     assert "2 copies written, 0 already there" in run("--kind", "pixelate", "--force").stdout
-    refused = run("--kind", "pixelate", "--seed", "1")
-    assert refused.exit_code == 2
-    assert "--force" in refused.stderr
+    failed = run("--kind", "pixelate", "--seed", "1")
+    assert failed.exit_code == 2
+    assert "--force" in failed.stderr
 
 
-def test_unreadable_images_are_told_at_the_end(run, tmp_path):
+def test_unreadable_images_are_reported_at_the_end(run, tmp_path):
     (tmp_path / "images" / "x.jpg").write_bytes(b"")
     done = run("--kind", "fog")
     assert done.exit_code == 0
@@ -115,7 +107,7 @@ def test_no_usable_image_at_all_is_a_failure(run, tmp_path):
     assert run("--kind", "fog").exit_code == 1
 
 
-def test_a_near_miss_is_answered_with_the_name(run, tmp_path):
+def test_a_misspelt_name_gets_a_suggestion(run, tmp_path):
     done = run("--kind", "defocus")
     assert done.exit_code == 2
     assert "Did you mean 'defocus_blur'?" in done.stderr

@@ -23,7 +23,7 @@ def expected():
     return found
 
 
-def test_without_a_choice_it_takes_every_pack_of_plain_features():
+def test_the_default_is_every_pack_without_views():
     assert list(load_packs(None)) == [pack.name for pack in packs.list() if pack.n_views == 0]
     assert len(load_packs(None)) == 6
     assert list(load_packs(" fmnist,cifar10, fmnist ")) == ["fmnist", "cifar10"]
@@ -76,7 +76,7 @@ def test_a_second_run_replaces_the_report_with_the_same_figures(call, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_someone_else_s_report_is_left_alone(call, tmp_path):
+def test_a_report_that_is_not_ours_is_not_replaced(call, tmp_path):
     (tmp_path / "report.html").write_text("mine")
     done = call("demo", "--packs", PACK, "--out", tmp_path)
     assert done.exit_code == 2
@@ -87,7 +87,7 @@ def test_someone_else_s_report_is_left_alone(call, tmp_path):
 @pytest.mark.parametrize(
     ("packs_option", "message"), [("cifar11", "Did you mean 'cifar10'?"), (" , ", "--packs names no pack")]
 )
-def test_unknown_packs_are_refused_before_a_folder_is_made(call, tmp_path, packs_option, message):
+def test_unknown_packs_are_an_error_before_a_folder_is_created(call, tmp_path, packs_option, message):
     done = call("demo", "--packs", packs_option, "--out", tmp_path / "new")
     assert done.exit_code == 2
     assert message in done.stderr
@@ -101,21 +101,21 @@ def test_a_file_in_place_of_the_folder(call, tmp_path):
     assert "is a file, not a folder" in done.stderr
 
 
-def test_figures_that_exist_are_replaced_only_by_force(call, tmp_path):
+def test_existing_figures_are_replaced_only_with_force(call, tmp_path):
     figures = tmp_path / "figures"
     figures.mkdir()
     (figures / "accuracy.png").write_text("mine")
     command = ["demo", "--packs", PACK, "--out", tmp_path / "out", "--figures", figures]
-    refused = call(*command)
-    assert refused.exit_code == 2
-    assert f"{figures / 'accuracy.png'} exists. Fix: pass --force" in refused.stderr
+    failed = call(*command)
+    assert failed.exit_code == 2
+    assert f"{figures / 'accuracy.png'} exists. Fix: pass --force" in failed.stderr
     assert (figures / "accuracy.png").read_text() == "mine"
     assert not (tmp_path / "out").exists()
     assert call(*command, "--force").exit_code == 0
     assert (figures / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_folders_are_tried_before_anything_is_computed(call, tmp_path, monkeypatch):
+def test_folders_are_checked_before_anything_is_computed(call, tmp_path, monkeypatch):
     def read_only(path, *_):
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -131,7 +131,7 @@ def test_folders_are_tried_before_anything_is_computed(call, tmp_path, monkeypat
     assert f"{tmp_path / 'report.html'} cannot be written (Permission denied)" in done.stderr
 
 
-def test_open_asks_for_the_report(call, tmp_path, monkeypatch):
+def test_open_launches_the_report(call, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("typer.launch", opened.append)
     call("demo", "--packs", PACK, "--out", tmp_path, "--open")

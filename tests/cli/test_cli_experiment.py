@@ -62,7 +62,7 @@ def test_everything_is_written(experiment, small_file, tmp_path):
     assert 0 < len(list((tmp_path / "out" / "runs").iterdir())) <= runs
 
 
-def test_the_terminal_gets_the_tables_and_where_files_are(experiment, small_file, tmp_path):
+def test_the_terminal_shows_the_tables_and_the_files(experiment, small_file, tmp_path):
     done = experiment(NAME, small_file, "--orders", "1", "--csv", tmp_path / "c")
     assert done.exit_code == 0, done.stderr
     assert get(NAME).title in done.stdout
@@ -82,7 +82,7 @@ def test_the_same_command_again_runs_nothing(experiment, small_file, monkeypatch
     assert "read from records" in second.stderr
 
 
-def test_what_fails_is_named_and_the_rest_is_reported(experiment, small_file, monkeypatch, tmp_path):
+def test_failures_are_named_and_the_rest_is_reported(experiment, small_file, monkeypatch, tmp_path):
     def plan(suite, options):
         dataset = suite.members[0].dataset
         return [Analysis(dataset.name, dataset.digest, dataset.prompt, broken)]
@@ -107,7 +107,7 @@ def test_what_fails_is_named_and_the_rest_is_reported(experiment, small_file, mo
     assert (tmp_path / "out" / "report.html").exists()
 
 
-def test_the_same_twice_is_said(experiment, small_file):
+def test_repeated_sources_are_warned_about(experiment, small_file):
     done = experiment(f"{NAME},{NAME}", small_file, small_file, "--orders", "1")
     assert done.exit_code == 0, done.stderr
     assert f"{NAME} is named 2 times; it counts once" in done.stderr
@@ -115,7 +115,7 @@ def test_the_same_twice_is_said(experiment, small_file):
     assert "drawing the report" in done.stderr
 
 
-def test_figures_that_are_not_there_leave_no_folder(experiment, small_file, monkeypatch, tmp_path):
+def test_without_figures_no_folder_is_left(experiment, small_file, monkeypatch, tmp_path):
     offered(monkeypatch, replace(get(NAME), plan=lambda *_: [], find=lambda *_: []))
     places = ["--figures", tmp_path / "f" / "deep", "--latex", tmp_path / "t", "--csv", tmp_path / "c"]
     done = experiment(NAME, small_file, *places)
@@ -127,7 +127,7 @@ def test_figures_that_are_not_there_leave_no_folder(experiment, small_file, monk
 
 
 @pytest.mark.parametrize("width", [30, 40, 60, 100])
-def test_the_list_breaks_no_word(call, width):
+def test_the_list_wraps_at_words(call, width):
     shown = call("experiment", "list", env={"COLUMNS": str(width)}).stdout
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
     whole = set(shown.replace("(", " ").replace(")", " ").split())
@@ -135,7 +135,7 @@ def test_the_list_breaks_no_word(call, width):
         assert {one.name, *one.question.split()} <= whole
 
 
-def test_a_damaged_record_is_named_and_done_again(experiment, small_file, tmp_path):
+def test_a_damaged_record_is_named_and_its_run_repeated(experiment, small_file, tmp_path):
     experiment(NAME, small_file, "--orders", "1", "--quiet")
     path = next((tmp_path / "out" / "runs").iterdir())
     path.write_text("{")
@@ -154,7 +154,7 @@ def test_the_list(call, arguments):
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_sets_of_one_name_are_refused(small):
+def test_sets_of_one_name_are_an_error(small):
     first = Member.of("pets", small)
     with pytest.raises(ValueError, match=r"every set needs a name of its own; 2 are called 'pets'. Fix: give each"):
         Suite((first, Member.of("pets", small.subset(slice(0, 50)))))

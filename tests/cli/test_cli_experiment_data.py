@@ -46,7 +46,7 @@ def find_data_sets(root, **options):
     return [tuple(found.arguments.values()) or found.info.id for found in source.found]
 
 
-def test_every_data_set_is_encoded_and_kept(experiment, root, tmp_path, model):
+def test_every_data_set_is_encoded_and_saved(experiment, root, tmp_path, model):
     done = experiment("--data", root, "--prompts", "vanilla")
     assert done.exit_code == 0, done.stderr
     record = json.loads(done.stdout)
@@ -67,7 +67,7 @@ def test_every_data_set_is_encoded_and_kept(experiment, root, tmp_path, model):
 
 
 @pytest.mark.slow
-def test_a_file_and_a_data_set_of_one_name_are_told_apart(experiment, root, tmp_path, small):
+def test_a_file_and_a_data_set_of_one_name_get_unique_names(experiment, root, tmp_path, small):
     for folder in ("mine", "yours"):
         (tmp_path / folder / "sets").mkdir(parents=True)
     small.save(tmp_path / "mine" / "sets" / "dtd.safetensors")
@@ -88,7 +88,7 @@ def test_a_file_and_a_data_set_of_one_name_are_told_apart(experiment, root, tmp_
     assert names[1].startswith("features/dtd-")
 
 
-def test_a_data_set_that_cannot_be_read_is_left_out_unless_it_was_named(experiment, root):
+def test_an_unreadable_data_set_is_skipped_unless_it_was_named(experiment, root):
     next((root / "fine-grained" / "dtd").rglob("banded_0000.jpg")).unlink()
     done = experiment("--data", root, "--prompts", "vanilla")
     assert done.exit_code == 0, done.stderr
@@ -99,7 +99,7 @@ def test_a_data_set_that_cannot_be_read_is_left_out_unless_it_was_named(experime
     assert "1 of the 3 test images of dtd are missing from" in named.stderr
 
 
-def test_nothing_that_can_be_read_is_an_error(experiment, root, tmp_path):
+def test_no_readable_data_set_is_an_error(experiment, root, tmp_path):
     for path in root.rglob("*.jpg"):
         path.unlink()
     done = experiment("--data", root, "--prompts", "vanilla")
@@ -110,13 +110,13 @@ def test_nothing_that_can_be_read_is_an_error(experiment, root, tmp_path):
 
 
 @pytest.mark.slow
-def test_descriptions_of_another_set_are_done_without(experiment, root, tmp_path):
+def test_descriptions_of_another_set_are_ignored(experiment, root, tmp_path):
     from zeroshift.data.catalogue import get
     from zeroshift.data.catalogue.files import class_list
 
     names = class_list(get("eurosat").class_lists["adapt"]).names
-    (tmp_path / "said.json").write_text(json.dumps({name: [f"{name} from above"] for name in names}))
-    done = experiment("--data", root, "--descriptions", tmp_path / "said.json")
+    (tmp_path / "descriptions.json").write_text(json.dumps({name: [f"{name} from above"] for name in names}))
+    done = experiment("--data", root, "--descriptions", tmp_path / "descriptions.json")
     assert done.exit_code == 0, done.stderr
     prompts = {one["name"]: one["prompts"] for one in json.loads(done.stdout)["sets"]}
     assert sorted(prompts["dtd"]) == ["clip_template", "ensemble", "vanilla"]
@@ -125,7 +125,7 @@ def test_descriptions_of_another_set_are_done_without(experiment, root, tmp_path
     assert json.loads(done.stdout)["sets"][0]["prompt"] == "ensemble"
 
 
-def test_corruptions_and_severities_that_lie_there(tmp_path):
+def test_corruptions_and_severities_on_the_disk(tmp_path):
     miniatures.build(tmp_path, "imagenet_c")
     folder = tmp_path / "corruption" / "imagenet-c"
     shutil.copytree(folder / "fog" / "5", folder / "snow" / "2")
@@ -135,9 +135,9 @@ def test_corruptions_and_severities_that_lie_there(tmp_path):
     assert find_data_sets(tmp_path, severities="1, 2", data_sets="ImageNet-C") == [("snow", 2)]
     with pytest.raises(FileNotFoundError, match="imagenet_c is not in"):
         find_data_sets(tmp_path, severities="1", data_sets="imagenet_c")
-    for asked in ({"severities": "1"}, {"severities": "5", "data_sets": "dtd"}):
+    for requested in ({"severities": "1"}, {"severities": "5", "data_sets": "dtd"}):
         with pytest.raises(FileNotFoundError, match=r"--severities .: no imagenet_c of that severity is chosen"):
-            find_data_sets(tmp_path, **asked)
+            find_data_sets(tmp_path, **requested)
 
 
 def test_the_root_may_come_from_the_environment(tmp_path, monkeypatch):
@@ -146,7 +146,7 @@ def test_the_root_may_come_from_the_environment(tmp_path, monkeypatch):
     assert find_data_sets(None, data_sets="dtd") == ["dtd"]
 
 
-def test_encoders_get_words_of_their_own():
+def test_encoder_slugs_are_unique():
     assert encoder_slugs(["/models/a b/", "x/y"]) == ["a-b", "y"]
     assert encoder_slugs(["a/b", "a-b"]) == ["b", "a-b"]
     assert encoder_slugs(["a/b", "c/b"]) == ["a-b", "c-b"]

@@ -36,7 +36,7 @@ def extract(call, model, tmp_path):
 
 
 def test_a_labelled_folder(extract, pets, model):
-    told, features = extract(pets)
+    summary, features = extract(pets)
     paths = [pets / name / f"{i}.png" for name in CLASSES for i in range(PER_CLASS)]
     assert features.class_names == CLASSES
     assert features.labels.tolist() == LABELS
@@ -45,22 +45,22 @@ def test_a_labelled_folder(extract, pets, model):
     np.testing.assert_allclose(features.features, encoded(model, paths), atol=1e-3)
     prompts = [[template.replace("{}", name) for template in MODES["ensemble"].templates] for name in CLASSES]
     np.testing.assert_allclose(features.prototypes["ensemble"], prototypes(model, prompts), atol=1e-5)
-    assert told["out"].endswith("features.safetensors")
-    assert (told["computed"], told["skipped"], told["notes"]) == (len(paths), [], [])
-    assert told["cut_prompts"] == {"ensemble": 0}
+    assert summary["out"].endswith("features.safetensors")
+    assert (summary["computed"], summary["skipped"], summary["notes"]) == (len(paths), [], [])
+    assert summary["cut_prompts"] == {"ensemble": 0}
     assert features.provenance["encoder"]["family"] == "clip"
     assert features.provenance["images"]["source"] == "folder"
 
 
-def test_a_labelled_folder_taken_as_a_heap(extract, pets):
+def test_a_labelled_folder_read_as_unlabelled(extract, pets):
     _, features = extract(pets, "--unlabelled", "--classes", "sketch,photo")
     assert (features.labels, features.class_names) == (None, ("sketch", "photo"))
 
 
 def test_an_unlabelled_folder_with_a_file_of_class_names(extract, tmp_path):
-    names = write_pets(tmp_path / "heap", labelled=False)
+    names = write_pets(tmp_path / "photos", labelled=False)
     (tmp_path / "names.txt").write_text("hot_dog\ncat, domestic\n")
-    _, features = extract(tmp_path / "heap", "--prompts", "vanilla", "--classes", tmp_path / "names.txt")
+    _, features = extract(tmp_path / "photos", "--prompts", "vanilla", "--classes", tmp_path / "names.txt")
     assert features.class_names == ("hot_dog", "cat, domestic")
     assert features.sample_names == tuple(names)
     assert features.labels is None
@@ -112,7 +112,7 @@ class TestDataSets:
         assert features.labels.tolist() == miniatures.labels_of("dtd", "val")
         assert features.provenance["images"]["split"] == "val"
 
-    def test_imagenet_c_is_read_from_the_disk_not_made(self, extract, tmp_path, model):
+    def test_imagenet_c_is_read_from_the_disk(self, extract, tmp_path, model):
         miniatures.build(tmp_path / "data", "imagenet_c")
         options = ("--data", tmp_path / "data", "--corruption", "fog", "--prompts", "vanilla")
         _, features = extract("imagenet_c", *options)
@@ -122,7 +122,7 @@ class TestDataSets:
         assert (images["corruption"], images["severity"]) == ("fog", 5)
         assert "corruption" not in features.provenance
 
-    def test_fewer_images_than_published_are_told(self, call, model, tmp_path):
+    def test_fewer_images_than_published_are_reported(self, call, model, tmp_path):
         miniatures.build(tmp_path / "data", "dtd")
         options = ("--data", tmp_path / "data", "--encoder", model, "--out", tmp_path / "f.safetensors", "--quiet")
         done = call("extract", "dtd", *options)
@@ -133,10 +133,10 @@ class TestDataSets:
 # What is done to the images.
 
 
-def test_a_corruption_is_made_on_the_fly_and_told(extract, pets):
+def test_a_corruption_is_made_on_the_fly_and_recorded(extract, pets):
     _, clean = extract(pets)
-    told, noisy = extract(pets, "--corruption", "contrast", "--severity", "3")
-    assert told["computed"] == len(LABELS)
+    summary, noisy = extract(pets, "--corruption", "contrast", "--severity", "3")
+    assert summary["computed"] == len(LABELS)
     assert not np.allclose(clean.features, noisy.features, atol=1e-2)
     made = noisy.provenance["corruption"]
     assert {name: made[name] for name in ("kind", "severity", "seed", "shorter_side", "side")} == {
@@ -146,7 +146,7 @@ def test_a_corruption_is_made_on_the_fly_and_told(extract, pets):
     assert strongest.provenance["corruption"]["severity"] == 5
 
 
-def test_a_photograph_is_framed_before_it_is_corrupted(extract, tmp_path, model):
+def test_a_photograph_is_cropped_before_it_is_corrupted(extract, tmp_path, model):
     from zeroshift.data.corruptions import corrupt
 
     (tmp_path / "one").mkdir()
@@ -169,10 +169,10 @@ def test_views(extract, pets, model):
     assert mixed.provenance["views"] != features.provenance["views"]
 
 
-# What is said of the classes.
+# Classes and prompts.
 
 
-def test_several_prompt_modes_and_templates_of_ones_own(extract, pets, tmp_path, model):
+def test_several_prompt_modes_and_own_templates(extract, pets, tmp_path, model):
     (tmp_path / "mine.txt").write_text("a sketch of a {}.\na {} in the snow.\n")
     _, features = extract(
         pets, "--prompts", "vanilla, custom", "--template", "the {} of art.", "--templates", tmp_path / "mine.txt"
@@ -183,8 +183,8 @@ def test_several_prompt_modes_and_templates_of_ones_own(extract, pets, tmp_path,
     np.testing.assert_allclose(features.prototypes["templates"], prototypes(model, own), atol=1e-5)
     custom = [[f"the {name} of art."] for name in CLASSES]
     np.testing.assert_allclose(features.prototypes["custom"], prototypes(model, custom), atol=1e-5)
-    told = features.provenance["prompts"]
-    assert told["vanilla"]["hash"] == Prompts.named("vanilla").hash(CLASSES)
+    summary = features.provenance["prompts"]
+    assert summary["vanilla"]["hash"] == Prompts.named("vanilla").hash(CLASSES)
 
 
 def test_templates_alone_are_the_only_mode(extract, pets, tmp_path):
@@ -196,18 +196,18 @@ def test_templates_alone_are_the_only_mode(extract, pets, tmp_path):
 @pytest.mark.filterwarnings("default")  # the tiny model reads but 24 tokens
 def test_descriptions(extract, pets, tmp_path, model):
     sentences = {name: ["pet.", f"a {name}"] for name in CLASSES}
-    (tmp_path / "said.json").write_text(json.dumps(sentences))
-    _, features = extract(pets, "--descriptions", tmp_path / "said.json")
+    (tmp_path / "descriptions.json").write_text(json.dumps(sentences))
+    _, features = extract(pets, "--descriptions", tmp_path / "descriptions.json")
     assert features.prompts == ("descriptions_ensemble",)
     options = ("--prompts", "descriptions", "--template", "a photo of a {}.")
-    _, features = extract(pets, "--descriptions", tmp_path / "said.json", *options)
+    _, features = extract(pets, "--descriptions", tmp_path / "descriptions.json", *options)
     # Two full stops in a row become one.
-    said = [[f"a photo of a {name}, pet.", f"a photo of a {name}, a {name}."] for name in CLASSES]
-    np.testing.assert_allclose(features.prototypes["descriptions"], prototypes(model, said), atol=1e-5)
+    sentences = [[f"a photo of a {name}, pet.", f"a photo of a {name}, a {name}."] for name in CLASSES]
+    np.testing.assert_allclose(features.prototypes["descriptions"], prototypes(model, sentences), atol=1e-5)
 
 
 @pytest.mark.filterwarnings("default")
-def test_prompts_longer_than_the_model_reads_are_told(call, pets, model, tmp_path):
+def test_prompts_longer_than_the_model_reads_are_reported(call, pets, model, tmp_path):
     options = ("--prompts", "custom", "--template", "the small cat " * 10 + "{}")
     done = call("extract", pets, "-e", model, "-o", tmp_path / "f.safetensors", *options)
     assert done.exit_code == 0
@@ -217,14 +217,14 @@ def test_prompts_longer_than_the_model_reads_are_told(call, pets, model, tmp_pat
 # The file, and what is printed.
 
 
-def test_the_file_is_taken_by_adapt(extract, call, pets, tmp_path):
+def test_adapt_reads_the_file(extract, call, pets, tmp_path):
     extract(pets)
-    told = record(call("adapt", tmp_path / "features.safetensors", "--out", tmp_path / "p.csv", "--json"))
-    assert told["zero_shot_accuracy"] == pytest.approx(load(tmp_path / "features.safetensors").zero_shot_accuracy())
+    summary = record(call("adapt", tmp_path / "features.safetensors", "--out", tmp_path / "p.csv", "--json"))
+    assert summary["zero_shot_accuracy"] == pytest.approx(load(tmp_path / "features.safetensors").zero_shot_accuracy())
     assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + len(LABELS)
 
 
-def test_what_people_are_told(call, pets, model, tmp_path):
+def test_the_table_and_warnings(call, pets, model, tmp_path):
     out = tmp_path / "f.safetensors"
     done = call("extract", pets, "--encoder", model, "--out", out, "--storage", "float32", env={"COLUMNS": "200"})
     features = load(out)
@@ -235,7 +235,7 @@ def test_what_people_are_told(call, pets, model, tmp_path):
     assert call("extract", pets, "--encoder", model, "--out", out, "--force", "--quiet").stdout == ""
 
 
-def test_files_that_are_no_images_by_their_names_are_counted(call, pets, model, tmp_path):
+def test_files_that_are_not_images_by_name_are_counted(call, pets, model, tmp_path):
     for name in ("cat/1.heic", "notes.txt", ".hidden"):
         (pets / name).touch()
     done = call("extract", pets, "--encoder", model, "--out", tmp_path / "f.safetensors")
@@ -244,7 +244,7 @@ def test_files_that_are_no_images_by_their_names_are_counted(call, pets, model, 
 
 
 @pytest.mark.filterwarnings("default")
-def test_sub_folders_of_which_only_some_are_classes_are_no_labels(call, pets, model, tmp_path):
+def test_sub_folders_are_labels_only_if_all_are_classes(call, pets, model, tmp_path):
     done = call("extract", pets, "--classes", "cat,dog", "--encoder", model, "--out", tmp_path / "f.safetensors")
     assert done.exit_code == 0
     assert "the subfolders horse are not classes, but other subfolders are" in done.stderr

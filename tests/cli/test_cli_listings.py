@@ -88,13 +88,13 @@ def test_one_method_with_its_parameters(call):
     assert json.loads(call("methods", "zero_shot", "--json").stdout)["name"] == "zero_shot"
 
 
-def test_a_near_miss_is_answered_with_the_name(call):
+def test_a_misspelt_name_gets_a_suggestion(call):
     done = call("methods", "zero-shot")
     assert done.exit_code == 2
     assert "Did you mean 'zero_shot'?" in done.stderr
 
 
-def test_name_and_protocol_do_not_go_together(call):
+def test_name_and_protocol_cannot_be_combined(call):
     assert call("methods", "zero_shot", "--protocol", "online").exit_code == 2
 
 
@@ -105,7 +105,7 @@ def test_packs_as_json(call, command):
     assert all(entry["licence"] and entry["n_samples"] and entry["title"] for entry in record)
 
 
-def test_packs_are_listed_with_the_plain_statement(call):
+def test_packs_are_listed_with_their_origin(call):
     done = call("packs", env={"COLUMNS": "160"})
     for pack in packs.list():
         assert pack.name in done.stdout

@@ -1,4 +1,4 @@
-"""The command as a process of its own: exit codes, streams, Ctrl-C, and what is imported when."""
+"""The command as a process: exit codes, output streams, Ctrl-C, imports; and messages for the terminal."""
 
 import json
 import signal
@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import zeroshift
+from zeroshift.cli.console import print_warning, strip_control
 
 
 def test_a_whole_run(shell, small_file, small, tmp_path):
@@ -35,10 +36,10 @@ def test_ctrl_c_exits_with_130_and_leaves_nothing(environment, tmp_path):
         "from zeroshift import OnlineADAPT\n"
         "from zeroshift.cli import main\n"
         "adapt = OnlineADAPT.adapt\n"
-        "def told(self, features):\n"
+        "def summary(self, features):\n"
         "    print('learning', file=sys.stderr, flush=True)\n"
         "    return adapt(self, features)\n"
-        "OnlineADAPT.adapt = told\n"
+        "OnlineADAPT.adapt = summary\n"
         "sys.argv = ['zeroshift', 'adapt', 'pack:cifar10', '--out', 'p.csv']\n"
         "main()\n"
     )
@@ -83,3 +84,19 @@ def test_importing_zeroshift_imports_nothing_that_prints_or_plots(environment):
     code = "import sys, zeroshift; print(sorted({'typer', 'rich', 'matplotlib', 'jinja2', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("photos/cat.jpg: is empty", "photos/cat.jpg: is empty"),
+        ("Köln/猫.jpg", "Köln/猫.jpg"),
+        ("\x1b[2Jgone.jpg", "�[2Jgone.jpg"),
+        ("two\nlines", "two lines"),
+        ("caf\udce9.jpg", "caf�.jpg"),  # a name that is not UTF-8, as Python holds it
+    ],
+)
+def test_file_names_cannot_control_the_terminal(given, shown, capsys):
+    assert strip_control(given) == shown
+    print_warning(given)
+    assert capsys.readouterr().err == f"warning: {shown}\n"

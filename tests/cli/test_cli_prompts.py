@@ -9,7 +9,7 @@ import pytest
 from zeroshift.encode.prompts import MODES, Prompts
 
 
-def refused(done) -> str:
+def error_message(done) -> str:
     assert done.exit_code == 2, (done.stdout, done.exception)
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
@@ -48,18 +48,18 @@ def test_every_sentence_of_a_mode(call):
 
 
 def test_sentences_as_json_with_their_hash(call):
-    told = json.loads(call("prompts", "ensemble", "--classes", "cat,dog", "--json").stdout)
+    summary = json.loads(call("prompts", "ensemble", "--classes", "cat,dog", "--json").stdout)
     made = Prompts.named("ensemble")
-    assert told["prompts"] == {"cat": made.for_class("cat"), "dog": made.for_class("dog")}
-    assert told["hash"] == made.hash(["cat", "dog"])
-    assert told["mode"] == "ensemble"
+    assert summary["prompts"] == {"cat": made.for_class("cat"), "dog": made.for_class("dog")}
+    assert summary["hash"] == made.hash(["cat", "dog"])
+    assert summary["mode"] == "ensemble"
 
 
 def test_a_template_and_descriptions(call, tmp_path):
     done = call("prompts", "custom", "--classes", "cat,dog", "--template", "a {}, a type of pet.")
     assert done.stdout == "a cat, a type of pet.\na dog, a type of pet.\n"
-    (tmp_path / "said.json").write_text(json.dumps({"cat": ["It purrs."], "dog": ["It barks."]}))
-    options = ("--template", "a {}.", "--descriptions", tmp_path / "said.json")
+    (tmp_path / "descriptions.json").write_text(json.dumps({"cat": ["It purrs."], "dog": ["It barks."]}))
+    options = ("--template", "a {}.", "--descriptions", tmp_path / "descriptions.json")
     done = call("prompts", "descriptions", "--classes", "cat,dog", *options)
     assert done.stdout == "a cat, It purrs.\na dog, It barks.\n"
 
@@ -79,11 +79,13 @@ def test_a_template_and_descriptions(call, tmp_path):
         (["custom", "--classes", "cat,dog", "--template", "a pet."], "'a pet.'"),
     ],
 )
-def test_refusals(call, arguments, message):
-    assert message in refused(call("prompts", *arguments))
+def test_errors(call, arguments, message):
+    assert message in error_message(call("prompts", *arguments))
 
 
 def test_descriptions_that_lack_a_class_are_named_by_their_file(call, tmp_path):
-    (tmp_path / "said.json").write_text(json.dumps({"cat": ["It purrs."]}))
-    done = call("prompts", "descriptions_ensemble", "--classes", "cat,dog", "--descriptions", tmp_path / "said.json")
-    assert f"{tmp_path / 'said.json'} lacks 1 of 2 classes: 'dog'" in refused(done)
+    (tmp_path / "descriptions.json").write_text(json.dumps({"cat": ["It purrs."]}))
+    done = call(
+        "prompts", "descriptions_ensemble", "--classes", "cat,dog", "--descriptions", tmp_path / "descriptions.json"
+    )
+    assert f"{tmp_path / 'descriptions.json'} lacks 1 of 2 classes: 'dog'" in error_message(done)

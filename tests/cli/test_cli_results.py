@@ -1,4 +1,4 @@
-"""`zeroshift results`: records of several folders as one table, and what is refused."""
+"""`zeroshift results`: records of several folders as one table, and errors."""
 
 import csv
 import json
@@ -59,7 +59,7 @@ def test_folders_are_merged_and_every_row_has_the_baseline(call, runs, whole):
     assert list(narrow[0]) == ["seed"]
 
 
-def test_choosing_sorting_and_grouping(call, runs):
+def test_filtering_sorting_and_grouping(call, runs):
     chosen = rows(call("results", *runs, "--json", "-w", "method=adapt_online", "-w", "settings.alpha<0.6"))
     assert [row["seed"] for row in chosen] == [0, 1]
     assert rows(call("results", *runs, "--json", "--where", "features!=whole", "--where", "seed>=1"))[0]["seed"] == 1
@@ -106,7 +106,7 @@ def change(path, **more):
     path.with_name(f"{path.name.split('-')[0]}-{record['key']}.json").write_text(json.dumps(record))
 
 
-def test_what_else_runs_differ_in_has_a_column(call, runs):
+def test_fields_in_which_runs_differ_get_a_column(call, runs):
     path = next((runs[0] / "runs").glob("adapt_online-*"))
     change(path, key="0" * 20, timed=True, stream={"kind": "dirichlet", "concentration": 1.0})
     found = rows(call("results", runs[0], "--json"))
@@ -121,7 +121,7 @@ def test_what_else_runs_differ_in_has_a_column(call, runs):
     assert max(map(len, narrow.splitlines())) <= 60
 
 
-def test_groups_that_mix_runs_say_in_what(call, runs):
+def test_groups_of_mixed_runs_are_warned_about(call, runs):
     by = ["--by", "features,contestant"]
     assert "rows mix" not in call("results", *runs, *by).stderr
     path = next((runs[0] / "runs").glob("adapt_online-*"))
@@ -133,7 +133,7 @@ def test_groups_that_mix_runs_say_in_what(call, runs):
     assert "rows mix" not in call("results", *runs, "--where", "method=zero_shot", "--by", "contestant").stderr
 
 
-def test_records_of_older_code_are_counted_and_left_out(call, runs):
+def test_records_of_older_code_are_counted_and_skipped(call, runs):
     path = next((runs[0] / "runs").glob("adapt_online-*"))
     change(path, key="0" * 20, code="another", accuracy=0.125)
     done = call("results", *runs, "--json")
@@ -142,7 +142,7 @@ def test_records_of_older_code_are_counted_and_left_out(call, runs):
     assert 0.125 in [row["accuracy"] for row in rows(done)]  # it is the newer file
 
 
-def test_an_analysis_with_words_for_an_accuracy_stops_nothing(call, runs):
+def test_an_analysis_with_a_text_as_accuracy_is_no_problem(call, runs):
     path = next((runs[0] / "runs").glob("adapt_online-*"))
     change(path, key="0" * 20, accuracy={"head": 0.5}, spec=None, analysis="tails", seed="drawn")
     for options in ([], ["--by", "features"], ["--sort", "-accuracy"], ["--where", "accuracy>0.1"]):
@@ -151,7 +151,7 @@ def test_an_analysis_with_words_for_an_accuracy_stops_nothing(call, runs):
         assert "holds no record" not in done.stderr
 
 
-def test_damaged_files_are_named_and_the_rest_shown(call, runs):
+def test_damaged_files_are_named_and_the_rest_is_shown(call, runs):
     path = next((runs[0] / "runs").iterdir())
     path.write_text(path.read_text()[:40])
     (runs[0] / "runs" / "notes.json").write_text("mine")
@@ -161,7 +161,7 @@ def test_damaged_files_are_named_and_the_rest_shown(call, runs):
     assert "notes.json" not in done.stderr
 
 
-def test_a_condition_that_nothing_meets_says_what_there_is(call, runs):
+def test_a_condition_without_matches_lists_the_values(call, runs):
     done = call("results", *runs, "--where", "features=hole", "--json")
     assert rows(done) == []
     assert "no record has features=hole. Did you mean 'whole'? features is part, whole." in done.stderr
@@ -187,7 +187,7 @@ def test_a_condition_that_nothing_meets_says_what_there_is(call, runs):
         (["nowhere"], "nowhere does not exist. Fix: name a folder"),
     ],
 )
-def test_refusals(call, runs, options, message, tmp_path, monkeypatch):
+def test_errors(call, runs, options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = call("results", *runs, *options)
     assert (done.exit_code, done.stdout) == (2, "")
@@ -201,24 +201,24 @@ def test_folders_without_records(call, tmp_path, small_file):
     assert "is a file, not a folder" in call("results", small_file).stderr
 
 
-def said(done) -> str:
+def warnings_of(done) -> str:
     return " ".join(done.stderr.split())
 
 
-def test_groups_over_different_sets_or_streams_are_warned_of(call, runs):
+def test_groups_over_different_sets_or_streams_are_warned_about(call, runs):
     done = call("results", *runs, "--by", "contestant")
-    assert "rows cover different sets, so their means do not compare; choose with --where" in said(done)
+    assert "rows cover different sets, so their means do not compare; choose with --where" in warnings_of(done)
     assert "rows cover" not in call("results", *runs, "--by", "contestant", "-w", "features=whole").stderr
     assert "rows cover" not in call("results", *runs, "--by", "features,contestant").stderr
     path = next((runs[0] / "runs").glob("adapt_online-*"))
     change(path, key="0" * 20, stream={"kind": "dirichlet", "concentration": 1.0})
     done = call("results", *runs, "--by", "contestant", "-w", "features=whole")
-    assert "rows cover different streams" in said(done)
-    assert "cover different streams" not in said(call("results", *runs, "--by", "contestant,stream.kind"))
+    assert "rows cover different streams" in warnings_of(done)
+    assert "cover different streams" not in warnings_of(call("results", *runs, "--by", "contestant,stream.kind"))
 
 
 @pytest.mark.parametrize("width", range(24, 130, 3))
-def test_what_is_dropped_is_said_and_no_half_is_left(call, runs, width):
+def test_dropped_columns_are_named(call, runs, width):
     shown = call("results", *runs, "--by", "features,contestant", env={"COLUMNS": str(width)}).stdout
     if "contestant: " in shown:  # stacked: nothing is dropped, and no word broken
         assert "gain max: " in shown
@@ -232,13 +232,13 @@ def test_what_is_dropped_is_said_and_no_half_is_left(call, runs, width):
     assert "adapt_online" in shown
 
 
-def test_narrow_terminals_get_a_line_a_value(call, runs):
+def test_narrow_terminals_get_one_line_per_value(call, runs):
     shown = call("results", *runs, env={"COLUMNS": "30"}).stdout
     assert "set: whole\nwhat: adapt_online alpha=0.5\n" in shown
     assert max(map(len, shown.splitlines())) <= 30
 
 
-def test_the_legend_is_of_the_columns_shown(call, runs):
+def test_the_legend_explains_the_columns_shown(call, runs):
     assert "percent" not in call("results", *runs, "--columns", "features,seed").stdout
     shown = call("results", *runs, "--columns", "features,gain").stdout
     assert "Gain over zero-shot on the same rows in points." in shown
@@ -253,14 +253,14 @@ def test_a_group_without_a_name_is_called_none(call, runs):
     assert any(line.split()[:1] == ["none"] for line in shown.splitlines())
 
 
-def test_what_is_not_summed_up_is_not_counted(call, runs):
+def test_records_that_are_not_summarized_are_not_counted(call, runs):
     path = next((runs[0] / "runs").glob("adapt_online-*"))
     change(path, key="0" * 20, accuracy=None, spec=None, analysis="tails")
     assert call("results", runs[0], "--by", "features").stdout.splitlines()[-1] == "4 of 5 records"
     assert call("results", runs[0]).stdout.splitlines()[-1] == "5 records"
 
 
-def test_unknown_fields_refer_to_the_list_of_fields(call, runs):
+def test_unknown_fields_point_to_the_list_of_fields(call, runs):
     listed = call("results", *runs, "--fields").stdout.splitlines()
     line = call("results", *runs, "--columns", "colour").stderr.splitlines()[-1]
     assert line.endswith(f"Fix: one of the {len(listed)} fields that --fields lists.")
@@ -273,7 +273,7 @@ def test_a_few_counts_are_a_column(call, runs):
     assert call("results", *runs, "--columns", "paired,features").exit_code == 0
 
 
-def test_nothing_left_writes_nothing_and_claims_nothing_false(call, runs, tmp_path):
+def test_without_rows_nothing_is_written(call, runs, tmp_path):
     files = ["--csv", tmp_path / "t.csv", "--markdown", tmp_path / "t.md"]
     done = call("results", *runs, "-w", "seed=0", "-w", "seed=1", *files)
     assert done.exit_code == 0
@@ -290,7 +290,7 @@ def test_nothing_left_writes_nothing_and_claims_nothing_false(call, runs, tmp_pa
         (["--csv", "."], "is a folder; the name of a file is needed. Fix: results.csv"),
     ],
 )
-def test_more_refusals(call, runs, options, message, tmp_path, monkeypatch):
+def test_more_errors(call, runs, options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = call("results", *runs, *options)
     assert (done.exit_code, done.stdout) == (2, "")

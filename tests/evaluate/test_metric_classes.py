@@ -11,7 +11,7 @@ from zeroshift.evaluate.metrics import (
     Brier,
     Calibration,
     ClassAccuracy,
-    Confusion,
+    ConfusionMatrix,
     LogLoss,
     PairedGain,
     RejectCurve,
@@ -29,7 +29,7 @@ OF_PREDICTIONS = {
     "calibration": (Calibration, lambda metric: (metric.error, metric.reliability["count"], metric.confidence_sums)),
     "log loss": (LogLoss, lambda metric: metric.value),
     "brier": (Brier, lambda metric: metric.value),
-    "confusion": (lambda: Confusion(CLASSES), lambda metric: (metric.counts, metric.fractions)),
+    "confusion": (lambda: ConfusionMatrix(CLASSES), lambda metric: (metric.counts, metric.fractions)),
     "scorecard": (
         lambda: Scorecard(CLASSES),
         lambda metric: [-1.0 if value is None else value for value in metric.record().values()],

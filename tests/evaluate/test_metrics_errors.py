@@ -8,7 +8,7 @@ from zeroshift.evaluate.metrics import (
     Brier,
     Calibration,
     ClassAccuracy,
-    Confusion,
+    ConfusionMatrix,
     LogLoss,
     PairedGain,
     RejectCurve,
@@ -28,7 +28,7 @@ LABELS = np.array([0, 1, 0, 1])
     [
         (Accuracy(1), Accuracy(5), ValueError, "top=5.*top=1"),
         (Calibration(15), Calibration(10), ValueError, "bins=10.*bins=15"),
-        (Confusion(3), Confusion(4), ValueError, "classes=4.*classes=3"),
+        (ConfusionMatrix(3), ConfusionMatrix(4), ValueError, "classes=4.*classes=3"),
         (Scorecard(3), Scorecard(4), ValueError, "classes=4"),
         (LogLoss(), Brier(), TypeError, "other must be a LogLoss; got a Brier"),
         (Accuracy(), Brier(), TypeError, "other must be an Accuracy; got a Brier. Fix"),
@@ -146,8 +146,11 @@ WRONG = {
     "groups by name": (lambda: sheet(groups=list("abab")), r"groups must hold .*Fix: groups = \[group_names.index"),
     "one name for all": (lambda: sheet(groups=[0] * 4, group_names="a"), r"group_names .*; got 'a'. Fix: .*\['a'\]"),
     "a name twice": (lambda: sheet(groups=[0] * 4, group_names=["a", "a"]), r"group_names must differ; got .*Fix"),
-    "half a class": (lambda: Confusion(2.5), "classes must be an integer of at least 1; got 2.5. Fix: as many"),
-    "too many to confuse": (lambda: Confusion(10**7), "classes must be at most 25,000; got 10000000: every pair .*Fix"),
+    "half a class": (lambda: ConfusionMatrix(2.5), "classes must be an integer of at least 1; got 2.5. Fix: as many"),
+    "too many to confuse": (
+        lambda: ConfusionMatrix(10**7),
+        "classes must be at most 25,000; got 10000000: every pair .*Fix",
+    ),
     "too many classes": (lambda: ClassAccuracy(10**12), "classes must be at most 10,000,000; got 1000000000000: .*Fix"),
     "too many to score": (lambda: Scorecard(10**12), "classes must be at most 10,000,000; got 1000000000000: .*Fix"),
     "too many bins": (

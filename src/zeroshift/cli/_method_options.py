@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
 from zeroshift import methods, serialization
 from zeroshift.cli.console import print_warning
@@ -19,7 +20,12 @@ from zeroshift.methods import MethodInfo
 from zeroshift.parameters import Model, Number
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["MethodOptions", "parse_settings", "same_prototypes"]
+__all__ = ["MethodOptions", "Settings", "parse_settings", "same_prototypes"]
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter of the method; can be repeated."),
+]
 
 DEFAULT_METHOD = "adapt_online"
 

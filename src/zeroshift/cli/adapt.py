@@ -15,7 +15,7 @@ from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import check_encoder_options
 from zeroshift.cli._extra_inputs import OPTION_HINTS, ExtraInputs
 from zeroshift.cli._inputs import is_pack, load_features
-from zeroshift.cli._method_options import MethodOptions
+from zeroshift.cli._method_options import MethodOptions, Settings
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
@@ -44,10 +44,7 @@ def adapt(
     method: Annotated[
         str | None, typer.Option("--method", "-m", help="See `zeroshift methods`.", show_default="adapt_online")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter of the method; can be repeated."),
-    ] = None,
+    settings: Settings = None,
     preset: Annotated[
         str | None, typer.Option(metavar="DATASET", help="The authors' own parameters for this data set.")
     ] = None,

@@ -15,7 +15,7 @@ from zeroshift import methods
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import EncodingOptions, run_extraction, warn_about_images
 from zeroshift.cli._inputs import load_images
-from zeroshift.cli._method_options import MethodOptions
+from zeroshift.cli._method_options import MethodOptions, Settings
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli._prompt_options import make_prompts
 from zeroshift.cli.console import console, print_json
@@ -58,10 +58,7 @@ def classify(
         bool, typer.Option("--transductive", help="Learn from all images at once; the default.")
     ] = False,
     labelled: options.Labelled = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter of the method; can be repeated."),
-    ] = None,
+    settings: Settings = None,
     prompts: options.PromptModes = None,
     template: options.Template = None,
     templates: options.Templates = None,

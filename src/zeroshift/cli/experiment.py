@@ -198,8 +198,8 @@ def experiment(
 def choose_experiments(names: str | None, sources: Sequence[str]) -> list[Experiment]:
     """The experiments in `names`, each once; likely slips get their own error."""
     known = {experiment.name for experiment in list_experiments()}
-    wanted = [name.strip() for name in (names or "").split(",") if name.strip()]
-    if not wanted:
+    listed = [name.strip() for name in (names or "").split(",") if name.strip()]
+    if not listed:
         raise ValueError("no experiment is named. Fix: zeroshift experiment all, or see zeroshift experiment list.")
     misplaced = [source for source in sources if (source in known or source == ALL) and not os.path.exists(source)]
     if misplaced:
@@ -207,19 +207,19 @@ def choose_experiments(names: str | None, sources: Sequence[str]) -> list[Experi
             f"no file at {misplaced[0]}; it is the name of an experiment. Fix: a list with commas, "
             f"{names},{','.join(misplaced)}."
         )
-    (first, *others) = wanted
+    first, *others = listed
     if not others and first not in known and first != ALL and (is_pack(first) or os.path.exists(first)):
         raise ValueError(
             f"{first} is {'a pack' if is_pack(first) else 'a file or folder'}, not an experiment; the experiment comes "
             f"first. Fix: zeroshift experiment all {shlex.quote(first)}."
         )
-    for name, count in Counter(wanted).items():
+    for name, count in Counter(listed).items():
         if count > 1:
             print_warning(f"{name} is named {count} times; it counts once")
-    if ALL in wanted and (repeated := [name for name in dict.fromkeys(wanted) if name in known]):
+    if ALL in listed and (repeated := [name for name in dict.fromkeys(listed) if name in known]):
         print_warning(f"{ALL} includes {', '.join(repeated)}; it counts once")
     chosen: list[Experiment] = []
-    for name in wanted:
+    for name in listed:
         chosen += list_experiments() if name == ALL else [get(name)]
     return list({experiment.name: experiment for experiment in chosen}.values())
 
@@ -232,14 +232,14 @@ def format_command(given: Mapping[str | None, Any]) -> str:
     ... )
     "zeroshift experiment ablation 'my set.npz' --normalize --encoder composed"
     """
-    words = ["zeroshift", "experiment"]
+    parts = ["zeroshift", "experiment"]
     for option, value in given.items():
         for one in value if isinstance(value, list) else [value]:
             if one is True and option is not None:
-                words.append(option)
+                parts.append(option)
             elif isinstance(one, (str, int, Path)) and one is not False:
-                words += [str(one)] if option is None else [option, str(one)]
-    return shlex.join(words)
+                parts += [str(one)] if option is None else [option, str(one)]
+    return shlex.join(parts)
 
 
 MOST_PROCESSES = 4

@@ -93,12 +93,12 @@ def make_method(
 
 def _check_classes(names: Sequence[str], encoder: Encoder, text: Any, prototypes: Any) -> None:
     """Refuse a text or prototypes of other classes than `names`, or of another d."""
-    whole = (len(names), encoder.dimension)
-    of_text = (getattr(text, "n_classes", whole[0]), getattr(text, "dimension", whole[1]))
-    for given, shape in (("text", of_text), ("prototypes", tuple(getattr(prototypes, "shape", whole)))):
-        if shape != whole:
+    expected = (len(names), encoder.dimension)
+    text_shape = (getattr(text, "n_classes", expected[0]), getattr(text, "dimension", expected[1]))
+    for given, shape in (("text", text_shape), ("prototypes", tuple(getattr(prototypes, "shape", expected)))):
+        if shape != expected:
             raise ValueError(
-                f"{given} must be of the {whole[0]} classes in class_names, in the encoder's d = {whole[1]}; got "
+                f"{given} must be of the {expected[0]} classes in class_names, in the encoder's d = {expected[1]}; got "
                 f"{' x '.join(map(str, shape))}. Fix: leave {given} out, or make it for these class_names."
             )
 

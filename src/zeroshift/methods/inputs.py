@@ -59,7 +59,7 @@ DESCRIPTIONS = {
 }
 
 SETTING, OTHER = "any setting", "any other input"
-"""Keys of hints for parameters that are numbers or words, and for inputs without a hint of their own."""
+"""Keys of hints for parameters that are plain values, and for inputs without their own hint."""
 
 PYTHON_HINTS = {
     VIEWS: "zeroshift extract --views 64, or zeroshift.encode.extract(..., views=Views(64))",
@@ -116,7 +116,7 @@ def missing_input(
     hints: Mapping[str, str] = PYTHON_HINTS,
 ) -> str | None:
     """The first input that the method needs, or that is requested for it, and that is not available: "needs ... Fix:
-    ...", to be put behind the method's name. None if nothing is missing.
+    ...", to follow the method's name. None if nothing is missing.
 
     >>> from zeroshift import methods
     >>> missing_input(methods.get("tip_adapter"), [], hints={"support": "--support FILE"})

@@ -55,10 +55,10 @@ DROPPED_FIRST = (*reversed(COST_COLUMNS), "MB", "min to max", "us", "ECE")
 MEANINGS = {
     "acc": "accuracy in percent (acc)",
     "gain": "gain over zero-shot on the same rows in points",
-    "min to max": "the least and the greatest gain of the orders",
+    "min to max": "the smallest and the largest gain of the orders",
     "ECE": "calibration error in percent (ECE)",
-    "us": "microseconds a sample on one thread (us), online methods given 64 samples at a time",
-    "MB": "peak memory in MB beyond what was there before, of the largest set",
+    "us": "microseconds per sample on one thread (us), online methods with 64 samples per call",
+    "MB": "peak memory in MB beyond what was in use before, of the largest set",
 }
 
 LABEL_WIDTH = 60
@@ -119,7 +119,7 @@ def _summary_table(methods: Sequence[MethodSummary], *, n_sets: int, **fields: A
 def _legend(names: Sequence[str]) -> str:
     meanings = "; ".join(MEANINGS[name] for name in names if name in MEANINGS)
     costs = cost_legend([name for name in names if name in COST_COLUMNS])
-    return " ".join(filter(None, [f"Means over the sets, each counting the same: {meanings}.", costs]))
+    return " ".join(filter(None, [f"Means over the sets, all with the same weight: {meanings}.", costs]))
 
 
 def _label(method: MethodSummary, n_sets: int) -> str:

@@ -137,7 +137,7 @@ class ReportColumn:
 class ReportRow:
     cells: tuple[ReportCell, ...]
     group: str = ""
-    """Rows of one group stand below its name."""
+    """Rows of a group are printed below its name."""
     starts_group: bool = False
     """Whether the name of the group, or a rule where it has none, goes before this row."""
     is_strong: bool = False
@@ -167,8 +167,8 @@ class ReportTable:
     legend: Callable[[Sequence[str]], str] | None = None
     """On a terminal: what the columns mean, given the keys of those shown."""
     n_repeated: int = 1
-    """Where the terminal is too narrow and no column may be hidden, the columns are spread over several tables; this
-    many of the first stand in each of them."""
+    """Where the terminal is too narrow and no column may be hidden, the columns are spread over several tables, each of
+    which starts with this many of the first columns."""
     has_header: bool = True
 
     @classmethod
@@ -225,7 +225,7 @@ class ReportTable:
                     columns.append((f"{column.key} {end}", ends))
         heading: list[str] = []
         for title, _ in columns:
-            # Two columns of one name could not be told apart by a program.
+            # A program needs different names.
             numbered = (f"{title} {number}" for number in count(2))
             heading.append(next(name for name in chain([title], numbered) if name not in heading))
         return [heading, *(list(line) for line in zip(*(values for _, values in columns), strict=True))]

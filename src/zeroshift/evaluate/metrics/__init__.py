@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zeroshift.evaluate.metrics.accuracy import Accuracy, ClassAccuracy, Confusion, worst_share
+from zeroshift.evaluate.metrics.accuracy import Accuracy, ClassAccuracy, ConfusionMatrix, worst_share
 from zeroshift.evaluate.metrics.base import Metric, Predictions
 from zeroshift.evaluate.metrics.calibration import Brier, Calibration, LogLoss
 from zeroshift.evaluate.metrics.gain import PairedGain
@@ -14,7 +14,7 @@ __all__ = [
     "Brier",
     "Calibration",
     "ClassAccuracy",
-    "Confusion",
+    "ConfusionMatrix",
     "LogLoss",
     "Metric",
     "PairedGain",

@@ -23,7 +23,7 @@ __all__ = [
     "WORST_SHARE",
     "Accuracy",
     "ClassAccuracy",
-    "Confusion",
+    "ConfusionMatrix",
     "running_accuracy",
     "worst_share",
 ]
@@ -103,10 +103,10 @@ MOST_CLASSES = 25_000
 """Enough for ImageNet-21k, where the matrix takes 5 GB; memory grows with the square of the number of classes."""
 
 
-class Confusion(PredictionMetric):
+class ConfusionMatrix(PredictionMetric):
     """Confusion counts (K, K): true class in rows, predicted class in columns.
 
-    >>> metric = Confusion(classes=2)
+    >>> metric = ConfusionMatrix(classes=2)
     >>> metric.update(np.array([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7]]), np.array([0, 0, 1]))
     >>> metric.counts.tolist()
     [[1, 1], [0, 1]]
@@ -126,7 +126,7 @@ class Confusion(PredictionMetric):
         places = predictions.labels * self.classes + predictions.predicted
         self.counts += np.bincount(places, minlength=self.classes**2).reshape(self.counts.shape)
 
-    def _merge_counts(self, other: Confusion) -> None:
+    def _merge_counts(self, other: ConfusionMatrix) -> None:
         self.counts += other.counts
 
     @property

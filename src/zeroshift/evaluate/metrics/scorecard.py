@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift.arrays import Array
-from zeroshift.evaluate.metrics.accuracy import Accuracy, ClassAccuracy, Confusion, running_accuracy
+from zeroshift.evaluate.metrics.accuracy import Accuracy, ClassAccuracy, ConfusionMatrix, running_accuracy
 from zeroshift.evaluate.metrics.base import (
     PredictionMetric,
     Predictions,
@@ -63,7 +63,7 @@ class Scorecard(PredictionMetric):
         self.log_loss, self.brier = LogLoss(), Brier()
         self.errors = RejectCurve()
         """Uncertainty as a score for "this prediction is wrong"."""
-        self.confusion = Confusion(self.classes) if self.classes <= MAX_CONFUSED_CLASSES else None
+        self.confusion = ConfusionMatrix(self.classes) if self.classes <= MAX_CONFUSED_CLASSES else None
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -186,8 +186,8 @@ def early_noise(
         labels = _checked_labels(labels, len(confidences), n_classes)
     phase = float(Number(0, 1).check("phase", phase))
     share = float(Number(0, 1).check("share", share))
-    sure = confident_positions(confidences, confident)
-    early = np.flatnonzero(sure[: round(phase * len(confidences))])
+    is_confident = confident_positions(confidences, confident)
+    early = np.flatnonzero(is_confident[: round(phase * len(confidences))])
     draw = np.random.default_rng([checked_seed(seed), NOISE_DRAW])
     positions = np.sort(draw.choice(early, round(share * len(early)), replace=False))
     pseudo = pseudo_classes[positions]
@@ -220,6 +220,6 @@ def confident_positions(confidences: Array, confident: float = CONFIDENT) -> np.
     """
     confident = float(Number(0, 1).check("confident", confident))
     confidences = checked_confidences(confidences)
-    sure = np.zeros(len(confidences), bool)
-    sure[np.argsort(-quantize(confidences), kind="stable")[: round(confident * len(confidences))]] = True
-    return sure
+    is_confident = np.zeros(len(confidences), bool)
+    is_confident[np.argsort(-quantize(confidences), kind="stable")[: round(confident * len(confidences))]] = True
+    return is_confident

@@ -185,9 +185,9 @@ def few_confident(
     draw = np.random.default_rng(checked_seed(seed))
     mixed = draw.permutation(len(confidences))
     ordered = mixed[np.argsort(-quantize(confidences)[mixed], kind="stable")]
-    gone = np.zeros(len(confidences), bool)
+    removed = np.zeros(len(confidences), bool)
     for k in np.unique(pseudo_classes):
         rows = ordered[pseudo_classes[ordered] == k]
         confident = draw.permutation(rows[: round(share * len(rows))])
-        gone[confident[per_class:]] = True
-    return Stream(mixed[~gone[mixed]])
+        removed[confident[per_class:]] = True
+    return Stream(mixed[~removed[mixed]])

@@ -1,3 +1,3 @@
-"""What the experiments share: the sets they run on, the paper's numbers, and the shapes of what they find."""
+"""What several experiments share: data sets, numbers of the paper, findings, claims and tables."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the paper concludes, held against what came out here; and its table beside ours where the data differ."""
+"""Comparing the conclusions of the paper with our results, and the paper's tables next to ours where the data
+differ."""
 
 from __future__ import annotations
 
@@ -29,21 +30,21 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Evidence:
-    """Whether a claim holds in one place, and the numbers that say so."""
+    """Whether a claim holds for one task, set or protocol, and the numbers behind that."""
 
     where: str
-    """"corruption", "online": what the place is called in a sentence."""
+    """Name of the task, set or protocol in a sentence."""
     holds: bool | None
-    """None where the numbers are too close to say: a tie is neither for the claim nor against it."""
+    """None where the difference is too small to decide."""
     detail: str
-    """"45.1 to 47.6"."""
+    """The numbers, such as "45.1 to 47.6"."""
 
     def __str__(self) -> str:
         return f"{self.where} ({self.detail})"
 
 
 def verdict(claim: str, evidence: Sequence[Evidence]) -> Remark | None:
-    """A claim of the paper, and where it holds here: a warning where it does not. None without evidence.
+    """A claim of the paper and where it holds in our results; a warning where it does not. None without evidence.
 
     >>> verdict("pruning lowers accuracy", [Evidence("corruption", False, "+4.0 points")])
     Remark(text='The paper finds that pruning lowers accuracy. Not so here: corruption (+4.0 points).', kind='warning')
@@ -64,7 +65,7 @@ def verdict(claim: str, evidence: Sequence[Evidence]) -> Remark | None:
 
 
 def all_hold(results: Iterable[bool | None]) -> bool | None:
-    """Whether all answers are yes: no where one is no, too close to say where one is, and where there are none.
+    """Whether all values are True: False if one is False, None if one is undecided or there are no values.
 
     >>> all_hold([True, True]), all_hold([True, None]), all_hold([None, False]), all_hold([])
     (True, None, False, None)
@@ -76,10 +77,10 @@ def all_hold(results: Iterable[bool | None]) -> bool | None:
 
 
 def standard_error(a: float, b: float, samples: float) -> float:
-    """Of the difference of two accuracies (fractions), each of as many samples, as if the samples were not the same.
+    """Standard error of the difference of two accuracies (fractions) of `samples` samples each, as if independent.
 
-    A deliberately simple rule. Two methods on the same samples mostly agree, so that their true difference is surer
-    than this: what counts as too close to say is rather too much than too little.
+    Deliberately simple and conservative: two methods on the same samples mostly agree, so that the true standard error
+    is smaller.
 
     >>> round(100 * standard_error(0.5, 0.5, 5000), 2)
     1.0
@@ -88,10 +89,10 @@ def standard_error(a: float, b: float, samples: float) -> float:
 
 
 def higher(a: float, b: float, *, samples: float, by: float = 0.0) -> bool | None:
-    """Whether accuracy `a` lies above `b`, by more than `by`: all are fractions.
+    """Whether accuracy `a` exceeds `b` by more than `by` (all fractions).
 
-    None where that is too close to say: where `a` is less than one `standard_error` away from `b + by`. A tie always
-    is. For means over sets, `samples` is what `effective_samples` says.
+    None where `a` is less than one `standard_error` away from `b + by`. For means over sets, `samples` comes from
+    `effective_samples`.
 
     >>> higher(0.80, 0.70, samples=1000), higher(0.70, 0.80, samples=1000), higher(0.705, 0.70, samples=1000)
     (True, False, None)
@@ -103,10 +104,10 @@ def higher(a: float, b: float, *, samples: float, by: float = 0.0) -> bool | Non
 
 
 def within(low: float, high: float, limit: float, *, samples: float) -> bool | None:
-    """Whether two accuracies lie at most `limit` apart: all are fractions.
+    """Whether two accuracies differ by at most `limit` (all fractions).
 
-    What was measured within the limit is within it. What was measured beyond it is beyond only where that is more than
-    one `standard_error`, and too close to say otherwise.
+    True where the measured difference is within the limit; False where it exceeds the limit by more than one
+    `standard_error`; None otherwise.
 
     >>> [within(0.70, high, 0.01, samples=1000) for high in (0.705, 0.715, 0.75)]
     [True, None, False]
@@ -118,7 +119,7 @@ def within(low: float, high: float, limit: float, *, samples: float) -> bool | N
 
 
 def effective_samples(sizes: Iterable[int]) -> float:
-    """How many samples of one set would make an accuracy as sure as the mean over sets of these sizes is.
+    """Number of samples of one set that would give the same precision as the mean over sets of these sizes.
 
     >>> effective_samples([500]), effective_samples([500, 500]), round(effective_samples([10, 10_000]))
     (500.0, 1000.0, 40)
@@ -128,7 +129,7 @@ def effective_samples(sizes: Iterable[int]) -> float:
 
 
 def gain_sign(record: Mapping[str, Any]) -> bool | None:
-    """Whether a run is above zero-shot on its own samples; None where the interval of its gain holds zero.
+    """Whether a run is better than zero-shot on its samples; None where the interval of its gain contains zero.
 
     >>> (
     ...     gain_sign({"paired": [70, 20, 2, 8]}),
@@ -142,7 +143,8 @@ def gain_sign(record: Mapping[str, Any]) -> bool | None:
 
 
 def above_zero_shot(records: Sequence[Mapping[str, Any]]) -> bool | None:
-    """Whether a method is above zero-shot on the mean over sets, given its record for each: of one set, `gain_sign`."""
+    """Whether a method is better than zero-shot on the mean over sets, given one record per set; see `gain_sign` for
+    one set."""
     if len(records) == 1:
         return gain_sign(records[0])
     after, before = (
@@ -152,10 +154,10 @@ def above_zero_shot(records: Sequence[Mapping[str, Any]]) -> bool | None:
 
 
 def paper_reference(suite: Suite, *tables: str, needs: Sequence[str] = ()) -> list[Finding]:
-    """How our data, prompts or backbone differ from the paper's, where they do, and its own tables where its numbers
-    do not stand in ours.
+    """Remarks on how our data, prompts or backbone differ from the paper's, and its tables where its numbers are not in
+    ours.
 
-    `needs` are the sets, by their ids in the catalogue, that the printed tables are of; without, all of each task.
+    `needs` are the catalogue ids of the sets behind the printed tables; by default all sets of each task.
     """
     other = [encoder for encoder in suite.encoders if encoder != PAPERS_BACKBONE]
     backbone = None

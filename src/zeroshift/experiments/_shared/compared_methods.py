@@ -1,4 +1,4 @@
-"""Who stands in the main tables: every registered method that features alone allow, and what the paper calls it."""
+"""The methods of the main tables: every registered method that needs only features, and its name in the paper."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ __all__ = [
 ]
 
 OURS = {"online": "adapt_online", "transductive": "adapt_transductive"}
-"""The methods the tables are about, by protocol."""
+"""Our methods, by protocol."""
 
 SLOW = ("dota", "ecalp", "dpe")
-"""Online methods that run in one random order: for every sample Dota inverts a d x d matrix, ECALP goes through all
-samples it has seen, and DPE takes a gradient step on two prototypes of every class. All others run in as many orders as
-ADAPT, because accuracies move by as much over orders as they differ between methods."""
+"""Online methods that run in only one random order, because they are slow: per sample, Dota inverts a d x d matrix,
+ECALP visits all previous samples, and DPE takes a gradient step on two prototypes per class."""
 
 ORDER_INDEPENDENT = "zero_shot"
-"""Online, and the same in every order."""
+"""An online method whose predictions do not depend on the order."""
 
 
 @dataclass(frozen=True)
 class PaperName:
-    """How a method stands in our tables and in the paper's."""
+    """Names of a method in our tables and in the paper's."""
 
     label: str
     method: str
@@ -68,12 +67,12 @@ PAPER_ROWS: Mapping[str, PaperName] = {
     "anchored_mixture_online": PaperName("Anchored mixture (online)", "Anchored mixture", "online"),
     "anchored_mixture_transductive": PaperName("Anchored mixture (transductive)", "Anchored mixture", "transductive"),
 }
-"""By name in the registry. The last five have no row in the paper's main tables; few-shot methods (GDA-CLIP with
-labels, TIMO, Tip-Adapter) see labels and stand in none of ours."""
+"""By name in the registry. The last five are not in the paper's main tables. Few-shot methods (GDA-CLIP with labels,
+TIMO, Tip-Adapter) see labels and are in none of our tables."""
 
 
 def compared_methods(protocol: str) -> list[MethodSpec]:
-    """Methods of a protocol that need neither labels nor views nor tokens: the zero-shot classifier first, ADAPT last.
+    """Methods of a protocol that need no labels, views or tokens; zero-shot first, ADAPT last.
 
     >>> [spec.method for spec in compared_methods("transductive")][-1]
     'adapt_transductive'
@@ -84,28 +83,28 @@ def compared_methods(protocol: str) -> list[MethodSpec]:
 
 
 def excluded_methods() -> list[MethodSpec]:
-    """Methods of the two protocols that a set of features is not enough for."""
+    """Methods of the two protocols that need more than features."""
     return [c for protocol in OURS for c in list_method_specs(protocol) if c.missing_input() is not None]
 
 
 def method_trials(spec: MethodSpec, member: Member, orders: int) -> list[Trial]:
-    """In `orders` random orders; once where it is slow or the order does not matter."""
+    """Trials in `orders` random orders; one where the method is slow or does not depend on the order."""
     return runs(member, spec.label, 1 if spec.method in (*SLOW, ORDER_INDEPENDENT) else orders)
 
 
 def row_group(spec: MethodSpec) -> str:
-    """The heading a row stands under: only methods scored on the same samples stand together."""
+    """The heading of the row; only methods scored on the same samples share one."""
     return f"{spec.protocol}, scored on half" if spec.drawn else spec.protocol
 
 
 def method_label(method: str) -> str:
-    """What a row is called: the paper's name, or that in the registry."""
+    """The label of a row: the name in the paper, or in the registry."""
     return PAPER_ROWS[method].label if method in PAPER_ROWS else method
 
 
 def paper_accuracy(table: PaperTable | None, column: str | None, method: str) -> float | None:
-    """What the paper printed for a method, as a fraction; None where it printed nothing, or for all samples of a set
-    where ours is scored on some of them."""
+    """The accuracy printed in the paper, as a fraction; None where there is none, or where ours is scored on part of
+    the set."""
     if table is None or column is None or method not in PAPER_ROWS or MethodSpec.named(method).drawn:
         return None
     name = PAPER_ROWS[method]

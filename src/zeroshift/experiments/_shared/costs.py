@@ -1,4 +1,4 @@
-"""Accuracy, gain, time and memory of methods on one set: the shape of the paper's tables of costs."""
+"""Tables of accuracy, gain, time and memory of methods on one set, as in the paper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zeroshift.experiments._shared.trials import points
 __all__ = ["TIMED_SAMPLES", "CostRow", "cost_table", "seconds_per_thousand"]
 
 TIMED_SAMPLES = 1000
-"""Samples that times are given for."""
+"""Number of samples that reported times refer to."""
 
 COLUMNS = (
     Column("", "text"),
@@ -30,7 +30,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class CostRow:
-    """A row: one run, and what the paper printed for it on ImageNet."""
+    """A row: one run, and the row of the paper's table for ImageNet."""
 
     label: str
     trial: Job
@@ -42,9 +42,8 @@ class CostRow:
 def cost_table(
     name: str, title: str, costs: Sequence[CostRow], member: Member, results: JobResults, notes: Sequence[str] = ()
 ) -> Table:
-    """The first row is zero-shot, to whose time the others' are held. The paper's accuracies stand beside ours where
-    the set is its own; its times and memory are a graphics card's, and never do.
-    """
+    """A table of costs; times are relative to zero-shot, the first row. The paper's accuracies are shown where the set
+    is the paper's; its times and memory are from a GPU and are never shown."""
     same = member.from_paper and member.data_set == PAPERS_SET and member.encoder == PAPERS_BACKBONE
     first = results.record(costs[0].trial)
     rows = []
@@ -68,6 +67,5 @@ def _cells(record: Record, first: Record | None, paper: PaperRow | None) -> tupl
 
 
 def seconds_per_thousand(record: Record) -> float:
-    """Seconds for `TIMED_SAMPLES` samples, set-up included: a method that learns when it is made has not learned for
-    nothing."""
+    """Seconds per `TIMED_SAMPLES` samples, including set-up."""
     return TIMED_SAMPLES * (float(record["seconds"]) + float(record["setup_seconds"])) / float(record["scored"])

@@ -1,4 +1,4 @@
-"""What an experiment finds, as plain data: tables, figures and remarks. How they look is for `zeroshift.report`."""
+"""The findings of an experiment as plain data: tables, figures and remarks. `zeroshift.report` renders them."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ __all__ = [
 ]
 
 Unit = Literal["text", "percent", "points", "number", "count", "seconds", "bytes"]
-"""How a column is written. `percent` holds fractions (0.785 is 78.5), `points` holds percentage points (+4.9)."""
+"""The format of a column. `percent` holds fractions (0.785 is shown as 78.5), `points` percentage points (+4.9)."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number we measured, how far its runs reach, and what the paper printed for the same data."""
+    """A measured number, its range over runs, and the paper's number for the same data."""
 
     value: float
     low: float | None = None
     high: float | None = None
-    """The least and the greatest of several runs, or the ends of an interval; None where there was one run."""
+    """Minimum and maximum over runs, or the ends of an interval; None for a single run."""
     paper: float | None = None
     """In the unit of the column; None where the paper has no number on the same data."""
     best: bool = False
-    """Whether it is the best of its column within its group."""
+    """Whether it is the best of its column, or of its group in the column."""
 
 
 Cell = Value | str | None
-"""A number, words, or nothing."""
+"""A number, text, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -55,34 +55,34 @@ class Column:
     title: str
     unit: Unit = "percent"
     detail: str = ""
-    """What stands under the title in small: "15 samples, 10 classes"."""
+    """Small text below the title, such as "15 samples, 10 classes"."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line; `cells` are in the order of the table's columns, the first being the label."""
+    """A row; `cells` are in the order of the columns, the first is the label."""
 
     cells: tuple[Cell, ...]
     group: str = ""
-    """Rows of one group stand together under its name: "online", "transductive"."""
+    """Rows of one group are shown together under its name, such as "online"."""
     strong: bool = False
-    """Whether it is the row the table is about."""
+    """Whether the row is highlighted."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers in the paper's shape."""
+    """A table of numbers."""
 
     name: str
-    """A word of lower-case letters and hyphens, different for all findings of an experiment: files are named by it."""
+    """Lower-case letters and hyphens, unique among the findings of an experiment; used for file names."""
     title: str
     columns: tuple[Column, ...]
-    """The first column is the label of the row, in words."""
+    """The first column holds the labels of the rows, as text."""
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
-    """Sentences that stand under the table."""
+    """Sentences below the table."""
     reference: bool = False
-    """Whether it is the paper's own table, shown for its shape alone because ours ran on other data."""
+    """Whether this is a table of the paper, shown for comparison because ours ran on other data."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Series:
     high: tuple[float, ...] | None = None
     """A band around the line."""
     method: str = ""
-    """Name in the registry, for its colour; empty where the line is no method."""
+    """Name in the registry, which determines the colour; empty for lines that are not a method."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ class Lines:
     caption: str = ""
     log_x: bool = False
     marked_x: float | None = None
-    """Where the default stands, drawn as a thin vertical line."""
+    """Position of the default, drawn as a thin vertical line."""
     steps: bool = False
-    """Whether the points are few and each is marked by a dot."""
+    """Whether to mark each point with a dot."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """One matrix in colour."""
+    """A matrix shown in colour."""
 
     title: str
     values: np.ndarray
@@ -150,25 +150,25 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class HeatMaps:
-    """Matrices side by side on one scale of colours."""
+    """Matrices side by side with one colour scale."""
 
     name: str
     title: str
     maps: tuple[HeatMap, ...]
     caption: str = ""
     unit: str = ""
-    """What the colours mean: "covariance"."""
+    """Meaning of the colours, such as "covariance"."""
     diverging: bool = False
-    """Whether zero is the middle of the scale."""
+    """Whether the colour scale is centred at zero."""
     written: bool = False
-    """Whether each field also shows its number."""
+    """Whether the numbers are written into the cells."""
 
 
 @dataclass(frozen=True)
 class ReliabilityPanel:
     label: str
     confidence: tuple[float, ...]
-    """Mean confidence of each bin that holds samples."""
+    """Mean confidence of each non-empty bin."""
     accuracy: tuple[float, ...]
     share: tuple[float, ...]
     """Fraction of all samples in each of these bins."""
@@ -179,7 +179,7 @@ class ReliabilityPanel:
 
 @dataclass(frozen=True)
 class Reliability:
-    """Accuracy against confidence; on the diagonal probabilities mean what they say."""
+    """Reliability diagrams: accuracy against confidence."""
 
     name: str
     title: str
@@ -189,7 +189,7 @@ class Reliability:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Which classes are taken for which, before and after."""
+    """Confusion matrices before and after adaptation."""
 
     name: str
     title: str
@@ -204,11 +204,11 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Region:
-    """The plane as one method divides it."""
+    """The decision regions of one method in a plane."""
 
     label: str
     classes: np.ndarray
-    """(H, W) predicted class of each field of a grid, the first row at the bottom."""
+    """(H, W) predicted class of each grid cell, the first row at the bottom."""
     accuracy: float
     method: str = ""
 
@@ -234,11 +234,11 @@ class Regions:
 
 @dataclass(frozen=True)
 class Remark:
-    """A sentence the reader must have read."""
+    """A sentence about the results."""
 
     text: str
     kind: Literal["note", "data", "warning"] = "note"
-    """`data` says that ours ran on other data than the paper's; `warning` that something came out badly."""
+    """`data`: ours ran on other data than the paper's. `warning`: something failed or contradicts the paper."""
 
 
 Finding = Table | Lines | Bars | HeatMaps | Reliability | Confusion | Regions | Remark

@@ -1,4 +1,4 @@
-"""Who leads a main table, and whether ADAPT is above zero-shot: only where all who could lead are there."""
+"""The main tables: every method that needs only features on every set of a task, and which method is best."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ __all__ = [
 ]
 
 AVERAGE = "Avg."
-"""What the paper calls the mean of all sets."""
+"""The paper's name for the mean over all sets."""
 
 LEADS = " In the paper ADAPT is the best of this group."
 
 
 def ranking_remarks(table: Table, members: Sequence[Member], printed: PaperTable | None) -> list[Remark]:
-    """A remark on each of the two protocols, by the last column of the table.
+    """One remark per protocol, based on the last column of the table.
 
     Parameters
     ----------
-    table : rows grouped by protocol; an empty cell in the last column is a method that failed on some set.
-    members : the sets the last column is the mean of.
-    printed : the paper's table whose conclusion is to be named where ours differs; None where it says nothing of them.
+    table : rows grouped by protocol; an empty cell in the last column means that the method failed on some set.
+    members : the sets of the mean in the last column.
+    printed : the paper's table to compare with; None where it has none for these sets.
     """
     where = f"On {members[0].title}" if len(members) == 1 else f"On the mean of {len(members)} sets"
     samples = effective_samples(member.dataset.n_samples for member in members)
@@ -72,7 +72,7 @@ def ranking_remarks(table: Table, members: Sequence[Member], printed: PaperTable
 
 
 def _numbers(table: Table, group: str) -> dict[str, float | None]:
-    """The last column of a group, by the label of the row; None where there is no number."""
+    """The last column of a group by row label; None for missing numbers."""
     rows = (row for row in table.rows if row.group == group)
     return {str(row.cells[0]): cell.value if isinstance(cell := row.cells[-1], Value) else None for row in rows}
 
@@ -97,12 +97,9 @@ def _rank(
 
 
 def _leads(printed: PaperTable, protocol: str) -> bool:
-    """Whether ADAPT has the greatest mean of its group in the paper."""
+    """Whether ADAPT has the highest mean of its group in the paper."""
     means = {row.method: row.number(AVERAGE) or 0.0 for row in printed.rows if row.protocol == protocol}
     return max(means, key=means.__getitem__) == "ADAPT"
-
-
-# What the three main tables share: every method that features alone allow, on every set of a task.
 
 
 @dataclass(frozen=True)
@@ -112,16 +109,16 @@ class TableColumn:
     title: str
     members: tuple[Member, ...]
     paper: str | None
-    """What the paper's table calls it; None where it has no such column, or ours is of other data."""
+    """Name of the column in the paper's table; None where the paper has no such column or ours is of other data."""
     detail: str = ""
 
 
 ColumnsOf = Callable[[Suite], list[TableColumn]]
-"""The columns for the sets of an encoder; the last is the mean of all. Empty where there are no sets."""
+"""The columns for the sets of an encoder, the last being the mean; empty without sets."""
 
 
 def main_table_jobs(columns_of: ColumnsOf, suite: Suite, options: Options) -> list[Job]:
-    """All work of a main table, and none for sets that stand in no column of it."""
+    """All jobs of a main table."""
     shown = {member.name: member for column in columns_of(suite) for member in column.members}
     return [
         trial
@@ -134,7 +131,7 @@ def main_table_jobs(columns_of: ColumnsOf, suite: Suite, options: Options) -> li
 def main_table_findings(
     task: str, columns_of: ColumnsOf, suite: Suite, options: Options, results: JobResults, *, heading: str
 ) -> list[Finding]:
-    """The table of an encoder's sets, what is to be said about it, and the paper's own."""
+    """The table of an encoder's sets, remarks on it, and the paper's table."""
     known = get_task(task)
     first = next(iter(known.tables.values()))
     columns = columns_of(suite)
@@ -144,7 +141,7 @@ def main_table_findings(
     papers = known.tables.get(encoder)
     table = _table(heading, columns, None if papers is None else paper_table(papers), options, results)
     used = columns[-1].members
-    # Of sets that are neither the paper's nor in their place the paper says nothing.
+    # The paper makes no claim about sets that are neither its own nor stand in for them.
     claims = paper_table(papers or first) if any(member.task == task for member in used) else None
     remark = data_remark(Suite(tuple(used)))
     return [
@@ -204,14 +201,12 @@ def _notes(options: Options) -> tuple[str, ...]:
     )
 
 
-# The columns of a main table: a set each, in the paper's order, and their mean.
-
-
 OOD_AVERAGE = "OOD Avg."
 
 
 def set_columns(task: str, suite: Suite, *, source: str | None = None, also: Sequence[str] = ()) -> list[TableColumn]:
-    """A column a set of the task, and of the tasks in `also`; where `source` is among them, a mean without it too."""
+    """One column per set of the task, and of the tasks in `also`; where `source` is among them, also a mean without
+    it."""
     order = get_task(task).papers_sets
     members = sorted(suite.of_task(task), key=lambda m: order.index(m.data_set) if m.data_set in order else len(order))
     whole = Suite(tuple(members)).paper_backbone(get_task(task)) is not None
@@ -228,13 +223,13 @@ def set_columns(task: str, suite: Suite, *, source: str | None = None, also: Seq
 
 
 def mean_column(title: str, members: Sequence[Member], whole: bool) -> TableColumn:
-    """The mean of several sets; `whole` says whether they are just those of the paper's mean."""
+    """The mean of several sets; `whole` says whether they are exactly the sets of the paper's mean."""
     sets = "1 set" if len(members) == 1 else f"{len(members)} sets"
     return TableColumn(title, tuple(members), title if whole else None, sets)
 
 
 def unique_titles(titles: Sequence[str], members: Sequence[Member]) -> list[str]:
-    """Titles that differ: where two are the same, the sets' own names tell them apart."""
+    """Unique titles: equal ones get the name of their set appended."""
     return [
         f"{title} ({member.name})" if titles.count(title) > 1 else title
         for title, member in zip(titles, members, strict=True)

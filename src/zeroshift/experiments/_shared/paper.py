@@ -1,4 +1,4 @@
-"""The paper's own numbers, as printed, and which of them were measured on the very data at hand."""
+"""The printed tables of the paper."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["PaperRow", "PaperTable", "paper_table", "paper_tables"]
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A printed row. Rows the source comments out are left out."""
+    """A printed row. Rows that are commented out in the source are omitted."""
 
     method: str
     protocol: str | None
     """"online", "transductive", or None where the paper does not say."""
     values: Mapping[str, Any]
-    """By column; numbers in the unit printed (percent), words as they are, None for a dash."""
+    """By column; numbers in the printed unit (percent), text as it is, None for a dash."""
     label: str
-    """What distinguishes the row where the method does not: "Vanilla", "Hard-to-Easy"."""
+    """Label of the row where the method is not enough, such as "Vanilla" or "Hard-to-Easy"."""
     extra: Mapping[str, Any]
-    """What else is known: `task`, `config`, `std`, `seconds`, `delta`."""
+    """Further fields: `task`, `config`, `std`, `seconds`, `delta`."""
 
     def number(self, column: str) -> float | None:
         value = self.values.get(column)
@@ -49,7 +49,7 @@ class PaperTable:
         return f"Table {self.number} of the paper"
 
     def row(self, **wanted: Any) -> PaperRow | None:
-        """The first row whose method, protocol, label or extra are all as wanted.
+        """The first row with the wanted method, protocol, label or extra fields.
 
         >>> paper_table("natural_shift_vitb16").row(method="ADAPT", protocol="online").number("ImageNet-A")
         63.32
@@ -63,7 +63,7 @@ class PaperTable:
         return None
 
     def number_at(self, column: str, **wanted: Any) -> float | None:
-        """A printed number as it is; None where there is no such row or it holds no number there."""
+        """A printed number; None where there is no such row or number."""
         row = self.row(**wanted)
         return None if row is None else row.number(column)
 
@@ -83,7 +83,7 @@ def paper_table(name: str) -> PaperTable:
 
 @cache
 def paper_tables() -> dict[str, PaperTable]:
-    """Every table of the paper that is printed."""
+    """All printed tables of the paper, by id."""
     text = files("zeroshift.experiments").joinpath("data/paper_tables.json").read_text(encoding="utf-8")
     return {table["id"]: _table(table) for table in json.loads(text) if not table.get("commented_out")}
 

@@ -11,22 +11,22 @@ from zeroshift.experiments._shared.trials import runs
 __all__ = ["PAPERS_MODES", "mode_title", "modes_of", "modes_remark", "runs_in_mode"]
 
 PAPERS_MODES = tuple(name for name, mode in MODES.items() if mode.title != "Custom")
-"""The six of the paper, in its order."""
+"""The six modes of the paper, in its order."""
 
 
 def modes_of(suite: Suite) -> list[str]:
-    """Modes that at least one set has: the paper's in its order, then whatever else there is."""
+    """Modes of at least one set: the paper's in its order, then all others."""
     there = dict.fromkeys(prompt for member in suite.members for prompt in member.prompts)
     return [*(mode for mode in PAPERS_MODES if mode in there), *(mode for mode in there if mode not in PAPERS_MODES)]
 
 
 def runs_in_mode(member: Member, method: str, mode: str) -> list[Trial]:
-    """A method on a set, once, from the prototypes of a mode; nothing where the set has none of that mode."""
+    """One run of a method from the prototypes of a mode; empty where the set does not have the mode."""
     return runs(member, method, prompt=mode) if mode in member.prompts else []
 
 
 def mode_title(mode: str) -> str:
-    """What the paper calls a mode; one it does not have goes by its own name.
+    """The paper's name of a mode, or the mode itself.
 
     >>> mode_title("descriptions_ensemble"), mode_title("mine")
     ('GPT & Ensemble', 'mine')
@@ -35,7 +35,7 @@ def mode_title(mode: str) -> str:
 
 
 def modes_remark(suite: Suite) -> Remark | None:
-    """Names the paper's modes that are missing, where, and how to get them; None where every set has all six."""
+    """Lists which of the paper's modes are missing and how to get them; None where every set has all six."""
     text = []
     for mode in PAPERS_MODES:
         lacking = [member for member in suite.members if mode not in member.prompts]

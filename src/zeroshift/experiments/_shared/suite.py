@@ -1,4 +1,4 @@
-"""What a feature set says about its origin, in the words of the experiments."""
+"""The sets of an experiment: what their provenance says, which task of the paper they belong to, and which to use."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ BACKBONES = {
     "open_clip:rn50-quickgelu/openai": OTHER_BACKBONE,
     "rn50": OTHER_BACKBONE,
 }
-"""What the paper, or the field, calls a model, by the name it is loaded under, in lower case."""
+"""Names of models in the paper or in the literature, by the name they are loaded under, in lower case."""
 
 
 def data_set_of(provenance: Mapping[str, Any], name: str) -> str:
-    """Id in the catalogue, or what the set says it was made from, or else its own name."""
+    """Catalogue id, or the data set named in the provenance, or the name of the set."""
     images = provenance.get("images", {})
     if "data_set" in images:
         return str(images["data_set"])
@@ -57,14 +57,14 @@ def data_set_of(provenance: Mapping[str, Any], name: str) -> str:
 
 
 def corruption_of(provenance: Mapping[str, Any]) -> tuple[str | None, int | None]:
-    """Kind and severity.
+    """Kind and severity of the corruption; None where there is none.
 
     >>> corruption_of({"corruption": "JPEG compression", "severity": 5})
     ('jpeg_compression', 5)
     >>> corruption_of({"images": {"corruption": "fog", "severity": 3}}), corruption_of({"corruption": None})
     (('fog', 3), (None, None))
     """
-    # A catalogue set is corrupted on the disk; any other may have been as it was encoded.
+    # Catalogue sets are corrupted on disk; others may have been corrupted while encoding.
     images = provenance.get("images", {})
     kind = provenance.get("corruption") or images.get("corruption")
     severity = provenance.get("severity") or images.get("severity")
@@ -76,7 +76,7 @@ def corruption_of(provenance: Mapping[str, Any]) -> tuple[str | None, int | None
 
 
 def encoder_of(provenance: Mapping[str, Any]) -> str:
-    """The backbone as the paper calls it, "composed", or whatever the set says.
+    """Name of the backbone in the paper, "composed", or the encoder named in the provenance.
 
     >>> encoder_of({"encoder": {"source": "openai/clip-vit-base-patch16"}}), encoder_of({"encoder": "CLIP RN50"})
     ('CLIP ViT-B/16', 'CLIP RN50')
@@ -92,43 +92,40 @@ def encoder_of(provenance: Mapping[str, Any]) -> str:
 
 
 def is_papers(provenance: Mapping[str, Any], n_samples: int) -> bool:
-    """Whether these are the paper's own images, all of them, as they are on the disk, seen by one of its backbones."""
+    """Whether the set holds exactly the images of the paper, without further corruption, encoded by one of its
+    backbones."""
     images = provenance.get("images", {})
     if images.get("source") != "catalogue" or images.get("split") != "test":
         return False
-    # What is corrupted as it is encoded is not what was published, whichever images it is made from.
+    # Images corrupted while encoding are not the published ones.
     if provenance.get("corruption"):
         return False
     whole = catalogue.get(str(images["data_set"])).counts["test"] == n_samples
     return whole and encoder_of(provenance) in TASKS[0].tables
 
 
-# The sets an experiment runs on: which of the paper's three tasks each belongs to, and whether it is the paper's.
-
-
 PAPERS_SEVERITY = 5
-"""Of ImageNet-C, in all tables of the paper but the one of severities."""
+"""Severity of ImageNet-C in all tables of the paper except the one on severities."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A set as an experiment knows it."""
+    """A set of a suite, with facts from its provenance."""
 
     dataset: DatasetRef
     task: str
     data_set: str
-    """Id in the catalogue, or what the set calls the data it was made from, or its own name."""
+    """Catalogue id, or the data set named in the provenance, or the name of the set."""
     encoder: str
-    """"CLIP ViT-B/16", "composed", or whatever the set says."""
+    """"CLIP ViT-B/16", "composed", or the encoder named in the provenance."""
     corruption: str | None
-    """One of the fifteen kinds, as the catalogue writes them: "defocus_blur"."""
+    """One of the fifteen kinds, named as in the catalogue: "defocus_blur"."""
     severity: int | None
     prompts: tuple[str, ...]
     from_paper: bool
-    """Whether these are the paper's own images, all of them, seen by one of its backbones."""
+    """Whether the set holds exactly the images of the paper, encoded by one of its backbones."""
     samples: str
-    """Which samples they are, whichever encoder saw them: the data set, or where the set does not say, a digest of its
-    labels and class names."""
+    """Identifies the samples independently of the encoder: the data set, or else a digest of labels and class names."""
 
     @property
     def name(self) -> str:
@@ -140,7 +137,7 @@ class Member:
 
     @property
     def kind(self) -> str:
-        """The kind of corruption in words, as the paper's columns have it; empty where there is none.
+        """The kind of corruption as in the paper's columns; empty without corruption.
 
         >>> from zeroshift.data import packs
         >>> Member.of("jpeg", packs.load("cifar10c_jpeg_compression_5")).kind
@@ -150,12 +147,12 @@ class Member:
 
     @property
     def subject(self) -> tuple[str, str | None, int | None]:
-        """What was looked at, whichever encoder did: which samples, kind and severity of corruption."""
+        """Samples, kind and severity of corruption, independently of the encoder."""
         return (self.samples, self.corruption, self.severity)
 
     @property
     def paper_column(self) -> str | None:
-        """What the column of this set is called in the paper's tables; None where the paper has none for it."""
+        """Name of the column of this set in the paper's tables; None where there is none."""
         if not self.from_paper:
             return None
         if self.data_set == "imagenet_c":
@@ -166,7 +163,7 @@ class Member:
     def of(
         cls, name: str, features: FeatureSet, load: Callable[[], FeatureSet] | None = None, prompt: str | None = None
     ) -> Member:
-        """From a labelled set; what it is, is read from its provenance.
+        """From a labelled set and its provenance.
 
         >>> from zeroshift.data import packs
         >>> fog = Member.of("fog", packs.load("cifar10c_fog_5"))
@@ -200,7 +197,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Suite:
-    """All sets of an experiment, in the order given."""
+    """The sets of an experiment, in order."""
 
     members: tuple[Member, ...]
 
@@ -232,7 +229,7 @@ class Suite:
 
     @property
     def tasks(self) -> list[Task]:
-        """The tasks there are sets for, in the paper's order."""
+        """The tasks that have sets, in the paper's order."""
         return [task for task in TASKS if self.of_task(task.id)]
 
     @property
@@ -247,11 +244,12 @@ class Suite:
 
     @property
     def by_encoder(self) -> list[Suite]:
-        """The sets of each encoder apart: their means do not mix."""
+        """One suite per encoder."""
         return [self.of_encoder(encoder) for encoder in self.encoders]
 
     def paper_backbone(self, task: Task) -> str | None:
-        """The backbone, where the sets of a task are just the paper's: only then do their means compare with its."""
+        """The backbone, where the sets of a task are exactly the paper's; None otherwise, because means do not compare
+        then."""
         members = self.of_task(task.id)
         backbones = {member.encoder for member in members}
         if len(backbones) != 1 or not all(member.from_paper for member in members):
@@ -267,7 +265,7 @@ class Suite:
 
 
 def describe_sets(members: Sequence[Member]) -> str:
-    """Sets in a sentence: corrupted ones by what they are made from.
+    """A list of sets for a sentence; corrupted sets by the data they are made from.
 
     >>> from zeroshift.data import packs
     >>> names = ("cifar10", "cifar10c_fog_5", "cifar10c_gaussian_noise_3")
@@ -296,24 +294,21 @@ def _digest(features: FeatureSet) -> str:
     return hashlib.blake2b(labels + "\n".join(features.class_names).encode(), digest_size=8).hexdigest()
 
 
-# Which sets are taken where all of them would take too long, or where the paper took one.
-
-
 PAPERS_SET = "imagenet"
-"""What the paper measures time and memory on."""
+"""The set on which the paper measures time and memory."""
 
 NO_ORDER = "Zero-shot and transductive methods do not depend on the order."
 
 
 def main_set(suite: Suite) -> Member:
-    """The paper's ImageNet where it is there, else the set of most samples, the first of several."""
+    """The paper's ImageNet if present, otherwise the first of the largest sets."""
     papers = [member for member in suite.members if member.from_paper and member.data_set == PAPERS_SET]
     return max(papers or suite.members, key=lambda member: member.dataset.n_samples)
 
 
 def largest_per_task(suite: Suite) -> Suite:
-    """Of each task the set of most samples, the first of several. A task whose sets are just the paper's keeps them
-    all: the paper's number is a mean over them.
+    """The first of the largest sets of each task. A task with exactly the paper's sets keeps all of them, because the
+    paper's number is their mean.
 
     >>> from zeroshift.data import packs
     >>> names = ("cifar10", "cifar10c_fog_5", "cifar10c_defocus_blur_5")
@@ -331,7 +326,7 @@ def largest_per_task(suite: Suite) -> Suite:
 
 
 def largest_per_task_note(suite: Suite) -> str:
-    """Says that sets were left out, where they were; `suite` holds all of them."""
+    """A note about the order, and about omitted sets if there are any; `suite` holds all sets."""
     kept = largest_per_task(suite)
     why = "because the slow rows compute everything anew for every sample"
     if len(kept) == len(suite):
@@ -339,14 +334,11 @@ def largest_per_task_note(suite: Suite) -> str:
     return f"Online: one random order; and one set a task ({describe_sets(kept.members)}), {why}. {NO_ORDER}"
 
 
-# Which sets are pictured where every set would be too many.
-
-
 PICTURED_SETS = 2
 
 
 def clean_and_corrupted(suite: Suite, most: int = PICTURED_SETS) -> list[Member]:
-    """The first clean set and the first corrupted one, in the order of the suite; others where there is no such pair.
+    """The first clean and the first corrupted set, in the order of the suite; other sets where there is no such pair.
 
     >>> from zeroshift.data import packs
     >>> names = ("cifar10", "fmnist", "cifar10c_fog_5")

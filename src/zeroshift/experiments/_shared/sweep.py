@@ -1,4 +1,4 @@
-"""One parameter of a method over several values, all else at its default: what all such experiments share."""
+"""Experiments that vary one parameter of a method: rows, curves and evidence."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from zeroshift.experiments._shared.trials import mean_of_sets, points, runs
 __all__ = ["ORDER_NOTE", "Curve", "Sweep", "curves", "rising_evidence", "stability_evidence", "sweep_lines"]
 
 ORDERS = 1
-"""Random orders of a sweep. All values see the same one, so that what differs is not the order."""
+"""Number of random orders of a sweep; all values see the same order."""
 
 ORDER_NOTE = f"Online: one random order, the same for every value. {NO_ORDER} Means over the sets of a task."
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean accuracy over the sets of a task, by value of the parameter; values that failed are left out."""
+    """Mean accuracy over the sets of a task by value of the parameter; failed values are omitted."""
 
     task: Task
     values: Mapping[float, Value]
     whole: bool
-    """Whether no value failed: nothing is concluded from a curve with gaps."""
+    """Whether no value failed; nothing is concluded from incomplete curves."""
     samples: float
-    """How many stand behind each accuracy: see `effective_samples`."""
+    """Samples behind each accuracy: see `effective_samples`."""
 
     @classmethod
     def of(cls, task: Task, found: Mapping[float, Value | None], samples: float) -> Curve:
@@ -41,7 +41,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is varied, and how its rows are called."""
+    """A parameter and its values."""
 
     method: str
     """Name in the registry."""
@@ -49,15 +49,15 @@ class Sweep:
     values: tuple[float, ...]
     default: float
     protocol: str
-    """"online" or "transductive": what the rows stand under."""
+    """"online" or "transductive"; the group of the rows."""
     paper: Mapping[float, Mapping[str, float | None]] = field(default_factory=dict)
-    """What the paper printed, in percent, by value and by what it calls the task."""
+    """Numbers of the paper in percent, by value and by task name."""
 
     def trials(self, member: Member, value: float) -> list[Trial]:
         return runs(member, self.method, ORDERS, {self.parameter: value})
 
     def variants(self) -> list[Variant]:
-        """A row for each value."""
+        """One row per value."""
         return [
             Variant(
                 label=_label(value, self.default),
@@ -78,7 +78,7 @@ class Sweep:
 
 
 def curves(sweep: Sweep, suite: Suite, results: JobResults) -> list[Curve]:
-    """The curve of every task that has one."""
+    """The curves of all tasks that have values."""
     found = (sweep.curve(task, suite, results) for task in suite.tasks)
     return [curve for curve in found if curve.values]
 
@@ -94,7 +94,7 @@ def sweep_lines(
     caption: str = "",
     log_x: bool = False,
 ) -> Lines:
-    """Accuracy against the parameter, a line for each task, the default marked."""
+    """Accuracy against the parameter, one line per task, with the default marked."""
     series = [
         Series(curve.task.title, tuple(curve.values), tuple(100 * value.value for value in curve.values.values()))
         for curve in curves(sweep, suite, results)
@@ -103,7 +103,7 @@ def sweep_lines(
 
 
 def stability_evidence(found: Sequence[Curve], tolerance: float, start: float = 0.0) -> list[Evidence]:
-    """Whether accuracy moves by at most `tolerance` points over all values from `start` on; of whole curves only."""
+    """Whether accuracy varies by at most `tolerance` points over all values from `start`; complete curves only."""
     evidence = []
     for curve in found:
         reached = [value.value for at, value in curve.values.items() if at >= start]
@@ -116,8 +116,8 @@ def stability_evidence(found: Sequence[Curve], tolerance: float, start: float = 
 
 
 def rising_evidence(found: Sequence[Curve], tolerance: float) -> list[Evidence]:
-    """Whether accuracy ends above where it began, and on the way never falls more than `tolerance` points below what
-    a smaller value reached; of whole curves of two values or more."""
+    """Whether accuracy ends higher than it starts and never falls more than `tolerance` points below an earlier value;
+    complete curves with at least two values only."""
     evidence = []
     for curve in found:
         reached = [value.value for _, value in sorted(curve.values.items())]

@@ -1,4 +1,4 @@
-"""The best numbers of a table, marked as papers do in bold."""
+"""Tables with one column per task, remarks on how our data differ from the paper's, and the paper's own tables."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 ROUNDING = 1e-9
-"""Means that differ by less are the same."""
+"""Smaller differences are rounding."""
 
 
 def with_best(rows: Sequence[Row], *, by_group: bool = False) -> tuple[Row, ...]:
-    """Mark the greatest number of each column, of the whole table or of each group; a tie marks both.
+    """Mark the highest number of each column, per table or per group; ties are all marked.
 
-    Where there is only one number nothing is compared, and nothing marked.
+    A single number is not marked.
 
     >>> rows = [Row(("a", Value(0.5)), "online"), Row(("b", Value(0.7)), "online"), Row(("c", Value(0.6)), "other")]
     >>> [row.cells[1].best for row in with_best(rows)]
@@ -66,18 +66,15 @@ def with_best(rows: Sequence[Row], *, by_group: bool = False) -> tuple[Row, ...]
     )
 
 
-# Means that the paper prints and that are not the means of the numbers it prints beside them.
-
-
 MEANS_DIFFER_BY = 0.02
-"""Percentage points that rounding explains, of numbers printed with two digits."""
+"""Differences in points that rounding to two digits explains."""
 
 REPEATED = {"method": "ADAPT", "protocol": "transductive"}
 """The row of Table 3 whose mean the paper repeats in other tables."""
 
 
 def mean_notes(table: PaperTable) -> tuple[str, ...]:
-    """A sentence for each row of a main table whose printed mean is another.
+    """A sentence for each row of a main table whose printed mean differs from the mean of its numbers.
 
     >>> mean_notes(paper_table("corruption_vitb16"))
     ('The mean printed for ADAPT (transductive), 30.29, is not that of its 15 printed numbers, which is 30.43.',)
@@ -94,7 +91,7 @@ def mean_notes(table: PaperTable) -> tuple[str, ...]:
 
 
 def with_mean_note(table: Table) -> Table:
-    """The same table, with a note where the mean of Table 3 that is not one stands in it, as ours or as the paper's."""
+    """The table, with a note where it contains the mean of Table 3 that is not the mean of its numbers."""
     printed = paper_table("corruption_vitb16")
     number = printed.number_at("Avg.", **REPEATED)
     if number is None or not any(math.isclose(n, number / 100, abs_tol=1e-9) for n in _printed(table)):
@@ -104,7 +101,7 @@ def with_mean_note(table: Table) -> Table:
 
 
 def _printed(table: Table) -> Iterator[float]:
-    """The paper's numbers in a table, but for those of a single set: one of them happens to be the same."""
+    """The paper's numbers in a table, except those of single sets."""
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
             if isinstance(cell, Value) and column.title not in PAPER_COLUMNS.values():
@@ -113,27 +110,24 @@ def _printed(table: Table) -> Iterator[float]:
                     yield number
 
 
-# The shape most of the paper's tables have: a row a variant, a column a task.
-
-
 PAPERS_PROMPT = "descriptions"
 """The prompt mode of the paper's main results: class descriptions written by GPT."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A row: what is run on each set, and what the paper printed for it."""
+    """A row: its jobs on each set, and the numbers of the paper."""
 
     label: str
     trials: Callable[[Member], Sequence[Job]]
     group: str = ""
     paper: Mapping[str, float | None] = field(default_factory=dict)
-    """In percent, by what the paper calls the task: "Task 1"."""
+    """In percent, by the paper's name of the task: "Task 1"."""
     strong: bool = False
 
 
 def variant_jobs(variants: Sequence[Variant], suite: Suite) -> list[Job]:
-    """All work the rows need."""
+    """All jobs of the rows."""
     return [trial for member in suite.members for variant in variants for trial in variant.trials(member)]
 
 
@@ -149,9 +143,9 @@ def task_table(
     notes: Sequence[str] = (),
     best_by_group: bool = False,
 ) -> Table:
-    """Mean accuracy over the sets of each task; the paper's beside it where the sets are the paper's.
+    """Mean accuracy over the sets of each task, with the paper's number where the sets are the paper's.
 
-    The best of each column is marked: of the whole column or, with `best_by_group`, of each group of rows.
+    The best number is marked per column or, with `best_by_group`, per group of rows.
     """
     columns = [Column(label, "text")]
     columns += [Column(task_title(task), "percent", describe_sets(suite.of_task(task.id))) for task in suite.tasks]
@@ -164,12 +158,12 @@ def task_table(
 
 
 def paper_by_task(row: PaperRow | None) -> dict[str, float | None]:
-    """What a row of the paper holds in the columns "Task 1" to "Task 3"; nothing where there is no such row."""
+    """The numbers of a row of the paper in the columns "Task 1" to "Task 3"; empty without a row."""
     return {} if row is None else {task.paper: row.number(task.paper) for task in TASKS if task.paper}
 
 
 def accuracies(table: Table, suite: Suite) -> list[tuple[Task, dict[tuple[str, str], float]]]:
-    """What a `task_table` holds for each task, by group and label of the row; what failed is left out."""
+    """The accuracies of a `task_table` for each task, by group and label of the row; without failed ones."""
     return [
         (
             task,
@@ -186,10 +180,10 @@ def accuracies(table: Table, suite: Suite) -> list[tuple[Task, dict[tuple[str, s
 def data_remark(
     suite: Suite, what: str = "The paper's", *, needs: Sequence[str] = (), prompts: bool = True
 ) -> Remark | None:
-    """Says where ours ran on other data than the paper's, or with other prompts; None where all was the same.
+    """Says where our data or prompts differ from the paper's; None where they do not.
 
-    `needs` are the sets, by their ids in the catalogue, that the paper's numbers are of where they are not means over
-    all sets of a task. An experiment that compares prompts, and says itself which stand where, gives `prompts=False`.
+    `needs` are the catalogue ids of the sets behind the paper's numbers, where these are not means over all sets of a
+    task. Experiments that compare prompts pass `prompts=False`.
     """
     texts = []
     other = _other_data(suite)
@@ -215,24 +209,24 @@ def data_remark(
 
 
 def data_differs(suite: Suite, needs: Sequence[str] = ()) -> bool:
-    """Whether ours ran on other data than the paper's numbers are of; `needs` as in `data_remark`."""
+    """Whether our data differ from those of the paper's numbers; `needs` as in `data_remark`."""
     return bool(_other_data(suite)) or _partial(suite, needs)
 
 
 def _other_data(suite: Suite) -> list[str]:
-    """By task, the sets that are not the paper's."""
+    """The sets that are not the paper's, by task."""
     by_task = ((task, [m for m in suite.of_task(task.id) if not m.from_paper]) for task in suite.tasks)
     return [f"for {task_title(task)}: {describe_sets(members)}" for task, members in by_task if members]
 
 
 def _missing(suite: Suite, needs: Sequence[str]) -> list[str]:
-    """Of the sets needed those that are not here, where others of the paper's are."""
+    """Needed sets that are missing, where other sets of the paper are present."""
     here = {member.data_set for member in suite.members if member.from_paper}
     return [name for name in needs if name not in here] if here else []
 
 
 def _partial(suite: Suite, needs: Sequence[str]) -> bool:
-    """Whether sets of the paper's are missing from a mean. Means over several encoders are not its means either."""
+    """Whether a mean lacks sets of the paper. Means over several encoders do not compare either."""
     if needs:
         return bool(_missing(suite, needs))
     whole = [task for task in suite.tasks if all(member.from_paper for member in suite.of_task(task.id))]
@@ -240,7 +234,7 @@ def _partial(suite: Suite, needs: Sequence[str]) -> bool:
 
 
 def task_title(task: Task) -> str:
-    """What a column or a place in a sentence is called.
+    """Name of a task in a column or sentence.
 
     >>> task_title(TASKS[0]), task_title(TASKS[-1])
     ('Task 1: natural shift', 'Other sets')
@@ -254,8 +248,6 @@ def _cell(variant: Variant, task: Task, suite: Suite, results: JobResults, field
     return mean_of_sets(results, by_set, field, paper=None if printed is None else printed / 100)
 
 
-# The paper's own tables as findings, for comparison where ours ran on other data.
-
 UNITS: dict[str, Unit] = {
     "Gain (%)": "points",
     "Memory (GB)": "number",
@@ -263,16 +255,16 @@ UNITS: dict[str, Unit] = {
     "Low-dim": "count",
     "Average p-value": "number",
 }
-"""Columns that hold no percentage; those with words in them are text wherever they stand."""
+"""Units of columns that are not percentages; columns with text are always text."""
 
 MOVED = {"knowledge_bank": "bank", "update_mu": "means", "update_sigma": "covariance"}
-"""What the rows of the ablation switch on, in the words of ours."""
+"""Labels of the switches of the ablation."""
 
 SPREAD = "The range is one standard deviation to either side, as printed."
 
 
 def reference(name: str, methods: Collection[str] | None = None) -> Table:
-    """The table of the paper with this id, every printed row of it or those of `methods`, marked as the paper's.
+    """A table of the paper as a finding, with all printed rows or those of `methods`.
 
     >>> table = reference("natural_shift_vitb16")
     >>> table.title, table.columns[2].title
@@ -306,7 +298,7 @@ def reference(name: str, methods: Collection[str] | None = None) -> Table:
 
 
 def _paper_part(table: PaperTable) -> str:
-    """Which of the tables that share a number."""
+    """Which part of a table, where several share a number."""
     parts = [other.id for other in paper_tables().values() if other.number == table.number]
     return f", part {parts.index(table.id) + 1}" if len(parts) > 1 else ""
 
@@ -320,13 +312,13 @@ def _paper_unit(table: PaperTable, column: str) -> Unit:
 def _paper_row(table: PaperTable, row: PaperRow, units: list[Unit]) -> Row:
     label, group = _paper_row_names(table, row)
     cells = (_paper_cell(row, column, unit) for column, unit in zip(table.columns, units, strict=True))
-    # Where every row is ADAPT there is none the table is about.
+    # Highlight ADAPT only where other methods are in the table.
     strong = _base_method(row.method) == "ADAPT" and len({_base_method(other.method) for other in table.rows}) > 1
     return Row((label, *cells), group, strong)
 
 
 def _paper_row_names(table: PaperTable, row: PaperRow) -> tuple[str, str]:
-    """What the row is called, and under which heading it stands."""
+    """Label and group of the row."""
     protocol, method = row.protocol or "", _base_method(row.method)
     one_method = len({_base_method(other.method) for other in table.rows}) == 1
     if "config" in row.extra:
@@ -340,7 +332,7 @@ def _paper_row_names(table: PaperTable, row: PaperRow) -> tuple[str, str]:
 
 
 def _base_method(method: str) -> str:
-    """ADAPT, of what the data calls ADAPT [order: Hard-to-Easy]."""
+    """The method without its suffix: ADAPT for `ADAPT [order: Hard-to-Easy]`."""
     return method.split(" [")[0]
 
 

@@ -1,4 +1,4 @@
-"""The paper's three tasks, the sets it measured them on, and which task any other set stands for."""
+"""The three tasks of the paper, the sets it uses for them, and the task of any other set."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = [
 ]
 
 PAPERS_BACKBONE = "CLIP ViT-B/16"
-"""Of all the paper's tables but 14 to 16."""
+"""Backbone of all tables of the paper except 14 to 16."""
 
 OTHER_BACKBONE = "CLIP RN50"
-"""Of Tables 14 to 16."""
+"""Backbone of Tables 14 to 16."""
 
 NATURAL, CORRUPTION, FINE_GRAINED, OTHER = "natural", "corruption", "fine_grained", "other"
 """Ids of the tasks."""
@@ -31,16 +31,16 @@ NATURAL, CORRUPTION, FINE_GRAINED, OTHER = "natural", "corruption", "fine_graine
 
 @dataclass(frozen=True)
 class Task:
-    """One of the paper's three, or whatever is none of them."""
+    """One of the three tasks of the paper, or all other sets."""
 
     id: str
     paper: str
-    """What the paper's tables call it."""
+    """Name in the paper's tables."""
     title: str
     tables: Mapping[str, str]
     """Id of the paper's main table, by backbone."""
     papers_sets: tuple[str, ...]
-    """Ids, in the catalogue, of the sets the paper measured it on; of ImageNet-C, every kind at severity 5."""
+    """Catalogue ids of the paper's sets; of ImageNet-C, every kind at severity 5."""
 
 
 TASKS = (
@@ -88,7 +88,7 @@ PAPER_COLUMNS = {
     "sun397": "SUN397",
     "ucf101": "UCF101",
 }
-"""What the paper's columns call the sets of the catalogue."""
+"""The paper's column names of the sets in the catalogue."""
 
 STAND_INS = {
     "cifar10": NATURAL,
@@ -99,8 +99,8 @@ STAND_INS = {
     "pacsphoto": NATURAL,
     "pacssketch": NATURAL,
 }
-"""Sets that are not the paper's, and the task they stand in for: photographs of common things, pictures of one kind of
-thing, one kind of thing drawn in several ways. Whole names, without hyphens: CIFAR-100 is none of these."""
+"""Sets that stand in for a task of the paper: photographs of common objects, images of one category, one category drawn
+in several styles. Full names without hyphens, so that CIFAR-100 is not one of them."""
 
 
 def get_task(name: str) -> Task:

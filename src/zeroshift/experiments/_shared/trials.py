@@ -1,4 +1,4 @@
-"""Runs of methods on the sets of an experiment, and their records summed up."""
+"""Runs of methods on the sets of an experiment, and summaries of their records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zeroshift.experiments._shared.suite import Member
 __all__ = ["mean_of_sets", "measured", "points", "runs", "spread"]
 
 BATCH_ROWS = 256
-"""Rows an online method is given at a time, where its time is not the point: twice as quick as 64."""
+"""Rows per call of an online method where its time does not matter; twice as fast as 64."""
 
 
 def runs(
@@ -30,9 +30,9 @@ def runs(
     stream_spec: StreamSpec | None = None,
     timed: bool = False,
 ) -> list[Trial]:
-    """A method on a set, in `orders` random orders where the order, or what is drawn, matters; else once.
+    """Trials of a method on a set: `orders` random orders where order or drawn rows matter, otherwise one.
 
-    `method` may be `NAME+support`, with `shots` labelled samples of a class.
+    `method` may be `NAME+support`, with `shots` labelled samples per class.
     """
     spec = MethodSpec.named(method, parameters)
     random = spec.streamed or spec.drawn or stream_spec is not None
@@ -53,7 +53,7 @@ def runs(
 
 
 def measured(results: JobResults, trials: Sequence[Job], field: str = "accuracy") -> Value | None:
-    """A number of a run's record: the mean of the orders, the least and the greatest. None where all failed."""
+    """Mean, minimum and maximum of a field over orders; None where all runs failed."""
     values = [float(record[field]) for record in results.records(trials) if record.get(field) is not None]
     return spread(values) if values else None
 
@@ -61,7 +61,7 @@ def measured(results: JobResults, trials: Sequence[Job], field: str = "accuracy"
 def mean_of_sets(
     results: JobResults, by_set: Sequence[Sequence[Job]], field: str = "accuracy", *, paper: float | None = None
 ) -> Value | None:
-    """The mean over sets, each counting the same, order by order; None unless every set has an answer."""
+    """The mean over sets, weighted equally, per order; None unless every set has a result."""
     columns = []
     for trials in by_set:
         values = [float(record[field]) for record in results.records(trials) if record.get(field) is not None]
@@ -71,13 +71,13 @@ def mean_of_sets(
     if not columns:
         return None
     orders = max(map(len, columns))
-    # A set whose method does not depend on the order, or that lacks one which failed, counts its mean in every order.
+    # A set with fewer orders contributes its mean to every order.
     even = [values if len(values) == orders else [float(np.mean(values))] * orders for values in columns]
     return spread([float(np.mean(row)) for row in zip(*even, strict=True)], paper)
 
 
 def spread(values: Sequence[float], paper: float | None = None) -> Value:
-    """The mean of several runs with the least and the greatest; of one run, that alone.
+    """Mean, minimum and maximum of several runs; the value alone for one run.
 
     >>> spread([0.25, 0.75]), spread([0.5]).low
     (Value(value=0.5, low=0.25, high=0.75, paper=None, best=False), None)
@@ -87,7 +87,7 @@ def spread(values: Sequence[float], paper: float | None = None) -> Value:
 
 
 def points(low: float, high: float) -> float:
-    """From one fraction to another, in percentage points.
+    """The difference of two fractions, in percentage points.
 
     >>> points(0.25, 0.5)
     25.0

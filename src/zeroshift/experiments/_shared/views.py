@@ -1,4 +1,4 @@
-"""Sets that hold several views of each image: those given, and those bundled beside the packs that are."""
+"""Sets with several views of each image, and AWT without views."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["awt_alone", "awt_without_views", "bundled_views", "with_views"]
 
 
 def with_views(suite: Suite) -> list[Member]:
-    """The sets that hold views.
+    """The sets that have views.
 
     >>> names = ("cifar10c_fog_5", "views_cifar10c_fog_5")
     >>> [member.name for member in with_views(Suite.of({name: packs.load(name) for name in names}))]
@@ -33,10 +33,9 @@ def with_views(suite: Suite) -> list[Member]:
 
 
 def bundled_views(suite: Suite) -> list[Member]:
-    """Where no set holds views, the bundled packs of the same pictures that do, as further sets of an experiment.
+    """The bundled packs with views of the same images, where no set has views.
 
-    A pack joins only beside the bundled pack it shows the same pictures as: whoever gives sets of their own is asked
-    for views of their own.
+    A pack is added only if its bundled counterpart without views is in the suite.
 
     >>> [member.name for member in bundled_views(Suite.of({"fog": packs.load("cifar10c_fog_5")}))]
     ['views_cifar10c_fog_5']
@@ -56,12 +55,9 @@ def _bundled(*, viewed: bool) -> list[Member]:
     return [Member.of(name, packs.load(name), partial(packs.load, name)) for name in names]
 
 
-# AWT without views: what the paper's appendix calls AWT*.
-
-
 def awt_alone(features: FeatureSet, *, prompt: str) -> dict[str, Any]:
-    """A record like that of a run, of AWT given each image as its only view. It weighs the set's prompts of each class,
-    one a prompt mode.
+    """A record like that of a run, for AWT with each image as its only view. AWT weights the prompts of each class, one
+    per prompt mode.
 
     >>> from zeroshift.data import packs
     >>> detail = awt_alone(packs.load("cifar10").subset(slice(0, 100)), prompt="ensemble")
@@ -69,7 +65,7 @@ def awt_alone(features: FeatureSet, *, prompt: str) -> dict[str, Any]:
     (100, 1.0)
     """
     if features.labels is None:
-        raise ValueError("awt_alone counts what is right, and the set has no labels. Fix: give labels.")
+        raise ValueError("awt_alone needs labels, and the set has none. Fix: give labels.")
     prototypes, prompts = features.prototypes_for(prompt), features.prompts_of_each_class()
     stream = np.asarray(features.features)
     with one_blas_thread():
@@ -85,6 +81,6 @@ def awt_alone(features: FeatureSet, *, prompt: str) -> dict[str, Any]:
 
 
 def awt_without_views(member: Member, *, timed: bool = False) -> Analysis:
-    """AWT without views."""
+    """The job that runs AWT without views."""
     dataset = member.dataset
     return Analysis(dataset.name, dataset.digest, dataset.prompt, awt_alone, timed=timed)

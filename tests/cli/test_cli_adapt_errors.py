@@ -1,4 +1,4 @@
-"""What cannot work is refused before anything is computed or touched: one line, exit code 2, with the fix."""
+"""`zeroshift adapt` with wrong options or files: an error before anything is computed, in one line, with the fix."""
 
 import numpy as np
 import pytest
@@ -13,10 +13,10 @@ def never_computes(monkeypatch):
 
 
 @pytest.fixture
-def refused(call, small_file, tmp_path):
+def error_message(call, small_file, tmp_path):
     """The error line of an `adapt` that must fail."""
 
-    def refused(*options, out="p.csv", features=None):
+    def error_message(*options, out="p.csv", features=None):
         before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
         done = call("adapt", features or small_file, "--out", tmp_path / out, *options)
         assert done.exit_code == 2, (done.stdout, done.stderr, done.exception)
@@ -26,7 +26,7 @@ def refused(call, small_file, tmp_path):
         assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
         return done.stderr
 
-    return refused
+    return error_message
 
 
 @pytest.mark.parametrize(
@@ -56,39 +56,41 @@ def refused(call, small_file, tmp_path):
         (["--state-in", "nowhere.safetensors"], "no file at nowhere.safetensors"),
     ],
 )
-def test_a_bad_option(refused, options, message):
-    assert message in refused(*options)
+def test_a_bad_option(error_message, options, message):
+    assert message in error_message(*options)
 
 
-def test_an_unknown_suffix(refused):
-    assert "written as .csv, .parquet or .npz" in refused(out="p.xlsx")
+def test_an_unknown_suffix(error_message):
+    assert "written as .csv, .parquet or .npz" in error_message(out="p.xlsx")
 
 
-def test_a_folder_that_is_not_there(refused, tmp_path):
-    assert f"the folder {tmp_path / 'no'} does not exist" in refused(out="no/p.csv")
-    assert "does not exist" in refused("--save-state", tmp_path / "no" / "s.safetensors")
+def test_a_folder_that_does_not_exist(error_message, tmp_path):
+    assert f"the folder {tmp_path / 'no'} does not exist" in error_message(out="no/p.csv")
+    assert "does not exist" in error_message("--save-state", tmp_path / "no" / "s.safetensors")
 
 
-def test_a_name_too_long_for_the_temporary_file(refused, tmp_path):
+def test_a_name_too_long_for_the_temporary_file(error_message, tmp_path):
     # Short enough itself, too long with what is added while it is being written.
     long = f"{'p' * 246}.csv"
-    assert f"{tmp_path / long} cannot be written" in refused(out=long)
-    assert "cannot be written" in refused(out=f"{'p' * 300}.csv")
-    assert "cannot be written" in refused("--save-state", tmp_path / f"{'s' * 240}.safetensors")
+    assert f"{tmp_path / long} cannot be written" in error_message(out=long)
+    assert "cannot be written" in error_message(out=f"{'p' * 300}.csv")
+    assert "cannot be written" in error_message("--save-state", tmp_path / f"{'s' * 240}.safetensors")
 
 
-def test_a_folder_that_cannot_be_written_to(refused, tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written_to(error_message, tmp_path, monkeypatch):
     def read_only(path, *_):
         raise PermissionError(13, "Permission denied", str(path))
 
     # Not by chmod: the super-user may write everywhere.
     monkeypatch.setattr("zeroshift.cli._output_paths.open", read_only, raising=False)
-    assert f"{tmp_path / 'p.csv'} cannot be written (Permission denied). Fix: write to another folder" in refused()
+    assert (
+        f"{tmp_path / 'p.csv'} cannot be written (Permission denied). Fix: write to another folder" in error_message()
+    )
 
 
-def test_npy_without_prototypes_names_the_option(refused, tmp_path):
+def test_npy_without_prototypes_names_the_option(error_message, tmp_path):
     np.save(tmp_path / "x.npy", np.eye(3))
-    message = refused(features=tmp_path / "x.npy")
+    message = error_message(features=tmp_path / "x.npy")
     assert (
         "--prototypes is missing: x.npy contains only features. Fix: pass --prototypes prototypes.npy, the" in message
     )
@@ -102,46 +104,46 @@ def test_npy_without_prototypes_names_the_option(refused, tmp_path):
         (OverflowError("int too large"), "error: a number is too large: int too large. Fix: "),
     ],
 )
-def test_too_large_for_the_machine(refused, monkeypatch, raised, message):
+def test_too_large_for_the_machine(error_message, monkeypatch, raised, message):
     def fails(*_, **__):
         raise raised
 
     monkeypatch.setattr("zeroshift.cli.adapt.load_features", fails)
-    assert refused().startswith(message)
+    assert error_message().startswith(message)
 
 
-def test_a_folder_in_place_of_a_file(refused, tmp_path):
+def test_a_folder_in_place_of_a_file(error_message, tmp_path):
     (tmp_path / "p.csv").mkdir()
-    assert "is a folder" in refused("--force")
+    assert "is a folder" in error_message("--force")
 
 
-def test_features_that_are_not_there(refused, tmp_path):
-    assert "no file at" in refused(features=tmp_path / "nothing.npz")
+def test_features_that_do_not_exist(error_message, tmp_path):
+    assert "no file at" in error_message(features=tmp_path / "nothing.npz")
 
 
-def test_an_existing_file_without_force(refused, tmp_path):
+def test_an_existing_file_without_force(error_message, tmp_path):
     (tmp_path / "p.csv").write_text("precious")
-    assert "exists. Fix: pass --force" in refused()
+    assert "exists. Fix: pass --force" in error_message()
 
 
-def test_an_existing_state_without_force(refused, tmp_path):
+def test_an_existing_state_without_force(error_message, tmp_path):
     (tmp_path / "s.safetensors").write_text("precious")
-    assert "exists. Fix: pass --force" in refused("--save-state", tmp_path / "s.safetensors")
+    assert "exists. Fix: pass --force" in error_message("--save-state", tmp_path / "s.safetensors")
 
 
-def test_a_file_that_is_read_is_never_written_even_with_force(refused, small_file, tmp_path):
-    assert "also an input" in refused("--save-state", small_file, "--force")
+def test_an_input_is_never_overwritten_even_with_force(error_message, small_file, tmp_path):
+    assert "also an input" in error_message("--save-state", small_file, "--force")
     (tmp_path / "features.npz").write_bytes(b"precious")
-    assert "also an input" in refused("--force", features=tmp_path / "features.npz", out="features.npz")
+    assert "also an input" in error_message("--force", features=tmp_path / "features.npz", out="features.npz")
 
 
-def test_one_file_for_two_outputs(refused, tmp_path):
-    assert "is named for two outputs" in refused("--save-state", tmp_path / "p.csv")
+def test_one_file_for_two_outputs(error_message, tmp_path):
+    assert "is named for two outputs" in error_message("--save-state", tmp_path / "p.csv")
 
 
-def test_missing_pyarrow(refused, monkeypatch):
+def test_missing_pyarrow(error_message, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install 'zeroshift[parquet]'" in refused(out="p.parquet")
+    assert "pip install 'zeroshift[parquet]'" in error_message(out="p.parquet")
 
 
 def test_debug_shows_the_traceback(call, small_file, tmp_path):

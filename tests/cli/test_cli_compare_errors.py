@@ -1,4 +1,4 @@
-"""What `zeroshift compare` refuses, before anything is run; and a kill in the middle, after which it goes on."""
+"""Errors of `zeroshift compare` before anything is run; and a killed comparison, which resumes."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from zeroshift.data import packs
 from zeroshift.evaluate import runner as job_runner
 
 
-def test_without_a_choice_it_takes_every_pack_of_plain_features():
+def test_the_default_is_every_pack_without_views():
     plain = [pack.name for pack in packs.list() if pack.n_views == 0]
     for wanted in (None, "all"):
         datasets = load_datasets([], wanted, prompt=None, normalize=False)
@@ -55,7 +55,7 @@ def test_without_a_choice_it_takes_every_pack_of_plain_features():
         (["--markdown", "no/such.md"], "the folder no does not exist"),
     ],
 )
-def test_refusals(call, small_file, tmp_path, monkeypatch, options, message):
+def test_errors(call, small_file, tmp_path, monkeypatch, options, message):
     monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run"))
     done = call("compare", small_file, "--out", tmp_path / "out", *options)
     assert (done.exit_code, done.stdout) == (2, "")
@@ -82,7 +82,7 @@ def test_a_folder_without_feature_files(call, tmp_path):
     assert "no feature files (.npz, .safetensors) found in" in done.stderr
 
 
-def test_features_alone_are_no_set(call, small, tmp_path):
+def test_features_alone_are_not_a_set(call, small, tmp_path):
     np.save(tmp_path / "features.npy", small.features)
     done = call("compare", tmp_path / "features.npy", "--out", tmp_path / "out")
     assert done.exit_code == 2
@@ -90,7 +90,7 @@ def test_features_alone_are_no_set(call, small, tmp_path):
     assert "--prototypes" not in done.stderr
 
 
-def test_files_of_others_are_left_alone(call, small_file, tmp_path):
+def test_files_that_are_not_ours_are_not_replaced(call, small_file, tmp_path):
     (tmp_path / "results.md").write_text("mine")
     done = call("compare", small_file, "--out", tmp_path / "out", "--markdown", tmp_path / "results.md")
     assert done.exit_code == 2
@@ -103,8 +103,8 @@ def test_files_of_others_are_left_alone(call, small_file, tmp_path):
     assert (tmp_path / "results.md").read_text() == (tmp_path / "out" / "compare.html").read_text() == "mine"
 
 
-@pytest.mark.slow  # tests/evaluate kills the runner, test_cli_compare goes on with what is recorded
-def test_killed_in_the_middle_it_goes_on(environment, shell, small_file, tmp_path):
+@pytest.mark.slow  # tests/evaluate kills the runner, test_cli_compare resumes from records
+def test_a_killed_comparison_resumes(environment, shell, small_file, tmp_path):
     # It kills itself, as hard as can be, once two runs are recorded.
     code = (
         "import os, signal, sys\n"

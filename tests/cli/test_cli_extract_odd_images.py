@@ -1,4 +1,4 @@
-"""Images that are not as they should be: left out or read with a remark, and told either way."""
+"""Damaged or unusual images: skipped or read with a note, and reported either way."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def line_of(done) -> str:
 
 @pytest.fixture
 def odd(tmp_path):
-    """One good picture among others that need a word."""
+    """One good image among damaged and unusual ones."""
     folder = tmp_path / "odd"
     folder.mkdir()
     noise(0, 40, 30).save(folder / "good.png")
@@ -47,10 +47,10 @@ def odd(tmp_path):
     return folder
 
 
-def test_images_that_cannot_be_read_are_left_out_and_told(extract, odd, tmp_path):
+def test_unreadable_images_are_skipped_and_reported(extract, odd, tmp_path):
     done = extract(odd, "--quiet")
     assert done.exit_code == 0
-    for said in (
+    for message in (
         "warning: cut.jpg: is truncated or damaged (",
         "warning: nothing.png: is empty (0 bytes). Fix: copy or download it again, or delete it.",
         "warning: page.jpg: is not an image (it looks like a web page or text). Fix: ",
@@ -58,14 +58,14 @@ def test_images_that_cannot_be_read_are_left_out_and_told(extract, odd, tmp_path
         "warning: print.jpg: CMYK: converted to RGB without a colour profile",
         "warning: deep.png: more than 8 bits of grey: scaled to 8",
     ):
-        assert said in done.stderr
+        assert message in done.stderr
     assert done.stderr.count("\n") == 6
     features = load(tmp_path / "f.safetensors")
     assert features.sample_names == ("deep.png", "good.png", "moving.gif", "print.jpg")
     assert features.provenance["skipped"] == ["cut.jpg", "nothing.png", "page.jpg"]
-    told = record(extract(odd, "--json", "--force"))
-    assert [entry["image"] for entry in told["skipped"]] == ["cut.jpg", "nothing.png", "page.jpg"]
-    assert told["skipped"][1]["why"] == "is empty (0 bytes)"
+    summary = record(extract(odd, "--json", "--force"))
+    assert [entry["image"] for entry in summary["skipped"]] == ["cut.jpg", "nothing.png", "page.jpg"]
+    assert summary["skipped"][1]["why"] == "is empty (0 bytes)"
 
 
 def test_the_first_frame_is_the_one_used(extract, odd, tmp_path, model):
@@ -78,20 +78,20 @@ def test_the_first_frame_is_the_one_used(extract, odd, tmp_path, model):
     np.testing.assert_allclose(features.features[at], encoded(model, [first])[0], atol=1e-3)
 
 
-def test_of_many_only_the_first_few_are_named(extract, odd):
+def test_only_the_first_few_of_many_are_named(extract, odd):
     for i in range(6):
         (odd / f"zero-{i}.png").touch()
     done = extract(odd, "--quiet")
     assert "and 4 more images skipped; --json lists them all" in done.stderr
 
 
-def test_the_first_is_where_it_stops_if_asked_to(extract, odd, tmp_path):
+def test_on_error_stop_stops_at_the_first(extract, odd, tmp_path):
     line = line_of(extract(odd, "--on-error", "stop"))
     assert line.startswith("error: cut.jpg: is truncated or damaged (")
     assert not (tmp_path / "f.safetensors").exists()
 
 
-def test_not_one_image_that_can_be_read(extract, tmp_path):
+def test_no_readable_image(extract, tmp_path):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "a.png").touch()
     (tmp_path / "bad" / "b.jpg").write_text("text")

@@ -1,4 +1,4 @@
-"""What `extract` cannot use is refused, mostly before a model is loaded: one line with the fix, never a traceback."""
+"""Errors of `zeroshift extract`, mostly before a model is loaded: one line with the fix, never a traceback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def line_of(done) -> str:
 
 
 @pytest.fixture
-def refused(call, pets, tmp_path, monkeypatch):
+def error_message(call, pets, tmp_path, monkeypatch):
     """The error line of an `extract` that must fail before the encoder is loaded."""
 
     def loads(*_, **__):
@@ -32,13 +32,13 @@ def refused(call, pets, tmp_path, monkeypatch):
 
     monkeypatch.setattr("zeroshift.cli._encoder_options.load", loads)
 
-    def refused(*options, source=pets, out="f.safetensors"):
+    def error_message(*options, source=pets, out="f.safetensors"):
         before = sorted(tmp_path.rglob("*"))
         line = line_of(call("extract", source, "--out", tmp_path / out, *options))
         assert sorted(tmp_path.rglob("*")) == before
         return line
 
-    return refused
+    return error_message
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def refused(call, pets, tmp_path, monkeypatch):
         (["--labels", "y.npy"], "labels cannot be used with a folder"),
     ],
 )
-def test_a_bad_option(refused, options, message):
-    assert message in refused(*options)
+def test_a_bad_option(error_message, options, message):
+    assert message in error_message(*options)
 
 
 @pytest.mark.parametrize(
@@ -95,39 +95,41 @@ def test_a_number_out_of_range_is_a_usage_error(call, pets, tmp_path, option, va
     assert not (tmp_path / "f.safetensors").exists()
 
 
-def test_descriptions_that_lack_a_class(refused, tmp_path):
-    (tmp_path / "said.json").write_text(json.dumps({"cat": ["It purrs."], "Dog": ["It barks."]}))
-    line = refused("--descriptions", tmp_path / "said.json")
-    assert f"{tmp_path / 'said.json'} lacks 2 of 3 classes: 'dog', 'horse'" in line
+def test_descriptions_that_lack_a_class(error_message, tmp_path):
+    (tmp_path / "descriptions.json").write_text(json.dumps({"cat": ["It purrs."], "Dog": ["It barks."]}))
+    line = error_message("--descriptions", tmp_path / "descriptions.json")
+    assert f"{tmp_path / 'descriptions.json'} lacks 2 of 3 classes: 'dog', 'horse'" in line
     assert "for 'dog', did you mean 'Dog'?" in line
-    assert "--descriptions is for the modes" in refused(
-        "--prompts", "vanilla", "--descriptions", tmp_path / "said.json"
+    assert "--descriptions is for the modes" in error_message(
+        "--prompts", "vanilla", "--descriptions", tmp_path / "descriptions.json"
     )
 
 
-def test_the_file_to_write(refused, tmp_path, pets):
-    assert "--out must end in .safetensors; got" in refused(out="f.npz")
-    assert f"Fix: {tmp_path / 'f.safetensors'}." in refused(out="f.npz")
-    assert f"the folder {tmp_path / 'no'} does not exist" in refused(out="no/f.safetensors")
+def test_the_file_to_write(error_message, tmp_path, pets):
+    assert "--out must end in .safetensors; got" in error_message(out="f.npz")
+    assert f"Fix: {tmp_path / 'f.safetensors'}." in error_message(out="f.npz")
+    assert f"the folder {tmp_path / 'no'} does not exist" in error_message(out="no/f.safetensors")
     (tmp_path / "f.safetensors").write_text("precious")
-    assert "f.safetensors exists. Fix: pass --force" in refused()
+    assert "f.safetensors exists. Fix: pass --force" in error_message()
     assert (tmp_path / "f.safetensors").read_text() == "precious"
 
 
-def test_sources_that_are_none(refused, tmp_path):
-    line = refused(source=tmp_path / "nowhere")
+def test_sources_that_do_not_exist(error_message, tmp_path):
+    line = error_message(source=tmp_path / "nowhere")
     assert "nowhere is neither a file or folder nor a data set of the catalogue. Fix: check the path" in line
-    assert "Did you mean 'imagenet_a'?" in refused(source="imagnet_a")
+    assert "Did you mean 'imagenet_a'?" in error_message(source="imagnet_a")
     (tmp_path / "notes.txt").write_text("x")
-    assert "got the file" in refused(source=tmp_path / "notes.txt")
+    assert "got the file" in error_message(source=tmp_path / "notes.txt")
     (tmp_path / "empty").mkdir()
-    assert f"no images found in {tmp_path / 'empty'}. Fix: pass another folder" in refused(source=tmp_path / "empty")
+    assert f"no images found in {tmp_path / 'empty'}. Fix: pass another folder" in error_message(
+        source=tmp_path / "empty"
+    )
     (tmp_path / "empty" / "notes.txt").write_text("x")
-    assert "; it contains 1 other files" in refused(source=tmp_path / "empty")
+    assert "; it contains 1 other files" in error_message(source=tmp_path / "empty")
 
 
-@pytest.mark.parametrize("way", ["chmod", "told"])
-def test_a_folder_that_cannot_be_read(refused, pets, monkeypatch, way):
+@pytest.mark.parametrize("way", ["chmod", "summary"])
+def test_a_folder_that_cannot_be_read(error_message, pets, monkeypatch, way):
     if way == "chmod":
         if not hasattr(os, "geteuid") or os.geteuid() == 0:
             pytest.skip("the super-user may read everything")
@@ -144,42 +146,42 @@ def test_a_folder_that_cannot_be_read(refused, pets, monkeypatch, way):
         # What was there before and after is looked at through the same function, by its name elsewhere.
         monkeypatch.setattr("pathlib.Path.rglob", lambda *_: [])
     try:
-        line = refused()
+        line = error_message()
     finally:
         (pets / "dog").chmod(0o755)
     assert f"the folder {pets / 'dog'} cannot be read (Permission denied). Fix: check its permissions." in line
 
 
-def test_data_sets(refused, tmp_path):
+def test_data_sets(error_message, tmp_path):
     root = tmp_path / "data"
     miniatures.build(root, "imagenet_c")
-    line = refused(source="dtd")
+    line = error_message(source="dtd")
     assert "dtd is a data set; the folder that contains it is needed. Fix: --data ROOT, or ZEROSHIFT_DATA=ROOT;" in line
-    assert "dtd was not found in" in refused("--data", root, source="dtd")
-    assert "no folder at" in refused("--data", root / "no", source="dtd")
+    assert "dtd was not found in" in error_message("--data", root, source="dtd")
+    assert "no folder at" in error_message("--data", root / "no", source="dtd")
     for options in (["--classes", "cat,dog"], ["--unlabelled"], ["--labels", "y.npy"]):
-        line = refused("--data", root, *options, source="dtd")
+        line = error_message("--data", root, *options, source="dtd")
         assert "dtd has its own classes and labels; got --" in line
-    assert "Fix: for example corruption='fog' (--corruption fog)" in refused("--data", root, source="imagenet_c")
-    line = refused("--data", root, "--corruption", "fog", "--split", "train", source="imagenet_c")
+    assert "Fix: for example corruption='fog' (--corruption fog)" in error_message("--data", root, source="imagenet_c")
+    line = error_message("--data", root, "--corruption", "fog", "--split", "train", source="imagenet_c")
     assert "Fix: split='test' (--split test)." in line
 
 
-def test_tables_and_arrays(refused, tmp_path):
+def test_tables_and_arrays(error_message, tmp_path):
     (tmp_path / "list.csv").write_text("path,label\npets/cat/0.png,cat\ngone.png,dog\n")
-    line = refused(source=tmp_path / "list.csv")
+    line = error_message(source=tmp_path / "list.csv")
     assert "list.csv, line 3: no file gone.png in" in line
     assert "Fix: pass root= (--data), the folder the paths are relative to" in line
     (tmp_path / "numbers.csv").write_text("path,label\npets/cat/0.png,0\n")
-    assert "Fix: pass classes= (--classes), the names in the order" in refused(source=tmp_path / "numbers.csv")
+    assert "Fix: pass classes= (--classes), the names in the order" in error_message(source=tmp_path / "numbers.csv")
     np.save(tmp_path / "x.npy", np.zeros((2, 8, 8, 3), np.uint8))
     np.save(tmp_path / "y.npy", np.array([0, 7]))
     labelled = ("--labels", tmp_path / "y.npy")
-    assert "Fix: pass class_names= (--classes), in the order of the labels" in refused(
+    assert "Fix: pass class_names= (--classes), in the order of the labels" in error_message(
         *labelled, source=tmp_path / "x.npy"
     )
-    assert "is 7; with 2 classes" in refused(*labelled, "--classes", "a,b", source=tmp_path / "x.npy")
-    assert "labelled cannot be used with an array" in refused("--labelled", source=tmp_path / "x.npy")
+    assert "is 7; with 2 classes" in error_message(*labelled, "--classes", "a,b", source=tmp_path / "x.npy")
+    assert "labelled cannot be used with an array" in error_message("--labelled", source=tmp_path / "x.npy")
 
 
 # With a model.
@@ -193,7 +195,7 @@ def extract(call, model, tmp_path):
     return extract
 
 
-def test_encoders_that_are_none(extract, pets, tmp_path):
+def test_encoders_that_do_not_exist(extract, pets, tmp_path):
     assert "encoder 'compsed' is neither a folder, nor a hub id" in line_of(extract(pets, encoder="compsed"))
     assert "Did you mean 'composed'?" in line_of(extract(pets, encoder="compsed"))
     assert "is a folder without config.json, so it contains no model" in line_of(extract(pets, encoder=pets))

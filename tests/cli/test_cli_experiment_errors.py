@@ -1,4 +1,4 @@
-"""What `zeroshift experiment` refuses, before anything is run."""
+"""Errors of `zeroshift experiment` before anything is run."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ from zeroshift.experiments import Suite
 
 
 @pytest.fixture
-def refused(call, tmp_path, monkeypatch):
-    """The line of a refusal, after which nothing was run."""
+def error_message(call, tmp_path, monkeypatch):
+    """The error message of a command that ran nothing."""
     monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: pytest.fail("run"))
     monkeypatch.chdir(tmp_path)
 
-    def refused(*arguments):
+    def error_message(*arguments):
         before = (tmp_path / "out").exists()
         done = call("experiment", *arguments, "--out", tmp_path / "out")
         assert (done.exit_code, done.stdout) == (2, "")
@@ -23,7 +23,7 @@ def refused(call, tmp_path, monkeypatch):
             assert not (tmp_path / "out").exists()
         return done.stderr.splitlines()[-1]
 
-    return refused
+    return error_message
 
 
 @pytest.mark.parametrize(
@@ -89,29 +89,29 @@ def refused(call, tmp_path, monkeypatch):
         (["--list", "ablation", "foo"], "takes nothing else; got 'foo'. Fix"),
     ],
 )
-def test_refusals(refused, small_file, tmp_path, options, message):
+def test_errors(error_message, small_file, tmp_path, options, message):
     (tmp_path / "empty").mkdir()
     (tmp_path / "mine.md").write_text("mine")
-    assert message in refused(*options)
+    assert message in error_message(*options)
     assert (tmp_path / "mine.md").read_text() == "mine"
     assert list((tmp_path / "empty").iterdir()) == []
 
 
-def test_a_refusal_leaves_no_folders_behind(refused, tmp_path):
+def test_an_error_leaves_no_folders_behind(error_message, tmp_path):
     folders = ["--figures", "f/deep", "--latex", "t", "--csv", "c"]
-    assert "no such file or folder" in refused("ablation", "nofeat", *folders)
+    assert "no such file or folder" in error_message("ablation", "nofeat", *folders)
     assert not [name for name in ("f", "t", "c", "out") if (tmp_path / name).exists()]
 
 
-def test_empty_suites_are_refused():
+def test_empty_suites_are_errors():
     with pytest.raises(ValueError, match=r"sets is empty; there is nothing to do experiments on. Fix"):
         Suite.of({})
 
 
-def test_files_of_others_are_left_alone(refused, small_file, tmp_path):
+def test_files_that_are_not_ours_are_not_replaced(error_message, small_file, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "report.html").write_text("mine")
-    assert "is not a report of zeroshift. Fix: --out another folder" in refused("ablation", small_file)
+    assert "is not a report of zeroshift. Fix: --out another folder" in error_message("ablation", small_file)
     assert (tmp_path / "out" / "report.html").read_text() == "mine"
 
 
@@ -121,16 +121,18 @@ def test_an_out_that_is_a_file(call, small_file):
     assert "is a file, not a folder" in done.stderr
 
 
-def test_records_where_a_file_lies(refused, small_file, tmp_path):
+def test_a_file_in_place_of_the_records_folder(error_message, small_file, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "runs").write_text("mine")
-    assert "runs is a file, not a folder" in refused("ablation", small_file)
+    assert "runs is a file, not a folder" in error_message("ablation", small_file)
 
 
-def test_sets_that_cannot_be_used(refused, small, tmp_path):
+def test_sets_that_cannot_be_used(error_message, small, tmp_path):
     FeatureSet(small.features, prototypes=small.prototypes).save(tmp_path / "bare.safetensors")
-    assert "bare has no labels" in refused("ablation", tmp_path / "bare.safetensors")
+    assert "bare has no labels" in error_message("ablation", tmp_path / "bare.safetensors")
     np.save(tmp_path / "rows.npy", small.features)
-    assert "rows.npy contains only features" in refused("ablation", tmp_path / "rows.npy")
+    assert "rows.npy contains only features" in error_message("ablation", tmp_path / "rows.npy")
     (tmp_path / "torn.safetensors").write_bytes(b"torn")
-    assert "torn.safetensors is not a readable safetensors file" in refused("ablation", tmp_path / "torn.safetensors")
+    assert "torn.safetensors is not a readable safetensors file" in error_message(
+        "ablation", tmp_path / "torn.safetensors"
+    )

@@ -1,4 +1,4 @@
-"""`--support`, `--validation`, `--unlabelled`: what some methods take beside, and the files that cannot be it."""
+"""`--support`, `--validation`, `--unlabelled`: additional inputs of some methods, and files that do not fit."""
 
 import json
 
@@ -36,7 +36,7 @@ def test_labelled_samples_come_from_a_file(call, small, parts, tmp_path):
     assert json.loads(done.stdout)["accuracy"] > json.loads(done.stdout)["zero_shot_accuracy"]
 
 
-def test_a_method_may_take_support_and_do_without(call, small, parts, tmp_path):
+def test_support_can_be_optional(call, small, parts, tmp_path):
     out = tmp_path / "p.npz"
     call("adapt", parts[1], "-m", "adapt_transductive", "--support", parts[0], "-o", out)
     support, rest = small.subset(slice(0, 40)), small.subset(slice(40, None))
@@ -47,7 +47,7 @@ def test_a_method_may_take_support_and_do_without(call, small, parts, tmp_path):
         np.testing.assert_allclose(archive["probabilities"], method.adapt(rest.features), rtol=1e-12, atol=1e-15)
 
 
-def test_what_is_needed_is_asked_for(call, parts, tmp_path):
+def test_missing_and_unaccepted_inputs_are_errors(call, parts, tmp_path):
     done = call("adapt", parts[1], "-m", "tip_adapter", "-o", tmp_path / "p.npz")
     assert done.exit_code == 2
     assert "tip_adapter needs labelled samples (support). Fix: --support FILE" in done.stderr
@@ -75,7 +75,7 @@ def test_files_that_do_not_fit_are_named(call, small, parts, tmp_path):
     assert not (tmp_path / "p.npz").exists()
 
 
-def test_a_saved_state_brings_its_own(call, parts, tmp_path):
+def test_a_saved_state_contains_its_samples(call, parts, tmp_path):
     state = tmp_path / "state.safetensors"
     call("adapt", parts[1], "--support", parts[0], "-o", tmp_path / "1.npz", "--save-state", state)
     done = call("adapt", parts[1], "--state-in", state, "--support", parts[0], "-o", tmp_path / "2.npz")
@@ -84,7 +84,7 @@ def test_a_saved_state_brings_its_own(call, parts, tmp_path):
     assert call("adapt", parts[1], "--state-in", state, "-o", tmp_path / "2.npz").exit_code == 0
 
 
-def test_the_record_says_what_was_given_and_chosen(call, parts, tmp_path):
+def test_the_record_contains_inputs_and_chosen_parameters(call, parts, tmp_path):
     command = ["adapt", parts[1], "-m", "gda_clip", "--support", parts[0], "-o", tmp_path / "p.npz", "--force"]
     record = json.loads(call(*command, "--validation", parts[0], "--json").stdout)
     assert record["support"] == record["validation"] == str(parts[0])
@@ -105,7 +105,7 @@ def test_a_long_set_up_is_shown(call, parts, tmp_path, monkeypatch):
 
 
 def renamed(features, path, *, order=None, named=True, prototypes=None, modes=None):
-    """The same samples in a file that says less, or otherwise, what the classes are."""
+    """The same samples in a file without class names, or with another order or other prototypes."""
     rows = np.arange(features.n_classes) if order is None else np.asarray(order)
     given = {modes[mode] if modes else mode: matrix[rows] for mode, matrix in features.prototypes.items()}
     FeatureSet(
@@ -119,7 +119,7 @@ def renamed(features, path, *, order=None, named=True, prototypes=None, modes=No
 
 
 @pytest.mark.parametrize(("bare_support", "bare_features"), [(True, True), (True, False), (False, True)])
-def test_without_class_names_prototypes_tell_the_order(call, small, tmp_path, bare_support, bare_features):
+def test_without_class_names_prototypes_decide_the_order(call, small, tmp_path, bare_support, bare_features):
     features = renamed(small.subset(slice(40, None)), tmp_path / "f.safetensors", named=not bare_features)
     few = small.subset(slice(0, 40))
     command = ["adapt", features, "-m", "gda_clip", "-o", tmp_path / "p.npz", "--support"]
@@ -135,7 +135,7 @@ def test_without_class_names_prototypes_tell_the_order(call, small, tmp_path, ba
     assert "Fix: extract both with the same encoder, prompts and class names." in done.stderr
 
 
-def test_another_feature_space_is_refused_though_the_names_agree(call, small, parts, tmp_path):
+def test_another_feature_space_is_an_error_even_with_equal_names(call, small, parts, tmp_path):
     turned = normalize(np.random.default_rng(0).normal(size=(6, 12)))
     other = renamed(small, tmp_path / "o.safetensors", prototypes=turned)
     for option in ("--support", "--validation"):
@@ -146,14 +146,14 @@ def test_another_feature_space_is_refused_though_the_names_agree(call, small, pa
         assert "Without class names" not in done.stderr
 
 
-def test_a_prompt_mode_may_be_called_otherwise_and_rounded(call, small, parts, tmp_path):
+def test_prompt_modes_may_have_other_names_and_rounding(call, small, parts, tmp_path):
     few = small.subset(slice(0, 40))
     half = {"mine": few.prototypes_for("vanilla").astype(np.float16)}
     path = renamed(few, tmp_path / "half.safetensors", prototypes=half)
     assert call("adapt", parts[1], "-m", "gda_clip", "--support", path, "-o", tmp_path / "p.npz").exit_code == 0
 
 
-def test_unlabelled_features_may_come_alone(call, small, parts, tmp_path):
+def test_unlabelled_features_need_no_prototypes(call, small, parts, tmp_path):
     answers = []
     np.save(tmp_path / "u.npy", small.features[:40])
     np.save(tmp_path / "raw.npy", 3 * small.features[:40])
@@ -189,13 +189,13 @@ def test_the_wrong_kind_of_file(call, small, parts, tmp_path):
     assert f"--support {tmp_path} is a folder. Fix: name a feature file" in call(*command, tmp_path).stderr
 
 
-def test_validation_alone_is_answered_in_words_of_the_command_line(call, parts, tmp_path):
+def test_validation_without_support_is_an_error(call, parts, tmp_path):
     done = call("adapt", parts[1], "-m", "transclip", "--validation", parts[0], "-o", tmp_path / "p.npz")
     assert done.exit_code == 2
     assert "transclip needs labelled samples (support). Fix: --support FILE." in done.stderr
 
 
-def test_rows_that_were_learned_from_are_counted(call, small, parts, tmp_path):
+def test_support_rows_among_the_features_are_counted(call, small, parts, tmp_path):
     some = tmp_path / "some.safetensors"
     small.subset(slice(30, 47)).save(some)
     command = ["adapt", parts[1], "-m", "gda_clip", "-o", tmp_path / "p.npz", "--force"]
@@ -216,7 +216,7 @@ def test_classes_without_support_are_counted(call, small, parts, tmp_path):
     assert done.stderr == "warning: --support has samples of 2 of 6 classes\n"
 
 
-def test_one_prompt_a_class_is_said(call, small, parts, tmp_path):
+def test_a_single_prompt_per_class_is_warned_about(call, small, parts, tmp_path):
     single = renamed(small, tmp_path / "s.safetensors", prototypes={"vanilla": small.prototypes_for("vanilla")})
     done = call("adapt", single, "-m", "histo_transclip", "-o", tmp_path / "p.npz")
     assert "histo_transclip weighs several prompts per class; the features contain one prompt per class" in done.stderr
@@ -231,7 +231,7 @@ def test_one_prompt_a_class_is_said(call, small, parts, tmp_path):
         ("timo", "prompts", "the prompts of a class are the prompt modes of FEATURES"),
     ],
 )
-def test_arrays_are_given_by_options_of_their_own(call, parts, tmp_path, method, name, fix):
+def test_arrays_have_their_own_options(call, parts, tmp_path, method, name, fix):
     done = call("adapt", parts[1], "-m", method, "--set", f"{name}=x", "-o", tmp_path / "p.npz")
     assert done.exit_code == 2
     assert f"--set {name}: this parameter holds arrays. " in done.stderr

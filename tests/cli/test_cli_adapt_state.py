@@ -35,26 +35,26 @@ def test_two_halves_are_the_whole(call, small, halves, tmp_path):
     assert OnlineADAPT.load(state).n_seen == 120
 
 
-def test_parameters_come_with_the_state(call, halves, tmp_path):
+def test_the_state_contains_the_parameters(call, halves, tmp_path):
     state = tmp_path / "state.safetensors"
     call("adapt", halves[0], "-o", tmp_path / "1.npz", "--save-state", state)
-    refused = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state, "-s", "bank_size=3")
-    assert refused.exit_code == 2
-    assert "bank_size cannot be changed" in refused.stderr
+    failed = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state, "-s", "bank_size=3")
+    assert failed.exit_code == 2
+    assert "bank_size cannot be changed" in failed.stderr
     assert call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state, "-s", "engine=direct").exit_code == 0
 
 
-def test_the_logit_scale_comes_with_the_state(call, small, tmp_path):
+def test_the_state_contains_the_logit_scale(call, small, tmp_path):
     state, features = tmp_path / "state.safetensors", tmp_path / "x.npy"
     np.save(features, small.features)
     np.save(tmp_path / "t.npy", small.prototypes_for())
     again = ["adapt", features, "--prototypes", tmp_path / "t.npy"]
     assert call(*again, "-o", tmp_path / "1.npz", "--logit-scale", 20, "--save-state", state).exit_code == 0
     again += ["-o", tmp_path / "2.npz", "--state-in", state]
-    refused = call(*again, "--logit-scale", 30)
-    assert refused.exit_code == 2
-    assert "--logit-scale 30 cannot be changed with --state-in" in refused.stderr
-    assert "learned with 20" in refused.stderr
+    failed = call(*again, "--logit-scale", 30)
+    assert failed.exit_code == 2
+    assert "--logit-scale 30 cannot be changed with --state-in" in failed.stderr
+    assert "learned with 20" in failed.stderr
     assert not (tmp_path / "2.npz").exists()
     assert call(*again, "--logit-scale", 20).exit_code == 0
 
@@ -72,12 +72,12 @@ def test_no_predictions_without_the_state_that_made_them(call, halves, tmp_path,
 def test_a_state_without_its_method_is_named(call, halves, tmp_path):
     state = tmp_path / "state.safetensors"
     write_tensors(state, {"x": np.zeros(1)}, {"kind": "state", "schema": 1})
-    refused = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state)
-    assert refused.exit_code == 2
-    assert f"{state} has a header without 'method'" in refused.stderr
+    failed = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state)
+    assert failed.exit_code == 2
+    assert f"{state} has a header without 'method'" in failed.stderr
 
 
-def test_another_method_or_prompt_is_refused(call, halves, tmp_path):
+def test_another_method_or_prompt_is_an_error(call, halves, tmp_path):
     state = tmp_path / "state.safetensors"
     call("adapt", halves[0], "-o", tmp_path / "1.npz", "--save-state", state)
     again = ["adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state]
@@ -86,7 +86,7 @@ def test_another_method_or_prompt_is_refused(call, halves, tmp_path):
     assert not (tmp_path / "2.npz").exists()
 
 
-def test_a_state_of_another_prompt_mode_goes_on_with_its_own(call, small, halves, tmp_path):
+def test_a_state_of_another_prompt_mode_keeps_its_prototypes(call, small, halves, tmp_path):
     state = tmp_path / "state.safetensors"
     call("adapt", halves[0], "-o", tmp_path / "1.npz", "--prompt", "vanilla", "--save-state", state)
     done = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state)
@@ -95,7 +95,7 @@ def test_a_state_of_another_prompt_mode_goes_on_with_its_own(call, small, halves
     np.testing.assert_array_equal(predictions(tmp_path / "2.npz"), whole.adapt(small.features)[50:])
 
 
-def test_foreign_prototypes_warn_and_other_classes_are_refused(call, small, halves, tmp_path):
+def test_other_prototypes_warn_and_other_classes_are_an_error(call, small, halves, tmp_path):
     state = tmp_path / "state.safetensors"
     call("adapt", halves[0], "-o", tmp_path / "1.npz", "--save-state", state)
     reversed_classes = tmp_path / "reversed.safetensors"
@@ -106,22 +106,22 @@ def test_foreign_prototypes_warn_and_other_classes_are_refused(call, small, halv
     assert "other prototypes" in done.stderr
     fewer = tmp_path / "fewer.safetensors"
     FeatureSet(small.features, prototypes=small.prototypes_for()[:3].copy()).save(fewer)
-    refused = call("adapt", fewer, "-o", tmp_path / "3.npz", "--state-in", state)
-    assert refused.exit_code == 2
-    assert "6 classes" in refused.stderr
+    failed = call("adapt", fewer, "-o", tmp_path / "3.npz", "--state-in", state)
+    assert failed.exit_code == 2
+    assert "6 classes" in failed.stderr
 
 
-def test_a_transductive_method_has_nothing_to_go_on_from(call, halves, tmp_path):
+def test_transductive_methods_have_no_state_to_resume(call, halves, tmp_path):
     state = tmp_path / "state.safetensors"
     call("adapt", halves[0], "-m", "adapt_transductive", "-o", tmp_path / "1.npz", "--save-state", state)
-    refused = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state)
-    assert refused.exit_code == 2
-    assert "learns from each set separately" in refused.stderr
+    failed = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state)
+    assert failed.exit_code == 2
+    assert "learns from each set separately" in failed.stderr
 
 
-def test_the_state_read_is_not_the_output(call, halves, tmp_path):
+def test_the_state_to_resume_is_not_overwritten_by_predictions(call, halves, tmp_path):
     state = tmp_path / "state.npz"
     call("adapt", halves[0], "-o", tmp_path / "1.npz", "--save-state", state)
-    refused = call("adapt", halves[1], "-o", state, "--state-in", state, "--force")
-    assert refused.exit_code == 2
-    assert "also an input" in refused.stderr
+    failed = call("adapt", halves[1], "-o", state, "--state-in", state, "--force")
+    assert failed.exit_code == 2
+    assert "also an input" in failed.stderr

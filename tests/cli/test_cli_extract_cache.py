@@ -32,8 +32,8 @@ def extract(call, model, tmp_path):
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """What encoders are asked to compute from now on: ("pictures", how many) and prompts."""
+def requested(monkeypatch):
+    """What encoders are requested to compute from now on: ("pictures", how many) and prompts."""
     from zeroshift.encode.encoder import Encoder
 
     seen: list[object] = []
@@ -44,7 +44,7 @@ def asked(monkeypatch):
         return pixels(self, batch)
 
     def encode_texts(self, prompts, **options):
-        seen.extend(prompt for prompt in prompts if prompt != "a")  # by which a model is asked for its dimension
+        seen.extend(prompt for prompt in prompts if prompt != "a")  # encoded to find the dimension of a model
         return texts(self, prompts, **options)
 
     monkeypatch.setattr(Encoder, "encode_pixels", encode_pixels)
@@ -52,45 +52,45 @@ def asked(monkeypatch):
     return seen
 
 
-def test_a_second_run_computes_nothing(extract, pets, asked):
+def test_a_second_run_computes_nothing(extract, pets, requested):
     first, features = extract(pets)
     assert first["computed"] == COUNT
-    assert len(asked) == 1 + 3 * 7  # one batch, and seven templates for each of three classes
-    asked.clear()
+    assert len(requested) == 1 + 3 * 7  # one batch, and seven templates for each of three classes
+    requested.clear()
     second, again = extract(pets)
-    assert asked == []
+    assert requested == []
     assert second["computed"] == 0
     assert {**second, "computed": COUNT} == first
     np.testing.assert_array_equal(again.features, features.features)
     np.testing.assert_array_equal(again.prototypes["ensemble"], features.prototypes["ensemble"])
 
 
-def test_other_classes_and_prompts_are_text_alone(extract, pets, asked):
+def test_other_classes_and_prompts_encode_only_text(extract, pets, requested):
     _, before = extract(pets)
-    asked.clear()
-    told, features = extract(pets, "--unlabelled", "--classes", "frog,pet", "--prompts", "vanilla,ensemble")
-    assert told["computed"] == 0
+    requested.clear()
+    summary, features = extract(pets, "--unlabelled", "--classes", "frog,pet", "--prompts", "vanilla,ensemble")
+    assert summary["computed"] == 0
     assert features.class_names == ("frog", "pet")
-    assert len(asked) == 2 * (1 + 7)
-    assert all(isinstance(prompt, str) and ("frog" in prompt or "pet" in prompt) for prompt in asked)
+    assert len(requested) == 2 * (1 + 7)
+    assert all(isinstance(prompt, str) and ("frog" in prompt or "pet" in prompt) for prompt in requested)
     np.testing.assert_array_equal(features.features, before.features)
 
 
-def test_one_more_image_is_one_image(extract, pets):
+def test_a_new_image_is_the_only_one_encoded(extract, pets):
     extract(pets)
     noise(77, 20, 20).save(pets / "cat" / "new.png")
-    told, features = extract(pets)
-    assert (told["computed"], features.n_samples) == (1, COUNT + 1)
+    summary, features = extract(pets)
+    assert (summary["computed"], features.n_samples) == (1, COUNT + 1)
 
 
-def test_what_is_known_is_told(call, extract, pets, model, tmp_path):
+def test_the_table_counts_newly_encoded_images(call, extract, pets, model, tmp_path):
     extract(pets)
     noise(77, 20, 20).save(pets / "cat" / "new.png")
     done = call("extract", pets, "--encoder", model, "--out", tmp_path / "f.safetensors", env={"COLUMNS": "160"})
     assert f"images     {COUNT + 1}, of which 1 had to be encoded" in done.stdout
 
 
-def test_without_a_cache_nothing_stays(extract, pets, tmp_path):
+def test_without_a_cache_nothing_is_kept(extract, pets, tmp_path):
     first, _ = extract(pets, "--no-cache")
     second, _ = extract(pets, "--no-cache")
     assert first["computed"] == second["computed"] == COUNT
@@ -98,7 +98,7 @@ def test_without_a_cache_nothing_stays(extract, pets, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"pets", "features.safetensors"}
 
 
-def test_a_cache_of_ones_own(extract, pets, tmp_path):
+def test_a_cache_in_another_folder(extract, pets, tmp_path):
     extract(pets, "--cache", tmp_path / "elsewhere")
     assert (tmp_path / "elsewhere").is_dir()
     assert not (tmp_path / "cache").exists()
@@ -106,7 +106,7 @@ def test_a_cache_of_ones_own(extract, pets, tmp_path):
     assert extract(pets)[0]["computed"] == COUNT
 
 
-def test_seeds_severities_and_views_are_kept_apart(extract, pets):
+def test_seeds_severities_and_views_are_cached_separately(extract, pets):
     extract(pets)
     for options in (["--corruption", "fog"], ["--corruption", "fog", "--severity", "1"], ["--views", "2"]):
         assert extract(pets, *options)[0]["computed"] == COUNT
@@ -132,7 +132,7 @@ main()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Ctrl-C is sent as a POSIX signal, children are looked up in /proc")
-def test_ctrl_c_leaves_no_file_and_no_child_and_the_next_run_goes_on(environment, tmp_path):
+def test_ctrl_c_leaves_no_file_and_no_child_and_the_next_run_resumes(environment, tmp_path):
     pictures = tmp_path / "pets"
     write_pets(pictures, per_class=40)
     work, cache = tmp_path / "work", tmp_path / "cache"
@@ -162,8 +162,8 @@ def test_ctrl_c_leaves_no_file_and_no_child_and_the_next_run_goes_on(environment
     with run(pause=0) as process:
         stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
-    told = json.loads(stdout)
-    assert 0 < told["computed"] < 120
+    summary = json.loads(stdout)
+    assert 0 < summary["computed"] < 120
     assert load(work / "f.safetensors").n_samples == 120
 
 

@@ -1,4 +1,4 @@
-"""`zeroshift experiment` stopped half way, by whatever: what is kept, what is said, and what its runs are called."""
+"""`zeroshift experiment` interrupted: what is recorded, what is printed, and the names of its runs."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def experiment(call, tmp_path, monkeypatch):
     return experiment
 
 
-def test_ctrl_c_keeps_what_is_done(experiment, small_file, monkeypatch, tmp_path):
+def test_ctrl_c_keeps_finished_runs(experiment, small_file, monkeypatch, tmp_path):
     real, done = job_runner._JobRunner.__call__, []
 
     def interrupted(runner, job):
@@ -49,7 +49,7 @@ def test_ctrl_c_keeps_what_is_done(experiment, small_file, monkeypatch, tmp_path
     assert "2 of " in rest.stderr.splitlines()[0]
 
 
-def test_nothing_recorded_names_no_folder(experiment, small_file, monkeypatch, tmp_path):
+def test_without_records_no_folder_is_named(experiment, small_file, monkeypatch, tmp_path):
     def interrupted(runner, job):
         raise KeyboardInterrupt
 
@@ -61,7 +61,7 @@ def test_nothing_recorded_names_no_folder(experiment, small_file, monkeypatch, t
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), pytest.param("SIGHUP", 129, marks=pytest.mark.slow)])
-def test_signals_end_it_as_ctrl_c_does(environment, small_file, tmp_path, name, code):
+def test_signals_stop_it_like_ctrl_c(environment, small_file, tmp_path, name, code):
     if os.name != "posix":
         pytest.skip("no such signals here")
     number = getattr(signal, name)
@@ -83,7 +83,7 @@ def test_signals_end_it_as_ctrl_c_does(environment, small_file, tmp_path, name, 
         os.killpg(process.pid, 0)  # none of its processes is left
 
 
-def test_no_two_runs_read_the_same(small, tmp_path):
+def test_no_two_runs_have_the_same_name(small, tmp_path):
     dataset = Member.of("small", small).dataset
     stream_specs = [StreamSpec("long_tail", {"imbalance": 5}), StreamSpec("long_tail"), None]
     trials = [
