@@ -38,7 +38,7 @@ def untimed_runs():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trial, "release_free_memory", lambda: None)
-        patch.setattr(trial.MethodInput, "warm_up", lambda self, method: None)
+        patch.setattr(trial.StreamInput, "warm_up", lambda self, method: None)
         yield
 
 

@@ -28,15 +28,15 @@ from zeroshift.methods.inputs import TEXT, VIEWS, feature_source, image_input, r
 from zeroshift.parameters import Number, Optional
 
 __all__ = [
-    "MethodInput",
     "Split",
+    "StreamInput",
     "Trial",
     "drawn_samples",
     "groups_of_rows",
     "measure_run",
-    "method_input",
     "run_trial",
     "split",
+    "stream_input",
 ]
 
 REQUIRED_NUMBERS = (
@@ -234,7 +234,7 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
     with one_blas_thread():
         found = measure_run(
             lambda: methods.create(spec.method, prototypes, **arguments),
-            method_input(features, spec, parts.scored, stream),
+            stream_input(features, spec, parts.scored, stream),
             counts,
             every=trial.every,
         )
@@ -282,15 +282,15 @@ def groups_of_rows(stream: Stream, scored: np.ndarray, n_samples: int) -> tuple[
     return of_row[scored], stream.group_names
 
 
-def method_input(features: FeatureSet, spec: MethodSpec, scored: np.ndarray, stream: np.ndarray) -> MethodInput:
+def stream_input(features: FeatureSet, spec: MethodSpec, scored: np.ndarray, stream: np.ndarray) -> StreamInput:
     if VIEWS not in spec.given:
-        return MethodInput(stream)
+        return StreamInput(stream)
     views = image_input(spec.info, features, views=True, hints=COMPARISON_HINTS)
     if np.array_equal(scored, np.arange(features.n_samples)):
-        return MethodInput(views)
+        return StreamInput(views)
     # A transductive method would copy the selected images while its memory is measured.
     whole = spec.info.protocol == "transductive"
-    return MethodInput(views[scored]) if whole else MethodInput(views, scored)
+    return StreamInput(views[scored]) if whole else StreamInput(views, scored)
 
 
 WARM_UP_IMAGES = 2
@@ -298,7 +298,7 @@ WARM_UP_IMAGES = 2
 
 
 @dataclass(frozen=True)
-class MethodInput:
+class StreamInput:
     """What a method gets: rows in stream order; or the views of all images, and the order of the images."""
 
     features: np.ndarray
@@ -318,10 +318,10 @@ class MethodInput:
 
 
 def measure_run(
-    make: Callable[[], Method], method_input: MethodInput, counts: EncoderCounts, *, every: int
+    make: Callable[[], Method], stream_input: StreamInput, counts: EncoderCounts, *, every: int
 ) -> dict[str, Any]:
     """Create a method, let it adapt to the stream, and measure both: time, memory, and calls of the encoder."""
-    method_input.warm_up(make())
+    stream_input.warm_up(make())
     release_free_memory()
     memory = PeakMemory()
     before, counts_before = memory.now(), replace(counts)
@@ -331,7 +331,7 @@ def measure_run(
     setup_seconds = time.perf_counter() - start
     peak, counts_after_setup = memory.peak(), replace(counts)
     # Validates the whole stream, which must not count as memory of an online method.
-    steps = stream_steps(method, method_input.features, rows=method_input.rows, every=every)
+    steps = stream_steps(method, stream_input.features, rows=stream_input.rows, every=every)
     release_free_memory()
     memory.reset()
     results = [(step.probabilities, step.seconds) for step in steps]
@@ -345,7 +345,7 @@ def measure_run(
         "setup_prompts": counts_after_setup.since(counts_before).prompts,
         "peak_bytes": max(0, peak - before) if memory.resets else None,
         **costs_per_image(
-            run_counts, images=len(probabilities), views=method_input.n_views, steps=int(method.gradient_steps)
+            run_counts, images=len(probabilities), views=stream_input.n_views, steps=int(method.gradient_steps)
         ),
     }
 

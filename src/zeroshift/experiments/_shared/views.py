@@ -13,7 +13,7 @@ from zeroshift.evaluate.costs import EncoderCounts
 from zeroshift.evaluate.metrics import score_run
 from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.evaluate.stream_loop import EVERY
-from zeroshift.evaluate.trial import MethodInput, measure_run
+from zeroshift.evaluate.trial import StreamInput, measure_run
 from zeroshift.experiments._shared.suite import Member, Suite
 from zeroshift.features import FeatureSet
 from zeroshift.methods.awt import AWT
@@ -71,7 +71,7 @@ def awt_alone(features: FeatureSet, *, prompt: str) -> dict[str, Any]:
     with one_blas_thread():
         found = measure_run(
             lambda: AWT(prototypes, prompts=prompts, logit_scale=features.logit_scale),
-            MethodInput(stream),
+            StreamInput(stream),
             EncoderCounts(),
             every=EVERY,
         )
