@@ -80,7 +80,7 @@ def own_places(tmp_path, monkeypatch) -> None:
 @pytest.fixture
 def pets(tmp_path) -> Path:
     """A folder of images, one sub-folder per class."""
-    from extracting import write_pets
+    from pet_images import write_pets
 
     write_pets(tmp_path / "pets")
     return tmp_path / "pets"

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from extracting import CLASSES, PER_CLASS, encoded, prototypes, record, write_pets
+from pet_images import CLASSES, PER_CLASS, encoded, prototypes, record, write_pets
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture, ZeroShot
 from zeroshift.encode.prompts import MODES
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from corrupting import pictures
+from corruption_data import sample_images
 from zeroshift.data.corruptions import KINDS, Corruption
 
 
@@ -16,7 +16,7 @@ from zeroshift.data.corruptions import KINDS, Corruption
 def run(call, tmp_path):
     """Corrupt the folder `images` into `out`, both in `tmp_path`."""
     (tmp_path / "images").mkdir()
-    for k, image in enumerate(pictures(2, side=32)):
+    for k, image in enumerate(sample_images(2, side=32)):
         Image.fromarray(image).save(tmp_path / "images" / f"{k}.png")
 
     def run(*arguments):
@@ -69,7 +69,7 @@ def test_all_kinds_as_json(run, tmp_path):
 def test_severities_for_small_images(run, tmp_path):
     record = json.loads(run("--kind", "fog", "--made-for", "32", "--json").stdout)
     assert record["corruptions"] == [Corruption("fog", 5, made_for=32).describe()]
-    picture = pictures(2, side=32)[0]
+    picture = sample_images(2, side=32)[0]
     with Image.open(tmp_path / "out" / "fog" / "5" / "0.png") as made:
         np.testing.assert_array_equal(made, Corruption("fog", 5, made_for=32)(picture))
     failed = run("--kind", "fog", "--made-for", "64")

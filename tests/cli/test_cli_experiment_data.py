@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("transformers")
 
 from data import miniatures
-from encode import plain
-from extracting import load
+from encode import numpy_encoder
+from pet_images import load
 from zeroshift.cli import experiment as experiment_module
 from zeroshift.cli._experiment_data import CatalogueSource, encoder_slugs
 
@@ -25,7 +25,7 @@ def root(tmp_path):
     for id in ("eurosat", "dtd"):
         miniatures.build(tmp_path / "root", id)
     for path in (tmp_path / "root").rglob("*.jpg"):
-        plain.age(path)
+        numpy_encoder.age(path)
     return tmp_path / "root"
 
 

@@ -13,8 +13,8 @@ pytest.importorskip("transformers")
 from PIL import Image
 
 from data import miniatures
-from encode.plain import noise
-from extracting import CLASSES, PER_CLASS, encoded, load, prototypes, record, write_pets
+from encode.numpy_encoder import noise
+from pet_images import CLASSES, PER_CLASS, encoded, load, prototypes, record, write_pets
 from zeroshift.encode.prompts import MODES, Prompts
 
 LABELS = [k for k in range(len(CLASSES)) for _ in range(PER_CLASS)]

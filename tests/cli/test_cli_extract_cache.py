@@ -14,8 +14,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from encode.plain import noise
-from extracting import CLASSES, PER_CLASS, load, record, write_pets
+from encode.numpy_encoder import noise
+from pet_images import CLASSES, PER_CLASS, load, record, write_pets
 
 TESTS = Path(__file__).parents[1]
 COUNT = len(CLASSES) * PER_CLASS
@@ -121,10 +121,10 @@ import signal, sys, time
 # A test run started in the background hands on an ignored Ctrl-C; a terminal does not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {tests!r})
-from encode.plain import PlainEncoder
+from encode.numpy_encoder import NumpyEncoder
 from zeroshift.cli import _encoder_options, main
 
-_encoder_options.load = lambda *_, **__: PlainEncoder(batch_size=2, pause={pause})
+_encoder_options.load = lambda *_, **__: NumpyEncoder(batch_size=2, pause={pause})
 options = ["--out", "f.safetensors", "--workers", "2", "--cache", {cache!r}, "--json"]
 sys.argv = ["zeroshift", "extract", {folder!r}, *options]
 main()

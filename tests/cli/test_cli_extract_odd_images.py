@@ -11,8 +11,8 @@ pytest.importorskip("transformers")
 
 from PIL import Image
 
-from encode.plain import noise
-from extracting import encoded, load, record
+from encode.numpy_encoder import noise
+from pet_images import encoded, load, record
 
 
 @pytest.fixture

@@ -40,12 +40,12 @@ def test_the_shorter_side_is_256_and_the_middle_224(size, scaled, corner):
 
 
 @pytest.mark.parametrize("size", [(224, 224), (32, 32), (100, 224), (500, 200)])
-def test_small_pictures_are_left_alone(size):
+def test_small_images_are_unchanged(size):
     picture = ramp(*size)
     assert resize_and_crop(picture) is picture
 
 
-def test_the_corruption_comes_after():
+def test_images_are_corrupted_after_cropping():
     corruption = Corruption("gaussian_noise", 2, seed=4)
     made = CroppedCorruption(corruption)(ramp(640, 480), b"key")
     assert made.size == (224, 224)
@@ -53,14 +53,14 @@ def test_the_corruption_comes_after():
     assert not np.array_equal(made, CroppedCorruption(corruption)(ramp(640, 480), b"another"))
 
 
-def test_it_says_what_it_does():
+def test_describe():
     corruption = Corruption("fog", 3)
     described = CroppedCorruption(corruption).describe()
     assert described == {**corruption.describe(), "shorter_side": 256, "side": 224}
     assert json.loads(json.dumps(described)) == described
 
 
-def test_what_is_made_for_small_pictures_frames_none():
+def test_severities_for_small_images_do_not_crop():
     corruption = Corruption("contrast", 3, made_for=32)
     picture = ramp(300, 260)
     np.testing.assert_array_equal(CroppedCorruption(corruption)(picture, b"key"), corruption(picture, b"key"))

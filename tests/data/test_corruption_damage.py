@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from corrupting import pictures
+from corruption_data import sample_images
 from zeroshift.data.corruptions import KINDS, SEVERITIES, Corruption, corrupt
 
 UNEVEN = {224: {"glass_blur", "frost", "fog", "elastic_transform"}, 32: {"glass_blur", "frost", "elastic_transform"}}
@@ -16,7 +16,7 @@ UNEVEN = {224: {"glass_blur", "frost", "fog", "elastic_transform"}, 32: {"glass_
 
 def samples(made_for: int) -> list[np.ndarray]:
     """Pictures to measure damage on; of 32 x 32 pixels there must be more, for a hard edge counts for much."""
-    return pictures(12, side=32) if made_for == 32 else pictures()
+    return sample_images(12, side=32) if made_for == 32 else sample_images()
 
 
 def damage(kind: str, severity: int, made_for: int = 224) -> float:
@@ -69,7 +69,9 @@ def test_damage_where_the_constants_for_small_images_do_not_grow():
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_images_are_spared_what_photographs_can_bear(kind):
     theirs, ours = (
-        np.mean([(corrupt(image, kind, 5, made_for=size).astype(float) - image) ** 2 for image in pictures(side=32)])
+        np.mean(
+            [(corrupt(image, kind, 5, made_for=size).astype(float) - image) ** 2 for image in sample_images(side=32)]
+        )
         for size in (224, 32)
     )
     assert ours < theirs

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import zeroshift
-from corrupting import pictures
+from corruption_data import sample_images
 from zeroshift.data.corruptions import Corruption, corrupt
 from zeroshift.data.corruptions.files import corrupt_files
 
@@ -22,7 +22,7 @@ def source(tmp_path):
     """Two images in two folders, and a file that is none."""
     folder = tmp_path / "images"
     (folder / "b" / "c").mkdir(parents=True)
-    first, second = pictures(2, side=32)
+    first, second = sample_images(2, side=32)
     Image.fromarray(first).save(folder / "a.png")
     Image.fromarray(second).save(folder / "b" / "c" / "d.v2.BMP")
     (folder / "notes.txt").write_text("no image")

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from corrupting import PUBLISHED, both_sizes, grey, pictures
+from corruption_data import PUBLISHED, both_sizes, grey, sample_images
 from zeroshift.data.corruptions import SEVERITIES, Corruption, corrupt
 from zeroshift.data.corruptions.kinds import _shuffle_sources, disk_kernel
 from zeroshift.data.corruptions.operations import (
@@ -97,7 +97,7 @@ def test_disks_that_touch_their_square_gain_weight_as_in_the_release():
 @both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_defocus_is_the_sum_over_the_disk(made_for, severity):
-    image = pictures(1, side=40)[0]
+    image = sample_images(1, side=40)[0]
     kernel = disk_kernel(*PUBLISHED[made_for]["defocus_blur"][severity - 1])
     direct = np.stack([ndimage.correlate(image[..., c] / 255, kernel, mode="mirror") for c in range(3)], axis=-1)
     expected = np.floor(np.clip(direct, 0, 1) * 255 + 1e-6)
@@ -126,7 +126,7 @@ def test_glass_is_blurred_shuffled_as_often_as_published_and_blurred_again(made_
     def blurred(pixels):
         return np.floor(ndimage.gaussian_filter(pixels / 255, (sigma, sigma, 0), mode="nearest") * 255 + 1e-6)
 
-    image = pictures(1, side=24)[0]
+    image = sample_images(1, side=24)[0]
     pixels = blurred(image)
     for _ in range(passes):
         shifts = stream.integers(-reach, reach, size=(24 - 2 * reach, 24 - 2 * reach, 2))
@@ -168,7 +168,7 @@ def test_motion_spreads_a_point_along_the_line_and_repeats_the_border():
 def test_motion_goes_up_to_45_degrees_off_the_horizontal(made_for, severity):
     radius, sigma = PUBLISHED[made_for]["motion_blur"][severity - 1]
     motion = Corruption("motion_blur", severity, made_for=made_for)
-    image = pictures(1)[0]
+    image = sample_images(1)[0]
     expected = directional_blur(image, radius=radius, sigma=sigma, angle=motion._rng(b"key").uniform(-45, 45))
     np.testing.assert_array_equal(motion(image, b"key"), expected)
 
@@ -207,7 +207,7 @@ def test_contrast_on_two_levels(made_for, severity):
 @both_sizes
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_pixelate_and_jpeg_are_pillows_own(made_for, severity):
-    image = Image.fromarray(pictures(1)[0][:90])
+    image = Image.fromarray(sample_images(1)[0][:90])
     (scale,) = PUBLISHED[made_for]["pixelate"][severity - 1]
     small = image.resize((int(96 * scale), int(90 * scale)), Image.Resampling.BOX)
     assert corrupt(image, "pixelate", severity, made_for=made_for) == small.resize((96, 90), Image.Resampling.BOX)
@@ -238,7 +238,7 @@ def test_elastic_is_three_points_moved_and_then_a_smooth_field(made_for, severit
     distance, sigma, jitter = PUBLISHED[made_for]["elastic_transform"][severity - 1]
     elastic = Corruption("elastic_transform", severity, made_for=made_for)
     stream = elastic._rng(b"key")
-    image = pictures(1)[0][:, :80]
+    image = sample_images(1)[0][:, :80]
     # A third of the shorter side, 80 // 3, around the middle, (48, 40).
     corners = np.array([(74.0, 66.0), (22.0, 66.0), (22.0, 14.0)])
     moved = corners + stream.uniform(-jitter, jitter, size=(3, 2))
@@ -259,7 +259,7 @@ def test_elastic_is_three_points_moved_and_then_a_smooth_field(made_for, severit
 
 @both_sizes
 def test_elastic_moves_pixels_and_invents_none(made_for):
-    image = pictures(1)[0]
+    image = sample_images(1)[0]
     for severity in SEVERITIES:
         result = corrupt(image, "elastic_transform", severity, made_for=made_for)
         assert image.min() <= result.min() <= result.max() <= image.max()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from corrupting import pictures
+from corruption_data import sample_images
 from zeroshift.data import packs
 from zeroshift.data.corruptions import SIZES, Corruption, CroppedCorruption
 
@@ -24,9 +24,9 @@ def test_there_are_two_and_imagenet_cs_is_the_default():
     assert Corruption("fog").made_for == 224
 
 
-def test_nothing_is_framed_for_severities_of_small_images():
+def test_severities_for_small_images_do_not_crop():
     corruption = Corruption("fog", 3, made_for=32)
-    photograph = Image.fromarray(pictures(1, side=260)[0])
+    photograph = Image.fromarray(sample_images(1, side=260)[0])
     made = CroppedCorruption(corruption)(photograph, b"key")
     assert made == corruption(photograph, b"key")
     assert made.size == (260, 260)

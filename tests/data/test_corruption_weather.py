@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from corrupting import PUBLISHED, both_sizes, frost_photographs, grey, pictures
+from corruption_data import PUBLISHED, both_sizes, frost_photographs, grey, sample_images
 from zeroshift.data.corruptions import SEVERITIES, Corruption, corrupt
 from zeroshift.data.corruptions.kinds import FROST_IMAGES, crop_frost
 from zeroshift.data.corruptions.operations import Strokes, _branches, clipped_zoom, directional_blur, draw_frost, plasma
@@ -16,7 +16,7 @@ from zeroshift.data.corruptions.operations import Strokes, _branches, clipped_zo
 @both_sizes
 def test_snow_whitens_and_never_darkens(made_for):
     for severity in SEVERITIES:
-        image = pictures(1)[0]
+        image = sample_images(1)[0]
         assert (corrupt(image, "snow", severity, made_for=made_for).astype(int) >= image - 1).all()
 
 
@@ -26,7 +26,7 @@ def test_snow_is_flakes_laid_over_twice(made_for, severity):
     mean, spread, zoom, threshold, radius, sigma, keep = PUBLISHED[made_for]["snow"][severity - 1]
     snow = Corruption("snow", severity, made_for=made_for)
     stream = snow._rng(b"key")
-    image = pictures(1)[0]
+    image = sample_images(1)[0]
     flakes = clipped_zoom(stream.normal(mean, spread, size=(96, 96)), zoom)
     flakes = np.where(flakes < threshold, 0, np.clip(flakes, 0, 1))
     angle = stream.uniform(-135, -45)  # downwards or upwards, the trail being to one side
@@ -79,7 +79,7 @@ def test_plasma_is_diamond_square_point_by_point():
 def test_fog_is_clouds_before_the_image_and_keeps_its_brightest_value(made_for, severity):
     thickness, decay, map_side = PUBLISHED[made_for]["fog"][severity - 1]
     fog = Corruption("fog", severity, made_for=made_for)
-    image = pictures(1, side=map_side)[0][1:, 1:]
+    image = sample_images(1, side=map_side)[0][1:, 1:]
     clouds = plasma(map_side, decay, fog._rng(b"key"))[:-1, :-1, None]
     brightest = image.max() / 255
     expected = 255 * brightest * (image / 255 + thickness * clouds) / (brightest + thickness)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from corrupting import PUBLISHED, both_sizes, frost_photographs, grey, pictures
+from corruption_data import PUBLISHED, both_sizes, frost_photographs, grey, sample_images
 from zeroshift.data.corruptions import GROUPS, KINDS, SEVERITIES, Corruption, corrupt
 from zeroshift.data.corruptions.constants import CONSTANTS
 
@@ -59,7 +59,7 @@ def test_zooms_are_the_published_ranges(made_for, published):
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_result_is_a_new_image_and_depends_on_the_seed(made_for, kind, severity):
-    image = pictures(1)[0][:64, :48]
+    image = sample_images(1)[0][:64, :48]
     before = image.copy()
     result = corrupt(image, kind, severity, made_for=made_for)
     assert result.shape == image.shape
@@ -75,7 +75,7 @@ def test_result_is_a_new_image_and_depends_on_the_seed(made_for, kind, severity)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pillow_images_and_read_only_arrays(kind):
-    image = pictures(1)[0]
+    image = sample_images(1)[0]
     image.flags.writeable = False
     result = corrupt(Image.fromarray(image), kind, 2)
     assert isinstance(result, Image.Image)
@@ -104,7 +104,7 @@ def test_black_and_white_images(made_for):
 
 
 def test_the_result_depends_on_the_key_and_not_on_the_order():
-    images = pictures()
+    images = sample_images()
     noise = Corruption("gaussian_noise", 3)
     forwards = [noise(image, key) for key, image in enumerate(images)]
     backwards = [noise(image, key) for key, image in reversed(list(enumerate(images)))]

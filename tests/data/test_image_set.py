@@ -81,7 +81,7 @@ def test_a_subset_keeps_the_classes():
     )
     assert part.provenance == {"subset": {"images": 2, "of": 3}}
     assert pets().subset(np.array([True, False, False])).empty_classes == ("dog",)
-    with pytest.raises(IndexError, match="indices holds 3"):
+    with pytest.raises(IndexError, match="indices contains 3"):
         pets().subset([3])
 
 

@@ -297,13 +297,13 @@ def test_pickled_array_sources_are_small(tmp_path):
         (np.array([{}]), r"not a readable \.npy file of numbers"),
     ],
 )
-def test_arrays_that_hold_no_images_are_refused(array, message, tmp_path):
+def test_arrays_that_are_no_images_are_refused(array, message, tmp_path):
     np.save(tmp_path / "x.npy", array, allow_pickle=True)
     with pytest.raises(ImageError, match=rf"^x\.npy: .*{message}"):
         ImageArrays(tmp_path / "x.npy")
 
 
-def test_files_that_hold_no_array_are_refused(tmp_path):
+def test_files_without_an_array_are_refused(tmp_path):
     with pytest.raises(ImageError, match=r"^x\.npy: is not in .*Fix: check the path\.$"):
         ImageArrays(tmp_path / "x.npy")
     for content in (b"", b"text"):

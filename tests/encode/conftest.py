@@ -45,9 +45,9 @@ def tiny_encoder(tiny_folder):
 @pytest.fixture
 def folder(tmp_path):
     """Pictures of two classes."""
-    from encode import plain
+    from encode import numpy_encoder
 
-    plain.write_pictures(tmp_path / "pets", plain.COUNT)
+    numpy_encoder.write_images(tmp_path / "pets", numpy_encoder.COUNT)
     return tmp_path / "pets"
 
 

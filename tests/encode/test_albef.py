@@ -1,4 +1,4 @@
-"""ALBEF from tiny checkpoints in the published layout: features, text, sizes, what it says of itself."""
+"""ALBEF with tiny checkpoints in the published layout: features, text, sizes and description."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_checkpoint_in_torchs_old_format_is_read_too(encoder, state, tmp_path)
     assert ALBEFEncoder.load(str(tmp_path), device="cpu").revision == encoder.revision
 
 
-def test_the_picture_size_is_read_off_the_position_embeddings(encoder, tmp_path):
+def test_the_image_size_is_read_from_the_position_embeddings(encoder, tmp_path):
     assert encoder.preprocessing.size == (32, 32)
     state = random_tensors(side=48)
     larger = ALBEFEncoder.load(str(save(tmp_path, state)), device="cpu")
@@ -78,7 +78,7 @@ def test_the_picture_size_is_read_off_the_position_embeddings(encoder, tmp_path)
     )
 
 
-def test_what_the_encoder_says_of_itself(encoder):
+def test_describe_of_the_encoder(encoder):
     assert encoder.family == "albef"
     assert encoder.source == "ALBEF.pth"
     assert encoder.dimension == DIMENSION
@@ -136,7 +136,7 @@ def test_captions_end_after_thirty_words():
     assert clean_caption("word " * 31, max_words=None) == " ".join(["word"] * 31)
 
 
-def test_prompts_of_more_than_thirty_tokens_are_counted_and_cut(encoder, state):
+def test_prompts_of_more_than_thirty_tokens_are_truncated(encoder, state):
     # [CLS] is one of the thirty, and "cats" is two.
     prompts = ["word " * 29, "word " * 30, "cats " * 14, "cats " * 15, "word " * 100]
     assert encoder.count_tokens(prompts) == [30, 31, 29, 31, 101]

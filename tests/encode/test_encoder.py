@@ -1,4 +1,4 @@
-"""What every encoder does for its family: batches, memory, unit length, types; with a family made up for it."""
+"""The base class of encoders: batches, memory, unit length and types, with a made-up family."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from encode.plain import PREPROCESSING, noise  # noqa: E402
+from encode.numpy_encoder import PREPROCESSING, noise  # noqa: E402
 from zeroshift.encode.encoder import Encoder, stack_pixels  # noqa: E402
 
-PICTURES = [noise(i, 8 + i, 12 - i) for i in range(7)]
+IMAGES = [noise(i, 8 + i, 12 - i) for i in range(7)]
 PROMPTS = ["a b", "c", "d e f", "g", "h i", "j"]
 
 
@@ -47,7 +47,7 @@ class Linear(Encoder):
 
 
 def expected() -> np.ndarray:
-    pixels = np.stack([PREPROCESSING.values(PREPROCESSING(picture)[0]) for picture in PICTURES]).astype(np.float64)
+    pixels = np.stack([PREPROCESSING.values(PREPROCESSING(picture)[0]) for picture in IMAGES]).astype(np.float64)
     rows = pixels.reshape(len(pixels), -1) @ Linear().weights.numpy().astype(np.float64)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
@@ -55,7 +55,7 @@ def expected() -> np.ndarray:
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 50])
 def test_features_are_unit_rows_in_the_order_given(batch_size):
     encoder = Linear(batch_size=batch_size)
-    rows = encoder.encode_images(iter(PICTURES))
+    rows = encoder.encode_images(iter(IMAGES))
     assert rows.dtype == np.float32
     np.testing.assert_allclose(rows, expected(), atol=1e-6)
     assert max(encoder.seen) == min(batch_size, 7)
@@ -64,29 +64,29 @@ def test_features_are_unit_rows_in_the_order_given(batch_size):
 @pytest.mark.parametrize("room", [1, 2, 3, 5])
 def test_memory_that_runs_out_costs_no_row(room):
     encoder = Linear(room=room, batch_size=8)
-    np.testing.assert_allclose(encoder.encode_images(PICTURES), expected(), atol=1e-6)
+    np.testing.assert_allclose(encoder.encode_images(IMAGES), expected(), atol=1e-6)
     assert 1 <= encoder.batch_size <= room
     tried = len(encoder.seen)
-    encoder.encode_images(PICTURES)
+    encoder.encode_images(IMAGES)
     assert all(size <= room for size in encoder.seen[tried:])  # what did not fit is not tried again
     texts = Linear(room=room, batch_size=8).encode_texts(PROMPTS, warn=False)
     np.testing.assert_array_equal(texts, Linear().encode_texts(PROMPTS, warn=False))
 
 
-def test_one_that_is_too_much_and_other_errors():
+def test_errors_for_a_single_item():
     with pytest.raises(MemoryError, match="not enough memory for a single item"):
-        Linear(room=0).encode_images(PICTURES)
+        Linear(room=0).encode_images(IMAGES)
     with pytest.raises(MemoryError, match="not enough memory for a single item"):
         Linear(room=0).encode_texts(PROMPTS, warn=False)
     fault = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
     with pytest.raises(RuntimeError) as caught:
-        Linear(room=0, fault=fault).encode_images(PICTURES)
+        Linear(room=0, fault=fault).encode_images(IMAGES)
     assert caught.value is fault
 
 
 def test_numbers_between_bytes():
     encoder = Linear()
-    pixels = stack_pixels([PREPROCESSING(picture) for picture in PICTURES])[0]
+    pixels = stack_pixels([PREPROCESSING(picture) for picture in IMAGES])[0]
     np.testing.assert_allclose(encoder.encode_pixels((pixels.astype(np.float32),)), expected(), atol=1e-6)
     mixed = encoder.encode_pixels((pixels * np.float32(0.5),))
     values = (pixels / 2 / 255 - 0.5) / 0.25
@@ -95,7 +95,7 @@ def test_numbers_between_bytes():
 
 
 @pytest.mark.parametrize("bad", [0.0, float("nan"), float("inf")])
-def test_a_row_without_a_direction_is_refused(bad):
+def test_zero_and_non_finite_features_are_refused(bad):
     class Broken(Linear):
         def _image_features(self, batch):
             return super()._image_features(batch) * bad
@@ -105,7 +105,7 @@ def test_a_row_without_a_direction_is_refused(bad):
 
     message = r"returned a zero or non-finite feature for {}. Fix: dtype='float32'"
     with pytest.raises(ValueError, match=message.format("an image")):
-        Broken().encode_images(PICTURES)
+        Broken().encode_images(IMAGES)
     with pytest.raises(ValueError, match=message.format("a prompt")):
         Broken().encode_texts(["a"])
 
@@ -127,7 +127,7 @@ def test_long_prompts_are_counted():
     assert encoder.count_too_long(PROMPTS) == 1
 
 
-def test_what_it_says_of_itself():
+def test_describe_and_repr():
     encoder = Linear()
     assert encoder.describe() == {"family": "linear", "source": "made up", "revision": "1", "dtype": "float32"}
     assert repr(encoder) == "Linear('made up', d=5, logit_scale=10)"
@@ -143,7 +143,7 @@ def test_narrow_precision_reaches_the_model_and_not_the_caller():
             assert batch[0].dtype == torch.bfloat16
             return batch[0].flatten(1) @ self.weights.to(torch.bfloat16)
 
-    rows = Narrow().encode_images(PICTURES)
+    rows = Narrow().encode_images(IMAGES)
     assert rows.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
     np.testing.assert_allclose(rows, expected(), atol=0.05)

@@ -1,4 +1,4 @@
-"""Extraction: the same file from every way to it, nothing computed twice, and everything said in the provenance."""
+"""Extraction: features, prototypes, provenance and invalid arguments."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import shutil
 import numpy as np
 import pytest
 
-from encode.plain import (
+from encode.numpy_encoder import (
     COUNT,
     PREPROCESSING,
     VANILLA,
-    PlainEncoder,
+    NumpyEncoder,
     bytes_of,
     image_set,
     noise,
-    of_text,
     run,
+    text_feature,
     unit,
-    write_pictures,
+    write_images,
 )
 from zeroshift.data.corruptions import Corruption
 from zeroshift.data.image_set import ImageSet
@@ -37,7 +37,7 @@ def by_hand(folder, names) -> np.ndarray:
     rows = []
     for name in names:
         pixels = PREPROCESSING.values(PREPROCESSING(Image.open(folder / name).convert("RGB"))[0])
-        rows.append(unit(pixels.reshape(-1).astype(np.float64) @ PlainEncoder().weights.astype(np.float64)))
+        rows.append(unit(pixels.reshape(-1).astype(np.float64) @ NumpyEncoder().weights.astype(np.float64)))
     return np.stack(rows)
 
 
@@ -46,7 +46,7 @@ class TestWhatComesOut:
         made = run(folder, storage="float32")
         names = image_set(folder).images.names
         np.testing.assert_allclose(made.features.features, by_hand(folder, names), atol=1e-6)
-        expected = [of_text(f"a photo of a {name}.") for name in ("cat", "dog")]
+        expected = [text_feature(f"a photo of a {name}.") for name in ("cat", "dog")]
         np.testing.assert_allclose(made.features.prototypes["vanilla"], expected, atol=1e-6)
         assert made.features.sample_names == names
         assert made.features.class_names == ("cat", "dog")
@@ -64,7 +64,7 @@ class TestWhatComesOut:
 
     @pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
     def test_kinds_of_files(self, tmp_path, suffix):
-        names = write_pictures(tmp_path / "files", 5, suffix=suffix)
+        names = write_images(tmp_path / "files", 5, suffix=suffix)
         made = run(tmp_path / "files", storage="float32").features
         np.testing.assert_allclose(made.features, by_hand(tmp_path / "files", names), atol=1e-6)
 
@@ -72,20 +72,20 @@ class TestWhatComesOut:
         pictures = np.stack([np.asarray(noise(i)) for i in range(5)])
         np.save(tmp_path / "pictures.npy", pictures)
         images = ImageSet("array", ImageArrays(tmp_path / "pictures.npy"))
-        made = extract(images, PlainEncoder(), VANILLA, class_names=["cat", "dog"], storage="float32", cache=cache)
+        made = extract(images, NumpyEncoder(), VANILLA, class_names=["cat", "dog"], storage="float32", cache=cache)
         for i in range(5):
             noise(i).save(tmp_path / f"{i}.png")
         expected = by_hand(tmp_path, [f"{i}.png" for i in range(5)])
         np.testing.assert_allclose(made.features.features, expected, atol=1e-6)
         assert made.features.sample_names == tuple(f"pictures.npy[{i}]" for i in range(5))
-        again = extract(images, PlainEncoder(blind=True), VANILLA, class_names=["cat"], storage="float32", cache=cache)
+        again = extract(images, NumpyEncoder(blind=True), VANILLA, class_names=["cat"], storage="float32", cache=cache)
         assert again.computed == 0
 
     def test_images_without_labels(self, folder):
         images = image_set(folder, labelled=False)
         with pytest.raises(ValueError, match=r"pets has no class names. Fix: pass class_names"):
-            extract(images, PlainEncoder(), VANILLA)
-        made = extract(images, PlainEncoder(), VANILLA, class_names=["frog", "horse", "cat"], workers=0).features
+            extract(images, NumpyEncoder(), VANILLA)
+        made = extract(images, NumpyEncoder(), VANILLA, class_names=["frog", "horse", "cat"], workers=0).features
         assert made.labels is None
         assert made.class_names == ("frog", "horse", "cat")
         assert made.n_samples == COUNT
@@ -99,21 +99,23 @@ class TestWhatComesOut:
     def test_classes_of_the_same_name(self, folder, given):
         files = image_set(folder).images
         images = ImageSet("net", files, class_names=("missile", "cat", "missile"), labels=[0, 1, 2] + [0] * 8)
-        made = extract(images, PlainEncoder(), VANILLA, class_names=given, workers=0).features
+        made = extract(images, NumpyEncoder(), VANILLA, class_names=given, workers=0).features
         assert made.class_names == ("missile", "cat", "missile (2)")
         assert made.labels.tolist()[:3] == [0, 1, 2]
         np.testing.assert_array_equal(made.prototypes["vanilla"][0], made.prototypes["vanilla"][2])
-        np.testing.assert_allclose(made.prototypes["vanilla"][2], of_text("a photo of a missile."), atol=1e-6)
+        np.testing.assert_allclose(made.prototypes["vanilla"][2], text_feature("a photo of a missile."), atol=1e-6)
 
     def test_several_prompt_modes(self, folder):
         modes = [Prompts.from_templates(["a sketch of a {}.", "one {}"]), VANILLA, Prompts.named("ensemble")]
         made = run(folder, prompts=modes)
         assert set(made.features.prompts) == {"templates", "vanilla", "ensemble"}
         assert made.features.default_prompt == "templates"
-        mean = np.mean([of_text("a sketch of a dog.").astype(float), of_text("one dog").astype(float)], axis=0)
+        mean = np.mean(
+            [text_feature("a sketch of a dog.").astype(float), text_feature("one dog").astype(float)], axis=0
+        )
         np.testing.assert_allclose(made.features.prototypes["templates"][1], unit(mean), atol=1e-6)
 
-    def test_prompts_that_are_cut(self, folder, cache):
+    def test_truncated_prompts(self, folder, cache):
         long = Prompts.from_templates(["a photo of a {} " + "very " * 9 + "good.", "{}"])
         for _ in range(2):
             with pytest.warns(UserWarning, match="2 of 4 prompts are longer than the 12 tokens"):
@@ -155,8 +157,8 @@ class TestWhatComesOut:
 
 
 class TestProvenance:
-    def test_what_it_says(self, folder):
-        images, encoder = image_set(folder), PlainEncoder()
+    def test_describe_and_repr(self, folder):
+        images, encoder = image_set(folder), NumpyEncoder()
         said = run(folder).features.provenance
         assert said["made_by"] == "zeroshift extract"
         assert said["images"]["name"] == "pets"
@@ -205,13 +207,13 @@ class TestTheSameBytes:
         assert set(files) == {files[0]}
 
     def test_views(self, folder, tmp_path):
-        options = {"views": Views(3, augmix=True), "encoder": PlainEncoder(feels_batch=True)}
+        options = {"views": Views(3, augmix=True), "encoder": NumpyEncoder(batch_dependent=True)}
         one = bytes_of(run(folder, **options), tmp_path / "one.safetensors")
         assert one == bytes_of(run(folder, workers=2, cache=tmp_path / "c", **options), tmp_path / "two.safetensors")
         assert one == bytes_of(run(folder, cache=tmp_path / "c", **options), tmp_path / "three.safetensors")
 
     def test_batches_are_full_across_images(self, folder):
-        encoder = PlainEncoder(batch_size=4)
+        encoder = NumpyEncoder(batch_size=4)
         run(folder, encoder=encoder, views=Views(3), shard_rows=1000)
         assert encoder.batches == [4] * 8 + [1]
 
@@ -232,25 +234,25 @@ class TestBadArguments:
         ],
     )
     def test_are_refused_before_anything_is_computed(self, folder, options, message):
-        encoder = PlainEncoder(blind=True)
+        encoder = NumpyEncoder(blind=True)
         with pytest.raises((TypeError, ValueError), match=message):
             run(folder, encoder=encoder, **options)
         assert encoder.prompts == []
 
     def test_descriptions_that_are_missing(self, folder):
         described = Prompts.named("descriptions", template="a {}.", descriptions={"cat": ["It purrs."]})
-        encoder = PlainEncoder(blind=True)
+        encoder = NumpyEncoder(blind=True)
         with pytest.raises(ValueError, match="dog"):
             run(folder, encoder=encoder, prompts=[VANILLA, described])
         assert encoder.prompts == []
 
     def test_no_images(self, tmp_path):
         with pytest.raises(ValueError, match="none has no images; at least one is needed"):
-            extract(ImageSet("none", ImageFiles(tmp_path, ()), ("cat",)), PlainEncoder(), VANILLA)
+            extract(ImageSet("none", ImageFiles(tmp_path, ()), ("cat",)), NumpyEncoder(), VANILLA)
 
 
-def test_the_image_side_alone(folder, cache):
-    outcome = encode_images(image_set(folder), PlainEncoder(), views=Views(2), cache=cache, workers=0, shard_rows=4)
+def test_only_the_image_encoder(folder, cache):
+    outcome = encode_images(image_set(folder), NumpyEncoder(), views=Views(2), cache=cache, workers=0, shard_rows=4)
     assert outcome.indices == list(range(COUNT))
     assert outcome.rows.shape == (COUNT, 2, 8)
     assert outcome.rows.dtype == np.float16

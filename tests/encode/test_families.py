@@ -1,4 +1,4 @@
-"""Every family against transformers itself: its model class, its tokenizer and its image processor, called by hand."""
+"""Each family compared with direct calls of its transformers model, tokenizer and image processor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from encode.plain import noise  # noqa: E402
+from encode.numpy_encoder import noise  # noqa: E402
 from encode.tiny import BUILDERS, siglip2_of_fixed_size  # noqa: E402
 from zeroshift.encode import registry  # noqa: E402
 from zeroshift.encode.families.base import ProcessorPreprocessing, preprocessing_from_processor  # noqa: E402
@@ -32,7 +32,7 @@ MODEL = {
     "metaclip": "MetaClip2Model",
 }
 SHAPES = {"tall": (40, 90), "wide": (90, 40), "odd": (51, 37), "tiny": (7, 5), "right": (32, 32)}
-PICTURES = [noise(i, *size) for i, size in enumerate(SHAPES.values())]
+IMAGES = [noise(i, *size) for i, size in enumerate(SHAPES.values())]
 PROMPTS = ["a photo of a Cat.", "dog", "A dog, a pet."]
 AS_READ = {
     # What SigLIP's paper says of its text: lower case without punctuation; of the second only lower case.
@@ -76,9 +76,9 @@ def test_features_are_those_of_transformers(family, own, tiny_encoder):
     encoder = tiny_encoder(family)
     with torch.inference_mode():
         # One at a time: what is compared with has neither padding nor neighbours.
-        images = [image_features(model, processor(images=picture, return_tensors="pt")) for picture in PICTURES]
+        images = [image_features(model, processor(images=picture, return_tensors="pt")) for picture in IMAGES]
         texts = [text_features(model, tokens(family, tokenizer, [prompt])) for prompt in PROMPTS]
-    close(encoder.encode_images(PICTURES), unit(torch.cat(images)))
+    close(encoder.encode_images(IMAGES), unit(torch.cat(images)))
     close(encoder.encode_texts(PROMPTS), unit(torch.cat(texts)))
     assert encoder.dimension == images[0].shape[1]
 
@@ -99,7 +99,7 @@ def text_features(model, inputs):
 def test_scores_are_those_of_the_whole_model(family, own, tiny_encoder):
     model, tokenizer, processor = own
     encoder = tiny_encoder(family)
-    inputs = {**tokens(family, tokenizer, PROMPTS), **processor(images=PICTURES, return_tensors="pt")}
+    inputs = {**tokens(family, tokenizer, PROMPTS), **processor(images=IMAGES, return_tensors="pt")}
     with torch.inference_mode():
         if family == "blip":
             inputs.pop("token_type_ids", None)
@@ -108,7 +108,7 @@ def test_scores_are_those_of_the_whole_model(family, own, tiny_encoder):
         else:
             expected = model(**inputs).logits_per_image.numpy()
             scale = encoder.logit_scale
-    found = scale * encoder.encode_images(PICTURES) @ encoder.encode_texts(PROMPTS).T + (encoder.logit_bias or 0.0)
+    found = scale * encoder.encode_images(IMAGES) @ encoder.encode_texts(PROMPTS).T + (encoder.logit_bias or 0.0)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * max(scale, 1))
     assert np.ptp(expected) > 0.05  # else everything would be close to everything
 
@@ -126,7 +126,7 @@ def test_the_scale_is_not_narrowed_with_the_weights(tiny_folder):
         assert narrow.logit_scale == pytest.approx(scale, rel=1e-6)
         assert narrow.describe()["dtype"] == "bfloat16"
         assert narrow.model.dtype == torch.bfloat16
-        rows = narrow.encode_images(PICTURES[:2])
+        rows = narrow.encode_images(IMAGES[:2])
         assert rows.dtype == np.float32
         np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
 
@@ -145,7 +145,7 @@ def test_pixel_values_are_the_processors_to_the_last_bit(family, own, tiny_encod
     monkeypatch.setattr(
         type(encoder), "_image_features", lambda self, batch: seen.append(batch) or original(self, batch)
     )
-    for picture in PICTURES:
+    for picture in IMAGES:
         encoder.encode_images([picture])
         made = processor(images=picture, return_tensors="np")
         np.testing.assert_array_equal(seen[-1][0][0].numpy(), made["pixel_values"][0])
@@ -156,7 +156,7 @@ def test_pixel_values_are_the_processors_to_the_last_bit(family, own, tiny_encod
     assert isinstance(encoder.preprocessing, ProcessorPreprocessing if family == "siglip2" else PixelPreprocessing)
 
 
-def test_a_processor_that_does_more_than_its_settings_say_is_called_itself(tiny_folder):
+def test_a_processor_with_other_steps_is_called_directly(tiny_folder):
     class Mirrors(transformers.CLIPImageProcessorPil):
         def __call__(self, images, **options):
             return super().__call__(images.transpose(Image.Transpose.FLIP_LEFT_RIGHT), **options)
@@ -166,9 +166,9 @@ def test_a_processor_that_does_more_than_its_settings_say_is_called_itself(tiny_
         preprocessing = preprocessing_from_processor(processor, side=32)
         assert type(preprocessing) is expected
         assert preprocessing.size == (32, 32)
-        made = preprocessing(PICTURES[0])[0]
+        made = preprocessing(IMAGES[0])[0]
         values = preprocessing.values(made) if expected is PixelPreprocessing else made
-        np.testing.assert_array_equal(values, processor(PICTURES[0], return_tensors="np")["pixel_values"][0])
+        np.testing.assert_array_equal(values, processor(IMAGES[0], return_tensors="np")["pixel_values"][0])
 
 
 def test_ready_is_the_end_of_the_preprocessing(family, tiny_encoder):
@@ -182,13 +182,13 @@ def test_ready_is_the_end_of_the_preprocessing(family, tiny_encoder):
     assert json.loads(json.dumps(preprocessing.describe())) == preprocessing.describe()
 
 
-def test_one_by_one_is_as_together(family, tiny_encoder):
+def test_single_images_equal_a_batch(family, tiny_encoder):
     encoder = tiny_encoder(family)
-    close(np.concatenate([encoder.encode_images([p]) for p in PICTURES]), encoder.encode_images(PICTURES))
+    close(np.concatenate([encoder.encode_images([p]) for p in IMAGES]), encoder.encode_images(IMAGES))
     close(np.concatenate([encoder.encode_texts([p]) for p in PROMPTS]), encoder.encode_texts(PROMPTS))
 
 
-def test_grey_pictures_arrays_and_files_are_pictures_too(family, tiny_encoder, tmp_path):
+def test_grey_images_arrays_and_files(family, tiny_encoder, tmp_path):
     encoder, grey = tiny_encoder(family), noise(3, 41, 33).convert("L")
     rgb = grey.convert("RGB")
     rgb.save(tmp_path / "grey.png")
@@ -248,7 +248,7 @@ def test_token_counts(family, tiny_encoder):
     )
 
 
-def test_prompts_too_long_are_cut_and_counted(family, tiny_encoder):
+def test_long_prompts_are_truncated_and_counted(family, tiny_encoder):
     encoder = tiny_encoder(family)
     fits = {"siglip": 15, "siglip2": 8, "altclip": 29, "clip": 22, "metaclip": 22}.get(family, 38)
     prompts = ["dog", cats(fits), cats(fits + 1), cats(100)]
@@ -261,9 +261,9 @@ def test_prompts_too_long_are_cut_and_counted(family, tiny_encoder):
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "siglip2"])  # has no bytes
-def test_float_pixels_that_are_integers_are_as_bytes(family, tiny_encoder):
+def test_float_and_byte_pixels_give_equal_features(family, tiny_encoder):
     encoder = tiny_encoder(family)
-    (pixels,) = encoder.preprocessing(PICTURES[0])
+    (pixels,) = encoder.preprocessing(IMAGES[0])
     batch = np.stack([pixels, pixels[:, ::-1]])
     # A line through the table, where bytes are looked up: rounding, which weights of this size magnify.
     close(encoder.encode_pixels((batch.astype(np.float32),)), encoder.encode_pixels((batch,)), atol=1e-5)
@@ -271,7 +271,7 @@ def test_float_pixels_that_are_integers_are_as_bytes(family, tiny_encoder):
     assert not np.allclose(encoder.encode_pixels((halves,)), encoder.encode_pixels((batch,)), atol=1e-5)
 
 
-def test_a_picture_of_one_pixel_and_a_very_long_one(family, tiny_encoder):
+def test_images_of_one_pixel_and_very_long_images(family, tiny_encoder):
     rows = tiny_encoder(family).encode_images([Image.new("RGB", (1, 1), "red"), noise(0, 400, 9)])
     assert rows.shape == (2, tiny_encoder(family).dimension)
 
@@ -306,12 +306,12 @@ def test_settings_as_published_models_have_them(family, published, tiny_folder, 
     encoder = registry.load(str(tmp_path / family))
     own = transformers.AutoImageProcessor.from_pretrained(tmp_path / family, backend="pil")
     assert isinstance(encoder.preprocessing, PixelPreprocessing)
-    for picture in PICTURES:
+    for picture in IMAGES:
         expected = own(images=picture, return_tensors="np")["pixel_values"][0]
         np.testing.assert_array_equal(encoder.preprocessing.values(encoder.preprocessing(picture)[0]), expected)
 
 
-def test_a_processor_that_scales_before_it_crops_leaves_views_alone(tiny_folder):
+def test_a_processor_that_resizes_and_crops_does_not_crop_views(tiny_folder):
     """Views are cropped to the right size already: scaled and cropped again, they would lose their rims."""
     processor = transformers.AutoImageProcessor.from_pretrained(tiny_folder("align"), backend="pil")
     own = ProcessorPreprocessing(processor, side=32)

@@ -1,4 +1,4 @@
-"""Where a model is looked for, and what is said when it cannot be had."""
+"""Loading models from the hub, and errors when that fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def asked(monkeypatch):
     return names
 
 
-def test_without_the_hub_only_local_files_are_looked_for(asked):
+def test_without_the_hub_only_local_files_are_used(asked):
     assert hub.hub_arguments(HUB, "main") == {"revision": "main", "local_files_only": True}
     assert asked == [("huggingface.co", 443)]
 
@@ -40,14 +40,14 @@ def test_with_the_hub_the_network_is_used(monkeypatch):
     assert hub.hub_arguments(HUB, None) == {"revision": None}
 
 
-def test_a_mirror_is_asked_in_the_hub_s_place(asked, monkeypatch):
+def test_a_mirror_replaces_the_hub(asked, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example:8443/hub")
     assert hub.hub_arguments(HUB, None)["local_files_only"]
     assert asked == [("mirror.example", 443)]
 
 
 @pytest.mark.parametrize("name", PROXIES)
-def test_behind_a_proxy_names_are_not_resolved_here(asked, monkeypatch, name):
+def test_names_are_not_resolved_with_a_proxy(asked, monkeypatch, name):
     monkeypatch.setenv(name, "http://proxy.example:3128")
     assert hub.hub_arguments(HUB, None) == {"revision": None}
     assert asked == []
@@ -74,12 +74,12 @@ def test_a_revision_is_named():
         raise OSError("gone")
 
 
-def test_a_message_without_words_gives_its_kind():
+def test_an_empty_message_shows_the_error_type():
     with pytest.raises(OSError, match=r"\(RuntimeError\)"), hub.convert_load_errors(HUB, None):
         raise RuntimeError
 
 
-def test_a_folder_that_is_no_whole_model(tmp_path):
+def test_an_incomplete_model_folder(tmp_path):
     with pytest.raises(ValueError, match=r"is not a complete model folder \(no vocab\)\. Fix: it needs config"):  # noqa: SIM117
         with hub.convert_load_errors(str(tmp_path), None):
             raise OSError("no vocab")

@@ -107,7 +107,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     return stand_in
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch):
+def test_missing_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "open_clip", None)
     with pytest.raises(ImportError, match=r"need the package open_clip .*Fix: pip install open_clip_torch, which"):
         OpenClipEncoder.load(SOURCE)
@@ -127,7 +127,7 @@ def test_features_are_the_models_own_at_unit_length(package):
         np.testing.assert_allclose(found, torch.nn.functional.normalize(expected).detach(), atol=1e-6)
 
 
-def test_what_the_encoder_says_of_itself(package):
+def test_describe_of_the_encoder(package):
     encoder = OpenClipEncoder.load(SOURCE, device="cpu")
     assert package.calls == [("ViT-B-32", "laion2b_s34b_b79k"), ("ViT-B-32", "tokenizer")]
     assert (encoder.family, encoder.source) == ("open_clip", SOURCE)
@@ -137,7 +137,7 @@ def test_what_the_encoder_says_of_itself(package):
     assert encoder.revision.startswith("sha256:")
 
 
-def test_a_bias_is_kept_where_the_model_has_one(package):
+def test_logit_bias(package):
     package.bias = True
     encoder = OpenClipEncoder.load(SOURCE, device="cpu")
     assert encoder.logit_bias == -10
@@ -150,7 +150,7 @@ def test_the_scale_is_read_before_the_weights_are_narrowed(package):
     assert encoder.encode_texts(["a cat"]).dtype == np.float32
 
 
-def test_other_weights_than_those_asked_for_are_refused(package):
+def test_another_revision_is_refused(package):
     found = OpenClipEncoder.load(SOURCE, device="cpu").revision
     assert OpenClipEncoder.load(SOURCE, device="cpu", revision=found).revision == found
     with pytest.raises(ValueError, match=f"revision='main' was requested, but {SOURCE} has '{found}'. Fix: "):
@@ -173,7 +173,7 @@ def test_prompts_too_long_are_counted_by_open_clips_own_tokenizer(package):
         encoder.encode_texts(["a b c d", "a b c d e"])
 
 
-def test_prompts_are_not_counted_where_the_tokenizer_does_not_say(package):
+def test_tokens_are_not_counted_without_encode(package):
     package.tokenizer = WrappedTokenizer()
     encoder = OpenClipEncoder.load(SOURCE, device="cpu")
     assert encoder.count_tokens(["a b c d e f g h"]) == [0]

@@ -1,4 +1,4 @@
-"""A model's own configuration in open_clip, read as what is done to a picture."""
+"""Preprocessing from the configuration of open_clip models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONFIG = {
 
 
 @pytest.mark.parametrize(("size", "side"), [(8, 8), ((16, 16), 16), ([24, 24], 24)])
-def test_the_shortest_side_is_scaled_and_the_centre_cut(size, side):
+def test_the_shortest_side_is_resized_and_the_centre_cropped(size, side):
     made = preprocessing_from_config({**CONFIG, "size": size}, "m")
     assert (made.resize, made.crop, made.resample, made.size) == (
         ("shorter", side),
@@ -34,7 +34,7 @@ def test_the_shortest_side_is_scaled_and_the_centre_cut(size, side):
     np.testing.assert_allclose(made.table[:, [0, 255]], [[-1, 1], [-1, 3], [-2, 2]], atol=1e-6)
 
 
-def test_squashing_keeps_everything_in_the_picture():
+def test_squash_uses_the_whole_image():
     made = preprocessing_from_config(
         {**CONFIG, "resize_mode": "squash", "size": (4, 8), "interpolation": "bilinear"}, "m"
     )
@@ -58,7 +58,7 @@ def test_the_crops_corner_is_where_torchvision_has_it(margin, corner):
     assert isinstance(made, RoundedCrop)
 
 
-def test_the_preprocessing_travels_to_workers_and_tells_its_corner():
+def test_the_preprocessing_can_be_pickled_and_describes_its_corner():
     made = preprocessing_from_config(CONFIG, "m")
     image = Image.fromarray(np.random.default_rng(1).integers(0, 256, (11, 20, 3), dtype=np.uint8))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(made))(image)[0], made(image)[0])

@@ -1,4 +1,4 @@
-"""Resize, crop, look up: worked out by hand, and for pictures of every shape."""
+"""Resize, crop and normalise: computed by hand, and for images of every shape."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_crop_is_of_the_centre_and_black_beyond():
     np.testing.assert_array_equal(wider[0, 0], [0, 0, 0, 1, 2, 3, 4, 5, 6, 0])
 
 
-def test_exact_does_not_keep_the_shape():
+def test_exact_does_not_keep_the_aspect_ratio():
     exact = PixelPreprocessing(("exact", 4, 6), None, "nearest", TABLE)
     assert exact.size == (4, 6)
     (pixels,) = exact(Image.new("RGB", (50, 3), (1, 2, 3)))
@@ -76,7 +76,7 @@ def test_the_filter_is_pillows():
 
 @settings(deadline=None)
 @given(width=st.integers(1, 60), height=st.integers(1, 60), side=st.integers(1, 12), crop=st.integers(1, 14))
-def test_whatever_the_picture_the_size_is_right(width, height, side, crop):
+def test_the_size_is_right_for_any_image(width, height, side, crop):
     preprocessing = shorter(side, (crop, crop + 1))
     (pixels,) = preprocessing(Image.new("RGB", (width, height), "white"))
     assert pixels.shape == (3, *preprocessing.size) == (3, crop, crop + 1)
@@ -95,12 +95,12 @@ def test_bytes_and_numbers_mean_the_same(value, channel):
 
 
 @pytest.mark.parametrize("resize", [None, ("shorter", 5)])
-def test_pictures_of_different_sizes_are_refused(resize):
+def test_images_of_different_sizes_are_refused(resize):
     with pytest.raises(ValueError, match=r"crop=None with resize=.* gives images of different sizes.*Fix: give crop="):
         PixelPreprocessing(resize, None, "bicubic", TABLE)
 
 
-def test_the_description_tells_settings_apart():
+def test_descriptions_differ_between_settings():
     base = shorter(8, (8, 8))
     others = [
         shorter(9, (8, 8)),
@@ -130,7 +130,7 @@ class TestPictures:
         "array",
         [np.zeros((3, 4, 3)), np.zeros((3, 4, 4), np.uint8), np.zeros(3, np.uint8), np.zeros((3, 5, 7), np.uint8)],
     )
-    def test_arrays_that_are_no_pictures(self, array):
+    def test_arrays_that_are_no_images(self, array):
         with pytest.raises(ValueError, match=r"must be uint8, \(H, W, 3\) or \(H, W\); got .*Fix: \(255 \* image\)"):
             to_rgb_image(array)
 

@@ -1,4 +1,4 @@
-"""The prompts are, to the character, those the published numbers were made with."""
+"""Prompts equal those of published results exactly."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_descriptions_outside_templates_inside():
     assert prompts[7] == "itap of a american_bulldog, It is white.."
 
 
-def test_names_may_be_cleaned_in_modes_with_descriptions_and_are_looked_up_as_they_are():
+def test_clean_names_with_descriptions():
     prompts = Prompts.named("descriptions", template=PET, descriptions=PETS, clean_names=True)
     assert prompts.for_class("american_bulldog")[0] == "a photo of a american bulldog, It is large., a type of pet."
 

@@ -1,4 +1,4 @@
-"""Prompts as an object: counts, streaming, the hash, and what is refused."""
+"""`Prompts`: counts, lazy iteration, the hash, and invalid arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names to encoders: what is listed, what is missing, and what is said of names and folders that are wrong."""
+"""The registry of encoders: families, missing packages, and errors for wrong names and folders."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class TestFolders:
             copied, rf"copied is not a complete model folder \(.*{reason}.*\). Fix: it needs config.json, the weights"
         )
 
-    def test_with_weights_cut_short(self, copied):
+    def test_with_truncated_weights(self, copied):
         weights = copied / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1000])
         self.refused(copied, r"is not a complete model folder \(")
@@ -180,7 +180,7 @@ def test_the_hash_of_a_folder_is_that_of_its_content(tiny_folder, tmp_path):
     assert folder_digest(copied) == folder_digest(original)
 
 
-def test_an_encoder_says_what_it_is_and_not_where_it_lies(tiny_folder, tiny_encoder, monkeypatch):
+def test_describe_has_no_path(tiny_folder, tiny_encoder, monkeypatch):
     folder, encoder = tiny_folder("clip"), tiny_encoder("clip")
     described = encoder.describe()
     assert described == {"family": "clip", "source": "tiny-clip", "revision": encoder.revision, "dtype": "float32"}

@@ -1,4 +1,4 @@
-"""The store: what was added is found by content, whatever happened to the process or the files meanwhile."""
+"""The feature store: rows are found by content after crashes and damage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_digest_is_blake2b_of_the_content():
 
 @settings(deadline=None, max_examples=20)
 @given(st.data())
-def test_rows_come_back_in_the_order_asked_for(tmp_path_factory, data):
+def test_rows_are_in_the_given_order(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("store")
     names = [str(i) for i in range(9)]
     store = FeatureStore(folder)
@@ -93,7 +93,7 @@ def test_the_same_rows_are_the_same_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "other"])
-def test_a_damaged_part_is_said_and_forgotten_alone(tmp_path, damage):
+def test_a_damaged_part_is_reported_and_deleted(tmp_path, damage):
     store = FeatureStore(tmp_path)
     store.add(digests("a", "b"), rows_of(1, 2))
     (first,) = parts(tmp_path)
@@ -147,7 +147,7 @@ class TestCache:
             == 6
         )
 
-    def test_a_folder_says_what_it_is_of(self, tmp_path):
+    def test_about_json_contains_the_settings(self, tmp_path):
         folder = settings_folder(tmp_path / "cache", "images", {"b": 1, "a": "x"})
         assert folder == settings_folder(tmp_path / "cache", "images", {"a": "x", "b": 1})
         assert (folder / "about.json").read_text() == '{\n  "a": "x",\n  "b": 1\n}\n'

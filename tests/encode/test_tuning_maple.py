@@ -1,4 +1,4 @@
-"""MaPLe's prompts in CLIP: against one graph written plainly; PromptAlign from pictures to answers."""
+"""MaPLe's prompts in CLIP against a plain implementation; PromptAlign on images."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from encode import tiny  # noqa: E402
-from encode.maple_state import DEPTH, IMAGE_WIDTH, WORDS, state, write_checkpoint  # noqa: E402
-from encode.plain import PlainEncoder, noise  # noqa: E402
+from encode.maple_checkpoint import DEPTH, IMAGE_WIDTH, WORDS, state, write_checkpoint  # noqa: E402
+from encode.numpy_encoder import NumpyEncoder, noise  # noqa: E402
 from zeroshift.encode import Views, adapt_images, load_maple, maple_statistics, registry  # noqa: E402
 from zeroshift.methods._shared.towers import LayerOutput  # noqa: E402
 from zeroshift.methods.promptalign import PromptAlign  # noqa: E402
@@ -124,7 +124,7 @@ def plain(encoder):
     return Plain(encoder, state())
 
 
-def test_both_sides_are_the_plain_ones(maple, plain, views):
+def test_features_equal_a_plain_implementation(maple, plain, views):
     assert maple.token_shape == (1 + PATCHES + WORDS, 48)
     assert (maple.depth, maple.words, maple.n_layers, maple.n_classes) == (DEPTH, WORDS, LAYERS, 4)
     np.testing.assert_array_equal(maple.parameters, plain.flat(plain.named).astype(np.float32))
@@ -223,7 +223,7 @@ def test_half_precision_points_the_same_way(encoder, checkpoint, maple, views):
         assert found @ wide > 0.97 * np.linalg.norm(wide) * np.linalg.norm(found) > 0
 
 
-def test_from_pictures_to_answers(encoder, maple, source):
+def test_predictions_from_images(encoder, maple, source):
     method = PromptAlign(maple.text(maple.parameters), maple=maple, source=source, view_ratio=0.4)
     pictures = [noise(i, 40 + i, 50) for i in range(3)]
     found = np.stack(list(adapt_images(method, encoder, pictures, views=VIEWS)))
@@ -278,7 +278,7 @@ def test_an_encoder_the_prompts_do_not_fit_is_refused(tmp_path, encoder, checkpo
     torch.save({"state_dict": state(5)}, tmp_path / "deep.pth")
     with pytest.raises(ValueError, match="prompts for 5 layers, the encoder has 4"):
         load_maple(encoder, tmp_path / "deep.pth", NAMES)
-    for other in (tiny_encoder("siglip"), PlainEncoder()):
+    for other in (tiny_encoder("siglip"), NumpyEncoder()):
         with pytest.raises(TypeError, match="encoder must have"):
             load_maple(other, checkpoint, NAMES)
     with pytest.raises(TypeError, match="CLIP's text transformer"):

@@ -1,4 +1,4 @@
-"""The text side of each family from class names: the encoder's own features, where the words stand, what is refused."""
+"""`prompted_text` for each family: features, positions of the words, and invalid arguments."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from encode import tiny_albef  # noqa: E402
-from encode.plain import PlainEncoder  # noqa: E402
+from encode.numpy_encoder import NumpyEncoder  # noqa: E402
 from encode.tiny import BUILDERS  # noqa: E402
-from encode.tuned import NAMES, close, moved, prompts, upstream  # noqa: E402
+from encode.tunable_prompts import NAMES, close, moved, prompts, upstream  # noqa: E402
 from zeroshift.encode import load_encoder, prompted_text  # noqa: E402
 from zeroshift.encode.families.albef import ALBEFEncoder  # noqa: E402
 from zeroshift.encode.families.open_clip import OpenClipEncoder  # noqa: E402
@@ -26,7 +26,7 @@ WORDS = {"siglip2": "a"}
 
 
 @pytest.mark.parametrize("family", list(BUILDERS))
-def test_words_as_they_stand_give_the_encoders_own_features(family, tiny_encoder):
+def test_original_words_give_the_encoders_features(family, tiny_encoder):
     encoder = tiny_encoder(family)
     words = WORDS.get(family, "a photo of a")
     expected = encoder.encode_texts(prompts(words))
@@ -49,7 +49,7 @@ def test_words_as_they_stand_give_the_encoders_own_features(family, tiny_encoder
     close(encoder.encode_texts(prompts(words)), expected, 0)
 
 
-def test_its_identity_says_which_encoder_and_which_prompts(tiny_encoder):
+def test_identity_has_encoder_and_prompts(tiny_encoder):
     clip, other = tiny_encoder("clip"), tiny_encoder("metaclip")
     text = prompted_text(clip, NAMES)
     identity = json.loads(json.dumps(text.identity))
@@ -63,7 +63,7 @@ def test_its_identity_says_which_encoder_and_which_prompts(tiny_encoder):
         assert json.loads(json.dumps(unlike.identity)) != identity
 
 
-def test_a_saved_method_is_loaded_with_the_same_text_side_only(tiny_encoder, tmp_path):
+def test_a_saved_method_is_loaded_only_with_the_same_text_encoder(tiny_encoder, tmp_path):
     encoder = tiny_encoder("clip")
     text = prompted_text(encoder, NAMES)
     views = np.eye(3, text.dimension)
@@ -79,7 +79,7 @@ def test_a_saved_method_is_loaded_with_the_same_text_side_only(tiny_encoder, tmp
 @pytest.mark.parametrize(
     ("template", "start"), [("{words} {name}.", 1), ("of the dog, {words} {name}", 5), ("a {words} of {name}.", 2)]
 )
-def test_words_are_found_where_the_template_has_them(tiny_encoder, template, start):
+def test_words_are_found_in_the_template(tiny_encoder, template, start):
     encoder = tiny_encoder("align")
     text = prompted_text(encoder, NAMES, words="photo of a", template=template)
     assert text._positions[0].tolist() == [start, start + 1, start + 2]
@@ -87,7 +87,7 @@ def test_words_are_found_where_the_template_has_them(tiny_encoder, template, sta
     close(text.features(text.context), encoder.encode_texts(sentences), 1e-5)
 
 
-def test_the_same_word_before_the_words_is_not_taken_for_them(tiny_encoder):
+def test_the_same_word_before_the_words_is_skipped(tiny_encoder):
     text = prompted_text(tiny_encoder("align"), NAMES, words="a", template="a photo of {words} {name}.")
     assert text._positions[0].tolist() == [4]
 
@@ -163,7 +163,7 @@ def test_albef(tmp_path):
 
 def test_other_families_are_refused_by_name():
     with pytest.raises(ValueError, match=r"cannot be tuned in the family 'plain'"):
-        prompted_text(PlainEncoder(), NAMES)
+        prompted_text(NumpyEncoder(), NAMES)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_other_families_are_refused_by_name():
         (["Cat", "cat"], ValueError, r"'Cat' and 'cat' have the same tokens"),
     ],
 )
-def test_class_names_that_cannot_be(tiny_encoder, names, kind, said):
+def test_invalid_class_names(tiny_encoder, names, kind, said):
     with pytest.raises(kind, match=said):
         prompted_text(tiny_encoder("clip"), names)
 
@@ -205,7 +205,7 @@ def test_repeated_names_on_request(tiny_encoder):
         ({"repeated_names": "yes"}, TypeError, "repeated_names must be True or False"),
     ],
 )
-def test_wordings_that_cannot_be(tiny_encoder, options, kind, said):
+def test_invalid_words_and_templates(tiny_encoder, options, kind, said):
     with pytest.raises(kind, match=said):
         prompted_text(tiny_encoder("clip"), NAMES, **options)
 
@@ -215,7 +215,7 @@ def test_an_encoder_must_be_loaded():
         prompted_text("openai/clip-vit-base-patch16", NAMES)
 
 
-def test_prompts_whose_ends_are_cut_are_counted(tiny_encoder):
+def test_truncated_prompts_are_counted(tiny_encoder):
     encoder = tiny_encoder("clip")
     names = ["cat", "dog and a horse and a frog"]
     with pytest.warns(UserWarning, match=r"1 of 2 prompts are longer than the 24 tokens"):
@@ -223,7 +223,7 @@ def test_prompts_whose_ends_are_cut_are_counted(tiny_encoder):
     close(text.features(text.context), encoder.encode_texts(prompts(names=names), warn=False), 1e-5)
 
 
-def test_prompts_cut_into_the_words_are_refused(tiny_encoder):
+def test_truncation_within_the_words_is_refused(tiny_encoder):
     with (
         pytest.warns(UserWarning, match="4 of 4"),
         pytest.raises(ValueError, match=r"truncated, perhaps within the words"),
@@ -231,7 +231,7 @@ def test_prompts_cut_into_the_words_are_refused(tiny_encoder):
         prompted_text(tiny_encoder("clip"), NAMES, words="a photo of a very long and winding road to a")
 
 
-def test_prompts_cut_down_to_the_words_are_refused(tiny_encoder):
+def test_equal_truncated_prompts_are_refused(tiny_encoder):
     words = "a photo of a " + "a " * 14
     with pytest.warns(UserWarning, match="2 of 2"), pytest.raises(ValueError, match=r"'cat' and 'dog' have the same"):
         prompted_text(tiny_encoder("clip"), ["cat", "dog"], words=words.strip())

@@ -1,4 +1,4 @@
-"""The text side with words that can be tuned: gradients against torch's own, chunks, precision, memory."""
+"""`ContextText`: gradients against torch's, chunks, precision and memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from encode.tuned import NAMES, close, moved, prompts, upstream  # noqa: E402
+from encode.tunable_prompts import NAMES, close, moved, prompts, upstream  # noqa: E402
 from tiny_clip import tiny_clip, tiny_text  # noqa: E402
 from zeroshift.encode import prompted_text  # noqa: E402
 from zeroshift.encode.tuning import ContextText, find_context  # noqa: E402
@@ -105,7 +105,7 @@ def test_where_memory_runs_out_chunks_are_halved(error):
     assert max(sizes) <= 2, "what memory allows is found once"
 
 
-def test_memory_that_does_not_suffice_for_one_prompt_is_said():
+def test_too_little_memory_for_one_prompt_is_an_error():
     def encode(inner, tokens):
         if torch.is_grad_enabled():
             raise MemoryError("none left")
@@ -116,7 +116,7 @@ def test_memory_that_does_not_suffice_for_one_prompt_is_said():
         text.pull_back(text.context, upstream(text))
 
 
-def test_other_errors_are_passed_on_and_leave_nothing_behind():
+def test_other_errors_are_raised_and_hooks_removed():
     def encode(inner, tokens):
         if torch.is_grad_enabled():
             raise ZeroDivisionError
@@ -188,7 +188,7 @@ def test_an_upstream_of_zeros_gives_zeros():
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, torch.float64, torch.float32], ids=str)
-def test_answers_come_as_the_context_does(kind):
+def test_results_have_the_library_of_the_context(kind):
     text = tiny_text()
     context, above = text.context, upstream(text)
     if isinstance(kind, torch.dtype):
@@ -258,7 +258,7 @@ def test_arrays_that_do_not_fit(context, above, kind, said):
         text.pull_back(context, upstream(text) if above is None else above)
 
 
-def test_words_that_lead_nowhere_are_refused():
+def test_non_finite_contexts_are_refused():
     text = tiny_text()
     with pytest.raises(ValueError, match="zero or non-finite feature for this context"):
         text.features(np.full_like(text.context, np.nan))

@@ -1,4 +1,4 @@
-"""The image side with tokens to tune: against the model's own layers, torch's gradients, and two methods end to end."""
+"""`prompted_vision`: against the model's layers and torch's gradients, and two methods end to end."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_without_a_prompt_it_is_the_encoder(tiny_encoder, family, images):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_tokens_behind_the_image_s_own_are_tokens_between_them(tiny_encoder, family, images, prompt):
+def test_the_position_of_the_tokens_does_not_matter(tiny_encoder, family, images, prompt):
     """DPCore's place, after the class token, and B2TPT's, at the end, are one function."""
     encoder = tiny_encoder(family)
     glance = prompted_vision(encoder).encode(images, prompt)
@@ -95,7 +95,7 @@ def test_chunks_do_not_show(tiny_encoder, images, prompt):
             np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def test_activations_of_a_chunk_alone_are_held(tiny_encoder, images, prompt):
+def test_only_the_activations_of_a_chunk_are_in_memory(tiny_encoder, images, prompt):
     """What torch saves for the way back, counted: no more for many images than for a chunk of them."""
     encoder, above = tiny_encoder("clip"), np.ones((48, 32))
     most = {}
@@ -117,7 +117,7 @@ def test_activations_of_a_chunk_alone_are_held(tiny_encoder, images, prompt):
     assert most[4] < most[48] / 4
 
 
-def test_answers_come_where_the_prompt_is_and_the_encoder_is_left_alone(tiny_encoder, images, prompt):
+def test_results_have_the_library_of_the_prompt_and_the_encoder_is_unchanged(tiny_encoder, images, prompt):
     encoder = tiny_encoder("clip")
     vision, before = prompted_vision(encoder), encoder.encode_pixels((images,))
     with torch.inference_mode():
@@ -170,7 +170,7 @@ def test_bytes_and_their_numbers_are_the_same(tiny_encoder, images, prompt):
     ],
     ids=["a list", "too low", "none", "integers", "scaled", "NaN"],
 )
-def test_what_are_no_images_is_refused(tiny_encoder, images, change, message):
+def test_invalid_images_are_refused(tiny_encoder, images, change, message):
     with pytest.raises((TypeError, ValueError), match=message):
         prompted_vision(tiny_encoder("clip")).check("images", change(images))
 
@@ -181,7 +181,7 @@ def test_a_prompt_of_another_width_is_refused(tiny_encoder, images):
 
 
 @pytest.mark.parametrize("family", ["siglip", "blip", "align"])
-def test_towers_of_another_form_are_refused(tiny_encoder, family):
+def test_other_image_encoders_are_refused(tiny_encoder, family):
     with pytest.raises(TypeError, match=rf"CLIP's vision transformer.*family '{family}'.*families clip, metacl"):
         prompted_vision(tiny_encoder(family))
 

@@ -1,4 +1,4 @@
-"""Views: the plain one untouched, crops drawn as torchvision draws them, and the same views whoever makes them."""
+"""Views: the unchanged image, crops as in torchvision, and reproducibility."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pixels_of(views: Views, image: Image.Image, preprocessing: Preprocessing = C
 
 
 @pytest.mark.parametrize("preprocessing", [CLIP, WIDE])
-def test_view_0_is_the_plain_picture_byte_for_byte(preprocessing):
+def test_view_0_is_the_unchanged_image(preprocessing):
     image = noise(30, 20)
     plain = preprocessing(image)[0]
     pixels = pixels_of(Views(5), image, preprocessing)
@@ -77,7 +77,7 @@ def test_fewer_views_are_the_first_of_more(augmix):
 
 
 @pytest.mark.parametrize("augmix", [False, True])
-def test_views_are_named_by_seed_and_key_alone(augmix):
+def test_views_depend_only_on_seed_and_key(augmix):
     """Not by what was made before, by whom, or by the state of anybody's random numbers."""
     image, views = noise(40, 30), Views(6, augmix=augmix, seed=3)
     first = pixels_of(views, image, key=b"a")
@@ -102,7 +102,7 @@ def test_the_crops_of_a_key_stay_what_they_are():
     assert boxes == [(118, 47, 288, 233), (360, 5, 585, 258), (80, 266, 274, 444)]
 
 
-def test_crops_are_cut_from_the_picture_then_scaled_bilinearly_then_flipped():
+def test_images_are_cropped_then_resized_then_flipped():
     image, views = noise(50, 40), Views(20)
     pixels, flips = pixels_of(views, image, WIDE), 0
     for view in range(1, 20):
@@ -143,7 +143,7 @@ def test_area_ratio_and_place_are_drawn_evenly():
 
 
 @pytest.mark.parametrize("size", [(100, 100), (64, 200), (333, 50), (2, 3), (1, 1)])
-def test_crops_lie_inside(size):
+def test_crops_are_inside_the_image(size):
     rng = np.random.default_rng(1)
     for _ in range(500):
         left, top, right, bottom = crop_box(size, SCALE, RATIO, rng)
@@ -169,7 +169,7 @@ def test_the_crop_of_the_centre_where_none_fits(size, scale, ratio, box):
 
 @pytest.mark.parametrize("augmix", [False, True])
 @pytest.mark.parametrize("size", [(1, 1), (3, 500), (500, 3), (2, 2)])
-def test_tiny_and_extreme_pictures(size, augmix):
+def test_tiny_and_extreme_images(size, augmix):
     image = noise(*size)
     pixels = pixels_of(Views(12, augmix=augmix), image)
     assert pixels.shape == (12, 3, 8, 8)
@@ -187,14 +187,14 @@ def test_augmix_alters_the_same_crops():
     assert differences.mean() < others.mean() / 2
 
 
-def test_augmix_has_the_severity_asked_for():
+def test_augmix_severity():
     image = noise(40, 40)
     weak, strong = (pixels_of(Views(30, augmix=True, severity=severity), image) for severity in (1, 10))
     plain = pixels_of(Views(30), image).astype(float)
     assert np.abs(strong - plain).mean() > 1.2 * np.abs(weak - plain).mean()
 
 
-def test_several_arrays_a_picture_are_stacked_each():
+def test_several_arrays_per_image_are_stacked():
     pixels, mask = Views(4)(noise(20, 20), WithMask(), b"key")
     assert pixels.shape == (4, 3, 8, 8)
     assert mask.shape == (4, 8, 8)
@@ -206,7 +206,7 @@ def test_augmix_of_several_arrays_is_refused():
         Views(4, augmix=True)(noise(20, 20), WithMask(), b"key")
 
 
-def test_describe_is_json_and_says_what_matters():
+def test_describe_is_json_with_all_relevant_settings():
     described = Views(16, augmix=True, seed=5).describe()
     assert json.loads(json.dumps(described)) == described
     assert described == {

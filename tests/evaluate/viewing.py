@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from fresh_pages import take
+from fresh_memory import touch_memory
 from zeroshift import FeatureSet, normalize
 from zeroshift.method import EpisodicMethod, ViewMethod
 from zeroshift.parameters import Number, parameter
@@ -74,7 +74,7 @@ class Greedy(Takes):
     """So much that what else a process of tests gives back in the meantime, tens of megabytes, does not hide it."""
 
     def _adapt_view(self, views):
-        take(self.taken)
+        touch_memory(self.taken)
         return super()._adapt_view(views)
 
 

@@ -168,17 +168,17 @@ REFUSED = {
     "flat views": ({"features": None, "views": unit(6, 4)}, ValueError, r"three dimensions .* got shape \(6, 4\)"),
     "no view": ({"features": None, "views": unit(6, 0, 4)}, ValueError, r"none of them 0; got shape \(6, 0, 4\)"),
     "list of views": ({"features": None, "views": [[[1.0]]]}, TypeError, "views must be a NumPy array"),
-    "integer views": ({"features": None, "views": np.ones((6, 2, 4), int)}, TypeError, "views must hold floating"),
+    "integer views": ({"features": None, "views": np.ones((6, 2, 4), int)}, TypeError, "views must contain floating"),
     "views d": ({"features": None, "views": unit(6, 2, 5)}, ValueError, "views has d = 5 .* prototypes have d = 4"),
     "NaN view": (
         {"features": None, "views": spoilt(unit(6, 3, 4), (4, 2, 0), NAN)},
         ValueError,
-        "views of image 4, view 2, holds NaN",
+        "views of image 4, view 2, contains NaN",
     ),
     "inf view": (
         {"features": None, "views": spoilt(unit(6, 3, 4), (3, 1, 0), INF)},
         ValueError,
-        "views of image 3, view 1, holds an infinite",
+        "views of image 3, view 1, contains an infinite",
     ),
     "zero view": (
         {"features": None, "views": spoilt(unit(6, 3, 4), (2, 1), 0)},
@@ -326,8 +326,8 @@ class TestSubset:
     @pytest.mark.parametrize(
         ("indices", "kind", "message"),
         [
-            ([0, 6], IndexError, "indices holds 6, but the set has 6 samples"),
-            ([-7], IndexError, "indices holds -7"),
+            ([0, 6], IndexError, "indices contains 6, but the set has 6 samples"),
+            ([-7], IndexError, "indices contains -7"),
             ([], ValueError, "indices chooses none of the 6 samples"),
             (slice(6, None), ValueError, "indices chooses none"),
             ([False] * 6, ValueError, "indices chooses none"),

@@ -88,7 +88,7 @@ class TestNormalize:
     @pytest.mark.parametrize(
         ("spoil", "fault"), [(0, "is the zero vector"), (NAN, "holds NaN"), (INF, "holds an infinite")]
     )
-    def test_rows_without_a_direction_are_named(self, tmp_path, name, spoil, fault):
+    def test_zero_and_non_finite_rows_are_named(self, tmp_path, name, spoil, fault):
         features, prototypes = raw(6, 4), raw(3, 4)
         arguments = write_set_file(tmp_path / name, spoilt(features, 4, spoil), prototypes)
         with pytest.raises(FileFormatError, match=rf"{name}: features row 4 {fault}"):
@@ -120,7 +120,7 @@ class TestNormalize:
             ({"features": unit(6, 5)}, "features has d = 5 .* prototypes have d = 4"),
             ({"view_features": unit(6, 4)}, "views must have three dimensions"),
             ({"view_features": unit(6, 0, 4)}, "views must have three dimensions"),
-            ({"view_features": np.ones((6, 2, 4), int)}, "views must hold floating-point numbers"),
+            ({"view_features": np.ones((6, 2, 4), int)}, "views must contain floating-point numbers"),
             ({"view_features": np.roll(raw(6, 1, 4), 1, axis=0)}, "features row 0 is not view 0"),
         ],
     )

@@ -91,9 +91,7 @@ def merge_tokens(tokens: torch.Tensor) -> torch.Tensor:
 
 
 def choose_centres(tokens: torch.Tensor, count: int) -> list[int]:
-    """Indices of rows far from each other: the first, then always the furthest from those chosen; fewer if rows are
-    equal.
-    """
+    """Indices of rows far from each other: the first, then the furthest from those chosen; fewer if rows are equal."""
     import torch
 
     chosen = [0]

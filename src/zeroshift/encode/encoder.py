@@ -196,9 +196,7 @@ class Encoder(ABC):
         """Number of tokens of each prompt, before truncation."""
 
     def key(self) -> dict[str, Any]:
-        """What determines the features, for cache keys: `describe()` without the name of a model with a known
-        revision.
-        """
+        """What determines the features, for cache keys; a known revision makes the name of the model irrelevant."""
         description = self.describe()
         if self.revision != UNKNOWN_REVISION:
             del description["source"]
@@ -287,9 +285,7 @@ class Encoder(ABC):
         return sum(count > self.text_length for count in self.count_tokens(prompts))
 
     def _to_device(self, array: np.ndarray, *, first: bool) -> torch.Tensor:
-        """Move an array to the device. The first array contains pixels, which are normalised on the device if
-        possible.
-        """
+        """Move an array to the device; the first contains pixels, which are normalised there if possible."""
         import torch
 
         tensor = torch.from_numpy(np.ascontiguousarray(array)).to(self.device)

@@ -50,7 +50,7 @@ def same_values(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
-    """A view of `array` that cannot be written to; `array` itself stays as it is."""
+    """A view of `array` that cannot be written to; `array` itself is not changed."""
     view: np.ndarray = array.view()
     view.flags.writeable = False
     return view
@@ -138,7 +138,7 @@ def _as_views(given: Array) -> np.ndarray:
     if views.ndim != 3 or 0 in views.shape:
         raise ValueError(f"views must have three dimensions (N, V, d), none of them 0; got shape {views.shape}.")
     if views.dtype.kind != "f":
-        raise TypeError(f"views must hold floating-point numbers; got {views.dtype}. Fix: views.astype('float32').")
+        raise TypeError(f"views must contain floating-point numbers; got {views.dtype}. Fix: views.astype('float32').")
     return views
 
 
@@ -164,10 +164,10 @@ def validate_views(given: Array, dimension: int) -> np.ndarray:
 def _view_error(image: int, view: int, values: np.ndarray, length: float) -> ValueError:
     where = f"views of image {image}, view {view},"
     if np.isnan(values).any():
-        return ValueError(f"{where} holds NaN. Fix: drop the image or recompute its features.")
+        return ValueError(f"{where} contains NaN. Fix: drop the image or recompute its features.")
     if not np.isfinite(length):
         return ValueError(
-            f"{where} holds an infinite or overflowing value. Fix: drop the image or recompute its features."
+            f"{where} contains an infinite or overflowing value. Fix: drop the image or recompute its features."
         )
     if not values.any():
         return ValueError(
@@ -237,7 +237,7 @@ def validate_sample_names(names: Sequence[str] | None, samples: int) -> tuple[st
     if len(names) != samples:
         raise ValueError(f"sample_names has {len(names)} names, but there are {samples} samples: one name per sample.")
     if wrong := [name for name in names if not isinstance(name, str)]:
-        raise TypeError(f"sample_names must hold strings; got {wrong[0]!r}.")
+        raise TypeError(f"sample_names must be strings; got {wrong[0]!r}.")
     return tuple(names)
 
 
@@ -270,6 +270,6 @@ def validate_indices(indices: Array | Sequence[int], rows: int) -> np.ndarray:
     outside = (values < -rows) | (values >= rows)
     if outside.any():
         raise IndexError(
-            f"indices holds {values[np.argmax(outside)]}, but the set has {rows} samples (0 to {rows - 1})."
+            f"indices contains {values[np.argmax(outside)]}, but the set has {rows} samples (0 to {rows - 1})."
         )
     return values.astype(np.int64)

@@ -203,7 +203,7 @@ class FeatureSet:
         ]
 
     def subset(self, indices: Array | Sequence[int] | slice) -> FeatureSet:
-        """The samples at `indices` (integers in any order, a boolean mask or a slice), with everything else as it is.
+        """The samples at `indices` (integers in any order, a boolean mask or a slice); all other fields are unchanged.
 
         A slice shares memory with this set; integers and masks copy the rows they choose.
         """

@@ -157,13 +157,13 @@ def read_split_file(path: Path, n_classes: int) -> dict[str, Split]:
         raise ValueError(f"{path} is not JSON ({error}). Fix: download it again.") from error
     except OSError as error:
         raise OSError(f"{path} cannot be read ({error.strerror or error}). Fix: check its permissions.") from error
-    if not isinstance(read, dict) or not all(isinstance(visible_entries, list) for visible_entries in read.values()):
+    if not isinstance(read, dict) or not all(isinstance(entries, list) for entries in read.values()):
         raise ValueError(f"{path} is not a split file: it must map splits to lists. Fix: download it again.")
     splits = {}
-    for split, visible_entries in read.items():
-        for number, entry in enumerate(visible_entries):
+    for split, entries in read.items():
+        for number, entry in enumerate(entries):
             _check_entry(entry, f"{path}, {split!r}, entry {number}", n_classes)
-        splits[split] = [entry[0] for entry in visible_entries], [entry[1] for entry in visible_entries]
+        splits[split] = [entry[0] for entry in entries], [entry[1] for entry in entries]
     return splits
 
 

@@ -43,6 +43,9 @@ __all__ = [
 ]
 
 
+# Noise
+
+
 def gaussian_noise(image: np.ndarray, rng: np.random.Generator, *, sigma: float) -> np.ndarray:
     """Normal noise with standard deviation `sigma`, where 1 is the range from black to white."""
     return to_levels(to_unit(image) + rng.normal(scale=sigma, size=image.shape))
@@ -59,6 +62,8 @@ def impulse_noise(image: np.ndarray, rng: np.random.Generator, *, amount: float)
     salt = rng.random(image.shape) < 0.5
     return np.where(hit, np.where(salt, LEVELS, 0), image).astype(np.uint8)
 
+
+# Blur
 
 SMALL_DISK = 8
 """Disks up to this radius have a kernel of this half-width and are smoothed over 3 x 3 pixels; larger disks fill their
@@ -156,6 +161,8 @@ def zoom_blur(image: np.ndarray, rng: np.random.Generator, *, step: float, zooms
     return to_levels(total / (zooms + 1))
 
 
+# Weather
+
 LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the luminance (ITU-R BT.601)."""
 WHITENING = (1.5, 0.5)
@@ -238,6 +245,8 @@ def brightness(image: np.ndarray, rng: np.random.Generator, *, amount: float) ->
     return to_levels(np.where(value > 0, unit * (raised / np.where(value > 0, value, 1)), raised))
 
 
+# Digital
+
 FIELD_REACH = 3.0
 """Truncation of the Gaussian that smooths the displacements, in standard deviations."""
 
@@ -285,6 +294,8 @@ def jpeg_compression(image: np.ndarray, rng: np.random.Generator, *, quality: in
         with Image.open(file) as opened:
             return np.array(opened)
 
+
+# Photographs of frost, for users who have ImageNet-C's
 
 FROST_IMAGES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 """The photographs that are used. The released code contains a sixth, frost6.jpg, but picks among the first five."""

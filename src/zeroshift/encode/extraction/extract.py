@@ -31,9 +31,7 @@ SHARD_BATCHES = 16
 
 
 class Progress(Protocol):
-    """Callback for progress. `what` is "texts" (counted in classes) or "images"; `done` is the number since the last
-    call.
-    """
+    """Progress callback: `what` is "texts" (counted in classes) or "images", `done` the number since the last call."""
 
     def __call__(self, what: str, done: int, total: int) -> None: ...
 

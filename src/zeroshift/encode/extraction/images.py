@@ -42,9 +42,7 @@ SETTLING_TIME_NS = 2_000_000_000
 
 
 class FileDigests:
-    """A database of content digests by path and `FileStat`, so that unchanged files need not be read. Failures are
-    ignored.
-    """
+    """Content digests by path and `FileStat`, so that unchanged files need not be read. Failures are ignored."""
 
     def __init__(self, cache: Path | None) -> None:
         self._database: sqlite3.Connection | None = None

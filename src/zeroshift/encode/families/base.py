@@ -311,9 +311,7 @@ class TransformersEncoder(Encoder):
 
 
 def _refuse_random_weights(model: Any, missing: Iterable[str]) -> None:
-    """Raise for missing weights, which transformers would initialise randomly; a BLIP for captions has no
-    projections.
-    """
+    """Raise for missing weights, which transformers initialises randomly: a BLIP for captions has no projections."""
     if lacking := sorted(set(missing) & {name for name, _ in model.named_parameters()}):
         more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
         raise ValueError(f"its weights lack {lacking[0]}{more}: it was made for another task, or is damaged")

@@ -70,9 +70,7 @@ class SigLIPEncoder(TransformersEncoder):
 
 
 class SigLIP2Encoder(SigLIPEncoder):
-    """NaFlex, which keeps the aspect ratio: its inputs are patches, a padding mask, and the number of patches per
-    side.
-    """
+    """NaFlex, which keeps the aspect ratio. Inputs: patches, a padding mask, and the number of patches per side."""
 
     family = "siglip2"
     model_class = "Siglip2Model"

@@ -198,9 +198,7 @@ class TrainedPrompts(NamedTuple):
 
 
 def read_maple(path: str | os.PathLike[str]) -> TrainedPrompts:
-    """Read the prompts from a torch file with the key "state_dict", or from a .safetensors file; other keys are
-    ignored.
-    """
+    """Read the prompts from a torch file with the key "state_dict" or a .safetensors file; other keys are ignored."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"checkpoint must be a path; got {type(path).__name__}. Fix: pass the path of {EXPECTED_FILE}.")
     if not Path(path).is_file():
@@ -445,9 +443,7 @@ class MapleClip(CoupledPrompts):
     def _gradient(
         self, parameters: Array, count: int, size: int, outputs: Callable[..., list[tuple[torch.Tensor, torch.Tensor]]]
     ) -> tuple[Array, int]:
-        """The gradient of the pairs (output, upstream gradient) of `outputs`, summed over chunks; and the chunk
-        size.
-        """
+        """The gradient of the pairs (output, upstream gradient) of `outputs`, summed over chunks; the chunk size."""
         import torch
 
         with gradient_mode(self._home.device, gradients=True), freeze_parameters([self._model]):

@@ -1,6 +1,4 @@
-"""`prompted_text`: the text encoder with a tunable context, with gradients in chunks of classes so that K can be
-large.
-"""
+"""`prompted_text`: the text encoder with a tunable context; gradients in chunks of classes, so that K can be large."""
 
 from __future__ import annotations
 

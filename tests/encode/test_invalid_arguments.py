@@ -1,4 +1,4 @@
-"""What a caller may get wrong, answered with the argument's name and the fix, before anything is computed."""
+"""Invalid arguments are refused with their name and a fix, before anything is computed."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from encode.plain import PREPROCESSING, VANILLA, PlainEncoder, image_set, write_pictures
+from encode.numpy_encoder import PREPROCESSING, VANILLA, NumpyEncoder, image_set, write_images
 from zeroshift.encode import Prompts, Views, encode_classes, encode_images, extract, load_encoder
 from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table, to_rgb_image
 from zeroshift.views import entropy, select_lowest_entropy
 
-ENCODER = PlainEncoder()
-PICTURE = Image.new("RGB", (9, 9))
+ENCODER = NumpyEncoder()
+IMAGE = Image.new("RGB", (9, 9))
 
 
 @pytest.fixture
 def images(tmp_path):
-    write_pictures(tmp_path / "pets", 2)
+    write_images(tmp_path / "pets", 2)
     return image_set(tmp_path / "pets", labelled=False)
 
 
@@ -47,7 +47,7 @@ def test_a_cache_may_be_named_as_text(images, tmp_path):
     first = extract(images, ENCODER, VANILLA, class_names=["cat", "dog"], cache=named)
     assert first.computed == 2
     assert encode_images(images, ENCODER, cache=tmp_path / "cache").computed == 0
-    known = encode_classes(PlainEncoder(), VANILLA.for_classes(["cat", "dog"]), cache=named).prototypes
+    known = encode_classes(NumpyEncoder(), VANILLA.for_classes(["cat", "dog"]), cache=named).prototypes
     np.testing.assert_array_equal(known, first.features.prototypes_for())
 
 
@@ -56,12 +56,12 @@ def test_a_model_may_be_named_by_a_path(tiny_folder):
     assert load_encoder(folder).revision == load_encoder(str(folder)).revision
 
 
-def test_sentences_are_not_taken_apart_into_letters():
+def test_a_string_is_not_a_list_of_prompts():
     with pytest.raises(TypeError, match=r"prompts of class 0 must be a list of sentences; got the string 'cat'.*Fix"):
         encode_classes(ENCODER, ["cat", "dog"])
 
 
-@pytest.mark.parametrize("given", [PICTURE, "a.png", 3])
+@pytest.mark.parametrize("given", [IMAGE, "a.png", 3])
 def test_one_image_is_not_several(given):
     with pytest.raises(TypeError, match=r"images must be a list; got \w+\. Fix: \[image\]"):
         ENCODER.encode_images(given)
@@ -103,7 +103,7 @@ def test_pixels_of_another_shape(tiny_encoder, batch, message):
 
 
 @pytest.mark.parametrize("name", ["", "  ", 3, None])
-def test_class_names_that_say_nothing(name):
+def test_class_names_without_information(name):
     with pytest.raises(ValueError, match=r"a class name must be a string that is not blank; got .*\. Fix: give every"):
         Prompts.named("vanilla").for_class(name)
 

@@ -1,4 +1,4 @@
-"""A run that is killed, again and again, and goes on: the same file in the end, and no finished shard done twice."""
+"""Extraction that is killed and resumed: the same file, and no finished shard computed twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from encode.plain import VANILLA, PlainEncoder, bytes_of, image_set, write_pictures
+from encode.numpy_encoder import VANILLA, NumpyEncoder, bytes_of, image_set, write_images
 from zeroshift.encode import extract
 from zeroshift.encode.extraction.store import FeatureStore
 
@@ -20,10 +20,10 @@ PROGRAM = """
 import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from encode.plain import VANILLA, PlainEncoder, image_set
+from encode.numpy_encoder import VANILLA, NumpyEncoder, image_set
 from zeroshift.encode import extract
 
-encoder = PlainEncoder(batch_size=3, feels_batch=True, pause=0.05)
+encoder = NumpyEncoder(batch_size=3, batch_dependent=True, pause=0.05)
 extract(image_set(Path({folder!r})), encoder, VANILLA, cache=Path({cache!r}), workers={workers}, shard_rows={shard})
 """
 
@@ -45,14 +45,14 @@ def killed(cache: Path, program: str, rng: random.Random) -> None:
 
 def test_the_file_is_the_same_however_often_the_run_was_killed(tmp_path):
     folder, cache = tmp_path / "pets", tmp_path / "cache"
-    write_pictures(folder, COUNT)
+    write_images(folder, COUNT)
     # Read anew by every run, these would shift the batches of one that counted what it reads.
     for name in ("a/0025.png", "a/0123.png", "b/0011.png"):
         (folder / name).write_bytes(b"no picture")
     shutil.copy(folder / "a/000.png", folder / "b/zzz.png")
     options = {"shard_rows": SHARD, "workers": 0}
     # Its features depend on the batch: a run that went on with other batches would show in every bit.
-    encoder = PlainEncoder(batch_size=3, feels_batch=True)
+    encoder = NumpyEncoder(batch_size=3, batch_dependent=True)
     whole = extract(image_set(folder), encoder, VANILLA, cache=tmp_path / "fresh", **options)
     assert sum(encoder.batches) == COUNT
     assert len(whole.skipped) == 3
@@ -66,7 +66,7 @@ def test_the_file_is_the_same_however_often_the_run_was_killed(tmp_path):
         assert all(path.read_bytes() == content for path, content in before.items())
 
     done = sum(len(FeatureStore(place)) for place in {path.parent for path in parts(cache)})
-    encoder = PlainEncoder(batch_size=3, feels_batch=True)
+    encoder = NumpyEncoder(batch_size=3, batch_dependent=True)
     rest = extract(image_set(folder), encoder, VANILLA, cache=cache, **options)
     assert 0 < rest.computed == COUNT - done < COUNT
     assert encoder.prompts == []  # the text side was done before the first kill

@@ -1,4 +1,4 @@
-"""Pictures, and a tiny model that any command can load: what the tests of commands that encode begin with."""
+"""A folder of images, and features by a tiny model, for the tests of commands that encode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from encode.plain import age, noise
+from encode.numpy_encoder import age, noise
 from zeroshift import FeatureSet
 
 CLASSES = ("cat", "dog", "horse")
@@ -17,27 +17,27 @@ PER_CLASS = 3
 
 
 def write_pets(folder: Path, *, labelled: bool = True, per_class: int = PER_CLASS) -> list[str]:
-    """Pictures of `CLASSES`, in a folder a class or all in one; their names in the order they are read in."""
+    """Write images of `CLASSES`, in one folder per class or all in one; returns their names in reading order."""
     names = []
     for k, name in enumerate(CLASSES):
         for i in range(per_class):
             path = folder / name / f"{i}.png" if labelled else folder / f"{name}-{i}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             noise(100 * k + i, 16 + i, 14 + k).save(path)
-            age(path)  # as files of a data set are: what changed just now is read again by the next run
+            age(path)  # recently changed files would be read again by the next run
             names.append(path.relative_to(folder).as_posix())
     return names
 
 
-def encoded(model: Path, pictures: Sequence[Path]) -> np.ndarray:
-    """Features by the encoder itself, without anything of an extraction around it."""
+def encoded(model: Path, paths: Sequence[Path]) -> np.ndarray:
+    """Features by the encoder itself, without extraction."""
     from zeroshift.encode import registry
 
-    return registry.load(str(model), device="cpu").encode_images([Image.open(path) for path in pictures])
+    return registry.load(str(model), device="cpu").encode_images([Image.open(path) for path in paths])
 
 
 def prototypes(model: Path, prompts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Of a class, the mean of its prompts' unit rows, again of unit length."""
+    """For each class, the normalised mean of its prompts' unit features."""
     from zeroshift.encode import registry
 
     encoder = registry.load(str(model), device="cpu")
@@ -50,6 +50,6 @@ def load(path: Path) -> FeatureSet:
 
 
 def record(done) -> dict:
-    """What `--json` printed; the command must have gone well."""
+    """The JSON output of a successful command."""
     assert done.exit_code == 0, (done.stderr, done.exception)
     return json.loads(done.stdout)

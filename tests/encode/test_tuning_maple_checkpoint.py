@@ -1,4 +1,4 @@
-"""MaPLe's checkpoints: read as their authors write them, nothing in them run, damaged ones refused."""
+"""MaPLe's checkpoints: read without executing code; damaged ones are refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from encode.maple_state import DEPTH, WIDTH, WORDS, state, write_checkpoint  # noqa: E402
+from encode.maple_checkpoint import DEPTH, WIDTH, WORDS, state, write_checkpoint  # noqa: E402
 from zeroshift.encode.tuning.maple import read_maple  # noqa: E402
 from zeroshift.files import FileFormatError  # noqa: E402
 
@@ -17,7 +17,7 @@ def checkpoint(tmp_path_factory):
     return write_checkpoint(tmp_path_factory.mktemp("maple") / "model.pth.tar-2")
 
 
-def test_a_safetensors_file_holds_the_same(tmp_path, checkpoint):
+def test_a_safetensors_file_gives_the_same_prompts(tmp_path, checkpoint):
     from safetensors.torch import save_file
 
     save_file(state(), tmp_path / "maple.safetensors")

@@ -1,4 +1,4 @@
-"""From the place of an image to what the encoder takes: the same whoever decodes it, in this process or another."""
+"""Decoding of an image for the encoder: equal results in every process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from encode.plain import PREPROCESSING, write_pictures
+from encode.numpy_encoder import PREPROCESSING, write_images
 from zeroshift.data.images import ImageFiles
 from zeroshift.encode.extraction.images import Decoder, default_workers
 from zeroshift.encode.extraction.store import content_digest
@@ -18,7 +18,7 @@ from zeroshift.workers import Workers
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     top = tmp_path_factory.mktemp("pictures")
-    write_pictures(top, 40)
+    write_images(top, 40)
     (top / "bad.png").write_bytes(b"not a picture")
     return top
 
@@ -69,7 +69,7 @@ def test_order_and_content_are_the_same_whoever_decodes(files, workers):
     assert bad.digest == content_digest(b"not a picture")
 
 
-def test_a_picture_is_what_the_preprocessing_makes_of_it(files):
+def test_without_views_images_are_preprocessed(files):
     found = Decoder(files, PREPROCESSING)(0)
     (pixels,) = PREPROCESSING(files.open(0).image)
     np.testing.assert_array_equal(found.pixels[0], pixels[None])

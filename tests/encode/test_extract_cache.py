@@ -1,4 +1,4 @@
-"""Extraction a second time: nothing is computed twice, whatever moved, and images that cannot be used stay out."""
+"""Extraction with a cache: nothing is computed twice, and unusable images are skipped."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from encode.plain import (
+from encode.numpy_encoder import (
     COUNT,
     PREPROCESSING,
     VANILLA,
-    PlainEncoder,
+    NumpyEncoder,
     age,
     bytes_of,
     image_set,
     noise,
     run,
-    write_pictures,
+    write_images,
 )
 from zeroshift.data.corruptions import Corruption
 from zeroshift.data.image_set import ImageSet
@@ -32,15 +32,15 @@ from zeroshift.files import read_tensors, write_tensors
 
 
 class TestNothingTwice:
-    def test_new_class_names_run_the_text_side_alone(self, folder, cache):
+    def test_new_class_names_run_only_the_text_encoder(self, folder, cache):
         first = run(folder, cache=cache)
-        blind = PlainEncoder(blind=True)
+        blind = NumpyEncoder(blind=True)
         made = run(folder, encoder=blind, cache=cache, class_names=["frog", "cat"])
         assert made.computed == 0
         assert blind.prompts == ["a photo of a frog."]  # the cat is known
         np.testing.assert_array_equal(made.features.features, first.features.features)
 
-    def test_a_real_model_that_must_not_look(self, folder, cache, tiny_encoder, monkeypatch):
+    def test_a_real_model_is_not_called_again(self, folder, cache, tiny_encoder, monkeypatch):
         encoder = tiny_encoder("siglip")
         run(folder, encoder=encoder, cache=cache)
 
@@ -57,11 +57,11 @@ class TestNothingTwice:
             raise AssertionError("must not be read")
 
         monkeypatch.setattr(ImageFiles, "read", refuses)
-        assert run(folder, encoder=PlainEncoder(blind=True), cache=cache).computed == 0
+        assert run(folder, encoder=NumpyEncoder(blind=True), cache=cache).computed == 0
 
     def test_one_more_image_is_one_more(self, folder, cache):
         run(folder, cache=cache)
-        write_pictures(folder, 1, first=COUNT)
+        write_images(folder, 1, first=COUNT)
         made = run(folder, cache=cache, storage="float16")
         assert made.computed == 1
         np.testing.assert_allclose(made.features.features, run(folder).features.features, atol=1e-3)
@@ -89,15 +89,15 @@ class TestNothingTwice:
         moved.parent.mkdir()
         shutil.move(folder, moved)
         shutil.move(moved / "a/000.png", moved / "a/zz.png")
-        made = run(moved, encoder=PlainEncoder(blind=True), cache=cache)
+        made = run(moved, encoder=NumpyEncoder(blind=True), cache=cache)
         assert made.computed == 0
         assert made.features.sample_names[5] == "a/zz.png"
         np.testing.assert_array_equal(made.features.features[5], first.features.features[0])
 
-    def test_the_same_picture_under_two_names_is_encoded_once(self, folder, cache):
+    def test_equal_images_are_encoded_once(self, folder, cache):
         shutil.copy(folder / "a/000.png", folder / "a/zz.png")  # in another shard
         shutil.copy(folder / "a/000.png", folder / "a/000b.png")  # in the same
-        encoder = PlainEncoder()
+        encoder = NumpyEncoder()
         made = run(folder, encoder=encoder, cache=cache)
         assert made.computed == COUNT == sum(encoder.batches)
         assert made.features.n_samples == COUNT + 2
@@ -112,7 +112,7 @@ class TestNothingTwice:
             {"corruption": Corruption("fog", 3)},
             {"corruption": Corruption("fog", 4)},
             {"storage": "float32"},
-            {"encoder": PlainEncoder(revision="2")},
+            {"encoder": NumpyEncoder(revision="2")},
         ],
         ids=["views", "seed", "corruption", "severity", "storage", "revision"],
     )
@@ -137,22 +137,22 @@ class TestNothingTwice:
     )
     def test_so_is_whatever_the_encoder_is(self, folder, cache, attribute, value):
         run(folder, cache=cache)
-        other = PlainEncoder()
+        other = NumpyEncoder()
         setattr(other, attribute, value)
         assert run(folder, cache=cache, encoder=other).computed == COUNT
 
     def test_but_not_what_it_is_called(self, folder, cache):
         run(folder, cache=cache)
-        other = PlainEncoder()
+        other = NumpyEncoder()
         other.source = "another"
         made = run(folder, cache=cache, encoder=other)
         assert made.computed == 0
         assert made.features.provenance["encoder"]["source"] == "another"
-        nameless = PlainEncoder()
+        nameless = NumpyEncoder()
         nameless.revision = UNKNOWN_REVISION  # then its name is all there is to tell it by
         assert run(folder, cache=cache, encoder=nameless).computed == COUNT
 
-    def test_files_that_were_swapped_are_told_apart(self, tmp_path, cache):
+    def test_swapped_files_are_detected(self, tmp_path, cache):
         """Of one size and one time, as copies with their times kept are."""
         (tmp_path / "two").mkdir()
         one, two = tmp_path / "two/a.bmp", tmp_path / "two/b.bmp"
@@ -160,11 +160,11 @@ class TestNothingTwice:
             noise(seed, 20, 20).save(path)
             os.utime(path, (10**9, 10**9))
         images = image_set(tmp_path / "two", labelled=False)
-        before = extract(images, PlainEncoder(), VANILLA, class_names=["cat", "dog"], cache=cache).features.features
+        before = extract(images, NumpyEncoder(), VANILLA, class_names=["cat", "dog"], cache=cache).features.features
         one.rename(tmp_path / "aside")
         two.rename(one)
         (tmp_path / "aside").rename(two)
-        made = extract(images, PlainEncoder(), VANILLA, class_names=["cat", "dog"], cache=cache)
+        made = extract(images, NumpyEncoder(), VANILLA, class_names=["cat", "dog"], cache=cache)
         np.testing.assert_array_equal(made.features.features, before[::-1])
         assert made.computed == 0
 
@@ -181,7 +181,7 @@ class TestNothingTwice:
         assert bytes_of(again, tmp_path / "two.safetensors") == first
         assert run(folder, cache=cache).computed == 0
 
-    def test_a_part_of_a_newer_zeroshift_is_left_alone(self, folder, cache):
+    def test_a_part_of_a_newer_zeroshift_is_not_deleted(self, folder, cache):
         run(folder, cache=cache)
         part = sorted(cache.glob("images/*/part-*"))[0]
         newer = part.with_name("part-newer.safetensors")
@@ -189,11 +189,11 @@ class TestNothingTwice:
         assert run(folder, cache=cache).computed == 0
         assert newer.exists()
 
-    def test_and_how_pictures_are_turned(self, folder, cache):
+    def test_orientation_is_part_of_the_key(self, folder, cache):
         run(folder, cache=cache)
         images = image_set(folder)
         turned = ImageSet("pets", ImageFiles(folder, images.images.names, upright=True), ("cat", "dog"))
-        assert extract(turned, PlainEncoder(), VANILLA, cache=cache, workers=0).computed == COUNT
+        assert extract(turned, NumpyEncoder(), VANILLA, cache=cache, workers=0).computed == COUNT
 
     def test_a_damaged_part_is_computed_again(self, folder, cache, tmp_path):
         first = bytes_of(run(folder, cache=cache), tmp_path / "one.safetensors")
@@ -208,7 +208,7 @@ class TestNothingTwice:
     def test_a_batch_that_fails_spoils_nothing(self, folder, cache, tmp_path, failing):
         """The next batches, and the end of the shard, wait in line already when one fails."""
 
-        class Fails(PlainEncoder):
+        class Fails(NumpyEncoder):
             def encode_pixels(self, batch):
                 time.sleep(0.02)
                 if len(self.batches) + 1 == failing:
@@ -219,12 +219,12 @@ class TestNothingTwice:
             run(folder, encoder=Fails(batch_size=2), cache=cache)
         whole_shards = (failing - 1) // 2
         assert len(list(cache.glob("images/*/part-*"))) == whole_shards
-        made = run(folder, encoder=PlainEncoder(batch_size=2), cache=cache)
+        made = run(folder, encoder=NumpyEncoder(batch_size=2), cache=cache)
         assert made.computed == COUNT - 4 * whole_shards
-        fresh = bytes_of(run(folder, encoder=PlainEncoder(batch_size=2)), tmp_path / "fresh.safetensors")
+        fresh = bytes_of(run(folder, encoder=NumpyEncoder(batch_size=2)), tmp_path / "fresh.safetensors")
         assert bytes_of(made, tmp_path / "made.safetensors") == fresh
 
-    def test_without_a_cache_nothing_stays(self, folder, tmp_path, monkeypatch):
+    def test_without_a_cache_nothing_remains(self, folder, tmp_path, monkeypatch):
         monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
         (tmp_path / "tmp").mkdir()
         monkeypatch.setattr("tempfile.tempdir", None)
@@ -262,10 +262,10 @@ class TestImagesThatCannotBeUsed:
     def test_missing_files_too(self, folder):
         names = (*image_set(folder).images.names, "gone.png")
         images = ImageSet("pets", ImageFiles(folder, names), ("cat", "dog"))
-        made = extract(images, PlainEncoder(), VANILLA, workers=0)
+        made = extract(images, NumpyEncoder(), VANILLA, workers=0)
         assert [error.name for error in made.skipped] == ["a/001.png", "b/0010.png", "gone.png"]
 
-    def test_pictures_too_small_for_a_corruption_too(self, folder):
+    def test_images_too_small_for_a_corruption(self, folder):
         noise(0, 5, 5).save(folder / "b/small.png")
         made = run(folder, corruption=Corruption("fog", 3))
         assert [error.name for error in made.skipped] == ["a/001.png", "b/0010.png", "b/small.png"]
@@ -274,7 +274,7 @@ class TestImagesThatCannotBeUsed:
 
     def test_lines_of_pixels_too(self, folder):
         Image.new("RGB", (60_000, 1)).save(folder / "b/line.png")
-        encoder = PlainEncoder()
+        encoder = NumpyEncoder()
         encoder.preprocessing = PixelPreprocessing(("shorter", 6), (6, 6), "bicubic", PREPROCESSING.table)
         assert "b/line.png" not in [error.name for error in run(folder, encoder=encoder).skipped]
         encoder.preprocessing = PixelPreprocessing(("shorter", 260), (6, 6), "bicubic", PREPROCESSING.table)

@@ -1,4 +1,4 @@
-"""Any registered method from a loaded encoder and class names."""
+"""`make_method`: any registered method from a loaded encoder and class names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from encode.plain import noise  # noqa: E402
+from encode.numpy_encoder import noise  # noqa: E402
 from zeroshift import methods  # noqa: E402
 from zeroshift.encode import Prompts, Views, adapt_images, make_method, prompted_text, prompted_vision  # noqa: E402
 
@@ -46,7 +46,7 @@ def test_every_method_that_needs_no_more_than_an_encoder(clip, name):
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
 
 
-def test_what_only_a_user_has_is_asked_for(clip):
+def test_required_parameters_are_requested(clip):
     message = (
         r"tip_adapter needs labelled samples \(support\)\. "
         r"Fix: make_method\('tip_adapter', encoder, class_names, support=\.\.\.\)"
@@ -73,7 +73,7 @@ def test_each_prompt_is_given_to_methods_that_weigh_them(clip):
     assert make_method("frolic", clip, NAMES, prompts=given).prompts.shape == (3, 2, clip.dimension)
 
 
-def test_a_text_side_of_ones_own(clip):
+def test_a_custom_text_encoder(clip):
     text = prompted_text(clip, NAMES, template="{words} {name}, a pet.")
     method = make_method("tpt", clip, NAMES, text=text, logit_scale=7.0)
     assert method.text is text
@@ -102,7 +102,7 @@ def test_methods_that_cannot_be_made(clip, name, names, options, kind, said):
         make_method(name, clip, names, **options)
 
 
-def test_a_text_side_of_other_classes_is_refused(clip):
+def test_a_text_encoder_of_other_classes_is_refused(clip):
     said = r"text must be of the 3 classes in class_names, in the encoder's d = 16; got 2 x 16\. Fix: leave text out"
     with pytest.raises(ValueError, match=said):
         make_method("tpt", clip, NAMES, text=prompted_text(clip, NAMES[:2]))

@@ -1,4 +1,4 @@
-"""An encoder in plain NumPy, and pictures for it: what extraction does is seen without a model in the way."""
+"""An encoder in NumPy, and images for it, to test extraction without a model."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
 
 SIDE, DIMENSION = 6, 8
 COUNT = 11
-"""Pictures in the folder most tests extract."""
+"""Number of images in the folder most tests extract."""
 PREPROCESSING = PixelPreprocessing(("exact", SIDE, SIDE), None, "bilinear", affine_table([0.5] * 3, [0.25] * 3))
 VANILLA = Prompts.named("vanilla")
 
 
-class PlainEncoder(Encoder):
-    """Counts what it is given. `feels_batch`: features depend on the batch, as in the last bits they do on a GPU."""
+class NumpyEncoder(Encoder):
+    """Records its inputs. `batch_dependent`: features depend on the batch, as their last bits do on a GPU."""
 
     family, source, dtype = "plain", "plain", "float32"
     dimension, logit_scale, text_length = DIMENSION, 50.0, 12
     preprocessing = PREPROCESSING
 
-    def __init__(self, *, batch_size=4, revision="1", feels_batch=False, pause=0.0, blind=False) -> None:
+    def __init__(self, *, batch_size=4, revision="1", batch_dependent=False, pause=0.0, blind=False) -> None:
         self.batch_size, self.revision = batch_size, revision
-        self.feels_batch, self.pause, self.blind = feels_batch, pause, blind
+        self.batch_dependent, self.pause, self.blind = batch_dependent, pause, blind
         self.batches: list[int] = []
         self.prompts: list[str] = []
         self.weights = np.random.default_rng(0).normal(size=(3 * SIDE * SIDE, DIMENSION)).astype(np.float32)
 
     def encode_pixels(self, batch):
-        def one(rows: slice) -> np.ndarray:
-            assert not self.blind, "the image side must not run"
+        def encode(rows: slice) -> np.ndarray:
+            assert not self.blind, "the image encoder must not run"
             time.sleep(self.pause)
             pixels = self.preprocessing.values(batch[0][rows])
             self.batches.append(len(pixels))
             found = unit(pixels.reshape(len(pixels), -1).astype(np.float32) @ self.weights)
-            return unit(found + np.float32(0.01 * len(pixels))) if self.feels_batch else found
+            return unit(found + np.float32(0.01 * len(pixels))) if self.batch_dependent else found
 
-        rows, self.batch_size = run_in_batches(len(batch[0]), self.batch_size, one)
+        rows, self.batch_size = run_in_batches(len(batch[0]), self.batch_size, encode)
         return rows
 
     def encode_texts(self, prompts, *, warn=True):
         self.prompts += prompts
-        return np.stack([of_text(prompt) for prompt in prompts])
+        return np.stack([text_feature(prompt) for prompt in prompts])
 
     def count_tokens(self, prompts):
         return [len(prompt.split()) + 2 for prompt in prompts]
@@ -63,7 +63,7 @@ class PlainEncoder(Encoder):
         raise NotImplementedError
 
 
-def of_text(prompt: str) -> np.ndarray:
+def text_feature(prompt: str) -> np.ndarray:
     seed = int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:8], "big")
     return unit(np.random.default_rng(seed).normal(size=DIMENSION)).astype(np.float32)
 
@@ -76,8 +76,8 @@ def noise(seed: int, width: int = 12, height: int = 9) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-def write_pictures(folder: Path, count: int, *, suffix: str = "png", classes: int = 2, first: int = 0) -> list[str]:
-    """Pictures of several shapes in folders a, b, ...; last changed long ago, as files of a data set are."""
+def write_images(folder: Path, count: int, *, suffix: str = "png", classes: int = 2, first: int = 0) -> list[str]:
+    """Write images of several shapes into folders a, b, ..., with an old modification time."""
     names = []
     for i in range(first, first + count):
         name = f"{chr(ord('a') + i % classes)}/{i:03d}.{suffix}"
@@ -100,12 +100,12 @@ def image_set(folder: Path, *, labelled: bool = True, name: str = "pets") -> Ima
 
 
 def run(folder: Path, *, encoder: Encoder | None = None, prompts=VANILLA, **options) -> Extraction:
-    """`extract` in this process and in small shards, where nothing else is asked for."""
+    """`extract` in this process and with small shards, unless `options` say otherwise."""
     options = {"workers": 0, "shard_rows": 4, **options}
-    return extract(image_set(folder), encoder or PlainEncoder(), prompts, **options)
+    return extract(image_set(folder), encoder or NumpyEncoder(), prompts, **options)
 
 
 def bytes_of(extraction: Extraction, path: Path) -> bytes:
-    """Of the file it is saved as."""
+    """The content of the file it is saved as."""
     extraction.features.save(path)
     return path.read_bytes()

@@ -1,4 +1,4 @@
-"""Pictures to corrupt, and the constants as the releases of ImageNet-C and CIFAR-10-C list them."""
+"""Images to corrupt, and the constants as in the releases of ImageNet-C and CIFAR-10-C."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ CIFAR10_C = {
 }
 
 PUBLISHED = {224: IMAGENET_C, 32: CIFAR10_C}
-"""As the release lists them, a row for each severity; added are, last, what it divides the sides of its photographs of
-frost by and the side of its map of clouds. Zoom blur has a test of its own."""
+"""As in the release, one row per severity; the last values of frost and fog are the divisor of the photographs' size
+and the side of the cloud map. Zoom blur has a separate test."""
 
 both_sizes = pytest.mark.parametrize("made_for", PUBLISHED)
 
@@ -80,7 +80,7 @@ def grey(level: int, side: int = 64) -> np.ndarray:
     return np.full((side, side, 3), level, np.uint8)
 
 
-def pictures(count: int = 3, side: int = 96) -> list[np.ndarray]:
+def sample_images(count: int = 3, side: int = 96) -> list[np.ndarray]:
     """Smooth colours with hard shapes on them, as photographs have."""
     made = []
     for k in range(count):

@@ -6,7 +6,7 @@ import torch
 
 WORDS, DEPTH, WIDTH = 2, 3, 32
 IMAGE_WIDTH = 48
-"""Of the image side, unlike that of the text side."""
+"""Width of the image encoder, unlike that of the text encoder."""
 
 
 def state(depth=DEPTH, *, words=WORDS, text=WIDTH, image=IMAGE_WIDTH):

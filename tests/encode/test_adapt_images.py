@@ -1,4 +1,4 @@
-"""From pictures to a method's answers, through an encoder."""
+"""`adapt_images`: predictions of methods from images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from encode.plain import PlainEncoder, image_set, noise  # noqa: E402
+from encode.numpy_encoder import NumpyEncoder, image_set, noise  # noqa: E402
 from zeroshift import OnlineADAPT, TransductiveADAPT  # noqa: E402
 from zeroshift.encode import Prompts, Views, adapt_images, extract, make_method  # noqa: E402
 from zeroshift.method import EpisodicMethod  # noqa: E402
@@ -20,7 +20,7 @@ from zeroshift.methods._shared.image_method import ImageMethod  # noqa: E402
 NAMES = ["cat", "dog", "frog"]
 PROMPTS = [f"a photo of a {name}." for name in NAMES]
 VIEWS = Views(12, seed=3)
-PICTURES = [noise(i, 40 + i, 50) for i in range(5)]
+IMAGES = [noise(i, 40 + i, 50) for i in range(5)]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def plain_tpt(encoder, views, *, rate, ratio):
     return scores(views[:1])[0].detach().numpy()
 
 
-def test_tpt_from_a_folder_of_pictures_is_the_plain_loop(clip, folder):
+def test_tpt_on_a_folder_equals_a_plain_loop(clip, folder):
     paths = sorted(folder.rglob("*.png"))[:4]
     method = make_method("tpt", clip, NAMES, view_ratio=0.5)
     assert isinstance(method, TPT)
@@ -83,35 +83,35 @@ def test_tpt_from_a_folder_of_pictures_is_the_plain_loop(clip, folder):
 
 
 def test_without_a_step_tpt_is_zero_shot(clip):
-    found = answers(make_method("tpt", clip, NAMES, rate=0.0), clip, PICTURES[:3], views=VIEWS)
-    expected = softmax(clip.logit_scale * clip.encode_images(PICTURES[:3]) @ clip.encode_texts(PROMPTS).T)
+    found = answers(make_method("tpt", clip, NAMES, rate=0.0), clip, IMAGES[:3], views=VIEWS)
+    expected = softmax(clip.logit_scale * clip.encode_images(IMAGES[:3]) @ clip.encode_texts(PROMPTS).T)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_an_image_is_answered_as_if_it_were_alone(clip):
-    together = answers(make_method("tpt", clip, NAMES), clip, PICTURES[:3], views=VIEWS)
-    for picture, expected in zip(PICTURES[:3], together, strict=True):
+def test_predictions_do_not_depend_on_other_images(clip):
+    together = answers(make_method("tpt", clip, NAMES), clip, IMAGES[:3], views=VIEWS)
+    for picture, expected in zip(IMAGES[:3], together, strict=True):
         (alone,) = adapt_images(make_method("tpt", clip, NAMES), clip, [picture], views=VIEWS)
         assert np.array_equal(alone, expected)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
-def test_pictures_of_a_stream_are_learned_from_one_by_one(clip, batch_size):
-    features = clip.encode_images(PICTURES)
+def test_a_stream_of_images_is_learned_one_by_one(clip, batch_size):
+    features = clip.encode_images(IMAGES)
     expected = make_method("adapt_online", clip, NAMES).adapt(features)
-    found = answers(make_method("adapt_online", clip, NAMES), clip, PICTURES, batch_size=batch_size)
+    found = answers(make_method("adapt_online", clip, NAMES), clip, IMAGES, batch_size=batch_size)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_views_of_a_method_that_can_do_without(clip):
-    pixels = [VIEWS(picture, clip.preprocessing, key=b"x") for picture in PICTURES]
+    pixels = [VIEWS(picture, clip.preprocessing, key=b"x") for picture in IMAGES]
     assert pixels[0][0].shape[0] == 12
     learned = make_method("adapt_online", clip, NAMES)
     if not hasattr(learned, "adapt_views"):
         pytest.skip("learns from single views only")
-    single = answers(make_method("adapt_online", clip, NAMES), clip, PICTURES)
-    several = answers(learned, clip, PICTURES, views=VIEWS)
-    assert learned.n_seen == len(PICTURES)
+    single = answers(make_method("adapt_online", clip, NAMES), clip, IMAGES)
+    several = answers(learned, clip, IMAGES, views=VIEWS)
+    assert learned.n_seen == len(IMAGES)
     assert np.abs(single - several).max() > 1e-3
 
 
@@ -119,23 +119,23 @@ def test_a_transductive_method_sees_all_before_it_answers(clip):
     opened = []
 
     def pictures():
-        for picture in PICTURES:
+        for picture in IMAGES:
             opened.append(picture)
             yield picture
 
     method = make_method("adapt_transductive", clip, NAMES)
     found = adapt_images(method, clip, pictures(), batch_size=2)
     first = next(found)
-    assert len(opened) == len(PICTURES)
-    expected = make_method("adapt_transductive", clip, NAMES).adapt(clip.encode_images(PICTURES))
+    assert len(opened) == len(IMAGES)
+    expected = make_method("adapt_transductive", clip, NAMES).adapt(clip.encode_images(IMAGES))
     np.testing.assert_allclose(np.stack([first, *found]), expected, atol=1e-4)
 
 
-def test_no_picture_is_opened_before_its_turn(clip):
+def test_images_are_opened_lazily(clip):
     opened = []
 
     def pictures():
-        for picture in PICTURES:
+        for picture in IMAGES:
             opened.append(picture)
             yield picture
 
@@ -161,7 +161,7 @@ class Recorder(EpisodicMethod):
 
 @pytest.fixture
 def plain():
-    return PlainEncoder()
+    return NumpyEncoder()
 
 
 def recorder(encoder):
@@ -176,7 +176,7 @@ def test_a_method_that_needs_views_is_given_64(plain):
 
 
 @pytest.mark.parametrize("kind", ["path", "array"])
-def test_views_depend_on_content_alone(plain, tmp_path, kind):
+def test_views_depend_only_on_content(plain, tmp_path, kind):
     method = recorder(plain)
     if kind == "path":
         for name in ("one.png", "two.png"):
@@ -192,7 +192,7 @@ def test_views_depend_on_content_alone(plain, tmp_path, kind):
 
 
 @pytest.mark.parametrize("augmix", [False, True])
-def test_generated_views_come_behind_the_crops(plain, augmix):
+def test_generated_views_follow_the_crops(plain, augmix):
     seen = []
 
     def generate(image):
@@ -208,7 +208,7 @@ def test_generated_views_come_behind_the_crops(plain, augmix):
     np.testing.assert_allclose(views[-2:], expected, atol=1e-6)
 
 
-def test_generated_views_alone(plain):
+def test_only_generated_views(plain):
     method = recorder(plain)
     answers(method, plain, [noise(0)], views=Views(1), generate=lambda image: (noise(i) for i in range(3)))
     assert method.given[0].shape == (1, 4, plain.dimension)
@@ -220,14 +220,14 @@ def test_numbers_of_generated_views_may_differ_between_images_but_not_within_a_b
     method = recorder(plain)
     answers(method, plain, [noise(0), noise(1)], views=Views(2), generate=generate)
     assert [given.shape[1] for given in method.given] == [3, 4]
-    with pytest.raises(ValueError, match=r"same number of views; generate made from 3 to 4.*batch_size=1"):
+    with pytest.raises(ValueError, match=r"need the same number of views; generate made from 3 to 4.*batch_size=1"):
         answers(method, plain, [noise(0), noise(1)], views=Views(2), generate=generate, batch_size=2)
 
 
 class Looker:
     """An image side: of pixels, their shape is all that is looked at."""
 
-    identity = {"encoder": PlainEncoder().key()}  # noqa: RUF012
+    identity = {"encoder": NumpyEncoder().key()}  # noqa: RUF012
 
 
 class Watcher(ZeroShot):
@@ -245,7 +245,7 @@ class Watcher(ZeroShot):
         return np.full((len(images), self.n_classes), 1 / self.n_classes)
 
 
-def test_a_method_with_an_image_side_is_given_pixels_in_its_own_batches(plain):
+def test_a_method_with_an_image_encoder_gets_pixels_in_its_batches(plain):
     assert ImageMethod.takes_images
     method = Watcher(np.eye(3, plain.dimension))
     assert answers(method, plain, [noise(i) for i in range(5)]).shape == (5, 3)
@@ -266,10 +266,10 @@ def test_images_of_several_arrays_are_no_images_for_it(tiny_encoder):
 
 def test_an_encoder_must_be_loaded(clip):
     with pytest.raises(TypeError, match="encoder must be a loaded encoder; got str"):
-        adapt_images(ZeroShot(np.eye(3, 8)), "clip", PICTURES)
+        adapt_images(ZeroShot(np.eye(3, 8)), "clip", IMAGES)
 
 
-def test_what_does_not_fit_is_refused_before_a_picture_is_opened(clip, tiny_encoder):
+def test_wrong_arguments_are_refused_before_an_image_is_opened(clip, tiny_encoder):
     fitting = ZeroShot(np.eye(3, clip.dimension))
     tuned = make_method("tpt", clip, NAMES)
     for method, options, kind, said in [
@@ -282,12 +282,12 @@ def test_what_does_not_fit_is_refused_before_a_picture_is_opened(clip, tiny_enco
         (tuned, {"generate": 3}, TypeError, "generate must be a function"),
     ]:
         with pytest.raises(kind, match=said):
-            adapt_images(method, clip, PICTURES, **options)
+            adapt_images(method, clip, IMAGES, **options)
     for images in ("cat.png", b"cat", {"cat.png": 0}):
         with pytest.raises(TypeError, match=r"images must be several"):
             adapt_images(fitting, clip, images)
     with pytest.raises(ValueError, match=r"text of tpt was made from another encoder"):
-        adapt_images(tuned, tiny_encoder("metaclip"), PICTURES)
+        adapt_images(tuned, tiny_encoder("metaclip"), IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -300,9 +300,9 @@ def test_what_does_not_fit_is_refused_before_a_picture_is_opened(clip, tiny_enco
     ],
     ids=["missing", "number", "nothing", "floats"],
 )
-def test_what_is_no_picture_is_said_when_it_comes(clip, image, kind, said):
+def test_invalid_images_are_refused_when_they_are_reached(clip, image, kind, said):
     method = OnlineADAPT(np.eye(3, clip.dimension))
-    found = adapt_images(method, clip, [PICTURES[0], image])
+    found = adapt_images(method, clip, [IMAGES[0], image])
     assert next(found).shape == (3,)
     with pytest.raises(kind, match=said):
         next(found)
@@ -314,6 +314,6 @@ def test_generate_must_answer_with_images(plain):
         answers(recorder(plain), plain, [noise(0)], generate=lambda image: 3)
 
 
-def test_no_pictures_no_answers(clip):
+def test_no_images_give_no_predictions(clip):
     assert list(adapt_images(make_method("zero_shot", clip, NAMES), clip, [])) == []
     assert list(adapt_images(TransductiveADAPT(np.eye(3, clip.dimension)), clip, [])) == []

@@ -1,4 +1,4 @@
-"""The composed encoder from the weights to labels: its bridge fitted once, a pack's prototypes, a folder classified."""
+"""The composed encoder from weights to labels: the fitted map, a pack's prototypes, a classified folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ for module in ("transformers", "efficientnet_lite_pytorch", "efficientnet_lite2_
 from PIL import Image, ImageDraw  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
-from encode.plain import age  # noqa: E402
+from encode.numpy_encoder import age  # noqa: E402
 from zeroshift import FeatureSet  # noqa: E402
 from zeroshift.cli import app  # noqa: E402
 from zeroshift.data import packs  # noqa: E402
@@ -98,7 +98,7 @@ def first(run, top, fitted_text_map):
 
 
 @pytest.mark.slow
-def test_an_empty_cache_gets_the_bridge(first, run, tmp_path):
+def test_the_text_map_is_stored_in_an_empty_cache(first, run, tmp_path):
     """Fitted by the command itself, and the same as the one the tests share."""
     names = ",".join(packs.load("cifar10").class_names)
     options = ("--cache", tmp_path / "cache", "--out", tmp_path / "features.safetensors")
@@ -128,14 +128,14 @@ def test_prototypes_are_those_of_the_pack(first, mode):
     assert cosines.min() >= 0.999
 
 
-def test_the_set_says_what_it_is_made_with(first):
+def test_provenance(first):
     told, features = first
     assert told["computed"] == features.n_samples == 9
     assert (features.dimension, features.logit_scale) == (256, 25)
     assert features.provenance["encoder"]["family"] == "composed"
 
 
-def test_a_second_run_uses_bridge_and_features_again(first, run, top, no_fitting):
+def test_a_second_run_reuses_the_text_map_and_features(first, run, top, no_fitting):
     names = ",".join(packs.load("cifar10").class_names)
     out = top / "again.safetensors"
     told = run("extract", "--classes", names, "--prompts", ",".join(MODES), "--out", out)
@@ -146,7 +146,7 @@ def test_a_second_run_uses_bridge_and_features_again(first, run, top, no_fitting
         np.testing.assert_array_equal(again.prototypes[mode], features.prototypes[mode])
 
 
-def test_a_folder_is_classified_by_other_names_with_the_same_bridge(first, run, top, no_fitting):
+def test_other_class_names_use_the_same_text_map(first, run, top, no_fitting):
     names = ("soccer ball", "tree", "sun")
     told = run("classify", "--classes", ",".join(names), "--out", top / "p.csv")
     assert told["computed"] == 0

@@ -1,4 +1,4 @@
-"""Class names, their prompts, and words moved a little: for the tests of text sides that can be tuned."""
+"""Class names, prompts and perturbed contexts for the tests of prompt tuning."""
 
 from __future__ import annotations
 
