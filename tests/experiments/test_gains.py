@@ -7,7 +7,7 @@ from experiments.edge_cases import chapter_with, in_two_encoders
 from experiments.reading import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
-from zeroshift.experiments.gains import EXPERIMENT, METHODS, SETTLED, Gain, _losses, running
+from zeroshift.experiments.gains import EXPERIMENT, METHODS, SETTLED, SetGain, _losses, running
 
 ONLINE, WHOLE = "ADAPT (online)", "ADAPT (transductive)"
 
@@ -50,7 +50,7 @@ def test_intervals_are_of_the_300_samples_however_many_orders(chapter, small_sui
 
 def test_two_orders_added_up_are_as_wide_as_one():
     record = {"paired": [150, 30, 12, 108], "scored": 300}
-    one, two = Gain.of([record]), Gain.of([record, record])
+    one, two = SetGain.of([record]), SetGain.of([record, record])
     assert one == two
     assert one.value == pytest.approx(6.0)
 
@@ -88,20 +88,20 @@ def test_at_most_six_sets_are_drawn_and_each_has_its_own_figure(investigated):
 @pytest.mark.parametrize(
     ("gain", "kind", "words"),
     [
-        (Gain(-4.0, -6.0, -2.0), "warning", "Worse than zero-shot: ADAPT (online) on fog."),
-        (Gain(0.5, -1.0, 2.0), "note", "covers zero"),
-        (Gain(4.0, 2.0, 6.0), "note", "Every gain is above zero"),
+        (SetGain(-4.0, -6.0, -2.0), "warning", "Worse than zero-shot: ADAPT (online) on fog."),
+        (SetGain(0.5, -1.0, 2.0), "note", "covers zero"),
+        (SetGain(4.0, 2.0, 6.0), "note", "Every gain is above zero"),
     ],
     ids=["lost", "open", "gained"],
 )
 def test_what_is_said_where_it_does_not_help(gain, kind, words):
-    remark = _losses(["fog"], {(0, "adapt_online"): gain, (0, "adapt_transductive"): Gain(4.0, 2.0, 6.0)})
+    remark = _losses(["fog"], {(0, "adapt_online"): gain, (0, "adapt_transductive"): SetGain(4.0, 2.0, 6.0)})
     assert remark.kind == kind
     assert words in remark.text
 
 
 def test_runs_that_failed_are_no_gains():
-    remark = _losses(["fog"], {(0, "adapt_online"): Gain(4.0, 2.0, 6.0)})
+    remark = _losses(["fog"], {(0, "adapt_online"): SetGain(4.0, 2.0, 6.0)})
     assert remark.kind == "warning"
     assert "No run gave an answer: ADAPT (transductive) on fog." in remark.text
     assert "Every" not in remark.text

@@ -1,4 +1,4 @@
-"""Every experiment of the paper as a named question, asked of any feature sets; and the paper's own numbers."""
+"""The experiments of the paper and further ones, which run on any feature sets; and the numbers of the paper."""
 
 from zeroshift.experiments._shared.experiment import Chapter, Experiment, JobResults, Options
 from zeroshift.experiments._shared.paper import paper_table

@@ -39,7 +39,7 @@ def _trials(member: Member, bank: bool, mean: bool, covariance: bool) -> list[Tr
     if not (bank or mean or covariance):
         return runs(member, "zero_shot")
     switches = {"update_mean": mean, "update_covariance": covariance}
-    # Without its bank every sample moves the statistics: computed anew each time, and hence in one order only.
+    # Without a bank every sample changes the statistics, which is slow; hence one order.
     off = {} if bank else {"bank_size": 0, "use_bank_term": False}
     return runs(member, "adapt_online", 1, {**off, **switches})
 
@@ -105,7 +105,7 @@ def _all_together(table: Table, suite: Suite) -> Remark | None:
     evidence = []
     for task, cells in accuracies(table, suite):
         if len(cells) < len(table.rows):
-            continue  # what failed might have been the best
+            continue  # a failed row might be the best
         found = {label: accuracy for (_, label), accuracy in cells.items()}
         whole = found.pop(everything)
         best = max(found, key=lambda label: found[label])
@@ -116,7 +116,7 @@ def _all_together(table: Table, suite: Suite) -> Remark | None:
 
 
 def _directions(suite: Suite, results: JobResults) -> Remark | None:
-    """Row by row, whether accuracy moves away from zero-shot the way it does in the paper."""
+    """Whether each row differs from zero-shot in the same direction as in the paper."""
     printed = {variant.label: variant.paper for variant in _variants()}
     same, close, other = 0, [], []
     for task in suite.tasks:
@@ -141,23 +141,23 @@ def _directions(suite: Suite, results: JobResults) -> Remark | None:
 
 
 @dataclass(frozen=True)
-class Gain:
-    """Of a row over zero-shot, on the mean over the sets of a task."""
+class RowGain:
+    """The gain of a row over zero-shot, as the mean over the sets of a task."""
 
     points: float
     above: bool | None
-    """None where it is too close to say."""
+    """None where the difference is too small to decide."""
 
 
-def _gains(task: Task, suite: Suite, results: JobResults) -> dict[str, Gain]:
-    """By label, those of which no run failed; a run knows the zero-shot accuracy on its own samples."""
+def _gains(task: Task, suite: Suite, results: JobResults) -> dict[str, RowGain]:
+    """Gains by label, for rows without failed runs."""
     found = {}
     for variant in _variants():
         jobs = [job for member in suite.of_task(task.id) for job in variant.trials(member)]
         records = results.records(jobs)
         if variant.label != NOTHING and len(records) == len(jobs):
             gained = [points(record["zero_shot_accuracy"], record["accuracy"]) for record in records]
-            found[variant.label] = Gain(sum(gained) / len(gained), above_zero_shot(records))
+            found[variant.label] = RowGain(sum(gained) / len(gained), above_zero_shot(records))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The right half of the hyper-parameter figure: how much the bank's mean counts against the text prototype."""
+"""Hyper-parameter figure, right half: the weight of the bank's mean against the text prototype."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DEFAULT = 0.9
 """The paper's (Section 4.1)."""
 
 TOLERANCE = 0.5
-"""Points that accuracy may fall below what a smaller alpha reached and still count as rising steadily."""
+"""Points by which accuracy may fall below an earlier value and still count as rising steadily."""
 
 
 def _sweep(method: str, protocol: str) -> Sweep:
-    # The figure prints no numbers; at its default it is the main result.
+    # The figure has no printed numbers; at the default it equals the main result.
     main = paper_by_task(paper_table("closed_vs_iterative").row(protocol=protocol, label="Closed"))
     return Sweep(method, "alpha", ALPHAS, DEFAULT, protocol, {DEFAULT: main})
 

@@ -1,4 +1,4 @@
-"""Table 19: AWT with and without the views it is built on, and ADAPT, which needs none."""
+"""Table 19: AWT with and without views, and ADAPT, which needs none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["EXPERIMENT"]
 
 TABLE = "awt_comparison"
 SETS = ("imagenet", *get_task(FINE_GRAINED).papers_sets)
-"""Those the paper's table is of."""
+"""The sets of the paper's table."""
 
 ZERO_SHOT, ALONE, VIEWED, ONLINE, TRANSDUCTIVE = "zero-shot", "AWT*", "AWT", "ADAPT (online)", "ADAPT (transductive)"
 COLUMNS = {
@@ -34,10 +34,10 @@ COLUMNS = {
 
 METHODS = {ZERO_SHOT: "zero_shot", VIEWED: "awt", ONLINE: "adapt_online", TRANSDUCTIVE: "adapt_transductive"}
 PRINTED = {ONLINE: "online", TRANSDUCTIVE: "transductive"}
-"""Protocols of the rows whose numbers may stand beside ours: AWT weighs other prompts here."""
+"""Rows that can be compared with the paper. AWT cannot, because it weights other prompts here."""
 
 SEVERAL = 2
-"""Prompts of a class AWT needs at least: without views and with one prompt it is zero-shot."""
+"""Minimum number of prompts per class; with one prompt and no views AWT is zero-shot."""
 
 
 def _able(suite: Suite) -> Suite:
@@ -45,7 +45,7 @@ def _able(suite: Suite) -> Suite:
 
 
 def _counted(suite: Suite) -> Suite:
-    """The sets a mean is of: of the same pictures with and without views, those without, of which there are more."""
+    """The sets of the mean; of images present with and without views, only the set without views."""
     plain = {member.subject for member in suite.members if not member.dataset.n_views}
     return Suite(tuple(m for m in suite.members if not m.dataset.n_views or m.subject not in plain))
 
@@ -124,13 +124,13 @@ def _cells(members: Sequence[Member], options: Options, results: JobResults) -> 
 
 
 def _cell(name: str, members: Sequence[Member], options: Options, results: JobResults) -> Value | None:
-    """The mean over sets; None where one of them has no answer."""
+    """The mean over sets; None where a set has no result."""
     value = mean_of_sets(results, [_jobs(name, member, options) for member in members])
     return None if value is None else replace(value, paper=_printed(name, members))
 
 
 def _printed(name: str, members: Sequence[Member]) -> float | None:
-    """Of the paper's own sets, one of them or all there are in its table."""
+    """The paper's number for one of its sets or for their mean."""
     if name not in PRINTED or any(not m.from_paper or m.encoder != PAPERS_BACKBONE for m in members):
         return None
     place = AVERAGE if sorted(m.data_set for m in members) == sorted(SETS) else None
@@ -142,7 +142,7 @@ def _printed(name: str, members: Sequence[Member]) -> float | None:
 def _held(
     groups: Mapping[str, Sequence[Member]], first: str, second: str, options: Options, results: JobResults
 ) -> list[Evidence]:
-    """Whether one is more accurate than the other, place by place; nothing of where a run failed."""
+    """Whether one method is more accurate than the other, per group of sets; without failed runs."""
     evidence = []
     for where, members in groups.items():
         a, b = (_cell(name, members, options, results) for name in (first, second))

@@ -1,4 +1,4 @@
-"""The left half of the hyper-parameter figure: how many samples a class the knowledge bank holds."""
+"""Hyper-parameter figure, left half: the number of samples per class in the knowledge bank."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ DEFAULTS = {"online": 16, "transductive": 6}
 """The paper's L (Section 4.1)."""
 
 STABLE_FROM = 8
-"""From this L on, the paper says, online accuracy is stable."""
+"""The paper says that online accuracy is stable from this L on."""
 
 TOLERANCE = 1.0
-"""Points of accuracy that still count as the same. The paper gives none; its own numbers for L = 8 and L = 16 differ by
-0.4 to 0.9 (Tables 21 and 8)."""
+"""Points of accuracy that count as equal. The paper gives no threshold; its numbers for L = 8 and L = 16 differ by 0.4
+to 0.9 (Tables 21 and 8)."""
 
 PRINTED_TASKS = tuple(task.paper for task in TASKS if task.paper)
 
 
 def _printed(protocol: str) -> dict[float, dict[str, float | None]]:
-    """The figure prints no numbers; Tables 21 and 8 hold some of its points."""
+    """The figure has no printed numbers; Tables 21 and 8 have some of its points."""
     few, closed = paper_table("few_high_confidence"), paper_table("closed_vs_iterative")
     printed: dict[float, dict[str, float | None]] = {
         size: {task: few.number_at(f"N={size}", protocol=protocol, task=task) for task in PRINTED_TASKS}

@@ -1,4 +1,4 @@
-"""Whether probabilities mean what they say: calibration error, log loss and Brier score before and after adapting."""
+"""Calibration error, log loss and Brier score before and after adaptation."""
 
 from __future__ import annotations
 
@@ -35,14 +35,9 @@ from zeroshift.mixture.transductive import TransductiveAnchoredMixture
 __all__ = ["EXPERIMENT", "UNTEMPERED_METHODS", "untempered"]
 
 
-# The anchored mixtures' own probabilities, before the one temperature that is found without labels.
-
-
-# By module: the key of the work follows these, so that other code is other work.
-
-
 class _Untempered(AnchoredMixture):
-    """Nothing is learned from the temperature, so that all else, the labels given too, stays as it is."""
+    """A mixture with temperature 1. The temperature does not affect learning, so that predicted classes stay the
+    same."""
 
     def _estimate(self, sums: Sums) -> Mixture | None:
         found = super()._estimate(sums)
@@ -61,12 +56,12 @@ UNTEMPERED_METHODS: dict[str, type[AnchoredMixture]] = {
     OnlineAnchoredMixture.name: _UntemperedOnline,
     TransductiveAnchoredMixture.name: _UntemperedTransductive,
 }
-"""The mixtures by their names, each without its temperature."""
+"""The mixtures without temperature, by the name of the mixture."""
 
 
 def untempered(features: FeatureSet, *, prompt: str, method: str, seed: int) -> dict[str, Any]:
-    """A mixture on a labelled set, in the order a run with this seed has, and what a run's record says of its answers:
-    `accuracy`, `calibration_error`, `nll`, `brier` and the bins, as its own, untempered probabilities have them."""
+    """Run a mixture without temperature on a labelled set, in the random order of this seed; returns `accuracy`,
+    `calibration_error`, `nll`, `brier` and the bins, as in the record of a run."""
     if method not in UNTEMPERED_METHODS:
         raise ValueError(f"method must be one of {', '.join(UNTEMPERED_METHODS)}; got {method!r}.")
     if features.labels is None:
@@ -90,22 +85,22 @@ METHODS = {
     "anchored_mixture_transductive untempered": "mixture (transductive), untempered",
     "anchored_mixture_transductive": "mixture (transductive)",
 }
-"""What is compared, and what it is called. `untempered` is the mixture without its temperature: the same labels, and
-the probabilities it would answer with if it did not ask how sure it may be."""
+"""Compared methods and their labels. `untempered` is the mixture without its temperature: the same predicted classes
+with other probabilities."""
 
 UNTEMPERED = " untempered"
 
 MEASURES = {"calibration_error": "calibration error", "nll": "log loss", "brier": "Brier score"}
-"""Of a record; the lower the better."""
+"""Fields of a record; lower is better."""
 
 LEAST_DIFFERENCE = 0.001
-"""What tables can show, of each measure: numbers that differ by less are told as the same."""
+"""Smaller differences are not visible in tables and count as equal."""
 
 Record = Mapping[str, Any]
 
 
 def _jobs(member: Member, method: str) -> Sequence[Job]:
-    """One order: the spread over orders is far below what sets the methods apart."""
+    """One order: the spread over orders is far smaller than the differences between methods."""
     if not method.endswith(UNTEMPERED):
         return runs(member, method)
     dataset = member.dataset
@@ -166,8 +161,8 @@ def _table(suite: Suite, means: Mapping[str, Mapping[str, Value | None]]) -> Tab
 
 
 def _marked(means: Mapping[str, Mapping[str, Value | None]], method: str, field: str) -> Value | None:
-    """The cell, marked where it is the best of its column: the highest accuracy, the lowest of all else. Where one of
-    them failed none is."""
+    """The cell, marked where it is the best of its column: the highest accuracy, or the lowest of another measure. None
+    is marked where a method failed."""
     cell = means[method][field]
     others = [other.value for row in means.values() if (other := row[field]) is not None]
     if cell is None or len(others) < len(means):
@@ -177,12 +172,12 @@ def _marked(means: Mapping[str, Mapping[str, Value | None]], method: str, field:
 
 
 def _panel(method: str, records: Sequence[Record]) -> ReliabilityPanel:
-    """The bins of all sets put together: samples counted, not sets."""
+    """The bins of all sets combined, weighted by samples."""
     counts, right, confidence = np.zeros(BINS), np.zeros(BINS), np.zeros(BINS)
     for record in records:
         bins = record["detail"]["reliability"]
         count, mean = np.asarray(bins["count"], float), np.asarray(bins["confidence"])
-        # A bin's mean confidence lies in the bin, closed above; a rounding past its end must not move it.
+        # The mean confidence identifies the bin; 1e-9 absorbs rounding at its upper end.
         place = np.clip(np.ceil(mean * BINS - 1e-9).astype(int) - 1, 0, BINS - 1)
         np.add.at(counts, place, count)
         np.add.at(confidence, place, count * mean)
@@ -199,7 +194,7 @@ def _panel(method: str, records: Sequence[Record]) -> ReliabilityPanel:
 
 
 def _worse(means: Mapping[str, Mapping[str, Value | None]]) -> list[Remark]:
-    """Which methods pay for accuracy with calibration: of those that have a mean to compare with zero-shot's."""
+    """Which methods are calibrated worse than zero-shot."""
     worse: dict[str, list[str]] = {}
     for method, label in METHODS.items():
         for field, words in MEASURES.items():

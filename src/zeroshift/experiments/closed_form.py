@@ -1,4 +1,4 @@
-"""Table 8: the closed form against predictions and means that take turns until nothing moves."""
+"""Table 8: the closed form against alternating updates of predictions and means until convergence."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from zeroshift.experiments._shared.trials import points, runs
 __all__ = ["EXPERIMENT"]
 
 ITERATIONS = 20
-"""Rounds at most; they end sooner where no probability moves by 1e-6. The paper does not say how many it allowed."""
+"""Maximum number of rounds; they stop when no probability changes by 1e-6. The paper does not give its limit."""
 
 TOLERANCE = 1.0
-"""Points of accuracy within which the two count as equal."""
+"""Points of accuracy that count as equal."""
 
 METHODS = {"online": "adapt_online", "transductive": "adapt_transductive"}
 ROUNDS = {"Iterative": ITERATIONS, "Closed": 1}
-"""By the paper's names of the rows."""
+"""By the names of the rows in the paper."""
 
 
 def _trials(member: Member, method: str, rounds: int) -> list[Trial]:
@@ -82,7 +82,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
 
 
 def _with_time(table: Table, suite: Suite, results: JobResults) -> Table:
-    """Two columns more: seconds for 1,000 samples, and how many times the closed form's."""
+    """The table with two more columns: seconds per 1,000 samples, and the ratio to the closed form."""
     seconds = [_seconds(variant, suite, results) for variant in _variants()]
     closed = {v.group: time for v, time in zip(_variants(), seconds, strict=True) if v.label == "closed form"}
     rows = []
@@ -98,7 +98,7 @@ def _with_time(table: Table, suite: Suite, results: JobResults) -> Table:
 
 
 def _seconds(variant: Variant, suite: Suite, results: JobResults) -> float | None:
-    """The mean over the sets; None where a run failed, because the rows would then be of different sets."""
+    """The mean over sets; None where a run failed, because rows would be means over different sets."""
     jobs = [job for member in suite.members for job in variant.trials(member)]
     records = results.records(jobs)
     if len(records) < len(jobs):
@@ -122,7 +122,7 @@ def _equal(table: Table, suite: Suite) -> Remark | None:
 
 
 def _papers_own() -> Remark | None:
-    """The same reading of the paper's own rows."""
+    """The same criterion applied to the paper's own rows."""
     printed = paper_table("closed_vs_iterative")
     missed = []
     for protocol in METHODS:

@@ -27,7 +27,7 @@ GROUPS = {
     "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
 }
-"""The kinds in the order of the paper's columns, under its headings."""
+"""The kinds in the order of the paper's columns, with its headings."""
 
 HEADING = f"Accuracy under corruption, severity {PAPERS_SEVERITY} where a column says nothing else"
 
@@ -44,7 +44,7 @@ def _places(suite: Suite) -> list[TableColumn]:
 
 
 def _hardest(members: Sequence[Member]) -> list[Member]:
-    """Of each data set and kind, the sets at severity 5 or, where there is none, at the greatest there is."""
+    """For each data set and kind, the sets at severity 5 or, if there are none, at the highest severity."""
     greatest: dict[tuple[str, str | None], int] = {}
     for member in members:
         key = (member.data_set, member.corruption)

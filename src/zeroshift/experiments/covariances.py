@@ -1,4 +1,4 @@
-"""Table 11: one covariance for all classes against one a class."""
+"""Table 11: one covariance for all classes against one per class."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["EXPERIMENT"]
 
 METHODS = {"online": "adapt_online", "transductive": "adapt_transductive"}
 KINDS = {"shared": "ADAPT", "per_class": "ADAPT w/ Separate Cov."}
-"""The setting, and what the paper's row is called."""
+"""The setting, and the name of the row in the paper."""
 
 LABELS = {"shared": "one for all classes", "per_class": "one a class"}
 

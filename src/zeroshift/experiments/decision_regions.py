@@ -1,4 +1,4 @@
-"""The paper's figure of decision boundaries: how methods divide a plane of the features."""
+"""The paper's figure of decision boundaries: the decision regions of methods in a plane of the features."""
 
 from __future__ import annotations
 
@@ -24,23 +24,19 @@ from zeroshift.methods.zero_shot import ZeroShot
 __all__ = ["EXPERIMENT", "HALF_SIDE", "METHODS", "Plane", "boundary", "lifted", "plane_regions"]
 
 
-# Features brought to a plane and lifted from there to the unit sphere in three dimensions, where methods can run.
-#
-# Methods need rows of unit length, and a plane has none but a circle's. So: (1) the rows are projected to their first
-# two
-# principal components; (2) the prototypes, which lie in a cone of their own apart from the images, are projected to
-# the
-# same plane about their own mean, and brought to the rows' root-mean-square radius; (3) everything is scaled into a
-# square inside the unit disc, and each point (u, v) goes to (u, v, sqrt(1 - u^2 - v^2)). Near the middle the sphere is
-# all but flat, so that cosines order points as distances in the plane do. (4) The logit scale is set so that zero-shot
-# logits vary as much as they did in all dimensions, else confidence would mean something else. No labels are used.
+# Methods need rows of unit length, so that a plane of features is mapped to a sphere: (1) rows are projected to their
+# first two principal components; (2) prototypes, which lie in a cone apart from the images, are projected to the same
+# plane about their own mean and scaled to the root-mean-square radius of the rows; (3) everything is scaled into a
+# square inside the unit disc, and each point (u, v) becomes (u, v, sqrt(1 - u^2 - v^2)). Near the centre the sphere is
+# almost flat, so that cosines order points like distances in the plane. (4) The logit scale is set so that zero-shot
+# logits vary as much as in all dimensions. No labels are used.
 
 
 HALF_SIDE = 0.7
-"""Half the side of the square everything lies in: its corners are inside the unit disc."""
+"""Half the side of the square that contains all points; its corners are inside the unit disc."""
 
 FLAT = 1e-7
-"""Rows that differ from their mean by so small a share of their length are all the same."""
+"""Rows whose relative distance from their mean is smaller count as identical."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +44,16 @@ class Plane:
     """Rows and prototypes in two dimensions."""
 
     points: np.ndarray
-    """(n, 2), within `HALF_SIDE` of the middle in both directions."""
+    """(n, 2), at most `HALF_SIDE` from the centre in both directions."""
     anchors: np.ndarray
-    """(K, 2), the prototypes; likewise."""
+    """(K, 2) prototypes, likewise."""
     logit_scale: float
     kept: float
-    """Share of the rows' variance that the plane keeps."""
+    """Fraction of the rows' variance in the plane."""
 
     @classmethod
     def of(cls, rows: np.ndarray, prototypes: np.ndarray, logit_scale: float) -> Plane:
-        """From unit rows (n, d) and prototypes (K, d); two rows and two dimensions at least."""
+        """From unit rows (n, d) and prototypes (K, d), with at least two rows and two dimensions."""
         centred = rows - rows.mean(axis=0)
         if len(rows) < 2 or np.linalg.norm(centred) <= FLAT * np.linalg.norm(rows):
             raise ValueError(
@@ -82,7 +78,7 @@ class Plane:
 
 
 def lifted(points: np.ndarray) -> np.ndarray:
-    """Points of the unit disc (n, 2) to the upper half of the unit sphere (n, 3).
+    """Map points of the unit disc (n, 2) to the upper half of the unit sphere (n, 3).
 
     >>> lifted(np.array([[0.6, 0.0], [0.0, 0.0]])).tolist()
     [[0.6, 0.0, 0.8], [0.0, 0.0, 1.0]]
@@ -91,7 +87,7 @@ def lifted(points: np.ndarray) -> np.ndarray:
 
 
 def _upright(directions: np.ndarray) -> np.ndarray:
-    """A direction is as good as its negative; here the entry of largest magnitude is positive on every machine."""
+    """Choose the sign of each direction so that its largest entry is positive, on every machine."""
     largest = np.argmax(np.abs(directions), axis=1)
     signs = np.sign(directions[np.arange(len(directions)), largest])
     return np.asarray(directions * signs[:, None])
@@ -102,11 +98,8 @@ def _radius(points: np.ndarray) -> float:
 
 
 def _variation(cosines: np.ndarray) -> float:
-    """How much the cosines (n, K) of a row differ between classes, on average."""
+    """Mean standard deviation over classes of the cosines (n, K) of a row."""
     return float(np.sqrt(np.mean(np.var(cosines, axis=1))))
-
-
-# How methods divide a plane of the features of a few classes among them.
 
 
 METHODS: Mapping[str, Callable[..., Method]] = {
@@ -119,10 +112,10 @@ METHODS: Mapping[str, Callable[..., Method]] = {
 CLASSES = 6
 POINTS = 300
 GRID = 80
-"""Classes drawn, points shown, and fields a side of the grid, at most."""
+"""Maximum number of classes, of points shown, and of grid cells per side."""
 
 MOST_ROWS = 2000
-"""Samples of these classes that methods learn from, at most."""
+"""Maximum number of samples that methods learn from."""
 
 DECIMALS = 4
 
@@ -137,11 +130,11 @@ def plane_regions(
     most_rows: int = MOST_ROWS,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """The plane of some classes, drawn at random, its points, and for each method the class of every field of a grid.
+    """The plane of some random classes, its points, and the predicted class of each grid cell for each method.
 
-    Methods adapt to the lifted points in a random order and then `predict` the fields. Accuracies are of `adapt`, in
-    the plane and, of the same rows and classes, in all dimensions; `zero_shot_accuracy` is of these rows and classes
-    too. `classes` holds their indices; points and fields are numbered by their place in it.
+    Methods adapt to the lifted points in random order and then `predict` the cells. Accuracies are those of `adapt`, in
+    the plane and, for the same rows and classes, in all dimensions; `zero_shot_accuracy` is for these rows and classes
+    too. `classes` holds class indices; points and cells refer to positions in it.
     """
     if features.labels is None:
         raise ValueError("decision regions are drawn with the true classes of points; this set has no labels.")
@@ -189,7 +182,7 @@ def plane_regions(
 
 
 def boundary(classes: np.ndarray) -> float:
-    """Share of neighbouring fields that belong to different classes: the length of all borders.
+    """Fraction of neighbouring cells with different classes: the length of all borders.
 
     >>> boundary(np.array([[0, 0], [1, 1]]))
     0.5
@@ -199,7 +192,7 @@ def boundary(classes: np.ndarray) -> float:
 
 
 def _fields(grid: int) -> np.ndarray:
-    """Centres of the fields (grid^2, 2), row by row from the bottom."""
+    """Centres of the cells (grid^2, 2), row by row from the bottom."""
     centres = HALF_SIDE * ((2 * np.arange(grid) + 1) / grid - 1)
     return np.stack(np.meshgrid(centres, centres), axis=-1).reshape(-1, 2)
 
@@ -217,10 +210,10 @@ LABELS = {
 }
 
 PAPERS_SET = "ImageNet-A"
-"""What the paper's figure is of."""
+"""The set of the paper's figure."""
 
 ALIKE = 0.1
-"""Boundaries whose lengths differ by a smaller share of the longer one are too alike to call one smoother."""
+"""Boundaries whose lengths differ by a smaller fraction count as equally smooth."""
 
 
 def _job(member: Member) -> Analysis:
@@ -306,7 +299,7 @@ def _remarks(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> list[Remark]:
     ]
     if lost:
         remarks.append(Remark(f"Classes without any region left: {'; '.join(lost)}.", kind="warning"))
-    # A boundary is short, too, where a class has no region left: that is not a smooth one.
+    # A boundary is also short where a class has no region left, which is not smoothness.
     in_all_dimensions = [
         (member, record) for member, record in found if _all_have_regions(record, ("adapt_online", "tda"))
     ]
@@ -330,7 +323,7 @@ def _all_have_regions(record: Mapping[str, Any], methods: Sequence[str]) -> bool
 
 
 def _gains(record: Mapping[str, Any]) -> bool | None:
-    """Whether online ADAPT is above zero-shot in the plane."""
+    """Whether online ADAPT is better than zero-shot in the plane."""
     ours, base = (float(record["regions"][name]["accuracy"]) for name in ("adapt_online", "zero_shot"))
     return higher(ours, base, samples=record["rows"])
 

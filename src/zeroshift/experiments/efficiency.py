@@ -1,4 +1,4 @@
-"""Table 6: what methods gain, and what they cost in time and memory."""
+"""Table 6: gain, time and memory of methods."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ METHODS = (
     ("frolic", "Frolic", "Frolic", "transductive"),
     ("adapt_transductive", "ADAPT", "ADAPT", "transductive"),
 )
-"""In the registry, in our table, in the paper's, and under which heading: all of the paper's that need no
-back-propagation, and Frolic, whose row the paper's source holds but does not print."""
+"""Name in the registry, label, name in the paper, and protocol: all methods of the paper's table without
+back-propagation, and Frolic, whose row is in the paper's source but not printed."""
 
 SEVERAL = 2
-"""Prompts of a class that Frolic needs at least."""
+"""Minimum number of prompts per class for Frolic."""
 
 
 def _costs(member: Member) -> list[CostRow]:
@@ -71,7 +71,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
 
 
 def _times_note() -> str:
-    """What the paper's times hold cannot be read from it."""
+    """What the paper's times include is not clear from the paper."""
     printed = paper_table("efficiency_imagenet")
     online, transductive = (
         row.values["Time"]
@@ -86,7 +86,7 @@ def _times_note() -> str:
 
 
 def _most_accurate(member: Member, results: JobResults, protocol: str) -> Remark | None:
-    """The paper's claim, among the methods there are here; none where one of them failed."""
+    """The paper's claim for the methods available here; not judged where one of them failed."""
     costs = [cost for cost in _costs(member) if cost.group == protocol]
     records = {cost.label: results.record(cost.trial) for cost in costs}
     failed = [label for label, record in records.items() if record is None]

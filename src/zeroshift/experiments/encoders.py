@@ -1,4 +1,4 @@
-"""Encoders side by side on the sets that all of them have seen (the paper's figure of different VLMs, Tables 14-16)."""
+"""Several encoders on the sets that all of them have (the paper's figure of different VLMs, Tables 14-16)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOTHING_SHARED = Remark(
 
 
 def _shared(suite: Suite) -> Suite:
-    """The sets whose subject every encoder of the suite has seen, each once for an encoder."""
+    """The sets that every encoder of the suite has, once per encoder."""
     seen = [{member.subject for member in part.members} for part in suite.by_encoder]
     common = set.intersection(*seen) if seen else set()
     unique: dict[tuple[object, ...], Member] = {}
@@ -91,7 +91,7 @@ def _table(shared: Suite, options: Options, results: JobResults) -> Table:
 
 def _cells(part: Suite, task: Task | None, options: Options, results: JobResults) -> list[Cell]:
     members = part.members if task is None else part.of_task(task.id)
-    # The paper's mean is there for its own sets alone, and for two encoders.
+    # The paper has means only for its own sets, and for two encoders.
     backbone = None if task is None else part.paper_backbone(task)
     printed = paper_table(task.tables[backbone]) if task is not None and backbone is not None else None
     values = [
@@ -115,7 +115,7 @@ def _gain(base: Value | None, value: Value | None) -> Value | None:
 
 
 def _papers_means() -> Table:
-    """The means of the paper's six main tables, an encoder a row."""
+    """The means of the paper's six main tables, one row per encoder."""
     rows = [
         Row((encoder, *(_printed(name, method) for method in METHODS)), task.title)
         for task in TASKS
@@ -155,7 +155,7 @@ def _bars(table: Table) -> Bars:
 
 
 def _verdict(table: Table, shared: Suite) -> Remark | None:
-    """Whether ADAPT gains with each encoder, task by task; what failed says nothing."""
+    """Whether ADAPT gains with each encoder, per task; without failed runs."""
     evidence = []
     for task in shared.tasks:
         for encoder, base, *adapted in (row.cells[: len(METHODS) + 1] for row in table.rows if row.group == task.title):

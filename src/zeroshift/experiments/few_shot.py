@@ -1,4 +1,4 @@
-"""The figure on few-shot adaptation: ADAPT given 0 to 16 labelled samples a class, and few-shot methods beside it."""
+"""The figure on few-shot adaptation: ADAPT with 0 to 16 labelled samples per class, compared with few-shot methods."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ from zeroshift.methods.zero_shot import ZeroShot
 __all__ = ["EXPERIMENT", "SEVERAL_PROMPTS", "WITHOUT_LABELS", "few_shot"]
 
 
-# Methods with any number of labelled samples a class, scored on rows that are the same for every number.
-
-
 SHOTS_METHODS: dict[str, Callable[..., Method]] = {
     "adapt_online": OnlineADAPT,
     "adapt_transductive": TransductiveADAPT,
@@ -42,22 +39,22 @@ SHOTS_METHODS: dict[str, Callable[..., Method]] = {
 }
 
 WITHOUT_LABELS = ("adapt_online", "adapt_transductive")
-"""Those that can do without a labelled sample."""
+"""Methods that also work without labelled samples."""
 
 SEVERAL_PROMPTS = ("timo",)
-"""Those that weigh the prompts of a class: they are given the prototypes of all prompt modes."""
+"""Methods that weight the prompts of a class; they get the prototypes of all prompt modes."""
 
 
 def few_shot(
     features: FeatureSet, *, prompt: str, method: str, shots: int, most: int, seed: int
 ) -> dict[str, float | int]:
-    """Accuracy of a method given `shots` labelled samples a class, on the rows left over when `most` are drawn.
+    """Accuracy of a method with `shots` labelled samples per class, on the rows left over when `most` are drawn.
 
-    Of a class at most half of its samples are drawn: `support` counts what was really given. Peers run at their default
+    At most half of each class is drawn; `support` is the number of samples given. Other methods run with default
     parameters, without a validation set.
 
-    Draws of one seed are nested: those of fewer shots are among those of more. So no row that is scored was ever
-    given, and what changes with `shots` is not the rows.
+    Draws with the same seed are nested: the samples of fewer shots are among those of more. So the scored rows are
+    never given, and are the same for every number of shots.
 
     >>> from zeroshift.data import packs
     >>> pack = packs.load("cifar10c_fog_5").subset(slice(0, 200))
@@ -100,17 +97,17 @@ SHOTS = (0, 1, 2, 4, 8, 16)
 METHODS = {"online": "adapt_online", "transductive": "adapt_transductive"}
 
 PEERS = {"tip_adapter": "Tip-Adapter", "gda_clip": "GDA-CLIP", "timo": "TIMO"}
-"""Few-shot methods in closed form, for comparison; the paper's figure has none."""
+"""Few-shot methods in closed form, for comparison; not in the paper's figure."""
 
 SEVERAL = 2
-"""Prompt modes that TIMO needs at least: with one there is nothing to weigh."""
+"""Minimum number of prompt modes for TIMO."""
 
 TOLERANCE = 0.5
-"""Points that accuracy may fall below what fewer shots reached and still count as rising."""
+"""Points by which accuracy may fall below that of fewer shots and still count as rising."""
 
 
 def _draws(member: Member, method: str, shots: int, options: Options) -> list[Analysis]:
-    """The same for every method and every number of shots but for what is given."""
+    """One analysis per draw; the draws are the same for all methods and numbers of shots."""
     dataset = member.dataset
     return [
         Analysis(
@@ -125,12 +122,12 @@ def _draws(member: Member, method: str, shots: int, options: Options) -> list[An
 
 
 def _able(suite: Suite) -> Suite:
-    """The sets that can give a labelled sample away and keep one to be scored by."""
+    """The sets with a class of at least two samples: one to give and one to score."""
     return Suite(tuple(member for member in suite.members if member.dataset.spare))
 
 
 def _peers(suite: Suite) -> dict[str, str]:
-    """Those that run on every set, so that their means are of the same sets."""
+    """Few-shot methods that run on every set, so that means are over the same sets."""
     prompts = min(member.dataset.n_prompts for member in suite.members)
     return {name: label for name, label in PEERS.items() if name not in SEVERAL_PROMPTS or prompts >= SEVERAL}
 
@@ -179,7 +176,7 @@ def _left_out(suite: Suite, able: Suite) -> Remark | None:
 
 
 def _means(method: str, task: Task, suite: Suite, options: Options, results: JobResults) -> dict[float, Value | None]:
-    """The mean over the sets of a task, draw by draw, for each number of shots."""
+    """The mean over the sets of a task per draw, for each number of shots."""
     return {
         float(shots): mean_of_sets(results, [_draws(m, method, shots, options) for m in suite.of_task(task.id)])
         for shots in _given(method)
@@ -247,7 +244,7 @@ def _table(suite: Suite, options: Options, results: JobResults) -> Table:
 
 
 def _fewer(suite: Suite, options: Options, results: JobResults) -> list[str]:
-    """Where classes are too small for what is asked, how many were really given."""
+    """How many samples were given where classes are too small."""
     detail = []
     for member in suite.members:
         for shots in reversed(SHOTS):
@@ -260,7 +257,7 @@ def _fewer(suite: Suite, options: Options, results: JobResults) -> list[str]:
 
 
 def _transductive_better(online: Sequence[Curve], transductive: Sequence[Curve]) -> Remark | None:
-    """Task by task, at every number of samples; of whole curves only."""
+    """Per task, at every number of samples; complete curves only."""
     others = {curve.task.id: curve for curve in transductive if curve.whole}
     evidence = []
     for first in online:

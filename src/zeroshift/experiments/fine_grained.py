@@ -1,4 +1,4 @@
-"""Table 4 (Table 16 with RN50): ten sets of things of one kind, or sets that stand in for them."""
+"""Table 4 (Table 16 with RN50): ten fine-grained sets, or sets that stand in for them."""
 
 from __future__ import annotations
 

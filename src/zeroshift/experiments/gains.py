@@ -1,4 +1,4 @@
-"""ADAPT at a glance: what it gains over zero-shot on every set, how sure that is, and how it comes about."""
+"""ADAPT at a glance: its gain over zero-shot on every set with intervals, along the stream, and per class."""
 
 from __future__ import annotations
 
@@ -30,21 +30,18 @@ from zeroshift.experiments._shared.trials import mean_of_sets, measured, runs
 __all__ = ["EXPERIMENT", "SETTLED", "confusion", "running"]
 
 
-# How a gain comes about: accuracy along the stream, and which classes are taken for which before and after.
-
-
 BeforeAfterRecord = Mapping[str, Any]
 
 SETTLED = 50
-"""Sample from which running accuracy is drawn, or a quarter of a short stream: before, it jumps between 0 and 1."""
+"""First sample at which running accuracy is shown, or a quarter of a short stream; before, it jumps between 0 and 1."""
 
 
 def running(
     name: str, title: str, online: BeforeAfterRecord, whole: BeforeAfterRecord | None, labels: Mapping[str, str]
 ) -> Lines:
-    """Accuracy so far of zero-shot and an online method, from its record; that of a transductive one as a level.
+    """Running accuracy of zero-shot and an online method, from its record; a transductive method as a horizontal line.
 
-    `labels` names the three, by method: zero-shot, the online, the transductive one.
+    `labels` are the labels of zero-shot, the online and the transductive method, by method.
     """
     curve = online["detail"]["curve"]
     rows = curve["rows"]
@@ -72,7 +69,7 @@ def running(
 
 
 def confusion(title: str, names: Sequence[str], record: BeforeAfterRecord, after_label: str) -> Confusion:
-    """Of a record, zero-shot's before and the method's after."""
+    """Confusion matrices of a record: zero-shot before, the method after."""
     before, after = (_fractions(record["detail"][key]) for key in ("zero_shot_confusion", "confusion"))
     return Confusion(
         "confusion",
@@ -97,13 +94,13 @@ METHODS = {
 }
 
 MAX_CURVES = 6
-"""Sets whose running accuracy is drawn."""
+"""Maximum number of sets with a figure of running accuracy."""
 
 MAX_CONFUSED = 20
-"""Classes of a confusion matrix that can still be read."""
+"""Maximum number of classes of a readable confusion matrix."""
 
 FIELDS = ("accuracy", "class_mean_accuracy", "top5_accuracy")
-"""Of a record, in the order of the table, the gain apart."""
+"""Fields of a record in the order of the table, without the gain."""
 
 MEAN = "Mean of the sets"
 
@@ -111,16 +108,16 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Gain:
-    """Points over zero-shot on the same samples."""
+class SetGain:
+    """Gain over zero-shot on the same samples, in points, with its interval."""
 
     value: float
     low: float
     high: float
 
     @classmethod
-    def of(cls, records: Sequence[Record]) -> Gain:
-        """Of one method on one set, from the records of its orders."""
+    def of(cls, records: Sequence[Record]) -> SetGain:
+        """From the records of one method on one set, over its orders."""
         counts = np.sum([record["paired"] for record in records], axis=0)
         value = float(100 * (counts[1] - counts[2]) / counts.sum())
         low, high = gain_interval(counts.tolist(), samples=int(records[0]["scored"]))
@@ -136,7 +133,7 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 
 
 def _titles(suite: Suite) -> list[str]:
-    """What the sets are called: with their encoders, where there are several."""
+    """Titles of the sets, with their encoders where there are several."""
     several = len(suite.encoders) > 1
     named = [f"{member.title}, {member.encoder}" if several else member.title for member in suite.members]
     return unique_titles(named, suite.members)
@@ -145,7 +142,7 @@ def _titles(suite: Suite) -> list[str]:
 def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     titles = _titles(suite)
     gains = {
-        (place, method): Gain.of(records)
+        (place, method): SetGain.of(records)
         for place, member in enumerate(suite.members)
         for method in METHODS
         if method != "zero_shot" and (records := results.records(_trials(member, method, options)))
@@ -161,7 +158,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
     ]
 
 
-def _bars(titles: Sequence[str], gains: Mapping[tuple[int, str], Gain]) -> Bars:
+def _bars(titles: Sequence[str], gains: Mapping[tuple[int, str], SetGain]) -> Bars:
     return Bars(
         "gains",
         "Gain over zero-shot",
@@ -175,7 +172,7 @@ def _bars(titles: Sequence[str], gains: Mapping[tuple[int, str], Gain]) -> Bars:
 
 
 def _table(
-    suite: Suite, titles: Sequence[str], gains: Mapping[tuple[int, str], Gain], options: Options, results: JobResults
+    suite: Suite, titles: Sequence[str], gains: Mapping[tuple[int, str], SetGain], options: Options, results: JobResults
 ) -> Table:
     columns = (
         Column("method", "text"),
@@ -208,9 +205,9 @@ def _table(
 
 
 def _means(
-    encoder: str, suite: Suite, gains: Mapping[tuple[int, str], Gain], options: Options, results: JobResults
+    encoder: str, suite: Suite, gains: Mapping[tuple[int, str], SetGain], options: Options, results: JobResults
 ) -> list[Row]:
-    """Over the sets of one encoder, where there are several: over several encoders a mean means nothing."""
+    """Means over the sets of one encoder, where it has several."""
     positions = [place for place, member in enumerate(suite.members) if member.encoder == encoder]
     group = MEAN if len(suite.encoders) == 1 else f"{MEAN}, {encoder}"
     rows = []
@@ -223,8 +220,8 @@ def _means(
     return rows
 
 
-def _losses(titles: Sequence[str], gains: Mapping[tuple[int, str], Gain]) -> Remark:
-    """Where ADAPT does not help: the paper has it gain everywhere. Runs that failed are no gains."""
+def _losses(titles: Sequence[str], gains: Mapping[tuple[int, str], SetGain]) -> Remark:
+    """Where ADAPT does not help; the paper reports gains everywhere. Failed runs are listed too."""
     adapting = [method for method in METHODS if method != "zero_shot"]
     named = {(i, method): f"{METHODS[method]} on {title}" for i, title in enumerate(titles) for method in adapting}
     lost = [named[key] for key, gain in gains.items() if gain.high < 0]
@@ -246,14 +243,14 @@ def _curves(suite: Suite, titles: Sequence[str], options: Options, results: JobR
     for place, (title, member) in enumerate(list(zip(titles, suite.members, strict=True))[:MAX_CURVES]):
         online, whole = (results.record(_trials(member, method, options)[0]) for method in list(METHODS)[1:])
         if online is not None:
-            # Names that differ in a sign alone would make one file of two.
+            # Names that differ only in punctuation would get the same file.
             name = slugs[place] if slugs.count(slugs[place]) == 1 else f"{slugs[place]}-{place + 1}"
             found.append(running(f"running-{name}", title, online, whole, METHODS))
     return found
 
 
 def _confusion(suite: Suite, titles: Sequence[str], options: Options, results: JobResults) -> Confusion | None:
-    """Of the first set whose matrix can be read, and whose run gave an answer."""
+    """The confusion matrix of the first set with few enough classes and a result."""
     for title, member in zip(titles, suite.members, strict=True):
         record = results.record(_trials(member, "adapt_online", options)[0])
         if record is not None and member.dataset.n_classes <= MAX_CONFUSED:

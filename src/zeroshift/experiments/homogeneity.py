@@ -43,33 +43,30 @@ __all__ = [
 ]
 
 
-# How far the covariances of classes lie from the pooled one, and how far sampling alone would put them.
-
-
 NEAR = 0.1
 """The Frobenius distance below which the paper calls a class's covariance aligned with the pooled one."""
 
 SHUFFLES = 19
-"""Random re-assignments: a class that is like the others is farther than in all of these one time in twenty."""
+"""Random re-assignments: a class like the others is farther than in all of these once in twenty."""
 
 PAIRED = 30
 PICTURED = 3
 SHOWN = 32
-"""Classes compared in pairs, classes whose covariance is shown, and how many of its first dimensions."""
+"""Number of classes compared in pairs, number of covariances shown, and number of their dimensions shown."""
 
 DIGITS = 7
-"""Decimals kept of the numbers that are only looked at."""
+"""Decimals of numbers that are only shown."""
 
 
 def covariance_spread(
     features: FeatureSet, *, prompt: str, near: float = NEAR, shuffles: int = SHUFFLES, seed: int = 0
 ) -> dict[str, Any]:
-    """Distances, traces and some covariances of the classes of a set. Classes of one sample are left out.
+    """Distances, traces and some covariances of the classes of a set. Classes with one sample are omitted.
 
-    `classes`, `pictured` and `paired` hold indices of classes.
+    `classes`, `pictured` and `paired` hold class indices.
 
-    The yardstick: samples, each centred on its class, are dealt to the classes anew at random, so that all classes have
-    one covariance by construction, and the same distances are taken.
+    For comparison, the same distances are computed after centring all samples on their class and assigning them to
+    classes at random, so that all classes have the same covariance.
     """
     if features.labels is None:
         raise ValueError("covariances of classes need labels that say which they are; this set has none.")
@@ -80,7 +77,9 @@ def covariance_spread(
     groups = [np.asarray(features.features[labels == k], dtype=np.float64) for k in classes]
     pooled, distances, traces = spread(groups)
     rng = np.random.default_rng(seed)
-    shuffled = np.array([spread(_dealt_anew(groups, rng))[1] for _ in range(shuffles)]).reshape(shuffles, len(groups))
+    shuffled = np.array([spread(_shuffled_groups(groups, rng))[1] for _ in range(shuffles)]).reshape(
+        shuffles, len(groups)
+    )
     norm = float(np.linalg.norm(pooled))
     chosen = np.sort(rng.choice(len(groups), min(PAIRED, len(groups)), replace=False))
     pictured = np.sort(rng.choice(len(groups), min(PICTURED, len(groups)), replace=False))
@@ -113,7 +112,7 @@ def spread(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.nda
     """
     degrees = sum(len(group) - 1 for group in groups)
     pooled = sum((len(group) - 1) * _covariance(group) for group in groups) / degrees
-    # Once more, rather than kept: a thousand classes in 512 dimensions are 2 GB.
+    # Computed twice instead of stored: a thousand classes in 512 dimensions take 2 GB.
     pairs = [(float(np.linalg.norm(c - pooled)), float(np.trace(c))) for c in map(_covariance, groups)]
     distances, traces = np.array(pairs).T
     return np.asarray(pooled), distances, traces
@@ -124,8 +123,8 @@ def _covariance(group: np.ndarray) -> np.ndarray:
     return np.asarray(centred.T @ centred / (len(group) - 1))
 
 
-def _dealt_anew(groups: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
-    # Centring on the mean of n samples shrinks their covariance by (n - 1) / n; this takes it back.
+def _shuffled_groups(groups: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    # Centring on the mean of n samples shrinks the covariance by (n - 1) / n; this compensates.
     centred = [(group - group.mean(axis=0)) * np.sqrt(len(group) / (len(group) - 1)) for group in groups]
     dealt = rng.permutation(np.concatenate(centred))
     return np.split(dealt, np.cumsum([len(group) for group in groups])[:-1])
@@ -141,18 +140,15 @@ def _corner(covariance: np.ndarray) -> list[list[float]]:
     return found
 
 
-# The pictures of the covariances of classes: distances, traces, some covariances, and how unlike pairs are.
-
-
 BARS = 30
-"""Classes drawn as bars, at most."""
+"""Maximum number of classes drawn as bars."""
 
 WRITTEN = 12
-"""Classes whose pairwise distances are few enough to be written into the fields."""
+"""Maximum number of classes for writing the distances into the cells."""
 
 
 def relative_distances(shown: Sequence[tuple[Member, Mapping[str, Any]]]) -> Lines:
-    """How many classes lie how far, and how far sampling alone would put them."""
+    """Cumulative distribution of the distances, with that expected from sampling alone."""
     series = []
     for member, record in shown:
         for label, field in ((member.name, "distances"), (f"{member.name}, sampling alone", "sampling")):
@@ -209,16 +205,16 @@ def dissimilarities(member: Member, record: Mapping[str, Any], place: int) -> He
 
 
 def _names(member: Member, classes: Sequence[int]) -> tuple[str, ...]:
-    """Records hold indices: what classes are called is no part of what a set holds."""
+    """Class names by index; records hold only indices."""
     return tuple(member.dataset.class_names[k] for k in classes)
 
 
 PAPERS_SET = "imagenet"
 PAPERS_SHARE = 0.993
-"""Share of ImageNet's classes nearer than 0.1 to the pooled covariance, in the paper's text."""
+"""Fraction of ImageNet's classes within 0.1 of the pooled covariance, according to the paper."""
 
 BY_CHANCE = 1 / (SHUFFLES + 1)
-"""Share of classes that lie farther than in every shuffle where all have one covariance."""
+"""Expected fraction of classes farther than in every shuffle if all share one covariance."""
 
 
 def _job(member: Member) -> Analysis:
@@ -227,7 +223,7 @@ def _job(member: Member) -> Analysis:
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
-    # One sample has no covariance.
+    # A covariance needs two samples.
     return [_job(member) for member in suite.members if member.dataset.spare]
 
 

@@ -1,4 +1,4 @@
-"""Table 9: the surest samples first, last, or at random."""
+"""Table 9: the most confident samples first, last, or in random order."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ORDERS = {
     EASY: ("Easy-to-Hard", "easy_to_hard"),
     RANDOM: ("Random (Ours)", None),
 }
-"""What the paper's rows are called, and the kind of stream."""
+"""Names of the rows in the paper, and the kind of stream."""
 
 
 def _trials(member: Member, kind: str | None, orders: int) -> list[Trial]:
     if kind is None:
         return runs(member, "adapt_online", orders)
-    # Only samples that are equally sure could change places: one run says it all.
+    # Only ties are random, so that one run is enough.
     return runs(member, "adapt_online", 1, stream_spec=StreamSpec(kind))
 
 

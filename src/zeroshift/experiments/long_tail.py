@@ -1,4 +1,4 @@
-"""Table 23: classes of very unequal size, without and with wrong pseudo-labels near the start."""
+"""Table 23: long-tailed streams, without and with wrong pseudo-labels near the start."""
 
 from __future__ import annotations
 
@@ -36,9 +36,6 @@ from zeroshift.zero_shot import confidence, log_posterior, pseudo_class
 __all__ = ["ALL", "EXPERIMENT", "adapt_online_given", "long_tail_with_noise"]
 
 
-# Algorithm 1 with zero-shot posteriors that are given, not computed: what noise on pseudo-labels needs.
-
-
 def adapt_online_given(
     features: np.ndarray,
     log_posteriors: np.ndarray,
@@ -51,14 +48,14 @@ def adapt_online_given(
     update_mean: bool = True,
     update_covariance: bool = True,
 ) -> np.ndarray:
-    """Scores (N, K) of online ADAPT, sample by sample, as `OnlineADAPT(engine="direct")` computes them in float64.
+    """Scores (N, K) of online ADAPT with given zero-shot posteriors, as `OnlineADAPT(engine="direct")` computes them in
+    float64.
 
     Parameters
     ----------
-    features : (N, d) unit rows, in the order of the stream.
-    log_posteriors : (N, K) what stands for the zero-shot classifier's: it says who enters which bank, and takes part in
-        the fusion.
-    prototypes : (K, d) unit rows: where the means start.
+    features : (N, d) unit rows, in stream order.
+    log_posteriors : (N, K) replacement for the zero-shot posteriors; used for the banks and in the fusion.
+    prototypes : (K, d) unit rows, the initial means.
     bank_size, alpha, beta, use_bank_term, update_mean, update_covariance : as in `OnlineADAPT`; a bank is needed.
 
     >>> log_y = np.log([[0.9, 0.1], [0.2, 0.8]])
@@ -93,24 +90,18 @@ def adapt_online_given(
     return scores
 
 
-# Online ADAPT on a long-tailed stream, without and with wrong pseudo-labels near the start.
-
-
-# By module: the key of the work follows these, so that other code is other work.
-
-
 ALL = "all"
-"""What the whole stream is called beside its groups."""
+"""Name of the whole stream next to its groups."""
 
 
 def long_tail_with_noise(
     features: FeatureSet, *, prompt: str, seed: int, imbalance: float = IMBALANCE, noisy: bool
 ) -> dict[str, Any]:
-    """Accuracy of the zero-shot classifier and of online ADAPT on a long-tailed stream, by group.
+    """Accuracy of zero-shot and of online ADAPT on a long-tailed stream, by group.
 
-    With `noisy`, both see the same posteriors, some of the early ones swapped: see `early_noise`; noise never corrects.
-    `zero_shot_accuracy` is that without noise, on the rows that came. Where a class has too few samples for a tail,
-    none are scored, and there are no accuracies.
+    With `noisy`, both get the same posteriors, some of the early ones swapped: see `early_noise`. `zero_shot_accuracy`
+    is without noise, on the rows of the stream. Where a class has too few samples for a long tail, nothing is scored
+    and there are no accuracies.
     """
     every_label = StreamInputs(features, prompt).labels
     if np.unique(every_label, return_counts=True)[1].min() < FEWEST:
@@ -140,7 +131,7 @@ def long_tail_with_noise(
 
 
 def _accuracies(right: np.ndarray, stream: Stream) -> dict[str, float | None]:
-    """By group, and over all samples; None for a group no class falls into."""
+    """Accuracy by group and over all samples; None for a group without classes."""
     inside = {name: right[_of(stream, name)] for name in (*GROUPS, ALL)}
     return {name: float(part.mean()) if len(part) else None for name, part in inside.items()}
 
@@ -152,10 +143,10 @@ def _of(stream: Stream, name: str) -> np.ndarray:
 Record = Mapping[str, Any]
 
 FEW_CLASSES = 20
-"""Sets with fewer are said to have groups of a few classes each."""
+"""Sets with fewer classes get a note."""
 
 MIN_CLASSES = 3
-"""With fewer no class is left that is neither the pseudo-class nor the true one."""
+"""Minimum number of classes: the wrong class must differ from the pseudo-class and the true class."""
 
 
 ROWS = (
@@ -164,7 +155,7 @@ ROWS = (
     ("ADAPT", "adapt_online", False),
     ("ADAPT, with noise", "adapt_online", True),
 )
-"""Label, method and whether some early posteriors are swapped."""
+"""Label, method, and whether some early posteriors are swapped."""
 
 
 def _jobs(member: Member, options: Options, noisy: bool) -> list[Analysis]:
@@ -184,7 +175,7 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 
 
 Records = Mapping[bool, Sequence[Sequence[Record]]]
-"""Without and with noise: of each set, the record of each draw."""
+"""Without and with noise: for each set, the record of each draw."""
 
 
 def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
@@ -239,7 +230,7 @@ def _table(members: Sequence[Member], records: Records, options: Options) -> Tab
 
 
 def _mean(by_set: Sequence[Sequence[Record]], method: str, name: str) -> Value | None:
-    """Over the sets, each counting the same, draw by draw; a draw no set has the group in is left out."""
+    """The mean over sets, weighted equally, per draw; draws without samples in the group are omitted."""
     draws = []
     for draw in zip(*by_set, strict=True):
         values = [record[method][name] for record in draw if record[method][name] is not None]
@@ -248,12 +239,12 @@ def _mean(by_set: Sequence[Sequence[Record]], method: str, name: str) -> Value |
 
 
 def _ends(words: Sequence[str]) -> str:
-    """The first and the last of numbers in words, or the one there is."""
+    """A range of numbers as text, or the only number."""
     return words[0] if words[0] == words[-1] else f"{words[0]} to {words[-1]}"
 
 
 def _classes(counts: Sequence[int]) -> str:
-    """How many classes a group has: "1 class", "3 to 61 classes"."""
+    """Number of classes of a group: "1 class", "3 to 61 classes"."""
     return f"{_ends([str(count) for count in sorted(counts)])} {'class' if max(counts) == 1 else 'classes'}"
 
 

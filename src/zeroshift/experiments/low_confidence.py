@@ -1,9 +1,9 @@
-"""Table 21: very few confident samples of a class.
+"""Table 21: very few confident samples per class.
 
-The paper varies "the number of high-confidence samples per class", N. Its transductive numbers at N = 6 are to the last
-digit those of its main result, whose banks hold L = 6: N is the size of the bank, and so it is here. Beside it stands a
-harder reading of our own: the stream itself is short of confident samples, because of the surer half of each
-pseudo-class only N samples come.
+The paper varies "the number of high-confidence samples per class", N. Its transductive numbers at N = 6 equal its main
+result with banks of L = 6, so that N is the bank size, and so it is here. In addition we test a harder setting: the
+stream itself has few confident samples, because only N samples of the more confident half of each pseudo-class are
+kept.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ COUNTS = (2, 4, 6, 8, 10)
 """The paper's N."""
 
 CONFIDENT = 0.5
-"""The share of each pseudo-class that counts as confident in our own reading."""
+"""Fraction of each pseudo-class that counts as confident in our setting."""
 
 METHODS = {"online": "adapt_online", "transductive": "adapt_transductive"}
 
 TOLERANCE = 1.0
-"""Points between the best and the worst N within which a row counts as stable."""
+"""Points between the best and worst N within which accuracy counts as stable."""
 
 
 def _small_banks(member: Member, method: str, count: int) -> list[Trial]:
@@ -96,7 +96,7 @@ def _means(
     results: JobResults,
     field: str = "accuracy",
 ) -> list[Value | None]:
-    """A mean over the sets of a task for each N."""
+    """The mean over the sets of a task for each N."""
     members = suite.of_task(task.id)
     return [mean_of_sets(results, [kind(member, method, count) for member in members], field) for count in COUNTS]
 
@@ -121,7 +121,7 @@ def _stream_rows(task: Task, suite: Suite, results: JobResults) -> list[Row]:
 
 
 def _rows_of(table: Table, protocol: str, suite: Suite) -> list[tuple[str, list[float], float]]:
-    """Tasks, accuracies, and how many samples stand behind them, where no N is missing."""
+    """Tasks, accuracies, and effective samples, for complete rows."""
     rows = [row for row in table.rows if row.group == protocol]
     found = []
     for task, row in zip(suite.tasks, rows, strict=True):
@@ -158,7 +158,7 @@ def _small_transductive(table: Table, suite: Suite) -> Remark | None:
 
 
 def _gain(suite: Suite, results: JobResults) -> Remark | None:
-    """Our own question: does adapting still pay where the stream brings the fewest confident samples?"""
+    """Our own question: does adaptation still help with the fewest confident samples?"""
     detail, signs = [], []
     for task in suite.tasks:
         for protocol, method in METHODS.items():

@@ -1,4 +1,4 @@
-"""Table 7: the text that the class means start from."""
+"""Table 7: the prompts that the class means start from."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _variants(suite: Suite) -> list[Variant]:
 
 
 def _printed(method: str, mode: str) -> dict[str, float | None]:
-    """By task. Table 7 is of the online method; what the transductive reaches with each mode is in Table 18."""
+    """By task. Table 7 is for the online method; Table 18 has the transductive one."""
     tasks = [task.paper for task in TASKS if task.paper]
     if method == "adapt_online":
         return {task: paper_table("mean_init").number_at(task, label=mode_title(mode)) for task in tasks}
@@ -64,13 +64,13 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         notes=("One random order. Empty where some of the sets of a task have no such prompts.",),
         best_by_group=True,
     )
-    # The paper's numbers stand beside the very prompts they are of.
+    # Prompts are compared in the table itself.
     remarks = (*_spread(table), modes_remark(suite), data_remark(suite, prompts=False))
     return [with_mean_note(table), *remarks, reference("mean_init")]
 
 
 def _spread(table: Table) -> list[Remark]:
-    """How much the prompts decide, before adaptation and after."""
+    """The range of accuracies over prompts, for each method."""
     text = []
     for group in METHODS.values():
         rows = [row for row in table.rows if row.group == group]

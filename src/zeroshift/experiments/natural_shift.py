@@ -12,10 +12,10 @@ __all__ = ["EXPERIMENT"]
 
 TASK = NATURAL
 SOURCE = "imagenet"
-"""What the others are a shift from; the mean without it is the paper's `OOD Avg.`"""
+"""The source of the shifts; the mean without it is the paper's `OOD Avg.`"""
 
 PLACES = partial(set_columns, TASK, source=SOURCE, also=(OTHER,))
-"""A user's own sets, which are of none of the paper's tasks, stand here too: the question is the same."""
+"""Sets of none of the paper's tasks are included too, because the question is the same."""
 
 
 EXPERIMENT = Experiment(

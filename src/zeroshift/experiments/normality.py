@@ -40,17 +40,14 @@ __all__ = [
 ]
 
 
-# Samples brought to mean 0 and covariance I: where tests of multivariate normality begin.
-
-
 FLAT = 1e-10
-"""A direction whose variance is so small a share of the largest has none: the covariance is singular."""
+"""Relative variance below which the covariance counts as singular."""
 
 
 def whitened(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """S^(-1/2) (x - mean) of every set of samples (R, n, d), with S's divisor n and its symmetric root.
+    """Whiten sets of samples (R, n, d): S^(-1/2) (x - mean), with the divisor n in S and its symmetric root.
 
-    Also whether S can be inverted (R,); where it cannot, the answer holds zeros.
+    Also returns whether S is invertible (R,); where it is not, the result is zero.
 
     >>> z, regular = whitened(np.random.default_rng(0).normal(3.0, 2.0, (1, 50, 2)))
     >>> np.allclose(z[0].T @ z[0] / 50, np.eye(2)), regular
@@ -65,19 +62,18 @@ def whitened(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.matmul(centred, roots) * regular[:, None, None], regular
 
 
-# The Henze-Zirkler test of multivariate normality, of many sets of samples at once.
-#
-# Its statistic is a weighted distance between the empirical characteristic function of the whitened samples and the
-# standard normal's; of a normal sample it is nearly log-normal, with a mean and a variance known in closed form.
+# The Henze-Zirkler test of multivariate normality. The statistic is a weighted distance between the empirical
+# characteristic function of the whitened samples and that of the standard normal distribution. For normal samples it is
+# approximately log-normal, with mean and variance in closed form.
 # N. Henze and B. Zirkler, *A class of invariant consistent tests for multivariate normality*, 1990.
 
 
 PAIRS_AT_ONCE = 2_000_000
-"""Distances between two samples held at once: 16 MB."""
+"""Maximum number of pairwise distances in memory: 16 MB."""
 
 
 def smoothing(n: int, d: int) -> float:
-    """The authors' beta: how wide a kernel compares the samples.
+    """The kernel width beta of the authors.
 
     >>> round(smoothing(n=100, d=2), 4)
     1.5811
@@ -86,7 +82,7 @@ def smoothing(n: int, d: int) -> float:
 
 
 def null_moments(n: int, d: int) -> tuple[float, float]:
-    """Mean and variance of the statistic where the samples are normal, in the limit of many."""
+    """Asymptotic mean and variance of the statistic for normal samples."""
     square = smoothing(n, d) ** 2
     a = 1 + 2 * square
     w = (1 + square) * (1 + 3 * square)
@@ -101,7 +97,7 @@ def null_moments(n: int, d: int) -> tuple[float, float]:
 def henze_zirkler(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Statistics (R,) and p-values (R,) of R sets of n samples in d dimensions (R, n, d).
 
-    Samples whose covariance cannot be inverted have the statistic 4 n, as the authors set it, and are rejected.
+    Samples with a singular covariance get the statistic 4 n, as defined by the authors, and are rejected.
 
     >>> draws = np.random.default_rng(0)
     >>> normal, skewed = draws.normal(size=(1, 200, 2)), draws.exponential(size=(1, 200, 2))
@@ -134,16 +130,13 @@ def _statistics(white: np.ndarray) -> np.ndarray:
     return np.asarray(pairs - 2 * (1 + square) ** (-d / 2) * singles + n * (1 + 2 * square) ** (-d / 2))
 
 
-# Shapiro and Wilk's W for many samples at once, and its generalisation to several dimensions.
-#
-# Of the extensions there are we take that of J. A. Villasenor Alva and E. Gonzalez Estrada, *A generalization of
-# Shapiro-Wilk's test for multivariate normality*, 2009: W of each whitened coordinate, averaged. It is fully
-# specified,
-# has a closed form for its p-value, and unlike Royston's H guesses no correlation between the coordinates' tests.
+# The Shapiro-Wilk test, generalised to several dimensions by J. A. Villasenor Alva and E. Gonzalez Estrada, *A
+# generalization of Shapiro-Wilk's test for multivariate normality*, 2009: the mean of W over whitened coordinates. It
+# has a closed form for its p-value and, unlike Royston's H, needs no estimate of correlations between the tests.
 
 
 FEWEST = 12
-"""Samples below which the distribution of W is not the one Royston describes."""
+"""Minimum number of samples for Royston's distribution of W."""
 
 LAST_WEIGHT = (0.0, 0.221157, -0.147981, -2.071190, 4.434685, -2.706056)
 BUT_LAST_WEIGHT = (0.0, 0.042981, -0.293762, -1.752461, 5.682633, -3.582633)
@@ -155,7 +148,7 @@ LOG_DEVIATION = (-0.4803, -0.082676, 0.0030302)
 
 
 def shapiro_w(samples: np.ndarray) -> np.ndarray:
-    """W of every sample along the last axis (..., n), n of at least 6; not a number where all values are equal.
+    """W of every sample along the last axis (..., n), with n of at least 6; NaN where all values are equal.
 
     >>> shapiro_w(np.arange(20.0)).round(4).tolist()
     0.9604
@@ -167,9 +160,9 @@ def shapiro_w(samples: np.ndarray) -> np.ndarray:
 
 
 def generalised_shapiro_wilk(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """W* (R,) and p-values (R,) of R sets of n samples in d dimensions (R, n, d), n of at least 12.
+    """W* (R,) and p-values (R,) of R sets of n samples in d dimensions (R, n, d), with n of at least 12.
 
-    Samples whose covariance cannot be inverted are no sample of a normal density: W* = 0, rejected.
+    Samples with a singular covariance get W* = 0 and are rejected.
 
     >>> draws = np.random.default_rng(0)
     >>> normal, skewed = draws.normal(size=(1, 200, 2)), draws.exponential(size=(1, 200, 2))
@@ -182,7 +175,7 @@ def generalised_shapiro_wilk(samples: np.ndarray) -> tuple[np.ndarray, np.ndarra
     white, regular = whitened(samples)
     averages = np.where(regular, shapiro_w(white.transpose(0, 2, 1)).mean(axis=1), 0.0)
     mean, variance = _log_one_minus_w(n)
-    # The mean of d independent log-normals, taken as the log-normal of the same mean and variance.
+    # The mean of d independent log-normals is approximated by the log-normal of equal mean and variance.
     shared = np.log1p(np.expm1(variance) / d)
     return averages, ndtr((mean + (variance - shared) / 2 - np.log1p(-averages)) / np.sqrt(shared))
 
@@ -211,19 +204,15 @@ def _power_series(coefficients: Sequence[float], x: float) -> float:
     return float(sum(c * x**power for power, c in enumerate(coefficients)))
 
 
-# Random views of many-dimensional samples in few dimensions: some of the coordinates, or some directions; and truly
-# normal samples as a yardstick.
-
-
 KINDS = ("coordinates", "directions", "normal")
 
 
 def projected(samples: np.ndarray, kind: str, d: int, repeats: int, rng: np.random.Generator) -> np.ndarray:
     """`repeats` random projections (R, n, d) of samples (n, D).
 
-    kind : "coordinates", d of the D coordinates without replacement, which is what the paper does; or "directions",
-        d orthonormal directions, every subspace as likely as any other; or "normal", no view of the samples at all but
-        as many normal ones: what a test answers where its hypothesis holds, at this size.
+    `kind` is "coordinates": d of the D coordinates without replacement, as in the paper; "directions": d random
+    orthonormal directions; or "normal": normal samples of the same size, which show what a test returns where its
+    hypothesis holds.
 
     >>> rng = np.random.default_rng(0)
     >>> projected(np.eye(5), "coordinates", 2, repeats=3, rng=rng).sum(axis=(1, 2))
@@ -246,10 +235,10 @@ TESTS = {"Henze-Zirkler": henze_zirkler, "Shapiro-Wilk": generalised_shapiro_wil
 DIMENSIONS = (2, 4, 6, 8, 10)
 REPEATS = 100
 LEVEL = 0.05
-"""Table 10: dimensions projected to, projections a class, and what its p-values are compared with."""
+"""Table 10: dimensions, projections per class, and the level for p-values."""
 
 MOST_SAMPLES = 500
-"""Samples of a class that are tested; the cost grows with their square. ImageNet has 50, the bundled packs 150."""
+"""Maximum number of tested samples per class; the cost is quadratic. ImageNet has 50, the bundled packs 150."""
 
 
 def normality_of_classes(
@@ -263,10 +252,10 @@ def normality_of_classes(
     most_samples: int = MOST_SAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """For each test and dimension: share of classes whose mean p-value is above `level`, the mean of these, and the
-    share of all single tests that reject at `level`. Classes with too few samples are left out and counted.
+    """For each test and dimension: the fraction of classes with a mean p-value above `level`, the mean p-value, and the
+    fraction of single tests that reject at `level`. Classes with too few samples are skipped and counted.
 
-    `zero_shot_accuracy` is of the samples that are tested in the fewest dimensions.
+    `zero_shot_accuracy` is for the samples tested in the lowest dimension.
     """
     rows = []
     tested: list[np.ndarray] = []
@@ -293,7 +282,7 @@ def normality_of_classes(
 
 
 def _tested_rows(features: FeatureSet, most: int, seed: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Each class, and which of its samples are tested."""
+    """Each class, and the rows of it that are tested."""
     if features.labels is None:
         raise ValueError("classes can be looked at only where labels say which they are; this set has none.")
     for k in range(features.n_classes):
@@ -304,7 +293,7 @@ def _tested_rows(features: FeatureSet, most: int, seed: int) -> Iterator[tuple[i
 
 
 def _test_summary(test: str, d: int, n_classes: int, p_values: np.ndarray, level: float) -> dict[str, Any]:
-    """From p-values (classes, repeats)."""
+    """Summary of p-values (classes, repeats)."""
     tested = len(p_values)
     averages = p_values.mean(axis=1) if tested else None
     return {
@@ -319,28 +308,28 @@ def _test_summary(test: str, d: int, n_classes: int, p_values: np.ndarray, level
 
 
 PAPERS_VIEW = "coordinates"
-"""The paper's random views: some of the feature dimensions."""
+"""The projection used in the paper."""
 
 PAPER_NAMES = {"Henze-Zirkler": "Henze–Zirkler", "Shapiro-Wilk": "Shapiro-Wilk"}
-"""What the paper's table calls the tests."""
+"""Names of the tests in the paper."""
 
 Records = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class PooledSets:
-    """Sets whose classes are pooled: the paper's ImageNet alone, and all others."""
+    """Sets whose classes are pooled: the paper's ImageNet alone, or all others."""
 
     name: str
-    """What they are called where there is another part; empty where there is none."""
+    """Name of the sets; empty where there is only one group."""
     printed: bool
-    """Whether the paper's numbers are of just this."""
+    """Whether the paper's numbers are for exactly these sets."""
     records: Mapping[str, Records]
-    """By view, and of normal samples."""
+    """Records by kind of projection."""
 
 
 def rows_of(kind: str, part: PooledSets) -> list[Row]:
-    """A row for each test and dimension."""
+    """One row per test and dimension."""
     records, normal = part.records[kind], part.records["normal"]
     rows = []
     for test in TESTS:
@@ -361,7 +350,7 @@ def rows_of(kind: str, part: PooledSets) -> list[Row]:
 
 
 def pooled(records: Records, test: str, d: int, field: str, paper: float | None = None) -> Value | None:
-    """The mean over all classes of all sets, and the least and greatest of a set; None where no class was tested."""
+    """The mean over all classes of all sets, with the minimum and maximum over sets; None where no class was tested."""
     rows = [row for r in records for row in r["tests"] if row["test"] == test and row["dimension"] == d]
     rows = [row for row in rows if row["classes"]]
     if not rows:
@@ -373,7 +362,7 @@ def pooled(records: Records, test: str, d: int, field: str, paper: float | None 
 
 
 def counts_of(records: Records) -> tuple[int, int]:
-    """Classes tested and left out in the most dimensions."""
+    """Numbers of tested and skipped classes in the highest dimension."""
     test = next(iter(TESTS))
     rows = [row for r in records for row in r["tests"] if row["test"] == test and row["dimension"] == DIMENSIONS[-1]]
     return sum(row["classes"] for row in rows), sum(row["left_out"] for row in rows)
@@ -391,7 +380,7 @@ VIEWS = {
 PAPERS_SET = "imagenet"
 
 FAR_MORE = 2
-"""Times the yardstick's rejections that are remarked upon."""
+"""Ratio of rejections to those of normal samples that gets a remark."""
 
 
 def _job(member: Member, kind: str) -> Analysis:
@@ -415,8 +404,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
 
 
 def _parts(suite: Suite, results: JobResults) -> list[PooledSets]:
-    """The paper's ImageNet, to which its numbers belong, and the pool of all others; sets whose runs failed are in
-    neither."""
+    """The paper's ImageNet, and the pool of all other sets; without sets whose runs failed."""
     kinds = (*VIEWS, "normal")
     done = [m for m in suite.members if all(results.record(_job(m, kind)) is not None for kind in kinds)]
     papers = [member for member in done if _is_papers(member)][:1]
@@ -427,7 +415,7 @@ def _parts(suite: Suite, results: JobResults) -> list[PooledSets]:
             records = {kind: results.records([_job(m, kind) for m in members]) for kind in kinds}
             several = f"{len(members)} {'other ' if papers else ''}sets pooled"
             parts.append(PooledSets(members[0].name if len(members) == 1 else several, members == papers, records))
-    # Where nothing is to be told apart there is nothing to name.
+    # A single set needs no name.
     return parts if len(done) > 1 else [replace(part, name="") for part in parts]
 
 
@@ -458,7 +446,7 @@ def _table(kind: str, parts: Sequence[PooledSets]) -> Table:
 
 
 def _by_set(suite: Suite, results: JobResults) -> Table:
-    """Each set at the most dimensions, where the tests see most."""
+    """Each set in the highest dimension."""
     d = DIMENSIONS[-1]
     rows = []
     for member in suite.members:
@@ -505,7 +493,7 @@ NO_EVIDENCE = Remark(
 
 
 def _rejected(parts: Sequence[PooledSets]) -> Remark | None:
-    """Where normality is rejected far more often than the yardstick says it would be of normal samples."""
+    """Where normality is rejected far more often than for normal samples."""
     d = DIMENSIONS[-1]
     worse = []
     for part in parts:
@@ -527,7 +515,7 @@ def _rejected(parts: Sequence[PooledSets]) -> Remark | None:
 
 
 def _is_papers(member: Member) -> bool:
-    """Table 10 is of ImageNet alone, seen by CLIP ViT-B/16."""
+    """Table 10 is for ImageNet and CLIP ViT-B/16."""
     return member.from_paper and member.data_set == PAPERS_SET and member.encoder == PAPERS_BACKBONE
 
 

@@ -1,4 +1,4 @@
-"""Samples of none of the classes: how well they can be told from the others, before and after adapting."""
+"""Samples of unknown classes: how well they can be recognised before and after adaptation."""
 
 from __future__ import annotations
 
@@ -26,28 +26,22 @@ from zeroshift.mixture.transductive import TransductiveAnchoredMixture
 __all__ = ["EXPERIMENT", "HELD_OUT", "MIN_CLASSES", "mixture_scores", "unknown_classes"]
 
 
-# A look at a set some of whose classes the classifier does not know: can their samples be told from the others?
-
-
-# By module: the key of the work follows these, so that other code is other work.
-
-
 HELD_OUT = 1 / 3
-"""Share of the classes that the classifier does not know."""
+"""Fraction of classes that the classifier does not know."""
 
 MIN_CLASSES = 3
-"""With fewer no third can be held out and two be kept."""
+"""Minimum number of classes, so that a third can be held out."""
 
 BATCH_ROWS = 32
-"""Samples an online mixture is asked about, and then given, at a time."""
+"""Samples per call of an online mixture."""
 
 
 def unknown_classes(features: FeatureSet, *, prompt: str, seed: int, held_out: float = HELD_OUT) -> dict[str, Any]:
-    """Hide the prototypes of some classes, drawn with `seed`; all samples still come, in an order drawn with it.
+    """Hide the prototypes of random classes; all samples still come, in random order.
 
-    For every score: `auroc`, and `fpr95`, the share of samples of known classes rejected at the threshold that rejects
-    95% of the unknown ones; none where all samples are of one kind. The accuracies are those on the samples of known
-    classes, of the classifiers that know no other: zero-shot's, and as `known_accuracy` online ADAPT's.
+    For every score: `auroc`, and `fpr95`, the fraction of samples of known classes rejected at the threshold that
+    rejects 95% of the unknown ones; empty where all samples are of one kind. Accuracies are for samples of known
+    classes: zero-shot, and as `known_accuracy` online ADAPT.
     """
     labels = features.labels
     if labels is None or features.n_classes < MIN_CLASSES:
@@ -92,8 +86,8 @@ def unknown_classes(features: FeatureSet, *, prompt: str, seed: int, held_out: f
 
 
 def mixture_scores(mixture: AnchoredMixture, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities (N, K) and reject scores (N,): of an online mixture by what it has seen before, of the other by
-    all."""
+    """Probabilities (N, K) and reject scores (N,). An online mixture scores samples before it learns from them, a
+    transductive one after the whole set."""
     if mixture.protocol != "online":
         probabilities = mixture.adapt(features)
         return probabilities, mixture.reject_scores(features)
@@ -121,7 +115,7 @@ SCORES = {
 }
 
 METHODS = ("zero_shot", "adapt_online", "anchored_mixture_online")
-"""Scores that are a method's probabilities, and called as it is."""
+"""Scores computed from the probabilities of a method, with the name of the method."""
 
 COMPARED = (
     (
@@ -132,7 +126,7 @@ COMPARED = (
     ("How well the online mixture's reject score tells them, against the cosine", "mixture_online", "cosine"),
     ("How well the transductive mixture's does, against the cosine", "mixture_transductive", "cosine"),
 )
-"""Whether adapting to a stream with strangers in it costs the means to recognise them: words, after, before."""
+"""Comparisons of scores: text, score after adaptation, score before."""
 
 CHANCE = 0.5
 
@@ -177,7 +171,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
 
 
 def _drawn(member: Member, options: Options, results: JobResults) -> list[Mapping[str, Any]]:
-    """The draws in which there was something to tell apart."""
+    """The draws with both known and unknown samples."""
     return [record for record in results.records(_jobs(member, options)) if record["scores"]]
 
 
@@ -238,7 +232,7 @@ def _bars(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]]) 
 def _against(
     words: str, after: str, before: str, titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]]
 ) -> Remark:
-    """One score against another, set by set."""
+    """One score against another, per set."""
     by_verdict: dict[bool | None, list[str]] = {}
     for title, records in zip(titles, by_set, strict=True):
         new, old = (_value(records, score, "auroc").value for score in (after, before))
@@ -249,10 +243,8 @@ def _against(
 
 
 def _higher(a: float, b: float, records: Sequence[Mapping[str, Any]]) -> bool | None:
-    """Whether one area lies above the other; None where they are less than one standard error of a difference apart.
-
-    As simple as `claims.higher`, and for the same reason too careful: as if the two were of different samples.
-    """
+    """Whether one AUROC is higher; None where they differ by less than one standard error of the difference, as if the
+    samples were independent (see `claims.higher`)."""
     unknown = float(np.mean([record["unknown"] for record in records]))
     known = float(np.mean([record["scored"] for record in records])) - unknown
     if abs(a - b) <= np.hypot(area_error(a, unknown, known), area_error(b, unknown, known)):
@@ -261,7 +253,7 @@ def _higher(a: float, b: float, records: Sequence[Mapping[str, Any]]) -> bool | 
 
 
 def area_error(auroc: float, positive: float, negative: float) -> float:
-    """Standard error of an area under the curve of so many samples of either kind, by Hanley and McNeil (1982).
+    """Standard error of an AUROC for these numbers of samples, by Hanley and McNeil (1982).
 
     >>> round(area_error(0.5, 50, 50), 3), area_error(1.0, 50, 50)
     (0.058, 0.0)

@@ -1,4 +1,4 @@
-"""The oracle row of Table 4, for every task: how far ADAPT is from what the labels of the test set would bring."""
+"""The oracle row of Table 4, for every task: how far ADAPT is from a version with true labels."""
 
 from __future__ import annotations
 
@@ -52,21 +52,18 @@ __all__ = [
 ]
 
 
-# ADAPT with the truth in place of its pseudo-labels: a bound that uses every label, not a method.
-#
-# "y replaced by the one-hot truth for the statistics, over the full test set": Algorithm 2 as it stands, with y_ik = 1
-# for the true class wherever means, banks and covariance are made, and with the zero-shot posterior as ever where a
-# sample is scored. Two points are left open by that. One-hot posteriors are all equally sure, so a bank takes, of its
-# true class, those the zero-shot classifier is surest of. And the covariance is that of the banks, as in Algorithm 2,
-# so
-# that labels are all that differs from transductive ADAPT; `covariance="all"` takes it from every sample instead.
+# The oracle is Algorithm 2 with one-hot true labels in place of the posterior for means, banks and covariance, and with
+# the zero-shot posterior where a sample is scored ("y replaced by the one-hot truth for the statistics, over the full
+# test set"). The paper leaves two points open. One-hot posteriors have equal confidence, so that banks take the samples
+# of their true class with the highest zero-shot confidence. The covariance is that of the banks, as in Algorithm 2;
+# `covariance="all"` uses all samples instead.
 
 
 COVARIANCES = ("banks", "all")
 
 BANK_SIZE = 6
 ALPHA = 0.9
-"""Transductive ADAPT's, and the paper's."""
+"""The values of transductive ADAPT and of the paper."""
 
 BLOCK_ROWS = 2048
 
@@ -74,7 +71,7 @@ BLOCK_ROWS = 2048
 def oracle_adapt(
     features: FeatureSet, *, prompt: str, covariance: str = "banks", bank_size: int = BANK_SIZE, alpha: float = ALPHA
 ) -> dict[str, Any]:
-    """Accuracy where the statistics come from true labels."""
+    """Accuracy of ADAPT with statistics from true labels."""
     if features.labels is None:
         raise ValueError("the oracle takes its statistics from labels, and this set has none. Fix: pass labels=.")
     scores = oracle_scores(
@@ -100,7 +97,7 @@ def oracle_scores(
     bank_size: int = BANK_SIZE,
     alpha: float = ALPHA,
 ) -> np.ndarray:
-    """log y + g + r (N, K), with g and r from the true classes."""
+    """Scores log y + g + r (N, K), with g and r from the true classes."""
     if covariance not in COVARIANCES:
         raise ValueError(f"covariance must be one of {', '.join(COVARIANCES)}; got {covariance!r}.")
     x, t = np.asarray(features, dtype=np.float64), np.asarray(prototypes, dtype=np.float64)
@@ -123,7 +120,7 @@ def oracle_scores(
 def _true_banks(
     x: np.ndarray, labels: np.ndarray, sureness: np.ndarray, n_classes: int, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The surest samples of each true class (K, L, d), and which slots hold one (K, L)."""
+    """The most confident samples of each true class (K, L, d), and which slots are used (K, L)."""
     bank, occupied = np.zeros((n_classes, size, x.shape[1])), np.zeros((n_classes, size))
     for k in range(n_classes):
         rows = np.flatnonzero(labels == k)
@@ -136,14 +133,11 @@ def _blocks(rows: int) -> list[slice]:
     return [slice(start, start + BLOCK_ROWS) for start in range(0, rows, BLOCK_ROWS)]
 
 
-# What is said of the gap to the oracle: the paper's claim where it makes one, and its own table.
-
-
 CLAIMED = 0.05
-"""How near the paper says ADAPT comes to the oracle, on fine-grained sets (Task 3): of the others it says nothing."""
+"""The paper claims that ADAPT comes this close to the oracle on fine-grained sets (Task 3)."""
 
 Gaps = Sequence[tuple[Task, Mapping[str, float]]]
-"""Mean accuracies by task: of zero-shot, both ADAPTs and the oracle."""
+"""Mean accuracies of zero-shot, both versions of ADAPT and the oracle, by task."""
 
 
 def left_to_oracle(means: Mapping[str, float], method: str) -> float | None:
@@ -152,7 +146,7 @@ def left_to_oracle(means: Mapping[str, float], method: str) -> float | None:
 
 
 def claim(suite: Suite, gaps: Gaps) -> Remark | None:
-    """What the paper says of fine-grained sets, held against ours; nothing where there are none, or runs failed."""
+    """The paper's claim about fine-grained sets, judged by our results; None without such sets or where runs failed."""
     means = next((means for task, means in gaps if task.id == FINE_GRAINED), {})
     if not {"oracle", "adapt_transductive"} <= set(means):
         return None
@@ -170,7 +164,7 @@ def claim(suite: Suite, gaps: Gaps) -> Remark | None:
 
 
 def elsewhere(gaps: Gaps) -> Remark | None:
-    """The other tasks, of which the paper claims nothing."""
+    """The gap for the other tasks, about which the paper claims nothing."""
     text = []
     for task, means in gaps:
         left = left_to_oracle(means, "adapt_transductive")
@@ -185,7 +179,7 @@ def elsewhere(gaps: Gaps) -> Remark | None:
 
 
 def papers_own() -> Remark | None:
-    """What the paper's printed oracle row says about its claim."""
+    """What the paper's oracle row says about its claim."""
     printed = paper_table("fine_grained_vitb16")
     oracle = printed.row(method="Oracle ADAPT")
     if oracle is None:
@@ -243,7 +237,7 @@ def variants(options: Options) -> list[Variant]:
 
 
 def _printed(method: str, protocol: str | None = None) -> dict[str, float | None]:
-    """The paper's averages by task; of the oracle only the fine-grained one is printed."""
+    """The paper's averages by task; the oracle is printed only for fine-grained sets."""
     wanted = {"method": method} if protocol is None else {"method": method, "protocol": protocol}
     tables = {task.paper: task.tables.get(PAPERS_BACKBONE) for task in TASKS}
     return {task: paper_table(name).number_at("Avg.", **wanted) for task, name in tables.items() if name}
@@ -282,7 +276,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
 
 
 def _gap(members: Sequence[Member], options: Options, results: JobResults) -> dict[str, float]:
-    """Mean accuracies of zero-shot, both ADAPTs and the oracle; those that failed are not there."""
+    """Mean accuracies of zero-shot, both versions of ADAPT and the oracle; without failed ones."""
     by_name = {
         "zero_shot": mean_of_sets(results, [runs(m, "zero_shot") for m in members]),
         "oracle": mean_of_sets(results, [_oracle(m, "banks") for m in members]),
@@ -292,7 +286,7 @@ def _gap(members: Sequence[Member], options: Options, results: JobResults) -> di
 
 
 def _closed(means: Mapping[str, float], method: str) -> float | None:
-    """(adapted - zero-shot) / (oracle - zero-shot); None where there is no gap to close."""
+    """(adapted - zero-shot) / (oracle - zero-shot); None without a gap."""
     if not {"zero_shot", "oracle", method} <= set(means) or means["oracle"] <= means["zero_shot"]:
         return None
     return (means[method] - means["zero_shot"]) / (means["oracle"] - means["zero_shot"])

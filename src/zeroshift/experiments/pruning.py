@@ -1,4 +1,4 @@
-"""Table 22: dropping each class's least confident bank entries every so many samples."""
+"""Table 22: dropping the least confident bank entries of each class at regular intervals."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["EXPERIMENT"]
 
 RATIOS = (0.1, 0.3, 0.5, 0.7)
 EVERY = 1000
-"""Samples between two prunings in the paper."""
+"""Samples between prunings in the paper."""
 
 OFTEN = 100
-"""Ours: small sets are pruned once or never by the paper's interval."""
+"""Our shorter interval, because small sets are pruned at most once with the paper's."""
 
 WITHOUT = "no pruning"
 
 PRINTED_ON = ("imagenet", "imagenet_a")
-"""The sets of the paper's table, by their ids in the catalogue."""
+"""Catalogue ids of the sets of the paper's table."""
 
 
 def _trials(member: Member, interval: int, ratio: float | None) -> list[Trial]:
@@ -76,13 +76,13 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
 
 
 def _prunings(members: Sequence[Member], interval: int) -> tuple[int, int]:
-    """How often the smallest and the largest set are pruned: after so many samples, where another follows."""
+    """How often the smallest and the largest set are pruned before their last sample."""
     sizes = [member.dataset.n_samples for member in members]
     return (min(sizes) - 1) // interval, (max(sizes) - 1) // interval
 
 
 def _how_often(suite: Suite, interval: int) -> str:
-    """Task by task: one may hold sets long enough, and another not."""
+    """A sentence on how often banks are pruned, per task."""
     if not _prunings(suite.members, interval)[1]:
         return f"No set holds more than {interval:,} samples, so that no prediction saw a pruned bank."
     detail = (f"{_times(*_prunings(suite.of_task(task.id), interval))} ({task.title})" for task in suite.tasks)
@@ -101,7 +101,7 @@ def _printed_on(suite: Suite) -> list[Member]:
 
 
 def _as_printed(suite: Suite, results: JobResults) -> Table | None:
-    """The paper's two sets with its numbers; None where neither is there."""
+    """The paper's two sets with its numbers; None where neither is present."""
     paper = paper_table("bank_pruning")
     members = _printed_on(suite)
     if not members:
@@ -120,7 +120,7 @@ def _as_printed(suite: Suite, results: JobResults) -> Table | None:
 
 
 def _harm(table: Table, suite: Suite, interval: int) -> Remark | None:
-    """The paper's point: whatever the ratio, pruning does harm. Of tasks whose banks were pruned."""
+    """The paper's claim that pruning lowers accuracy at every ratio, for tasks whose banks were pruned."""
     evidence = []
     for task, cells in accuracies(table, suite):
         members = suite.of_task(task.id)

@@ -1,4 +1,4 @@
-"""Every experiment, by name, in the order a report tells them."""
+"""All experiments by name, in the order of a report."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ EXPERIMENTS: tuple[Experiment, ...] = tuple(module.EXPERIMENT for module in MODU
 
 
 def list_experiments() -> list[Experiment]:
-    """All of them.
+    """All experiments.
 
     >>> [experiment.name for experiment in list_experiments()][:3]
     ['gains', 'natural-shift', 'corruption']
@@ -84,7 +84,7 @@ def list_experiments() -> list[Experiment]:
 
 
 def get(name: str) -> Experiment:
-    """The experiment called `name`.
+    """The experiment with this name.
 
     >>> get("ablation").where
     'Table 5'

@@ -1,4 +1,4 @@
-"""Not in the paper: every number of the anchored mixture varied alone, and whether its default is on a plateau."""
+"""Not in the paper: every constant of the anchored mixture varied alone, and whether its default is on a plateau."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from zeroshift.experiments._shared.trials import mean_of_sets, measured, points,
 __all__ = ["CONSTANTS", "EXPERIMENT", "METHODS", "PLATEAU", "Constant", "constants_of"]
 
 
-# Every number of the anchored mixture, and the values around its default that it is tried at.
-
-
 METHODS = {"online": "anchored_mixture_online", "transductive": "anchored_mixture_transductive"}
 """By protocol."""
 
@@ -25,22 +22,22 @@ BOTH = tuple(METHODS)
 ONLINE, TRANSDUCTIVE = BOTH[:1], BOTH[1:]
 
 CENTRES, LIKELIHOOD, CAUTION, ANSWERS = "class means", "likelihood", "caution", "answers and renewal"
-"""What a constant is about: constants of one kind are drawn together."""
+"""Topics of constants; one figure per topic."""
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A number that is varied alone."""
+    """A constant that is varied alone."""
 
     name: str
-    """Of the parameter."""
+    """Name of the parameter."""
     values: tuple[float, ...]
-    """Tried beside the default: about half and double of it, and further where the parameter allows."""
+    """Values other than the default: about half and twice the default, and further where allowed."""
     about: str
     protocols: tuple[str, ...] = BOTH
-    """Those whose method takes it, and where it makes a difference."""
+    """Protocols whose method has the parameter and where it matters."""
     end: int | None = None
-    """Which of two, where the parameter is a pair; the other stays."""
+    """Index of the varied value where the parameter is a pair."""
     end_name: str = ""
 
     @property
@@ -48,7 +45,7 @@ class Constant:
         return self.name if self.end is None else f"{self.name}, {self.end_name}"
 
     def default(self, protocol: str) -> float:
-        """The value it has where none is given.
+        """The default value.
 
         >>> CONSTANTS[0].default("online")
         1.0
@@ -57,7 +54,7 @@ class Constant:
         return float(given if self.end is None else given[self.end])
 
     def parameters(self, protocol: str, value: float) -> Mapping[str, Any]:
-        """What the method is made with.
+        """Parameters of the method with this value.
 
         >>> least = next(constant for constant in CONSTANTS if constant.label == "balance, least")
         >>> least.parameters("online", 0.2)
@@ -80,7 +77,7 @@ CONSTANTS = (
     Constant("shrinkage_samples", (1.0, 2.0, 8.0, 16.0), LIKELIHOOD),
     Constant("reliability_samples", (8.0, 16.0, 64.0, 128.0), LIKELIHOOD),
     Constant("weight", (0.25, 0.5, 2.0, 4.0), LIKELIHOOD),
-    # A whole set has more samples than any of these, or is too small to learn from.
+    # Not for whole sets, which have more samples or are too small to learn from.
     Constant("first_samples", (2, 4, 16, 32), ANSWERS, ONLINE),
     Constant("correlation", (0.015, 0.03, 0.12, 0.24), CAUTION, ONLINE),
     Constant("balance", (0.1, 0.2, 0.6, 0.75), CAUTION, end=0, end_name="least"),
@@ -93,19 +90,19 @@ CONSTANTS = (
 
 
 def constants_of(protocol: str) -> list[Constant]:
-    """Those that make a difference there."""
+    """The constants that matter for a protocol."""
     return [constant for constant in CONSTANTS if protocol in constant.protocols]
 
 
 PLATEAU = 0.5
-"""Points, in the mean over sets: a default that no value tried beats by as much is on a plateau."""
+"""Points: a default is on a plateau if no tried value is better by this much in the mean over sets."""
 
 ORDERS = 1
-"""However many are asked for: there are some sixty values, and all see the same order."""
+"""Always one order, because there are about sixty values; all see the same order."""
 
 
 def _trials(member: Member, protocol: str, constant: Constant | None = None, value: float = 0.0) -> list[Trial]:
-    """With one constant at `value`, or with all at their defaults."""
+    """Runs with one constant at `value`, or with defaults only."""
     given = None if constant is None else constant.parameters(protocol, value)
     return runs(member, METHODS[protocol], ORDERS, given)
 
@@ -122,13 +119,13 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 
 @dataclass(frozen=True)
 class TriedValue:
-    """One value of one constant, in means over sets; only where every set has an answer, for it and for the default."""
+    """Results of one value of one constant as means over sets; only where no run failed."""
 
     constant: Constant
     value: float
     accuracy: float
     change: float
-    """Against the default, in points."""
+    """Change against the default, in points."""
     worst_change: float
     worst_set: str
     calibration_error: float
@@ -152,7 +149,7 @@ def _tried(constant: Constant, value: float, protocol: str, suite: Suite, result
 
 
 Found = dict[Constant, list[TriedValue | None]]
-"""By constant, an entry for each of its values."""
+"""By constant, one result per value."""
 
 
 def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
@@ -205,7 +202,7 @@ def _cells(tried: TriedValue | None) -> tuple[Value | str | None, ...]:
 
 
 def _figures(protocol: str, found: Found) -> list[Lines]:
-    """A figure for what each constant is about, a curve for each constant."""
+    """One figure per topic, one curve per constant."""
     figures = []
     for about in dict.fromkeys(constant.about for constant in found):
         curves = [_curve(constant, tries, protocol) for constant, tries in found.items() if constant.about == about]

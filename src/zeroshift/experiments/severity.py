@@ -1,4 +1,4 @@
-"""Table 20: accuracy as corruption grows from severity 1 to 5."""
+"""Table 20: accuracy for severities 1 to 5."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METHODS = {
     "adapt_online": {"method": "ADAPT", "protocol": "online"},
     "adapt_transductive": {"method": "ADAPT", "protocol": "transductive"},
 }
-"""The rows, and how the paper's table names them."""
+"""The rows, and their names in the paper."""
 
 NO_SETS = Remark(
     "None of the sets says at which severity it was corrupted. Fix: ImageNet-C below --data ROOT, or feature files "
@@ -81,7 +81,7 @@ def _table(columns: dict[int, list[Member]], encoder: str, results: JobResults) 
 
 
 def _gains(table: Table) -> Table:
-    """What ADAPT gains over zero-shot at each severity: the rows of the table less its first."""
+    """The gain of ADAPT over zero-shot at each severity."""
     rows = {method: row.cells for method, row in zip(METHODS, table.rows, strict=True)}
     found = []
     for method in ADAPTED:
@@ -100,7 +100,7 @@ def _difference(ours: Cell, base: Cell) -> Value | None:
 
 
 def _verdict(claim: str, rival: str, table: Table, columns: dict[int, list[Member]]) -> Remark | None:
-    """A claim of the paper about ADAPT and a rival, severity by severity; cells that are not there say nothing."""
+    """A claim of the paper about ADAPT and another method, per severity; without missing cells."""
     rows = {method: row.cells for method, row in zip(METHODS, table.rows, strict=True)}
     evidence = []
     for method, name in ADAPTED.items():
@@ -116,7 +116,7 @@ def _verdict(claim: str, rival: str, table: Table, columns: dict[int, list[Membe
 
 
 def _printed(severity: int, members: Sequence[Member], encoder: str, method: str) -> float | None:
-    # The encoder is not printed beside the table, but its numbers at severity 5 are the means of Table 3.
+    # The table does not name its encoder, but its numbers at severity 5 are the means of Table 3.
     if encoder != PAPERS_BACKBONE or not _whole(members):
         return None
     number = paper_table(PRINTED).number_at(f"Severity {severity}", **METHODS[method])
@@ -124,7 +124,7 @@ def _printed(severity: int, members: Sequence[Member], encoder: str, method: str
 
 
 def _whole(members: Sequence[Member]) -> bool:
-    """Whether these are ImageNet-C's fifteen kinds, each once."""
+    """Whether these are the fifteen kinds of ImageNet-C, each once."""
     return all(member.from_paper for member in members) and sorted(str(m.corruption) for m in members) == sorted(KINDS)
 
 

@@ -19,21 +19,21 @@ from zeroshift.experiments._shared.trials import measured, runs, spread
 __all__ = ["EXPERIMENT"]
 
 PERMUTATIONS = 10
-"""The paper's; asking for fewer orders does not lower it, because a spread over fewer says little."""
+"""The number of orders in the paper, and the minimum here, because a spread over fewer is not meaningful."""
 
 TABLES = {"natural": "stability_task1", "corruption": "stability_task2", "fine_grained": "stability_task3"}
 """Ids of the paper's tables, by task."""
 
 AVERAGE, SHIFTED = "Avg.", "OOD Avg."
-"""What the paper calls the mean over all sets, and that over all but the source of the shifts."""
+"""The paper's names of the mean over all sets, and of that without the source of the shifts."""
 
 SOURCE = "imagenet"
 
 LEAST_DIFFERENCE = 0.001
-"""What the table can show: accuracies that differ by less are told as the same."""
+"""Smaller differences are not visible in the table and count as equal."""
 
 PAPERS_LARGEST = 0.71
-"""Points: the largest standard deviation the paper prints (EuroSAT)."""
+"""The largest standard deviation in the paper, in points (EuroSAT)."""
 
 
 def _trials(member: Member, options: Options) -> list[Trial]:
@@ -92,13 +92,13 @@ def _rows(task: Task, suite: Suite, options: Options, results: JobResults) -> li
 
 
 def _accuracies(members: Sequence[Member], options: Options, results: JobResults) -> list[float]:
-    """Of one set, or means over several, order by order."""
+    """Accuracies of one set, or means over several, per order."""
     by_set = [results.records(_trials(member, options)) for member in members]
     return [float(np.mean([record["accuracy"] for record in order])) for order in zip(*by_set, strict=True)]
 
 
 def _baseline(members: Sequence[Member], options: Options, results: JobResults) -> Value | None:
-    """Zero-shot's: the same in every order."""
+    """Zero-shot accuracy, which is the same in every order."""
     found = [measured(results, _trials(member, options), "zero_shot_accuracy") for member in members]
     values = [value.value for value in found if value is not None]
     return Value(float(np.mean(values))) if len(values) == len(members) else None
@@ -125,7 +125,7 @@ def _row(
 
 
 def _printed(task: Task, column: str | None) -> tuple[float | None, float | None]:
-    """Mean and standard deviation, in percent and points, as the paper has them."""
+    """Mean (percent) and standard deviation (points) in the paper."""
     if column is None or task.id not in TABLES:
         return None, None
     (row,) = paper_table(TABLES[task.id]).rows
@@ -150,7 +150,7 @@ def _spread(table: Table) -> list[Remark]:
 
 
 def _losses(table: Table) -> list[Remark]:
-    """Where the worst orders end below zero-shot, above it, or level with it: of the rows that have both numbers."""
+    """Where the worst orders are below, above or equal to zero-shot."""
     by_side: dict[str, list[str]] = {"below": [], "level with": [], "above": []}
     for row in table.rows:
         worst, base = row.cells[3:5]

@@ -1,4 +1,4 @@
-"""Not in the paper: online methods on streams that are no random order, and what is left of their gain there."""
+"""Not in the paper: online methods on non-i.i.d. streams, and how much of their gain remains."""
 
 from __future__ import annotations
 
@@ -39,19 +39,16 @@ __all__ = [
 ]
 
 
-# How far a stream is from a random order: how many classes come near each other, and how unequal classes are.
-
-
 WINDOW = 64
-"""Samples in a row: what is often given to a model at a time."""
+"""Number of consecutive samples; a common batch size."""
 
 
 def neighbours(
     features: FeatureSet, *, prompt: str, seed: int, kind: str, parameters: Mapping[str, Any], window: int = WINDOW
 ) -> dict[str, Any]:
-    """Mean number of classes in `window` samples in a row, and the greatest class of the stream against the smallest.
+    """Mean number of classes in `window` consecutive samples, and the ratio of the largest to the smallest class.
 
-    Windows do not overlap; what is left over at the end is one only where the stream is shorter than a window.
+    Windows do not overlap; a remainder counts only where the stream is shorter than one window.
 
     >>> pets = FeatureSet(np.eye(2)[[0, 1] * 4], prototypes=np.eye(2), labels=[0, 1] * 4)
     >>> neighbours(pets, prompt="default", seed=0, kind="class_sorted", parameters={}, window=4)["classes_in_a_row"]
@@ -71,26 +68,23 @@ def neighbours(
     }
 
 
-# Sets of one suite that are the same classes in several domains, stacked into one set for streams across them.
-
-
 DOMAIN_ROWS = 5000
-"""At most so many rows of a domain, drawn at random: streams across fifteen corruptions of ImageNet would else be of
+"""Maximum number of random rows per domain; otherwise a stream across fifteen corruptions of ImageNet would have
 750,000."""
 
 
 @dataclass(frozen=True)
 class StackedMember(Member):
-    """A set made of others."""
+    """A set stacked from others."""
 
     domains: tuple[int, ...] = ()
-    """Rows of each domain, in the order stacked."""
+    """Rows of each domain, in stacked order."""
     domain_names: tuple[str, ...] = ()
 
 
 def stacked_members(suite: Suite) -> list[StackedMember]:
-    """One set for each group of two or more of the same classes, prototypes and logit scale; of the same data seen
-    twice, only the larger counts.
+    """One set per group of sets with the same classes, prototypes and logit scale; of sets with the same data only the
+    largest is used.
 
     >>> from zeroshift.data import packs
     >>> names = ("cifar10", "cifar10c_fog_5", "fmnist")
@@ -126,7 +120,7 @@ def _stacked(group: Sequence[Member]) -> StackedMember:
     name = f"{group[0].data_set} and its shifts" if group[0].corruption is None else " and ".join(n for n, _ in parts)
     base = Member.of(name, features, partial(_load, parts), group[0].dataset.prompt)
     sizes = tuple(min(member.dataset.n_samples, DOMAIN_ROWS) for member in group)
-    # Of provenances only what all agree on is kept; they share their prototypes, and hence their encoder.
+    # The provenance may not name the encoder, but all parts share it.
     text = {**vars(base), "encoder": group[0].encoder}
     return StackedMember(**text, domains=sizes, domain_names=tuple(name for name, _ in parts))
 
@@ -141,18 +135,15 @@ def _some(features: FeatureSet) -> FeatureSet:
     return features.subset(np.random.default_rng(0).permutation(features.n_samples)[:DOMAIN_ROWS])
 
 
-# The streams that are no random order: by kind, parameters and what they are called, and what they are in words.
-
-
 @dataclass(frozen=True)
 class Kind:
-    """A row: a kind of stream."""
+    """A row of the table: a kind of stream."""
 
     label: str
     kind: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     domains: bool = False
-    """Whether it runs over stacked sets, not over each alone."""
+    """Whether it runs on stacked sets instead of single sets."""
 
     def stream_spec(self, member: Member) -> StreamSpec:
         if not isinstance(member, StackedMember):
@@ -162,7 +153,7 @@ class Kind:
 
 
 BATCH, CLASSES, SURE = WINDOW, 2, 2
-"""Samples of a batch and classes in it, where they are few; confident samples a class that stay."""
+"""Batch size and classes per batch of `few_classes`; confident samples per class of `few_confident`."""
 
 RANDOM, LONG_TAIL = Kind("random", "random"), Kind("long tail", "long_tail", {"imbalance": IMBALANCE})
 
@@ -185,19 +176,16 @@ STREAM_DESCRIPTIONS = (
     f"long tail: up to {IMBALANCE:g} times as many of one class as of another, and never more than the smallest class "
     f"has. few confident: of the surest half of what is taken for a class only {SURE} come."
 )
-"""What stands under a table of them."""
-
-
-# Whether methods end below zero-shot, and how sure that is.
+"""Note below the table."""
 
 
 LEAST_DIFFERENCE = 0.1
-"""Points: what a table can show. A gain nearer to zero is told as none."""
+"""Smaller gains (in points) are not visible in the table and count as none."""
 
 
 @dataclass(frozen=True)
 class StreamGain:
-    """A cell of the table, as far as it says whether a method does harm."""
+    """The gain of a method on a kind of stream."""
 
     where: str
     gain: float
@@ -208,7 +196,7 @@ class StreamGain:
 
     @property
     def sure(self) -> bool | None:
-        """Whether it is none; None where that is too close to say."""
+        """Whether the method is better than zero-shot; None where the difference is too small to decide."""
         after = self.zero_shot + self.gain / 100
         return higher(after, self.zero_shot, samples=effective_samples(self.samples))
 
@@ -217,7 +205,7 @@ class StreamGain:
 
 
 def harm_remark(found: Sequence[StreamGain]) -> Remark:
-    """Who ends below zero-shot, and where, of the cells that are there."""
+    """Which methods are below zero-shot on which streams."""
     lost = [str(cell) for cell in found if cell.sure is False]
     close = [str(cell) for cell in found if cell.sure is None and cell.gain <= -LEAST_DIFFERENCE]
     text = [f"Below zero-shot, in points: {'; '.join(lost)}."] if lost else []
@@ -235,22 +223,22 @@ METHODS = {
     "dmn": "DMN",
     "oga": "OGA",
 }
-"""The two this library is about, and three that keep memories of other kinds; what each is called."""
+"""Our two methods, and three with other kinds of memory; with their labels."""
 
 OURS = ("adapt_online", "anchored_mixture_online")
-"""Those that run in as many orders as are asked for, and whose worst stream is told."""
+"""Methods that run in all requested orders, and whose worst stream is reported."""
 
 
 def _members(kind: Kind, suite: Suite) -> Sequence[Member]:
     if kind.domains:
         return [member for member in suite.members if isinstance(member, StackedMember)]
     members = largest_per_task(_plain(suite)).members
-    # A class of one sample leaves no room for a tail.
+    # A long tail needs two samples per class.
     return [member for member in members if member.dataset.fewest > 1] if kind == LONG_TAIL else members
 
 
 def _plain(suite: Suite) -> Suite:
-    """Without the sets made of others."""
+    """The suite without stacked sets."""
     return Suite(tuple(member for member in suite.members if not isinstance(member, StackedMember)))
 
 
@@ -260,7 +248,7 @@ def _trials(kind: Kind, method: str, member: Member, options: Options) -> list[T
 
 
 def _stream_analysis(kind: Kind, member: Member) -> Analysis:
-    """What the stream of the first order is like."""
+    """The analysis of the stream in the first order."""
     stream_spec, dataset = kind.stream_spec(member), member.dataset
     parameters = {name: value for name, value in stream_spec.parameters.items() if name not in LABEL_PARAMETERS}
     arguments = {"seed": 0, "kind": stream_spec.kind, "parameters": parameters, "window": WINDOW}
@@ -314,7 +302,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
 
 
 def _gain(kind: Kind, method: str, suite: Suite, options: Options, results: JobResults) -> Value | None:
-    """Mean over sets order by order, in points; None unless every run is there."""
+    """Gain in points, as the mean over sets per order; None where a run failed."""
     by_set = []
     for member in _members(kind, suite):
         trials = _trials(kind, method, member, options)
@@ -326,7 +314,7 @@ def _gain(kind: Kind, method: str, suite: Suite, options: Options, results: JobR
 
 
 def _baseline(kind: Kind, suite: Suite, options: Options, results: JobResults) -> Value | None:
-    """Zero-shot's accuracy on the rows that came, whichever method's runs say so."""
+    """Zero-shot accuracy on the rows of the stream, from the runs of any method."""
     for method in METHODS:
         by_set = [_trials(kind, method, member, options) for member in _members(kind, suite)]
         found = mean_of_sets(results, by_set, "zero_shot_accuracy")
@@ -340,7 +328,7 @@ Gains = Mapping[tuple[str, str], Value | None]
 
 
 def _worst(labels: Sequence[str], method: str, gains: Gains) -> tuple[str, float] | None:
-    """None unless all streams are there: the worst may be one that failed."""
+    """The worst stream and its gain; None where a stream failed, because that might be the worst."""
     found = [(value.value, label) for label in labels if (value := gains[label, method]) is not None]
     return min(found)[::-1] if len(found) == len(labels) else None
 
@@ -373,13 +361,13 @@ def _map(kinds: Sequence[Kind], gains: Gains) -> list[HeatMaps]:
 
 
 def _sizes(kind: Kind, suite: Suite, options: Options, results: JobResults) -> list[int]:
-    """Samples of each set that came in the stream."""
+    """Number of samples of each set in the stream."""
     trials = ([t for method in METHODS for t in _trials(kind, method, m, options)] for m in _members(kind, suite))
     return [int(results.records(those)[0]["scored"]) for those in trials]
 
 
 def _fall(worst: Mapping[str, tuple[str, float] | None], gains: Gains) -> list[Remark]:
-    """What the worst stream costs our methods."""
+    """The gain of our methods on their worst stream."""
     remarks = []
     for method in OURS:
         ours, random = worst[method], gains[RANDOM.label, method]

@@ -23,7 +23,7 @@ PRINTED = "tda_prompts"
 TDA = "tda"
 METHODS = {TDA: "TDA", "adapt_online": "ADAPT (online)", "adapt_transductive": "ADAPT (transductive)"}
 PROTOCOLS = {TDA: None, "adapt_online": "online", "adapt_transductive": "transductive"}
-"""What the paper's rows say beside the name of the method."""
+"""Protocols of the rows in the paper."""
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
@@ -38,7 +38,7 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 
 def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     accuracy = _accuracy(suite, results)
-    # The paper's numbers stand beside the very prompts they are of.
+    # Prompts are compared in the table itself.
     remarks = (_verdict(accuracy, suite), modes_remark(suite), data_remark(suite, prompts=False))
     return [with_mean_note(accuracy), _lead(accuracy), *remarks, reference(PRINTED)]
 
@@ -64,7 +64,7 @@ def _accuracy(suite: Suite, results: JobResults) -> Table:
 
 
 def _printed(suite: Suite, task: Task, method: str, mode: str) -> float | None:
-    # The encoder is not printed beside the table, but its numbers with descriptions are those of the main tables.
+    # The table does not name its encoder, but its numbers with descriptions are those of the main tables.
     if suite.paper_backbone(task) != PAPERS_BACKBONE:
         return None
     wanted = {"method": METHODS[method].split(" (")[0], "protocol": PROTOCOLS[method], "task": task.paper}
@@ -73,7 +73,7 @@ def _printed(suite: Suite, task: Task, method: str, mode: str) -> float | None:
 
 
 def _lead(accuracy: Table) -> Table:
-    """ADAPT's rows less TDA's of the same task, in points."""
+    """The rows of ADAPT minus those of TDA for the same task, in points."""
     base: tuple[object, ...] = ()
     rows = []
     for row in accuracy.rows:
@@ -94,7 +94,7 @@ def _difference(ours: object, theirs: object) -> Value | None:
 
 
 def _verdict(accuracy: Table, suite: Suite) -> Remark | None:
-    """ADAPT against TDA in each task, and under how many of the paper's prompts both were run."""
+    """ADAPT against TDA for each task, and how many of the paper's prompt modes were compared."""
     titles = [column.title for column in accuracy.columns[1:]]
     evidence: list[Evidence] = []
     compared: set[str] = set()

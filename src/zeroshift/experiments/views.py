@@ -1,4 +1,4 @@
-"""What several views of an image buy and cost: methods without and with them, and those that need them."""
+"""The gain and cost of several views per image: methods without and with views, and methods that need views."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ NO_VIEWS = (
 PROTOCOLS = (*OURS, "episodic")
 
 EPISODIC = {"mta": "MTA", "zero": "ZERO", "awt": "AWT", "ratta": "RA-TTA", "tps": "TPS"}
-"""What the paper calls those that forget each image before the next."""
+"""The paper's names of episodic methods."""
 
 SEEING_ONE = ("zero_shot", *OURS.values())
 
 DESCRIBED = "min_descriptions"
-"""A parameter of methods that look for descriptions of a class, of which they need so many."""
+"""Parameter of methods that retrieve descriptions of a class: the minimum number of descriptions."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,15 @@ class ViewRow:
 
     method: str
     label: str
-    """Without a word on views: the same for both rows of a method."""
+    """Label without a mention of views."""
     viewed: bool
     group: str
     jobs: tuple[Job, ...]
-    """The first is timed; the others are further orders."""
+    """The first job is timed; the others are further orders."""
 
     def printed(self, member: Member) -> float | None:
-        """What the paper's main table has for the same set, where it says whether views were seen: of zero-shot and
-        ADAPT, which see none, and of episodic methods, which need them. AWT weighs descriptions there, which a set does
-        not hold."""
+        """The number in the paper's main table for the same set: for zero-shot and ADAPT without views, and for
+        episodic methods with views. Not for AWT, which weights descriptions there."""
         if self.method == "awt" or not member.from_paper:
             return None
         if self.viewed and self.method in EPISODIC:
@@ -75,7 +74,7 @@ class ViewRow:
 
     @property
     def whole(self) -> bool:
-        """Whether it is scored on all samples, as most are."""
+        """Whether it is scored on all samples."""
         return self.group in PROTOCOLS
 
     @property
@@ -84,10 +83,12 @@ class ViewRow:
 
 
 def view_rows(member: Member, orders: int) -> list[ViewRow]:
-    """By protocol, zero-shot first and ADAPT last; a method stands beside itself."""
+    """Rows by protocol, zero-shot first and ADAPT last; the rows of a method are adjacent."""
     found = []
     for protocol in PROTOCOLS:
-        able = [c for c in list_method_specs(protocol, views=True) if VIEWS in c.given and _obstacle(c, member) is None]
+        able = [
+            c for c in list_method_specs(protocol, views=True) if VIEWS in c.given and _missing_input(c, member) is None
+        ]
         last = sorted(able, key=lambda spec: spec.method in OURS.values())
         for spec in last:
             found += [*_without(spec, member, orders), _row(spec, member, orders)]
@@ -95,15 +96,15 @@ def view_rows(member: Member, orders: int) -> list[ViewRow]:
 
 
 def _excluded_methods(member: Member) -> list[tuple[str, str]]:
-    """(methods, why they are left out), for those of the protocols shown that a set with views is not enough for."""
+    """(methods, reason) for methods that need more than a set with views."""
     reasons: dict[str, list[MethodSpec]] = {}
     for spec in (c for protocol in PROTOCOLS for c in list_method_specs(protocol)):
-        if (why := _obstacle(spec, member)) is not None:
+        if (why := _missing_input(spec, member)) is not None:
             reasons.setdefault(why, []).append(spec)
     return [(joined_names(several), why) for why, several in reasons.items()]
 
 
-def _obstacle(spec: MethodSpec, member: Member) -> str | None:
+def _missing_input(spec: MethodSpec, member: Member) -> str | None:
     wanted = spec.settings.get(DESCRIBED)
     if wanted is not None and member.dataset.n_prompts < wanted:
         have = member.dataset.n_prompts
@@ -113,7 +114,7 @@ def _obstacle(spec: MethodSpec, member: Member) -> str | None:
 
 
 def _row(spec: MethodSpec, member: Member, orders: int) -> ViewRow:
-    # One run is done alone, for its time; the others only for how far accuracies move with the order.
+    # One timed run, and further orders for the spread of accuracies.
     many = 1 if spec.method in SLOW else orders
     jobs = (*runs(member, spec.label, 1, timed=True), *runs(member, spec.label, many)[1:])
     label = EPISODIC.get(spec.method) or method_label(spec.method)
@@ -121,7 +122,7 @@ def _row(spec: MethodSpec, member: Member, orders: int) -> ViewRow:
 
 
 def _without(spec: MethodSpec, member: Member, orders: int) -> Sequence[ViewRow]:
-    """The same on the image alone, where that is another thing than zero-shot."""
+    """The row of the same method on the image alone, where that differs from zero-shot."""
     if spec.method == "awt":
         return [ViewRow("awt", EPISODIC["awt"], False, row_group(spec), (awt_without_views(member, timed=True),))]
     return [_row(MethodSpec(spec.method), member, orders)] if VIEWS in spec.also else []
@@ -140,7 +141,7 @@ COLUMNS = (
 
 
 def view_table(name: str, member: Member, rows: Sequence[ViewRow], results: JobResults, orders: int) -> Table:
-    """The paper's accuracies stand beside ours where the set is its own."""
+    """The table of one set, with the paper's accuracies where the set is the paper's."""
     lines = [Row((row.name, *_cells(row, member, results)), row.group, row.ours and not row.viewed) for row in rows]
     ran = "one random order" if orders == 1 else f"the mean of {orders} random orders where they are quick"
     notes = (
@@ -165,7 +166,7 @@ def _cells(row: ViewRow, member: Member, results: JobResults) -> tuple[Cell, ...
         spread([float(record["accuracy"]) for record in records], row.printed(member)),
         spread(gains),
         measured(results, row.jobs, "calibration_error"),
-        *(Value(float(records[0][field])) for field in ("image_passes", "gradient_steps")),  # in any order the same
+        *(Value(float(records[0][field])) for field in ("image_passes", "gradient_steps")),  # the same in every order
         None if first is None else Value(seconds_per_thousand(first)),
         None if peak is None else Value(float(peak)),
     )
@@ -175,7 +176,7 @@ PAPERS = (
     "CLIP", "TPT", "DiffTPT", "C-TPT", "TPS", "DPE", "HisTPT", "DynaPrompt", "B2TPT", "MTA", "ZERO", "AWT", "RA-TTA",
     "ADAPT",
 )  # fmt: skip
-"""Of the paper's main tables: methods that see views or tune prompts, and between what they stand."""
+"""Methods of the paper's main tables that use views or tune prompts, and ADAPT."""
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
@@ -212,13 +213,13 @@ def _main_table(tables: Mapping[str, str], suite: Suite) -> str:
 
 
 def _accuracies(rows: Sequence[ViewRow], results: JobResults) -> dict[str, float]:
-    """By name of the row, those of which there is a run."""
+    """Accuracies by name of the row; without failed rows."""
     found = {row.name: measured(results, row.jobs) for row in rows}
     return {name: value.value for name, value in found.items() if value is not None}
 
 
 def _figure(name: str, member: Member, rows: Sequence[ViewRow], results: JobResults) -> Lines:
-    """A line from the image alone to all views for methods that can do with either, a dot for the others."""
+    """A line from one view to all views for methods that run with both, a dot for the others."""
     series = []
     for label in dict.fromkeys(row.label for row in rows):
         ends = [
@@ -231,7 +232,7 @@ def _figure(name: str, member: Member, rows: Sequence[ViewRow], results: JobResu
         if ends:
             x, y = zip(*ends, strict=True)
             series.append(Series(label, x, y, method=next(row.method for row in rows if row.label == label)))
-    series.sort(key=lambda one: len(one.x))  # dots have colours of their own, lines may share one and be dashed
+    series.sort(key=lambda one: len(one.x))  # dots first: each needs its own colour, lines can be dashed
     return Lines(
         name,
         f"Accuracy against passes of the image encoder, {member.title}",
@@ -245,7 +246,8 @@ def _figure(name: str, member: Member, rows: Sequence[ViewRow], results: JobResu
 
 
 def _strong(member: Member, rows: Sequence[ViewRow], accuracies: Mapping[str, float]) -> list[Evidence]:
-    """Each ADAPT on the image alone against the best of the others with views; nothing where one of them failed."""
+    """Each version of ADAPT on the image alone against the best other method with views; nothing where one of them
+    failed."""
     rivals = [row for row in rows if row.viewed and not row.ours and row.whole]
     if any(row.name not in accuracies for row in rivals) or not rivals:
         return []
@@ -260,7 +262,7 @@ def _strong(member: Member, rows: Sequence[ViewRow], accuracies: Mapping[str, fl
 
 
 def _bought(member: Member, rows: Sequence[ViewRow], accuracies: Mapping[str, float]) -> list[Remark]:
-    """What views change in methods that can do without."""
+    """The effect of views on methods that also run without."""
     detail: dict[bool | None, list[str]] = {True: [], False: [], None: []}
     for row in rows:
         twin = next((one.name for one in rows if one.viewed and one.method == row.method), "")
@@ -275,7 +277,7 @@ def _bought(member: Member, rows: Sequence[ViewRow], accuracies: Mapping[str, fl
 
 
 def _left_out(members: Sequence[Member]) -> Remark | None:
-    """Whom views are not enough for, each reason once whichever sets it holds on."""
+    """Methods that need more than views, and why."""
     reasons = dict.fromkeys(reason for member in members for reason in _excluded_methods(member))
     if not reasons:
         return None
