@@ -12,13 +12,9 @@ from __future__ import annotations
 
 import copy
 import os
-import signal
-import sys
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,6 +22,7 @@ import numpy as np
 from zeroshift import serialization
 from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array, is_double, to_numpy
 from zeroshift.features.checks import blocks
+from zeroshift.interrupts import Watch, postpone, resume
 from zeroshift.parameters import Constraint, Declared, array_parameter
 from zeroshift.suggest import did_you_mean
 from zeroshift.views import as_images, check_unit_views
@@ -201,7 +198,7 @@ class Method(Declared, ABC):
                 name: _merged(declared.merge, getattr(self, name), getattr(other, name), home)
                 for name, declared in self.declared_states.items()
             }
-            with _Watch(), self._learning(other.n_seen):
+            with Watch(), self._learning(other.n_seen):
                 for name, value in merged.items():
                     setattr(self, name, value)
                 self._derive()
@@ -336,7 +333,7 @@ class Method(Declared, ABC):
         self._check_usable()
         home, caller = Home.of(self.prototypes), Home.of(given)
         precision = "float64" if is_double(given) else "float32"
-        with home.computing(), _Watch(enabled=learn):
+        with home.computing(), Watch(enabled=learn):
             answer = home.zeros((len(rows), self.n_classes), getattr(home.xp, precision))
             for block, scores in run(rows):
                 answer[block] = self._probabilities(scores) if probabilities else scores
@@ -403,7 +400,7 @@ class _Learning:
         self._method, self.samples = method, samples
 
     def __enter__(self) -> Self:
-        _INTERRUPTS.postpone()
+        postpone()
         return self
 
     def __exit__(
@@ -413,81 +410,7 @@ class _Learning:
             self._method.n_seen += self.samples
         else:
             self._method._failure = f"{kind.__name__}: {error}"
-        _INTERRUPTS.resume()
-
-
-class _Interrupts:
-    """Postpones the handlers of SIGINT and SIGTERM while a method changes its state.
-
-    Python runs signal handlers in the main thread only, so other threads need no protection.
-    """
-
-    def __init__(self) -> None:
-        self.handlers: dict[int, Any] = {}
-        self._postponed = 0
-        self._pending: tuple[int, FrameType | None] | None = None
-
-    def postpone(self) -> None:
-        if threading.get_ident() == _MAIN_THREAD:
-            self._postponed += 1
-
-    def resume(self) -> None:
-        if threading.get_ident() != _MAIN_THREAD:
-            return
-        self._postponed -= 1
-        if self._pending is not None and not self._postponed:
-            number, frame = self._pending
-            self._pending = None
-            handler = self.handlers.get(number) or _get_handler(number)
-            if callable(handler):
-                handler(number, frame)
-
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        if self._postponed:
-            self._pending = (number, frame)
-        else:
-            self.handlers[number](number, frame)
-
-
-_INTERRUPTS = _Interrupts()
-_MAIN_THREAD = threading.main_thread().ident
-_SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))
-# The functions below those of `signal`, which convert numbers to enumerations and take ten times as long.
-_fast_signal: Any = import_module("_signal" if "_signal" in sys.builtin_module_names else "signal")
-_get_handler, _set_handler = _fast_signal.getsignal, _fast_signal.signal
-
-
-class _Watch:
-    """Around one call that learns: signals go through `_INTERRUPTS`, and to their own handlers again afterwards."""
-
-    __slots__ = ("_installed",)
-
-    def __init__(self, enabled: bool = True) -> None:
-        self._installed = enabled and not _INTERRUPTS.handlers and threading.get_ident() == _MAIN_THREAD
-
-    def __enter__(self) -> None:
-        if not self._installed:
-            return
-        _INTERRUPTS.postpone()
-        try:
-            for number in _SIGNALS:
-                handler = _get_handler(number)
-                if callable(handler):
-                    _INTERRUPTS.handlers[number] = handler
-                    _set_handler(number, _INTERRUPTS.handle)
-        finally:
-            _INTERRUPTS.resume()
-
-    def __exit__(self, *failure: object) -> None:
-        if not self._installed:
-            return
-        _INTERRUPTS.postpone()
-        try:
-            for number, handler in _INTERRUPTS.handlers.items():
-                _set_handler(number, handler)
-            _INTERRUPTS.handlers.clear()
-        finally:
-            _INTERRUPTS.resume()
+        resume()
 
 
 def _make_read_only(value: Any) -> None:

@@ -175,7 +175,7 @@ def _is_guard(frame: FrameType) -> bool:
     return frame.f_code.co_name in GUARDS or "_learning(" in line
 
 
-GUARDS = ("__enter__", "__exit__", "__setattr__", "postpone", "resume", "handle", "_check_usable")
+GUARDS = ("__enter__", "__exit__", "__setattr__", "_check_usable")
 """The functions that postpone signals."""
 
 

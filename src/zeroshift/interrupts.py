@@ -1,0 +1,92 @@
+"""Postpone signals while a method changes its state, so that Ctrl-C never leaves a sample half learned.
+
+`Watch` wraps one call that learns. Within it, `postpone` and `resume` enclose each change of the state: a SIGINT or
+SIGTERM that arrives in between is handled when the change is complete. Python runs signal handlers in the main thread
+only, so other threads need no protection.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from importlib import import_module
+from types import FrameType
+from typing import Any
+
+__all__ = ["Watch", "postpone", "resume"]
+
+SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))
+MAIN_THREAD = threading.main_thread().ident
+
+# The functions below those of `signal`, which convert numbers to enumerations and take ten times as long.
+_fast_signal: Any = import_module("_signal" if "_signal" in sys.builtin_module_names else "signal")
+_get_handler, _set_handler = _fast_signal.getsignal, _fast_signal.signal
+
+
+class _State:
+    handlers: dict[int, Any] = {}  # noqa: RUF012 (one for the process, as the signal handlers are)
+    """The handlers that `Watch` replaced, by signal number."""
+    depth = 0
+    """Calls of `postpone` without their `resume`."""
+    pending: tuple[int, FrameType | None] | None = None
+    """The signal that arrived meanwhile."""
+
+
+def postpone() -> None:
+    """Handle signals later, when `resume` is called."""
+    if threading.get_ident() == MAIN_THREAD:
+        _State.depth += 1
+
+
+def resume() -> None:
+    """Handle the signal that arrived since `postpone`, if any."""
+    if threading.get_ident() != MAIN_THREAD:
+        return
+    _State.depth -= 1
+    if _State.pending is not None and not _State.depth:
+        number, frame = _State.pending
+        _State.pending = None
+        handler = _State.handlers.get(number) or _get_handler(number)
+        if callable(handler):
+            handler(number, frame)
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    if _State.depth:
+        _State.pending = (number, frame)
+    else:
+        _State.handlers[number](number, frame)
+
+
+class Watch:
+    """Around one call that learns: signals go through this module, and to their own handlers again afterwards."""
+
+    __slots__ = ("_installed",)
+
+    def __init__(self, enabled: bool = True) -> None:
+        self._installed = enabled and not _State.handlers and threading.get_ident() == MAIN_THREAD
+
+    def __enter__(self) -> None:
+        if not self._installed:
+            return
+        postpone()
+        try:
+            for number in SIGNALS:
+                handler = _get_handler(number)
+                if callable(handler):
+                    _State.handlers[number] = handler
+                    _set_handler(number, _handle)
+        finally:
+            resume()
+
+    def __exit__(self, *failure: object) -> None:
+        if not self._installed:
+            return
+        postpone()
+        try:
+            for number, handler in _State.handlers.items():
+                _set_handler(number, handler)
+            _State.handlers.clear()
+        finally:
+            resume()
