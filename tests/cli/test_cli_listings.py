@@ -11,7 +11,7 @@ from zeroshift import methods
 from zeroshift.cli.app import COMMANDS, load_command
 from zeroshift.cli.console import print_json
 from zeroshift.data import packs
-from zeroshift.report.formatting import needs
+from zeroshift.report.formatting import describe_needs
 
 
 def test_version(call):
@@ -46,7 +46,7 @@ def test_methods_wrap_at_words_and_drop_columns_where_there_is_no_room(call):
         assert max(map(len, lines)) <= width
         shown = set(" ".join(lines).split())
         for method in methods.list_methods():
-            words = [*needs(method).split()]
+            words = [*describe_needs(method).split()]
             words += method.state_size.split() if "state" in columns else []
             words += method.complexity.split() if "cost" in columns else []
             assert shown.issuperset(words), method.name

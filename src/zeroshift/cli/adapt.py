@@ -23,7 +23,7 @@ from zeroshift.evaluate import Comparison, StreamStep, compare, zero_shot_baseli
 from zeroshift.method import Method
 from zeroshift.methods.inputs import TEXT, resolve_inputs
 from zeroshift.report.comparisons import comparison_record
-from zeroshift.report.formatting import counted, percent, points, setting
+from zeroshift.report.formatting import counted, percent, points
 from zeroshift.report.predictions import check_predictions_format, write_predictions
 from zeroshift.report.tables import ReportTable, summary_table
 
@@ -212,7 +212,7 @@ class AdaptSummary:
         if self.n_views:
             entries["views"] = f"{self.n_views} per image"
         if self.chosen:
-            entries["chosen"] = ", ".join(f"{name}={setting(value)}" for name, value in self.chosen.items())
+            entries["chosen"] = ", ".join(f"{name}={format_setting(value)}" for name, value in self.chosen.items())
         if result.accuracy is not None:
             entries["accuracy"] = f"{percent(result.accuracy)}%"
             note = "" if self.own_prompt is None else f', with the prompt "{self.own_prompt}"'

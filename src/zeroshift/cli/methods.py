@@ -8,7 +8,7 @@ import typer
 
 from zeroshift.cli.console import console, print_json
 from zeroshift.methods import MethodInfo, get, list_methods
-from zeroshift.report.formatting import needs
+from zeroshift.report.formatting import describe_needs
 from zeroshift.report.listings import methods_markdown, methods_table, parameters_table
 from zeroshift.report.tables import summary_table
 
@@ -56,7 +56,11 @@ def methods(
 
 
 def _facts(method: MethodInfo) -> dict[str, str]:
-    facts = {"needs": needs(method) or "nothing but prototypes", "state": method.state_size, "cost": method.complexity}
+    facts = {
+        "needs": describe_needs(method) or "nothing but prototypes",
+        "state": method.state_size,
+        "cost": method.complexity,
+    }
     if method.protocol == "online":
         facts["scored"] = f"each sample {method.scored} the method learns from it"
     if method.presets:

@@ -11,13 +11,13 @@ from zeroshift.report.compare_tables import (
     COST_COLUMNS,
     by_protocol,
     cost_legend,
-    costs_shown,
-    marked,
     megabytes,
+    range_text,
     remarks,
-    span,
+    shown_costs,
+    starred_label,
 )
-from zeroshift.report.formatting import counted, percent, points, sig
+from zeroshift.report.formatting import counted, percent, points, significant
 from zeroshift.report.page import drawing, render_template, write_text
 from zeroshift.report.style import INK, METHOD_COLOURS, OTHER_COLOURS, annotate, new_figure, style_axes
 
@@ -60,7 +60,7 @@ def gain_bars(methods: Sequence[MethodSummary]) -> Figure:
         # At the far end, so that the line never crosses the number.
         annotate(axes, (max(gain.high, 0.0), place), points(gain.mean), xytext=(5, 0))
     axes.axvline(0, color=INK, linewidth=0.7, alpha=0.5)
-    axes.set_yticks(range(len(rows)), [marked(method) for method in rows], parse_math=False)
+    axes.set_yticks(range(len(rows)), [starred_label(method) for method in rows], parse_math=False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.margins(x=0.08)
     style_axes(axes, "mean gain over zero-shot, points", grid="x")
@@ -77,8 +77,8 @@ def page_context(summary: ComparisonSummary) -> dict[str, Any]:
         "remarks": remarks(summary),
         "encoders": list(dict.fromkeys(dataset.encoder for dataset in plan.datasets if dataset.encoder)),
         "bars": drawing(gain_bars(summary.overall), name="gains", text=_bars_text(summary.overall)),
-        "costs": costs_shown(summary.overall),
-        "costs_legend": cost_legend(costs_shown(summary.overall)),
+        "costs": shown_costs(summary.overall),
+        "costs_legend": cost_legend(shown_costs(summary.overall)),
         "groups": [
             {"protocol": protocol, "rows": [_row(method, len(plan.datasets)) for method in group]}
             for protocol, group in by_protocol(summary.overall)
@@ -102,16 +102,16 @@ def page_context(summary: ComparisonSummary) -> dict[str, Any]:
 
 def _row(method: MethodSummary, n_sets: int) -> dict[str, Any]:
     return {
-        "label": marked(method),
+        "label": starred_label(method),
         "detail": "" if len(method.sets) == n_sets else f"{len(method.sets)} of {n_sets} sets",
         "accuracy": percent(method.accuracy.mean),
         "gain": points(method.gain.mean),
-        "span": span(method.gain),
+        "span": range_text(method.gain),
         "calibration": percent(method.calibration_error),
-        "microseconds": sig(method.microseconds),
-        "setup": sig(1e3 * method.setup_seconds),
+        "microseconds": significant(method.microseconds),
+        "setup": significant(1e3 * method.setup_seconds),
         "megabytes": megabytes(method.peak_bytes),
-        "costs": {name: sig(method.costs[cost]) for name, cost in COST_COLUMNS.items()},
+        "costs": {name: significant(method.costs[cost]) for name, cost in COST_COLUMNS.items()},
     }
 
 
@@ -122,7 +122,7 @@ def _matrix(summary: ComparisonSummary) -> list[dict[str, Any]]:
         for mean in group:
             found = [summary.on(dataset.name, mean.spec) for dataset in summary.plan.datasets]
             cells = [None if s is None else _row(s, 1) for s in found]
-            rows.append({"label": marked(mean), "protocol": protocol, "cells": cells})
+            rows.append({"label": starred_label(mean), "protocol": protocol, "cells": cells})
     return rows
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from zeroshift import __version__
 from zeroshift.evaluate import ComparisonSummary, MethodSummary, Spread, describe_skipped
 from zeroshift.evaluate.costs import COSTS
-from zeroshift.report.formatting import counted, percent, points, sig
+from zeroshift.report.formatting import counted, percent, points, significant
 from zeroshift.report.page import write_text
 from zeroshift.report.tables import ReportColumn, ReportTable, escape_markdown
 
@@ -23,12 +23,12 @@ __all__ = [
     "compare_record",
     "compare_table",
     "cost_legend",
-    "costs_shown",
-    "marked",
     "megabytes",
+    "range_text",
     "remarks",
     "set_tables",
-    "span",
+    "shown_costs",
+    "starred_label",
     "write_markdown",
 ]
 
@@ -86,16 +86,16 @@ def _summary_table(methods: Sequence[MethodSummary], *, n_sets: int, **fields: A
         order = DROPPED_FIRST.index(title) + 1 if title in DROPPED_FIRST else 0
         return ReportColumn(title, format=write, is_right=True, is_whole=True, is_signed=is_signed, drop_order=order)
 
-    costs = costs_shown(methods)
+    costs = shown_costs(methods)
     columns = (
         ReportColumn("method", preferred_width=LABEL_WIDTH),
         number("acc", percent),
         number("gain", points, is_signed=True),
         number("min to max", str),
         number("ECE", percent),
-        number("us", sig),
+        number("us", significant),
         number("MB", megabytes),
-        *(number(name, sig) for name in costs),
+        *(number(name, significant) for name in costs),
     )
     rows, groups = [], []
     for protocol, group in by_protocol(methods):
@@ -105,7 +105,7 @@ def _summary_table(methods: Sequence[MethodSummary], *, n_sets: int, **fields: A
                     _label(method, n_sets),
                     method.accuracy.mean,
                     method.gain.mean,
-                    span(method.gain),
+                    range_text(method.gain),
                     method.calibration_error,
                     method.microseconds,
                     method.peak_bytes,
@@ -125,10 +125,10 @@ def _legend(names: Sequence[str]) -> str:
 def _label(method: MethodSummary, n_sets: int) -> str:
     """A mean over fewer sets than the others says so next to its name."""
     is_partial = len(method.sets) < n_sets
-    return f"{marked(method)} ({len(method.sets)} of {n_sets} sets)" if is_partial else marked(method)
+    return f"{starred_label(method)} ({len(method.sets)} of {n_sets} sets)" if is_partial else starred_label(method)
 
 
-def marked(method: MethodSummary) -> str:
+def starred_label(method: MethodSummary) -> str:
     """A method's label, with a star where `remarks` has more to say about it."""
     cls = method.spec.info.cls
     return method.spec.label + ("*" if cls.reconstructed or cls.from_features else "")
@@ -142,7 +142,7 @@ def by_protocol(methods: Sequence[MethodSummary]) -> Iterator[tuple[str, list[Me
             yield protocol, group
 
 
-def span(spread: Spread) -> str:
+def range_text(spread: Spread) -> str:
     """The range of gains; empty where there was only one order."""
     return "" if len(spread.values) == 1 else f"{points(spread.low)} to {points(spread.high)}"
 
@@ -157,7 +157,7 @@ def megabytes(peak: int | None) -> str:
     return f"{peak / 1e6:,.0f}" if peak >= 1e7 else f"{peak / 1e6:.1f}"
 
 
-def costs_shown(methods: Sequence[MethodSummary]) -> list[str]:
+def shown_costs(methods: Sequence[MethodSummary]) -> list[str]:
     """The columns in which some method differs from one that only gets one feature per image."""
     return [name for name, cost in COST_COLUMNS.items() if any(method.costs[cost] != COSTS[cost] for method in methods)]
 
@@ -237,7 +237,7 @@ def compare_markdown(summary: ComparisonSummary) -> str:
         f"zeroshift {__version__}{', ' + '; '.join(machines) if machines else ''}. {' '.join(remarks(summary))}",
         _means_table(summary),
     ]
-    if legend := cost_legend(costs_shown(summary.overall)):
+    if legend := cost_legend(shown_costs(summary.overall)):
         parts.append(legend)
     if len(summary.plan.datasets) > 1:
         parts += [
@@ -255,22 +255,22 @@ def compare_markdown(summary: ComparisonSummary) -> str:
 
 def _means_table(summary: ComparisonSummary) -> str:
     n_sets = len(summary.plan.datasets)
-    costs = costs_shown(summary.overall)
+    costs = shown_costs(summary.overall)
     titles = ["protocol", "sets", "accuracy", "gain", "min to max", "ECE", "µs a sample", "set-up, ms", "MB", *costs]
     columns = (ReportColumn("method", is_code=True), *(ReportColumn(title, is_right=True) for title in titles))
     rows = [
         [
-            marked(method),
+            starred_label(method),
             protocol,
             f"{len(method.sets)}" if len(method.sets) == n_sets else f"{len(method.sets)} of {n_sets}",
             percent(method.accuracy.mean),
             points(method.gain.mean),
-            span(method.gain),
+            range_text(method.gain),
             percent(method.calibration_error),
-            sig(method.microseconds),
-            sig(1e3 * method.setup_seconds),
+            significant(method.microseconds),
+            significant(1e3 * method.setup_seconds),
             megabytes(method.peak_bytes),
-            *(sig(method.costs[COST_COLUMNS[name]]) for name in costs),
+            *(significant(method.costs[COST_COLUMNS[name]]) for name in costs),
         ]
         for protocol, group in by_protocol(summary.overall)
         for method in group
@@ -286,7 +286,7 @@ def _sets_matrix(summary: ComparisonSummary, write: Callable[[MethodSummary], st
     for _, group in by_protocol(summary.overall):
         for mean in group:
             found = (summary.on(name, mean.spec) for name in names)
-            rows.append([marked(mean), *(None if method is None else write(method) for method in found)])
+            rows.append([starred_label(mean), *(None if method is None else write(method) for method in found)])
     return ReportTable.from_values(columns, rows).markdown()
 
 

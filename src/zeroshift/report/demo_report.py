@@ -13,7 +13,7 @@ from zeroshift import __version__, methods
 from zeroshift.evaluate import Comparison, Result, mean_accuracy
 from zeroshift.report import demo_figures as figures
 from zeroshift.report.comparisons import losses, mean_calibration_error, verdict
-from zeroshift.report.formatting import listed, method_label, percent, points, setting
+from zeroshift.report.formatting import format_setting, join_words, method_label, percent, points
 from zeroshift.report.page import drawing, render_template, write_text
 
 __all__ = ["headline", "page_context", "render_report", "write_report"]
@@ -81,7 +81,7 @@ def _lead(comparisons: Sequence[Comparison]) -> str:
     baseline, *others = means
     where = comparisons[0].title if len(comparisons) == 1 else f"{len(comparisons)} sets of image features"
     mean = "Accuracy" if len(comparisons) == 1 else "Mean accuracy"
-    reached = listed([f"{percent(means[name])}% with {method_label(name)}" for name in others])
+    reached = join_words([f"{percent(means[name])}% with {method_label(name)}" for name in others])
     return (
         f"{mean} on {where}: {percent(means[baseline])}% {method_label(baseline).lower()}"
         f"{', ' + reached if others else ''}. The same features, prompts and logit scale for every method; the "
@@ -172,7 +172,7 @@ def _bank(comparison: Comparison) -> dict[str, str] | None:
     return {
         **drawing(figures.bank_fill_of(comparison), name=f"bank-{comparison.name}", text=text),
         "method": method_label(result.method),
-        "size": setting(result.parameters.get("bank_size")),
+        "size": format_setting(result.parameters.get("bank_size")),
     }
 
 
@@ -199,14 +199,14 @@ def _calibration(comparisons: Sequence[Comparison]) -> dict[str, Any]:
         seconds = sum(comparison.result(name).run.seconds for comparison in comparisons)
         rows.append({"method": name, "error": percent(error), "seconds": f"{seconds:.2f}"})
     worse = [f"{method_label(name)} ({percent(errors[name])}%)" for name in errors if errors[name] > errors[baseline]]
-    return {"rows": rows, "worse": listed(worse), "baseline": percent(errors[baseline])}
+    return {"rows": rows, "worse": join_words(worse), "baseline": percent(errors[baseline])}
 
 
 def _method_context(comparisons: Sequence[Comparison], result: Result) -> dict[str, Any]:
     """A method's summary and its parameters; where a parameter differs between sets, all its values."""
     used = {}
     for name in result.parameters:
-        values = {setting(c.result(result.method).parameters[name]): None for c in comparisons}
+        values = {format_setting(c.result(result.method).parameters[name]): None for c in comparisons}
         used[name] = ", ".join(values)
     return {"name": result.method, "summary": methods.get(result.method).summary, "parameters": used}
 

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 __all__ = [
     "DECIMALS",
     "counted",
+    "describe_needs",
     "format_number",
-    "listed",
+    "format_setting",
+    "join_words",
     "method_label",
-    "needs",
     "one_line",
     "percent",
     "points",
-    "setting",
-    "sig",
+    "significant",
 ]
 
 METHOD_LABELS = {
@@ -54,11 +54,11 @@ def method_label(name: str) -> str:
     return METHOD_LABELS.get(name, name)
 
 
-def needs(method: MethodInfo) -> str:
+def describe_needs(method: MethodInfo) -> str:
     """What a method needs in addition to prototypes and, in parentheses, what it can also use.
 
     >>> from zeroshift.methods import get
-    >>> needs(get("tpt")), needs(get("tda")), needs(get("zlap_inductive"))
+    >>> describe_needs(get("tpt")), describe_needs(get("tda")), describe_needs(get("zlap_inductive"))
     ('views, text', '(views)', 'unlabelled')
     """
     needed = ", ".join(need for need in method.needs if need != "prototypes")
@@ -67,7 +67,7 @@ def needs(method: MethodInfo) -> str:
     return f"{needed} ({optional})".strip() if optional else needed
 
 
-def setting(value: object) -> str:
+def format_setting(value: object) -> str:
     """A parameter's value as a person would type it."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -91,10 +91,10 @@ def points(gain: float | None) -> str:
     return "0.0" if abs(gain) < 0.05 else f"{gain:+.1f}"
 
 
-def sig(value: float) -> str:
+def significant(value: float) -> str:
     """Two significant digits, and all digits before the decimal point.
 
-    >>> sig(1234.5), sig(12.34), sig(0.123)
+    >>> significant(1234.5), significant(12.34), significant(0.123)
     ('1,234', '12', '0.12')
     """
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
@@ -108,9 +108,9 @@ def counted(count: int, what: str, many: str | None = None) -> str:
     return f"{count:,} {what if count == 1 else many or what + 's'}"
 
 
-def listed(items: Sequence[str]) -> str:
+def join_words(items: Sequence[str]) -> str:
     """
-    >>> listed(["one"]), listed(["one", "two"]), listed(["one", "two", "three"])
+    >>> join_words(["one"]), join_words(["one", "two"]), join_words(["one", "two", "three"])
     ('one', 'one and two', 'one, two and three')
     """
     *first, last = items or [""]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zeroshift.methods import MethodInfo
-from zeroshift.report.formatting import needs, setting
+from zeroshift.report.formatting import describe_needs, format_setting
 from zeroshift.report.tables import ReportCell, ReportColumn, ReportTable
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def methods_table(methods: Sequence[MethodInfo]) -> ReportTable:
     )
     protocols = list(dict.fromkeys(method.protocol for method in methods))
     ordered = sorted(methods, key=lambda method: protocols.index(method.protocol))
-    rows = ((method.name, needs(method), method.state_size, method.complexity) for method in ordered)
+    rows = ((method.name, describe_needs(method), method.state_size, method.complexity) for method in ordered)
     return ReportTable.from_values(columns, rows, groups=[method.protocol for method in ordered])
 
 
@@ -59,7 +59,7 @@ def methods_markdown(methods: Sequence[MethodInfo]) -> str:
             method.name,
             method.cls.__name__,
             method.protocol,
-            needs(method),
+            describe_needs(method),
             method.state_size,
             method.complexity,
             _remarks(method),
@@ -79,7 +79,7 @@ def parameters_table(method: MethodInfo) -> ReportTable:
     rows = (
         (
             parameter.name,
-            ReportCell("required", style="yellow") if parameter.required else setting(parameter.default),
+            ReportCell("required", style="yellow") if parameter.required else format_setting(parameter.default),
             parameter.allowed,
         )
         for parameter in method.parameters
