@@ -23,7 +23,7 @@ from zeroshift.evaluate import Comparison, StreamStep, compare, zero_shot_baseli
 from zeroshift.method import Method
 from zeroshift.methods.inputs import TEXT, resolve_inputs
 from zeroshift.report.comparisons import comparison_record
-from zeroshift.report.formatting import counted, percent, points
+from zeroshift.report.formatting import counted, format_setting, percent, points
 from zeroshift.report.predictions import check_predictions_format, write_predictions
 from zeroshift.report.tables import ReportTable, summary_table
 
