@@ -80,11 +80,11 @@ WRONG = {
     ),
     "views of a file without": (
         ["-m", "tda", "--views"],
-        f"{{file}} contains no views, and tda needs several views of each image. {EXTRACT}, or leave out --views.",
+        f"{{file}} contains no views: tda needs several views of each image. {EXTRACT}, or leave out --views.",
     ),
     "no views": (
         ["-m", "tpt", "-e", "no-encoder"],
-        f"{{file}} contains no views, and tpt needs several views of each image. {EXTRACT}.",
+        f"{{file}} contains no views: tpt needs several views of each image. {EXTRACT}.",
     ),
     "no encoder": (
         ["-m", "tpt"],

@@ -27,6 +27,7 @@ from zeroshift.methods.inputs import (
     VIEWS,
     Source,
     feature_source,
+    image_input,
     method_inputs,
     missing_input,
     prompt_words,
@@ -76,7 +77,7 @@ class ExtraInputs:
         if options.state is not None and given:
             listed = ", ".join(f"--{name}" for name in given)
             raise ValueError(f"{options.state} contains its own samples. Fix: leave out {listed}, or --state-in.")
-        named = {**given, **({VIEWS: True} if views else {}), **({TEXT: True} if encoder is not None else {})}
+        named = [*given, *([VIEWS] if views else []), *([TEXT] if encoder is not None else [])]
         for name in named:
             if reason := unaccepted_input(info, name):
                 option = "--encoder" if name == TEXT else f"--{name}"
@@ -99,7 +100,7 @@ class ExtraInputs:
     def requested(self) -> tuple[str, ...]:
         """Optional inputs to give to the method."""
         prompts = ["prompts"] if "prompts" in method_inputs(self.info).accepted else []
-        return (*self.files, *prompts)
+        return (*self.files, *prompts, *([] if self.encoder is None else [TEXT]))
 
     @property
     def own_prompt(self) -> str | None:
@@ -109,12 +110,13 @@ class ExtraInputs:
     def source(self, features: FeatureSet, name: str, prompt: str | None, *, normalize: bool) -> Source:
         """What the features in the file `name`, the other files and the encoder offer. Files are loaded, and checked
         against the features, when the method takes them."""
+        optional = VIEWS not in method_inputs(self.info).required
+        hint = OPTION_HINTS[VIEWS] + (", or leave out --views" if optional else "")
+        try:
+            image_input(self.info, features, views=self.uses_views, hints={VIEWS: hint})
+        except ValueError as error:
+            raise ValueError(f"{name} contains no views: {error}") from None
         source: dict[str, Callable[[], Any]] = feature_source(features, prompt)
-        if self.uses_views and VIEWS not in source:
-            inputs, hint = method_inputs(self.info), OPTION_HINTS[VIEWS]
-            hints = {VIEWS: hint if VIEWS in inputs.required else f"{hint}, or leave out --views"}
-            missing = missing_input(self.info, set(inputs.accepted) - {VIEWS}, requested=[VIEWS], hints=hints)
-            raise ValueError(f"{name} contains no views, and {self.info.name} {missing}.")
         if len(features.prompts) == 1:
             source["prompts"] = partial(self._single_prompt, features)
         for option, path in self.files.items():
