@@ -6,7 +6,8 @@ import re
 import pytest
 
 from zeroshift import methods
-from zeroshift.cli.demo import METHODS, load_packs
+from zeroshift.cli._inputs import pack_names
+from zeroshift.cli.demo import METHODS
 from zeroshift.data import packs
 
 PACK = "views_cifar10c_fog_5"
@@ -24,9 +25,9 @@ def expected():
 
 
 def test_the_default_is_every_pack_without_views():
-    assert list(load_packs(None)) == [pack.name for pack in packs.list() if pack.n_views == 0]
-    assert len(load_packs(None)) == 6
-    assert list(load_packs(" fmnist,cifar10, fmnist ")) == ["fmnist", "cifar10"]
+    assert pack_names(None) == [pack.name for pack in packs.list() if pack.n_views == 0]
+    assert len(pack_names(None)) == 6
+    assert pack_names(" fmnist,cifar10, fmnist ") == ["fmnist", "cifar10"]
 
 
 def test_table_report_and_figures(call, expected, tmp_path):

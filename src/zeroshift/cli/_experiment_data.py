@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from zeroshift.cli._encoder_options import AUTO, EncodingOptions, run_extraction, warn_about_images
-from zeroshift.cli._inputs import DATA_VARIABLE, file_with_folder, is_pack, load_datasets, load_features
+from zeroshift.cli._inputs import DATA_VARIABLE, file_with_folder, is_pack, load_datasets, load_features, split_names
 from zeroshift.cli._output_paths import check_output_folder
 from zeroshift.cli._prompt_options import find_mode, make_prompts, split_modes
 from zeroshift.cli.console import console, print_warning, strip_control
@@ -68,7 +68,7 @@ def load_suite(
 def _check_sources(sources: Sequence[str], packs: str | None) -> None:
     """Check names and paths before anything is loaded."""
     known = [info.name for info in bundled_packs.list()]
-    named = [name.strip() for name in (packs or "").split(",") if name.strip()]
+    named = split_names(packs)
     for name in named:
         if name not in (*known, "all"):
             raise ValueError(
@@ -280,7 +280,7 @@ def _non_default(encoding: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse_data_sets(listed: str) -> list[DataSetInfo]:
-    names = [name.strip() for name in listed.split(",") if name.strip()]
+    names = split_names(listed)
     if not names:
         raise ValueError(f"--data-sets names no data set; got {listed!r}. Fix: such as --data-sets dtd,imagenet_a.")
     return list({info.id: info for info in map(catalogue.get, names)}.values())
@@ -289,8 +289,8 @@ def _parse_data_sets(listed: str) -> list[DataSetInfo]:
 def _parse_severities(listed: str | None) -> list[int]:
     if listed is None:
         return list(SEVERITIES)
-    items = [item.strip() for item in listed.split(",")]
-    if not all(item in map(str, SEVERITIES) for item in items):
+    items = split_names(listed)
+    if not items or not all(item in map(str, SEVERITIES) for item in items):
         raise ValueError(f"--severities must be from 1 to 5, separated by commas; got {listed!r}. Fix: --severities 5.")
     return sorted({int(item) for item in items})
 

@@ -37,7 +37,15 @@ __all__ = [
     "load_features",
     "load_images",
     "load_rows",
+    "pack_names",
+    "split_names",
 ]
+
+
+def split_names(listed: str | None) -> list[str]:
+    """The names in a list with commas."""
+    return [name.strip() for name in (listed or "").split(",") if name.strip()]
+
 
 # Features of one file or pack.
 
@@ -112,7 +120,8 @@ def load_datasets(
     `names_matter` if prompts are made of the class names: the same features with other names are then another set.
     """
     _check_pack_prefix(sources, packs)
-    named = [*_pack_sources(packs, default=not sources), *sources]
+    use_packs = packs is not None or not sources
+    named = [*(f"{PACK_PREFIX}{name}" for name in (pack_names(packs) if use_packs else ())), *sources]
     datasets: list[DatasetRef] = []
     for source, name, required in _name_sources(named):
         load = partial(load_features, source, normalize=normalize)
@@ -142,16 +151,14 @@ def _check_pack_prefix(sources: Sequence[str], packs: str | None) -> None:
             raise ValueError(f"no file at {source}; it is the name of a bundled pack. Fix: pack:{source}{listed}.")
 
 
-def _pack_sources(packs: str | None, *, default: bool) -> list[str]:
-    if packs is None and not default:
-        return []
+def pack_names(listed: str | None) -> list[str]:
+    """The packs in a list with commas, each once; `all`, and None, are all packs without views."""
     infos = bundled_packs.list()
     plain = [info.name for info in infos if info.n_views == 0]
-    names = plain if packs is None else [name.strip() for name in packs.split(",") if name.strip()]
+    names = plain if listed is None else split_names(listed)
     if not names:
         raise ValueError(f"--packs names no pack. Fix: all, or some of {', '.join(info.name for info in infos)}.")
-    chosen = dict.fromkeys(one for name in names for one in (plain if name == "all" else [name]))
-    return [f"{PACK_PREFIX}{name}" for name in chosen]
+    return list(dict.fromkeys(one for name in names for one in (plain if name == "all" else [name])))
 
 
 def _name_sources(sources: Sequence[str]) -> Iterator[tuple[str, str, bool]]:

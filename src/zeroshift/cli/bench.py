@@ -15,7 +15,7 @@ from zeroshift.benchmarks.bench import Progress, read_cases, run_cases
 from zeroshift.benchmarks.case import DEFAULT, FULL, QUICK, Backend, BenchCase, check_engines, grid_sizes
 from zeroshift.benchmarks.problems import BenchProblem
 from zeroshift.benchmarks.tables import LEGEND, bench_tables, case_warnings, figure_paths, growth_table, write_figures
-from zeroshift.cli._inputs import load_features
+from zeroshift.cli._inputs import load_features, split_names
 from zeroshift.cli._output_paths import check_output_files, check_output_folder
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
@@ -154,7 +154,7 @@ def _choose_cases(
         raise ValueError(f"{' and '.join(choices)} each choose the sizes. Fix: give one of them.")
     Number(1, integer=True).check("--steps", steps)
     Number(1, integer=True).check("--repeats", repeats)
-    chosen = check_engines(None if engines is None else _split_names(engines))
+    chosen = check_engines(None if engines is None else _engine_names(engines))
     shared = {"backend": backend, "engines": chosen, "steps": steps, "repeats": repeats, "memory": memory}
     if sources:
         limit = None if samples is None else max(_parse_numbers("samples", samples))
@@ -177,8 +177,8 @@ def _case_of(source: str, problem: BenchProblem, shared: dict[str, object]) -> B
     return BenchCase(classes, dimension, samples, source=source, **shared)  # type: ignore[arg-type]
 
 
-def _split_names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
+def _engine_names(text: str) -> list[str]:
+    names = split_names(text)
     if not names:
         raise ValueError(
             f"--engines names no engine; got {text!r}. Fix: one or more of {', '.join(check_engines(None))}."
@@ -188,7 +188,7 @@ def _split_names(text: str) -> list[str]:
 
 def _parse_numbers(name: str, text: str) -> list[int]:
     try:
-        numbers = [int(part) for part in text.split(",") if part.strip()]
+        numbers = [int(part) for part in split_names(text)]
     except ValueError:
         numbers = []
     if not numbers:

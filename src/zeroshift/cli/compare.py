@@ -13,7 +13,7 @@ from zeroshift import methods as registry
 from zeroshift.benchmarks.machine import machine
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import check_encoder_options, load_encoder_ref
-from zeroshift.cli._inputs import load_datasets
+from zeroshift.cli._inputs import load_datasets, split_names
 from zeroshift.cli._method_options import parse_settings
 from zeroshift.cli._output_paths import check_output_folder
 from zeroshift.cli._run_loop import run_recorded
@@ -205,9 +205,7 @@ def choose_methods(
     """
     chosen: dict[str, MethodSpec] = {}
     single: set[str] = set()
-    for name in (part.strip() for part in names.split(",")):
-        if not name:
-            continue
+    for name in split_names(names):
         if name == "all" or name in GROUPS:
             found = list_method_specs(None if name == "all" else name, views=views)
         else:

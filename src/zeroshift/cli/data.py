@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from zeroshift.cli._inputs import split_names
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
 from zeroshift.data import catalogue
@@ -54,7 +55,7 @@ def check(
 
     The layouts of ADAPT, CoOp, AWT, TPT and MTA are known. The exit code is 0, whatever is found.
     """
-    names = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
+    names = None if only is None else split_names(only)
     if names == []:
         raise ValueError(f"--only names no data set; got {only!r}. Fix: such as --only dtd,imagenet_a.")
     statuses = check_data_sets(root, only=names)

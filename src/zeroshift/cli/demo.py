@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from zeroshift import __version__, methods
+from zeroshift.cli._inputs import pack_names
 from zeroshift.cli._output_paths import check_output_folder
 from zeroshift.cli.console import console, print_json
 from zeroshift.cli.progress import progress_bar
@@ -35,18 +36,6 @@ COUNTED = ("adapt_online", "anchored_mixture_online")
 
 EVERY = 20
 """Samples between two records of the bank, close enough for a figure of how it fills."""
-
-
-def load_packs(names: str | None) -> dict[str, FeatureSet]:
-    """The packs in the list `names`, each once; without it, all packs without views."""
-    infos = bundled_packs.list()
-    if names is None:
-        chosen = [info.name for info in infos if info.n_views == 0]
-    else:
-        chosen = [name.strip() for name in names.split(",") if name.strip()]
-    if not chosen:
-        raise ValueError(f"--packs names no pack. Fix: one or more of {', '.join(info.name for info in infos)}.")
-    return {name: bundled_packs.load(name) for name in chosen}
 
 
 def compare_methods(loaded: Mapping[str, FeatureSet]) -> list[Comparison]:
@@ -80,7 +69,7 @@ def demo(
     open_report: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = False,
 ) -> None:
     """Compare zero-shot, ADAPT and the anchored mixture on the bundled packs; write an HTML report."""
-    loaded = load_packs(packs)
+    loaded = {name: bundled_packs.load(name) for name in pack_names(packs)}
     report = out / REPORT
     check_page(report)
     drawings = [] if figures is None else figure_paths(figures)

@@ -17,7 +17,7 @@ from zeroshift.benchmarks.machine import machine
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import AUTO
 from zeroshift.cli._experiment_data import FEATURES, CatalogueSource, load_suite
-from zeroshift.cli._inputs import is_pack
+from zeroshift.cli._inputs import is_pack, split_names
 from zeroshift.cli._output_paths import check_output_folder, check_writable
 from zeroshift.cli._run_loop import run_recorded
 from zeroshift.cli.console import console, print_json, print_warning
@@ -198,7 +198,7 @@ def experiment(
 def choose_experiments(names: str | None, sources: Sequence[str]) -> list[Experiment]:
     """The experiments in `names`, each once; likely slips get their own error."""
     known = {experiment.name for experiment in list_experiments()}
-    listed = [name.strip() for name in (names or "").split(",") if name.strip()]
+    listed = split_names(names)
     if not listed:
         raise ValueError("no experiment is named. Fix: zeroshift experiment all, or see zeroshift experiment list.")
     misplaced = [source for source in sources if (source in known or source == ALL) and not os.path.exists(source)]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from zeroshift.cli._inputs import split_names
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.evaluate.results import (
@@ -35,7 +36,7 @@ PLAIN_STREAMS = ("stored", "random")
 
 def _run_table(rows: Sequence[Row], columns: str | None, sort: str | None, *, known: Sequence[Row]) -> ResultRows:
     """One row per record, with the requested columns; by default the usual ones and every field the runs differ in."""
-    requested = () if columns is None else tuple(dict.fromkeys(_split_names("--columns", columns)))
+    requested = () if columns is None else tuple(dict.fromkeys(_field_names("--columns", columns)))
     check_fields("--columns", requested, known)
     if sort is not None:
         check_fields("--sort", [sort.removeprefix("-")], known)
@@ -48,7 +49,7 @@ def _run_table(rows: Sequence[Row], columns: str | None, sort: str | None, *, kn
 
 def _group_table(rows: Sequence[Row], by: str, sort: str | None, *, known: Sequence[Row]) -> ResultRows:
     """One row per group of runs with equal fields `by`, and warnings where the rows do not compare."""
-    requested = tuple(dict.fromkeys(_split_names("--by", by)))
+    requested = tuple(dict.fromkeys(_field_names("--by", by)))
     check_fields("--by", requested, known)
     groups = group_rows(rows, requested)
     n_runs = sum(map(len, groups))
@@ -102,8 +103,8 @@ def _stream_of(row: Row) -> str:
     return str([(name, row[name]) for name in row if name.startswith("stream.") and name not in ignored])
 
 
-def _split_names(option: str, text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
+def _field_names(option: str, text: str) -> list[str]:
+    names = split_names(text)
     if not names:
         raise ValueError(f"{option} names no field; got {text!r}. Fix: for example {option} features,contestant.")
     return names
