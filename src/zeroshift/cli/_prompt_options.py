@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zeroshift.data.image_set import ImageSet
-from zeroshift.encode.prompts import MODES, Mode, Prompts, check_descriptions, read_descriptions, read_templates
+from zeroshift.encode.prompts import MODES, PromptMode, Prompts, check_descriptions, read_descriptions, read_templates
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["find_mode", "make_prompts", "split_modes"]
@@ -73,7 +73,7 @@ def split_modes(modes: str | None) -> list[str]:
     return names
 
 
-def find_mode(name: str) -> Mode:
+def find_mode(name: str) -> PromptMode:
     """The mode `name`; an unknown name is an error that lists the modes."""
     if name not in MODES:
         raise ValueError(
@@ -87,5 +87,5 @@ def _modes_that_need(need: str) -> str:
     return ", ".join(mode.name for mode in MODES.values() if need in mode.needs)
 
 
-def _join_names(modes: Sequence[Mode]) -> str:
+def _join_names(modes: Sequence[PromptMode]) -> str:
     return ", ".join(mode.name for mode in modes) or "templates"

@@ -10,7 +10,14 @@ import typer
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._prompt_options import find_mode
 from zeroshift.cli.console import console, print_json
-from zeroshift.encode.prompts import MODES, Mode, Prompts, check_descriptions, parse_class_names, read_descriptions
+from zeroshift.encode.prompts import (
+    MODES,
+    PromptMode,
+    Prompts,
+    check_descriptions,
+    parse_class_names,
+    read_descriptions,
+)
 from zeroshift.report.listings import prompts_table
 
 __all__ = ["prompts"]
@@ -56,7 +63,7 @@ def prompts(
             typer.echo(sentence)
 
 
-def _list_modes(modes: Iterable[Mode], *, json: bool) -> None:
+def _list_modes(modes: Iterable[PromptMode], *, json: bool) -> None:
     if json:
         print_json([{"name": m.name, "title": m.title, "summary": m.summary, "needs": list(m.needs)} for m in modes])
     else:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 __all__ = [
+    "CondensedOutput",
     "CondensedVision",
     "TokenCounts",
-    "VisionOutput",
     "adapt_with_condensation",
     "choose_centres",
     "condense",
@@ -109,7 +109,7 @@ DROP = 0.1
 """The fraction of tokens that each of these layers removes."""
 
 
-class VisionOutput(NamedTuple):
+class CondensedOutput(NamedTuple):
     """For one image: its feature (d,), not normalised, and the class token after each layer (L, w)."""
 
     feature: torch.Tensor
@@ -144,7 +144,7 @@ class CondensedVision:
         depth = len(self._model.vision_model.encoder.layers)
         self.layers = tuple(int(Number(1, depth - 1, integer=True).check("layers", layer)) for layer in layers)
 
-    def encode(self, pixels: torch.Tensor, anchors: torch.Tensor | None = None) -> VisionOutput:
+    def encode(self, pixels: torch.Tensor, anchors: torch.Tensor | None = None) -> CondensedOutput:
         """Encode pixels (3, H, W) on the encoder's device; `anchors` (K, L, w) guide the condensation."""
         import torch
 
@@ -160,7 +160,7 @@ class CondensedVision:
             tokens = tokens + layer.mlp(layer.layer_norm2(tokens))
             class_tokens.append(tokens[0])
         feature = self._model.visual_projection(vision.post_layernorm(tokens[0]))
-        return VisionOutput(feature, torch.stack(class_tokens))
+        return CondensedOutput(feature, torch.stack(class_tokens))
 
     def _anchor(self, token: torch.Tensor, anchors: torch.Tensor, number: int) -> torch.Tensor:
         """The anchors' token at the input of this layer that is most similar to the image's."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from zeroshift.data.catalogue.data_sets import DataSetInfo
     from zeroshift.data.catalogue.status import DataSetStatus
     from zeroshift.data.packs import PackInfo
-    from zeroshift.encode.prompts import Mode
+    from zeroshift.encode.prompts import PromptMode
     from zeroshift.encode.registry import FamilyInfo
     from zeroshift.experiments import Experiment
 
@@ -140,7 +140,7 @@ def encoders_table(families: Sequence[FamilyInfo]) -> ReportTable:
     return ReportTable.from_values(columns, rows)
 
 
-def prompts_table(modes: Sequence[Mode]) -> ReportTable:
+def prompts_table(modes: Sequence[PromptMode]) -> ReportTable:
     columns = (
         _name_column("mode"),
         ReportColumn("in the paper", is_whole=True),

@@ -16,6 +16,7 @@ __all__ = [
     "SUFFIX",
     "VARIANTS",
     "ClassList",
+    "LabelledFiles",
     "Location",
     "candidate_folders",
     "class_list",
@@ -142,11 +143,15 @@ def require_split_file(info: DataSetInfo, root: Path, layout: Layout) -> Path:
     return path
 
 
-Split = tuple[list[str], list[int]]
-"""Paths relative to the folder of images, and labels."""
+class LabelledFiles(NamedTuple):
+    """Image files and their labels."""
+
+    names: list[str]
+    """Relative to the folder of images."""
+    labels: list[int]
 
 
-def read_split_file(path: Path, n_classes: int) -> dict[str, Split]:
+def read_split_file(path: Path, n_classes: int) -> dict[str, LabelledFiles]:
     """The splits of a file split_zhou_*.json, {"train": [[path, label, class name], ...], "val": [...], "test": [...]}.
 
     Its class names are ignored, as in other readers: the names come from the catalogue.
@@ -163,7 +168,7 @@ def read_split_file(path: Path, n_classes: int) -> dict[str, Split]:
     for split, entries in read.items():
         for number, entry in enumerate(entries):
             _check_entry(entry, f"{path}, {split!r}, entry {number}", n_classes)
-        splits[split] = [entry[0] for entry in entries], [entry[1] for entry in entries]
+        splits[split] = LabelledFiles([entry[0] for entry in entries], [entry[1] for entry in entries])
     return splits
 
 
@@ -191,7 +196,7 @@ def split_list(split: str) -> str:
     return f"images_variant_{split}.txt"
 
 
-def read_aircraft(folder: Path, split: str, class_names: Sequence[str]) -> tuple[list[str], list[int]]:
+def read_aircraft(folder: Path, split: str, class_names: Sequence[str]) -> LabelledFiles:
     """Image names (relative to `images`) and labels of a split; labels are line numbers of `variants.txt`."""
     variants = [line for _, line in _numbered_lines(folder / VARIANTS)]
     if len(variants) != len(class_names):
@@ -218,7 +223,7 @@ def read_aircraft(folder: Path, split: str, class_names: Sequence[str]) -> tuple
             )
         names.append(image + SUFFIX)
         labels.append(label_of[variant])
-    return names, labels
+    return LabelledFiles(names, labels)
 
 
 def _numbered_lines(path: Path) -> list[tuple[int, str]]:

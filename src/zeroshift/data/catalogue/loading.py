@@ -6,13 +6,14 @@ import builtins
 import os
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from zeroshift.data.catalogue.data_sets import DATA_SETS, DataSetInfo
 from zeroshift.data.catalogue.files import (
     ClassList,
+    LabelledFiles,
     Location,
     class_list,
     read_aircraft,
@@ -107,26 +108,18 @@ def load(
     return images
 
 
-class LabelledFiles(NamedTuple):
-    """Image files and their labels."""
-
-    names: builtins.list[str]
-    """Relative to the folder of images."""
-    labels: builtins.list[int]
-
-
 def _read(info: DataSetInfo, root: Path, location: Location, split: str, classes: ClassList) -> LabelledFiles:
     folder = root / location.image_folder
     if classes.folders is not None:
         return LabelledFiles(*read_class_folders(folder, classes.folders))
     if info.reader == "aircraft":
-        files = LabelledFiles(*read_aircraft(root / location.layout.folder, split, classes.names))
+        files = read_aircraft(root / location.layout.folder, split, classes.names)
     else:
         path = require_split_file(info, root, location.layout)
         splits = read_split_file(path, info.n_classes)
         if split not in splits:
             raise ValueError(f"{path} has no split {split!r}, only {', '.join(splits)}. Fix: download it again.")
-        files = LabelledFiles(*splits[split])
+        files = splits[split]
     if missing := missing_files(folder, files.names):
         raise FileNotFoundError(
             f"{len(missing)} of the {len(files.names)} {split} images of {info.id} are missing from {folder}; the "

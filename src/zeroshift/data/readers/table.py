@@ -83,16 +83,16 @@ def read_table(
 
 def _relative(row: TableRow, folder: Path) -> str:
     """The row's path relative to `folder`: an absolute path would be wrong on another machine."""
-    given = row.path
-    if os.path.isabs(given):
-        inside = os.path.relpath(given, os.path.abspath(folder))
-        if inside.startswith(os.pardir):
+    path = row.path
+    if os.path.isabs(path):
+        relative = os.path.relpath(path, os.path.abspath(folder))
+        if relative.startswith(os.pardir):
             raise ValueError(
-                f"{row.location}: {given} is not inside {folder}. Fix: pass root= (--data), a folder that "
+                f"{row.location}: {path} is not inside {folder}. Fix: pass root= (--data), a folder that "
                 "contains all paths, or write them relative to the table."
             )
-        given = inside
-    return posixpath.normpath(given.replace(os.sep, "/"))
+        path = relative
+    return posixpath.normpath(path.replace(os.sep, "/"))
 
 
 def _rows(table: Path) -> list[TableRow]:

@@ -49,12 +49,12 @@ def clean_caption(caption: str, max_words: int | None = MAX_WORDS) -> str:
 
 def find_vocabulary(tokenizer: str | os.PathLike[str]) -> Path:
     """The vocabulary file of `tokenizer`: a file, a folder with a vocab.txt, or a hub id."""
-    given = Path(tokenizer)
-    if given.is_file():
-        return given
-    if given.is_dir():
-        if (given / VOCABULARY_FILE).is_file():
-            return given / VOCABULARY_FILE
+    path = Path(tokenizer)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        if (path / VOCABULARY_FILE).is_file():
+            return path / VOCABULARY_FILE
         raise FileNotFoundError(
             f"tokenizer={str(tokenizer)!r} is a folder without {VOCABULARY_FILE}. "
             f"Fix: copy the {VOCABULARY_FILE} of {DEFAULT_TOKENIZER} there."

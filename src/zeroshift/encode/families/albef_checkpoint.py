@@ -40,16 +40,16 @@ DOWNLOAD_URL = "https://storage.googleapis.com/sfr-pcl-data-research/ALBEF/ALBEF
 
 def find_checkpoint(source: str) -> Path:
     """The checkpoint file `source`, or the only one in the folder `source`."""
-    given = Path(source)
-    if given.is_file():
-        return given
-    if not given.is_dir():
+    path = Path(source)
+    if path.is_file():
+        return path
+    if not path.is_dir():
         raise FileNotFoundError(
             f"no ALBEF checkpoint at {source}. Fix: download one, such as {DOWNLOAD_URL}, and pass its path."
         )
-    found = sorted(path for path in given.iterdir() if path.suffix in SUFFIXES)
+    found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
     if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
+        names = ", ".join(file.name for file in found) or "none"
         raise FileNotFoundError(
             f"{source} must contain one checkpoint ({' or '.join(SUFFIXES)}); it contains {names}. Fix: pass the file."
         )

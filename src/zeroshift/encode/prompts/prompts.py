@@ -19,11 +19,11 @@ from zeroshift.encode.prompts.templates import (
 from zeroshift.encode.prompts.user_text import check_described, clean_name, validate_descriptions
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["AWT_TEMPLATES", "MODES", "USER_TEMPLATES", "Mode", "Prompts", "awt_prompts", "get_mode"]
+__all__ = ["AWT_TEMPLATES", "MODES", "USER_TEMPLATES", "PromptMode", "Prompts", "awt_prompts", "get_mode"]
 
 
 @dataclass(frozen=True)
-class Mode:
+class PromptMode:
     """A prompt mode: a way of making prompts from a class name."""
 
     name: str
@@ -38,25 +38,25 @@ class Mode:
 
 
 _ALL = (
-    Mode("vanilla", "Vanilla", "'a photo of a {}.'", VANILLA),
-    Mode("ensemble", "Ensemble", "7 templates, averaged", ENSEMBLE),
-    Mode("clip_template", "CLIP Template", "CLIP's 80 templates for ImageNet, averaged", CLIP_TEMPLATE),
-    Mode("custom", "Custom", "the data set's own template", None, ("template",)),
-    Mode(
+    PromptMode("vanilla", "Vanilla", "'a photo of a {}.'", VANILLA),
+    PromptMode("ensemble", "Ensemble", "7 templates, averaged", ENSEMBLE),
+    PromptMode("clip_template", "CLIP Template", "CLIP's 80 templates for ImageNet, averaged", CLIP_TEMPLATE),
+    PromptMode("custom", "Custom", "the data set's own template", None, ("template",)),
+    PromptMode(
         "descriptions",
         "GPT",
         "each description of the class in the data set's own template, averaged; the paper's main results",
         None,
         ("template", "descriptions"),
     ),
-    Mode(
+    PromptMode(
         "descriptions_ensemble",
         "GPT & Ensemble",
         "each description of the class in each of the 7 templates, averaged",
         ENSEMBLE,
         ("descriptions",),
     ),
-    Mode(
+    PromptMode(
         "descriptions_clip_template",
         "GPT & CLIP Template",
         "each description of the class in each of CLIP's 80 templates, averaged",
@@ -65,11 +65,11 @@ _ALL = (
     ),
 )
 
-MODES: Mapping[str, Mode] = {mode.name: mode for mode in _ALL}
+MODES: Mapping[str, PromptMode] = {mode.name: mode for mode in _ALL}
 """The modes by name, in the order of the paper's table."""
 
 
-def get_mode(name: str) -> Mode:
+def get_mode(name: str) -> PromptMode:
     """The mode with this name.
 
     >>> get_mode("descriptions").needs

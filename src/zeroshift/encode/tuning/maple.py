@@ -261,16 +261,16 @@ def _read_torch(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     others: list[Any] = [(_Ignored, name) for name in _other_globals(path)]
     try:
         with torch.serialization.safe_globals(others) if others else nullcontext():
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch and pickle raise many kinds of errors for a damaged file
         raise FileFormatError(
             f"{path} cannot be read as a torch file of tensors ({str(error).splitlines()[0]}). Fix: copy it again, or "
             "save only its tensors: safetensors.torch.save_file(checkpoint['state_dict'], 'maple.safetensors')."
         ) from error
-    found = found.get("state_dict", found) if isinstance(found, dict) else None
-    if not isinstance(found, dict):
+    state = content.get("state_dict", content) if isinstance(content, dict) else None
+    if not isinstance(state, dict):
         raise FileFormatError(f"{path} has no dictionary with the key 'state_dict'. Fix: pass {EXPECTED_FILE}.")
-    return found
+    return state
 
 
 def _other_globals(path: str | os.PathLike[str]) -> list[str]:
