@@ -30,113 +30,6 @@ __all__ = [
 ]
 
 
-MAX_GPU_BATCH = 256
-"""Larger batches are not faster, even on the largest GPUs."""
-
-BYTES_PER_PIXEL = 1000
-"""Device memory reserved per pixel: a few times what a vision transformer needs."""
-
-DTYPES = ("float32", "float16", "bfloat16")
-
-
-def choose_device(device: str = "auto") -> torch.device:
-    """`device`, or for "auto" the first available one of CUDA, Apple's MPS and the CPU."""
-    import torch
-
-    if device == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-        torch.zeros(1, device=chosen).item()  # fails if the device cannot be used
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"device={device!r} cannot be used ({reason}). Fix: device='auto' (--device auto) picks an available one."
-        ) from error
-    return chosen
-
-
-def choose_dtype(dtype: str = "auto", device: Any = None) -> torch.dtype:
-    """`dtype`, or for "auto" float32 on every device: half precision changes features in the third digit."""
-    import torch
-
-    name = "float32" if dtype == "auto" else dtype
-    if name not in DTYPES:
-        raise ValueError(f"dtype must be 'auto', {', '.join(map(repr, DTYPES))}; got {dtype!r}.")
-    if name == "float16" and device is not None and device.type == "cpu":
-        raise ValueError(
-            "dtype='float16' is for GPUs: on a CPU it is slower than float32, and several layers do not support it. "
-            "Fix: dtype='float32' (--dtype float32), or 'bfloat16'."
-        )
-    return getattr(torch, name)
-
-
-def gpu_batch_size(device: torch.device, size: tuple[int, int]) -> int:
-    """Initial batch size for images of this height and width, from the GPU's total memory: the same in every run."""
-    import torch
-
-    fits = torch.cuda.get_device_properties(device).total_memory // (BYTES_PER_PIXEL * size[0] * size[1])
-    # A power of two, so that it can be halved if memory runs out.
-    return min(MAX_GPU_BATCH, 2 ** max(0, int(fits).bit_length() - 1))
-
-
-OUT_OF_MEMORY_PHRASES = (
-    "out of memory",
-    "can't allocate memory",
-    "not enough memory",
-    "failed to allocate",
-    "alloc_failed",
-)
-"""Parts of the messages of CUDA, MPS, cuBLAS and torch's allocators when memory runs out."""
-
-
-def run_in_batches(count: int, size: int, encode: Callable[[slice], np.ndarray]) -> tuple[np.ndarray, int]:
-    """Call `encode` on slices of at most `size` rows, halving `size` when memory runs out; returns rows and final size.
-
-    >>> run_in_batches(5, 2, lambda rows: np.arange(5)[rows])
-    (array([0, 1, 2, 3, 4]), 2)
-    """
-    parts: list[np.ndarray] = []
-    done = 0
-    while done < count:
-        n_rows = min(size, count - done)
-        try:
-            parts.append(encode(slice(done, done + n_rows)))
-            done += n_rows
-            continue
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            if n_rows == 1:
-                raise MemoryError(
-                    "the device has not enough memory for a single item. "
-                    "Fix: free memory, use device='cpu', or a smaller model."
-                ) from error
-        # Outside of the except block, the traceback and the tensors it refers to are released.
-        size = n_rows // 2
-        _free_memory()
-    return np.concatenate(parts), size
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: torch has several exceptions for it, some identified only by their message."""
-    if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "AcceleratorError"):
-        return isinstance(error, MemoryError) or "out of memory" in str(error)
-    message = str(error).lower()
-    return isinstance(error, RuntimeError) and any(phrase in message for phrase in OUT_OF_MEMORY_PHRASES)
-
-
-def _free_memory() -> None:
-    import sys
-
-    gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
 UNKNOWN_REVISION = "unknown"
 """The revision of a model whose revision cannot be determined."""
 
@@ -334,3 +227,110 @@ def _unit_rows(features: torch.Tensor, source: str) -> np.ndarray:
         )
     array: np.ndarray = (features / lengths).cpu().numpy()
     return array
+
+
+MAX_GPU_BATCH = 256
+"""Larger batches are not faster, even on the largest GPUs."""
+
+BYTES_PER_PIXEL = 1000
+"""Device memory reserved per pixel: a few times what a vision transformer needs."""
+
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+def choose_device(device: str = "auto") -> torch.device:
+    """`device`, or for "auto" the first available one of CUDA, Apple's MPS and the CPU."""
+    import torch
+
+    if device == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+        torch.zeros(1, device=chosen).item()  # fails if the device cannot be used
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"device={device!r} cannot be used ({reason}). Fix: device='auto' (--device auto) picks an available one."
+        ) from error
+    return chosen
+
+
+def choose_dtype(dtype: str = "auto", device: Any = None) -> torch.dtype:
+    """`dtype`, or for "auto" float32 on every device: half precision changes features in the third digit."""
+    import torch
+
+    name = "float32" if dtype == "auto" else dtype
+    if name not in DTYPES:
+        raise ValueError(f"dtype must be 'auto', {', '.join(map(repr, DTYPES))}; got {dtype!r}.")
+    if name == "float16" and device is not None and device.type == "cpu":
+        raise ValueError(
+            "dtype='float16' is for GPUs: on a CPU it is slower than float32, and several layers do not support it. "
+            "Fix: dtype='float32' (--dtype float32), or 'bfloat16'."
+        )
+    return getattr(torch, name)
+
+
+def gpu_batch_size(device: torch.device, size: tuple[int, int]) -> int:
+    """Initial batch size for images of this height and width, from the GPU's total memory: the same in every run."""
+    import torch
+
+    fits = torch.cuda.get_device_properties(device).total_memory // (BYTES_PER_PIXEL * size[0] * size[1])
+    # A power of two, so that it can be halved if memory runs out.
+    return min(MAX_GPU_BATCH, 2 ** max(0, int(fits).bit_length() - 1))
+
+
+OUT_OF_MEMORY_PHRASES = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "failed to allocate",
+    "alloc_failed",
+)
+"""Parts of the messages of CUDA, MPS, cuBLAS and torch's allocators when memory runs out."""
+
+
+def run_in_batches(count: int, size: int, encode: Callable[[slice], np.ndarray]) -> tuple[np.ndarray, int]:
+    """Call `encode` on slices of at most `size` rows, halving `size` when memory runs out; returns rows and final size.
+
+    >>> run_in_batches(5, 2, lambda rows: np.arange(5)[rows])
+    (array([0, 1, 2, 3, 4]), 2)
+    """
+    parts: list[np.ndarray] = []
+    done = 0
+    while done < count:
+        n_rows = min(size, count - done)
+        try:
+            parts.append(encode(slice(done, done + n_rows)))
+            done += n_rows
+            continue
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            if n_rows == 1:
+                raise MemoryError(
+                    "the device has not enough memory for a single item. "
+                    "Fix: free memory, use device='cpu', or a smaller model."
+                ) from error
+        # Outside of the except block, the traceback and the tensors it refers to are released.
+        size = n_rows // 2
+        _free_memory()
+    return np.concatenate(parts), size
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: torch has several exceptions for it, some identified only by their message."""
+    if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "AcceleratorError"):
+        return isinstance(error, MemoryError) or "out of memory" in str(error)
+    message = str(error).lower()
+    return isinstance(error, RuntimeError) and any(phrase in message for phrase in OUT_OF_MEMORY_PHRASES)
+
+
+def _free_memory() -> None:
+    import sys
+
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()

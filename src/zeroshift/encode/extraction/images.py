@@ -37,65 +37,108 @@ __all__ = [
     "encode_in_shards",
 ]
 
-SETTLING_TIME_NS = 2_000_000_000
-"""A file modified less than two seconds before its stat was read may change again with the same time."""
+
+class EncodedImages(NamedTuple):
+    """Features of the images, and a report."""
+
+    indices: list[int]
+    """The images that have features."""
+    rows: np.ndarray
+    """Their features, (n, V, d)."""
+    skipped: tuple[ImageError, ...]
+    notes: tuple[tuple[str, str], ...]
+    computed: int
+    """Number of distinct images that were encoded."""
 
 
-class FileDigests:
-    """Content digests by path and `FileStat`, so that unchanged files need not be read. Failures are ignored."""
+@dataclass
+class _PendingImages:
+    """Images with cached features, and images that must be read."""
 
-    def __init__(self, cache: Path | None) -> None:
-        self._database: sqlite3.Connection | None = None
-        if cache is None:
-            return
+    digests: dict[int, bytes] = field(default_factory=dict)
+    """Digests of images with cached features."""
+    stats: dict[int, tuple[Path, FileStat]] = field(default_factory=dict)
+    """Path and stat of the other images that have a file."""
+    to_read: list[int] = field(default_factory=list)
+    stat_time: int = field(default_factory=time.time_ns)
+    """Time before the first stat was read."""
+
+
+def encode_in_shards(
+    images: ImageSource,
+    encoder: Encoder,
+    decode: Callable[[Sequence[int]], Iterator[PreparedImage]],
+    store: FeatureStore,
+    file_digests: FileDigests,
+    *,
+    shard_images: int,
+    storage: np.dtype,
+    stop: bool,
+    progress: Callable[[int], None],
+) -> EncodedImages:
+    """Encode all images whose features are not in the store, and return the features of all; see `extract`."""
+    pending = _find_pending(images, store, file_digests)
+    progress(len(pending.digests))
+    digests, skipped, notes = dict(pending.digests), list[ImageError](), list[tuple[str, str]]()
+    submitted: set[bytes] = set()
+    with ShardEncoder(encoder, store, storage) as shard_encoder:
+        read: list[int] = []
+        for image in decode(pending.to_read):
+            if read and image.index // shard_images != read[-1] // shard_images:
+                shard_encoder.end_shard()
+                file_digests.add(_digest_records(read, pending, digests), pending.stat_time)
+                read = []
+            read.append(image.index)
+            progress(1)
+            if image.error is not None:
+                if stop:
+                    raise image.error
+                skipped.append(image.error)
+                continue
+            assert image.digest is not None
+            assert image.pixels is not None
+            digests[image.index] = image.digest
+            if image.note is not None:
+                notes.append((images.name(image.index), image.note))
+            # The same image can occur twice, or be in the store under another name.
+            if image.digest not in submitted and image.digest not in store:
+                submitted.add(image.digest)
+                shard_encoder.add(image.digest, image.pixels)
+        shard_encoder.end_shard()
+    file_digests.add(_digest_records(read, pending, digests), pending.stat_time)
+    indices = sorted(digests)
+    if not indices:
+        raise ValueError(f"none of the {len(images)} images can be used. The first: {skipped[0]}")
+    return EncodedImages(
+        indices, store.rows([digests[i] for i in indices]), tuple(skipped), tuple(notes), len(submitted)
+    )
+
+
+def _find_pending(images: ImageSource, store: FeatureStore, file_digests: FileDigests) -> _PendingImages:
+    pending = _PendingImages()
+    for i in range(len(images)):
+        path = images.path(i)
         try:
-            cache.mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(cache / "contents.sqlite", timeout=10)
-            self._database.execute(
-                "CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, modified INTEGER, "
-                "changed INTEGER, inode BLOB, digest BLOB) WITHOUT ROWID"
-            )
-        except (sqlite3.Error, OSError):
-            self.close()
-
-    def find(self, path: Path, stat: FileStat) -> bytes | None:
-        """The digest of a file that has not changed since, or None."""
-        if self._database is None:
-            return None
-        try:
-            found = self._database.execute(
-                "SELECT digest FROM files WHERE path = ? AND size = ? AND modified = ? AND changed = ? AND inode = ?",
-                (_path_key(path), *_columns(stat)),
-            ).fetchone()
-        except sqlite3.Error:
-            return None
-        return None if found is None else bytes(found[0])
-
-    def add(self, records: Iterable[tuple[Path, FileStat, bytes]], stat_time: int) -> None:
-        """Store path, stat and digest of files; `stat_time`, in nanoseconds, is when the stats were read."""
-        settled = stat_time - SETTLING_TIME_NS
-        rows = [(_path_key(path), *_columns(stat), digest) for path, stat, digest in records if stat.modified < settled]
-        if self._database is None or not rows:
-            return
-        try:
-            with self._database:
-                self._database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
-        except sqlite3.Error:
-            self.close()
-
-    def close(self) -> None:
-        if self._database is not None:
-            self._database.close()
-            self._database = None
+            stat = None if path is None else images.stat(i)
+        except ImageError:
+            stat = None  # reading it raises again, and is handled there
+        if path is not None and stat is not None:
+            pending.stats[i] = (path.absolute(), stat)
+            digest = file_digests.find(*pending.stats[i])
+            if digest is not None and digest in store:
+                pending.digests[i] = digest
+                continue
+        pending.to_read.append(i)
+    return pending
 
 
-def _path_key(path: Path) -> bytes:
-    return os.fsencode(path)  # file names need not be valid text
-
-
-def _columns(stat: FileStat) -> tuple[int, int, int, bytes]:
-    # Inode numbers can exceed SQLite's integers.
-    return stat.size, stat.modified, stat.changed, str(stat.inode).encode()
+def _digest_records(
+    read: list[int], pending: _PendingImages, digests: dict[int, bytes]
+) -> Iterator[tuple[Path, FileStat, bytes]]:
+    """Records for `FileDigests`. The stats are from before reading, so a file that changed meanwhile is read again."""
+    for i in read:
+        if i in pending.stats and i in digests:
+            yield (*pending.stats[i], digests[i])
 
 
 MAX_IMAGES_WITHOUT_WORKERS = 48
@@ -245,104 +288,62 @@ class ShardEncoder:
             self.jobs.popleft().result()
 
 
-class EncodedImages(NamedTuple):
-    """Features of the images, and a report."""
-
-    indices: list[int]
-    """The images that have features."""
-    rows: np.ndarray
-    """Their features, (n, V, d)."""
-    skipped: tuple[ImageError, ...]
-    notes: tuple[tuple[str, str], ...]
-    computed: int
-    """Number of distinct images that were encoded."""
+SETTLING_TIME_NS = 2_000_000_000
+"""A file modified less than two seconds before its stat was read may change again with the same time."""
 
 
-@dataclass
-class _PendingImages:
-    """Images with cached features, and images that must be read."""
+class FileDigests:
+    """Content digests by path and `FileStat`, so that unchanged files need not be read. Failures are ignored."""
 
-    digests: dict[int, bytes] = field(default_factory=dict)
-    """Digests of images with cached features."""
-    stats: dict[int, tuple[Path, FileStat]] = field(default_factory=dict)
-    """Path and stat of the other images that have a file."""
-    to_read: list[int] = field(default_factory=list)
-    stat_time: int = field(default_factory=time.time_ns)
-    """Time before the first stat was read."""
-
-
-def encode_in_shards(
-    images: ImageSource,
-    encoder: Encoder,
-    decode: Callable[[Sequence[int]], Iterator[PreparedImage]],
-    store: FeatureStore,
-    file_digests: FileDigests,
-    *,
-    shard_images: int,
-    storage: np.dtype,
-    stop: bool,
-    progress: Callable[[int], None],
-) -> EncodedImages:
-    """Encode all images whose features are not in the store, and return the features of all; see `extract`."""
-    pending = _find_pending(images, store, file_digests)
-    progress(len(pending.digests))
-    digests, skipped, notes = dict(pending.digests), list[ImageError](), list[tuple[str, str]]()
-    submitted: set[bytes] = set()
-    with ShardEncoder(encoder, store, storage) as shard_encoder:
-        read: list[int] = []
-        for image in decode(pending.to_read):
-            if read and image.index // shard_images != read[-1] // shard_images:
-                shard_encoder.end_shard()
-                file_digests.add(_digest_records(read, pending, digests), pending.stat_time)
-                read = []
-            read.append(image.index)
-            progress(1)
-            if image.error is not None:
-                if stop:
-                    raise image.error
-                skipped.append(image.error)
-                continue
-            assert image.digest is not None
-            assert image.pixels is not None
-            digests[image.index] = image.digest
-            if image.note is not None:
-                notes.append((images.name(image.index), image.note))
-            # The same image can occur twice, or be in the store under another name.
-            if image.digest not in submitted and image.digest not in store:
-                submitted.add(image.digest)
-                shard_encoder.add(image.digest, image.pixels)
-        shard_encoder.end_shard()
-    file_digests.add(_digest_records(read, pending, digests), pending.stat_time)
-    indices = sorted(digests)
-    if not indices:
-        raise ValueError(f"none of the {len(images)} images can be used. The first: {skipped[0]}")
-    return EncodedImages(
-        indices, store.rows([digests[i] for i in indices]), tuple(skipped), tuple(notes), len(submitted)
-    )
-
-
-def _find_pending(images: ImageSource, store: FeatureStore, file_digests: FileDigests) -> _PendingImages:
-    pending = _PendingImages()
-    for i in range(len(images)):
-        path = images.path(i)
+    def __init__(self, cache: Path | None) -> None:
+        self._database: sqlite3.Connection | None = None
+        if cache is None:
+            return
         try:
-            stat = None if path is None else images.stat(i)
-        except ImageError:
-            stat = None  # reading it raises again, and is handled there
-        if path is not None and stat is not None:
-            pending.stats[i] = (path.absolute(), stat)
-            digest = file_digests.find(*pending.stats[i])
-            if digest is not None and digest in store:
-                pending.digests[i] = digest
-                continue
-        pending.to_read.append(i)
-    return pending
+            cache.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(cache / "contents.sqlite", timeout=10)
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, modified INTEGER, "
+                "changed INTEGER, inode BLOB, digest BLOB) WITHOUT ROWID"
+            )
+        except (sqlite3.Error, OSError):
+            self.close()
+
+    def find(self, path: Path, stat: FileStat) -> bytes | None:
+        """The digest of a file that has not changed since, or None."""
+        if self._database is None:
+            return None
+        try:
+            found = self._database.execute(
+                "SELECT digest FROM files WHERE path = ? AND size = ? AND modified = ? AND changed = ? AND inode = ?",
+                (_path_key(path), *_columns(stat)),
+            ).fetchone()
+        except sqlite3.Error:
+            return None
+        return None if found is None else bytes(found[0])
+
+    def add(self, records: Iterable[tuple[Path, FileStat, bytes]], stat_time: int) -> None:
+        """Store path, stat and digest of files; `stat_time`, in nanoseconds, is when the stats were read."""
+        settled = stat_time - SETTLING_TIME_NS
+        rows = [(_path_key(path), *_columns(stat), digest) for path, stat, digest in records if stat.modified < settled]
+        if self._database is None or not rows:
+            return
+        try:
+            with self._database:
+                self._database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
+        except sqlite3.Error:
+            self.close()
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
 
 
-def _digest_records(
-    read: list[int], pending: _PendingImages, digests: dict[int, bytes]
-) -> Iterator[tuple[Path, FileStat, bytes]]:
-    """Records for `FileDigests`. The stats are from before reading, so a file that changed meanwhile is read again."""
-    for i in read:
-        if i in pending.stats and i in digests:
-            yield (*pending.stats[i], digests[i])
+def _path_key(path: Path) -> bytes:
+    return os.fsencode(path)  # file names need not be valid text
+
+
+def _columns(stat: FileStat) -> tuple[int, int, int, bytes]:
+    # Inode numbers can exceed SQLite's integers.
+    return stat.size, stat.modified, stat.changed, str(stat.inode).encode()

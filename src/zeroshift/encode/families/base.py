@@ -34,32 +34,136 @@ __all__ = [
 ]
 
 
-def weights_digest(tensors: Mapping[str, torch.Tensor], vocabulary: Mapping[str, int] | None = None) -> str:
-    """A hash of names, types, shapes and values, independent of their order; and of the vocabulary, if given.
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".json", ".txt", ".model")
+"""Suffixes of the files that determine what a model computes: weights, configuration, vocabulary."""
 
-    >>> import torch
-    >>> weights_digest({"a": torch.zeros(2), "b": torch.ones(1)})
-    'sha256:831a61fb1ec25cf4'
-    """
-    import torch
 
+class TransformersEncoder(Encoder):
+    """A model with `get_image_features` and `get_text_features`. Subclasses define what differs between families."""
+
+    model_class: ClassVar[str] = "AutoModel"
+    """The class in transformers with both encoders and their projections."""
+
+    max_prompt_tokens: ClassVar[int | None] = None
+    """Maximum number of tokens of the family's processor, if less than the model could read."""
+
+    padding: ClassVar[str] = "longest"
+    """Padding of prompts in a batch: to the longest one, or to the maximum length."""
+
+    def __init__(
+        self, source: str, revision: str, model: Any, tokenizer: Any, processor: Any, *, device: Any, dtype: Any
+    ) -> None:
+        self.source, self.revision = source, revision
+        self.device, self.dtype = device, dtype
+        self.model, self.tokenizer = model.eval(), tokenizer
+        self.preprocessing = preprocessing_from_processor(processor, side=self._side())
+        self.text_length = self._text_length()
+        # Before the weights are converted: in bfloat16 a scale of 100 would become 98.9.
+        self.logit_scale, self.logit_bias = self._scale_and_bias()
+        self.model = self.model.to(device=device, dtype=dtype)
+        self.dimension = self._dimension()
+
+    @classmethod
+    def load(
+        cls, source: str, *, device: str = "auto", dtype: str = "auto", revision: str | None = None
+    ) -> TransformersEncoder:
+        """Load weights, tokenizer and image processor from a hub id or a local folder."""
+        import transformers
+
+        torch_device = choose_device(device)
+        torch_dtype = choose_dtype(dtype, torch_device)
+        with convert_load_errors(source, revision):
+            arguments = hub_arguments(source, revision)
+            model_class = getattr(transformers, cls.model_class)
+            model, report = model_class.from_pretrained(source, output_loading_info=True, **arguments)
+            _refuse_random_weights(model, report["missing_keys"])
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source, **arguments)
+            _refuse_empty_tokenizer(tokenizer)
+            # The Pillow backend, even if torchvision is installed: equal features on every machine.
+            processor = transformers.AutoImageProcessor.from_pretrained(source, backend="pil", **arguments)
+        folder = Path(source)
+        if folder.is_dir():
+            # The folder's name and not its path: the same model elsewhere gives the same files.
+            name, model_revision = folder.resolve().name, folder_digest(folder)
+        else:
+            name, model_revision = source, getattr(model.config, "_commit_hash", None) or revision or UNKNOWN_REVISION
+        return cls(name, model_revision, model, tokenizer, processor, device=torch_device, dtype=torch_dtype)
+
+    def prepare_text(self, prompt: str) -> str:
+        """Convert a prompt to the form the models were trained on, if the tokenizer does not."""
+        return prompt
+
+    def count_tokens(self, prompts: Sequence[str]) -> list[int]:
+        encoded = self.tokenizer([self.prepare_text(prompt) for prompt in prompts], verbose=False)
+        return [len(ids) for ids in encoded["input_ids"]]
+
+    def _tokens(self, prompts: Sequence[str]) -> dict[str, torch.Tensor]:
+        encoded = self.tokenizer(
+            [self.prepare_text(prompt) for prompt in prompts],
+            padding=self.padding,
+            truncation=True,
+            max_length=self.text_length,
+            return_tensors="pt",
+        )
+        return {name: encoded[name].to(self.device) for name in self.text_inputs(encoded)}
+
+    def text_inputs(self, encoded: Any) -> list[str]:
+        """The tokenizer outputs that the text encoder takes."""
+        return [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in encoded]
+
+    def _text_features(self, prompts: Sequence[str]) -> torch.Tensor:
+        return _pooled(self.model.get_text_features(**self._tokens(prompts)))
+
+    def _image_features(self, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        return _pooled(self.model.get_image_features(pixel_values=batch[0]))
+
+    def _scale_and_bias(self) -> tuple[float, float | None]:
+        bias = getattr(self.model, "logit_bias", None)
+        return float(self.model.logit_scale.detach().float().exp()), None if bias is None else float(bias.detach())
+
+    def _dimension(self) -> int:
+        return int(self.encode_texts(["a"], warn=False).shape[1])
+
+    def _side(self) -> int:
+        return int(getattr(self.model.config.vision_config, "image_size", None) or 224)
+
+    def _text_length(self) -> int:
+        """The minimum of the model's positions, the tokenizer's maximum and the processor's maximum."""
+        configured = getattr(self.model.config, "text_config", self.model.config)
+        limits = [getattr(configured, "max_position_embeddings", None), self.max_prompt_tokens]
+        # A tokenizer without a maximum has a very large number here.
+        limits.append(self.tokenizer.model_max_length)
+        return int(min(length for length in limits if length))
+
+
+def _refuse_random_weights(model: Any, missing: Iterable[str]) -> None:
+    """Raise for missing weights, which transformers initialises randomly: a BLIP for captions has no projections."""
+    if lacking := sorted(set(missing) & {name for name, _ in model.named_parameters()}):
+        more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
+        raise ValueError(f"its weights lack {lacking[0]}{more}: it was made for another task, or is damaged")
+
+
+def _refuse_empty_tokenizer(tokenizer: Any) -> None:
+    """Raise for missing tokenizer files, for which transformers creates a tokenizer without words."""
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise ValueError("the files of its tokenizer are missing or contain no words")
+
+
+def folder_digest(folder: Path) -> str:
+    """A hash of the names and contents of the files that determine what the model computes."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-        # As bytes, because NumPy does not support all types of torch.
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    for word, number in sorted((vocabulary or {}).items()):
-        digest.update(f"{word}\0{number}\0".encode())
+    for path in sorted(folder.iterdir()):
+        if path.suffix in WEIGHT_SUFFIXES and path.is_file():
+            digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+            with open(path, "rb") as handle:
+                while block := handle.read(1 << 20):
+                    digest.update(block)
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
-def check_revision(requested: str | None, found: str, source: str) -> None:
-    """Raise if local weights do not have the requested revision."""
-    if requested is not None and requested != found:
-        raise ValueError(
-            f"revision={requested!r} was requested, but {source} has {found!r}. Fix: pass the checkpoint with this "
-            "hash, or omit revision."
-        )
+def _pooled(output: Any) -> torch.Tensor:
+    """transformers 5 returns an object, earlier versions the tensor."""
+    return getattr(output, "pooler_output", output)
 
 
 ENDPOINT = "https://huggingface.co"
@@ -208,133 +312,29 @@ def _same_output(simple: PixelPreprocessing, processor: Any, size: tuple[int, in
     return expected.shape == pixels.shape and bool(np.array_equal(simple.values(pixels), expected.astype(np.float32)))
 
 
-WEIGHT_SUFFIXES = (".safetensors", ".bin", ".json", ".txt", ".model")
-"""Suffixes of the files that determine what a model computes: weights, configuration, vocabulary."""
+def weights_digest(tensors: Mapping[str, torch.Tensor], vocabulary: Mapping[str, int] | None = None) -> str:
+    """A hash of names, types, shapes and values, independent of their order; and of the vocabulary, if given.
 
+    >>> import torch
+    >>> weights_digest({"a": torch.zeros(2), "b": torch.ones(1)})
+    'sha256:831a61fb1ec25cf4'
+    """
+    import torch
 
-class TransformersEncoder(Encoder):
-    """A model with `get_image_features` and `get_text_features`. Subclasses define what differs between families."""
-
-    model_class: ClassVar[str] = "AutoModel"
-    """The class in transformers with both encoders and their projections."""
-
-    max_prompt_tokens: ClassVar[int | None] = None
-    """Maximum number of tokens of the family's processor, if less than the model could read."""
-
-    padding: ClassVar[str] = "longest"
-    """Padding of prompts in a batch: to the longest one, or to the maximum length."""
-
-    def __init__(
-        self, source: str, revision: str, model: Any, tokenizer: Any, processor: Any, *, device: Any, dtype: Any
-    ) -> None:
-        self.source, self.revision = source, revision
-        self.device, self.dtype = device, dtype
-        self.model, self.tokenizer = model.eval(), tokenizer
-        self.preprocessing = preprocessing_from_processor(processor, side=self._side())
-        self.text_length = self._text_length()
-        # Before the weights are converted: in bfloat16 a scale of 100 would become 98.9.
-        self.logit_scale, self.logit_bias = self._scale_and_bias()
-        self.model = self.model.to(device=device, dtype=dtype)
-        self.dimension = self._dimension()
-
-    @classmethod
-    def load(
-        cls, source: str, *, device: str = "auto", dtype: str = "auto", revision: str | None = None
-    ) -> TransformersEncoder:
-        """Load weights, tokenizer and image processor from a hub id or a local folder."""
-        import transformers
-
-        torch_device = choose_device(device)
-        torch_dtype = choose_dtype(dtype, torch_device)
-        with convert_load_errors(source, revision):
-            arguments = hub_arguments(source, revision)
-            model_class = getattr(transformers, cls.model_class)
-            model, report = model_class.from_pretrained(source, output_loading_info=True, **arguments)
-            _refuse_random_weights(model, report["missing_keys"])
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source, **arguments)
-            _refuse_empty_tokenizer(tokenizer)
-            # The Pillow backend, even if torchvision is installed: equal features on every machine.
-            processor = transformers.AutoImageProcessor.from_pretrained(source, backend="pil", **arguments)
-        folder = Path(source)
-        if folder.is_dir():
-            # The folder's name and not its path: the same model elsewhere gives the same files.
-            name, model_revision = folder.resolve().name, folder_digest(folder)
-        else:
-            name, model_revision = source, getattr(model.config, "_commit_hash", None) or revision or UNKNOWN_REVISION
-        return cls(name, model_revision, model, tokenizer, processor, device=torch_device, dtype=torch_dtype)
-
-    def prepare_text(self, prompt: str) -> str:
-        """Convert a prompt to the form the models were trained on, if the tokenizer does not."""
-        return prompt
-
-    def count_tokens(self, prompts: Sequence[str]) -> list[int]:
-        encoded = self.tokenizer([self.prepare_text(prompt) for prompt in prompts], verbose=False)
-        return [len(ids) for ids in encoded["input_ids"]]
-
-    def _tokens(self, prompts: Sequence[str]) -> dict[str, torch.Tensor]:
-        encoded = self.tokenizer(
-            [self.prepare_text(prompt) for prompt in prompts],
-            padding=self.padding,
-            truncation=True,
-            max_length=self.text_length,
-            return_tensors="pt",
-        )
-        return {name: encoded[name].to(self.device) for name in self.text_inputs(encoded)}
-
-    def text_inputs(self, encoded: Any) -> list[str]:
-        """The tokenizer outputs that the text encoder takes."""
-        return [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in encoded]
-
-    def _text_features(self, prompts: Sequence[str]) -> torch.Tensor:
-        return _pooled(self.model.get_text_features(**self._tokens(prompts)))
-
-    def _image_features(self, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        return _pooled(self.model.get_image_features(pixel_values=batch[0]))
-
-    def _scale_and_bias(self) -> tuple[float, float | None]:
-        bias = getattr(self.model, "logit_bias", None)
-        return float(self.model.logit_scale.detach().float().exp()), None if bias is None else float(bias.detach())
-
-    def _dimension(self) -> int:
-        return int(self.encode_texts(["a"], warn=False).shape[1])
-
-    def _side(self) -> int:
-        return int(getattr(self.model.config.vision_config, "image_size", None) or 224)
-
-    def _text_length(self) -> int:
-        """The minimum of the model's positions, the tokenizer's maximum and the processor's maximum."""
-        configured = getattr(self.model.config, "text_config", self.model.config)
-        limits = [getattr(configured, "max_position_embeddings", None), self.max_prompt_tokens]
-        # A tokenizer without a maximum has a very large number here.
-        limits.append(self.tokenizer.model_max_length)
-        return int(min(length for length in limits if length))
-
-
-def _refuse_random_weights(model: Any, missing: Iterable[str]) -> None:
-    """Raise for missing weights, which transformers initialises randomly: a BLIP for captions has no projections."""
-    if lacking := sorted(set(missing) & {name for name, _ in model.named_parameters()}):
-        more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
-        raise ValueError(f"its weights lack {lacking[0]}{more}: it was made for another task, or is damaged")
-
-
-def _refuse_empty_tokenizer(tokenizer: Any) -> None:
-    """Raise for missing tokenizer files, for which transformers creates a tokenizer without words."""
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise ValueError("the files of its tokenizer are missing or contain no words")
-
-
-def folder_digest(folder: Path) -> str:
-    """A hash of the names and contents of the files that determine what the model computes."""
     digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.suffix in WEIGHT_SUFFIXES and path.is_file():
-            digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-            with open(path, "rb") as handle:
-                while block := handle.read(1 << 20):
-                    digest.update(block)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        # As bytes, because NumPy does not support all types of torch.
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    for word, number in sorted((vocabulary or {}).items()):
+        digest.update(f"{word}\0{number}\0".encode())
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
-def _pooled(output: Any) -> torch.Tensor:
-    """transformers 5 returns an object, earlier versions the tensor."""
-    return getattr(output, "pooler_output", output)
+def check_revision(requested: str | None, found: str, source: str) -> None:
+    """Raise if local weights do not have the requested revision."""
+    if requested is not None and requested != found:
+        raise ValueError(
+            f"revision={requested!r} was requested, but {source} has {found!r}. Fix: pass the checkpoint with this "
+            "hash, or omit revision."
+        )

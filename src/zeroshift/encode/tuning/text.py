@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHUNK", "DEFAULT_WORDS", "TEMPLATE", "ContextText", "check_class_names", "find_context", "prompted_text"]
 
+
 CHUNK = 64
 """Prompts per chunk of a gradient: their activations take 2.5 GB in float32 for the text model of CLIP ViT-B/16."""
 
@@ -40,6 +41,153 @@ BATCH = 256
 """Prompts per batch without gradients."""
 
 _COUNT = Number(1, integer=True)
+
+
+DEFAULT_WORDS = "a photo of a"
+"""The words that TPT, and nearly every later method, tunes."""
+
+TEMPLATE = "{words} {name}."
+PLACEHOLDERS = ("{words}", "{name}")
+PLACEHOLDER = re.compile(r"\{[^{}]*\}")
+
+
+def prompted_text(
+    encoder: Encoder,
+    class_names: Sequence[str],
+    *,
+    words: str = DEFAULT_WORDS,
+    template: str = TEMPLATE,
+    chunk_size: int | None = None,
+    repeated_names: bool = False,
+) -> PromptedText:
+    """The text encoder of `encoder` for these classes, with tunable `words` in every prompt.
+
+    With the original words, its features are those of `encoder.encode_texts` for the same prompts. The encoder itself
+    is not changed, and can be used meanwhile.
+
+    Parameters
+    ----------
+    encoder : of any family; see `zeroshift.encode.load_encoder`.
+    class_names : in label order. Underscores become spaces.
+    words : the tunable words: one embedding for each of their tokens.
+    template : the prompt, with `{words}` and `{name}` once each.
+    chunk_size : prompts per chunk of a gradient, by default 64, on a GPU 256; halved when memory runs out.
+    repeated_names : allow repeated names. ImageNet has two classes "missile", with equal prompts.
+    """
+    import torch
+
+    if not isinstance(encoder, Encoder):
+        raise TypeError(
+            f"encoder must be a loaded encoder; got {type(encoder).__name__}. Fix: zeroshift.encode.load_encoder(...)."
+        )
+    Optional(Number(1, integer=True)).check("chunk_size", chunk_size)
+    repeated = bool(Flag().check("repeated_names", repeated_names))
+    names = check_class_names(class_names, repeated=repeated)
+    prefix, name_template = _split_template(words, template)
+    prompts = [fill_template(name_template, clean_name(name)) for name in names]
+    model = text_model_parts(encoder, name_template)
+    if n_long := encoder.count_too_long(prompts):
+        warn_truncated(n_long, len(prompts), encoder.text_length)
+    with torch.inference_mode(False):
+        tokens = model.tokens(prompts)
+        rows = tokens["input_ids"].tolist()
+        starts, length = _find_context_positions(model, rows, words, prefix, truncated=bool(n_long))
+        if not repeated:
+            _refuse_equal_prompts(rows, names)
+        return ContextText(
+            model.encode,
+            model.embedding,
+            tokens,
+            start=starts,
+            words=length,
+            modules=model.modules,
+            chunk_size=chunk_size,
+            batch_size=encoder.text_batch_size,
+            identity={"encoder": encoder.key()},
+        )
+
+
+def check_class_names(class_names: Sequence[str], *, repeated: bool) -> tuple[str, ...]:
+    """Check the names: at least one, strings, not blank, and different unless `repeated`."""
+    if isinstance(class_names, str) or not isinstance(class_names, Sequence):
+        given = f"the string {class_names!r}" if isinstance(class_names, str) else type(class_names).__name__
+        raise TypeError(f"class_names must be a sequence of names, in order; got {given}. Fix: ['cat', 'dog'].")
+    if not class_names:
+        raise ValueError("class_names is empty; at least one class is needed. Fix: ['cat', 'dog'].")
+    seen: dict[str, int] = {}
+    for number, name in enumerate(class_names):
+        if not isinstance(name, str):
+            raise TypeError(f"class_names[{number}] must be a string; got {name!r}. Fix: str(name).")
+        if not clean_name(name).strip():
+            raise ValueError(
+                f"class_names[{number}] is blank ({name!r}); every class needs a name. Fix: give it a name."
+            )
+        first = seen.setdefault(clean_name(name), number)
+        if first != number and not repeated:
+            raise ValueError(
+                f"class_names has {class_names[first]!r} and {name!r}, which make the same prompt (numbers {first} and "
+                f"{number}). Fix: rename one, or pass repeated_names=True if this is intended."
+            )
+    return tuple(class_names)
+
+
+def _split_template(words: str, template: str) -> tuple[str, str]:
+    """The text before the words, and the template with {} for the name."""
+    for argument, value in (("words", words), ("template", template)):
+        if not isinstance(value, str):
+            raise TypeError(
+                f"{argument} must be a string; got {value!r}. Fix: words={DEFAULT_WORDS!r}, template={TEMPLATE!r}."
+            )
+    if not words.strip() or PLACEHOLDER.search(words):
+        raise ValueError(
+            f"words must be one or more words, without braces; got {words!r}. Fix: words={DEFAULT_WORDS!r}."
+        )
+    if sorted(PLACEHOLDER.findall(template)) != sorted(PLACEHOLDERS):
+        raise ValueError(
+            f"template must have {' and '.join(PLACEHOLDERS)} once each, and no other braces; got {template!r}. "
+            f"Fix: template={TEMPLATE!r}."
+        )
+    prefix = template.split(PLACEHOLDERS[0])[0]
+    return prefix, template.replace(PLACEHOLDERS[1], SLOT).replace(PLACEHOLDERS[0], words)
+
+
+def _find_context_positions(
+    model: TextModelParts, rows: list[list[int]], words: str, prefix: str, *, truncated: bool
+) -> tuple[list[int], int]:
+    """The start of the words in each prompt, at the same distance from its first token; and their number of tokens."""
+    n_padding = [_count_leading(row, model.padding_token) for row in rows]
+    unpadded = [row[n:] for row, n in zip(rows, n_padding, strict=True)]
+    # After other words, the tokens may include the preceding space.
+    begin = len(model.ids(prefix.rstrip())) if prefix.strip() and PLACEHOLDERS[1] not in prefix else 0
+    for text in (words, f" {words}"):
+        ids = model.ids(text)
+        start = find_context(unpadded, ids, begin) if ids else None
+        if start is not None:
+            return [n + start for n in n_padding], len(ids)
+    raise ValueError(
+        f"the words {words!r} are not at the same position in all prompts, as separate tokens. "
+        + (
+            "Some prompts are too long and were truncated, perhaps within the words. Fix: fewer words."
+            if truncated
+            else "Fix: put {words} before {name} in the template, with spaces around both."
+        )
+    )
+
+
+def _count_leading(row: list[int], padding_token: int | None) -> int:
+    """The number of padding tokens at the beginning of a row."""
+    return next((n for n, token in enumerate(row) if token != padding_token), len(row))
+
+
+def _refuse_equal_prompts(rows: list[list[int]], names: Sequence[str]) -> None:
+    first: dict[tuple[int, ...], int] = {}
+    for number, row in enumerate(rows):
+        other = first.setdefault(tuple(row), number)
+        if other != number:
+            raise ValueError(
+                f"the prompts of {names[other]!r} and {names[number]!r} have the same tokens, so they cannot be "
+                "distinguished. Fix: rename one, use fewer words if prompts are truncated, or use another encoder."
+            )
 
 
 class ContextText(PromptedText):
@@ -230,150 +378,3 @@ def find_context(rows: Sequence[Sequence[int]], words: Sequence[int], begin: int
         if all(list(row[start : start + n]) == list(words) for row in rows):
             return start
     return None
-
-
-DEFAULT_WORDS = "a photo of a"
-"""The words that TPT, and nearly every later method, tunes."""
-
-TEMPLATE = "{words} {name}."
-PLACEHOLDERS = ("{words}", "{name}")
-PLACEHOLDER = re.compile(r"\{[^{}]*\}")
-
-
-def prompted_text(
-    encoder: Encoder,
-    class_names: Sequence[str],
-    *,
-    words: str = DEFAULT_WORDS,
-    template: str = TEMPLATE,
-    chunk_size: int | None = None,
-    repeated_names: bool = False,
-) -> PromptedText:
-    """The text encoder of `encoder` for these classes, with tunable `words` in every prompt.
-
-    With the original words, its features are those of `encoder.encode_texts` for the same prompts. The encoder itself
-    is not changed, and can be used meanwhile.
-
-    Parameters
-    ----------
-    encoder : of any family; see `zeroshift.encode.load_encoder`.
-    class_names : in label order. Underscores become spaces.
-    words : the tunable words: one embedding for each of their tokens.
-    template : the prompt, with `{words}` and `{name}` once each.
-    chunk_size : prompts per chunk of a gradient, by default 64, on a GPU 256; halved when memory runs out.
-    repeated_names : allow repeated names. ImageNet has two classes "missile", with equal prompts.
-    """
-    import torch
-
-    if not isinstance(encoder, Encoder):
-        raise TypeError(
-            f"encoder must be a loaded encoder; got {type(encoder).__name__}. Fix: zeroshift.encode.load_encoder(...)."
-        )
-    Optional(Number(1, integer=True)).check("chunk_size", chunk_size)
-    repeated = bool(Flag().check("repeated_names", repeated_names))
-    names = check_class_names(class_names, repeated=repeated)
-    prefix, name_template = _split_template(words, template)
-    prompts = [fill_template(name_template, clean_name(name)) for name in names]
-    model = text_model_parts(encoder, name_template)
-    if n_long := encoder.count_too_long(prompts):
-        warn_truncated(n_long, len(prompts), encoder.text_length)
-    with torch.inference_mode(False):
-        tokens = model.tokens(prompts)
-        rows = tokens["input_ids"].tolist()
-        starts, length = _find_context_positions(model, rows, words, prefix, truncated=bool(n_long))
-        if not repeated:
-            _refuse_equal_prompts(rows, names)
-        return ContextText(
-            model.encode,
-            model.embedding,
-            tokens,
-            start=starts,
-            words=length,
-            modules=model.modules,
-            chunk_size=chunk_size,
-            batch_size=encoder.text_batch_size,
-            identity={"encoder": encoder.key()},
-        )
-
-
-def check_class_names(class_names: Sequence[str], *, repeated: bool) -> tuple[str, ...]:
-    """Check the names: at least one, strings, not blank, and different unless `repeated`."""
-    if isinstance(class_names, str) or not isinstance(class_names, Sequence):
-        given = f"the string {class_names!r}" if isinstance(class_names, str) else type(class_names).__name__
-        raise TypeError(f"class_names must be a sequence of names, in order; got {given}. Fix: ['cat', 'dog'].")
-    if not class_names:
-        raise ValueError("class_names is empty; at least one class is needed. Fix: ['cat', 'dog'].")
-    seen: dict[str, int] = {}
-    for number, name in enumerate(class_names):
-        if not isinstance(name, str):
-            raise TypeError(f"class_names[{number}] must be a string; got {name!r}. Fix: str(name).")
-        if not clean_name(name).strip():
-            raise ValueError(
-                f"class_names[{number}] is blank ({name!r}); every class needs a name. Fix: give it a name."
-            )
-        first = seen.setdefault(clean_name(name), number)
-        if first != number and not repeated:
-            raise ValueError(
-                f"class_names has {class_names[first]!r} and {name!r}, which make the same prompt (numbers {first} and "
-                f"{number}). Fix: rename one, or pass repeated_names=True if this is intended."
-            )
-    return tuple(class_names)
-
-
-def _split_template(words: str, template: str) -> tuple[str, str]:
-    """The text before the words, and the template with {} for the name."""
-    for argument, value in (("words", words), ("template", template)):
-        if not isinstance(value, str):
-            raise TypeError(
-                f"{argument} must be a string; got {value!r}. Fix: words={DEFAULT_WORDS!r}, template={TEMPLATE!r}."
-            )
-    if not words.strip() or PLACEHOLDER.search(words):
-        raise ValueError(
-            f"words must be one or more words, without braces; got {words!r}. Fix: words={DEFAULT_WORDS!r}."
-        )
-    if sorted(PLACEHOLDER.findall(template)) != sorted(PLACEHOLDERS):
-        raise ValueError(
-            f"template must have {' and '.join(PLACEHOLDERS)} once each, and no other braces; got {template!r}. "
-            f"Fix: template={TEMPLATE!r}."
-        )
-    prefix = template.split(PLACEHOLDERS[0])[0]
-    return prefix, template.replace(PLACEHOLDERS[1], SLOT).replace(PLACEHOLDERS[0], words)
-
-
-def _find_context_positions(
-    model: TextModelParts, rows: list[list[int]], words: str, prefix: str, *, truncated: bool
-) -> tuple[list[int], int]:
-    """The start of the words in each prompt, at the same distance from its first token; and their number of tokens."""
-    n_padding = [_count_leading(row, model.padding_token) for row in rows]
-    unpadded = [row[n:] for row, n in zip(rows, n_padding, strict=True)]
-    # After other words, the tokens may include the preceding space.
-    begin = len(model.ids(prefix.rstrip())) if prefix.strip() and PLACEHOLDERS[1] not in prefix else 0
-    for text in (words, f" {words}"):
-        ids = model.ids(text)
-        start = find_context(unpadded, ids, begin) if ids else None
-        if start is not None:
-            return [n + start for n in n_padding], len(ids)
-    raise ValueError(
-        f"the words {words!r} are not at the same position in all prompts, as separate tokens. "
-        + (
-            "Some prompts are too long and were truncated, perhaps within the words. Fix: fewer words."
-            if truncated
-            else "Fix: put {words} before {name} in the template, with spaces around both."
-        )
-    )
-
-
-def _count_leading(row: list[int], padding_token: int | None) -> int:
-    """The number of padding tokens at the beginning of a row."""
-    return next((n for n, token in enumerate(row) if token != padding_token), len(row))
-
-
-def _refuse_equal_prompts(rows: list[list[int]], names: Sequence[str]) -> None:
-    first: dict[tuple[int, ...], int] = {}
-    for number, row in enumerate(rows):
-        other = first.setdefault(tuple(row), number)
-        if other != number:
-            raise ValueError(
-                f"the prompts of {names[other]!r} and {names[number]!r} have the same tokens, so they cannot be "
-                "distinguished. Fix: rename one, use fewer words if prompts are truncated, or use another encoder."
-            )
