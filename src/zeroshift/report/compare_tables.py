@@ -256,8 +256,12 @@ def compare_markdown(summary: ComparisonSummary) -> str:
 def _means_table(summary: ComparisonSummary) -> str:
     n_sets = len(summary.plan.datasets)
     costs = shown_costs(summary.overall)
-    titles = ["protocol", "sets", "accuracy", "gain", "min to max", "ECE", "µs a sample", "set-up, ms", "MB", *costs]
-    columns = (ReportColumn("method", is_code=True), *(ReportColumn(title, is_right=title != "protocol") for title in titles))
+    numbers = ["sets", "accuracy", "gain", "min to max", "ECE", "µs a sample", "set-up, ms", "MB", *costs]
+    columns = (
+        ReportColumn("method", is_code=True),
+        ReportColumn("protocol"),
+        *(ReportColumn(title, is_right=True) for title in numbers),
+    )
     rows = [
         [
             starred_label(method),
