@@ -47,6 +47,10 @@ def test_public_names_exist():
         assert hasattr(zeroshift, name), name
 
 
+def test_dir_shows_the_public_names_only():
+    assert dir(zeroshift) == sorted(zeroshift.__all__)
+
+
 def test_version_is_the_installed_one():
     if version("zeroshift") != zeroshift.__version__:
         pytest.fail("the installed metadata is stale: run `make clean` and `make test` again")
