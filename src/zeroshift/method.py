@@ -132,13 +132,16 @@ class Method(Declared, ABC):
     def _derive(self) -> None:
         """Compute what follows from parameters and state. Called after reset, load and merge."""
 
-    @abstractmethod
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         """Learn from the rows; yield (slice of the rows, their scores (n, K)) in order.
 
         State changes happen inside `with self._learning(samples):`. Such a section is not interrupted, and counts the
-        samples.
+        samples. By default nothing is learned: the rows are predicted and counted.
         """
+        for block, scores in self._predict_blocks(rows):
+            with self._learning(scores.shape[0]):
+                pass
+            yield block, scores
 
     @abstractmethod
     def _predict_scores(self, features: Array) -> Array:
@@ -513,13 +516,13 @@ class EpisodicMethod(ViewMethod):
         """Like `predict_views`, but return the raw scores."""
         return self._answer_views(views, learn=False, probabilities=False)
 
-    def _images_at_once(self, n_views: int) -> int:
+    def _images_per_block(self, n_views: int) -> int:
         """Images processed together; a method that needs more memory than views and logits uses fewer."""
         return max(1, WORK_NUMBERS // (n_views * max(self.dimension, self.n_classes)))
 
     def _predict_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         n_views = images[:1].shape[1]
-        return ((block, self._episodes(views)) for block, views in images.blocks(self._images_at_once(n_views)))
+        return ((block, self._episodes(views)) for block, views in images.blocks(self._images_per_block(n_views)))
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         for block, scores in self._predict_view_scores(images):
@@ -530,12 +533,6 @@ class EpisodicMethod(ViewMethod):
     def _predict_scores(self, features: Array) -> Array:
         return self._episodes(features[:, None, :])
 
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, scores in self._predict_blocks(rows):
-            with self._learning(scores.shape[0]):
-                pass
-            yield block, scores
-
     @property
     def _predict_rows(self) -> int:
-        return min(super()._predict_rows, self._images_at_once(1))
+        return min(super()._predict_rows, self._images_per_block(1))

@@ -151,13 +151,13 @@ def test_images_in_small_blocks_agree(monkeypatch):
     method = TPS(prototypes, logit_scale=20.0, steps=2)
     expected = method.predict_views(views)
     monkeypatch.setattr("zeroshift.methods.tps.WORK_NUMBERS", 1)
-    assert method._images_at_once(20) == 1
+    assert method._images_per_block(20) == 1
     np.testing.assert_allclose(method.predict_views(views), expected, rtol=0, atol=1e-12)
 
 
 def test_memory_of_the_shifts_is_bounded():
     method = TPS(normalize(np.random.default_rng(0).normal(size=(1000, 512)).astype("float32")))
-    assert method._images_at_once(64) * 1000 * 512 <= method_module.WORK_NUMBERS
+    assert method._images_per_block(64) * 1000 * 512 <= method_module.WORK_NUMBERS
 
 
 def test_gradient_steps():

@@ -242,7 +242,7 @@ class AWT(EpisodicMethod):
         xp = Home.of(self.prototypes).xp
         self._mean_prompts = xp.sum(self.prompts, axis=1, dtype=xp.float64) / self.prompts.shape[1]
 
-    def _images_at_once(self, n_views: int) -> int:
+    def _images_per_block(self, n_views: int) -> int:
         return max(1, WORK_NUMBERS // (n_views * max(self.dimension, self.n_classes * self.prompts.shape[1])))
 
     def _episodes(self, views: Array) -> Array:

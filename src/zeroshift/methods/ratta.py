@@ -263,7 +263,7 @@ class RATTA(EpisodicMethod):
     def _prepare(self) -> None:
         self._bank = DescriptionBank.of(self.prompts)
 
-    def _images_at_once(self, n_views: int) -> int:
+    def _images_per_block(self, n_views: int) -> int:
         used = min(self.n_descriptions, self._bank.rows.shape[0])
         max_candidates = max(1, used // self.min_descriptions)
         plans = max_candidates * n_views * min(self.n_neighbours, self.unlabelled.shape[0])

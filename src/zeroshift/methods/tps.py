@@ -87,7 +87,7 @@ class TPS(EpisodicMethod):
         """Gradient steps per image."""
         return self.steps
 
-    def _images_at_once(self, n_views: int) -> int:
+    def _images_per_block(self, n_views: int) -> int:
         views = n_views * max(self.dimension, self.n_classes)
         return max(1, WORK_NUMBERS // (views + SHIFTED_ARRAYS * self.n_classes * self.dimension))
 

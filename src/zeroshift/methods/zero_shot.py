@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from zeroshift.arrays import Array, Home, Rows
+from zeroshift.arrays import Array, Home
 from zeroshift.method import Method
 from zeroshift.parameters import Number, parameter
 from zeroshift.zero_shot import logits
@@ -52,12 +50,6 @@ class ZeroShot(Method):
         """Zeros: nothing is stored."""
         home = Home.of(self.prototypes)
         return home.zeros((self.n_classes,), home.xp.int64)
-
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, scores in self._predict_blocks(rows):
-            with self._learning(scores.shape[0]):
-                pass
-            yield block, scores
 
     def _predict_scores(self, features: Array) -> Array:
         return logits(features, self.prototypes, self.logit_scale)

@@ -177,12 +177,6 @@ class ZLaPInductive(ZLaPBase):
             graph = TextImageGraph.of(self.unlabelled, self.prototypes, self._settings)
             self._graph = graph.with_largest_labels() if self.sparse else graph
 
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, scores in self._predict_blocks(rows):
-            with self._learning(scores.shape[0]):
-                pass
-            yield block, scores
-
     def _predict_scores(self, features: Array) -> Array:
         return self._graph.scores(features, self.prototypes, self._settings)
 

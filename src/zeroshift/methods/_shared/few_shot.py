@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Labelled, Rows, checked_labelled, namespace, to_numpy
+from zeroshift.arrays import Array, Home, Labelled, checked_labelled, namespace, to_numpy
 from zeroshift.method import Method
 from zeroshift.parameters import array_parameter
 
@@ -50,12 +50,6 @@ class FewShotMethod(Method):
     def chosen(self) -> dict[str, float]:
         """The parameters used for prediction: those chosen with the validation set, or else those given."""
         return {}
-
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, scores in self._predict_blocks(rows):
-            with self._learning(scores.shape[0]):
-                pass
-            yield block, scores
 
     def _to_float64(self, array: Array) -> Array:
         """Fits are computed in float64, whatever the precision of the samples."""

@@ -151,7 +151,7 @@ class EpisodicImageMethod(_ImageInput, EpisodicMethod):
         for number in range(images.shape[0]):
             self.maple.check(f"views[{number}]", images[number])
 
-    def _images_at_once(self, n_views: int) -> int:
+    def _images_per_block(self, n_views: int) -> int:
         return 1
 
     def _episodes(self, views: Array) -> Array:
