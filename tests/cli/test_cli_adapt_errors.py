@@ -42,7 +42,7 @@ def error_message(call, small_file, tmp_path):
         (["--set", "bank_size"], "--set takes name=value"),
         (["--set", "bank_size=4", "--set", "bank_size=5"], "given twice"),
         (["--set", "support=x.npy"], "holds arrays"),
-        (["--set", "covariance=per_class", "--set", "bank_size=0"], "bank_size=0 leaves none"),
+        (["--set", "covariance=per_class", "--set", "bank_size=0"], "bank_size=0 keeps no bank"),
         (["--method", "adapt_onlin"], "Did you mean 'adapt_online'?"),
         (["--method", "adapt_released_online"], "needs scale"),
         (["--prompt", "ensembl"], "Did you mean 'ensemble'?"),
