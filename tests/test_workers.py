@@ -100,12 +100,12 @@ def test_an_error_says_where_it_was_raised():
     assert "in fails" in str(caught.value.__cause__)
 
 
-def test_an_error_that_cannot_be_sent_is_told():
+def test_an_error_that_cannot_be_sent_is_reported():
     with pytest.raises(RuntimeError, match="StubbornError: 3 and 3"):
         mapped(fails_stubbornly, 1, [3])
 
 
-def test_a_function_of_the_script_itself_is_refused_with_the_fix(tmp_path):
+def test_a_function_of_the_script_itself_is_rejected_with_the_fix(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "from zeroshift.workers import Workers\n"
@@ -134,7 +134,7 @@ def test_an_answer_that_is_cut_off(monkeypatch):
         mapped(abs, 1, [0])
 
 
-def test_whoever_takes_the_answers_may_give_up():
+def test_whoever_takes_the_predictionss_may_give_up():
     def gives_up():
         with Workers(abs, 3, doing="tests") as workers:
             for answer in workers.map(range(100)):
@@ -168,7 +168,7 @@ def test_what_lies_in_the_working_folder_is_not_imported(tmp_path, monkeypatch):
     assert mapped(abs, 1, [-2, -1]) == [2, 1]
 
 
-def test_fewer_than_none_are_refused():
+def test_fewer_than_none_are_rejected():
     with pytest.raises(ValueError, match=r"workers must be at least 0; got -1\. Fix: 0 works in this process"):
         Workers(abs, -1, doing="tests")
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import zeroshift
-from evaluate import viewing
+from evaluate import view_fixtures
 from zeroshift import FeatureSet, normalize
 from zeroshift.cli import app
 
@@ -89,7 +89,7 @@ def pets(tmp_path) -> Path:
 @pytest.fixture
 def seen(small) -> FeatureSet:
     """A few images of the small set, with views."""
-    return viewing.with_views(small.subset(slice(0, 24)))
+    return view_fixtures.with_views(small.subset(slice(0, 24)))
 
 
 @pytest.fixture

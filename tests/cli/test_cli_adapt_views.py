@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from evaluate import standins, viewing
+from evaluate import fake_methods, view_fixtures
 from zeroshift import FeatureSet, ZeroShot, methods
 from zeroshift.testing.examples import ExampleText
 
@@ -35,7 +35,7 @@ def test_optional_views_are_given_on_request(adapt, seen, seen_file):
     done, found = adapt(seen_file, "-m", "tda", "--views")
     assert done.exit_code == 0, done.stderr
     np.testing.assert_array_equal(found["probabilities"], made("tda", seen).adapt_views(np.array(seen.views)))
-    assert json.loads(done.stdout)["n_views"] == viewing.N_VIEWS
+    assert json.loads(done.stdout)["n_views"] == view_fixtures.N_VIEWS
     done, found = adapt(seen_file, "-m", "tda")
     np.testing.assert_array_equal(found["probabilities"], made("tda", seen).adapt(seen.features))
     assert json.loads(done.stdout)["n_views"] == 0
@@ -43,7 +43,7 @@ def test_optional_views_are_given_on_request(adapt, seen, seen_file):
 
 @pytest.mark.parametrize("options", [[], ["--views"]], ids=["needed", "requested"])
 def test_a_method_that_needs_views_always_gets_them(adapt, seen, seen_file, monkeypatch, options):
-    standins.register(monkeypatch, viewing.Needs)
+    fake_methods.register(monkeypatch, view_fixtures.Needs)
     done, found = adapt(seen_file, "-m", "needs", *options)
     assert done.exit_code == 0, done.stderr
     np.testing.assert_array_equal(found["probabilities"], made("needs", seen).predict_views(np.array(seen.views)))
@@ -51,13 +51,13 @@ def test_a_method_that_needs_views_always_gets_them(adapt, seen, seen_file, monk
 
 def test_the_table_shows_the_number_of_views(call, seen_file, tmp_path):
     done = call("adapt", seen_file, "-m", "tda", "--views", "--out", tmp_path / "p.csv")
-    assert f"{viewing.N_VIEWS} per image" in done.stdout
+    assert f"{view_fixtures.N_VIEWS} per image" in done.stdout
     assert "per image" not in call("adapt", seen_file, "-m", "tda", "--out", tmp_path / "q.csv").stdout
 
 
 def test_prompts_are_tuned_with_the_encoder_of_the_features(call, adapt, seen, seen_file, tmp_path, monkeypatch):
     own = seen.prototypes_for("vanilla")
-    requested = viewing.stand_in_encoder(monkeypatch, own)
+    requested = view_fixtures.stand_in_encoder(monkeypatch, own)
     done, found = adapt(seen_file, "-m", "tpt", "--encoder", "no-encoder", "--set", "steps=2")
     assert done.exit_code == 0, done.stderr
     method = methods.create("tpt", own, text=ExampleText(own), logit_scale=seen.logit_scale, steps=2)
@@ -65,7 +65,7 @@ def test_prompts_are_tuned_with_the_encoder_of_the_features(call, adapt, seen, s
     zero_shot = ZeroShot(own, logit_scale=seen.logit_scale).predict(seen.features)
     record = json.loads(done.stdout)
     assert record["zero_shot_accuracy"] == pytest.approx(float((zero_shot.argmax(axis=1) == seen.labels).mean()))
-    assert (record["encoder"], record["n_views"]) == ("no-encoder", viewing.N_VIEWS)
+    assert (record["encoder"], record["n_views"]) == ("no-encoder", view_fixtures.N_VIEWS)
     assert "text" not in record["parameters"]
     assert requested == [(seen.class_names, "a photo of a")]
     assert record["words"] == "a photo of a"
@@ -114,14 +114,14 @@ def test_wrong_combinations_are_errors_with_a_fix(adapt, small_file, options, me
 
 
 def test_an_encoder_of_other_features_is_an_error(adapt, seen, seen_file, monkeypatch):
-    viewing.stand_in_encoder(monkeypatch, np.eye(seen.n_classes, 7))
+    view_fixtures.stand_in_encoder(monkeypatch, np.eye(seen.n_classes, 7))
     done, _ = adapt(seen_file, "-m", "tpt", "--encoder", "other")
     assert done.exit_code == 2
     assert "has features of d = 12, the encoder other has d = 7. Fix: --encoder the one the features" in done.stderr
 
 
 def test_episodic_methods_have_no_state_to_resume(call, adapt, seen, seen_file, tmp_path, monkeypatch):
-    standins.register(monkeypatch, viewing.Needs)
+    fake_methods.register(monkeypatch, view_fixtures.Needs)
     done, _ = adapt(seen_file, "-m", "needs", "--save-state", tmp_path / "state.safetensors")
     assert done.exit_code == 0, done.stderr
     done, _ = adapt(seen_file, "--state-in", tmp_path / "state.safetensors")

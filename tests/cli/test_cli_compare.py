@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from evaluate import standins
+from evaluate import fake_methods
 from zeroshift import FeatureSet, methods
 from zeroshift.cli import compare as compare_module
 from zeroshift.evaluate import run_plan
@@ -111,7 +111,7 @@ def test_again_runs_everything(compare, small_file, monkeypatch):
 
 
 def test_a_failing_method_is_named_and_the_others_shown(compare, small_file, monkeypatch):
-    standins.register(monkeypatch, standins.Stream, standins.Fails)
+    fake_methods.register(monkeypatch, fake_methods.Stream, fake_methods.Fails)
     done = compare(small_file, "--orders", "1")
     assert done.exit_code == 1
     assert "warning: failed: fails on small, seed 0: ZeroDivisionError: a bug" in done.stderr
@@ -119,7 +119,9 @@ def test_a_failing_method_is_named_and_the_others_shown(compare, small_file, mon
 
 
 def test_all_skips_methods_that_cannot_run_with_a_reason(compare, small_file, monkeypatch):
-    standins.register(monkeypatch, standins.Whole, standins.Shots, standins.Pool, standins.Tuned, standins.Tokens)
+    fake_methods.register(
+        monkeypatch, fake_methods.Whole, fake_methods.Shots, fake_methods.Pool, fake_methods.Tuned, fake_methods.Tokens
+    )
     done = compare(small_file, "--methods", "all", "--orders", "1", "--json")
     assert done.exit_code == 0, done.stderr
     record = json.loads(done.stdout)

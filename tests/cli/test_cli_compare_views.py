@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from evaluate import viewing
+from evaluate import view_fixtures
 from zeroshift import FeatureSet, methods, normalize
 from zeroshift.cli import compare as compare_module
 from zeroshift.evaluate import run_plan
@@ -28,7 +28,7 @@ def compare(call, tmp_path, monkeypatch):
 @pytest.fixture
 def encoder(seen, monkeypatch) -> str:
     """The one the features come from, by name."""
-    viewing.stand_in_encoder(monkeypatch, seen.prototypes_for("ensemble"))
+    view_fixtures.stand_in_encoder(monkeypatch, seen.prototypes_for("ensemble"))
     return "no-encoder"
 
 
@@ -42,10 +42,10 @@ def test_views_and_plain_features_together(compare, seen, seen_file):
     method = methods.create("tda", seen.prototypes_for(), logit_scale=seen.logit_scale)
     expected = method.adapt_views(seen.views[order]).argmax(axis=1) == seen.labels[order]
     assert given["accuracy"]["mean"] == pytest.approx(float(expected.mean()))
-    assert [row["image_passes"] for row in (zero_shot, plain, given)] == [1, 1, viewing.N_VIEWS]
+    assert [row["image_passes"] for row in (zero_shot, plain, given)] == [1, 1, view_fixtures.N_VIEWS]
     assert {row["gradient_steps"] for row in record["mean"]} == {0}
-    assert record["sets"][0]["n_views"] == viewing.N_VIEWS
-    assert f"those that need views see {viewing.N_VIEWS} of each image, the others the image alone" in " ".join(
+    assert record["sets"][0]["n_views"] == view_fixtures.N_VIEWS
+    assert f"those that need views see {view_fixtures.N_VIEWS} of each image, the others the image alone" in " ".join(
         record["remarks"]
     )
 
@@ -75,7 +75,7 @@ def test_a_column_is_shown_if_it_has_content(compare, seen_file, tmp_path):
     with_views = compare(seen_file, "-m", "zero_shot,tda+views", env=wide).stdout
     assert with_views.splitlines()[1].split()[-1] == "views"
     row = next(line for line in with_views.splitlines() if line.startswith(" tda+views"))
-    assert row.split()[-1] == str(viewing.N_VIEWS)
+    assert row.split()[-1] == str(view_fixtures.N_VIEWS)
     assert "For each image: views of it that are encoded (views)." in " ".join(with_views.split())
     narrow = compare(seen_file, "-m", "zero_shot,tda+views", env={"COLUMNS": "40"}).stdout
     assert narrow.splitlines()[1].split()[:3] == ["method", "acc", "gain"]
@@ -97,7 +97,7 @@ def test_with_an_encoder_prompt_tuning_methods_run(compare, seen, seen_file, enc
     lines = done.stdout.splitlines()
     assert lines[1].split()[-4:] == ["views", "steps", "prompts", "grads"]
     K = seen.n_classes
-    costs = [str(number) for number in (viewing.N_VIEWS, 1, K, K)]
+    costs = [str(number) for number in (view_fixtures.N_VIEWS, 1, K, K)]
     assert next(line for line in lines if line.startswith(" tpt")).split()[-4:] == costs
     assert next(line for line in lines if line.startswith(" zero_shot")).split()[-4:] == ["1", "0", "0", "0"]
     assert any(line.strip() == "episodic" for line in lines)
@@ -175,7 +175,7 @@ def test_errors(call, small_file, tmp_path, monkeypatch, options, message):
 
 
 def test_an_encoder_of_other_features_is_an_error(compare, seen, seen_file, monkeypatch):
-    viewing.stand_in_encoder(monkeypatch, normalize(np.roll(seen.prototypes_for(), 1, axis=1)))
+    view_fixtures.stand_in_encoder(monkeypatch, normalize(np.roll(seen.prototypes_for(), 1, axis=1)))
     done = compare(seen_file, "-m", "tpt", "--encoder", "other")
     assert done.exit_code == 2
     assert "seen does not say which encoder its features come from, and its prototypes are not those of other" in (

@@ -156,7 +156,7 @@ def test_the_list(call, arguments):
 
 def test_sets_of_one_name_are_an_error(small):
     first = Member.of("pets", small)
-    with pytest.raises(ValueError, match=r"every set needs a name of its own; 2 are called 'pets'. Fix: give each"):
+    with pytest.raises(ValueError, match=r"every set needs a unique name; 2 are called 'pets'. Fix: give each"):
         Suite((first, Member.of("pets", small.subset(slice(0, 50)))))
     assert len(Suite((first, Member.of("more pets", small.subset(slice(0, 50)))))) == 2
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from evaluate import looks
+from evaluate import analyses
 from zeroshift import FeatureSet
 from zeroshift.evaluate import Analysis, DatasetRef, Ledger, run_jobs
 
@@ -15,14 +15,14 @@ from zeroshift.evaluate import Analysis, DatasetRef, Ledger, run_jobs
 @pytest.fixture
 def look(clusters):
     dataset = DatasetRef.of("clusters", clusters)
-    return Analysis("clusters", dataset.digest, dataset.prompt, looks.counts, {"times": 2})
+    return Analysis("clusters", dataset.digest, dataset.prompt, analyses.counts, {"times": 2})
 
 
-def test_the_key_hangs_on_what_the_answer_does(look):
+def test_the_key_hangs_on_what_the_predictions_does(look):
     others = [
         replace(look, digest="other"),
         replace(look, prompt="other"),
-        replace(look, function=looks.nothing),
+        replace(look, function=analyses.nothing),
         replace(look, parameters={"times": 3}),
         replace(look, parameters={}),
         replace(look, timed=True),
@@ -32,7 +32,7 @@ def test_the_key_hangs_on_what_the_answer_does(look):
 
 
 def test_what_it_says_of_itself_tells_it_apart(look):
-    assert look.describe()["function"] == f"{looks.__name__}.counts"
+    assert look.describe()["function"] == f"{analyses.__name__}.counts"
     assert (look.describe()["timed"], replace(look, timed=True).describe()["timed"]) == (False, True)
     assert replace(look, parameters={"times": 2.0}).key == look.key
 
@@ -78,23 +78,29 @@ WRONG = {
         IMPORTED + "<lambda> of .*a lambda.*Fix: define it",
     ),
     "closure": ({"function": within(2)}, IMPORTED + "within.<locals>.closure of .*Fix: .*go into parameters"),
-    "partial": ({"function": partial(looks.counts, times=2)}, IMPORTED + "a functools.partial.*Fix: .*into parameters"),
+    "partial": (
+        {"function": partial(analyses.counts, times=2)},
+        IMPORTED + "a functools.partial.*Fix: .*into parameters",
+    ),
     "object": ({"function": Looker()}, IMPORTED + "a Looker, which has none. Fix: define it"),
     "method": ({"function": Looker().look}, IMPORTED + "Looker.look of .*Fix: define it"),
     "None": ({"function": None}, "function must be a function .*; got None. Fix: function=f"),
-    "a name": ({"function": "looks.counts"}, "function must be a function .*; got 'looks.counts'. Fix: function=f"),
+    "a name": (
+        {"function": "analyses.counts"},
+        "function must be a function .*; got 'analyses.counts'. Fix: function=f",
+    ),
     "no parameters": ({"parameters": None}, "parameters must be a mapping .*; got None. Fix: parameters={}"),
     "parameters by place": ({"parameters": {0: 2}}, "parameters must be a mapping .*; got {0: 2}. Fix"),
 }
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
-def test_what_has_no_name_of_its_own_is_refused_when_the_job_is_made(look, change, message):
+def test_what_has_no_name_of_its_own_is_rejected_when_the_job_is_made(look, change, message):
     with pytest.raises((ValueError, TypeError), match=message):
         replace(look, **change)
 
 
-def test_functions_of_the_script_that_is_run_are_refused(look, monkeypatch):
+def test_functions_of_the_script_that_is_run_are_rejected(look, monkeypatch):
     # All scripts are called __main__, workers cannot import it, and its code is in no key.
     script = types.ModuleType("__main__")
     exec("def counts(features, *, prompt):\n    return {}", script.__dict__)
@@ -105,7 +111,7 @@ def test_functions_of_the_script_that_is_run_are_refused(look, monkeypatch):
         replace(look, function=script.counts)
 
 
-def test_functions_of_a_module_made_up_while_running_are_refused(look, monkeypatch):
+def test_functions_of_a_module_made_up_while_running_are_rejected(look, monkeypatch):
     made_up = types.ModuleType("made_up")
     exec("def counts(features, *, prompt):\n    return {}", made_up.__dict__)
     monkeypatch.setitem(sys.modules, "made_up", made_up)

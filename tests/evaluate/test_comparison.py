@@ -72,13 +72,13 @@ def test_mean_counts_every_set_the_same(clusters):
         mean_accuracy([first, dataclasses.replace(second, results=second.results[:2])])
 
 
-def test_the_zero_shot_beside_a_method_shares_its_prototypes_and_scale(clusters):
+def test_the_zero_shot_baseline_a_method_shares_its_prototypes_and_scale(clusters):
     beside = zero_shot_baseline(OnlineADAPT(clusters.prototypes_for(), logit_scale=3.0), clusters)
     assert beside.logit_scale == 3.0
     np.testing.assert_array_equal(beside.prototypes, clusters.prototypes_for())
 
 
-def test_an_unknown_method_and_an_empty_list_are_refused(clusters):
+def test_an_unknown_method_and_an_empty_list_are_rejected(clusters):
     with pytest.raises(KeyError, match="zero_shot, adapt_online"):
         compare(clusters, three(clusters)).result("adapt")
     with pytest.raises(ValueError, match="baseline"):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evaluate import standins, viewing
+from evaluate import fake_methods, view_fixtures
 from zeroshift import FeatureSet, methods, normalize
 from zeroshift.evaluate import (
     DatasetRef,
@@ -37,12 +37,12 @@ NAMES = tuple(f"kind {letter}" for letter in "abcd")
 
 @pytest.fixture
 def seen(clusters) -> FeatureSet:
-    return viewing.with_views(clusters).subset(slice(0, 12))
+    return view_fixtures.with_views(clusters).subset(slice(0, 12))
 
 
 @pytest.fixture
 def behind(seen, monkeypatch) -> EncoderRef:
-    viewing.stand_in_encoder(monkeypatch, seen.prototypes_for())
+    view_fixtures.stand_in_encoder(monkeypatch, seen.prototypes_for())
     return EncoderRef.named("no-encoder")
 
 
@@ -117,7 +117,7 @@ def test_prompts_and_gradients_of_a_run(seen, behind, steps):
     record = run_trial(tpt(behind, steps=steps), seen)
     found = {name: record[name] for name in COSTS}
     assert found == {
-        "image_passes": viewing.N_VIEWS,
+        "image_passes": view_fixtures.N_VIEWS,
         "prompt_passes": steps * K,
         "prompt_gradients": steps * K,
         "gradient_steps": steps,
@@ -125,9 +125,9 @@ def test_prompts_and_gradients_of_a_run(seen, behind, steps):
     assert record["setup_prompts"] >= K  # encoded once for all images, and so no cost of any
 
 
-def test_a_run_with_an_encoder_begins_with_the_encoder_s_own_words(seen, behind, monkeypatch):
+def test_a_run_with_an_encoder_starts_from_the_encoder_s_own_words(seen, behind, monkeypatch):
     moved = normalize(seen.prototypes_for() + 0.05)
-    asked = viewing.stand_in_encoder(monkeypatch, moved)
+    asked = view_fixtures.stand_in_encoder(monkeypatch, moved)
     record = run_trial(tpt(behind), seen)
     assert set(asked) == {(seen.class_names, PromptTuned.context_words)}
     method = methods.create("tpt", moved, text=ExampleText(moved), logit_scale=20.0)
@@ -163,7 +163,7 @@ def test_sets_whose_classes_are_called_otherwise_are_other_work(seen, behind, mo
     assert job_identity(flatten(one.describe())) != job_identity(flatten(other.describe()))
     plain = [trial for trial in planned.trials if trial.slug == "mta"]
     assert plain[0].key == plain[1].key  # nothing it does depends on names
-    asked = viewing.stand_in_encoder(monkeypatch, seen.prototypes_for())
+    asked = view_fixtures.stand_in_encoder(monkeypatch, seen.prototypes_for())
     assert not [outcome.error for outcome in run_plan(planned, Ledger(tmp_path)) if outcome.error]
     assert {names for names, _ in asked} == {seen.class_names, renamed.class_names}
 
@@ -177,7 +177,7 @@ def test_the_names_a_run_is_given_must_be_those_of_the_set(seen, behind):
         Trial("seen", "digest", "default", MethodSpec("zero_shot"), 0, None, class_names=("a",))
 
 
-def test_names_that_make_no_prompts_are_refused_before_anything_is_run(seen, behind, monkeypatch):
+def test_names_that_make_no_prompts_are_rejected_before_anything_is_run(seen, behind, monkeypatch):
     def refuse(*_, **__):
         raise ValueError("class_names[0] is blank")
 
@@ -206,22 +206,22 @@ def test_an_encoder_is_for_those_that_need_one(behind):
         Trial("seen", "digest", "default", MethodSpec("zero_shot"), 0, None, encoder=behind)
 
 
-def test_who_is_left_out_without_an_encoder_and_without_images(seen, behind, monkeypatch):
+def test_methods_skipped_without_an_encoder_and_without_images(seen, behind, monkeypatch):
     dataset = DatasetRef.of("seen", seen)
     left = plan_comparison([dataset], [MethodSpec("tpt")]).skipped
     wanted = "tpt: needs the encoder the features come from, to tune its prompts. Fix: --encoder SOURCE"
     assert [str(one) for one in left] == [wanted]
     assert len(plan_comparison([dataset], [MethodSpec("tpt")], encoder=behind).trials) == 1
 
-    class Looking(standins.Stream):
+    class Looking(fake_methods.Stream):
         """Needs images."""
 
         name, needs, model_parameters = "looking", ("prototypes", "vision"), ("vision",)
 
         def __init__(self, prototypes, *, vision, logit_scale=100.0):
-            standins.StandIn.__init__(self, prototypes, vision=vision, logit_scale=logit_scale)
+            fake_methods.StandIn.__init__(self, prototypes, vision=vision, logit_scale=logit_scale)
 
-    standins.register(monkeypatch, Looking)
+    fake_methods.register(monkeypatch, Looking)
     (one,) = plan_comparison([dataset], [MethodSpec("looking")], encoder=behind).skipped
     assert one.reason.startswith("needs the images themselves, not their features. Fix: leave it out; in Python, ")
 
@@ -246,12 +246,12 @@ def test_an_encoder_must_be_the_one_the_features_come_from(seen, behind, monkeyp
     check_fit("seen", both, behind, words)  # one of the modes is enough
     with pytest.raises(ValueError, match=r"seen has no class names, .*Fix: give class_names"):
         check_fit("seen", changed(seen, class_names=None), behind, words)
-    viewing.stand_in_encoder(monkeypatch, np.eye(K, 7))
+    view_fixtures.stand_in_encoder(monkeypatch, np.eye(K, 7))
     with pytest.raises(ValueError, match=r"seen has features of d = 12, the encoder no-encoder has d = 7\. Fix: --en"):
         check_fit("seen", seen, behind, words)
 
 
-def test_a_misfit_is_refused_before_anything_is_run(seen, behind):
+def test_a_misfit_is_rejected_before_anything_is_run(seen, behind):
     other = changed(seen, provenance={"encoder": {"revision": "5678"}})
     with pytest.raises(ValueError, match="other was made with revision 5678"):
         plan_comparison(
@@ -280,7 +280,7 @@ def test_a_comparison_with_an_encoder_is_recorded_and_read_again(seen, behind, t
     first = summarize(planned, list(run_plan(planned, Ledger(tmp_path))))
     assert not first.failed
     assert first.overall[1].costs == {
-        "image_passes": viewing.N_VIEWS,
+        "image_passes": view_fixtures.N_VIEWS,
         "prompt_passes": K,
         "prompt_gradients": K,
         "gradient_steps": 1,
@@ -316,9 +316,9 @@ def test_runs_with_other_encoders_are_other_work_and_another_name_is_not():
     assert differing_fields([one, other]) == ["encoder.revision"]
 
 
-def test_only_a_method_that_begins_with_its_words_leaves_the_sets_prototypes(seen, monkeypatch):
+def test_only_a_method_that_starts_from_its_words_leaves_the_sets_prototypes(seen, monkeypatch):
     """B2TPT searches around the set's own classifier, which its eight meaningless words are not."""
-    viewing.stand_in_encoder(monkeypatch, np.roll(seen.prototypes_for(), 1, axis=0))
+    view_fixtures.stand_in_encoder(monkeypatch, np.roll(seen.prototypes_for(), 1, axis=0))
     behind = EncoderRef.named("no-encoder")
     small = {"text_latent": 3, "population": 4, "generations": 2, "batch_size": 6}
     found = {}

@@ -69,7 +69,7 @@ def test_orders_added_up_are_no_more_samples():
     assert as_if[1] - as_if[0] < 0.7 * (high - low)
 
 
-def test_more_samples_than_were_counted_are_refused():
+def test_more_samples_than_were_counted_are_rejected():
     assert gain_interval(COUNTS, samples=200) == gain_interval(COUNTS)
     with pytest.raises(ValueError, match=r"samples must be at most 200, as many as paired counts; got 201. Fix"):
         gain_interval(COUNTS, samples=201)

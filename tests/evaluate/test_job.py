@@ -44,6 +44,6 @@ def test_arrays_count_whole_and_numbers_of_numpy_are_numbers():
     assert content_key({"alpha": np.float64(0.5), "seed": np.int64(3)}) == content_key({"alpha": 0.5, "seed": 3})
 
 
-def test_what_has_no_words_is_refused():
+def test_what_has_no_words_is_rejected():
     with pytest.raises(TypeError, match=r"a object cannot be part of a key; .* Fix: numbers"):
         content_key({"given": object()})

@@ -62,11 +62,11 @@ def test_a_method_is_all_it_imports_and_nothing_else(monkeypatch):
 
 def test_names_a_package_passes_on_are_followed_home(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "looks.py").write_text(
+    (tmp_path / "analyses.py").write_text(
         "from zeroshift import OnlineADAPT\n\n\ndef look(features, *, prompt):\n    return {'name': OnlineADAPT.name}\n"
     )
     importlib.invalidate_caches()
-    look = importlib.import_module("looks").look
+    look = importlib.import_module("analyses").look
     for cached in (code_digest, _source, _file):
         cached.cache_clear()
     before = code_digest(look)
@@ -76,7 +76,7 @@ def test_names_a_package_passes_on_are_followed_home(tmp_path, monkeypatch):
     code_digest.cache_clear()
     assert code_digest(look) != before
     code_digest.cache_clear()
-    sys.modules.pop("looks")
+    sys.modules.pop("analyses")
 
 
 def test_every_engine_is_part_of_online_adapt():

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import zeroshift
-from evaluate import killing
+from evaluate import killed_runner
 from zeroshift.evaluate import Ledger, run_jobs
 from zeroshift.evaluate.results import collect
 
@@ -37,8 +37,8 @@ def runner(tmp_path):
     source = str(Path(zeroshift.__file__).parents[1])
     paths = os.pathsep.join([source, str(TESTS)])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", MARK: str(tmp_path)}
-    command = [sys.executable, str(TESTS / "evaluate" / "killing.py"), tmp_path / "sets", tmp_path / "runs"]
-    killing.write_sets(tmp_path / "sets")
+    command = [sys.executable, str(TESTS / "evaluate" / "killed_runner.py"), tmp_path / "sets", tmp_path / "runs"]
+    killed_runner.write_sets(tmp_path / "sets")
     server = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     class Runner:
@@ -101,9 +101,9 @@ def left_running(tmp_path: Path) -> list[str]:
 def test_killed_again_and_again_nothing_is_lost(times, runner, tmp_path):
     kills = times * KILLS
     runs, whole = tmp_path / "runs", tmp_path / "whole"
-    jobs = killing.planned(tmp_path / "sets")
-    assert len(jobs) == killing.SETS * (len(killing.METHODS) * killing.ORDERS + 3)
-    assert all(o.error is None for o in run_jobs(jobs, killing.loaders(tmp_path / "sets"), Ledger(whole)))
+    jobs = killed_runner.planned(tmp_path / "sets")
+    assert len(jobs) == killed_runner.SETS * (len(killed_runner.METHODS) * killed_runner.ORDERS + 3)
+    assert all(o.error is None for o in run_jobs(jobs, killed_runner.loaders(tmp_path / "sets"), Ledger(whole)))
 
     rng = random.Random(6)
     kept: dict[Path, tuple[int, bytes]] = {}

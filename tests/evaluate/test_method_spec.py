@@ -2,7 +2,7 @@
 
 import pytest
 
-from evaluate import standins
+from evaluate import fake_methods
 from zeroshift.evaluate import DatasetRef, MethodSpec, Trial
 
 WRONG = {
@@ -47,7 +47,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)
-def test_wrong_names_and_values_are_refused_at_once(call, message):
+def test_wrong_names_and_values_are_rejected_at_once(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
 
@@ -83,7 +83,7 @@ def test_what_was_checked_is_kept_whatever_becomes_of_the_callers():
 
 
 def test_methods_from_elsewhere_are_checked_as_well(monkeypatch):
-    standins.register(monkeypatch)
+    fake_methods.register(monkeypatch)
     assert MethodSpec("tuned", {"scale": 1.0}).settings["scale"] == 1.0
     with pytest.raises(ValueError, match=r"scale of tuned must be a number of at least 0; got -1.$"):
         MethodSpec("tuned", {"scale": -1})

@@ -166,7 +166,7 @@ def test_a_score_that_says_nothing_and_one_that_says_all():
     assert one_kind.false_positive_rate() is None
 
 
-def test_the_threshold_lets_through_exactly_as_many_as_asked():
+def test_the_threshold_lets_through_exactly_as_many_as_requested():
     # 20 to be rejected, one of them at the very bottom: 19 of 20 are just 95 %, and the bottom is not reached.
     scores = np.concatenate([np.arange(21.0, 40.0), [0.0], np.linspace(1, 20, 10)])
     wanted = np.arange(30) < 20

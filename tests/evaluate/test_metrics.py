@@ -137,7 +137,7 @@ def test_log_likelihood_and_brier_score_by_hand():
         (np.empty((0, 2)), [], "at least one row"),
     ],
 )
-def test_bad_predictions_are_refused(metric, probabilities, labels, message):
+def test_bad_predictions_are_rejected(metric, probabilities, labels, message):
     with pytest.raises((ValueError, TypeError), match=message):
         metric(probabilities, labels)
 
@@ -201,7 +201,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)
-def test_wrong_calls_are_answered_with_the_argument_and_a_fix(call, message):
+def test_wrong_calls_report_the_argument_and_a_fix(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
 

@@ -115,7 +115,7 @@ def test_reject_curve(ties, share):
         assert false_positive_rate(scores, positive, tpr) == metric.false_positive_rate(tpr)
 
 
-def test_errors_are_told_by_one_less_the_largest_probability(predictions, card):
+def test_errors_are_reported_by_one_less_the_largest_probability(predictions, card):
     probabilities, labels = predictions
     wrong = probabilities.argmax(axis=1) != labels
     expected = metrics.roc_auc_score(wrong, 1 - probabilities.max(axis=1).astype(np.float64))
@@ -123,7 +123,7 @@ def test_errors_are_told_by_one_less_the_largest_probability(predictions, card):
     assert expected > 0.6  # or there would be nothing to see
 
 
-def test_errors_are_told_even_where_every_largest_probability_rounds_to_one():
+def test_errors_are_reported_even_where_every_largest_probability_rounds_to_one():
     """One less a probability of 1.0 is 0 for all; what is left for the others still ranks them."""
     rest = np.array([1e-30, 1e-20, 1e-25, 1e-12], np.float32)
     probabilities = np.stack([1 - rest, rest], axis=1)
@@ -135,6 +135,6 @@ def test_errors_are_told_even_where_every_largest_probability_rounds_to_one():
 
 
 @pytest.mark.parametrize("metric", [auroc, false_positive_rate])
-def test_one_kind_alone_cannot_be_told_apart(metric):
+def test_one_kind_alone_cannot_be_distinguished(metric):
     with pytest.raises(ValueError, match="both True and False"):
         metric(np.arange(3.0), np.ones(3, bool))

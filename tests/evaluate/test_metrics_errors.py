@@ -78,7 +78,7 @@ def test_metrics_with_different_settings_are_not_merged(one, other, kind, messag
         "infinite",
     ],
 )
-def test_what_is_refused(act, message):
+def test_what_is_rejected(act, message):
     with pytest.raises(ValueError, match=message):
         act()
 
@@ -172,7 +172,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)
-def test_wrong_calls_are_answered_with_the_argument_and_a_fix(call, message):
+def test_wrong_calls_report_the_argument_and_a_fix(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
 

@@ -6,7 +6,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from evaluate import standins
+from evaluate import fake_methods
 from zeroshift import FeatureSet
 from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, list_method_specs, plan_comparison, run_plan
 from zeroshift.evaluate import runner as job_runner
@@ -32,7 +32,7 @@ def never(*_):
 
 
 def test_the_plan(dataset, monkeypatch):
-    standins.register(monkeypatch)
+    fake_methods.register(monkeypatch)
     planned = plan_comparison([dataset], list_method_specs(), orders=2, shots=3)
     seeds: dict[str, list] = {}
     for trial in planned.trials:
@@ -48,7 +48,7 @@ def test_the_plan(dataset, monkeypatch):
 
 
 def test_a_set_with_one_sample_a_class_has_none_to_spare(monkeypatch):
-    standins.register(monkeypatch)
+    fake_methods.register(monkeypatch)
     single = DatasetRef.of("single", FeatureSet(np.eye(3), prototypes=np.eye(3), labels=[0, 1, 2]))
     lonely = DatasetRef.of("lonely", FeatureSet(np.eye(1, 3), prototypes=np.eye(3), labels=[0]))
     planned = plan_comparison([single, lonely], [MethodSpec("shots"), MethodSpec("pool")])
@@ -128,7 +128,7 @@ def test_bytes_that_are_no_text_are_damaged_too(dataset, ledger):
     assert [outcome.recorded for outcome in run_plan(planned, ledger)] == [False]
 
 
-def test_a_record_of_a_newer_zeroshift_is_refused_by_name(dataset, ledger):
+def test_a_record_of_a_newer_zeroshift_is_rejected_by_name(dataset, ledger):
     planned = of(dataset, "zero_shot", orders=1)
     list(run_plan(planned, ledger))
     path = ledger.path(planned.trials[0])
@@ -145,7 +145,7 @@ def test_other_files_in_the_folder_are_left_alone(dataset, ledger):
 
 
 def test_a_method_that_fails_does_not_stop_the_others_and_is_not_recorded(dataset, ledger, monkeypatch):
-    standins.register(monkeypatch)
+    fake_methods.register(monkeypatch)
     planned = of(dataset, "fails", "stream", orders=1)
     outcomes = list(run_plan(planned, ledger))
     assert [outcome.error for outcome in outcomes] == ["ZeroDivisionError: a bug", None]
@@ -153,7 +153,7 @@ def test_a_method_that_fails_does_not_stop_the_others_and_is_not_recorded(datase
     assert [outcome.recorded for outcome in run_plan(planned, ledger)] == [True, False]
 
 
-def test_a_set_that_changes_under_way_is_refused(clusters, ledger):
+def test_a_set_that_changes_under_way_is_rejected(clusters, ledger):
     dataset = DatasetRef.of("clusters", clusters, load=lambda: clusters.subset(slice(0, 100)))
     outcomes = list(run_plan(of(dataset, "zero_shot", orders=1), ledger))
     assert "clusters has changed since this call began" in outcomes[0].error

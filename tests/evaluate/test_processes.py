@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluate import standins
+from evaluate import fake_methods
 from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, plan_comparison, run_plan, runner
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts processes by Linux's /proc")
@@ -28,7 +28,7 @@ def none_left_behind():
 def runner_with_stand_ins(trial):
     """Runs in a process whose registry knows the stand-ins."""
     with pytest.MonkeyPatch.context() as patch:
-        standins.register(patch)
+        fake_methods.register(patch)
         return trial.run(smallest_pack())
 
 
@@ -38,7 +38,7 @@ def smallest_pack():
     return packs.load("views_cifar10c_fog_5")
 
 
-def test_other_processes_give_the_same_answers(clusters, tmp_path):
+def test_other_processes_give_the_same_results(clusters, tmp_path):
     specs = [MethodSpec("adapt_online"), MethodSpec.named("adapt_transductive+support")]
     planned = plan_comparison(
         [DatasetRef.of("a", clusters), DatasetRef.of("b", clusters.subset(slice(0, 90)))], specs, orders=2
@@ -62,7 +62,7 @@ def test_stopping_early_stops_the_processes(clusters, tmp_path):
 
 
 def test_a_process_that_dies_takes_only_its_own_run_with_it(tmp_path, monkeypatch):
-    standins.register(monkeypatch)
+    fake_methods.register(monkeypatch)
     dataset = DatasetRef.of("pack", smallest_pack(), load=smallest_pack)
     specs = [MethodSpec("stream"), MethodSpec("dies"), MethodSpec("pool")]
     planned = plan_comparison([dataset], specs, orders=1)

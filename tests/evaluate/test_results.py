@@ -164,7 +164,7 @@ def test_records_of_a_newer_zeroshift_are_apart(tmp_path):
     assert (collect([tmp_path]).newer, collect([tmp_path]).rows) == ((path,), ())
 
 
-def test_what_is_no_folder_is_refused(tmp_path):
+def test_what_is_no_folder_is_rejected(tmp_path):
     (tmp_path / "file").write_text("")
     for name, message in (("file", "is a file, not a folder"), ("none", "does not exist")):
         with pytest.raises(FileNotFoundError, match=message):
@@ -210,7 +210,7 @@ def test_conditions(text, holds):
         ("accuracy>nan", "compares with a number"),
     ],
 )
-def test_conditions_that_are_refused(text, message):
+def test_conditions_that_are_rejected(text, message):
     with pytest.raises(ValueError, match=message):
         Condition.parse(text)
 

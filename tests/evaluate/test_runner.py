@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from evaluate import looks
+from evaluate import analyses
 from zeroshift.evaluate import Analysis, DatasetRef, Ledger, MethodSpec, StreamSpec, Trial, run_jobs
 from zeroshift.evaluate import runner as runner_module
 from zeroshift.evaluate.results import collect
@@ -19,7 +19,7 @@ def trial(dataset, method="zero_shot", seed=None, name="clusters", **more):
     return Trial(name, dataset.digest, dataset.prompt, MethodSpec(method), seed, None, **more)
 
 
-def look(dataset, function=looks.counts, **parameters):
+def look(dataset, function=analyses.counts, **parameters):
     return Analysis(dataset.name, dataset.digest, dataset.prompt, function, parameters)
 
 
@@ -27,7 +27,7 @@ def done(jobs, dataset, folder, **how):
     return list(run_jobs(jobs, {dataset.digest: dataset.load}, Ledger(folder), **how))
 
 
-def test_equal_jobs_are_done_once_and_answered_each_under_its_own_name(dataset, tmp_path, monkeypatch):
+def test_equal_jobs_are_done_once_and_recorded_each_under_its_own_name(dataset, tmp_path, monkeypatch):
     seen = []
     real = runner_module.execute_jobs
     monkeypatch.setattr(runner_module, "execute_jobs", lambda work, *a, **k: seen.extend(work) or real(work, *a, **k))
@@ -69,14 +69,14 @@ def test_what_was_just_done_is_the_same_as_when_it_is_read(dataset, tmp_path, pr
 
 
 def test_an_answer_that_cannot_be_kept_fails_alone(dataset, tmp_path):
-    outcomes = done([look(dataset, looks.nothing), look(dataset, looks.breaks), look(dataset)], dataset, tmp_path)
+    outcomes = done([look(dataset, analyses.nothing), look(dataset, analyses.breaks), look(dataset)], dataset, tmp_path)
     assert "the result cannot be written as JSON" in outcomes[0].error
     assert outcomes[1].error == "ZeroDivisionError: a bug"
     assert outcomes[2].error is None
     assert [path.name.split("-")[0] for path in tmp_path.iterdir()] == ["counts"]
 
 
-@pytest.mark.parametrize("function", [looks.unnamed, looks.endless], ids=["keys", "depth"])
+@pytest.mark.parametrize("function", [analyses.unnamed, analyses.endless], ids=["keys", "depth"])
 def test_whatever_json_cannot_hold_fails_alone(dataset, tmp_path, function):
     outcomes = done([look(dataset, function), look(dataset)], dataset, tmp_path)
     assert "the result cannot be written as JSON" in outcomes[0].error
@@ -85,7 +85,9 @@ def test_whatever_json_cannot_hold_fails_alone(dataset, tmp_path, function):
 
 @pytest.mark.parametrize("name", ["jobs", "machine", "digest", "key"])
 def test_an_answer_may_not_go_by_a_name_of_the_record(dataset, tmp_path, name):
-    outcomes = done([look(dataset, looks.says, name=name), look(dataset)], dataset, tmp_path, notes={"machine": "mine"})
+    outcomes = done(
+        [look(dataset, analyses.says, name=name), look(dataset)], dataset, tmp_path, notes={"machine": "mine"}
+    )
     assert outcomes[0].error == f"the result uses field names of the record: {name}"
     assert (outcomes[1].record["machine"], outcomes[1].record["jobs"]) == ("mine", 0)
 

@@ -17,7 +17,7 @@ def online(clusters, **parameters):
 @pytest.mark.parametrize(
     "parameters", [{}, {"batch_size": 5}, {"prune": (20, 0.5)}, {"batch_size": 8, "iterations": 3}]
 )
-def test_looking_on_does_not_change_the_answer(clusters, every, parameters):
+def test_smaller_steps_do_not_change_the_predictions(clusters, every, parameters):
     expected = online(clusters, **parameters).adapt(clusters.features)
     done = run_stream(online(clusters, **parameters), clusters.features, every=every)
     # `auto` cuts its work by what a call brings, which may show in the last digits.
@@ -62,7 +62,7 @@ def test_a_method_without_a_bank_has_no_history(clusters):
     assert done.bank_history is None
 
 
-def test_progress_is_told_of_every_step(clusters):
+def test_progress_is_reported_of_every_step(clusters):
     seen = []
     done = run_stream(online(clusters), clusters.features, seen.append, every=40)
     assert [step.stop for step in seen] == [40, 80, 120, 150] == done.rows_seen.tolist()

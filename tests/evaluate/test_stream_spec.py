@@ -58,7 +58,7 @@ def test_a_run_scores_just_the_rows_that_come(clusters, kind):
     ],
     ids=["kind", "none", "parameter", "missing"],
 )
-def test_what_cannot_be_is_refused_before_there_is_a_set(kind, parameters, words):
+def test_what_cannot_be_is_rejected_before_there_is_a_set(kind, parameters, words):
     with pytest.raises(ValueError, match=words):
         StreamSpec(kind, parameters)
 
@@ -124,7 +124,7 @@ def test_streams_by_label_need_labels(clusters):
     assert len(StreamSpec("easy_to_hard").stream(unlabelled, seed=0)) == 150
 
 
-def test_the_prompt_decides_who_is_sure(clusters):
+def test_the_prompt_decides_methods_sure(clusters):
     both = FeatureSet(
         clusters.features,
         prototypes={"right": clusters.prototypes_for(), "turned": np.roll(clusters.prototypes_for(), 1, axis=1)},

@@ -56,7 +56,7 @@ BAD_CLASSES = {
 
 @pytest.mark.parametrize("make", BY_LABELS.values(), ids=BY_LABELS)
 @pytest.mark.parametrize(("given", "words"), BAD_CLASSES.values(), ids=BAD_CLASSES)
-def test_labels_that_are_none_are_refused(make, given, words):
+def test_labels_that_are_none_are_rejected(make, given, words):
     with pytest.raises((TypeError, ValueError), match=f"labels {words}"):
         make(given, 0)
 
@@ -88,7 +88,7 @@ def test_pseudo_classes_of_no_class():
     ],
     ids=["nan", "infinite", "matrix", "words", "none at all", "None"],
 )
-def test_confidences_that_are_none_are_refused(make, given, words):
+def test_confidences_that_are_none_are_rejected(make, given, words):
     with pytest.raises((TypeError, ValueError), match=words):
         make(given, 0)
 
@@ -169,7 +169,7 @@ def test_a_stream_of_lists():
     assert len(Stream([])) == 0
 
 
-def test_what_domains_are_is_said():
+def test_what_domains_are_is_reported():
     with pytest.raises(
         ValueError, match=r"needs the parameter 'domains'.*number of rows of each domain.*Fix: stack_datasets\("
     ):

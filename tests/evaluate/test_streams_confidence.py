@@ -83,7 +83,7 @@ def test_a_noisy_row_is_as_sure_as_it_was_of_the_wrong_class(log_y, seed):
     np.testing.assert_array_equal(noisy[others], log_y[others])
 
 
-def test_the_confident_are_the_surest():
+def test_the_confident_are_the_most_confident():
     confidences = -np.random.default_rng(0).random(50)
     sure = confident_positions(confidences, 0.4)
     assert confidences[sure].min() > confidences[~sure].max()

@@ -46,7 +46,7 @@ def test_the_concentration_is_spread_over_the_slots():
     assert places[1] < places[0]  # more slots, none of them fuller: neighbours share a class more often
 
 
-def test_at_the_lower_limit_a_class_lies_in_one_slot():
+def test_at_the_lower_limit_a_class_falls_into_one_slot():
     rows = dirichlet(TEN, 0, concentration=1e-9, slots=len(TEN)).rows
     assert np.count_nonzero(np.diff(TEN[rows])) == 9
 

@@ -110,14 +110,14 @@ def _other(clusters, **changed):
     ],
     ids=["logit_scale", "labels", "class_names", "prototypes", "prompts"],
 )
-def test_sets_that_do_not_fit_are_refused(clusters, changed, words):
+def test_sets_that_do_not_fit_are_rejected(clusters, changed, words):
     other = _other(clusters, **changed)
     assert not can_stack(clusters, other)
     with pytest.raises(ValueError, match=words):
         stack_datasets([clusters, other])
 
 
-def test_another_dimension_is_refused(clusters):
+def test_another_dimension_is_rejected(clusters):
     flat = FeatureSet(np.eye(4, 5), prototypes=np.eye(4, 5), labels=[0, 1, 2, 3], logit_scale=20.0)
     with pytest.raises(ValueError, match=r"dimension 5, not 12.*Fix: encode both"):
         stack_datasets([clusters, flat])

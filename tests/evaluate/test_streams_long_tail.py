@@ -64,7 +64,7 @@ def test_classes_without_rows_do_not_count():
     assert sorted(np.unique(labels[long_tail(labels, 0, imbalance=5).rows], return_counts=True)[1]) == [2, 10]
 
 
-def test_more_than_the_smallest_class_has_is_refused():
+def test_more_than_the_smallest_class_has_is_rejected():
     with pytest.raises(ValueError, match=r"most must be at most 4, the size of the smallest class; got 5. Fix: most=4"):
         long_tail(np.array([0] * 4 + [1] * 9), 0, most=5)
     with pytest.raises(ValueError, match=r"imbalance must be a number of at least 1; got 0\.5"):

@@ -95,7 +95,7 @@ def test_a_mean_that_leaves_out_a_set_is_known_for_it(planned):
     assert [s.spec.method for s in summary.by_set["b"]] == ["adapt_transductive"]
 
 
-def test_a_contestant_without_any_result_has_no_row(planned):
+def test_a_method_without_any_result_has_no_row(planned):
     outcomes = [outcome(t, error="a bug" if t.seed is not None else None) for t in planned.trials]
     assert [s.spec.method for s in summarize(planned, outcomes).overall] == ["adapt_transductive"]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evaluate import standins
+from evaluate import fake_methods
 from zeroshift import FeatureSet, OnlineADAPT, ZeroShot
 from zeroshift.evaluate import (
     DatasetRef,
@@ -84,12 +84,12 @@ def test_a_record_without_one_of_its_numbers_is_not_sound(clusters):
 
 def test_groups_follow_the_stream_with_the_support_taken_out(clusters, monkeypatch):
     """Two halves of the set as domains, the second first: each row keeps its domain when others are drawn out."""
-    standins.register(monkeypatch)
+    fake_methods.register(monkeypatch)
     rows = np.concatenate([np.arange(75, 150), np.arange(75)])
     halves = Stream(rows, groups=np.repeat([1, 0], 75), group_names=("first", "second"))
     monkeypatch.setitem(KINDS, "halves", lambda clues, seed: halves)
     record = run_trial(replace(trial("shots", seed=1, shots=3), stream_spec=StreamSpec("halves")), clusters)
-    method = standins.SEEN[-1]
+    method = fake_methods.SEEN[-1]
     scored = [int(np.flatnonzero((clusters.features == row).all(axis=1))[0]) for row in method.rows]
     assert len(scored) == record["scored"] == 138
     assert list(record["groups"]) == ["first", "second"]
@@ -114,9 +114,9 @@ def test_scoring_is_neither_timed_nor_weighed(clusters, monkeypatch):
 
 
 def test_support_is_labelled_rightly_and_not_scored(clusters, monkeypatch):
-    standins.register(monkeypatch)
+    fake_methods.register(monkeypatch)
     record = run_trial(trial("shots", seed=1, shots=3), clusters)
-    method = standins.SEEN[-1]
+    method = fake_methods.SEEN[-1]
     features, labels = method.support
     assert np.bincount(labels).tolist() == [3, 3, 3, 3]
     assert (record["scored"], record["support"]) == (138, 12)
@@ -132,9 +132,9 @@ def test_support_is_labelled_rightly_and_not_scored(clusters, monkeypatch):
 
 
 def test_half_of_the_set_is_given_unlabelled_and_the_other_half_scored(clusters, monkeypatch):
-    standins.register(monkeypatch)
+    fake_methods.register(monkeypatch)
     record = run_trial(trial("pool"), clusters)
-    method = standins.SEEN[-1]
+    method = fake_methods.SEEN[-1]
     assert (record["scored"], record["unlabelled"]) == (75, 75)
     together = np.concatenate([method.unlabelled, method.rows])
     np.testing.assert_array_equal(np.sort(together, axis=0), np.sort(clusters.features, axis=0))
@@ -142,30 +142,30 @@ def test_half_of_the_set_is_given_unlabelled_and_the_other_half_scored(clusters,
 
 @pytest.mark.parametrize("modes", [1, 2])
 def test_prompt_modes_are_stacked_as_prompts(clusters, monkeypatch, modes):
-    standins.register(monkeypatch)
+    fake_methods.register(monkeypatch)
     prototypes = {mode: clusters.prototypes_for() for mode in ("a", "b")[:modes]}
     prototypes["a"] = np.roll(prototypes["a"], 1, axis=1)
     several = FeatureSet(clusters.features, prototypes=prototypes, labels=clusters.labels, logit_scale=20.0)
     record = run_trial(replace(trial("whole", seed=None), prompt="a"), several)
-    method = standins.SEEN[-1]
+    method = fake_methods.SEEN[-1]
     np.testing.assert_array_equal(method.prompts, np.stack([several.prototypes[m] for m in ("a", "b")[:modes]], axis=1))
     np.testing.assert_array_equal(method.prototypes, prototypes["a"])
     np.testing.assert_array_equal(method.rows, clusters.features)
     assert record["zero_shot_accuracy"] == several.zero_shot_accuracy("a")
 
 
-def test_support_is_given_to_a_method_that_can_do_without_only_when_asked_for(clusters, monkeypatch):
-    standins.register(monkeypatch)
+def test_support_is_given_to_a_method_that_can_do_without_only_when_requested(clusters, monkeypatch):
+    fake_methods.register(monkeypatch)
     run_trial(trial("either", seed=None), clusters)
-    assert standins.SEEN[-1].support is None
+    assert fake_methods.SEEN[-1].support is None
     run_trial(trial("either+support", shots=2), clusters)
-    assert len(standins.SEEN[-1].support[1]) == 8
+    assert len(fake_methods.SEEN[-1].support[1]) == 8
     assert MethodSpec.named("either").protocol == "transductive"
     assert MethodSpec.named("either+support").protocol == "few-shot"
 
 
-def test_every_protocol_s_contestants(monkeypatch):
-    standins.register(monkeypatch)
+def test_every_protocol_methods(monkeypatch):
+    fake_methods.register(monkeypatch)
     assert [c.label for c in list_method_specs("few-shot")] == ["shots", "either+support"]
     assert [c.label for c in list_method_specs("transductive")] == ["whole", "either"]
     assert {"pool", "tuned", "zero_shot"} < {c.label for c in list_method_specs("online")}
@@ -174,7 +174,7 @@ def test_every_protocol_s_contestants(monkeypatch):
 
 
 def test_what_keeps_a_method_from_being_made(monkeypatch):
-    standins.register(monkeypatch)
+    fake_methods.register(monkeypatch)
     assert MethodSpec("tuned").missing_input() == (
         "needs scale (a number of at least 0), which has no default. Fix: --set tuned.scale=VALUE"
     )
@@ -228,7 +228,7 @@ def test_an_entry_says_what_the_classes_are_called(clusters):
     assert DatasetRef.of("pets", named).class_names == ("a", "b", "c", "d")
 
 
-def test_a_set_without_labels_is_refused(clusters):
+def test_a_set_without_labels_is_rejected(clusters):
     bare = FeatureSet(clusters.features, prototypes=clusters.prototypes)
     with pytest.raises(ValueError, match="pets has no labels, so that there is no accuracy"):
         DatasetRef.of("pets", bare)

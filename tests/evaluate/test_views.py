@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from evaluate import standins, viewing
+from evaluate import fake_methods, view_fixtures
 from zeroshift import FeatureSet, ZeroShot, methods
 from zeroshift.evaluate import (
     DatasetRef,
@@ -31,13 +31,15 @@ FIX = "needs several views of each image. Fix: zeroshift extract --views 64"
 
 @pytest.fixture
 def seen(clusters) -> FeatureSet:
-    return viewing.with_views(clusters)
+    return view_fixtures.with_views(clusters)
 
 
 @pytest.fixture
 def registered(monkeypatch) -> None:
-    standins.register(monkeypatch, viewing.Takes, viewing.TakesAll, viewing.Needs, viewing.Greedy)
-    viewing.FED.clear()
+    fake_methods.register(
+        monkeypatch, view_fixtures.Takes, view_fixtures.TakesAll, view_fixtures.Needs, view_fixtures.Greedy
+    )
+    view_fixtures.FED.clear()
 
 
 def trial(name: str, seed: int | None = 0, **changes) -> Trial:
@@ -54,7 +56,7 @@ def trial(name: str, seed: int | None = 0, **changes) -> Trial:
         ("takes_all+views", "takes_all+views", ("views",), "transductive"),
     ],
 )
-def test_who_is_given_views(registered, name, label, given, protocol):
+def test_methods_given_views(registered, name, label, given, protocol):
     spec = MethodSpec.named(name)
     assert (spec.label, spec.given, spec.protocol) == (label, given, protocol)
     assert spec.streamed == (protocol == "online")
@@ -89,11 +91,11 @@ def test_a_set_is_known_by_its_views_and_one_without_as_before(seen):
     other = FeatureSet(views=views, prototypes=seen.prototypes, labels=seen.labels, logit_scale=20.0)
     alone = FeatureSet(seen.features, prototypes=seen.prototypes, labels=seen.labels, logit_scale=20.0)
     assert len({features_digest(seen), features_digest(other), features_digest(alone)}) == 3
-    assert DatasetRef.of("seen", seen).n_views == viewing.N_VIEWS
+    assert DatasetRef.of("seen", seen).n_views == view_fixtures.N_VIEWS
     assert DatasetRef.of("alone", alone).n_views == 0
 
 
-def test_who_is_left_out_where_there_are_no_views_and_that_it_is_said_once(registered, clusters, seen):
+def test_methods_skipped_where_there_are_no_views_and_that_it_is_reported_once(registered, clusters, seen):
     chosen = [MethodSpec.named(name) for name in ("takes", "takes+views", "needs")]
     datasets = [DatasetRef.of(name, clusters.subset(slice(0, size))) for name, size in (("a", 100), ("b", 120))]
     nowhere = plan_comparison(datasets, chosen, orders=1)
@@ -114,15 +116,15 @@ def test_an_online_run_is_what_the_library_s_own_calls_give(seen, name):
     assert record["accuracy"] == accuracy(method.adapt_views(seen.views[order]), labels)
     zero_shot = ZeroShot(seen.prototypes_for(), logit_scale=20.0).predict(seen.features[order])
     assert record["zero_shot_accuracy"] == accuracy(zero_shot, labels)
-    assert record["image_passes"] == viewing.N_VIEWS
+    assert record["image_passes"] == view_fixtures.N_VIEWS
     assert run_trial(trial(name, seed=2), seen)["image_passes"] == 1
 
 
 def test_views_come_in_order_and_a_few_images_at_a_time(registered, seen, monkeypatch):
-    monkeypatch.setattr(sys.modules[stream_steps.__module__], "VIEW_NUMBERS", 20 * viewing.N_VIEWS * 12)
+    monkeypatch.setattr(sys.modules[stream_steps.__module__], "VIEW_NUMBERS", 20 * view_fixtures.N_VIEWS * 12)
     order = np.random.default_rng(1).permutation(150)
     run_trial(trial("takes+views", seed=1), seen)
-    warming, *fed = viewing.FED
+    warming, *fed = view_fixtures.FED
     assert len(warming) == 2
     assert [len(views) for views in fed] == [20] * 7 + [10]
     np.testing.assert_array_equal(np.concatenate(fed), seen.views[order])
@@ -130,16 +132,16 @@ def test_views_come_in_order_and_a_few_images_at_a_time(registered, seen, monkey
 
 def test_episodic_methods_run_once_in_the_stored_order(registered, seen):
     record = run_trial(trial("needs", seed=None), seen)
-    np.testing.assert_array_equal(np.concatenate(viewing.FED[1:]), seen.views)
-    expected = viewing.Needs(seen.prototypes_for(), logit_scale=20.0).adapt_views(np.array(seen.views))
+    np.testing.assert_array_equal(np.concatenate(view_fixtures.FED[1:]), seen.views)
+    expected = view_fixtures.Needs(seen.prototypes_for(), logit_scale=20.0).adapt_views(np.array(seen.views))
     assert record["accuracy"] == accuracy(expected, seen.labels)
     assert record["seconds"] > 0
 
 
 def test_a_transductive_method_is_given_all_images_at_once_and_not_a_copy(registered, seen):
     run_trial(trial("takes_all+views", seed=None), seen)
-    assert viewing.FED[-1].shape == seen.views.shape
-    assert np.shares_memory(viewing.FED[-1], seen.views)
+    assert view_fixtures.FED[-1].shape == seen.views.shape
+    assert np.shares_memory(view_fixtures.FED[-1], seen.views)
 
 
 def test_without_views_in_the_set_a_run_says_what_is_missing(registered, clusters):
@@ -152,7 +154,7 @@ def test_memory_of_views_is_weighed_with_the_method_s_own(registered, seen):
     gauge = PeakMemory()
     gauge.reset()
     if gauge.resets:
-        assert viewing.Greedy.taken * 0.7 < peak < viewing.Greedy.taken * 1.5
+        assert view_fixtures.Greedy.taken * 0.7 < peak < view_fixtures.Greedy.taken * 1.5
 
 
 def test_following_views(seen):
@@ -165,7 +167,7 @@ def test_following_views(seen):
     np.testing.assert_array_equal(np.concatenate([step.probabilities for step in steps]), expected)
 
 
-def test_what_cannot_be_followed_is_refused_before_anything_is_learned(seen):
+def test_what_cannot_be_followed_is_rejected_before_anything_is_learned(seen):
     method = methods.create("tda", seen.prototypes_for())
     with pytest.raises(TypeError, match=r"zero_shot takes no views; got features of shape .*Fix: features\[:, 0\]"):
         stream_steps(ZeroShot(seen.prototypes_for()), seen.views)
@@ -187,7 +189,7 @@ def test_comparing_in_memory(registered, seen, clusters):
     )
     done = compare(seen, [zero_shot, takes, needs])
     np.testing.assert_array_equal(done.result("takes").run.probabilities, takes.predict(seen.features))
-    expected = viewing.Needs(seen.prototypes_for(), logit_scale=20.0).predict_views(np.array(seen.views))
+    expected = view_fixtures.Needs(seen.prototypes_for(), logit_scale=20.0).predict_views(np.array(seen.views))
     np.testing.assert_allclose(done.result("needs").run.probabilities, expected, rtol=1e-12)
     given = compare(seen, [zero_shot, takes], views=True)
     np.testing.assert_allclose(given.result("takes").run.probabilities, expected, rtol=1e-12)
@@ -199,7 +201,7 @@ def test_comparing_in_memory(registered, seen, clusters):
 
 
 def test_a_whole_comparison(registered, seen, tmp_path, monkeypatch):
-    monkeypatch.setattr(viewing.Greedy, "taken", 1)  # no memory is judged here
+    monkeypatch.setattr(view_fixtures.Greedy, "taken", 1)  # no memory is judged here
     planned = plan_comparison(
         [DatasetRef.of("seen", seen.subset(slice(0, 20)))], list_method_specs(views=True), orders=1
     )
@@ -207,7 +209,7 @@ def test_a_whole_comparison(registered, seen, tmp_path, monkeypatch):
     assert not summary.failed
     passes = {standing.spec.label: standing.costs["image_passes"] for standing in summary.overall}
     many = {"takes+views", "takes_all+views", "needs", "greedy+views"}
-    assert passes == {label: viewing.N_VIEWS if label in many else 1 for label in passes}
+    assert passes == {label: view_fixtures.N_VIEWS if label in many else 1 for label in passes}
     assert len(passes) == 8
     steps = {standing.spec.label: standing.costs["gradient_steps"] for standing in summary.overall}
     assert {label for label, number in steps.items() if number} == {"greedy", "greedy+views"}

@@ -35,6 +35,6 @@ def test_processes_below_none(tmp_path):
         list(run_jobs([], {}, Ledger(tmp_path), processes=-1))
 
 
-def test_a_set_nobody_can_load_is_named(tmp_path):
+def test_a_set_without_a_loader_is_named(tmp_path):
     (outcome,) = run_jobs([trial()], {}, Ledger(tmp_path))
     assert "loaders has no function for pets (digest digest). Fix: loaders={dataset.digest" in outcome.error

@@ -78,7 +78,7 @@ def test_only_what_surely_goes_another_way_than_in_the_paper_is_a_warning(small_
     assert "bank, corruption (here +10.0, the paper -0.4)" in outcome_text[0.60].split("Too close to say: ")[0]
 
 
-def test_every_combination_is_there_once_and_the_data_is_said_to_be_another(chapter, small_suite):
+def test_every_combination_is_there_once_and_the_data_is_reported_as_another(chapter, small_suite):
     table = found(chapter, "components")
     assert len({row.cells[0] for row in table.rows}) == 8
     jobs = EXPERIMENT.plan(small_suite, Options())

@@ -32,7 +32,7 @@ def test_with_alpha_0_the_means_stay_at_the_prototypes(chapter, suite):
     assert default.cells[1].value > row.cells[1].value
 
 
-def test_every_alpha_is_run_once_a_set_and_protocol(chapter, suite):
+def test_every_alpha_is_run_once_per_set_and_protocol(chapter, suite):
     assert len(chapter.jobs) == len({job.key for job in chapter.jobs}) == len(ALPHAS) * 2
     assert len(EXPERIMENT.plan(suite, Options(orders=5))) == len(chapter.jobs)
     assert [found(chapter, f"alpha-{name}").marked_x for name in ("online", "transductive")] == [0.9, 0.9]

@@ -96,10 +96,10 @@ def test_what_failed_is_held_against_nothing(suite):
     assert not any("without views. " in text or "less accurate" in text for text in texts)
 
 
-def test_sets_of_one_prompt_are_left_out():
+def test_sets_of_one_prompt_are_skipped():
     chapter = answered(EXPERIMENT, Suite.of({"mine": scattered(3, 4, prompts=("only",))}), accuracies())
     assert not chapter.jobs
-    assert any(text.endswith("nothing to weigh: mine.") for text in remarks(chapter))
+    assert any(text.endswith("one prompt per class: mine.") for text in remarks(chapter))
 
 
 def test_without_views_it_says_what_to_give(small_suite):
@@ -107,7 +107,7 @@ def test_without_views_it_says_what_to_give(small_suite):
     assert any("zeroshift extract ... --views 64" in text for text in texts)
 
 
-def test_the_papers_numbers_stand_beside_adapt_on_its_own_sets(monkeypatch):
+def test_the_papers_numbers_are_next_to_adapt_on_its_own_sets(monkeypatch):
     shrink_catalogue(monkeypatch)
     sets = {name: papers_set(name, prompts=("descriptions", "vanilla")) for name in SETS}
     table = found(answered(EXPERIMENT, Suite.of(sets), accuracies()), "awt")
@@ -129,5 +129,5 @@ def test_a_mean_of_other_sets_has_no_number_of_the_paper(monkeypatch):
 
 def test_labels_are_needed():
     plain = scattered(2, 3)
-    with pytest.raises(ValueError, match="no labels"):
+    with pytest.raises(ValueError, match="needs labels"):
         awt_alone(FeatureSet(plain.features, prototypes=plain.prototypes), prompt="vanilla")

@@ -35,7 +35,7 @@ def test_the_papers_defaults_are_marked_in_figure_and_table(chapter):
     assert strong == [("online", "16 (default)"), ("transductive", "6 (default)")]
 
 
-def test_what_the_paper_claims_is_answered_with_numbers(chapter):
+def test_what_the_paper_claims_suggests_numbers(chapter):
     claims = [text for text in remarks(chapter) if text.startswith("The paper finds")]
     assert len(claims) == 2
     assert all("corruption (" in text for text in claims)

@@ -6,7 +6,7 @@ from experiments.fake_results import record
 from experiments.paper_sets import RN50, made_up, papers_set, shrink_catalogue
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.claims import (
-    Evidence,
+    ClaimEvidence,
     above_zero_shot,
     all_hold,
     effective_samples,
@@ -20,9 +20,9 @@ from zeroshift.experiments._shared.findings import Table
 from zeroshift.experiments._shared.tables import data_remark
 
 HELD, FAILED, OPEN = (
-    Evidence("online", True, "+9"),
-    Evidence("transductive", False, "-9"),
-    Evidence("both", None, "+0"),
+    ClaimEvidence("online", True, "+9"),
+    ClaimEvidence("transductive", False, "-9"),
+    ClaimEvidence("both", None, "+0"),
 )
 
 
@@ -82,7 +82,7 @@ def test_nothing_is_not_everything():
     assert all_hold([]) is None
 
 
-def test_other_prompts_than_the_papers_are_said(monkeypatch):
+def test_other_prompts_than_the_papers_are_reported(monkeypatch):
     shrink_catalogue(monkeypatch)
     names = ("imagenet", "imagenet_a", "imagenetv2", "imagenet_r", "imagenet_sketch")
     same = Suite.of({name: papers_set(name) for name in names})
@@ -110,7 +110,7 @@ def test_a_table_of_one_set_needs_that_set_alone(monkeypatch):
     assert "not here" not in message.text
 
 
-def test_another_backbone_than_the_tables_is_said(monkeypatch):
+def test_another_backbone_than_the_tables_is_reported(monkeypatch):
     shrink_catalogue(monkeypatch)
     one = Suite.of({"imagenet": papers_set("imagenet", encoder=RN50)})
     message, table = paper_reference(one, "efficiency_imagenet", needs=("imagenet",))

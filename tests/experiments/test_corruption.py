@@ -65,7 +65,7 @@ def test_a_set_that_is_not_the_whole_kind_has_no_number(monkeypatch):
     assert column(found(pretend(EXPERIMENT, suite, half), "accuracy"), "Fog")["ADAPT (online)"].paper is None
 
 
-def test_a_printed_mean_that_is_not_the_mean_is_said_where_it_stands(monkeypatch):
+def test_a_printed_mean_that_is_not_the_mean_is_reported_where_it_stands(monkeypatch):
     shrink_catalogue(monkeypatch)
     chapter = pretend(EXPERIMENT, Suite.of(imagenet_c()), half)
     for table in (found(chapter, "accuracy"), found(chapter, "paper-corruption-vitb16")):

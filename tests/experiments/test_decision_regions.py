@@ -75,7 +75,7 @@ def test_boundaries_are_counted():
     assert boundary(np.zeros((5, 5), dtype=int)) == 0
 
 
-def test_one_clean_and_one_corrupted_set_are_pictured_and_the_limits_are_told(investigated, small_suite):
+def test_one_clean_and_one_corrupted_set_are_pictured_and_the_limits_are_reported(investigated, small_suite):
     chapter = investigated(EXPERIMENT)
     assert [job.features for job in chapter.jobs] == ["cifar10", "cifar10c_fog_5"]
     for name in ("regions-1", "regions-2"):
@@ -118,7 +118,7 @@ def test_the_plane_is_the_same_side_up_even_where_cubes_cancel():
     assert np.isfinite(plane.logit_scale)
 
 
-def test_rows_or_prototypes_that_do_not_differ_are_refused():
+def test_rows_or_prototypes_that_do_not_differ_are_rejected():
     same = np.tile([0.6, 0.8, 0.0], (5, 1))
     with pytest.raises(ValueError, match="all the same"):
         Plane.of(same, np.eye(3)[:2], 10.0)

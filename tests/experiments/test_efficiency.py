@@ -36,7 +36,7 @@ def test_the_paper_prints_a_row_for_every_method_but_frolic():
     assert printed.number_at("Gain (%)", method="ADAPT", protocol="transductive") == 4.82
 
 
-def test_the_papers_accuracies_stand_beside_ours_on_its_own_set(investigated, small_suite):
+def test_the_papers_accuracies_are_next_to_ours_on_its_own_set(investigated, small_suite):
     papers = replace(small_suite.members[0], from_paper=True, data_set="imagenet", encoder="CLIP ViT-B/16")
     table = found(investigated(EXPERIMENT, Suite((papers,))), "efficiency")
     adapt = [row.cells for row in table.rows if row.strong]
@@ -49,7 +49,7 @@ def test_the_papers_accuracies_stand_beside_ours_on_its_own_set(investigated, sm
     [(0.50, "So it is here", "note"), (0.70, "Too close to say here", "note"), (0.90, "Not so here", "warning")],
     ids=["lower", "equal", "higher"],
 )
-def test_the_most_accurate_is_said_of_the_methods_named(small_suite, tda, message, kind):
+def test_the_most_accurate_is_reported_of_the_methods_named(small_suite, tda, message, kind):
     accuracies = {"adapt_online": 0.70, "tda": tda}
     chapter = answered(EXPERIMENT, small_suite, lambda job: record(accuracies.get(job.spec.method, 0.5)))
     (online, _) = [f for f in chapter.findings if "most accurate" in getattr(f, "text", "")]
@@ -59,7 +59,7 @@ def test_the_most_accurate_is_said_of_the_methods_named(small_suite, tda, messag
 
 def test_where_a_rival_failed_nothing_is_called_the_most_accurate(small_suite):
     chapter = answered(EXPERIMENT, small_suite, lambda job: None if job.spec.method == "tda" else record(0.5))
-    assert "Which online method is the most accurate is not said: TDA failed." in remarks(chapter, "warning")
+    assert "Which online method is the most accurate is not known: TDA failed." in remarks(chapter, "warning")
     assert not any("the online methods" in text for text in remarks(chapter))
 
 

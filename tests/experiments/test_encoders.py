@@ -29,7 +29,7 @@ def test_only_shared_sets_count(investigated):
         assert column(table, "zero-shot")[member.encoder].value == pytest.approx(accuracy)
 
 
-def test_one_encoder_is_shown_and_what_is_needed_is_said(investigated):
+def test_one_encoder_is_shown_and_what_is_needed_is_reported(investigated):
     chapter = investigated(EXPERIMENT, first_rows(("cifar10", "cifar10c_fog_5"), 120), orders=1)
     table = found(chapter, "encoders")
     gains = {row.group: row.cells[-1].value for row in table.rows}
@@ -39,7 +39,7 @@ def test_one_encoder_is_shown_and_what_is_needed_is_said(investigated):
     assert len(found(chapter, "encoder-bars").bars) == 3
 
 
-def test_encoders_without_a_common_set_are_told_so():
+def test_encoders_without_a_common_set_are_reported():
     suite = Suite.of({"a": seen("birds", "A", 1), "b": seen("fish", "B", 2)})
     chapter = pretend(EXPERIMENT, suite, lambda job: 0.5)
     assert not chapter.jobs
@@ -59,18 +59,18 @@ def test_gains_are_over_the_same_encoder_and_a_loss_is_a_warning():
 
 
 @pytest.mark.parametrize(("adapt", "kind"), [(0.3, "warning"), (0.7, "note"), (0.51, "note")])
-def test_a_loss_with_one_encoder_is_said_too(adapt, kind):
+def test_a_loss_with_one_encoder_is_reported_too(adapt, kind):
     suite = Suite.of({"a": seen("birds", "A", 1, 400)})
     chapter = pretend(EXPERIMENT, suite, lambda job: 0.5 if job.spec.method == "zero_shot" else adapt)
     (message,) = [text for text in remarks(chapter, kind) if "gains over zero-shot with every encoder" in text]
     assert ("Too close to say" in message) == (adapt == 0.51)
 
 
-def test_all_encoders_are_asked_about_at_once():
+def test_all_encoders_are_analysed_together():
     assert EXPERIMENT.mixes_encoders
 
 
-def test_the_papers_means_stand_beside_its_sets(monkeypatch):
+def test_the_papers_means_are_next_to_its_sets(monkeypatch):
     shrink_catalogue(monkeypatch)
     names = get_task("natural").papers_sets
     sets = {f"{name} {encoder}": papers_set(name, encoder=encoder) for name in names for encoder in (RN50, "mine")}

@@ -53,7 +53,7 @@ def test_without_labelled_samples_it_is_the_plain_method():
     assert outcome_text["accuracy"] == expected
 
 
-def test_claims_are_answered(investigated):
+def test_claims_are_judged(investigated):
     chapter = investigated(EXPERIMENT, orders=1)
     claims = [text for text in remarks(chapter) if text.startswith("The paper finds")]
     assert len(claims) == 3
@@ -73,12 +73,12 @@ def test_peers_are_scored_on_the_same_rows_and_need_labels(method, small_suite):
         few_shot(pack, prompt="ensemble", method=method, shots=0, most=8, seed=3)
 
 
-def test_timo_is_left_out_where_there_is_one_prompt_a_class(small_suite):
+def test_timo_is_skipped_where_there_is_one_prompt_per_class(small_suite):
     methods = {job.parameters["method"] for job in EXPERIMENT.plan(Suite.of({"mine": made_up()}), Options(orders=1))}
     assert methods == {"adapt_online", "adapt_transductive", "tip_adapter", "gda_clip"}
 
 
-def test_a_set_that_can_give_no_sample_away_is_left_out():
+def test_a_set_that_can_give_no_sample_away_is_skipped():
     single = made_up().subset(slice(0, 4))
     assert EXPERIMENT.plan(Suite.of({"single": single}), Options()) == []
     chapter = answered(EXPERIMENT, Suite.of({"single": single}), lambda job: record(0.5))
@@ -115,7 +115,7 @@ def test_ties_and_what_failed_are_no_evidence(small_suite):
     assert not any("The paper finds" in text for text in nothing)
 
 
-def test_how_many_were_really_given_is_told(investigated, small_suite):
+def test_how_many_were_really_given_is_reported(investigated, small_suite):
     table = found(investigated(EXPERIMENT, orders=1), "few-shot")
     fog = small_suite.members[1]
     given = few_shot(fog.dataset.load(), prompt=fog.dataset.prompt, method="adapt_online", shots=16, most=16, seed=0)

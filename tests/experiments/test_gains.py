@@ -90,11 +90,11 @@ def test_at_most_six_sets_are_drawn_and_each_has_its_own_figure(investigated):
     [
         (SetGain(-4.0, -6.0, -2.0), "warning", "Worse than zero-shot: ADAPT (online) on fog."),
         (SetGain(0.5, -1.0, 2.0), "note", "covers zero"),
-        (SetGain(4.0, 2.0, 6.0), "note", "Every gain is above zero"),
+        (SetGain(4.0, 2.0, 6.0), "note", "The interval of every gain is above zero"),
     ],
     ids=["lost", "open", "gained"],
 )
-def test_what_is_said_where_it_does_not_help(gain, kind, words):
+def test_what_is_reported_where_it_does_not_help(gain, kind, words):
     remark = _losses(["fog"], {(0, "adapt_online"): gain, (0, "adapt_transductive"): SetGain(4.0, 2.0, 6.0)})
     assert remark.kind == kind
     assert words in remark.text
@@ -103,7 +103,7 @@ def test_what_is_said_where_it_does_not_help(gain, kind, words):
 def test_runs_that_failed_are_no_gains():
     remark = _losses(["fog"], {(0, "adapt_online"): SetGain(4.0, 2.0, 6.0)})
     assert remark.kind == "warning"
-    assert "No run gave an answer: ADAPT (transductive) on fog." in remark.text
+    assert "All runs failed: ADAPT (transductive) on fog." in remark.text
     assert "Every" not in remark.text
 
 
@@ -140,5 +140,5 @@ def test_running_accuracy_begins_where_it_has_settled():
     assert "as a level" not in lines.caption
 
 
-def test_something_is_said_about_every_set_together(chapter):
+def test_something_is_reported_about_every_set_together(chapter):
     assert any("above zero" in text or "covers zero" in text or "Worse" in text for text in remarks(chapter))

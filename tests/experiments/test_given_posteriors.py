@@ -44,7 +44,7 @@ def test_a_wrong_pseudo_label_enters_the_wrong_bank(stream):
 
 def test_shapes_and_parameters_are_checked(stream):
     features, prototypes, log_y, _ = stream
-    with pytest.raises(ValueError, match=r"log_posteriors must have a row a sample.*\(60, 10\); got \(59, 10\)"):
+    with pytest.raises(ValueError, match=r"log_posteriors must have one row per sample.*\(60, 10\); got \(59, 10\)"):
         adapt_online_given(features, log_y[1:], prototypes)
     with pytest.raises(ValueError, match="bank_size must be an integer of at least 1; got 0"):
         adapt_online_given(features, log_y, prototypes, bank_size=0)

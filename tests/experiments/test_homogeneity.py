@@ -43,7 +43,7 @@ def test_the_yardstick_tells_one_covariance_from_several():
     assert np.mean(unique_titles["distances"]) > 1.3 * np.mean(unique_titles["sampling"])
 
 
-def test_classes_without_two_samples_are_left_out_and_counted():
+def test_classes_without_two_samples_are_skipped_and_counted():
     record = covariance_spread(made_up([1.0] * 4, [10, 1, 9, 0]), prompt="default")
     assert record["classes"] == [0, 2]
     assert record["left_out"] == 2
@@ -66,7 +66,7 @@ def test_the_bundled_features_differ_in_covariance_and_the_report_says_so(invest
     assert np.trace(found(chapter, "dissimilarity-1").maps[0].values) == 0
 
 
-def test_the_baseline_is_of_the_samples_looked_at():
+def test_the_baseline_is_of_the_analysed_samples():
     features = made_up([1.0] * 3, [6, 1, 5])
     kept = features.subset(features.labels != 1)
     assert kept.zero_shot_accuracy() != features.zero_shot_accuracy()
@@ -97,7 +97,7 @@ def test_two_antipodal_points_have_a_trace_above_one():
     assert record["traces"] == pytest.approx([2.0, 2.0]), "n / (n - 1)"
 
 
-def test_shares_are_said_to_be_of_sets_that_count_the_same(investigated, small_suite):
+def test_shares_are_reported_as_of_sets_that_count_the_same(investigated, small_suite):
     texts = remarks(investigated(EXPERIMENT))
     assert any("a trace of at most n / (n - 1)" in text for text in texts)
     assert any("in the mean over 3 sets, each counting the same" in text for text in texts)
@@ -111,6 +111,6 @@ def test_failed_runs_are_not_taken_for_classes_of_one_sample(small_suite):
         outcomes = [JobOutcome(job, None, "out of memory", False) for job in investigation.jobs]
         return remarks(investigation.chapters(outcomes)[0], "warning")
 
-    assert message(small_suite) == ["No set could be looked at: every run failed."]
+    assert message(small_suite) == ["Every run failed."]
     single = Suite.of({"single": made_up([1.0, 1.0], [1, 1])})
-    assert message(single) == ["No set has a class of two samples, without which there is no covariance."]
+    assert message(single) == ["No set has a class with two samples, which a covariance needs."]

@@ -46,7 +46,7 @@ def test_a_tie_is_no_win(suite, easy, hard, kind, words):
     assert words in message
 
 
-def test_without_answers_nothing_is_concluded(suite):
+def test_without_results_nothing_is_concluded(suite):
     assert not [text for text in remarks(chapter_with(EXPERIMENT, suite, nothing)) if "The paper finds" in text]
 
 

@@ -71,7 +71,7 @@ def test_groups_are_those_of_the_sizes(suite):
     assert 0 < record["turned"] <= round(0.3 * round(0.3 * record["scored"]))
 
 
-def test_noise_never_corrects_and_its_share_is_told(chapter):
+def test_noise_never_corrects_and_its_share_is_reported(chapter):
     """A classifier that is always wrong stays so, whatever is turned."""
     some = scattered(4, 30, prompts=("plain",))
     nearest = (some.features @ some.prototypes_for().T).argmax(axis=1)
@@ -113,13 +113,13 @@ def test_a_tie_is_no_gain(suite, adapt, words):
     assert all(words in text for text in message)
 
 
-def test_the_ratio_is_said_to_be_what_it_was(suite):
+def test_the_ratio_is_reported_as_what_it_was(suite):
     table = found(chapter_with(EXPERIMENT, suite, lambda job: made_up(0.7, 0.7)), "long-tail")
     assert "up to 50:1" in table.notes[0]
     assert "here 12:1." in table.notes[0]
 
 
-def test_sets_that_allow_no_tail_or_failed_are_left_out_and_said_to_be(suite, investigated):
+def test_sets_that_allow_no_tail_or_failed_are_skipped_and_said_to_be(suite, investigated):
     odd = Suite.of({"pair": scattered(2, 6), "ones": scattered(6, 1), "mine": scattered(4, 8)})
     chapter = investigated(EXPERIMENT, odd, orders=1)
     assert {job.features for job in chapter.jobs} == {"ones", "mine"}
@@ -131,7 +131,7 @@ def test_sets_that_allow_no_tail_or_failed_are_left_out_and_said_to_be(suite, in
     assert failed.startswith("Left out, because runs failed: ")
 
 
-def test_other_data_few_classes_and_the_papers_table_are_told(chapter):
+def test_other_data_few_classes_and_the_papers_table_are_reported(chapter):
     assert any("compare the pattern" in text for text in remarks(chapter, "data"))
     assert any("Few classes" in note for note in found(chapter, "long-tail").notes)
     assert found(chapter, "paper-long-tail-noise").reference

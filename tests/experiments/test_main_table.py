@@ -34,7 +34,7 @@ def test_zero_shot_comes_first_and_adapt_last():
     assert [online[-1], compared_methods("transductive")[-1].method] == list(OURS.values())
 
 
-def test_nobody_in_the_tables_sees_labels_and_everybody_else_is_accounted_for():
+def test_no_method_in_the_tables_sees_labels_and_every_other_method_is_accounted_for():
     shown = [spec for protocol in OURS for spec in compared_methods(protocol)]
     assert not any("support" in spec.given for spec in shown)
     named = {spec.method for spec in (*shown, *excluded_methods())}
@@ -54,13 +54,13 @@ def test_every_name_of_the_paper_is_that_of_a_row_of_its_tables():
     assert set(PAPER_ROWS) <= {info.name for info in methods.list_methods()}
 
 
-def test_who_is_elsewhere_is_really_there(small_suite):
+def test_methods_elsewhere_is_really_there(small_suite):
     notes = " ".join(found(pretend(EXPERIMENT, small_suite, half), "accuracy").notes)
     (outcome_text,) = re.findall(r"the few-shot experiment holds (.*?)\.", notes)
     assert re.split(", | and ", outcome_text) == list(few_shot.PEERS.values())
 
 
-def test_who_runs_in_one_order_is_said(small_suite):
+def test_methods_that_run_in_one_order_is_reported(small_suite):
     notes = " ".join(found(pretend(EXPERIMENT, small_suite, half, orders=2), "accuracy").notes)
     assert "Dota, ECALP and DPE, which take long: of one." in notes
 
@@ -74,7 +74,7 @@ def test_all_but_the_slow_run_in_as_many_orders_as_adapt(small_suite):
     assert counts["adapt_online"] == counts["t3a"] == counts["zlap_inductive"] == 3
 
 
-def test_the_papers_numbers_stand_beside_its_own_sets(monkeypatch):
+def test_the_papers_numbers_are_next_to_its_own_sets(monkeypatch):
     shrink_catalogue(monkeypatch)
     suite = Suite.of({"textures": papers_set("dtd"), "some textures": papers_set("dtd", rows=20)})
     table = found(pretend(EXPERIMENT, suite, half), "accuracy")
@@ -90,7 +90,7 @@ def test_the_papers_numbers_stand_beside_its_own_sets(monkeypatch):
     assert all(cell.paper is None for cell in column(table, "Avg.").values()), "the mean is of other sets"
 
 
-def test_the_papers_mean_stands_beside_the_mean_of_all_its_sets(monkeypatch):
+def test_the_papers_mean_is_next_to_the_mean_of_all_its_sets(monkeypatch):
     shrink_catalogue(monkeypatch)
     chapter = pretend(EXPERIMENT, Suite.of({name: papers_set(name) for name in TEN}), half)
     assert column(found(chapter, "accuracy"), "Avg.")["ADAPT (online)"].paper == pytest.approx(0.7076)
@@ -121,7 +121,7 @@ def test_each_encoder_has_a_table_and_the_numbers_of_its_own(monkeypatch):
     assert found(chapter, "paper-fine-grained-vitb16-clip-vit-b-16").reference
 
 
-def test_other_prompts_than_the_papers_are_said(monkeypatch):
+def test_other_prompts_than_the_papers_are_reported(monkeypatch):
     shrink_catalogue(monkeypatch)
     chapter = pretend(EXPERIMENT, Suite.of({"dtd": papers_set("dtd", prompts=("vanilla",))}), half)
     assert any("prompts are not" in text for text in remarks(chapter, "data"))
@@ -146,7 +146,7 @@ def test_it_says_who_leads_and_warns_only_below_zero_shot(small_suite, adapt, td
     assert len(remarks(chapter, "warning")) == (kind == "warning")
 
 
-def test_nobody_is_called_the_best_where_a_rival_failed(small_suite):
+def test_no_method_is_called_the_best_where_a_rival_failed(small_suite):
     scores = {"adapt_online": 0.9, "bca": None, "dmn": None}
     texts = remarks(pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5)))
     (online,) = [text for text in texts if "online ADAPT has 90.0%" in text]
@@ -155,7 +155,7 @@ def test_nobody_is_called_the_best_where_a_rival_failed(small_suite):
     assert not any("the best of the online" in text for text in texts)
 
 
-def test_where_adapt_failed_nothing_is_said_of_it(small_suite):
+def test_where_adapt_failed_nothing_is_reported_of_it(small_suite):
     scores = {"adapt_online": None}
     texts = remarks(pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5)), "note")
     assert not any("online method" in text for text in texts)

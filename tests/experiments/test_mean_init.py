@@ -56,7 +56,7 @@ def test_a_mode_that_some_sets_lack_leaves_their_task_empty(small_suite):
     assert any("Ensemble (ensemble; not in photo)" in text for text in remarks(chapter))
 
 
-def test_the_papers_numbers_stand_beside_the_same_mode(monkeypatch):
+def test_the_papers_numbers_are_next_to_the_same_mode(monkeypatch):
     shrink_catalogue(monkeypatch)
     names = get_task("natural").papers_sets
     suite = Suite.of({name: papers_set(name, prompts=PAPERS_MODES) for name in names})

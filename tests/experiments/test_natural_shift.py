@@ -35,7 +35,7 @@ def test_without_imagenet_there_is_one_mean(small_suite):
     assert [col.title for col in table.columns] == ["method", "CIFAR-10", "Avg."]
 
 
-def test_a_users_own_set_stands_beside_them_and_has_no_paper_mean(monkeypatch):
+def test_a_users_own_set_is_next_to_them_and_has_no_paper_mean(monkeypatch):
     shrink_catalogue(monkeypatch)
     suite = Suite.of({**{name: papers_set(name) for name in FIVE}, "birds": made_up({"encoder": "CLIP ViT-B/16"})})
     table = found(pretend(EXPERIMENT, suite, lambda job: 0.5), "accuracy")

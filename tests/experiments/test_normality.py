@@ -35,7 +35,7 @@ def test_skewed_classes_are_rejected_far_more_often_than_normal_ones():
         assert rows_of(skewed, test)[4]["mean_p"] < rows_of(normal, test)[4]["mean_p"]
 
 
-def test_classes_too_small_for_the_dimension_are_left_out_and_counted():
+def test_classes_too_small_for_the_dimension_are_skipped_and_counted():
     draws = np.random.default_rng(1)
     features = made_up(draws.standard_normal, [30, 14, 11, 1])
     record = normality_of_classes(features, prompt="default", kind="directions", dimensions=(2, 13), repeats=3)
@@ -82,7 +82,7 @@ def test_the_table_states_dimensions_rejections_and_what_a_mean_p_does_not_show(
     assert paper.rows[4].cells[2].value == pytest.approx(0.929)
 
 
-def test_the_papers_numbers_stand_beside_ours_on_its_own_data_alone(investigated, small_suite):
+def test_the_papers_numbers_are_next_to_ours_on_its_own_data_alone(investigated, small_suite):
     imagenet = replace(small_suite.members[1], data_set="imagenet", encoder="CLIP ViT-B/16", from_paper=True)
     chapter = investigated(EXPERIMENT, Suite((imagenet,)))
     last = found(chapter, "coordinates").rows[-1]
@@ -112,7 +112,7 @@ def test_imagenet_among_other_sets_keeps_its_own_rows(investigated, small_suite,
     assert own.cells[1].value == alone.cells[1].value
 
 
-def test_several_sets_are_said_to_be_pooled(investigated, small_suite):
+def test_several_sets_are_reported_as_pooled(investigated, small_suite):
     table = found(investigated(EXPERIMENT), "coordinates")
     assert table.rows[0].group == "Henze-Zirkler, 3 sets pooled"
 

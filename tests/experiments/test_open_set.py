@@ -43,13 +43,13 @@ def test_the_zero_shot_accuracy_is_that_of_the_known_classes_among_themselves():
     assert outcome_text["zero_shot_accuracy"] > features.zero_shot_accuracy()
 
 
-def test_nobody_is_found_who_looks_like_the_known():
+def test_no_method_is_found_who_looks_like_the_known():
     """Features without any class in them: no score can be better than chance."""
     outcome_text = unknown_classes(clusters(noise=50.0), prompt="default", seed=0)
     assert 0.3 < outcome_text["scores"]["cosine"]["auroc"] < 0.7
 
 
-def test_the_online_mixture_is_asked_before_it_learns_and_the_other_after():
+def test_the_online_mixture_is_queried_before_it_learns_and_the_other_after():
     features = np.asarray(clusters(noise=0.8).features)
     online, requested = (OnlineAnchoredMixture(np.eye(8)[:4], logit_scale=10.0) for _ in range(2))
     results, scores = mixture_scores(online, features)
@@ -80,7 +80,7 @@ def test_where_no_sample_is_unknown_nothing_is_claimed():
     assert strangers["zero_shot_accuracy"] is None
 
 
-def test_sets_of_two_classes_are_left_out_and_said_to_be(investigated):
+def test_sets_of_two_classes_are_skipped_and_said_to_be(investigated):
     chapter = investigated(EXPERIMENT, Suite.of({"many": clusters(), "pair": clusters(2)}), orders=2)
     assert {job.features for job in chapter.jobs} == {"many"}
     assert any("fewer than 3 classes: pair." in text for text in remarks(chapter))
@@ -127,6 +127,6 @@ def test_areas_within_a_standard_error_are_too_close_to_say(after, kind, words):
 
 def test_draws_that_failed_are_not_said_to_have_had_one_kind_of_sample():
     suite = Suite.of({"mine": clusters()})
-    assert remarks(chapter_with(EXPERIMENT, suite, nothing)) == ["No draw gave an answer: mine."]
+    assert remarks(chapter_with(EXPERIMENT, suite, nothing)) == ["All draws failed: mine."]
     mute = chapter_with(EXPERIMENT, suite, lambda job: {"unknown": 0, "scored": 150, "scores": {}})
     assert remarks(mute) == ["No draw had samples both known and unknown: mine."]

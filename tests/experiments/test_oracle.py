@@ -65,7 +65,7 @@ def test_it_follows_the_labels_it_is_given():
         oracle_scores(x, swapped, t, 1.0, covariance="none")
 
 
-def test_a_set_without_labels_is_refused():
+def test_a_set_without_labels_is_rejected():
     features = packs.load("fmnist").subset(slice(0, 5))
     object.__setattr__(features, "labels", None)
     with pytest.raises(ValueError, match="has none"):

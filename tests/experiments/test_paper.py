@@ -42,7 +42,7 @@ def test_a_dash_is_no_number():
     assert paper_table("efficiency_imagenet").number_at("Gain (%)", method="CLIP") is None
 
 
-def test_a_wrong_name_is_answered_with_the_right_one():
+def test_a_wrong_name_suggests_the_right_one():
     with pytest.raises(ValueError, match="natural_shift_vitb16"):
         paper_table("natural_shift_vitb61")
 
@@ -53,6 +53,6 @@ def test_the_two_tables_of_severity_five_agree():
         assert corruption.number_at("Avg.", **wanted) == severity.number_at("Severity 5", **wanted)
 
 
-def test_an_unknown_table_is_answered_with_all_there_are():
+def test_an_unknown_table_suggests_all_there_are():
     with pytest.raises(ValueError, match=r"no table of the paper is called 'x'\. Fix: one of method_comparison, "):
         paper_table("x")

@@ -24,7 +24,7 @@ def chapter(investigated, suite):
     return investigated(EXPERIMENT, suite)
 
 
-def test_sets_too_small_for_the_papers_interval_are_said_to_be(chapter):
+def test_sets_too_small_for_the_papers_interval_are_reported_as(chapter):
     table = found(chapter, f"pruned-every-{EVERY}")
     assert len({cell.value for cell in column(table, "Task 2").values()}) == 1
     assert "no prediction saw a pruned bank" in table.notes[0]
@@ -77,7 +77,7 @@ def test_the_two_sets_of_the_papers_table_are_enough_for_it(monkeypatch):
     assert "not here: imagenet_a" in message
 
 
-def test_the_papers_numbers_stand_beside_ours_on_its_own_sets(investigated, suite, chapter):
+def test_the_papers_numbers_are_next_to_ours_on_its_own_sets(investigated, suite, chapter):
     (member,) = suite.members
     papers = replace(member, from_paper=True, data_set="imagenet_a", encoder="CLIP ViT-B/16", corruption=None)
     table = found(investigated(EXPERIMENT, Suite((papers,))), "as-printed")

@@ -66,11 +66,11 @@ def test_units_are_those_of_the_columns():
 
 
 @pytest.mark.parametrize("name", ["corruption_vitb16", "corruption_severity", "tda_prompts"])
-def test_a_printed_mean_that_is_not_one_is_said(name):
+def test_a_printed_mean_that_is_not_one_is_reported(name):
     assert any("30.29" in note and "30.43" in note for note in reference(name).notes)
 
 
 @pytest.mark.parametrize("name", ["natural_shift_rn50", "natural_shift_vitb16", "mean_init"])
-def test_of_other_numbers_nothing_is_said(name):
+def test_of_other_numbers_nothing_is_reported(name):
     """The first holds the same number by chance, of a single set."""
     assert not any("30.43" in note for note in reference(name).notes)

@@ -53,7 +53,7 @@ def suite() -> Suite:
     return Suite.of({"few": scattered(3, 2), "many": scattered(3, 5)})
 
 
-def test_equal_work_of_several_experiments_is_done_once_and_answers_all(suite, tmp_path):
+def test_equal_work_of_several_experiments_is_done_once_and_serves_all(suite, tmp_path):
     """The other experiment asks for some of the same, in another order, and for more."""
     other = experiment("other", plan=lambda suite, options: [*plan(suite, options)[::-1], job(suite.members[0], True)])
     investigation = Investigation.of([experiment(), other], suite)
@@ -127,7 +127,7 @@ def test_sets_an_experiment_makes_are_its_own_and_are_run_on(suite, tmp_path):
     assert [row.cells[0] for row in found(plain, "counts").rows] == ["few", "many"]
 
 
-def test_encoders_are_asked_apart_and_their_findings_told_apart(tmp_path):
+def test_encoders_are_analysed_separately_and_their_findings_distinguished(tmp_path):
     both = Suite.of(in_two_encoders())
     investigation = Investigation.of([experiment(), experiment("mixing", mixes_encoders=True)], both)
     apart, mixed = investigation.chapters(done(investigation, tmp_path))

@@ -43,8 +43,8 @@ def cells(table, group: str, value: str):
 
 
 @pytest.mark.parametrize("protocol", METHODS)
-def test_no_number_of_the_method_is_left_out(protocol):
-    takes = set(inspect.signature(methods.get(METHODS[protocol]).cls.__init__).parameters) - {"self"}
+def test_no_number_of_the_method_is_skipped(protocol):
+    takes = set(inspect.signature(methods.get(METHODS[protocol]).cls).parameters)
     without = BY_ORDER_OR_COUNT if protocol == "transductive" else set()
     assert {constant.name for constant in constants_of(protocol)} == takes - UNSTUDIED - without
 
@@ -69,7 +69,7 @@ def test_an_end_of_a_pair_is_varied_alone():
     assert greatest.parameters("online", 1.0) == {"spread_range": (least.default("online"), 1.0)}
 
 
-def test_every_value_is_run_once_a_set_however_many_orders_are_asked_for(suite):
+def test_every_value_is_run_once_per_set_however_many_orders_are_requested(suite):
     values = sum(len(constant.values) * len(constant.protocols) for constant in CONSTANTS)
     jobs = EXPERIMENT.plan(suite, Options(orders=3))
     assert len(jobs) == len({job.key for job in jobs}) == 2 * (values + len(METHODS))
@@ -100,7 +100,7 @@ def test_a_tiny_run_measures_what_it_says(investigated, suite, monkeypatch):
     assert changes[tried[4]] == pytest.approx(min(changes.values()))
 
 
-def test_a_value_above_the_default_is_told_and_the_worst_set_is_named(suite):
+def test_a_value_above_the_default_is_reported_and_the_worst_set_is_named(suite):
     def change(parameters, name):
         if parameters == {"weight": 2.0}:
             return 3.0 if name == "cifar10" else -1.0
@@ -148,7 +148,7 @@ def test_nothing_is_concluded_from_a_constant_some_run_of_which_failed(suite):
         EXPERIMENT, suite, lambda job: None if job.spec.parameters == {"calm": 0.25} else record(job)
     )
     warnings = remarks(chapter, "warning")
-    assert [text for text in warnings if text.endswith("nothing is said of calm.")] == warnings
+    assert [text for text in warnings if text.endswith("there is no result for calm.")] == warnings
     assert all("calm" not in text for text in remarks(chapter, "note"))
     assert cells(found(chapter, "sensitivity-online"), "calm", "0.25")[1:] == (None,) * 5
     gone = remarks(chapter_with(EXPERIMENT, suite, nothing))

@@ -50,7 +50,7 @@ def test_imagenet_c_gets_the_papers_numbers_and_a_line(monkeypatch):
     assert not remarks(chapter, "warning"), "a tie is not a loss"
 
 
-def test_the_question_is_answered_severity_by_severity(monkeypatch):
+def test_the_question_is_judged_severity_by_severity(monkeypatch):
     shrink_catalogue(monkeypatch)
     sets = imagenet_c((1, 5), kinds=("fog", "snow", "frost"), rows=ROWS)
     scores = {("adapt_online", 5): 0.2, ("adapt_transductive", 1): 0.8, ("adapt_transductive", 5): 0.8}

@@ -21,7 +21,7 @@ def suite() -> Suite:
     return Suite.of({name: packs.load(name).subset(slice(0, 80)) for name in PACKS})
 
 
-def test_ten_orders_are_run_even_where_fewer_are_asked_for(investigated, suite):
+def test_ten_orders_are_run_even_where_fewer_are_requested(investigated, suite):
     chapter = investigated(EXPERIMENT, suite, orders=1)
     assert len(chapter.jobs) == len({job.key for job in chapter.jobs}) == 10 * 2
 
@@ -51,7 +51,7 @@ def test_an_average_over_sets_spreads_less_than_the_sets(investigated, suite):
     assert corrupted[-1].cells[1].value == pytest.approx(np.mean([row.cells[1].value for row in corrupted[:-1]]))
 
 
-def test_orders_that_lose_are_told(investigated, suite):
+def test_orders_that_lose_are_reported(investigated, suite):
     chapter = investigated(EXPERIMENT, suite)
     table = found(chapter, "stability")
     lost = [row.cells[0] for row in table.rows if row.cells[3].value - row.cells[4].value <= -0.001]
@@ -69,7 +69,7 @@ def test_orders_level_with_zero_shot_neither_win_nor_lose(suite):
     assert "below" not in outcome_text
 
 
-def test_without_answers_nothing_is_said_of_orders(suite):
+def test_without_results_nothing_is_reported_of_orders(suite):
     assert remarks(chapter_with(EXPERIMENT, suite, nothing)) == remarks(
         chapter_with(EXPERIMENT, suite, nothing), "data"
     )
@@ -111,7 +111,7 @@ def test_table_13_has_a_mean_without_imagenet(monkeypatch):
     assert labels[-1] == "average of 4 sets"
 
 
-def test_no_reason_is_given_for_a_spread_that_nobody_looked_into(suite):
+def test_no_reason_is_given_for_a_spread_that_was_not_analysed(suite):
     chapter = chapter_with(
         EXPERIMENT, suite, lambda job: {"accuracy": 0.5 + 0.1 * (job.seed % 2), "zero_shot_accuracy": 0.4}
     )

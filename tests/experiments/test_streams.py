@@ -1,4 +1,4 @@
-"""Streams that are no random order: every cell is the gain of just those runs, and stacked sets are found and run."""
+"""Non-i.i.d. streams: every cell is the gain of just those runs, and stacked sets are found and run."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_the_worst_stream_is_named_and_the_map_holds_the_table(chapter):
         assert outcome_text.startswith(f"{worst} (")
 
 
-def test_the_worst_stream_of_both_of_ours_is_told(suite):
+def test_the_worst_stream_of_both_of_ours_is_reported(suite):
     """Made up: ADAPT loses most on sorted classes, the mixture gains alike everywhere but least in a random order."""
 
     def record(job):
@@ -137,7 +137,7 @@ def test_the_concentration_of_a_correlated_stream_is_that_in_all():
     assert "of concentration 1 in all" in STREAM_DESCRIPTIONS
 
 
-def test_methods_that_do_harm_are_told(chapter):
+def test_methods_that_do_harm_are_reported(chapter):
     table = found(chapter, "streams")
     harm = [
         f"{title} on {label} ({cell.value:+.1f})"
@@ -178,7 +178,7 @@ def test_streams_that_failed_are_neither_the_worst_nor_harmless(suite):
     assert cells["worst stream"] is None
     assert "Some run failed, and hence no gain: TDA on class-sorted." in remarks(chapter, "warning")
     assert remarks(chapter_with(EXPERIMENT, suite, nothing)) == [
-        "Some run of each method failed on each stream: there is no gain to tell of."
+        "Some run of every method failed on every stream, so that there is no gain to report."
     ]
 
 

@@ -109,7 +109,7 @@ def test_sets_are_found_by_task_and_by_encoder(small_suite):
     assert len(both) == 4
 
 
-def test_sets_are_told_in_few_words(small_suite):
+def test_sets_are_reported_briefly(small_suite):
     assert describe_sets(small_suite.members) == "CIFAR-10, Fashion-MNIST; CIFAR-10 under fog of severity 5"
 
 
@@ -159,6 +159,6 @@ def test_sets_that_say_nothing_are_the_same_samples_where_their_labels_are():
     ],
     ids=["list", "number", "no name"],
 )
-def test_what_is_no_set_is_refused(sets, words):
+def test_what_is_no_set_is_rejected(sets, words):
     with pytest.raises((TypeError, ValueError), match=words):
         Suite.of(sets)

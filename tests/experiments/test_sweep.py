@@ -82,11 +82,11 @@ def test_work_that_failed_leaves_gaps_and_no_claim(small_suite):
     assert not any("The paper finds" in getattr(finding, "text", "") for finding in findings)
 
 
-def test_one_set_a_task_is_said_where_others_are_left_out(small_suite):
+def test_one_set_per_task_is_reported_where_others_are_skipped(small_suite):
     pack = small_suite.members[1].dataset.load()
     suite = Suite.of({"few": pack.subset(slice(0, 50)), "many": pack, "other": small_suite.members[0].dataset.load()})
     kept = largest_per_task(suite)
     assert [member.name for member in kept.members] == ["many", "other"]
-    assert "one set a task" in largest_per_task_note(suite)
-    assert "one set a task" not in largest_per_task_note(kept)
+    assert "one set per task" in largest_per_task_note(suite)
+    assert "one set per task" not in largest_per_task_note(kept)
     assert main_set(suite).name == "many"

@@ -71,7 +71,7 @@ def test_modes_in_which_runs_failed_are_not_counted(small_suite):
     assert not any("ahead of TDA" in text for text in remarks(nothing))
 
 
-def test_the_papers_differences_stand_beside_ours(monkeypatch):
+def test_the_papers_differences_are_next_to_ours(monkeypatch):
     shrink_catalogue(monkeypatch)
     names = get_task("natural").papers_sets
     chapter = pretend(EXPERIMENT, Suite.of({n: papers_set(n, prompts=PAPERS_MODES) for n in names}), lambda job: 0.5)

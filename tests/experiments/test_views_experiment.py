@@ -126,21 +126,21 @@ def test_where_a_rival_failed_nothing_is_concluded(seen):
     assert column(found(chapter, "views"), "accuracy")["ZERO, with views"] is None
 
 
-def test_what_views_change_is_said_both_ways(seen):
+def test_what_views_change_is_reported_both_ways(seen):
     scores = {"tda": 0.5, "tda+views": 0.7, "dmn": 0.7, "dmn+views": 0.5, "awt alone": 0.5, "awt": 0.51}
     (text,) = [t for t in remarks(answered(EXPERIMENT, enough(seen), accuracies(scores))) if "instead of one" in t]
     assert "raise accuracy for TDA (+20.0 points); lower accuracy for DMN (-20.0 points)" in text
     assert "AWT (+1.0 points)" in text.split("too little difference to say for")[1]
 
 
-def test_who_is_left_out_is_named_with_the_reason(seen):
+def test_methods_skipped_is_named_with_the_reason(seen):
     (text,) = [t for t in remarks(answered(EXPERIMENT, seen, accuracies())) if t.startswith("Left out")]
     for name in ("tpt", "ctpt", "difftpt", "dynaprompt", "b2tpt"):
         assert f" {name}" in text.split("(needs the encoder")[0], name
     assert "ratta (needs 5 descriptions of a class to retrieve anything, and there are 3 prompt modes)" in text
 
 
-def test_with_enough_prompts_ratta_runs_on_half_and_is_nobodys_rival():
+def test_with_enough_prompts_ratta_runs_on_half_and_is_not_compared():
     plain = scattered(3, 12, prompts=("a", "b", "c", "d", "e"))
     held = FeatureSet(
         None, views=plain.features[:, None, :].repeat(2, axis=1), prototypes=plain.prototypes, labels=plain.labels
@@ -151,7 +151,7 @@ def test_with_enough_prompts_ratta_runs_on_half_and_is_nobodys_rival():
     assert any("So it is here" in text for text in remarks(chapter))
 
 
-def test_the_papers_numbers_stand_beside_rows_that_saw_what_its_rows_saw(seen):
+def test_the_papers_numbers_are_next_to_rows_that_saw_what_its_rows_saw(seen):
     (member,) = seen.members
     papers = replace(
         member, from_paper=True, data_set="imagenet_a", task="natural", encoder="CLIP ViT-B/16", corruption=None

@@ -9,7 +9,7 @@ from itertools import product
 
 from zeroshift.evaluate import Job, Trial
 from zeroshift.experiments._shared.claims import (
-    Evidence,
+    ClaimEvidence,
     above_zero_shot,
     effective_samples,
     higher,
@@ -75,7 +75,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
     kept = largest_per_task(suite)
     table = task_table(
         "components",
-        "What each component of online ADAPT buys",
+        "What each component of online ADAPT contributes",
         _variants(),
         kept,
         results,
@@ -96,7 +96,7 @@ def _covariance_alone(suite: Suite, results: JobResults) -> Remark | None:
         gain = _gains(task, suite, results).get(covariance_only)
         if gain is not None:
             fell = None if gain.above is None else not gain.above
-            evidence.append(Evidence(task_title(task), fell, f"{gain.points:+.1f} points"))
+            evidence.append(ClaimEvidence(task_title(task), fell, f"{gain.points:+.1f} points"))
     return verdict("a moving covariance without the bank lowers accuracy below zero-shot", evidence)
 
 
@@ -111,7 +111,7 @@ def _all_together(table: Table, suite: Suite) -> Remark | None:
         best = max(found, key=lambda label: found[label])
         samples = effective_samples(member.dataset.n_samples for member in suite.of_task(task.id))
         detail = f"{100 * whole:.1f}%, and {100 * found[best]:.1f}% with {best}"
-        evidence.append(Evidence(task_title(task), higher(whole, found[best], samples=samples), detail))
+        evidence.append(ClaimEvidence(task_title(task), higher(whole, found[best], samples=samples), detail))
     return verdict("everything together does best", evidence)
 
 
@@ -164,7 +164,7 @@ def _gains(task: Task, suite: Suite, results: JobResults) -> dict[str, RowGain]:
 EXPERIMENT = Experiment(
     name="ablation",
     title="Ablation of components",
-    question="What do the knowledge bank, the moving means and the moving covariance buy, alone and together?",
+    question="What do the knowledge bank, the moving means and the moving covariance contribute, alone and together?",
     plan=_plan,
     find=_find,
     where="Table 5",

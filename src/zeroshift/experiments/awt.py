@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments._shared.claims import Evidence, effective_samples, higher, verdict
+from zeroshift.experiments._shared.claims import ClaimEvidence, effective_samples, higher, verdict
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.main_table import AVERAGE, unique_titles
@@ -65,7 +65,7 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     able = _able(suite)
     few = [member.title for member in suite.members if member not in able.members]
-    left = Remark(f"Left out, because there is one prompt a class and nothing to weigh: {', '.join(few)}.")
+    left = Remark(f"Left out, because there is only one prompt per class: {', '.join(few)}.")
     if not able.members:
         return [left, reference(TABLE)]
     seen = [member for member in able.members if member.dataset.n_views]
@@ -111,8 +111,8 @@ def _table(suite: Suite, options: Options, results: JobResults) -> Table:
     notes = (
         f"AWT weighs the prompt modes of a set ({' or '.join(map(str, modes))} a class), each a mean of its templates "
         "or sentences; the authors' weighs the class name and 50 descriptions one by one. What the paper prints for it "
-        "therefore never stands beside ours.",
-        *(["The mean counts pictures that are here with and without views once, without."] if twice else []),
+        "is therefore never compared with ours.",
+        *(["In the mean, images present with and without views count once, without views."] if twice else []),
         "Online: one random order." if options.orders == 1 else f"Online: the mean of {options.orders} random orders.",
     )
     columns = (Column("set", "text"), *(Column(name, "percent", detail) for name, detail in COLUMNS.items()))
@@ -141,7 +141,7 @@ def _printed(name: str, members: Sequence[Member]) -> float | None:
 
 def _held(
     groups: Mapping[str, Sequence[Member]], first: str, second: str, options: Options, results: JobResults
-) -> list[Evidence]:
+) -> list[ClaimEvidence]:
     """Whether one method is more accurate than the other, per group of sets; without failed runs."""
     evidence = []
     for where, members in groups.items():
@@ -149,7 +149,7 @@ def _held(
         if a is not None and b is not None:
             samples = effective_samples(member.dataset.n_samples for member in members)
             detail = f"{first} {100 * a.value:.1f}%, {second} {100 * b.value:.1f}%"
-            evidence.append(Evidence(where, higher(a.value, b.value, samples=samples), detail))
+            evidence.append(ClaimEvidence(where, higher(a.value, b.value, samples=samples), detail))
     return evidence
 
 

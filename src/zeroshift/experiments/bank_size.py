@@ -90,7 +90,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
 EXPERIMENT = Experiment(
     name="bank-size",
     title="Size of the knowledge bank",
-    question="How many samples a class should the bank hold, and how much hangs on it?",
+    question="How many samples per class should the bank hold, and how much does it matter?",
     plan=_plan,
     find=_find,
     where="Figure on hyper-parameters (left half)",

@@ -126,7 +126,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
     ]
     failed = [METHODS[method] for method in METHODS if not whole[method]]
     if not panels:
-        return [Remark("Some run of each method failed: nothing can be said of calibration.", kind="warning")]
+        return [Remark("Some run of every method failed, so that there is no result on calibration.", kind="warning")]
     figure = Reliability(
         "reliability",
         "Accuracy against confidence",
@@ -153,11 +153,11 @@ def _table(suite: Suite, means: Mapping[str, Mapping[str, Value | None]]) -> Tab
     notes = (
         f"Means over the sets, each counting the same: {describe_sets(suite.members)}. One random order.",
         "The logit scale is the set's own for every method; nothing is tuned for calibration.",
-        "The mixtures temper their answers by themselves, without labels; untempered is what they would say otherwise.",
+        "The mixtures set their own temperature without labels; untempered is without it.",
         f"In the log loss a probability below {LEAST_PROBABILITY:g} counts as that: "
-        f"{-np.log(LEAST_PROBABILITY):.1f} nats for a sample the method was certain about, and wrong.",
+        f"{-np.log(LEAST_PROBABILITY):.1f} nats for a certain and wrong prediction.",
     )
-    return Table("calibration", "How far probabilities can be trusted", columns, tuple(rows), notes)
+    return Table("calibration", "Calibration of the methods", columns, tuple(rows), notes)
 
 
 def _marked(means: Mapping[str, Mapping[str, Value | None]], method: str, field: str) -> Value | None:
@@ -221,7 +221,7 @@ def _told(field: str, value: Value) -> str:
 EXPERIMENT = Experiment(
     name="calibration",
     title="Calibration",
-    question="Do probabilities still mean what they say once a method has adapted?",
+    question="Are probabilities still calibrated after adaptation?",
     plan=_plan,
     find=_find,
 )

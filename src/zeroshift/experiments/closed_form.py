@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments._shared.claims import Evidence, effective_samples, paper_reference, verdict, within
+from zeroshift.experiments._shared.claims import ClaimEvidence, effective_samples, paper_reference, verdict, within
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, Remark, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
@@ -115,7 +115,7 @@ def _equal(table: Table, suite: Suite) -> Remark | None:
                 samples = effective_samples(member.dataset.n_samples for member in suite.of_task(task.id))
                 detail = f"{points(iterative, closed):+.1f} points"
                 holds = within(closed, iterative, TOLERANCE / 100, samples=samples)
-                evidence.append(Evidence(f"{protocol}, {task_title(task)}", holds, detail))
+                evidence.append(ClaimEvidence(f"{protocol}, {task_title(task)}", holds, detail))
     return verdict(
         f"the closed form matches the iterations (read as: it is at most {TOLERANCE:g} point below them)", evidence
     )
@@ -154,7 +154,7 @@ def _cost(table: Table) -> Remark | None:
 EXPERIMENT = Experiment(
     name="closed-form",
     title="Closed form against iterations",
-    question="What does it cost to predict in one pass, without letting predictions and means settle on each other?",
+    question="What does it cost to predict in one pass, without iterating predictions and means to convergence?",
     plan=_plan,
     find=_find,
     where="Table 8",

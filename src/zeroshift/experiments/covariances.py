@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments._shared.claims import Evidence, effective_samples, higher, paper_reference, verdict
+from zeroshift.experiments._shared.claims import ClaimEvidence, effective_samples, higher, paper_reference, verdict
 from zeroshift.experiments._shared.costs import CostRow, cost_table
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Finding, Remark, Table
@@ -65,7 +65,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
     member, kept = main_set(suite), largest_per_task(suite)
     costs = cost_table(
         "separate-covariances",
-        f"One covariance for all classes, or one a class, on {member.title}",
+        f"One covariance for all classes, or one per class, on {member.title}",
         _costs(member),
         member,
         results,
@@ -97,13 +97,13 @@ def _separate_is_worse(table: Table, suite: Suite) -> Remark | None:
                 samples = effective_samples(member.dataset.n_samples for member in suite.of_task(task.id))
                 detail = f"{points(shared, separate):+.1f} points"
                 lower = higher(shared, separate, samples=samples)
-                evidence.append(Evidence(f"{protocol}, {task_title(task)}", lower, detail))
+                evidence.append(ClaimEvidence(f"{protocol}, {task_title(task)}", lower, detail))
     return verdict("a covariance of its own for every class lowers accuracy", evidence)
 
 
 EXPERIMENT = Experiment(
     name="covariances",
-    title="One covariance, or one a class",
+    title="One covariance, or one per class",
     question="Would each class do better with a covariance of its own?",
     plan=_plan,
     find=_find,

@@ -12,7 +12,7 @@ from zeroshift.adapt.online import OnlineADAPT
 from zeroshift.adapt.transductive import TransductiveADAPT
 from zeroshift.evaluate import Analysis, Job
 from zeroshift.evaluate.resources import one_blas_thread
-from zeroshift.experiments._shared.claims import Evidence, higher, verdict
+from zeroshift.experiments._shared.claims import ClaimEvidence, higher, verdict
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Region, Regions, Remark, Row, Table, Value
 from zeroshift.experiments._shared.suite import Member, Suite, clean_and_corrupted, describe_sets
@@ -275,7 +275,7 @@ def _table(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> Table:
         tuple(rows),
         (
             "One random order. The boundary is the share of neighbouring fields of the grid that belong to two "
-            "classes; it is short, too, where a class has lost its region.",
+            "classes; it is also short where a class has lost its region.",
         ),
     )
 
@@ -311,11 +311,11 @@ def _remarks(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> list[Remark]:
     return [*remarks, *([] if smoother is None else [smoother])]
 
 
-def _smoother(member: Member, record: Mapping[str, Any]) -> Evidence:
+def _smoother(member: Member, record: Mapping[str, Any]) -> ClaimEvidence:
     ours, theirs = _boundary(record, "adapt_online"), _boundary(record, "tda")
     holds = None if abs(ours - theirs) <= ALIKE * max(ours, theirs) else ours < theirs
     detail = f"neighbouring fields that differ: {ours:.1%} online, {theirs:.1%} for TDA"
-    return Evidence(member.name, holds, detail)
+    return ClaimEvidence(member.name, holds, detail)
 
 
 def _all_have_regions(record: Mapping[str, Any], methods: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments._shared.claims import Evidence, higher, paper_reference, verdict
+from zeroshift.experiments._shared.claims import ClaimEvidence, higher, paper_reference, verdict
 from zeroshift.experiments._shared.costs import CostRow, cost_table
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Finding, Remark
@@ -60,7 +60,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         member,
         results,
         notes=(
-            "One run each, one after the other with no other run beside it, one thread, features already there.",
+            "One run each, one after the other, one thread, with features already computed.",
             _times_note(),
             "Timed are the methods of the paper's table that need no back-propagation, and Frolic where a set has "
             "several prompts. More are compared, by accuracy alone, in the main tables.",
@@ -94,7 +94,7 @@ def _most_accurate(member: Member, results: JobResults, protocol: str) -> Remark
         return None
     if failed:
         return Remark(
-            f"Which {protocol} method is the most accurate is not said: {', '.join(failed)} failed.", kind="warning"
+            f"Which {protocol} method is the most accurate is not known: {', '.join(failed)} failed.", kind="warning"
         )
     accuracies = {label: float(record["accuracy"]) for label, record in records.items() if record is not None}
     samples = max(int(record["scored"]) for record in records.values() if record is not None)
@@ -103,14 +103,14 @@ def _most_accurate(member: Member, results: JobResults, protocol: str) -> Remark
     detail = f"ADAPT {100 * ours:.1f}%, {best} {100 * accuracies[best]:.1f}%"
     return verdict(
         f"ADAPT is the most accurate of the {protocol} methods it is timed with (here {', '.join(accuracies)})",
-        [Evidence(member.title, higher(ours, accuracies[best], samples=samples), detail)],
+        [ClaimEvidence(member.title, higher(ours, accuracies[best], samples=samples), detail)],
     )
 
 
 EXPERIMENT = Experiment(
     name="efficiency",
     title="Efficiency",
-    question="How much time and memory does adapting take, and what does it buy?",
+    question="How much time and memory does adaptation take, and how much accuracy does it gain?",
     plan=_plan,
     find=_find,
     where="Table 6",

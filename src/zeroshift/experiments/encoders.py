@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments._shared.claims import Evidence, effective_samples, higher, verdict
+from zeroshift.experiments._shared.claims import ClaimEvidence, effective_samples, higher, verdict
 from zeroshift.experiments._shared.compared_methods import method_label, paper_accuracy
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Bar, Bars, Cell, Column, Finding, Remark, Row, Table, Value
@@ -21,7 +21,7 @@ METHODS = ("zero_shot", "adapt_online", "adapt_transductive")
 ALL = "all sets"
 
 ONE_ENCODER = (
-    "All sets come from one encoder, {encoder}; there is nothing to set beside it. Fix: --data ROOT with several "
+    "All sets come from one encoder, {encoder}; there is nothing to compare. Fix: --data ROOT with several "
     "--encoder NAME, or feature files of the same data from several encoders."
 )
 NOTHING_SHARED = Remark(
@@ -164,7 +164,7 @@ def _verdict(table: Table, shared: Suite) -> Remark | None:
                 if isinstance(cell, Value) and isinstance(base, Value):
                     holds = higher(cell.value, base.value, samples=effective_samples(sizes))
                     detail = f"{100 * (cell.value - base.value):+.1f} points"
-                    evidence.append(Evidence(f"{encoder}, {task.title}, {method_label(method)}", holds, detail))
+                    evidence.append(ClaimEvidence(f"{encoder}, {task.title}, {method_label(method)}", holds, detail))
     return verdict("ADAPT gains over zero-shot with every encoder", evidence)
 
 

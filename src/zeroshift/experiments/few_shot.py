@@ -14,7 +14,14 @@ from zeroshift.evaluate import Analysis, Job
 from zeroshift.evaluate.metrics.functions import accuracy
 from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.evaluate.trial import split
-from zeroshift.experiments._shared.claims import Evidence, all_hold, effective_samples, higher, paper_reference, verdict
+from zeroshift.experiments._shared.claims import (
+    ClaimEvidence,
+    all_hold,
+    effective_samples,
+    higher,
+    paper_reference,
+    verdict,
+)
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Lines, Remark, Row, Series, Table, Value
 from zeroshift.experiments._shared.suite import Member, Suite, Task, describe_sets
@@ -269,7 +276,7 @@ def _transductive_better(online: Sequence[Curve], transductive: Sequence[Curve])
             for shots, value in first.values.items()
         ]
         detail = f"above at {better.count(True)}, below at {better.count(False)} of {len(better)} numbers of samples"
-        evidence.append(Evidence(first.task.title, all_hold(better), detail))
+        evidence.append(ClaimEvidence(first.task.title, all_hold(better), detail))
     return verdict("transductive ADAPT does better than online at every number of labelled samples", evidence)
 
 

@@ -148,7 +148,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         if method != "zero_shot" and (records := results.records(_trials(member, method, options)))
     }
     if not gains:
-        return [Remark("No run of ADAPT gave an answer, so there is no gain to tell of.", kind="warning")]
+        return [Remark("All runs of ADAPT failed, so that there is no gain to report.", kind="warning")]
     return [
         _bars(titles, gains),
         _table(suite, titles, gains, options, results),
@@ -229,11 +229,11 @@ def _losses(titles: Sequence[str], gains: Mapping[tuple[int, str], SetGain]) -> 
     failed = [words for key, words in named.items() if key not in gains]
     sure = len(gains) > len(lost) + len(open_)
     if not lost and not open_ and not failed:
-        return Remark("Every gain is above zero, the whole of its interval.")
+        return Remark("The interval of every gain is above zero.")
     text = [f"Worse than zero-shot: {'; '.join(lost)}."] if lost else []
-    text += [f"The interval covers zero, so that nothing can be said: {'; '.join(open_)}."] if open_ else []
-    text += ["The other gains are above zero, the whole of their intervals."] if sure else []
-    text += [f"No run gave an answer: {'; '.join(failed)}."] if failed else []
+    text += [f"The interval covers zero, so that the sign of the gain is open: {'; '.join(open_)}."] if open_ else []
+    text += ["The intervals of the other gains are above zero."] if sure else []
+    text += [f"All runs failed: {'; '.join(failed)}."] if failed else []
     return Remark(" ".join(text), kind="warning" if lost or failed else "note")
 
 
@@ -261,7 +261,7 @@ def _confusion(suite: Suite, titles: Sequence[str], options: Options, results: J
 EXPERIMENT = Experiment(
     name="gains",
     title="ADAPT at a glance",
-    question="What does ADAPT gain over zero-shot on every set, how sure is that, and when along the stream?",
+    question="What does ADAPT gain over zero-shot on every set, with which confidence, and when along the stream?",
     plan=_plan,
     find=_find,
     mixes_encoders=True,

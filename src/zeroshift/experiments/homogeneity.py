@@ -73,7 +73,7 @@ def covariance_spread(
     labels = np.asarray(features.labels)
     classes = [k for k in range(features.n_classes) if np.count_nonzero(labels == k) >= 2]
     if not classes:
-        raise ValueError("no class has two samples, so none has a covariance. Fix: a set with more samples a class.")
+        raise ValueError("no class has two samples, so none has a covariance. Fix: a set with more samples per class.")
     groups = [np.asarray(features.features[labels == k], dtype=np.float64) for k in classes]
     pooled, distances, traces = spread(groups)
     rng = np.random.default_rng(seed)
@@ -184,7 +184,7 @@ def covariances(member: Member, record: Mapping[str, Any], place: int) -> HeatMa
     maps += [HeatMap(name, np.array(values)) for name, values in zip(names, record["covariances"], strict=True)]
     return HeatMaps(
         f"covariances-{place + 1}",
-        f"Covariances of some classes beside the pooled one: {member.name}",
+        f"Covariances of some classes next to the pooled one: {member.name}",
         tuple(maps),
         f"The first {SHOWN} feature dimensions; classes drawn at random.",
         unit="covariance",
@@ -230,10 +230,10 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     able = [member for member in suite.members if member.dataset.spare]
     if not able:
-        return [Remark("No set has a class of two samples, without which there is no covariance.", kind="warning")]
+        return [Remark("No set has a class with two samples, which a covariance needs.", kind="warning")]
     found = [(member, record) for member in able if (record := results.record(_job(member))) is not None]
     if not found:
-        return [Remark("No set could be looked at: every run failed.", kind="warning")]
+        return [Remark("There is no result: every run failed.", kind="warning")]
     findings: list[Finding | None] = [_table(found)]
     names = {member.name for member in clean_and_corrupted(suite)}
     shown = [(member, record) for member, record in found if member.name in names]

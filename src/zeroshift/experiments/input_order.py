@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from zeroshift.evaluate import Job, StreamSpec, Trial
-from zeroshift.experiments._shared.claims import Evidence, effective_samples, higher, paper_reference, verdict
+from zeroshift.experiments._shared.claims import ClaimEvidence, effective_samples, higher, paper_reference, verdict
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Finding, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
@@ -62,9 +62,9 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         results,
         label="order",
         notes=(
-            "Easy is what the zero-shot classifier is sure of (Eq. 2). Sorting needs the whole stream beforehand: it "
-            "is a question about the method, not a way to use it.",
-            f"Random orders: {options.orders}; their mean. Equally sure samples come in a random order.",
+            "Easy samples are those with high zero-shot confidence (Eq. 2). Sorting needs the whole stream in advance: "
+            "it is a question about the method, not a way to use it.",
+            f"Random orders: {options.orders}; their mean. Ties are in random order.",
         ),
     )
     claims = (
@@ -74,21 +74,21 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
     return [table, *claims, *paper_reference(suite, "input_order")]
 
 
-def _above(table: Table, suite: Suite, better: str, worse: str) -> list[Evidence]:
+def _above(table: Table, suite: Suite, better: str, worse: str) -> list[ClaimEvidence]:
     rows = {row.cells[0]: row.cells[1:] for row in table.rows}
     found = []
     for task, a, b in zip(suite.tasks, rows[better], rows[worse], strict=True):
         if isinstance(a, Value) and isinstance(b, Value):
             samples = effective_samples(member.dataset.n_samples for member in suite.of_task(task.id))
             holds = higher(a.value, b.value, samples=samples)
-            found.append(Evidence(task.title, holds, f"{100 * a.value:.1f}% against {100 * b.value:.1f}%"))
+            found.append(ClaimEvidence(task.title, holds, f"{100 * a.value:.1f}% against {100 * b.value:.1f}%"))
     return found
 
 
 EXPERIMENT = Experiment(
     name="input-order",
     title="Order of the input",
-    question="Does it help online ADAPT to see the samples first that the zero-shot classifier is sure of?",
+    question="Does it help online ADAPT to see samples with high zero-shot confidence first?",
     plan=_plan,
     find=_find,
     where="Table 9",

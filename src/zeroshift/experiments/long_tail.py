@@ -23,7 +23,7 @@ from zeroshift.evaluate.streams.long_tail import (
 )
 from zeroshift.evaluate.streams.spec import StreamInputs
 from zeroshift.evaluate.streams.stream import Stream
-from zeroshift.experiments._shared.claims import Evidence, effective_samples, higher, verdict
+from zeroshift.experiments._shared.claims import ClaimEvidence, effective_samples, higher, verdict
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.suite import Member, Suite, describe_sets
@@ -67,8 +67,8 @@ def adapt_online_given(
     log_y = np.asarray(log_posteriors, np.float64)
     if log_y.shape != (len(features), len(prototypes)):
         raise ValueError(
-            f"log_posteriors must have a row a sample and a column a class, {(len(features), len(prototypes))}; "
-            f"got {log_y.shape}. Fix: give those of the same rows, in the same order."
+            f"log_posteriors must have one row per sample and one column per class, "
+            f"{(len(features), len(prototypes))}; got {log_y.shape}. Fix: the posteriors of the same rows."
         )
     rule = AdaptSettings(
         alpha=float(Number(0, 1).check("alpha", alpha)),
@@ -272,7 +272,7 @@ def _notes(members: Sequence[Member], records: Records, options: Options) -> tup
 
 
 def _claims(records: Records) -> list[Remark | None]:
-    def against(noisy: bool) -> list[Evidence]:
+    def against(noisy: bool) -> list[ClaimEvidence]:
         found = []
         for name in (*GROUPS, ALL):
             a, b = (_mean(records[noisy], method, name) for method in ("zero_shot", "adapt_online"))
@@ -280,7 +280,7 @@ def _claims(records: Records) -> list[Remark | None]:
             if a is not None and b is not None and sizes:
                 holds = higher(b.value, a.value, samples=effective_samples(sizes))
                 where = "all samples" if name == ALL else name
-                found.append(Evidence(where, holds, f"{100 * a.value:.1f}% to {100 * b.value:.1f}%"))
+                found.append(ClaimEvidence(where, holds, f"{100 * a.value:.1f}% to {100 * b.value:.1f}%"))
         return found
 
     return [

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from zeroshift.evaluate import Job, StreamSpec, Trial
 from zeroshift.experiments._shared.claims import (
-    Evidence,
+    ClaimEvidence,
     above_zero_shot,
     all_hold,
     effective_samples,
@@ -65,18 +65,18 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     banks = Table(
         "small-banks",
-        "Accuracy with banks of N samples a class",
+        "Accuracy with banks of N samples per class",
         _columns(""),
         tuple(_bank_row(protocol, task, suite, results) for protocol in METHODS for task in suite.tasks),
         (ORDER_NOTE, "N is the bank size L: the paper's transductive row at N = 6 is its main result with L = 6."),
     )
     streams = Table(
         "few-confident",
-        "Accuracy where of the surer half of each pseudo-class only N samples come",
+        "Accuracy with only N samples of the more confident half of each pseudo-class",
         _columns("in the stream"),
         tuple(row for task in suite.tasks for row in _stream_rows(task, suite, results)),
         (
-            "Ours, not the paper's. The rows that come differ with N, so zero-shot is given on the same rows; banks "
+            "Ours, not the paper's. The rows differ with N, so that zero-shot is shown for the same rows; banks "
             "have their default sizes.",
         ),
     )
@@ -134,7 +134,7 @@ def _rows_of(table: Table, protocol: str, suite: Suite) -> list[tuple[str, list[
 
 def _small_online(table: Table, suite: Suite) -> Remark | None:
     evidence = [
-        Evidence(
+        ClaimEvidence(
             task,
             all_hold(higher(value, least, samples=samples) for value in others),
             f"{100 * least:.1f}%, then {100 * min(others):.1f}% or more",
@@ -146,7 +146,7 @@ def _small_online(table: Table, suite: Suite) -> Remark | None:
 
 def _small_transductive(table: Table, suite: Suite) -> Remark | None:
     evidence = [
-        Evidence(
+        ClaimEvidence(
             task,
             within(min(values), max(values), TOLERANCE / 100, samples=samples),
             f"{100 * min(values):.1f}% to {100 * max(values):.1f}%",
@@ -173,8 +173,8 @@ def _gain(suite: Suite, results: JobResults) -> Remark | None:
     if not detail:
         return None
     return Remark(
-        f"Where only {COUNTS[0]} of the surer half of each pseudo-class come, ADAPT's gain over zero-shot is, in "
-        f"points: {'; '.join(detail)}.",
+        f"Where only {COUNTS[0]} samples of the more confident half of each pseudo-class are kept, ADAPT's gain over "
+        f"zero-shot is, in points: {'; '.join(detail)}.",
         kind="warning" if False in signs else "note",
     )
 
@@ -182,7 +182,7 @@ def _gain(suite: Suite, results: JobResults) -> Remark | None:
 EXPERIMENT = Experiment(
     name="low-confidence",
     title="Very few confident samples",
-    question="What is left of ADAPT where only a few samples of a class are kept, or only a few confident ones come?",
+    question="How well does ADAPT work with small banks, or with few confident samples in the stream?",
     plan=_plan,
     find=_find,
     where="Table 21",

@@ -161,7 +161,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
     failed = [member for member in members if not results.records(_jobs(member, options))]
     one_sided = [member for member in members if member not in included and member not in failed]
     if failed:
-        found.append(Remark(f"No draw gave an answer: {describe_sets(failed)}.", kind="warning"))
+        found.append(Remark(f"All draws failed: {describe_sets(failed)}.", kind="warning"))
     if one_sided:
         found.append(Remark(f"No draw had samples both known and unknown: {describe_sets(one_sided)}.", kind="warning"))
     if too_few_classes:
@@ -206,7 +206,7 @@ def _table(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]])
             "least and greatest of the draws.",
             "FPR95: share of samples of known classes that is rejected where 95% of the unknown are.",
             "The cosine knows nothing of what a method has learned, and hence is the same for all.",
-            "The online mixture is asked for its reject score before it sees a sample, the other after the whole set.",
+            "The online mixture scores a sample before learning from it, the transductive one after the whole set.",
         ),
     )
 
@@ -266,7 +266,7 @@ def area_error(auroc: float, positive: float, negative: float) -> float:
 EXPERIMENT = Experiment(
     name="open-set",
     title="Samples of no class",
-    question="Can samples that belong to none of the classes be recognised, and does adapting make that harder?",
+    question="Can samples of unknown classes be recognised, and does adaptation make that harder?",
     plan=_plan,
     find=_find,
 )

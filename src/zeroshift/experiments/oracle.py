@@ -20,7 +20,7 @@ from zeroshift.adapt.statistics import (
     soft_scatter,
 )
 from zeroshift.evaluate import Analysis, Job, Trial
-from zeroshift.experiments._shared.claims import Evidence, effective_samples, verdict, within
+from zeroshift.experiments._shared.claims import ClaimEvidence, effective_samples, verdict, within
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Bar, Bars, Cell, Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
@@ -159,7 +159,7 @@ def claim(suite: Suite, gaps: Gaps) -> Remark | None:
         )
     samples = effective_samples(member.dataset.n_samples for member in suite.of_task(FINE_GRAINED))
     detail = f"{100 * (bound - ours):.1f} points from {ours:.1%} to {bound:.1%}"
-    evidence = Evidence("transductive", within(ours, bound, CLAIMED, samples=samples), detail)
+    evidence = ClaimEvidence("transductive", within(ours, bound, CLAIMED, samples=samples), detail)
     return verdict(f"ADAPT comes within {CLAIMED:.0%} of the oracle on fine-grained sets", [evidence])
 
 
@@ -257,7 +257,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         label="method",
         notes=(
             "Oracle: Algorithm 2 with the one-hot truth in place of the zero-shot posterior for means, banks and "
-            "covariance, over the full test set; samples are scored with their zero-shot posterior as ever. It sees "
+            "covariance, over the full test set; samples are scored with their zero-shot posterior. It sees "
             "the labels of the very samples it is scored on: it shows what better pseudo-labels could bring, and is no "
             "method.",
             "Its covariance is that of the banks, as in Algorithm 2; the last row takes it from all samples instead.",
@@ -324,7 +324,7 @@ def _bars(suite: Suite, options: Options, results: JobResults) -> Bars:
 EXPERIMENT = Experiment(
     name="oracle",
     title="The oracle bound",
-    question="How much of what true labels would bring does ADAPT reach without them?",
+    question="How much of the gain from true labels does ADAPT reach without them?",
     plan=_plan,
     find=_find,
     where="Table 4 (oracle row)",

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from zeroshift.evaluate import Job, Trial
-from zeroshift.experiments._shared.claims import Evidence, all_hold, effective_samples, higher, paper_reference, verdict
+from zeroshift.experiments._shared.claims import (
+    ClaimEvidence,
+    all_hold,
+    effective_samples,
+    higher,
+    paper_reference,
+    verdict,
+)
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
@@ -86,7 +93,7 @@ def _how_often(suite: Suite, interval: int) -> str:
     if not _prunings(suite.members, interval)[1]:
         return f"No set holds more than {interval:,} samples, so that no prediction saw a pruned bank."
     detail = (f"{_times(*_prunings(suite.of_task(task.id), interval))} ({task.title})" for task in suite.tasks)
-    return f"Their banks are pruned {', '.join(detail)}."
+    return f"Banks are pruned {', '.join(detail)}."
 
 
 def _times(least: int, most: int) -> str:
@@ -133,7 +140,7 @@ def _harm(table: Table, suite: Suite, interval: int) -> Remark | None:
             f"{min(moved):+.1f} points" if len(set(moved)) == 1 else f"{min(moved):+.1f} to {max(moved):+.1f} points"
         )
         lower = all_hold(higher(before, accuracy, samples=samples) for accuracy in after)
-        evidence.append(Evidence(task_title(task), lower, detail))
+        evidence.append(ClaimEvidence(task_title(task), lower, detail))
     return verdict(f"pruning lowers accuracy at every ratio ({interval:,} samples between prunings)", evidence)
 
 

@@ -183,7 +183,7 @@ def _table(protocol: str, found: Found, suite: Suite, results: JobResults) -> Ta
             rows.append(Row((f"{value:g}", *_cells(tried)), group))
     order = "One random order, the same for every value." if protocol == "online" else NO_ORDER
     notes = (
-        f"{describe_sets(suite.members)}. {order} One constant at a time; its default stands beside its name.",
+        f"{describe_sets(suite.members)}. {order} One constant at a time; its default is shown next to its name.",
         "Worst set: the set that loses most, or gains least, by the change.",
     )
     return Table(f"sensitivity-{protocol}", f"Every constant varied alone, {protocol}", columns, tuple(rows), notes)
@@ -249,7 +249,7 @@ def _remarks(protocol: str, found: Found) -> list[Remark]:
         remarks.append(Remark(text, kind="warning" if beaten else "note"))
     if lacking:
         remarks.append(
-            Remark(f"{protocol}: some run failed, and hence nothing is said of {', '.join(lacking)}.", "warning")
+            Remark(f"{protocol}: some run failed, so that there is no result for {', '.join(lacking)}.", "warning")
         )
     return remarks
 
@@ -261,7 +261,7 @@ def _at(tried: TriedValue) -> str:
 EXPERIMENT = Experiment(
     name="sensitivity",
     title="Sensitivity of the anchored mixture to its constants",
-    question="Is the default of every constant on a plateau, or does the accuracy hang on just that value?",
+    question="Is the default of every constant on a plateau, or does the accuracy depend on its exact value?",
     plan=_plan,
     find=_find,
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from zeroshift.data.corruptions import KINDS
 from zeroshift.evaluate import Job
-from zeroshift.experiments._shared.claims import Evidence, effective_samples, higher, verdict
+from zeroshift.experiments._shared.claims import ClaimEvidence, effective_samples, higher, verdict
 from zeroshift.experiments._shared.compared_methods import method_label
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, Lines, Remark, Row, Series, Table, Value
@@ -111,7 +111,7 @@ def _verdict(claim: str, rival: str, table: Table, columns: dict[int, list[Membe
                 samples = effective_samples(member.dataset.n_samples for member in found)
                 holds = higher(ours.value, theirs.value, samples=samples)
                 detail = f"{100 * (ours.value - theirs.value):+.1f} points"
-                evidence.append(Evidence(f"{name}, severity {severity}", holds, detail))
+                evidence.append(ClaimEvidence(f"{name}, severity {severity}", holds, detail))
     return verdict(claim, evidence)
 
 

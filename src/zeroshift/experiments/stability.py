@@ -169,7 +169,7 @@ def _losses(table: Table) -> list[Remark]:
 EXPERIMENT = Experiment(
     name="stability",
     title="Stability over random orders",
-    question="How much does the accuracy of online ADAPT hang on the order of the stream?",
+    question="How much does the accuracy of online ADAPT depend on the order of the stream?",
     plan=_plan,
     find=_find,
     where="Table 13",

@@ -268,7 +268,11 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
     kinds = [kind for kind in STREAMS if _members(kind, suite)]
     gains = {(kind.label, method): _gain(kind, method, suite, options, results) for kind in kinds for method in METHODS}
     if not any(gains.values()):
-        return [Remark("Some run of each method failed on each stream: there is no gain to tell of.", kind="warning")]
+        return [
+            Remark(
+                "Some run of every method failed on every stream, so that there is no gain to report.", kind="warning"
+            )
+        ]
     before = {kind.label: _baseline(kind, suite, options, results) for kind in kinds}
     rows = [
         Row(
@@ -398,7 +402,7 @@ def _notes(suite: Suite, options: Options, results: JobResults) -> tuple[str, ..
     ratios = sorted({round(record["imbalance"]) for record in found})
     here = f" Long tails here: {', '.join(f'{ratio}:1' for ratio in ratios)}." if ratios else ""
     return (
-        f"Gain over zero-shot on the very rows that came, in points; mean over sets, each counting the same: "
+        f"Gain over zero-shot on the same rows, in points; mean over sets, weighted equally: "
         f"{describe_sets(within)}. {orders}",
         STREAM_DESCRIPTIONS + here,
         _domains(suite),
@@ -415,9 +419,9 @@ def _domains(suite: Suite) -> str:
 
 EXPERIMENT = Experiment(
     name="streams",
-    title="Streams that are no random order",
-    question="What is left of the gain of online methods when neighbours share a class, when classes are of unequal "
-    "size, when sure samples are rare, or when the domain changes on the way?",
+    title="Non-i.i.d. streams",
+    question="How much of the gain of online methods remains when neighbours share a class, when class sizes "
+    "are unequal, when confident samples are rare, or when the domain changes?",
     plan=_plan,
     find=_find,
     extra_sets=stacked_members,

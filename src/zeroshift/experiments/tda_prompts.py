@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from zeroshift.evaluate import Job
-from zeroshift.experiments._shared.claims import Evidence, all_hold, effective_samples, higher, verdict
+from zeroshift.experiments._shared.claims import ClaimEvidence, all_hold, effective_samples, higher, verdict
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
@@ -96,7 +96,7 @@ def _difference(ours: object, theirs: object) -> Value | None:
 def _verdict(accuracy: Table, suite: Suite) -> Remark | None:
     """ADAPT against TDA for each task, and how many of the paper's prompt modes were compared."""
     titles = [column.title for column in accuracy.columns[1:]]
-    evidence: list[Evidence] = []
+    evidence: list[ClaimEvidence] = []
     compared: set[str] = set()
     for task in suite.tasks:
         rows = [row.cells for row in accuracy.rows if row.group == task_title(task)]
@@ -111,7 +111,7 @@ def _verdict(accuracy: Table, suite: Suite) -> Remark | None:
                     leads[title] = 100 * (ours.value - theirs.value)
             if leads:
                 detail = ", ".join(f"{lead:+.1f} with {title}" for title, lead in leads.items())
-                evidence.append(Evidence(f"{label}, {task.title}", all_hold(holds), f"in points {detail}"))
+                evidence.append(ClaimEvidence(f"{label}, {task.title}", all_hold(holds), f"in points {detail}"))
             compared |= set(leads)
     papers = [mode_title(mode) for mode in PAPERS_MODES]
     there = sum(title in compared for title in papers)
@@ -124,7 +124,7 @@ def _verdict(accuracy: Table, suite: Suite) -> Remark | None:
 EXPERIMENT = Experiment(
     name="tda-prompts",
     title="TDA under the same prompts",
-    question="Is ADAPT's lead over TDA one of prompts, or does it hold when both start from the same?",
+    question="Does ADAPT's lead over TDA hold when both use the same prompts?",
     plan=_plan,
     find=_find,
     where="Table 18",

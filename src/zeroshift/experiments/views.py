@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zeroshift.evaluate import Job, MethodSpec, list_method_specs
-from zeroshift.experiments._shared.claims import Evidence, higher, verdict
+from zeroshift.experiments._shared.claims import ClaimEvidence, higher, verdict
 from zeroshift.experiments._shared.compared_methods import OURS, PAPER_ROWS, SLOW, joined_names, method_label, row_group
 from zeroshift.experiments._shared.costs import TIMED_SAMPLES, seconds_per_thousand
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
@@ -146,13 +146,13 @@ def view_table(name: str, member: Member, rows: Sequence[ViewRow], results: JobR
     ran = "one random order" if orders == 1 else f"the mean of {orders} random orders where they are quick"
     notes = (
         f"Accuracy, gain and calibration error of online methods: {ran}. Time and memory: one run each, one after the "
-        "other with no other run beside it, one thread.",
+        "other, one thread.",
         "The features of all views are already there: time is what adapting adds. What encoding adds is the views "
         "encoded, each a pass of the image encoder.",
         "All methods run at their default parameters, view 0 being the image itself. AWT weighs the "
         f"{member.dataset.n_prompts} prompt modes of the set as if they were descriptions.",
     )
-    return Table(name, f"What views of an image buy and cost on {member.title}", COLUMNS, tuple(lines), notes)
+    return Table(name, f"Gain and cost of several views per image on {member.title}", COLUMNS, tuple(lines), notes)
 
 
 def _cells(row: ViewRow, member: Member, results: JobResults) -> tuple[Cell, ...]:
@@ -245,7 +245,7 @@ def _figure(name: str, member: Member, rows: Sequence[ViewRow], results: JobResu
     )
 
 
-def _strong(member: Member, rows: Sequence[ViewRow], accuracies: Mapping[str, float]) -> list[Evidence]:
+def _strong(member: Member, rows: Sequence[ViewRow], accuracies: Mapping[str, float]) -> list[ClaimEvidence]:
     """Each version of ADAPT on the image alone against the best other method with views; nothing where one of them
     failed."""
     rivals = [row for row in rows if row.viewed and not row.ours and row.whole]
@@ -257,7 +257,7 @@ def _strong(member: Member, rows: Sequence[ViewRow], accuracies: Mapping[str, fl
         if row.ours and not row.viewed and row.name in accuracies:
             mine, other = accuracies[row.name], accuracies[best.name]
             detail = f"{row.label} {100 * mine:.1f}%, {best.name} {100 * other:.1f}%"
-            evidence.append(Evidence(member.title, higher(mine, other, samples=member.dataset.n_samples), detail))
+            evidence.append(ClaimEvidence(member.title, higher(mine, other, samples=member.dataset.n_samples), detail))
     return evidence
 
 
@@ -291,7 +291,7 @@ def _left_out(members: Sequence[Member]) -> Remark | None:
 EXPERIMENT = Experiment(
     name="views",
     title="Several views of an image",
-    question="What do several views of an image buy, and at what cost?",
+    question="What do several views per image gain, and at what cost?",
     plan=_plan,
     find=_find,
     where="Tables 2, 3, 4, 14, 15 and 16 (methods with views)",

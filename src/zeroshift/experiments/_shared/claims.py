@@ -15,7 +15,7 @@ from zeroshift.experiments._shared.tables import ROUNDING, data_differs, data_re
 from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
 
 __all__ = [
-    "Evidence",
+    "ClaimEvidence",
     "above_zero_shot",
     "all_hold",
     "effective_samples",
@@ -29,7 +29,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ClaimEvidence:
     """Whether a claim holds for one task, set or protocol, and the numbers behind that."""
 
     where: str
@@ -43,12 +43,12 @@ class Evidence:
         return f"{self.where} ({self.detail})"
 
 
-def verdict(claim: str, evidence: Sequence[Evidence]) -> Remark | None:
+def verdict(claim: str, evidence: Sequence[ClaimEvidence]) -> Remark | None:
     """A claim of the paper and where it holds in our results; a warning where it does not. None without evidence.
 
-    >>> verdict("pruning lowers accuracy", [Evidence("corruption", False, "+4.0 points")])
+    >>> verdict("pruning lowers accuracy", [ClaimEvidence("corruption", False, "+4.0 points")])
     Remark(text='The paper finds that pruning lowers accuracy. Not so here: corruption (+4.0 points).', kind='warning')
-    >>> verdict("pruning lowers accuracy", [Evidence("corruption", None, "-0.1 points")]).text
+    >>> verdict("pruning lowers accuracy", [ClaimEvidence("corruption", None, "-0.1 points")]).text
     'The paper finds that pruning lowers accuracy. Too close to say here: corruption (-0.1 points).'
     """
     if not evidence:

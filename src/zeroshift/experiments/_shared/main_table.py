@@ -84,7 +84,7 @@ def _rank(
     there = {label: value for label, value in rivals.items() if value is not None}
     if failed or not there:
         missing = f"{', '.join(failed)} failed" if failed else "there is no other"
-        return f"{protocol} ADAPT has {mine:.1%}; who leads the {protocol} methods is not said, because {missing}."
+        return f"{protocol} ADAPT has {mine:.1%}; who leads the {protocol} methods is not known, because {missing}."
     best = max(there, key=there.__getitem__)
     ahead = higher(mine, there[best], samples=samples)
     if ahead:
@@ -153,8 +153,7 @@ def main_table_findings(
 
 
 WHAT_TO_GIVE = (
-    "Fix: give the folder the data sets lie in (--data ROOT), feature files that `zeroshift extract` made, or the "
-    "bundled packs."
+    "Fix: give the folder of the data sets (--data ROOT), feature files from `zeroshift extract`, or the bundled packs."
 )
 
 
@@ -194,9 +193,9 @@ def _notes(options: Options) -> tuple[str, ...]:
         f"{orders} Transductive methods do not depend on the order.",
         "All methods run on the features of the plain images, without views, at their default parameters. The "
         "inductive ZLaP is given half of the samples without labels, and scored on the other half: what the paper "
-        "prints for ZLaP among the online methods, of all samples, does not stand beside it.",
+        "prints for ZLaP among the online methods, for all samples, is therefore not compared.",
         f"Left out, because features alone are not enough: {joined_names(excluded_methods())}; methods that need views "
-        "of an image, which the experiment `views` asks about; and those that see labels, of which the few-shot "
+        "of an image, which are in the experiment `views`; and those that see labels, of which the few-shot "
         "experiment holds Tip-Adapter, GDA-CLIP and TIMO.",
     )
 

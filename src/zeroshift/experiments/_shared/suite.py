@@ -205,7 +205,7 @@ class Suite:
         count = Counter(member.name for member in self.members)
         if twice := [name for name, times in count.items() if times > 1]:
             raise ValueError(
-                f"every set needs a name of its own; {count[twice[0]]} are called {twice[0]!r}. "
+                f"every set needs a unique name; {count[twice[0]]} are called {twice[0]!r}. "
                 "Fix: give each another name, such as Member.of('photos/pets', features)."
             )
 
@@ -328,10 +328,10 @@ def largest_per_task(suite: Suite) -> Suite:
 def largest_per_task_note(suite: Suite) -> str:
     """A note about the order, and about omitted sets if there are any; `suite` holds all sets."""
     kept = largest_per_task(suite)
-    why = "because the slow rows compute everything anew for every sample"
+    why = "because the slow rows recompute everything for every sample"
     if len(kept) == len(suite):
         return f"Online: one random order, {why}. {NO_ORDER}"
-    return f"Online: one random order; and one set a task ({describe_sets(kept.members)}), {why}. {NO_ORDER}"
+    return f"Online: one random order; and one set per task ({describe_sets(kept.members)}), {why}. {NO_ORDER}"
 
 
 PICTURED_SETS = 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from zeroshift.evaluate import Trial
-from zeroshift.experiments._shared.claims import Evidence, all_hold, effective_samples, higher, within
+from zeroshift.experiments._shared.claims import ClaimEvidence, all_hold, effective_samples, higher, within
 from zeroshift.experiments._shared.experiment import JobResults
 from zeroshift.experiments._shared.findings import Lines, Series, Value
 from zeroshift.experiments._shared.suite import NO_ORDER, Member, Suite, Task
@@ -102,7 +102,7 @@ def sweep_lines(
     return Lines(name, title, x_label, "accuracy, percent", tuple(series), caption, log_x, sweep.default, steps=True)
 
 
-def stability_evidence(found: Sequence[Curve], tolerance: float, start: float = 0.0) -> list[Evidence]:
+def stability_evidence(found: Sequence[Curve], tolerance: float, start: float = 0.0) -> list[ClaimEvidence]:
     """Whether accuracy varies by at most `tolerance` points over all values from `start`; complete curves only."""
     evidence = []
     for curve in found:
@@ -111,11 +111,11 @@ def stability_evidence(found: Sequence[Curve], tolerance: float, start: float = 
             least, most = min(reached), max(reached)
             detail = f"{points(least, most):.1f} points, {100 * least:.1f}% to {100 * most:.1f}%"
             holds = within(least, most, tolerance / 100, samples=curve.samples)
-            evidence.append(Evidence(curve.task.title, holds, detail))
+            evidence.append(ClaimEvidence(curve.task.title, holds, detail))
     return evidence
 
 
-def rising_evidence(found: Sequence[Curve], tolerance: float) -> list[Evidence]:
+def rising_evidence(found: Sequence[Curve], tolerance: float) -> list[ClaimEvidence]:
     """Whether accuracy ends higher than it starts and never falls more than `tolerance` points below an earlier value;
     complete curves with at least two values only."""
     evidence = []
@@ -132,7 +132,7 @@ def rising_evidence(found: Sequence[Curve], tolerance: float) -> list[Evidence]:
         top = max(curve.values, key=lambda at: curve.values[at].value)
         rises = higher(last, first, samples=curve.samples)
         steady = within(*fallen, tolerance / 100, samples=curve.samples)
-        evidence.append(Evidence(curve.task.title, all_hold((rises, steady)), f"{ends}, highest at {top:g}"))
+        evidence.append(ClaimEvidence(curve.task.title, all_hold((rises, steady)), f"{ends}, highest at {top:g}"))
     return evidence
 
 

@@ -49,12 +49,12 @@ def loaders(sets: Path) -> dict[str, Any]:
 
 
 def planned(sets: Path) -> list[Any]:
-    """Runs, looks at the features, and runs that must be alone."""
+    """Runs, analyses, and timed runs."""
     known = datasets(sets)
     trials = plan_comparison(known, [MethodSpec.named(name) for name in METHODS], orders=ORDERS, shots=2).trials
-    looks = [Analysis(e.name, e.digest, e.prompt, spread, {"power": p}) for e in known for p in (1, 2)]
+    analyses = [Analysis(e.name, e.digest, e.prompt, spread, {"power": p}) for e in known for p in (1, 2)]
     alone = [Trial(e.name, e.digest, e.prompt, MethodSpec("adapt_online"), 0, None, timed=True) for e in known]
-    return [*alone, *looks, *trials]
+    return [*alone, *analyses, *trials]
 
 
 def serve(sets: Path, runs: Path) -> None:
@@ -93,6 +93,6 @@ def _stay_after(limit: int) -> None:
 
 if __name__ == "__main__":
     # By its own name, under which workers can import what is sent to them.
-    from evaluate import killing
+    from evaluate import killed_runner
 
-    killing.serve(*map(Path, sys.argv[1:]))
+    killed_runner.serve(*map(Path, sys.argv[1:]))
