@@ -69,7 +69,9 @@ def test_methods_as_json(call):
     online = next(entry for entry in record if entry["name"] == "adapt_online")
     assert online["class"] == "zeroshift.adapt.online.OnlineADAPT"
     bank_size = next(entry for entry in online["parameters"] if entry["name"] == "bank_size")
+    meaning = bank_size.pop("meaning")
     assert bank_size == {"name": "bank_size", "allowed": "an integer of at least 0", "required": False, "default": 16}
+    assert "per class" in meaning
 
 
 def test_methods_of_one_protocol(call):

@@ -84,7 +84,13 @@ def _record(method: MethodInfo) -> dict[str, Any]:
         "reconstructed": method.reconstructed,
         "presets": list(method.presets),
         "parameters": [
-            {"name": p.name, "allowed": p.allowed, "required": p.required, "default": p.default}
+            {
+                "name": p.name,
+                "allowed": p.allowed,
+                "required": p.required,
+                "default": p.default,
+                "meaning": p.meaning,
+            }
             for p in method.parameters
         ],
     }

@@ -75,12 +75,18 @@ def _remarks(method: MethodInfo) -> str:
 
 
 def parameters_table(method: MethodInfo) -> ReportTable:
-    columns = (_name_column("parameter"), ReportColumn("default", is_whole=True), ReportColumn("allowed"))
+    columns = (
+        _name_column("parameter"),
+        ReportColumn("default", is_whole=True),
+        ReportColumn("allowed"),
+        ReportColumn("meaning"),
+    )
     rows = (
         (
             parameter.name,
             ReportCell("required", style="yellow") if parameter.required else format_setting(parameter.default),
             parameter.allowed,
+            parameter.meaning,
         )
         for parameter in method.parameters
     )

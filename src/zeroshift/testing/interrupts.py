@@ -27,6 +27,9 @@ TOLERANCE = 1e-9
 POINTS, VIEW_POINTS = 12, 6
 """Lines of code to interrupt at, spread evenly over all lines that a call runs: for `adapt`, and for `adapt_views`."""
 
+FEW_LINES = 150
+"""A call that runs no more lines than this is interrupted at every one."""
+
 VIEWS = 3
 """Views per image."""
 
@@ -131,7 +134,7 @@ def _stopped(
 ) -> Iterator[tuple[str, Method]]:
     """(place, method) for copies that were stopped while they learned from the rows, each at another line."""
     lines, _ = _adapt_until(copy.deepcopy(method), rows, None, action, raised)
-    points = POINTS if rows.ndim == 2 else VIEW_POINTS
+    points = lines if lines <= FEW_LINES else POINTS if rows.ndim == 2 else VIEW_POINTS
     for line in range(1, 1 + lines, -(-lines // points)):
         stopped = copy.deepcopy(method)
         _, place = _adapt_until(stopped, rows, line, action, raised)
