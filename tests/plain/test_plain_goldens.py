@@ -118,7 +118,7 @@ def test_oga(given):
 
 
 @pytest.mark.parametrize("batch", [1, 32])
-@pytest.mark.parametrize("per_class", [1, 5, 20, 100, None])
+@pytest.mark.parametrize("per_class", [1, 20, None, *(pytest.param(n, marks=pytest.mark.slow) for n in (5, 100))])
 def test_t3a(given, per_class, batch):
     key = f"K{'neg1' if per_class is None else per_class}_bs{batch}_logits"
     parameters = {"per_class": per_class, "batch": batch, "released": True}
