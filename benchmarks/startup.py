@@ -1,4 +1,4 @@
-"""How long `import zeroshift` takes, beside `import numpy`, in fresh processes: best and median of several."""
+"""How long `import zeroshift` and quick commands take, compared with `import numpy`, in fresh processes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ COMMANDS = {
     "import numpy": ["-c", "import numpy"],
     "import zeroshift": ["-c", "import zeroshift"],
     "zeroshift --version": ["-m", "zeroshift", "--version"],
+    "zeroshift --help": ["-m", "zeroshift", "--help"],
+    "zeroshift methods": ["-m", "zeroshift", "methods"],
 }
 
 
@@ -25,7 +27,7 @@ def seconds(arguments: list[str]) -> float:
 
 
 def main() -> None:
-    # Taken in turn, so that a busy moment of the machine falls on all of them.
+    # In turn, so that a busy moment of the machine affects all of them.
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for _ in range(RUNS):
         for name, arguments in COMMANDS.items():
