@@ -42,7 +42,7 @@ SPLITS = {"train": (3, 4), "val": (5,), "test": (0, 1, 2)}
 AIRCRAFT_IDS = {"train": ("0034309",), "val": ("0034958",), "test": ("1514522", "0481847")}
 
 
-def picture(shade: int) -> bytes:
+def image(shade: int) -> bytes:
     """A small JPEG of one colour."""
     buffer = io.BytesIO()
     Image.new("RGB", (12, 8), (shade % 256, 128, 64)).save(buffer, "JPEG")
@@ -58,7 +58,7 @@ def class_folders(folder: Path, labels: dict[str, int], per_class: int = 2) -> N
     """Two images in each class folder, and a file that is none."""
     for name, label in labels.items():
         for number in range(per_class):
-            put(folder / name / f"image_{number}.JPEG", picture(label))
+            put(folder / name / f"image_{number}.JPEG", image(label))
     put(folder / "README.txt", b"not an image")
 
 
@@ -82,7 +82,7 @@ def split_file(id: str, folder: Path, images: Path, file: Path | None = None) ->
             for number, label in zip(numbers, labels_of(id, split), strict=True)
         ]
         for path, label, _ in listed[split]:
-            put(images / path, picture(label))
+            put(images / path, image(label))
     file = file or folder / f"split_zhou_{name}.json"
     put(file, json.dumps(listed).encode())
     return file
@@ -98,7 +98,7 @@ def aircraft(folder: Path, variants: list[str]) -> None:
     for split, ids in AIRCRAFT_IDS.items():
         put(folder / f"images_variant_{split}.txt", "".join(f"{id} {VARIANT_OF[id]}\n" for id in ids).encode())
         for id in ids:
-            put(folder / "images" / f"{id}.jpg", picture(int(id)))
+            put(folder / "images" / f"{id}.jpg", image(int(id)))
 
 
 def build(root: Path, id: str) -> None:

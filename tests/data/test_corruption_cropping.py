@@ -13,13 +13,13 @@ from zeroshift.data.corruptions.corruption import resize_and_crop
 
 
 def ramp(width: int, height: int) -> Image.Image:
-    """Red says how far right a pixel is, green how far down: a picture that shows where it was cut."""
+    """Red says how far right a pixel is, green how far down: an image that shows where it was cut."""
     x, y = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
     return Image.fromarray(np.stack([x, y, 0 * x], axis=-1).round().astype(np.uint8))
 
 
 @pytest.mark.parametrize(
-    # (width, height), what the scaled picture measures, where the middle begins; by the rules ImageNet-C was made with:
+    # (width, height), what the scaled image measures, where the middle begins; by the rules ImageNet-C was made with:
     # the longer side is 256 times longer / shorter, cut down, and the margin is half the rest, halves to even.
     ("size", "scaled", "corner"),
     [
@@ -33,16 +33,16 @@ def ramp(width: int, height: int) -> Image.Image:
     ],
 )
 def test_the_shorter_side_is_256_and_the_middle_224(size, scaled, corner):
-    picture = ramp(*size)
+    image = ramp(*size)
     left, top = corner
-    wanted = picture.resize(scaled, Image.Resampling.BILINEAR).crop((left, top, left + 224, top + 224))
-    np.testing.assert_array_equal(resize_and_crop(picture), wanted)
+    wanted = image.resize(scaled, Image.Resampling.BILINEAR).crop((left, top, left + 224, top + 224))
+    np.testing.assert_array_equal(resize_and_crop(image), wanted)
 
 
 @pytest.mark.parametrize("size", [(224, 224), (32, 32), (100, 224), (500, 200)])
 def test_small_images_are_unchanged(size):
-    picture = ramp(*size)
-    assert resize_and_crop(picture) is picture
+    image = ramp(*size)
+    assert resize_and_crop(image) is image
 
 
 def test_images_are_corrupted_after_cropping():
@@ -62,6 +62,6 @@ def test_describe():
 
 def test_severities_for_small_images_do_not_crop():
     corruption = Corruption("contrast", 3, made_for=32)
-    picture = ramp(300, 260)
-    np.testing.assert_array_equal(CroppedCorruption(corruption)(picture, b"key"), corruption(picture, b"key"))
+    image = ramp(300, 260)
+    np.testing.assert_array_equal(CroppedCorruption(corruption)(image, b"key"), corruption(image, b"key"))
     assert CroppedCorruption(corruption).describe() == corruption.describe()

@@ -1,4 +1,4 @@
-"""Tiny models, made and loaded once a session; pictures to extract."""
+"""Tiny models, made and loaded once a session; images to extract."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tiny_encoder(tiny_folder):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Pictures of two classes."""
+    """Images of two classes."""
     from encode import numpy_encoder
 
     numpy_encoder.write_images(tmp_path / "pets", numpy_encoder.COUNT)

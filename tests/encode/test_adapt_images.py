@@ -225,7 +225,7 @@ def test_numbers_of_generated_views_may_differ_between_images_but_not_within_a_b
 
 
 class Looker:
-    """An image side: of pixels, their shape is all that is looked at."""
+    """An image encoder that uses only the shape of the pixels."""
 
     identity = {"encoder": NumpyEncoder().key()}  # noqa: RUF012
 
@@ -272,7 +272,7 @@ def test_an_encoder_must_be_loaded(clip):
 def test_wrong_arguments_are_refused_before_an_image_is_opened(clip, tiny_encoder):
     fitting = ZeroShot(np.eye(3, clip.dimension))
     tuned = make_method("tpt", clip, NAMES)
-    for method, options, kind, said in [
+    for method, options, kind, message in [
         ("zero_shot", {}, TypeError, "method must be a method"),
         (ZeroShot(np.eye(3, 5)), {}, ValueError, r"prototypes of d = 5, the encoder gives d = 16"),
         (fitting, {"views": VIEWS}, ValueError, "views cannot be given to zero_shot"),
@@ -281,7 +281,7 @@ def test_wrong_arguments_are_refused_before_an_image_is_opened(clip, tiny_encode
         (tuned, {"views": 64}, TypeError, r"views must be Views; got int\. Fix: zeroshift\.encode\.Views\(64\)"),
         (tuned, {"generate": 3}, TypeError, "generate must be a function"),
     ]:
-        with pytest.raises(kind, match=said):
+        with pytest.raises(kind, match=message):
             adapt_images(method, clip, IMAGES, **options)
     for images in ("cat.png", b"cat", {"cat.png": 0}):
         with pytest.raises(TypeError, match=r"images must be several"):
@@ -291,7 +291,7 @@ def test_wrong_arguments_are_refused_before_an_image_is_opened(clip, tiny_encode
 
 
 @pytest.mark.parametrize(
-    ("image", "kind", "said"),
+    ("image", "kind", "message"),
     [
         ("no.png", FileNotFoundError, "no image at no.png"),
         (3, TypeError, r"an image must be a path, a Pillow image.*got int\. Fix: PIL"),
@@ -300,11 +300,11 @@ def test_wrong_arguments_are_refused_before_an_image_is_opened(clip, tiny_encode
     ],
     ids=["missing", "number", "nothing", "floats"],
 )
-def test_invalid_images_are_refused_when_they_are_reached(clip, image, kind, said):
+def test_invalid_images_are_refused_when_they_are_reached(clip, image, kind, message):
     method = OnlineADAPT(np.eye(3, clip.dimension))
     found = adapt_images(method, clip, [IMAGES[0], image])
     assert next(found).shape == (3,)
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         next(found)
     assert method.n_seen == 1
 

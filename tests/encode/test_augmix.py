@@ -130,7 +130,7 @@ def test_mixing_pixels_is_mixing_what_the_model_is_given():
 
 
 def test_the_weights_are_those_of_the_paper():
-    """Beta(1, 1) for the picture itself, the rest shared by Dirichlet(1, 1, 1)."""
+    """Beta(1, 1) for the image itself, the rest shared by Dirichlet(1, 1, 1)."""
     calls = 0
 
     def one_hot(_: Image.Image) -> np.ndarray:

@@ -36,9 +36,9 @@ def test_prototypes_of_a_real_model(tiny_encoder):
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_the_same_prompts_are_encoded_once(tmp_path, cached):
-    encoder, told, listed = NumpyEncoder(), [], [CLASSES[0], CLASSES[1], CLASSES[0]]
-    made = encode_classes(encoder, listed, cache=tmp_path if cached else None, progress=told.append)
-    assert sum(told) == 3
+    encoder, counts, listed = NumpyEncoder(), [], [CLASSES[0], CLASSES[1], CLASSES[0]]
+    made = encode_classes(encoder, listed, cache=tmp_path if cached else None, progress=counts.append)
+    assert sum(counts) == 3
     assert encoder.prompts == ["a cat", "one small cat", "a dog"]
     np.testing.assert_array_equal(made.prototypes[0], made.prototypes[2])
     assert made.n_prompts == 5
@@ -85,12 +85,12 @@ def test_many_classes_are_taken_one_at_a_time(monkeypatch, tmp_path):
             ahead.append(2 * k - len(encoder.prompts))
             yield [f"a photo of {k}", f"a sketch of {k}"]
 
-    told = []
-    made = encode_classes(encoder, classes(), cache=tmp_path, progress=told.append)
+    counts = []
+    made = encode_classes(encoder, classes(), cache=tmp_path, progress=counts.append)
     assert max(ahead) < 10  # no more wait than are encoded together
     expected = by_hand([[f"a photo of {k}", f"a sketch of {k}"] for k in range(25)])
     np.testing.assert_allclose(made.prototypes, expected, atol=1e-6)
-    assert sum(told) == 25
+    assert sum(counts) == 25
     assert len(list(tmp_path.glob("text/*/part-*"))) == 5
 
 
@@ -104,10 +104,10 @@ def test_an_interrupted_run_keeps_finished_parts(monkeypatch, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         encode_classes(NumpyEncoder(), stops(), cache=tmp_path)
-    again, told = NumpyEncoder(), []
-    made = encode_classes(again, every, cache=tmp_path, progress=told.append)
+    again, counts = NumpyEncoder(), []
+    made = encode_classes(again, every, cache=tmp_path, progress=counts.append)
     assert again.prompts == [prompt for listed in every[10:] for prompt in listed]
-    assert sum(told) == 25
+    assert sum(counts) == 25
     np.testing.assert_array_equal(made.prototypes, encode_classes(NumpyEncoder(), every).prototypes)
 
 
@@ -152,10 +152,12 @@ def test_their_means_are_the_prototypes(tiny_encoder):
 
 def test_a_second_run_encodes_no_single_prompts(tmp_path):
     first = encode_prompts(NumpyEncoder(), UNEQUAL_CLASSES, cache=tmp_path)
-    second, told = NumpyEncoder(), []
-    np.testing.assert_array_equal(encode_prompts(second, UNEQUAL_CLASSES, cache=tmp_path, progress=told.append), first)
+    second, counts = NumpyEncoder(), []
+    np.testing.assert_array_equal(
+        encode_prompts(second, UNEQUAL_CLASSES, cache=tmp_path, progress=counts.append), first
+    )
     assert second.prompts == []
-    assert sum(told) == 6
+    assert sum(counts) == 6
 
 
 @pytest.mark.parametrize(

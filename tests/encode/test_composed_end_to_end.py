@@ -31,7 +31,7 @@ MODES = ("ensemble", "vanilla")
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    """Where tests run beside each other, threads that wait for each other take several times as long as one."""
+    """With parallel tests, several threads are much slower than one."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -40,7 +40,7 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def top(tmp_path_factory):
-    """A folder of pictures, none of them downloaded: a sun, a tree and a ball, each in three sizes."""
+    """A folder of images, none of them downloaded: a sun, a tree and a ball, each in three sizes."""
     top = tmp_path_factory.mktemp("composed")
     (top / "drawn").mkdir()
     for name, draw in {"sun": sun, "tree": tree, "ball": ball}.items():
@@ -52,30 +52,30 @@ def top(tmp_path_factory):
 
 
 def sun(side: int) -> Image.Image:
-    picture = Image.new("RGB", (side, side), (120, 180, 240))
-    ImageDraw.Draw(picture).ellipse([side // 4, side // 4, 3 * side // 4, 3 * side // 4], fill=(255, 220, 60))
-    return picture
+    image = Image.new("RGB", (side, side), (120, 180, 240))
+    ImageDraw.Draw(image).ellipse([side // 4, side // 4, 3 * side // 4, 3 * side // 4], fill=(255, 220, 60))
+    return image
 
 
 def tree(side: int) -> Image.Image:
-    picture = Image.new("RGB", (side, side + 20), (200, 220, 255))
-    draw = ImageDraw.Draw(picture)
+    image = Image.new("RGB", (side, side + 20), (200, 220, 255))
+    draw = ImageDraw.Draw(image)
     draw.rectangle([side // 2 - 12, side // 2, side // 2 + 12, side], fill=(110, 70, 30))
     draw.polygon([(side // 2, 10), (side // 5, 2 * side // 3), (4 * side // 5, 2 * side // 3)], fill=(20, 110, 30))
-    return picture
+    return image
 
 
 def ball(side: int) -> Image.Image:
-    picture = Image.new("RGB", (side + 30, side), (30, 120, 40))
-    draw = ImageDraw.Draw(picture)
+    image = Image.new("RGB", (side + 30, side), (30, 120, 40))
+    draw = ImageDraw.Draw(image)
     draw.ellipse([40, 40, side - 20, side - 20], fill="white", outline="black", width=4)
     draw.regular_polygon((side // 2, side // 2, side // 8), 5, fill="black")
-    return picture
+    return image
 
 
 @pytest.fixture(scope="module")
 def run(top):
-    """A command with the encoder `composed` on the pictures; what `--json` printed."""
+    """A command with the encoder `composed` on the images; what `--json` printed."""
 
     def run(command, *options):
         arguments = [command, top / "drawn", "--encoder", "composed", "--cache", top / "cache", "--json", *options]
@@ -93,8 +93,8 @@ def first(run, top, fitted_text_map):
     shutil.copytree(fitted_text_map / KIND, top / "cache" / KIND)
     names = ",".join(packs.load("cifar10").class_names)
     out = top / "features.safetensors"
-    told = run("extract", "--classes", names, "--prompts", ",".join(MODES), "--out", out)
-    return told, FeatureSet.load(out, check=False)
+    record = run("extract", "--classes", names, "--prompts", ",".join(MODES), "--out", out)
+    return record, FeatureSet.load(out, check=False)
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_the_text_map_is_stored_in_an_empty_cache(first, run, tmp_path):
 
 @pytest.fixture
 def no_fitting(monkeypatch):
-    """Neither bridge nor centres may be worked out again."""
+    """Neither the map nor centres may be computed again."""
 
     def fits(*_):
         raise AssertionError("encoded ImageNet's names a second time")
@@ -129,8 +129,8 @@ def test_prototypes_are_those_of_the_pack(first, mode):
 
 
 def test_provenance(first):
-    told, features = first
-    assert told["computed"] == features.n_samples == 9
+    record, features = first
+    assert record["computed"] == features.n_samples == 9
     assert (features.dimension, features.logit_scale) == (256, 25)
     assert features.provenance["encoder"]["family"] == "composed"
 
@@ -138,8 +138,8 @@ def test_provenance(first):
 def test_a_second_run_reuses_the_text_map_and_features(first, run, top, no_fitting):
     names = ",".join(packs.load("cifar10").class_names)
     out = top / "again.safetensors"
-    told = run("extract", "--classes", names, "--prompts", ",".join(MODES), "--out", out)
-    assert told["computed"] == 0
+    record = run("extract", "--classes", names, "--prompts", ",".join(MODES), "--out", out)
+    assert record["computed"] == 0
     again, features = FeatureSet.load(out, check=False), first[1]
     np.testing.assert_array_equal(again.features, features.features)
     for mode in MODES:
@@ -148,10 +148,10 @@ def test_a_second_run_reuses_the_text_map_and_features(first, run, top, no_fitti
 
 def test_other_class_names_use_the_same_text_map(first, run, top, no_fitting):
     names = ("soccer ball", "tree", "sun")
-    told = run("classify", "--classes", ",".join(names), "--out", top / "p.csv")
-    assert told["computed"] == 0
-    assert told["images"] == 9
-    assert sum(told["counts"].values()) == 9
+    record = run("classify", "--classes", ",".join(names), "--out", top / "p.csv")
+    assert record["computed"] == 0
+    assert record["images"] == 9
+    assert sum(record["counts"].values()) == 9
     with open(top / "p.csv", newline="") as handle:
         rows = list(csv.DictReader(handle))
     assert [row["file"] for row in rows] == sorted(path.name for path in (top / "drawn").iterdir())

@@ -25,8 +25,8 @@ from zeroshift.methods import TCA, ZeroShot  # noqa: E402
 IMAGES = [noise(i, 40, 50) for i in range(12)]
 
 
-def pixels(encoder, picture):
-    return encoder._to_device(encoder.preprocessing(picture)[0][None], first=True)[0]
+def pixels(encoder, image):
+    return encoder._to_device(encoder.preprocessing(image)[0][None], first=True)[0]
 
 
 def test_token_counts_of_a_vit_b_16():
@@ -47,16 +47,16 @@ def test_every_patch_has_one_fate(tokens, drop):
 
 def test_without_dropping_it_is_the_model(tiny_encoder):
     encoder = tiny_encoder("clip")
-    walk = CondensedVision(encoder, layers=(1,), drop=0.0)
+    vision = CondensedVision(encoder, layers=(1,), drop=0.0)
     with torch.inference_mode():
-        for picture in IMAGES[:3]:
-            given = pixels(encoder, picture)
-            seen = walk.encode(given)
+        for image in IMAGES[:3]:
+            given = pixels(encoder, image)
+            output = vision.encode(given)
             whole = encoder.model.vision_model(given[None], output_hidden_states=True)
-            for layer, token in enumerate(seen.tokens):
+            for layer, token in enumerate(output.tokens):
                 torch.testing.assert_close(token, whole.hidden_states[layer + 1][0, 0], atol=1e-5, rtol=1e-4)
-            expected = encoder.encode_images([picture])[0]
-            np.testing.assert_allclose(normalize(seen.feature.numpy()), expected, atol=1e-5)
+            expected = encoder.encode_images([image])[0]
+            np.testing.assert_allclose(normalize(output.feature.numpy()), expected, atol=1e-5)
 
 
 @pytest.fixture
@@ -70,21 +70,21 @@ def deep(tiny_encoder):
 
 
 def test_condensed_tokens_are_fewer_in_the_layers_after(deep):
-    walk = CondensedVision(deep, layers=(1, 2), drop=0.3)
+    vision = CondensedVision(deep, layers=(1, 2), drop=0.3)
     counts = []
     for layer in deep.model.vision_model.encoder.layers:
         layer.self_attn.q_proj.register_forward_hook(lambda module, given, out: counts.append(given[0].shape[0]))
     with torch.inference_mode():
-        seen = walk.encode(pixels(deep, IMAGES[0]))
-        again = walk.encode(pixels(deep, IMAGES[0]))
+        output = vision.encode(pixels(deep, IMAGES[0]))
+        again = vision.encode(pixels(deep, IMAGES[0]))
         untouched = CondensedVision(deep, layers=(1,), drop=0.0).encode(pixels(deep, IMAGES[0]))
     # 17 tokens: 12 of 16 patches left, so 2 stay, 10 are merged into 4 and 4 fused into one.
     # Of the 7 patches then left none stays: 6 are merged and 1 is fused.
     assert counts[:4] == [17, 17, 8, 6]
-    assert torch.equal(seen.feature, again.feature)
-    assert torch.equal(seen.tokens[:2], untouched.tokens[:2]), "condensed only after its attention"
-    assert not torch.allclose(seen.tokens[2], untouched.tokens[2])
-    assert not torch.allclose(seen.feature, untouched.feature)
+    assert torch.equal(output.feature, again.feature)
+    assert torch.equal(output.tokens[:2], untouched.tokens[:2]), "condensed only after its attention"
+    assert not torch.allclose(output.tokens[2], untouched.tokens[2])
+    assert not torch.allclose(output.feature, untouched.feature)
 
 
 def test_the_attended_stay_the_next_merge_the_rest_fuse():
@@ -112,13 +112,13 @@ def test_equal_tokens_merge_into_one():
 
 def test_an_anchor_takes_part_in_the_attention(tiny_encoder):
     encoder = tiny_encoder("clip")
-    walk = CondensedVision(encoder, layers=(1,), drop=0.2)
+    vision = CondensedVision(encoder, layers=(1,), drop=0.2)
     with torch.inference_mode():
         given = pixels(encoder, IMAGES[0])
-        alone = walk.encode(given)
+        alone = vision.encode(given)
         anchors = torch.stack([alone.tokens, alone.tokens.flip(0) * 3 + 1])
-        guided = walk.encode(given, anchors)
-        farther = walk.encode(given, anchors[1:])
+        guided = vision.encode(given, anchors)
+        farther = vision.encode(given, anchors[1:])
     assert not torch.allclose(alone.feature, guided.feature)
     assert not torch.allclose(guided.feature, farther.feature), "the nearest anchor counts, not the first"
     assert torch.equal(alone.tokens[0], guided.tokens[0])
@@ -127,20 +127,20 @@ def test_an_anchor_takes_part_in_the_attention(tiny_encoder):
 def test_images_are_processed_one_after_the_other(tiny_encoder):
     encoder = tiny_encoder("clip")
     prototypes = normalize(encoder.encode_texts(["a photo of a cat", "dog"]))
-    walk = CondensedVision(encoder, layers=(1,), drop=0.2)
+    vision = CondensedVision(encoder, layers=(1,), drop=0.2)
     method = TCA(prototypes, logit_scale=encoder.logit_scale, reservoir_size=2)
-    answers = adapt_with_condensation(method, walk, IMAGES)
+    answers = adapt_with_condensation(method, vision, IMAGES)
     first = next(answers)
     assert method.n_seen == 1
     rest = list(answers)
     assert method.n_seen == 12
     assert first.shape == (2,)
     by_hand = TCA(prototypes, logit_scale=encoder.logit_scale, reservoir_size=2)
-    for picture, answer in zip(IMAGES, [first, *rest], strict=True):
+    for image, answer in zip(IMAGES, [first, *rest], strict=True):
         with torch.inference_mode():
             anchors = None if by_hand.anchors is None else torch.as_tensor(by_hand.anchors)
-            seen = walk.encode(pixels(encoder, picture), anchors)
-        expected = by_hand.adapt_tokens(normalize(seen.feature.numpy()[None]), seen.tokens.numpy()[None])[0]
+            output = vision.encode(pixels(encoder, image), anchors)
+        expected = by_hand.adapt_tokens(normalize(output.feature.numpy()[None]), output.tokens.numpy()[None])[0]
         np.testing.assert_array_equal(answer, expected)
 
 
@@ -152,10 +152,10 @@ def test_invalid_arguments(tiny_encoder):
         CondensedVision(clip)
     with pytest.raises(ValueError, match=r"drop must be a number from 0 to 0\.5; got 0\.9"):
         CondensedVision(clip, layers=(1,), drop=0.9)
-    walk = CondensedVision(clip, layers=(1,))
+    vision = CondensedVision(clip, layers=(1,))
     with pytest.raises(ValueError, match=r"d = 8, the encoder has d = 16"):
-        adapt_with_condensation(TCA(np.eye(3, 8)), walk, IMAGES)
+        adapt_with_condensation(TCA(np.eye(3, 8)), vision, IMAGES)
     with pytest.raises(TypeError, match="method must be a TCA; got ZeroShot"):
-        adapt_with_condensation(ZeroShot(np.eye(3, 16)), walk, IMAGES)
+        adapt_with_condensation(ZeroShot(np.eye(3, 16)), vision, IMAGES)
     with pytest.raises(TypeError, match=r"images must be a list.*Fix: \[image\]"):
-        adapt_with_condensation(TCA(np.eye(3, 16)), walk, "cat.png")
+        adapt_with_condensation(TCA(np.eye(3, 16)), vision, "cat.png")

@@ -34,11 +34,11 @@ def test_a_device_that_is_not_there(device):
 
 
 @pytest.mark.parametrize(
-    ("asked", "chosen"), [("auto", torch.float32), ("float32", torch.float32), ("bfloat16", torch.bfloat16)]
+    ("requested", "chosen"), [("auto", torch.float32), ("float32", torch.float32), ("bfloat16", torch.bfloat16)]
 )
-def test_precisions(asked, chosen):
-    assert choose_dtype(asked, torch.device("cpu")) is chosen
-    assert choose_dtype(asked) is chosen
+def test_precisions(requested, chosen):
+    assert choose_dtype(requested, torch.device("cpu")) is chosen
+    assert choose_dtype(requested) is chosen
 
 
 def test_halves_are_for_gpus():
@@ -59,7 +59,7 @@ def test_an_unknown_precision():
     [
         (139 * 2**30, (224, 224), 256),  # as many as keep the largest GPUs busy
         (4 * 10**9, (224, 224), 64),  # 79 would fit
-        (4 * 10**9, (448, 448), 16),  # four times the pixels, a quarter of the pictures
+        (4 * 10**9, (448, 448), 16),  # four times the pixels, a quarter of the images
         (10**6, (224, 224), 1),
     ],
 )

@@ -47,7 +47,7 @@ class Linear(Encoder):
 
 
 def expected() -> np.ndarray:
-    pixels = np.stack([PREPROCESSING.values(PREPROCESSING(picture)[0]) for picture in IMAGES]).astype(np.float64)
+    pixels = np.stack([PREPROCESSING.values(PREPROCESSING(image)[0]) for image in IMAGES]).astype(np.float64)
     rows = pixels.reshape(len(pixels), -1) @ Linear().weights.numpy().astype(np.float64)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
@@ -86,7 +86,7 @@ def test_errors_for_a_single_item():
 
 def test_numbers_between_bytes():
     encoder = Linear()
-    pixels = stack_pixels([PREPROCESSING(picture) for picture in IMAGES])[0]
+    pixels = stack_pixels([PREPROCESSING(image) for image in IMAGES])[0]
     np.testing.assert_allclose(encoder.encode_pixels((pixels.astype(np.float32),)), expected(), atol=1e-6)
     mixed = encoder.encode_pixels((pixels * np.float32(0.5),))
     values = (pixels / 2 / 255 - 0.5) / 0.25
@@ -123,7 +123,7 @@ def test_long_prompts_are_counted():
     encoder = Linear()
     with pytest.warns(UserWarning, match="1 of 6 prompts are longer than the 4 tokens the model reads"):
         encoder.encode_texts(PROMPTS)
-    encoder.encode_texts(PROMPTS[:2])  # two words and two signs: just fit, and nothing is said
+    encoder.encode_texts(PROMPTS[:2])  # two words and two special tokens just fit, without a warning
     assert encoder.count_too_long(PROMPTS) == 1
 
 

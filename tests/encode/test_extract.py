@@ -31,7 +31,7 @@ from zeroshift.files import read_header
 
 
 def by_hand(folder, names) -> np.ndarray:
-    """The encoder's own equations, one picture at a time."""
+    """The encoder's own equations, one image at a time."""
     from PIL import Image
 
     rows = []
@@ -140,7 +140,7 @@ class TestWhatComesOut:
         made = run(folder, corruption=noisy)
         assert made.features.provenance["corruption"] == json.loads(json.dumps(noisy.describe()))
         assert not np.allclose(made.features.features, run(folder).features.features, atol=1e-3)
-        # The same picture is corrupted alike under another name, and whoever decodes it.
+        # The same image is corrupted alike under another name, and whoever decodes it.
         shutil.move(folder / "a/000.png", folder / "a/zzz.png")
         moved = run(folder, corruption=noisy, workers=2).features
         assert moved.sample_names.index("a/zzz.png") == 5
@@ -149,27 +149,27 @@ class TestWhatComesOut:
     def test_progress_adds_up(self, folder, cache):
         (folder / "a/bad.png").write_bytes(b"bad")
         for _ in range(2):
-            told = []
-            run(folder, cache=cache, progress=lambda what, done, total, told=told: told.append((what, done, total)))
+            calls = []
+            run(folder, cache=cache, progress=lambda what, done, total, calls=calls: calls.append((what, done, total)))
             for what, total in (("texts", 2), ("images", COUNT + 1)):
-                assert sum(done for name, done, _ in told if name == what) == total
-                assert {all_of for name, _, all_of in told if name == what} == {total}
+                assert sum(done for name, done, _ in calls if name == what) == total
+                assert {all_of for name, _, all_of in calls if name == what} == {total}
 
 
 class TestProvenance:
     def test_describe_and_repr(self, folder):
         images, encoder = image_set(folder), NumpyEncoder()
-        said = run(folder).features.provenance
-        assert said["made_by"] == "zeroshift extract"
-        assert said["images"]["name"] == "pets"
-        assert said["file_list_hash"] == images.hash()
-        assert said["encoder"] == {**encoder.describe(), "logit_bias": None}
-        assert said["encoder"]["revision"] == "1"
-        assert said["preprocessing"] == PREPROCESSING.describe()
-        assert said["prompts"]["vanilla"]["hash"] == VANILLA.hash(["cat", "dog"])
-        assert said["prompts"]["vanilla"]["templates"] == ["a photo of a {}."]
-        assert said["skipped"] == []
-        assert "views" not in said
+        provenance = run(folder).features.provenance
+        assert provenance["made_by"] == "zeroshift extract"
+        assert provenance["images"]["name"] == "pets"
+        assert provenance["file_list_hash"] == images.hash()
+        assert provenance["encoder"] == {**encoder.describe(), "logit_bias": None}
+        assert provenance["encoder"]["revision"] == "1"
+        assert provenance["preprocessing"] == PREPROCESSING.describe()
+        assert provenance["prompts"]["vanilla"]["hash"] == VANILLA.hash(["cat", "dog"])
+        assert provenance["prompts"]["vanilla"]["templates"] == ["a photo of a {}."]
+        assert provenance["skipped"] == []
+        assert "views" not in provenance
 
     # The second's own image processor is called in the worker.
     @pytest.mark.parametrize(("family", "workers"), [("clip", 0), ("siglip2", 1)])

@@ -74,7 +74,7 @@ class TestNothingTwice:
         np.testing.assert_array_equal(made.features.features, run(folder).features.features)
 
     def test_a_file_changed_within_its_size_and_second(self, folder, cache):
-        """Of a file that was just written when it was looked at, the time of change says nothing."""
+        """The modification time of a file that was just written is not reliable."""
         bmp, soon = folder / "a/young.bmp", int(time.time()) + 1000
         noise(50, 9, 9).save(bmp)
         age(bmp, soon)

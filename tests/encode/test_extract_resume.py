@@ -46,7 +46,7 @@ def killed(cache: Path, program: str, rng: random.Random) -> None:
 def test_the_file_is_the_same_however_often_the_run_was_killed(tmp_path):
     folder, cache = tmp_path / "pets", tmp_path / "cache"
     write_images(folder, COUNT)
-    # Read anew by every run, these would shift the batches of one that counted what it reads.
+    # These are read again by every run, and must not shift its batches.
     for name in ("a/0025.png", "a/0123.png", "b/0011.png"):
         (folder / name).write_bytes(b"no picture")
     shutil.copy(folder / "a/000.png", folder / "b/zzz.png")

@@ -57,9 +57,9 @@ def own(family, tiny_folder):
 
 def tokens(family, tokenizer, prompts):
     if family in AS_READ:
-        told = dict(zip(PROMPTS, AS_READ[family], strict=True))
+        read_as = dict(zip(PROMPTS, AS_READ[family], strict=True))
         full = {"padding": "max_length", "max_length": 16, "truncation": True}
-        return {"input_ids": tokenizer([told[p] for p in prompts], return_tensors="pt", **full)["input_ids"]}
+        return {"input_ids": tokenizer([read_as[p] for p in prompts], return_tensors="pt", **full)["input_ids"]}
     return dict(tokenizer(prompts, padding=True, return_tensors="pt"))
 
 
@@ -76,7 +76,7 @@ def test_features_are_those_of_transformers(family, own, tiny_encoder):
     encoder = tiny_encoder(family)
     with torch.inference_mode():
         # One at a time: what is compared with has neither padding nor neighbours.
-        images = [image_features(model, processor(images=picture, return_tensors="pt")) for picture in IMAGES]
+        images = [image_features(model, processor(images=image, return_tensors="pt")) for image in IMAGES]
         texts = [text_features(model, tokens(family, tokenizer, [prompt])) for prompt in PROMPTS]
     close(encoder.encode_images(IMAGES), unit(torch.cat(images)))
     close(encoder.encode_texts(PROMPTS), unit(torch.cat(texts)))
@@ -145,12 +145,12 @@ def test_pixel_values_are_the_processors_to_the_last_bit(family, own, tiny_encod
     monkeypatch.setattr(
         type(encoder), "_image_features", lambda self, batch: seen.append(batch) or original(self, batch)
     )
-    for picture in IMAGES:
-        encoder.encode_images([picture])
-        made = processor(images=picture, return_tensors="np")
+    for image in IMAGES:
+        encoder.encode_images([image])
+        made = processor(images=image, return_tensors="np")
         np.testing.assert_array_equal(seen[-1][0][0].numpy(), made["pixel_values"][0])
         if isinstance(encoder.preprocessing, PixelPreprocessing):
-            (pixels,) = encoder.preprocessing(picture)
+            (pixels,) = encoder.preprocessing(image)
             assert pixels.dtype == np.uint8
             np.testing.assert_array_equal(encoder.preprocessing.values(pixels), made["pixel_values"][0])
     assert isinstance(encoder.preprocessing, ProcessorPreprocessing if family == "siglip2" else PixelPreprocessing)
@@ -175,9 +175,9 @@ def test_ready_is_the_end_of_the_preprocessing(family, tiny_encoder):
     preprocessing = tiny_encoder(family).preprocessing
     height, width = preprocessing.size
     assert (height, width) == (32, 32)
-    picture = noise(0, width, height)
-    if family != "align":  # it enlarges, then crops: even a picture of the right size changes
-        for one, other in zip(preprocessing(picture), preprocessing.to_pixels(picture), strict=True):
+    image = noise(0, width, height)
+    if family != "align":  # it enlarges, then crops: even an image of the right size changes
+        for one, other in zip(preprocessing(image), preprocessing.to_pixels(image), strict=True):
             np.testing.assert_array_equal(one, other)
     assert json.loads(json.dumps(preprocessing.describe())) == preprocessing.describe()
 
@@ -306,9 +306,9 @@ def test_settings_as_published_models_have_them(family, published, tiny_folder, 
     encoder = registry.load(str(tmp_path / family))
     own = transformers.AutoImageProcessor.from_pretrained(tmp_path / family, backend="pil")
     assert isinstance(encoder.preprocessing, PixelPreprocessing)
-    for picture in IMAGES:
-        expected = own(images=picture, return_tensors="np")["pixel_values"][0]
-        np.testing.assert_array_equal(encoder.preprocessing.values(encoder.preprocessing(picture)[0]), expected)
+    for image in IMAGES:
+        expected = own(images=image, return_tensors="np")["pixel_values"][0]
+        np.testing.assert_array_equal(encoder.preprocessing.values(encoder.preprocessing(image)[0]), expected)
 
 
 def test_a_processor_that_resizes_and_crops_does_not_crop_views(tiny_folder):

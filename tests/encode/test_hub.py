@@ -16,7 +16,7 @@ PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
 
 @pytest.fixture(autouse=True)
-def asked(monkeypatch):
+def resolved(monkeypatch):
     """Names that were to be resolved; none of them can be."""
     for name in (*PROXIES, "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
@@ -30,9 +30,9 @@ def asked(monkeypatch):
     return names
 
 
-def test_without_the_hub_only_local_files_are_used(asked):
+def test_without_the_hub_only_local_files_are_used(resolved):
     assert hub.hub_arguments(HUB, "main") == {"revision": "main", "local_files_only": True}
-    assert asked == [("huggingface.co", 443)]
+    assert resolved == [("huggingface.co", 443)]
 
 
 def test_with_the_hub_the_network_is_used(monkeypatch):
@@ -40,22 +40,22 @@ def test_with_the_hub_the_network_is_used(monkeypatch):
     assert hub.hub_arguments(HUB, None) == {"revision": None}
 
 
-def test_a_mirror_replaces_the_hub(asked, monkeypatch):
+def test_a_mirror_replaces_the_hub(resolved, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example:8443/hub")
     assert hub.hub_arguments(HUB, None)["local_files_only"]
-    assert asked == [("mirror.example", 443)]
+    assert resolved == [("mirror.example", 443)]
 
 
 @pytest.mark.parametrize("name", PROXIES)
-def test_names_are_not_resolved_with_a_proxy(asked, monkeypatch, name):
+def test_names_are_not_resolved_with_a_proxy(resolved, monkeypatch, name):
     monkeypatch.setenv(name, "http://proxy.example:3128")
     assert hub.hub_arguments(HUB, None) == {"revision": None}
-    assert asked == []
+    assert resolved == []
 
 
-def test_a_folder_needs_no_network(asked, tmp_path):
+def test_a_folder_needs_no_network(resolved, tmp_path):
     assert hub.hub_arguments(str(tmp_path), None) == {"revision": None}
-    assert asked == []
+    assert resolved == []
 
 
 @pytest.mark.parametrize("kind", [OSError, ValueError, KeyError, RuntimeError, UnpicklingError])

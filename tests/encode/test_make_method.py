@@ -40,8 +40,8 @@ def test_every_method_that_needs_no_more_than_an_encoder(clip, name):
     if hasattr(method, "logit_scale"):
         assert method.logit_scale == clip.logit_scale
     options = {"views": Views(4)} if "views" in method.needs else {}
-    pictures = [noise(i, 40 + i, 50) for i in range(3)]
-    found = np.stack(list(adapt_images(method, clip, pictures, **options)))
+    images = [noise(i, 40 + i, 50) for i in range(3)]
+    found = np.stack(list(adapt_images(method, clip, images, **options)))
     assert found.shape == (3, 3)
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
 
@@ -84,7 +84,7 @@ def test_a_custom_text_encoder(clip):
 
 
 @pytest.mark.parametrize(
-    ("name", "names", "options", "kind", "said"),
+    ("name", "names", "options", "kind", "message"),
     [
         ("tqt", NAMES, {}, ValueError, r"no method is called 'tqt'.*tpt"),
         ("tpt", "cat", {}, TypeError, r"class_names must be a sequence"),
@@ -92,19 +92,19 @@ def test_a_custom_text_encoder(clip):
         ("tpt", NAMES, {"prompts": "vanilla"}, ValueError, r"prompts cannot be given to tpt"),
         ("zero_shot", NAMES, {"prompts": 3}, TypeError, r"prompts must be Prompts or the name of a mode; got int"),
         ("zero_shot", NAMES, {"prompts": "vanila"}, ValueError, r"mode must be one of"),
-        ("tpt", NAMES, {"ratio": 0.1}, TypeError, r"tpt has no parameter 'ratio'"),
+        ("tpt", NAMES, {"ratio": 0.1}, TypeError, r"TPT has no parameter 'ratio'"),
         ("mta", NAMES, {"prototypes": np.eye(4, 16)}, ValueError, r"prototypes must be of the 3 classes.* got 4 x 16"),
         ("mta", NAMES, {"prototypes": np.eye(3, 5)}, ValueError, r"in the encoder's d = 16; got 3 x 5\. Fix: leave"),
     ],
 )
-def test_methods_that_cannot_be_made(clip, name, names, options, kind, said):
-    with pytest.raises(kind, match=said):
+def test_methods_that_cannot_be_made(clip, name, names, options, kind, message):
+    with pytest.raises(kind, match=message):
         make_method(name, clip, names, **options)
 
 
 def test_a_text_encoder_of_other_classes_is_refused(clip):
-    said = r"text must be of the 3 classes in class_names, in the encoder's d = 16; got 2 x 16\. Fix: leave text out"
-    with pytest.raises(ValueError, match=said):
+    message = r"text must be of the 3 classes in class_names, in the encoder's d = 16; got 2 x 16\. Fix: leave text out"
+    with pytest.raises(ValueError, match=message):
         make_method("tpt", clip, NAMES, text=prompted_text(clip, NAMES[:2]))
 
 

@@ -46,15 +46,15 @@ def test_the_shorter_side_is_scaled(size, resized):
 
 def test_the_crop_is_of_the_centre_and_black_beyond():
     columns = np.tile(np.arange(7, dtype=np.uint8), (5, 1))
-    picture = Image.fromarray(np.stack([columns, columns, columns], axis=-1))
+    image = Image.fromarray(np.stack([columns, columns, columns], axis=-1))
     crop = PixelPreprocessing(None, (3, 4), "bicubic", TABLE)
-    (pixels,) = crop(picture)
+    (pixels,) = crop(image)
     np.testing.assert_array_equal(pixels[0], np.tile([1, 2, 3, 4], (3, 1)))
     # Half a pixel too much goes to the right and to the bottom: columns 1 to 4 of 0 to 6, then rows likewise.
-    turned = picture.transpose(Image.Transpose.TRANSPOSE)
+    turned = image.transpose(Image.Transpose.TRANSPOSE)
     (rows,) = PixelPreprocessing(None, (4, 3), "bicubic", TABLE)(turned)
     np.testing.assert_array_equal(rows[0], np.tile([[1], [2], [3], [4]], 3))
-    (wider,) = PixelPreprocessing(None, (5, 10), "bicubic", TABLE)(picture)
+    (wider,) = PixelPreprocessing(None, (5, 10), "bicubic", TABLE)(image)
     np.testing.assert_array_equal(wider[0, 0], [0, 0, 0, 1, 2, 3, 4, 5, 6, 0])
 
 
@@ -67,10 +67,10 @@ def test_exact_does_not_keep_the_aspect_ratio():
 
 
 def test_the_filter_is_pillows():
-    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8))
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8))
     for name in ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"):
-        expected = np.asarray(picture.resize((4, 4), Image.Resampling[name.upper()])).transpose(2, 0, 1)
-        found = PixelPreprocessing(("exact", 4, 4), None, name, TABLE)(picture)[0]
+        expected = np.asarray(image.resize((4, 4), Image.Resampling[name.upper()])).transpose(2, 0, 1)
+        found = PixelPreprocessing(("exact", 4, 4), None, name, TABLE)(image)[0]
         np.testing.assert_array_equal(found, expected)
 
 
@@ -121,10 +121,10 @@ def test_descriptions_differ_between_settings():
 class TestPictures:
     def test_arrays(self):
         grey = np.arange(12, dtype=np.uint8).reshape(3, 4)
-        picture = to_rgb_image(grey)
-        assert (picture.mode, picture.size) == ("RGB", (4, 3))
-        np.testing.assert_array_equal(np.asarray(picture)[..., 2], grey)
-        np.testing.assert_array_equal(np.asarray(to_rgb_image(np.stack([grey] * 3, axis=-1))), np.asarray(picture))
+        image = to_rgb_image(grey)
+        assert (image.mode, image.size) == ("RGB", (4, 3))
+        np.testing.assert_array_equal(np.asarray(image)[..., 2], grey)
+        np.testing.assert_array_equal(np.asarray(to_rgb_image(np.stack([grey] * 3, axis=-1))), np.asarray(image))
 
     @pytest.mark.parametrize(
         "array",

@@ -48,8 +48,8 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch):
     assert clip.fix == "pip install 'zeroshift[encoders]'"
     assert open_clip.fix == "pip install open_clip_torch"
     assert composed.fix == "pip install 'zeroshift[offline]'"
-    # Not even the kind of a model can be read without transformers; said before any file is looked for.
-    for source, said in [
+    # Not even the kind of a model can be read without transformers; raised before any file is read.
+    for source, message in [
         (
             "openai/clip-vit-base-patch16",
             r"needs transformers, which is not installed. Fix: pip install 'zeroshift\[enc",
@@ -58,7 +58,7 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch):
         ("composed", r"needs transformers, which is not installed. Fix: pip install 'zeroshift\[offline\]'"),
         ("albef:model.pth", r"needs transformers"),
     ]:
-        with pytest.raises(ImportError, match=said):
+        with pytest.raises(ImportError, match=message):
             registry.load(source)
 
 
@@ -170,7 +170,7 @@ def test_the_hash_of_a_folder_is_that_of_its_content(tiny_folder, tmp_path):
     copied = shutil.copytree(original, tmp_path / "elsewhere")
     assert folder_digest(copied) == folder_digest(original)
     assert folder_digest(original).startswith("sha256:")
-    (copied / "README.md").write_text("What lies beside decides nothing.")
+    (copied / "README.md").write_text("Other files do not matter.")
     assert folder_digest(copied) == folder_digest(original)
     for file in ("model.safetensors", "tokenizer.json", "config.json", "preprocessor_config.json"):
         content = (copied / file).read_bytes()

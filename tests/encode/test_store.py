@@ -48,11 +48,11 @@ def test_rows_are_in_the_given_order(tmp_path_factory, data):
     ends = [*sorted(data.draw(st.sets(st.integers(1, 8)))), 9]
     for start, end in zip([0, *ends], ends, strict=False):
         store.add(digests(*names[start:end]), rows_of(*range(start, end)))
-    asked = data.draw(st.lists(st.sampled_from(names), min_size=1))
+    queried = data.draw(st.lists(st.sampled_from(names), min_size=1))
     for each in (store, FeatureStore(folder)):
-        found = each.rows(digests(*asked))
+        found = each.rows(digests(*queried))
         assert found.dtype == np.float16
-        np.testing.assert_array_equal(found, rows_of(*map(int, asked)))
+        np.testing.assert_array_equal(found, rows_of(*map(int, queried)))
         assert len(each) == 9
 
 
@@ -105,7 +105,7 @@ def test_a_damaged_part_is_reported_and_deleted(tmp_path, damage):
     with pytest.warns(UserWarning, match=rf"{first.name} is damaged and is computed again \("):
         again = FeatureStore(tmp_path)
     assert [digest in again for digest in digests("a", "b", "c")] == [False, False, True]
-    assert len(FeatureStore(tmp_path)) == 1  # said once: a second warning would be an error here
+    assert len(FeatureStore(tmp_path)) == 1  # a second warning would be an error here
     again.add(digests("a", "b"), rows_of(1, 2))
     np.testing.assert_array_equal(FeatureStore(tmp_path).rows(digests("a", "b", "c")), rows_of(1, 2, 3))
 

@@ -167,7 +167,7 @@ def test_other_families_are_refused_by_name():
 
 
 @pytest.mark.parametrize(
-    ("names", "kind", "said"),
+    ("names", "kind", "message"),
     [
         ("cat", TypeError, r"sequence of names, in order; got the string 'cat'"),
         ({"cat": 1}, TypeError, r"got dict"),
@@ -178,8 +178,8 @@ def test_other_families_are_refused_by_name():
         (["Cat", "cat"], ValueError, r"'Cat' and 'cat' have the same tokens"),
     ],
 )
-def test_invalid_class_names(tiny_encoder, names, kind, said):
-    with pytest.raises(kind, match=said):
+def test_invalid_class_names(tiny_encoder, names, kind, message):
+    with pytest.raises(kind, match=message):
         prompted_text(tiny_encoder("clip"), names)
 
 
@@ -190,7 +190,7 @@ def test_repeated_names_on_request(tiny_encoder):
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "said"),
+    ("options", "kind", "message"),
     [
         ({"words": 4}, TypeError, "words must be a string; got 4"),
         ({"words": " "}, ValueError, "words must be one or more words"),
@@ -205,8 +205,8 @@ def test_repeated_names_on_request(tiny_encoder):
         ({"repeated_names": "yes"}, TypeError, "repeated_names must be True or False"),
     ],
 )
-def test_invalid_words_and_templates(tiny_encoder, options, kind, said):
-    with pytest.raises(kind, match=said):
+def test_invalid_words_and_templates(tiny_encoder, options, kind, message):
+    with pytest.raises(kind, match=message):
         prompted_text(tiny_encoder("clip"), NAMES, **options)
 
 

@@ -19,7 +19,7 @@ from zeroshift.encode.tuning.autograd_utils import powers_of_two  # noqa: E402
 
 
 class Replaced(torch.nn.Module):
-    """In the place of the embedding: looked up, and the words put in."""
+    """Replaces the embedding module: looks up tokens, and inserts the words."""
 
     def __init__(self, embedding, words, start):
         super().__init__()
@@ -46,7 +46,7 @@ def plain_gradient(encoder, context, above, start):
 
 @pytest.fixture
 def double(tiny_encoder):
-    """The tiny CLIP in float64, where nothing hides behind rounding."""
+    """The tiny CLIP in float64, without visible rounding errors."""
     encoder = copy.copy(tiny_encoder("clip"))
     encoder.model = copy.deepcopy(encoder.model).double()
     encoder.dtype = torch.float64
@@ -244,17 +244,17 @@ def test_find_context():
 
 
 @pytest.mark.parametrize(
-    ("context", "above", "kind", "said"),
+    ("context", "above", "kind", "message"),
     [
         ([[1.0]], None, TypeError, "context must be a NumPy array or a torch tensor; got list"),
         (np.zeros((3, 5)), None, ValueError, r"context must have the shape \(4, .*got \(3, 5\)"),
         (None, np.zeros((2, 2)), ValueError, r"upstream must have the shape \(7, "),
     ],
 )
-def test_arrays_that_do_not_fit(context, above, kind, said):
+def test_arrays_that_do_not_fit(context, above, kind, message):
     text = tiny_text()
     context = text.context if context is None else context
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         text.pull_back(context, upstream(text) if above is None else above)
 
 
@@ -267,7 +267,7 @@ def test_non_finite_contexts_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "options", "said"),
+    ("tokens", "options", "message"),
     [
         ({"ids": torch.zeros(2, 6, dtype=torch.long)}, {}, r"tokens must have 'input_ids'"),
         (
@@ -280,7 +280,7 @@ def test_non_finite_contexts_are_refused():
         ({"input_ids": torch.arange(12).reshape(2, 6)}, {}, "prompt 1 has other tokens than prompt 0"),
     ],
 )
-def test_tokens_that_do_not_fit(tokens, options, said):
+def test_tokens_that_do_not_fit(tokens, options, message):
     embedding = torch.nn.Embedding(20, 4)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         ContextText(lambda t: embedding(t["input_ids"]).sum(1), embedding, tokens, **{"start": 1, "words": 2} | options)

@@ -25,7 +25,7 @@ NAMES = ["cat", "dog", "horse", "frog"]
 
 @pytest.fixture
 def images():
-    """(12, 3, 32, 32) bytes: smooth random pictures."""
+    """(12, 3, 32, 32) bytes: smooth random images."""
     coarse = np.random.default_rng(0).integers(0, 256, size=(12, 3, 4, 4))
     return np.kron(coarse, np.ones((8, 8))).astype(np.uint8)
 
@@ -246,7 +246,7 @@ def test_images_as_the_preprocessing_makes_them(tiny_encoder):
 
     encoder = tiny_encoder("clip")
     pictures = [Image.new("RGB", size, colour) for size, colour in (((50, 40), "red"), ((33, 70), "blue"))]
-    (pixels,) = stack_pixels([encoder.preprocessing(picture) for picture in pictures])
+    (pixels,) = stack_pixels([encoder.preprocessing(image) for image in pictures])
     vision = prompted_vision(encoder)
     vision.check("images", pixels)
     np.testing.assert_allclose(vision.encode(pixels, None).features, encoder.encode_images(pictures), atol=1e-6)

@@ -19,7 +19,7 @@ WIDE = PixelPreprocessing(("exact", 6, 10), None, "bilinear", affine_table(mean=
 
 
 class WithMask(Preprocessing):
-    """Gives two arrays a picture, as towers that take pictures of any shape do."""
+    """Returns two arrays per image, as models for images of any shape do."""
 
     size = (8, 8)
 

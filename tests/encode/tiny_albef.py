@@ -75,7 +75,7 @@ def save(folder: Path, state: dict[str, torch.Tensor], name: str = "ALBEF.pth") 
     return folder
 
 
-# The same model again: one picture or prompt at a time, head by head, softmax written out.
+# The same model again: one image or prompt at a time, head by head, softmax written out.
 
 
 def attended(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
