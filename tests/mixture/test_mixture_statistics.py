@@ -11,7 +11,7 @@ from mixture.sets import support_of
 from streams import STREAMS, Stream
 from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture
 from zeroshift.arrays import Home
-from zeroshift.mixture.statistics import Constants, StreamDiagnostics, estimate
+from zeroshift.mixture.statistics import MixtureConstants, StreamDiagnostics, estimate
 from zeroshift.mixture.sums import Sums
 from zeroshift.testing import make_problem
 
@@ -19,7 +19,7 @@ PROTOTYPES = np.eye(2)
 FEATURES = np.array([[2.0, 0.0], [1.0, 3.0], [4.0, 0.0], [-1.0, 3.0]])
 """Of classes 0 and 1 in turn, whose centres are (3, 0) and (0, 3), each a step away from it along the first axis."""
 
-RULE = Constants(
+RULE = MixtureConstants(
     anchor_count=1.0,
     cautious_anchor_count=2.0,
     spread_range=(0.1, 5.0),

@@ -9,7 +9,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, to_numpy
 from zeroshift.method import ViewMethod
-from zeroshift.methods._shared.low_entropy_memory import Insertion, InsertionPlan, LowEntropyMemory
+from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, MemoryPlan
 from zeroshift.methods._shared.similarity import exponential_kernel, single_sample_stats
 from zeroshift.parameters import Number, parameter, state
 from zeroshift.views import average_views
@@ -63,7 +63,7 @@ class KernelBank:
         weights = exponential_kernel(cosines, self._beta)
         return self._class_cosines(cosines, weights, self._squares(weights, self._used))
 
-    def insert(self, insertion: Insertion, feature: Array) -> None:
+    def insert(self, insertion: MemoryInsertion, feature: Array) -> None:
         """Store one sample (d,) at the slot given by `memory.plan_one`."""
         k, slot = insertion.k, 1 + insertion.slot
         used = max(self._used, 1 + slot)
@@ -72,7 +72,7 @@ class KernelBank:
         self.memory.record(insertion)
         self._used = used
 
-    def read_during(self, plan: InsertionPlan, features: Array) -> PlannedReading:
+    def read_during(self, plan: MemoryPlan, features: Array) -> PlannedReading:
         """Like `read`, with the bank as it is at each sample's turn. Nothing is stored yet."""
         used = _used(plan.entropies)
         cosines = self._entry_cosines(features, used)
@@ -93,7 +93,7 @@ class KernelBank:
             squares[k, row:] = self._home.xp.sum(w * (gram @ w), axis=0)
         return PlannedReading(self._class_cosines(cosines, weights, squares), grams)
 
-    def keep(self, plan: InsertionPlan, features: Array, reading: PlannedReading) -> None:
+    def keep(self, plan: MemoryPlan, features: Array, reading: PlannedReading) -> None:
         """Store the samples of a plan that `read_during` was called with."""
         kept = plan.kept()
         if len(kept):

@@ -12,7 +12,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, namespace
 from zeroshift.method import ViewMethod
-from zeroshift.methods._shared.low_entropy_memory import Insertion, LowEntropyMemory
+from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion
 from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, single_sample_stats, unit_rows
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_each, info_nce, through_unit_rows
 from zeroshift.parameters import Choice, Flag, Number, parameter, state
@@ -251,7 +251,7 @@ class DPE(ViewMethod):
             self._text, self._n_sure = mean, n_sure
         return scores
 
-    def _plan_insertion(self, views: Array) -> tuple[Insertion | None, Array]:
+    def _plan_insertion(self, views: Array) -> tuple[MemoryInsertion | None, Array]:
         """The place of the image in the memory, or None, and the feature (d,) to store."""
         text = unit_rows(self._text)
         if views.shape[0] == 1:
@@ -264,7 +264,7 @@ class DPE(ViewMethod):
         largest = math.log2(self.n_classes) if self.released else math.log(self.n_classes)
         return float(entropy(scores)[0]) < self.gate * largest
 
-    def _prototypes(self, insertion: Insertion | None = None, feature: Array | None = None) -> DualPrototypes:
+    def _prototypes(self, insertion: MemoryInsertion | None = None, feature: Array | None = None) -> DualPrototypes:
         """The present prototypes, or those after a feature (d,) is stored at `insertion`."""
         xp = namespace(self._text)
         counts, sums = self._memory.counts, xp.sum(self._memory.features, axis=1)

@@ -19,7 +19,7 @@ NO_SPREAD = 100.0
 """A spread about the means of at most this many machine epsilons of the features is rounding."""
 
 
-class SoftSums(NamedTuple):
+class PseudoLabelSums(NamedTuple):
     """Sums over a set, in float64."""
 
     weighted: Array
@@ -80,7 +80,7 @@ class GDAPseudo(TransductiveLinearMethod):
             head = self._estimate(_soft_sums(rows, head), second_moment, rows)
         return head
 
-    def _estimate(self, sums: SoftSums, second_moment: Array, rows: Rows) -> LinearHead:
+    def _estimate(self, sums: PseudoLabelSums, second_moment: Array, rows: Rows) -> LinearHead:
         home = Home.of(second_moment)
         xp = home.xp
         prototypes = home.bring(self.prototypes, xp.float64)
@@ -107,7 +107,7 @@ def _second_moment(rows: Rows) -> Array:
     return total
 
 
-def _soft_sums(rows: Rows, head: LinearHead) -> SoftSums:
+def _soft_sums(rows: Rows, head: LinearHead) -> PseudoLabelSums:
     """Sums weighted by the posteriors of a classifier, block by block: no (N, K) array is needed."""
     home = Home.of(head.weights)
     weighted, weight = home.zeros(tuple(head.weights.shape)), home.zeros(tuple(head.offsets.shape))
@@ -115,4 +115,4 @@ def _soft_sums(rows: Rows, head: LinearHead) -> SoftSums:
         responsibilities = softmax(head.scores(x))
         weighted = weighted + home.bring(responsibilities.T @ x, home.xp.float64)
         weight = weight + home.xp.sum(home.bring(responsibilities, home.xp.float64), axis=0)
-    return SoftSums(weighted, weight)
+    return PseudoLabelSums(weighted, weight)

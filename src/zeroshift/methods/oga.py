@@ -14,7 +14,7 @@ from zeroshift.adapt.statistics import discriminant, linear_head
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.linalg import ZERO_TRACE, add_to_diagonal, invert_positive, pseudo_inverse
 from zeroshift.method import Method
-from zeroshift.methods._shared.low_entropy_memory import InsertionPlan, LowEntropyMemory
+from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryPlan
 from zeroshift.methods._shared.similarity import normalize_rows, unit_rows
 from zeroshift.parameters import Choice, Flag, Number, parameter, state
 from zeroshift.zero_shot import log_posterior, quantize, softmax, zero_shot_stats
@@ -177,7 +177,7 @@ class OGA(Method):
     def _probabilities(self, scores: Array) -> Array:
         return normalize_rows(scores)
 
-    def _updated(self, plan: InsertionPlan, features: Array) -> SharedGaussians:
+    def _updated(self, plan: MemoryPlan, features: Array) -> SharedGaussians:
         """The Gaussians after the planned insertions; the memory does not change."""
         home, before = Home.of(features), self._gaussians
         kept = plan.kept()

@@ -9,7 +9,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.method import Method
-from zeroshift.methods._shared.low_entropy_memory import Insertion, LowEntropyMemory
+from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion
 from zeroshift.methods._shared.similarity import inner_products, single_sample_stats, unit_rows
 from zeroshift.parameters import Flag, Number, Optional, parameter, state
 from zeroshift.zero_shot import softmax, zero_shot_stats
@@ -219,11 +219,11 @@ class ConfidentSupports:
         sums = old_sums[:, 0, :] + self._as_numbers(new) @ features[self._home.index(plan.rows)]
         return SupportChanges(starts, classes, sums, lambda: memory.apply(plan, features))
 
-    def plan_one(self, k: int, entropy: float) -> Insertion | None:
+    def plan_one(self, k: int, entropy: float) -> MemoryInsertion | None:
         """Where one sample will enter, or None if it will not."""
         return self._memory.plan_one(k, entropy)
 
-    def insert(self, insertion: Insertion, feature: Array) -> Array:
+    def insert(self, insertion: MemoryInsertion, feature: Array) -> Array:
         """Store one unit feature (d,) and return the new sum (1, d) of its class."""
         self._memory.insert(insertion, feature)
         return self._home.xp.sum(self._memory.features[insertion.k], axis=0, keepdims=True)

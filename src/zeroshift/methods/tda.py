@@ -10,7 +10,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, to_numpy
 from zeroshift.method import ViewMethod
-from zeroshift.methods._shared.low_entropy_memory import Insertion, InsertionPlan, LowEntropyMemory
+from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, MemoryPlan
 from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, single_sample_stats
 from zeroshift.parameters import Flag, Number, Pair, parameter, state
 from zeroshift.views import average_views
@@ -272,7 +272,7 @@ class VotingCache:
         weights[:, 0] = 0.0
         return self._sum_by_class(weights)
 
-    def insert(self, insertion: Insertion, feature: Array, mask: Array | None = None) -> None:
+    def insert(self, insertion: MemoryInsertion, feature: Array, mask: Array | None = None) -> None:
         """Store one sample (d,), with its mask (K,), in the slot from `memory.plan_one`."""
         slot = insertion.k * self.memory.capacity + insertion.slot
         rows = self._rows_with([slot])
@@ -283,7 +283,7 @@ class VotingCache:
         self.memory.record(insertion)
         self._set_rows(rows)
 
-    def votes_during(self, plan: InsertionPlan, features: Array, masks: Array | None = None) -> Array:
+    def votes_during(self, plan: MemoryPlan, features: Array, masks: Array | None = None) -> Array:
         """Votes (n, K) of the entries present at each sample's turn; `masks` (n, K) belong to the planned samples."""
         replaced_at = np.zeros(self._used, dtype=np.int64)
         replaced_at[self._rows] = plan.old_replaced_at
@@ -318,7 +318,7 @@ class VotingCache:
                 rows[slot], free = free, free + 1
         return rows
 
-    def apply(self, plan: InsertionPlan, features: Array, masks: Array | None = None) -> None:
+    def apply(self, plan: MemoryPlan, features: Array, masks: Array | None = None) -> None:
         """Store the planned samples that are still present at the end."""
         kept = plan.kept()
         if len(kept):

@@ -8,7 +8,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Home, Rows, check_matrix, checked_labelled, is_array, is_double
 from zeroshift.method import ViewMethod
-from zeroshift.mixture.statistics import Constants, Mixture, estimate
+from zeroshift.mixture.statistics import Mixture, MixtureConstants, estimate
 from zeroshift.mixture.sums import Sums
 from zeroshift.parameters import Number, Pair, array_parameter, parameter
 from zeroshift.views import AveragedRows
@@ -97,7 +97,9 @@ class AnchoredMixture(ViewMethod):
     def _prepare(self) -> None:
         home = Home.of(self.prototypes)
         self._wide_prototypes = home.bring(self.prototypes, home.xp.float64)
-        self._constants = Constants(**{name: getattr(self, name) for name in Constants.__dataclass_fields__})
+        self._constants = MixtureConstants(
+            **{name: getattr(self, name) for name in MixtureConstants.__dataclass_fields__}
+        )
         self._labelled_sums: Sums | None = None
         if self.support is not None:
             features, labels = self.support

@@ -14,10 +14,10 @@ from zeroshift.mixture.temperature import confidence_curve, temperature_for
 from zeroshift.zero_shot import TIE
 
 __all__ = [
-    "Constants",
-    "LinearHead",
     "LogAndPosterior",
     "Mixture",
+    "MixtureConstants",
+    "MixtureHead",
     "Posteriors",
     "StreamDiagnostics",
     "class_share",
@@ -128,7 +128,7 @@ not be positive definite. It counts as zero."""
 
 
 @dataclass(frozen=True)
-class Constants:
+class MixtureConstants:
     """The parameters of `AnchoredMixture` that appear in the equations."""
 
     anchor_count: float
@@ -167,7 +167,7 @@ class Mixture:
     anchor: float
     """Number of samples an anchor counts as."""
     temperature: float
-    constants: Constants
+    constants: MixtureConstants
 
     def distances(self, features: Array) -> Array:
         """(n, K) squared Mahalanobis distances, widened."""
@@ -199,12 +199,12 @@ class Mixture:
             ).logs
         return Posteriors(posteriors, answer)
 
-    def linear_head(self, prototypes: Array, logit_scale: float) -> LinearHead:
+    def linear_head(self, prototypes: Array, logit_scale: float) -> MixtureHead:
         """The posteriors to learn from with one matrix product instead of two."""
         distance_weights = self._distance_weight * self.widening
         vectors = self.directions * (2.0 * distance_weights)[:, None]
         vectors += logit_scale * prototypes
-        return LinearHead(self, vectors, distance_weights)
+        return MixtureHead(self, vectors, distance_weights)
 
     def confidences(self, log_y: Array, distances: Array, answer: Array) -> Array:
         """(n, 1 + N_TEMPERATURES): the reference posterior's probability of each answer's label, and the confidence of
@@ -245,7 +245,7 @@ class Posteriors:
 
 
 @dataclass(frozen=True)
-class LinearHead:
+class MixtureHead:
     """Zero-shot logits and weighted distances of a mixture as one linear map of a sample and its squared length."""
 
     mixture: Mixture
@@ -269,7 +269,7 @@ def _subtract_distances(log_y: Array, weight: float, distances: Array) -> Array:
     return scores
 
 
-def estimate(sums: Sums, prototypes: Array, constants: Constants) -> Mixture | None:
+def estimate(sums: Sums, prototypes: Array, constants: MixtureConstants) -> Mixture | None:
     """The classes that follow from sums and prototypes (K, d) in float64; None while there are too few samples."""
     home = Home.of(prototypes)
     xp = home.xp

@@ -15,7 +15,7 @@ import numpy as np
 
 from zeroshift.arrays import to_numpy
 
-__all__ = ["CMAES", "Constants"]
+__all__ = ["CMAES", "StrategyConstants"]
 
 COVARIANCE_RATE = 2.0
 """alpha_cov of the tutorial: both learning rates of the covariance are about this divided by n^2."""
@@ -29,7 +29,7 @@ MAX_CONDITION = 1e14
 
 
 @dataclass(frozen=True)
-class Constants:
+class StrategyConstants:
     """The constants of the tutorial's Table 1 for n dimensions and a population size."""
 
     weights: np.ndarray
@@ -47,7 +47,7 @@ class Constants:
     """Generations between two eigendecompositions."""
 
     @classmethod
-    def of(cls, n: int, population: int) -> Constants:
+    def of(cls, n: int, population: int) -> StrategyConstants:
         raw = math.log((population + 1) / 2) - np.log(np.arange(1, population + 1))
         parents = population // 2
         better, worse = raw[:parents], raw[parents:]
@@ -98,7 +98,7 @@ class CMAES:
     def __init__(self, mean: np.ndarray, *, sigma: float, population: int, seed: int = 0) -> None:
         self.mean, self.sigma = np.array(mean, dtype=np.float64), float(sigma)
         n = len(self.mean)
-        self.population, self.seed, self.constants = population, seed, Constants.of(n, population)
+        self.population, self.seed, self.constants = population, seed, StrategyConstants.of(n, population)
         self.generation = 0
         self.decomposed_at = 0
         self.covariance, self.axes, self.lengths = np.eye(n), np.eye(n), np.ones(n)

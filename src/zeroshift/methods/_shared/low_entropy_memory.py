@@ -14,10 +14,10 @@ import numpy as np
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.zero_shot import quantize
 
-__all__ = ["Insertion", "InsertionPlan", "LowEntropyMemory"]
+__all__ = ["LowEntropyMemory", "MemoryInsertion", "MemoryPlan"]
 
 
-class Insertion(NamedTuple):
+class MemoryInsertion(NamedTuple):
     """Where one sample enters a memory."""
 
     k: int
@@ -26,7 +26,7 @@ class Insertion(NamedTuple):
     arrival: int
 
 
-class InsertionPlan(NamedTuple):
+class MemoryPlan(NamedTuple):
     """What n samples in order change in a memory of K M slots, numbered k M + m. All arrays are NumPy arrays."""
 
     rows: np.ndarray
@@ -94,7 +94,7 @@ class LowEntropyMemory:
         """Samples per class, (K,)."""
         return np.isfinite(self.entropies).sum(axis=1)
 
-    def plan(self, classes: np.ndarray, entropies: np.ndarray) -> InsertionPlan:
+    def plan(self, classes: np.ndarray, entropies: np.ndarray) -> MemoryPlan:
         """What samples with these pseudo-classes and entropies (n,), in order, will change. Nothing is stored yet."""
         n = len(classes)
         values = _comparable(entropies)
@@ -122,7 +122,7 @@ class LowEntropyMemory:
             rows.append(row)
             slots.append(slot)
             replaced_at.append(n)
-        return InsertionPlan(
+        return MemoryPlan(
             rows=np.array(rows, np.int64),
             slots=np.array(slots, np.int64),
             replaced_at=np.array(replaced_at, np.int64),
@@ -132,7 +132,7 @@ class LowEntropyMemory:
             n_rows=n,
         )
 
-    def apply(self, plan: InsertionPlan, features: Array) -> None:
+    def apply(self, plan: MemoryPlan, features: Array) -> None:
         """Store the planned samples, of features (n, width), that are still in the memory at the end."""
         kept = plan.kept()
         if len(kept):
@@ -140,24 +140,24 @@ class LowEntropyMemory:
             flat[self._home.index(plan.slots[kept])] = features[self._home.index(plan.rows[kept])]
         self.record_plan(plan)
 
-    def record_plan(self, plan: InsertionPlan) -> None:
+    def record_plan(self, plan: MemoryPlan) -> None:
         """Like `apply`, but leave the features to the caller."""
         self.entropies, self.arrivals = plan.entropies, plan.arrivals
 
-    def plan_one(self, k: int, entropy: float) -> Insertion | None:
+    def plan_one(self, k: int, entropy: float) -> MemoryInsertion | None:
         """Where one sample will enter, or None if it will not. Much faster than `plan`."""
         if not self.capacity:
             return None
         value, own, arrivals = float(_comparable(entropy)), self.entropies[k], self.arrivals[k]
         slot = self._slot_to_replace(own, arrivals)
-        return Insertion(k, slot, value, 1 + int(arrivals.max())) if value < own[slot] else None
+        return MemoryInsertion(k, slot, value, 1 + int(arrivals.max())) if value < own[slot] else None
 
-    def insert(self, insertion: Insertion, feature: Array) -> None:
+    def insert(self, insertion: MemoryInsertion, feature: Array) -> None:
         """Store one sample (width,)."""
         self.features[insertion.k, insertion.slot] = feature
         self.record(insertion)
 
-    def record(self, insertion: Insertion) -> None:
+    def record(self, insertion: MemoryInsertion) -> None:
         """Like `insert`, but leave the feature to the caller."""
         self.entropies[insertion.k, insertion.slot] = insertion.entropy
         self.arrivals[insertion.k, insertion.slot] = insertion.arrival
