@@ -3,8 +3,8 @@
     python benchmarks/call_overhead.py [METHOD ...]
 
 With K = 10 classes in d = 8 dimensions the products take about two microseconds, so the time per call is the overhead:
-checks of the input, conversion, the method's own bookkeeping. The same with d = 512 shows a realistic problem. The tenth
-percentile over the calls is reported, because other programs may share the machine. One thread.
+checks of the input, conversion, the method's own bookkeeping. The same with d = 512 shows a realistic problem. The
+tenth percentile over the calls is reported, because other programs may share the machine. One thread.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from zeroshift.methods._shared.cma_es import CMAES, Constants
+from zeroshift.methods._shared.cma_es import CMAES, StrategyConstants
 
 
 def sphere(x):
@@ -48,7 +48,7 @@ def test_the_covariance_becomes_the_inverse_of_the_hessian():
 
 def test_constants_worked_by_hand():
     """n = 10 and a population of 10: the tutorial's Table 1 computed by hand."""
-    k = Constants.of(10, 10)
+    k = StrategyConstants.of(10, 10)
     assert k.parents == 5
     # ln 5.5 - ln i for i = 1 to 5 is 1.7047, 1.0116, 0.6061, 0.3185, 0.0953; their sum 3.7362.
     np.testing.assert_allclose(k.weights[:5], np.array([1.7047, 1.0116, 0.6061, 0.3185, 0.0953]) / 3.7362, atol=2e-5)
@@ -64,7 +64,7 @@ def test_constants_worked_by_hand():
 
 
 def test_a_large_population_damps_the_scale():
-    k = Constants.of(2, 100)
+    k = StrategyConstants.of(2, 100)
     assert k.d_sigma == pytest.approx(1 + 2 * (math.sqrt((k.mu_eff - 1) / 3) - 1) + k.c_sigma)
     assert k.c_mu <= 1 - k.c_1
 
@@ -143,8 +143,8 @@ def test_a_restored_search_continues_bit_for_bit():
 
 def test_eigenvectors_are_not_computed_in_every_generation():
     """As in Hansen's program: every second to third generation for 400 dimensions and 30 candidates, always for few."""
-    assert Constants.of(400, 30).gap == pytest.approx(1 / (10 * 400 * (1.2418e-05 + 8.6736e-05)), rel=1e-3)
-    assert Constants.of(10, 10).gap < 1
+    assert StrategyConstants.of(400, 30).gap == pytest.approx(1 / (10 * 400 * (1.2418e-05 + 8.6736e-05)), rel=1e-3)
+    assert StrategyConstants.of(10, 10).gap < 1
     search = CMAES(np.ones(60), sigma=1.0, population=4)
     assert search.constants.gap > 2
     found = []
