@@ -29,7 +29,7 @@ def tiny_clip():
 
 @cache
 def tiny_text(chunk_size: int = 64):
-    """Its text side: the golden's seven prompts, four words of each to tune."""
+    """Its text encoder: the golden's seven prompts, with four tunable words each."""
     import torch
 
     from zeroshift.encode.tuning import ContextText
@@ -63,13 +63,13 @@ def tiny_scale() -> float:
 
 @cache
 def exact_clip():
-    """The same model in float64: whatever is left between two answers is no rounding of the model's."""
+    """The same model in float64, so that differences are not due to its rounding."""
     return copy.deepcopy(tiny_clip()).double()
 
 
 @cache
 def exact_text():
-    """As `tiny_text`, in float64."""
+    """Like `tiny_text`, in float64."""
     import torch
 
     from zeroshift.encode.tuning import ContextText
@@ -86,7 +86,7 @@ def exact_text():
 
 @cache
 def exact_views() -> np.ndarray:
-    """As `tiny_views`, in float64."""
+    """Like `tiny_views`, in float64."""
     import torch
 
     pixels = torch.tensor(golden("tiny_clip_prompt_tuning")["views"]).double()
@@ -96,8 +96,8 @@ def exact_views() -> np.ndarray:
     return features.reshape(*pixels.shape[:2], -1)
 
 
-def plain_words():
-    """The words' embeddings of the exact model, a tensor."""
+def initial_context():
+    """The initial context of the exact model, a tensor."""
     import torch
 
     positions = torch.tensor(golden("tiny_clip_prompt_tuning")["ctx_positions"])
@@ -105,8 +105,8 @@ def plain_words():
     return exact_clip().text_model.embeddings.token_embedding.weight[ids[0, positions]].clone()
 
 
-def plain_text(words):
-    """Unit text features of the exact model with other words, written apart from the library; torch traces it."""
+def text_features(context):
+    """Unit text features of the exact model with another context, independent of the library and differentiable."""
     import torch
 
     arrays, table = golden("tiny_clip_prompt_tuning"), exact_clip().text_model.embeddings.token_embedding
@@ -114,7 +114,7 @@ def plain_text(words):
 
     def swapped(module, inputs, output):
         output = output.clone()
-        output[:, first : first + len(words)] = words
+        output[:, first : first + len(context)] = context
         return output
 
     handle = table.register_forward_hook(swapped)
@@ -123,18 +123,18 @@ def plain_text(words):
     return torch.nn.functional.normalize(features, dim=-1)
 
 
-def plain_tuned(views, keep, *, steps=1, rate=5e-3, extra=lambda text: 0.0):
-    """The words TPT's loop ends with, with torch's gradients and torch's AdamW.
+def tuned_context(views, keep, *, steps=1, rate=5e-3, extra=lambda text: 0.0):
+    """The context after TPT's loop, with torch's gradients and AdamW.
 
-    `keep` says which of the views, from their logits at the first step; `extra` is added to the loss.
+    `keep` selects views by their logits at the first step; `extra` is added to the loss.
     """
     import torch
 
     views = torch.tensor(views)
-    words = plain_words().requires_grad_()
-    optimiser, kept = torch.optim.AdamW([words], rate), None
+    context = initial_context().requires_grad_()
+    optimiser, kept = torch.optim.AdamW([context], rate), None
     for _ in range(steps):
-        text = plain_text(words)
+        text = text_features(context)
         logits = tiny_scale() * views @ text.T
         kept = keep(logits.detach()) if kept is None else kept
         mean = logits[kept].softmax(-1).mean(0)
@@ -142,21 +142,21 @@ def plain_tuned(views, keep, *, steps=1, rate=5e-3, extra=lambda text: 0.0):
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return words.detach()
+    return context.detach()
 
 
-def plain_surest(logits, count):
+def lowest_entropy_views(logits, count):
     """The `count` views of lowest entropy."""
     return (-(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)).argsort()[:count]
 
 
 def exact_logits(contexts) -> np.ndarray:
-    """(N, K): the exact model's logits of the golden's first images, each with the words (N, n, width) tuned to it."""
+    """(N, K): the exact model's logits of the golden's first images, each with its tuned context (N, n, width)."""
     import torch
 
     with torch.no_grad():
         rows = [
-            tiny_scale() * plain_text(torch.tensor(words).double()) @ torch.tensor(image)
-            for words, image in zip(contexts, exact_views()[: len(contexts), 0], strict=True)
+            tiny_scale() * text_features(torch.tensor(context).double()) @ torch.tensor(image)
+            for context, image in zip(contexts, exact_views()[: len(contexts), 0], strict=True)
         ]
     return torch.stack(rows).numpy()

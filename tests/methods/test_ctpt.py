@@ -9,11 +9,11 @@ from tiny_clip import (
     exact_logits,
     exact_text,
     exact_views,
-    plain_surest,
-    plain_tuned,
+    lowest_entropy_views,
     tiny_scale,
     tiny_text,
     tiny_views,
+    tuned_context,
 )
 from zeroshift.methods.ctpt import CTPT, dispersion
 from zeroshift.methods.tpt import TPT
@@ -54,9 +54,9 @@ def test_without_rounding_the_authors_contexts_give_our_logits(run):
 def test_a_plain_loop_agrees(weight, steps):
     method = tuner(dispersion_weight=weight, steps=steps)
     for views in exact_views()[:2]:
-        context = plain_tuned(
+        context = tuned_context(
             views,
-            lambda scores: plain_surest(scores, 6),
+            lambda scores: lowest_entropy_views(scores, 6),
             steps=steps,
             extra=lambda text: -weight * plain_dispersion(text),
         )

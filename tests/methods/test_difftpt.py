@@ -9,11 +9,11 @@ from tiny_clip import (
     exact_logits,
     exact_text,
     exact_views,
-    plain_surest,
-    plain_tuned,
+    lowest_entropy_views,
     tiny_scale,
     tiny_text,
     tiny_views,
+    tuned_context,
 )
 from zeroshift.methods.difftpt import DiffTPT, most_similar
 from zeroshift.methods.tpt import TPT
@@ -35,7 +35,7 @@ def plain_selection(scores):
     """25 of 32 views by the cosine of their logits with the first view's, then 7 by entropy."""
     cosines = torch.nn.functional.cosine_similarity(scores[1:], scores[:1])
     similar = torch.cat([torch.tensor([0]), 1 + cosines.topk(int(31 * 0.8))[1]])
-    return similar[plain_surest(scores[similar], int(25 * 0.3))]
+    return similar[lowest_entropy_views(scores[similar], int(25 * 0.3))]
 
 
 def test_the_authors_logits_and_contexts():
@@ -55,7 +55,7 @@ def test_without_rounding_the_authors_contexts_give_our_logits():
 def test_a_plain_loop_agrees():
     """The views are selected once, before the first of four steps."""
     for views in exact_views()[:3]:
-        context = plain_tuned(views, plain_selection, steps=4)
+        context = tuned_context(views, plain_selection, steps=4)
         np.testing.assert_allclose(tuner()._tuned_context(views), context, rtol=0, atol=1e-8)
 
 

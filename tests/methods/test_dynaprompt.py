@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from goldens import golden
-from tiny_clip import exact_text, exact_views, plain_text, plain_words, tiny_scale, tiny_text, tiny_views
+from tiny_clip import exact_text, exact_views, initial_context, text_features, tiny_scale, tiny_text, tiny_views
 from zeroshift.methods import ZeroShot
 from zeroshift.methods.dynaprompt import DynaPrompt, PromptBuffer, PromptRatings, rate_prompts, select_prompts
 from zeroshift.testing import checks, make_problem
@@ -48,8 +48,8 @@ def test_without_rounding_the_authors_residuals_give_our_logits():
     for views, residuals in zip(exact_views(), AUTHORS["ctx_dynaprompt_rand"], strict=True):
         scores = method.adapt_views_scores(views)
         with torch.no_grad():
-            prompts = plain_words() + torch.tensor(residuals).double()[list(method.buffer.chosen)]
-            each = [tiny_scale() * plain_text(prompt) @ torch.tensor(views[0]) for prompt in prompts]
+            prompts = initial_context() + torch.tensor(residuals).double()[list(method.buffer.chosen)]
+            each = [tiny_scale() * text_features(prompt) @ torch.tensor(views[0]) for prompt in prompts]
         np.testing.assert_allclose(scores, torch.stack(each).mean(0), rtol=0, atol=7e-6)
 
 
@@ -85,7 +85,7 @@ def test_a_plain_loop_agrees(mode):
             with torch.no_grad():
                 buffer[order[0]] = 0
         optimiser = torch.optim.AdamW([buffer], 5e-3)
-        scores = torch.stack([tiny_scale() * image @ plain_text(plain_words() + r).T for r in buffer], dim=1)
+        scores = torch.stack([tiny_scale() * image @ text_features(initial_context() + r).T for r in buffer], dim=1)
         chosen = plain_selection(scores.detach(), order[0], mode)
         for i in chosen:
             order = [*(n for n in order if n != i), i]
@@ -96,7 +96,7 @@ def test_a_plain_loop_agrees(mode):
         (-(mean * mean.log()).sum(-1)).mean().backward()
         optimiser.step()
         with torch.no_grad():
-            text = torch.stack([plain_text(plain_words() + buffer[i]) for i in chosen])
+            text = torch.stack([text_features(initial_context() + buffer[i]) for i in chosen])
             expected = (tiny_scale() * text @ image[0]).mean(0)
         buffer.grad = None
         answer = method.adapt_views_scores(views)
@@ -111,10 +111,10 @@ def test_a_plain_loop_agrees(mode):
 def test_a_single_prompt_is_tpt_without_restoring():
     """Steps follow each other, each with a fresh optimiser; only the residual decays."""
     method = tuner(n_prompts=1, view_ratio=0.2)
-    words, residual = plain_words(), torch.zeros_like(plain_words())
+    words, residual = initial_context(), torch.zeros_like(initial_context())
     for views in exact_views()[:4]:
         traced = residual.clone().requires_grad_()
-        scores = tiny_scale() * torch.tensor(views) @ plain_text(words + traced).T
+        scores = tiny_scale() * torch.tensor(views) @ text_features(words + traced).T
         kept = (-(scores.softmax(-1) * scores.log_softmax(-1)).sum(-1)).argsort()[:6]
         mean = scores[kept].softmax(-1).mean(0)
         (-(mean * mean.log()).sum()).backward()

@@ -9,12 +9,12 @@ from tiny_clip import (
     exact_logits,
     exact_text,
     exact_views,
-    plain_surest,
-    plain_text,
-    plain_tuned,
+    lowest_entropy_views,
+    text_features,
     tiny_scale,
     tiny_text,
     tiny_views,
+    tuned_context,
 )
 from zeroshift.methods import TPT, ZeroShot
 from zeroshift.testing import make_problem
@@ -62,10 +62,10 @@ def test_without_rounding_the_authors_contexts_give_our_logits(run):
 def test_a_plain_loop_agrees(steps):
     method = tuner(steps=steps)
     for views in exact_views()[:3]:
-        context = plain_tuned(views, lambda scores: plain_surest(scores, 6), steps=steps)
+        context = tuned_context(views, lambda scores: lowest_entropy_views(scores, 6), steps=steps)
         np.testing.assert_allclose(method._tuned_context(views), context, rtol=0, atol=1e-9)
         with torch.no_grad():
-            expected = tiny_scale() * plain_text(context) @ torch.tensor(views[0])
+            expected = tiny_scale() * text_features(context) @ torch.tensor(views[0])
         np.testing.assert_allclose(method.adapt_views_scores(views), expected, rtol=0, atol=1e-7)
 
 
