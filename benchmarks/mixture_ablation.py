@@ -1,15 +1,15 @@
-"""What each part of the anchored mixture buys: one part changed at a time, everything else as it is by default.
+"""What each part of the anchored mixture contributes: one part changed at a time, everything else at its default.
 
     python benchmarks/mixture_ablation.py                                       the bundled packs
     python benchmarks/mixture_ablation.py ../shared/packs/eval ../shared/packs/clip     and any folders of feature files
-    python benchmarks/mixture_ablation.py --shown                               the page again, from the records alone
+    python benchmarks/mixture_ablation.py --shown                               only the page, from existing records
 
-All changes but one are public parameters; the widening has none, and is taken out by a subclass. Online streams come
-in one random order, the same for every row of the table, so that rows are compared pairwise, and statistics are renewed
-four times less often than by default, for time; a row says what that costs. Caution is for streams
-that are not drawn from all classes alike: what it is worth is measured on those too, class after class, and with two
-thirds of the classes left out. Records go to mixture_ablation.json next to this file as they are made (a run that is
-there is not repeated, unless with --again) and from there into docs/anchored-mixture.md.
+All changes except one are public parameters; a subclass removes the widening, which has no parameter. Online streams
+use one random order, the same for every row of the table, so that rows can be compared pairwise. To save time their
+statistics are updated four times less often than by default; one row shows what that costs. Caution is meant for
+streams that do not mix all classes, so it is also measured on streams sorted by class and on streams with a third of
+the classes. Records are written to mixture_ablation.json next to this file after each run, and from there to
+docs/anchored-mixture.md. Recorded runs are not repeated unless --again is given.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ RECORDS = Path(__file__).with_suffix(".json")
 PAGE = Path(__file__).parents[1] / "docs" / "anchored-mixture.md"
 SEED = 0
 NOTHING, EVERYTHING = 1e-3, 1e6
-"""For parameters that must be above 0, or have no greatest value."""
+"""For parameters that must be above 0 or have no upper bound."""
 
 
 class _NotWidened:
-    """Means taken as if they were known."""
+    """Treats the means as exactly known."""
 
     def _estimate(self, sums: Sums) -> Mixture | None:
         found: Mixture | None = super()._estimate(sums)  # type: ignore[misc]
@@ -70,8 +70,8 @@ BOTH: dict[str, dict[str, Any]] = {
     "answers not tempered (calm 1)": {"calm": 1.0},
 }
 STALE: dict[str, Any] = {"staleness": 0.125}
-"""Online, statistics are renewed four times less often than by default, in every row but one that says what it costs:
-renewals are most of the time."""
+"""Online, the statistics are updated four times less often than by default, because updates take most of the time. One
+row has the default and shows what that costs."""
 
 NO_CAUTION: dict[str, Any] = {"balance": (0.0, 0.0), "correlation": EVERYTHING, **STALE}
 ONLINE: dict[str, dict[str, Any]] = {
@@ -92,19 +92,28 @@ TABLES: dict[tuple[str, str], Mapping[str, dict[str, Any]]] = {
     ("online", "third"): CAUTION,
     ("transductive", "third"): {name: BOTH[name] for name in ("as it is", "no caution")},
 }
-"""(protocol, stream): what is changed."""
+"""Changes for each (protocol, stream)."""
 
 TITLES = {
     ("transductive", "set"): "Transductive",
     ("online", "random"): "Online, one random order, staleness 1/8",
-    ("online", "sorted"): "Online, class after class",
+    ("online", "sorted"): "Online, sorted by class",
     ("online", "third"): "Online, a third of the classes, random order",
     ("transductive", "third"): "Transductive, a third of the classes",
 }
 
+LABELS = {
+    "as it is": "default",
+    "anchors worth 4 samples always": "anchors always count as 4 samples",
+    "full trust at once": "full trust from the start",
+    "cautious, answers as ever (relief 0)": "cautious, but relief 0",
+    "renewed as often as by default": "updated as often as by default",
+}
+"""Labels in the tables of changes that have another name in the records."""
+
 
 def feature_files(folders: list[Path]) -> list[tuple[str, str]]:
-    """(group, where) of the bundled packs and of the folders' files of single images, narrowest first."""
+    """(group, name or path) of the bundled packs and of feature files of single images, lowest dimension first."""
     found = [("bundled", info.name) for info in zeroshift.data.packs.list()]
     for folder in folders:
         paths = sorted([*folder.glob("*.npz"), *folder.glob("*.safetensors")])
@@ -157,7 +166,7 @@ def measure(pack: zeroshift.FeatureSet, protocol: str, stream: str, changed: Map
 
 
 def run(folders: list[Path], records: dict[str, Any], again: bool) -> None:
-    """The narrowest sets first, which take least: a run that is stopped has left tables that are whole for those."""
+    """Measure what is not recorded yet. Low-dimensional sets come first, so that an interrupted run has complete rows."""
     for group, where in feature_files(folders):
         pack = load(group, where)
         for (protocol, stream), changes in TABLES.items():
@@ -176,9 +185,9 @@ def _write(records: dict[str, Any]) -> None:
 
 
 def table(records: Mapping[str, Any], protocol: str, stream: str) -> str:
-    """Mean accuracy of each group of sets, the least gain over zero-shot and where it is, and the mean ECE.
+    """Mean accuracy of each group of sets, the smallest gain over zero-shot and its set, and the mean ECE.
 
-    Of sets that were measured with every change: what was stopped half way is left out.
+    Only sets that were measured with every change are included.
     """
     names = list(TABLES[protocol, stream])
     found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -191,7 +200,7 @@ def table(records: Mapping[str, Any], protocol: str, stream: str) -> str:
     sizes = [sum(group == of for of, _ in whole) for group in groups]
     heads = [f"{group}, {size} sets" for group, size in zip(groups, sizes, strict=True)]
     lines = [
-        " | ".join([f"| {TITLES[protocol, stream]}", *heads, "least gain, where", "ECE |"]),
+        " | ".join([f"| {TITLES[protocol, stream]}", *heads, "smallest gain, data set", "ECE |"]),
         "|---|" + "---|" * (len(groups) + 2),
     ]
 
@@ -204,7 +213,7 @@ def table(records: Mapping[str, Any], protocol: str, stream: str) -> str:
     for name in names:
         gains = {where: runs[name]["accuracy"] - runs[name]["zero_shot"] for (_, where), runs in whole.items()}
         worst = min(gains, key=lambda where: gains[where])
-        lines.append(row(name, name, "accuracy", "ece", f"{gains[worst]:+.1f}, {worst}"))
+        lines.append(row(LABELS.get(name, name), name, "accuracy", "ece", f"{gains[worst]:+.1f}, {worst}"))
     return "\n".join(lines)
 
 
