@@ -166,7 +166,7 @@ def measure(pack: zeroshift.FeatureSet, protocol: str, stream: str, changed: Map
 
 
 def run(folders: list[Path], records: dict[str, Any], again: bool) -> None:
-    """Measure what is not recorded yet. Low-dimensional sets come first, so that an interrupted run has complete rows."""
+    """Measure what is not recorded yet, the smallest dimension first: an interrupted run has complete small sets."""
     for group, where in feature_files(folders):
         pack = load(group, where)
         for (protocol, stream), changes in TABLES.items():
