@@ -29,8 +29,8 @@ class _State:
     """The handlers that `Watch` replaced, by signal number."""
     depth = 0
     """Calls of `postpone` without their `resume`."""
-    pending: tuple[int, FrameType | None] | None = None
-    """The signal that arrived meanwhile."""
+    pending: dict[int, FrameType | None] = {}  # noqa: RUF012
+    """The signals that arrived meanwhile, by number, in order of arrival."""
 
 
 def postpone() -> None:
@@ -40,21 +40,29 @@ def postpone() -> None:
 
 
 def resume() -> None:
-    """Handle the signal that arrived since `postpone`, if any."""
+    """Handle the signals that arrived since `postpone`, if any."""
     if threading.get_ident() != MAIN_THREAD:
         return
     _State.depth -= 1
-    if _State.pending is not None and not _State.depth:
-        number, frame = _State.pending
-        _State.pending = None
-        handler = _State.handlers.get(number) or _get_handler(number)
+    if _State.pending and not _State.depth:
+        _handle_pending()
+
+
+def _handle_pending() -> None:
+    number = next(iter(_State.pending))
+    frame = _State.pending.pop(number)
+    handler = _State.handlers.get(number) or _get_handler(number)
+    try:
         if callable(handler):
             handler(number, frame)
+    finally:
+        if _State.pending:
+            _handle_pending()  # even if the first handler raised, as that of SIGINT does
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
     if _State.depth:
-        _State.pending = (number, frame)
+        _State.pending[number] = frame
     else:
         _State.handlers[number](number, frame)
 
@@ -78,7 +86,11 @@ class Watch:
                     _State.handlers[number] = handler
                     _set_handler(number, _handle)
         finally:
-            resume()
+            try:
+                resume()
+            except BaseException:
+                self.__exit__()  # `with` calls it only if this method returns
+                raise
 
     def __exit__(self, *failure: object) -> None:
         if not self._installed:
@@ -86,7 +98,8 @@ class Watch:
         postpone()
         try:
             for number, handler in _State.handlers.items():
-                _set_handler(number, handler)
+                if _get_handler(number) is _handle:  # otherwise it was replaced meanwhile, and that stays
+                    _set_handler(number, handler)
             _State.handlers.clear()
         finally:
             resume()

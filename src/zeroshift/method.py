@@ -1,4 +1,4 @@
-"""The one form of a method: features in, probabilities out, parameters and state declared once.
+"""The base classes of all methods: features in, probabilities out, parameters and state declared once.
 
 A method is a class that derives from `Method`. Its body declares parameters and state (see `zeroshift.parameters`) and
 defines how to learn and how to score. Everything that is the same for all methods is here: the constructor, checking
@@ -108,11 +108,22 @@ class Method(Declared, ABC):
         for name, value in values.items():
             setattr(self, name, value)
         self._validate()
-        if home.library == "numpy":
-            for name in self.array_parameters:
-                _make_read_only(getattr(self, name, None))
+        for name in self.array_parameters:
+            if name != "prototypes" and getattr(self, name) is values[name]:
+                setattr(self, name, _copied(values[name]))  # `_validate` made no copy of its own
+        self._make_arrays_read_only()
         self._fixed = self.parameter_names()
         self.reset()
+
+    def __setstate__(self, attributes: dict[str, Any]) -> None:
+        # Copies and pickles of read-only arrays can be written to.
+        self.__dict__.update(attributes)
+        self._make_arrays_read_only()
+
+    def _make_arrays_read_only(self) -> None:
+        if Home.of(self.prototypes).library == "numpy":
+            for name in self.array_parameters:
+                _make_read_only(getattr(self, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
         # What was learned was learned with these parameters; changing one later would mix two methods.
@@ -177,7 +188,7 @@ class Method(Declared, ABC):
             self._prepare()
             for name, declared in self.declared_states.items():
                 initial = declared.initial
-                setattr(self, name, initial(self) if callable(initial) else initial)
+                setattr(self, name, initial(self) if callable(initial) else copy.deepcopy(initial))
             self._derive()
 
     def clone(self) -> Self:
@@ -195,10 +206,9 @@ class Method(Declared, ABC):
         mixture, whose state is sums.
         """
         self._check_mergeable(other)
-        home = Home.of(self.prototypes)
-        with home.computing():
+        with Home.of(self.prototypes).computing():
             merged = {
-                name: _merged(declared.merge, getattr(self, name), getattr(other, name), home)
+                name: _merged(declared.merge, getattr(self, name), getattr(other, name))
                 for name, declared in self.declared_states.items()
             }
             with Watch(), self._learning(other.n_seen):
@@ -210,8 +220,8 @@ class Method(Declared, ABC):
     def _check_mergeable(self, other: object) -> None:
         if type(other) is not type(self):
             raise TypeError(f"other must be a {type(self).__name__}; got {type(other).__name__}.")
-        fixed = [name for name, declared in self.declared_states.items() if declared.merge is None]
-        if fixed or not self.declared_states:
+        rules = [declared.merge for declared in self.declared_states.values()]
+        if None in rules or not rules:
             raise TypeError(
                 f"{type(self).__name__} cannot be merged: what it learned depends on the order of its samples. "
                 "Fix: adapt one object to all samples, or use a method whose state is sums (the anchored mixture)."
@@ -438,14 +448,14 @@ def _same(mine: Any, theirs: Any) -> bool:
     return bool(mine is theirs or (not hasattr(mine, "shape") and not hasattr(theirs, "shape") and mine == theirs))
 
 
-def _merged(rule: str | Callable[[Any, Any], Any] | None, mine: Any, theirs: Any, home: Home) -> Any:
+def _merged(rule: str | Callable[[Any, Any], Any] | None, mine: Any, theirs: Any) -> Any:
     """Two values of one piece of state as one, by its rule."""
     if callable(rule):
         return rule(mine, theirs)
     if isinstance(mine, tuple):
-        return type(mine)(*(_merged(rule, a, b, home) for a, b in zip(mine, theirs, strict=True)))
+        return type(mine)(*(_merged(rule, a, b) for a, b in zip(mine, theirs, strict=True)))
     if hasattr(theirs, "shape"):
-        theirs = home.bring(theirs, mine.dtype)
+        theirs = Home.of(mine).bring(theirs, mine.dtype)
     if rule == "sum":
         return mine + theirs
     if not _same(mine, theirs):
@@ -481,8 +491,8 @@ class ViewMethod(Method):
     def _answer_views(self, views: Array, *, learn: bool, probabilities: bool) -> Array:
         images, single = as_images(views, self.dimension)
         # The whole input is checked before anything is learned: a bad view leaves the state as it was.
-        for some in blocks(images.shape[0], images.shape[1] * images.shape[2]):
-            check_unit_views(images[some], some.start)
+        for block in blocks(images.shape[0], images.shape[1] * images.shape[2]):
+            check_unit_views(images[block], block.start)
         run = self._adapt_view_scores if learn else self._predict_view_scores
         answer = self._collect(self._rows(images), images, run, learn, probabilities)
         return answer[0] if single else answer

@@ -47,14 +47,14 @@ class Constraint(ABC):
 
     @abstractmethod
     def accept(self, value: Any) -> Any:
-        """The value in plain Python form; ValueError or TypeError (without a message) where it is not allowed."""
+        """The value in plain Python form; ValueError or TypeError (without a message) if it is not allowed."""
 
     @abstractmethod
     def parse(self, text: str) -> Any:
-        """The value written as `text` on a command line; ValueError where it cannot be read."""
+        """The value written as `text` on a command line; ValueError if it cannot be read."""
 
     def check(self, name: str, value: Any) -> Any:
-        """`accept`, with a message that names the parameter, what was given and what is allowed."""
+        """`accept`, with a message that names the parameter, the value and the allowed values."""
         try:
             return self.accept(value)
         except (TypeError, ValueError) as error:
@@ -64,7 +64,7 @@ class Constraint(ABC):
 
 @dataclass(frozen=True)
 class Number(Constraint):
-    """A finite number between `low` and `high`; the lower end excluded where `above`."""
+    """A finite number from `low` to `high`. With `above`, `low` itself is not allowed."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -110,10 +110,10 @@ class Flag(Constraint):
         return bool(value)
 
     def parse(self, text: str) -> bool:
-        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-        if text.lower() not in words:
+        spellings = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if text.lower() not in spellings:
             raise ValueError(text)
-        return words[text.lower()]
+        return spellings[text.lower()]
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Optional(Constraint):
 
 @dataclass(frozen=True)
 class Model(Constraint):
-    """An object that computes, such as the text side of an encoder: one of `kind`, which cannot be typed."""
+    """A model, such as the text side of an encoder: an instance of `kind`. It cannot be given on a command line."""
 
     kind: type
     made_by: str
@@ -187,8 +187,6 @@ class Model(Constraint):
     def parse(self, text: str) -> Any:
         raise ValueError(text)
 
-
-# Declarations: what a class says once about its parameters and its state.
 
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "<required>"})()
 """The default of a parameter that must be given."""
@@ -222,13 +220,17 @@ class State:
     """One piece of state. `state` declares one."""
 
     initial: Any
-    """The value before any sample, or a function of the object that returns it."""
+    """The value before any sample, which is copied, or a function of the object that returns it."""
     saved_as: str
     """Name in a state file; for a value of several parts the prefix of their names, and "" for no prefix."""
     merge: str | Callable[[Any, Any], Any] | None
     """How two values become one: "sum", "equal" (they must be the same) or a function; None if that is impossible."""
     grows: bool
     """Whether the first axis of an array grows with the samples seen."""
+
+
+_NAME_OF_ATTRIBUTE = "\0"
+"""Stands for the name of the attribute, without leading underscores, until the class is created."""
 
 
 def parameter(allowed: Constraint, meaning: str, *, default: Any = REQUIRED, reload: bool = False) -> Any:
@@ -265,7 +267,9 @@ def state(
     Reset, save, load, copy and merge follow from the declaration. A value may be an array, a number, a named tuple of
     these, or an object with `state() -> (arrays, values)` and `restore(arrays, values)`.
     """
-    return State(initial, saved_as if saved_as is not None else "\0", merge, grows)
+    if merge not in (None, "sum", "equal") and not callable(merge):
+        raise ValueError(f"merge must be 'sum', 'equal', a function of two values, or None; got {merge!r}.")
+    return State(initial, _NAME_OF_ATTRIBUTE if saved_as is None else saved_as, merge, grows)
 
 
 @dataclass_transform(
@@ -276,23 +280,28 @@ class Declared:
 
     declared_parameters: ClassVar[Mapping[str, Parameter]] = {}
     declared_states: ClassVar[Mapping[str, State]] = {}
+    _own_declarations: ClassVar[Mapping[str, Parameter | State]] = {}
+    """Those of the class body only."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        parameters: dict[str, Parameter] = {}
-        states: dict[str, State] = {}
-        for base in reversed(cls.__mro__[1:]):
-            parameters |= vars(base).get("declared_parameters", {})
-            states |= vars(base).get("declared_states", {})
         annotations = vars(cls).get("__annotations__", {})
+        own: dict[str, Parameter | State] = {}
         for name, value in list(vars(cls).items()):
             if isinstance(value, Parameter):
-                parameters[name] = replace(value, annotation=_annotation_text(annotations.get(name, "")))
+                own[name] = replace(value, annotation=_annotation_text(annotations.get(name, "")))
                 delattr(cls, name)
             elif isinstance(value, State):
-                saved_as = name.lstrip("_") if value.saved_as == "\0" else value.saved_as
-                states[name] = replace(value, saved_as=saved_as)
+                saved_as = name.lstrip("_") if value.saved_as == _NAME_OF_ATTRIBUTE else value.saved_as
+                own[name] = replace(value, saved_as=saved_as)
                 delattr(cls, name)
+        cls._own_declarations = own
+        declared: dict[str, Parameter | State] = {}
+        for base in reversed(cls.__mro__):
+            declared |= vars(base).get("_own_declarations", {})
+        parameters = {name: one for name, one in declared.items() if isinstance(one, Parameter)}
+        states = {name: one for name, one in declared.items() if isinstance(one, State)}
+        _check_declarations(cls, parameters, states)
         cls.declared_parameters, cls.declared_states = parameters, states
         if "__init__" not in vars(cls):
             cls.__signature__ = _signature(parameters)  # type: ignore[attr-defined]
@@ -327,6 +336,25 @@ class Declared:
             elif one.allowed is not None:
                 values[name] = one.allowed.check(name, values[name])
         return {name: values[name] for name in declared}
+
+
+def _check_declarations(cls: type, parameters: Mapping[str, Parameter], states: Mapping[str, State]) -> None:
+    """Report mistakes of an author when the class is created, not when a user calls it."""
+    for name in parameters:
+        if name in vars(cls):
+            raise TypeError(
+                f"{cls.__name__}.{name} would be ignored: {name} is a declared parameter. "
+                f"Fix: declare it again, {name} = parameter(..., default=...)."
+            )
+    for name, one in parameters.items():
+        if one.allowed is not None and not one.required:
+            one.allowed.check(f"the default of {cls.__name__}.{name}", one.default)
+    names = ["n_seen", *(one.saved_as for one in states.values() if one.saved_as)]
+    for name in names:
+        if names.count(name) > 1:
+            raise TypeError(
+                f"{cls.__name__} would save two pieces of state as {name!r}. Fix: give one another name, saved_as=..."
+            )
 
 
 def _annotation_text(annotation: Any) -> str:

@@ -1,7 +1,7 @@
-"""Saved methods: one safetensors file of arrays with a versioned JSON header. Never pickle: a state is data, not code.
+"""Save and load methods: one safetensors file of arrays with a versioned JSON header. Never pickle: it can run code.
 
-The header says what is inside (method, parameters, class count, dimension, dtype, library, schema version) so that a
-file can be inspected, refused with a reason, or read years later.
+The header describes the contents (method, parameters, number of classes, dimension, dtype, library, schema version), so
+that a file can be inspected, rejected with a reason, or read years later.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 STATE_SCHEMA = 1
-"""Raised when a file written now could not be read by the code before."""
+"""Increased when earlier versions cannot read the files written now."""
 
 KIND = "state"
 
@@ -67,7 +67,7 @@ def save(method: Method, path: str | os.PathLike[str]) -> None:
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a state file says of itself."""
+    """The header of a state file."""
     return files.read_header(path, kind=KIND, schema=STATE_SCHEMA)
 
 
@@ -80,12 +80,14 @@ def load(
     changes: Mapping[str, Any],
 ) -> M:
     if not hasattr(cls, "name"):
-        raise TypeError(f"{cls.__name__} is no method of its own. Fix: zeroshift.methods.load(path) picks the class.")
+        raise TypeError(
+            f"{cls.__name__} is a base class without a name. Fix: zeroshift.methods.load(path) selects the class."
+        )
     tensors, header = read_tensors(path, kind=KIND, schema=STATE_SCHEMA)
     if header.get("method") != cls.name:
         raise FileFormatError(
-            f"{path} holds the state of the method {header.get('method')!r}, not of {cls.name!r} ({cls.__name__}). "
-            "Fix: zeroshift.methods.load(path) picks the right class."
+            f"{path} contains the state of the method {header.get('method')!r}, not of {cls.name!r} ({cls.__name__}). "
+            "Fix: zeroshift.methods.load(path) selects the right class."
         )
     models = _models(cls, path, header, changes)
     changes = {name: value for name, value in changes.items() if name not in models}
@@ -99,28 +101,28 @@ def load(
     for key in ("parameters", "values", "library", "device"):
         if key not in header:
             raise FileFormatError(f"{path} has a header without {key!r}; it was not written by zeroshift.")
-    saved_there = library in (None, header["library"])
-    home = _home(path, library or header["library"], device or (header["device"] if saved_there else "cpu"))
-    at_home = {name: home.xp.asarray(array, device=home.device, copy=True) for name, array in tensors.items()}
+    same_library = library in (None, header["library"])
+    home = _home(path, library or header["library"], device or (header["device"] if same_library else "cpu"))
+    converted = {name: home.xp.asarray(array, device=home.device, copy=True) for name, array in tensors.items()}
     arrays: dict[str, Any] = {}
     state: dict[str, Any] = {}
-    for name in sorted(at_home, key=_numbered):
+    for name in sorted(converted, key=_numbered):
         group, _, rest = name.partition("/")
         if group == "state":
-            state[rest] = at_home[name]
+            state[rest] = converted[name]
         elif "/" in rest:
-            arrays[rest.split("/")[0]] = (*arrays.get(rest.split("/")[0], ()), at_home[name])
+            arrays[rest.split("/")[0]] = (*arrays.get(rest.split("/")[0], ()), converted[name])
         else:
-            arrays[rest] = at_home[name]
+            arrays[rest] = converted[name]
     for name, value in changes.items():
         cls.constraints[name].check(name, value)
-    # A file that was edited or mixed up must fail here, not later in the middle of a stream.
+    # A file that was edited or damaged must fail here, not later in the middle of a stream.
     try:
         method = cls(**arrays, **models, **header["parameters"])
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise FileFormatError(f"{path} does not hold the state its header promises: {error}") from error
+        raise FileFormatError(f"{path} does not contain the state that its header describes: {error}") from error
     if changes:
-        # The caller's doing, not the file's: the method says itself what is wrong with it.
+        # An error here is about the caller's values, not about the file, so it is raised as it is.
         method = cls(**arrays, **models, **{**header["parameters"], **changes})
     try:
         if (method.n_classes, method.dimension) != (header["classes"], header["dimension"]):
@@ -130,7 +132,7 @@ def load(
         with home.computing():
             method._restore(state, header["values"])
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise FileFormatError(f"{path} does not hold the state its header promises: {error}") from error
+        raise FileFormatError(f"{path} does not contain the state that its header describes: {error}") from error
     return method
 
 
@@ -174,9 +176,12 @@ def unpack(fresh: Any, name: str, arrays: Mapping[str, Any], values: Mapping[str
             raise ValueError(f"{name} has shape {tuple(array.shape)}, not {tuple(fresh.shape)}")
         return to_numpy(array).astype(fresh.dtype) if isinstance(fresh, np.ndarray) else array
     value = values[name]
-    if isinstance(fresh, bool | int | float) and not isinstance(value, bool | int | float):
-        raise ValueError(f"{name} is {value!r}, not a number")
-    return type(fresh)(value) if isinstance(fresh, bool | int | float) else value
+    if not isinstance(fresh, bool | int | float):
+        return value
+    fits = isinstance(value, bool | int | float) and (isinstance(fresh, float) or value % 1 == 0)
+    if not fits or (isinstance(fresh, bool) and value not in (0, 1)):
+        raise ValueError(f"{name} is {value!r}; its type must be {type(fresh).__name__}")
+    return type(fresh)(value)
 
 
 def _joined(name: str, part: str) -> str:
@@ -186,14 +191,14 @@ def _joined(name: str, part: str) -> str:
 def _models(
     cls: type[M], path: str | os.PathLike[str], header: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The models the method computes with, which its file only names: those it was saved with, given again."""
+    """The models the method computes with. The file contains only their identity; the caller must pass them."""
     saved = header.get("models", {})
     models = {}
     for name in cls.model_parameters:
         if name not in given and saved.get(name) is not None:
             raise TypeError(
-                f"{path} does not hold {name}, a model; it only says which: {saved[name]}. "
-                f"Fix: {cls.__name__}.load(path, {name}=...), with the one it was saved with."
+                f"{path} does not contain the model {name}, only its identity: {saved[name]}. "
+                f"Fix: {cls.__name__}.load(path, {name}=...), with the model it was saved with."
             )
         if name not in given:
             continue
@@ -201,14 +206,14 @@ def _models(
         identity = None if models[name] is None else json.loads(json.dumps(models[name].identity))
         if identity != saved.get(name):
             raise ValueError(
-                f"{name} is {identity}, but {path} was saved with {saved.get(name)}: what was learned would not fit. "
-                f"Fix: give the {name} it was saved with."
+                f"{name} is {identity}, but {path} was saved with {saved.get(name)}: the state would not fit. "
+                f"Fix: pass the {name} it was saved with."
             )
     return models
 
 
 def _check_arrays(state: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:
-    """Every array a fresh method has is there, of its type, and holds numbers."""
+    """Check that every array of a new method is present with the same dtype, and that all numbers are finite."""
     for name, own in fresh.items():
         if name not in state:
             raise ValueError(f"the array {name!r} is missing")

@@ -282,7 +282,7 @@ class TestDamage:
         else:
             arrays[name] = np.full_like(array, np.nan)
         write_tensors(path, arrays, header)
-        with pytest.raises(FileFormatError, match="does not hold the state its header promises"):
+        with pytest.raises(FileFormatError, match="does not contain the state that its header describes"):
             OnlineADAPT.load(path)
 
     @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ class TestDamage:
         arrays, header = read_tensors(path, kind="state", schema=1)
         change(header["values"]["engine"])
         write_tensors(path, arrays, header)
-        with pytest.raises(FileFormatError, match="does not hold the state its header promises"):
+        with pytest.raises(FileFormatError, match="does not contain the state that its header describes"):
             OnlineADAPT.load(path)
 
     @pytest.mark.parametrize("form", ["other", "cubic", None])

@@ -142,7 +142,7 @@ def test_loading_requires_both_models(problem, tmp_path):
     method = make_method(problem)
     method.adapt(problem.features[:16])
     method.save(tmp_path / "b2tpt.safetensors")
-    with pytest.raises(TypeError, match="does not hold vision, a model"):
+    with pytest.raises(TypeError, match="does not contain the model vision"):
         B2TPT.load(tmp_path / "b2tpt.safetensors")
     models = {"text": method.text, "vision": method.vision}
     again = B2TPT.load(tmp_path / "b2tpt.safetensors", **models)

@@ -253,7 +253,7 @@ def test_loading_requires_the_vision(problem, tmp_path):
     method = make_method(problem)
     method.adapt(problem.features[:24])
     method.save(tmp_path / "dpcore.safetensors")
-    with pytest.raises(TypeError, match=r"does not hold vision, a model.*Fix: DPCore\.load\(path, vision=\.\.\.\)"):
+    with pytest.raises(TypeError, match=r"does not contain the model vision.*Fix: DPCore\.load\(path, vision=\.\.\.\)"):
         DPCore.load(tmp_path / "dpcore.safetensors")
     again = DPCore.load(tmp_path / "dpcore.safetensors", vision=ExampleVision(problem.prototypes))
     np.testing.assert_array_equal(again.adapt(problem.features[24:]), method.adapt(problem.features[24:]))

@@ -161,5 +161,5 @@ def test_loading_requires_the_text(tmp_path):
     loaded = TPT.load(tmp_path / "tpt.safetensors", text=exact_text())
     assert loaded.n_seen == 2
     np.testing.assert_array_equal(loaded.adapt_views(exact_views()[:2]), expected)
-    with pytest.raises(TypeError, match=r"does not hold text, a model"):
+    with pytest.raises(TypeError, match=r"does not contain the model text"):
         TPT.load(tmp_path / "tpt.safetensors")

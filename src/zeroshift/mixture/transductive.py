@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 
 from zeroshift.arrays import Array, Home, Rows, check_matrix
+from zeroshift.interrupts import Watch
 from zeroshift.mixture.base import AnchoredMixture
 from zeroshift.mixture.statistics import Mixture
 from zeroshift.mixture.sums import Sums
@@ -107,11 +108,12 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         """`adapt` for a set that is stored in several arrays: the answers for each, as if they were one."""
         if not shards:
             raise ValueError("shards is empty; at least one array of features is needed.")
+        self._check_usable()
         whole = self.clone()
         for _ in range(self.rounds):
             whole = reduce(TransductiveAnchoredMixture.merge, [whole.survey(shard) for shard in shards])
-        with self._learning(0):
-            self._sums, self._mixture, self.n_seen, self._failure = whole._sums, whole._mixture, whole.n_seen, None
+        with Watch(), self._learning(0):
+            self._sums, self._mixture, self.n_seen = whole._sums, whole._mixture, whole.n_seen
         return [self.predict(shard) for shard in shards]
 
     def _count(self, rows: Rows, mixture: Mixture | None, *, last_round: bool) -> Sums:

@@ -1,4 +1,4 @@
-"""Saved methods: old files keep loading, wrong ones are refused, states move between libraries."""
+"""Saved methods: files of earlier versions load, damaged files are rejected, states move between libraries."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot, methods
-from zeroshift import serialization as method_file
 from zeroshift.files import FileFormatError, read_tensors, write_tensors
-from zeroshift.serialization import read_header
+from zeroshift.serialization import KIND, STATE_SCHEMA, read_header
 from zeroshift.testing import make_problem
 from zeroshift.testing.examples import EXAMPLES
 
@@ -18,16 +17,16 @@ SAVED = sorted((Path(__file__).parent / "states").glob("schema_*/*.safetensors")
 
 
 def models_of(path):
-    """The made-up models a saved method computed with: they follow from its prototypes."""
-    header = method_file.read_header(path)
+    """The example models a saved method computed with, which follow from its prototypes."""
+    header = read_header(path)
     cls = methods.get(header["method"]).cls
-    tensors, _ = read_tensors(path, kind=method_file.KIND, schema=method_file.STATE_SCHEMA)
+    tensors, _ = read_tensors(path, kind=KIND, schema=STATE_SCHEMA)
     return {name: EXAMPLES[name](tensors["parameter/prototypes"]) for name in cls.model_parameters}
 
 
 @pytest.mark.parametrize("path", SAVED, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_states_saved_by_earlier_versions_go_on(path):
-    """Of the methods that had a state to save then; a new method adds one with the next release (make_states.py)."""
+def test_states_saved_by_earlier_versions_continue(path):
+    """A new method gets a file with the next release: see make_states.py."""
     expected = np.load(path.with_suffix(".npz"))
     method = methods.load(path, **models_of(path))
     np.testing.assert_allclose(method.predict(expected["features"]), expected["predicted"], rtol=0, atol=1e-9)
@@ -45,7 +44,7 @@ def saved(tmp_path):
     return path, method, problem
 
 
-def test_header(saved):
+def test_header_describes_the_contents(saved):
     header = read_header(saved[0])
     assert header["method"] == "adapt_online"
     assert header["schema"] == 1
@@ -55,12 +54,12 @@ def test_header(saved):
     assert header["values"]["n_seen"] == 40
 
 
-def test_loaded_by_the_wrong_class(saved):
+def test_the_wrong_class_cannot_load_a_state(saved):
     with pytest.raises(FileFormatError, match=r"'adapt_online', not of 'adapt_transductive'.*zeroshift.methods.load"):
         TransductiveADAPT.load(saved[0])
 
 
-def test_only_how_to_compute_may_change(saved):
+def test_load_may_change_only_parameters_that_select_how_to_compute(saved):
     assert OnlineADAPT.load(saved[0], engine="direct").engine == "direct"
     with pytest.raises(TypeError, match=r"alpha cannot be changed .*allowed: engine"):
         OnlineADAPT.load(saved[0], alpha=0.5)
@@ -81,7 +80,7 @@ def test_a_state_moves_to_torch_and_back(saved, tmp_path):
     assert isinstance(OnlineADAPT.load(tmp_path / "torch.safetensors").means, torch.Tensor)
 
 
-def test_unknown_libraries_and_devices(saved):
+def test_unknown_libraries_and_devices_are_rejected(saved):
     with pytest.raises(ValueError, match="library must be 'numpy' or 'torch'; got 'jax'"):
         OnlineADAPT.load(saved[0], library="jax")
     pytest.importorskip("torch", reason="torch is not installed")
@@ -90,7 +89,7 @@ def test_unknown_libraries_and_devices(saved):
 
 
 def test_saving_over_a_state_is_atomic(saved, monkeypatch):
-    """A save that dies half way leaves the state of before."""
+    """A save that fails halfway leaves the earlier file."""
     path, method, problem = saved
     before = path.read_bytes()
     method.adapt(problem.features[40:])
@@ -118,7 +117,7 @@ BANK_SHAPES = (("features", (16,)), ("weights", ()), ("confidences", ()))
     ],
     ids=["parameters", "library", "method", "schema", "unknown", "alpha", "n_seen", "classes"],
 )
-def test_a_header_that_was_tampered_with_is_refused(saved, change):
+def test_a_header_that_was_edited_is_rejected(saved, change):
     arrays, header = read_tensors(saved[0], kind="state", schema=1)
     change(header)
     write_tensors(saved[0], arrays, header)
@@ -153,15 +152,15 @@ def test_a_header_that_was_tampered_with_is_refused(saved, change):
         "other prototypes",
     ],
 )
-def test_a_state_that_does_not_fit_its_header_is_refused(saved, damage):
+def test_a_state_that_does_not_fit_its_header_is_rejected(saved, damage):
     arrays, header = read_tensors(saved[0], kind="state", schema=1)
     damage(arrays)
     write_tensors(saved[0], arrays, header)
-    with pytest.raises(FileFormatError, match="does not hold the state its header promises"):
+    with pytest.raises(FileFormatError, match="does not contain the state that its header describes"):
         OnlineADAPT.load(saved[0])
 
 
-def test_missing_and_foreign_files(tmp_path):
+def test_missing_files_and_files_of_another_kind_are_rejected(tmp_path):
     with pytest.raises(FileNotFoundError, match="no file at"):
         ZeroShot.load(tmp_path / "nothing")
     from zeroshift.data import packs
@@ -172,6 +171,8 @@ def test_missing_and_foreign_files(tmp_path):
         ZeroShot.load(features)
 
 
-def test_the_base_class_says_who_loads(saved):
-    with pytest.raises(TypeError, match=r"Method is no method of its own\. Fix: zeroshift\.methods\.load\(path\)"):
+def test_loading_with_the_base_class_names_the_fix(saved):
+    with pytest.raises(
+        TypeError, match=r"Method is a base class without a name\. Fix: zeroshift\.methods\.load\(path\)"
+    ):
         methods.Method.load(saved[0])
