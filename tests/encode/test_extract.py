@@ -172,7 +172,7 @@ class TestProvenance:
         assert "views" not in provenance
 
     # The second's own image processor is called in the worker.
-    @pytest.mark.parametrize(("family", "workers"), [("clip", 0), ("siglip2", 1)])
+    @pytest.mark.parametrize(("family", "workers"), [("clip", 0), pytest.param("siglip2", 1, marks=pytest.mark.slow)])
     def test_no_path_of_this_machine_is_in_the_file(self, folder, tmp_path, tiny_encoder, tiny_folder, family, workers):
         (folder / "b/bad.png").write_bytes(b"bad")
         made = run(folder, encoder=tiny_encoder(family), cache=tmp_path / "cache", views=Views(2), workers=workers)

@@ -130,7 +130,7 @@ def test_t3a(given, per_class, batch):
     assert np.mean(bare.numpy() == golden("t3a")[f"s1_{key}"].argmax(1)) >= 0.985
 
 
-@pytest.mark.parametrize("shots", [0, 4])
+@pytest.mark.parametrize("shots", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_ecalp(given, shots):
     # The authors' lists lose neighbours of the first ten samples, ours are exact: a few rows differ for good.
     want, found = golden("ecalp"), {}
