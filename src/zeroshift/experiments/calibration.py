@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate import Analysis, Job
+from zeroshift.evaluate import Job
 from zeroshift.evaluate.metrics.calibration import BINS, LEAST_PROBABILITY
 from zeroshift.evaluate.metrics.scorecard import Scorecard
 from zeroshift.evaluate.resources import one_blas_thread
@@ -24,7 +24,7 @@ from zeroshift.experiments._shared.findings import (
     Value,
 )
 from zeroshift.experiments._shared.suite import Member, Suite, describe_sets
-from zeroshift.experiments._shared.trials import mean_of_sets, runs
+from zeroshift.experiments._shared.trials import analysis, mean_of_sets, runs
 from zeroshift.features import FeatureSet
 from zeroshift.mixture.base import AnchoredMixture
 from zeroshift.mixture.online import OnlineAnchoredMixture
@@ -103,9 +103,8 @@ def _jobs(member: Member, method: str) -> Sequence[Job]:
     """One order: the spread over orders is far smaller than the differences between methods."""
     if not method.endswith(UNTEMPERED):
         return runs(member, method)
-    dataset = member.dataset
     parameters = {"method": method.removesuffix(UNTEMPERED), "seed": 0}
-    return [Analysis(dataset.name, dataset.digest, dataset.prompt, untempered, parameters)]
+    return [analysis(member, untempered, parameters)]
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:

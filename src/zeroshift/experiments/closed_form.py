@@ -10,6 +10,7 @@ import numpy as np
 
 from zeroshift.evaluate import Job, Trial
 from zeroshift.experiments._shared.claims import ClaimEvidence, effective_samples, paper_reference, verdict, within
+from zeroshift.experiments._shared.compared_methods import OURS
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, Remark, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
@@ -32,7 +33,6 @@ ITERATIONS = 20
 TOLERANCE = 1.0
 """Points of accuracy that count as equal."""
 
-METHODS = {"online": "adapt_online", "transductive": "adapt_transductive"}
 ROUNDS = {"Iterative": ITERATIONS, "Closed": 1}
 """By the names of the rows in the paper."""
 
@@ -51,7 +51,7 @@ def _variants() -> list[Variant]:
             paper=paper_by_task(printed.row(protocol=protocol, label=row)),
             strong=rounds == 1,
         )
-        for protocol, method in METHODS.items()
+        for protocol, method in OURS.items()
         for row, rounds in ROUNDS.items()
     ]
 
@@ -108,7 +108,7 @@ def _seconds(variant: Variant, suite: Suite, results: JobResults) -> float | Non
 
 def _equal(table: Table, suite: Suite) -> Remark | None:
     evidence = []
-    for protocol in METHODS:
+    for protocol in OURS:
         for task, cells in accuracies(table, suite):
             iterative, closed = (cells.get((protocol, label)) for label in ("iterative", "closed form"))
             if iterative is not None and closed is not None:
@@ -125,7 +125,7 @@ def _papers_own() -> Remark | None:
     """The same criterion applied to the paper's own rows."""
     printed = paper_table("closed_vs_iterative")
     missed = []
-    for protocol in METHODS:
+    for protocol in OURS:
         iterative, closed = (paper_by_task(printed.row(protocol=protocol, label=label)) for label in ROUNDS)
         for task, before in iterative.items():
             after = closed.get(task)
@@ -138,7 +138,7 @@ def _papers_own() -> Remark | None:
 
 def _cost(table: Table) -> Remark | None:
     detail = []
-    for protocol in METHODS:
+    for protocol in OURS:
         ratio = next(row.cells[-1] for row in table.rows if row.group == protocol and row.cells[0] == "iterative")
         if isinstance(ratio, Value):
             detail.append(f"{protocol} {ratio.value:.1f} times")

@@ -7,6 +7,7 @@ from functools import partial
 
 from zeroshift.evaluate import Job, Trial
 from zeroshift.experiments._shared.claims import ClaimEvidence, effective_samples, higher, paper_reference, verdict
+from zeroshift.experiments._shared.compared_methods import OURS
 from zeroshift.experiments._shared.costs import CostRow, cost_table
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Finding, Remark, Table
@@ -24,7 +25,6 @@ from zeroshift.experiments._shared.trials import points, runs
 
 __all__ = ["EXPERIMENT"]
 
-METHODS = {"online": "adapt_online", "transductive": "adapt_transductive"}
 KINDS = {"shared": "ADAPT", "per_class": "ADAPT w/ Separate Cov."}
 """The setting, and the name of the row in the paper."""
 
@@ -41,7 +41,7 @@ def _zero_shot(member: Member) -> list[Trial]:
 
 def _variants() -> list[Variant]:
     found = [Variant("zero-shot", _zero_shot)]
-    for protocol, method in METHODS.items():
+    for protocol, method in OURS.items():
         for kind, label in LABELS.items():
             found.append(Variant(label, partial(_trials, method=method, kind=kind), protocol, strong=kind == "shared"))
     return found
@@ -49,7 +49,7 @@ def _variants() -> list[Variant]:
 
 def _costs(member: Member) -> list[CostRow]:
     printed = paper_table("separate_covariance")
-    names = [("CLIP", None), *((row, protocol) for protocol in METHODS for row in KINDS.values())]
+    names = [("CLIP", None), *((row, protocol) for protocol in OURS for row in KINDS.values())]
     return [
         CostRow(v.label, v.trials(member)[0], v.group, printed.row(method=row, protocol=protocol), v.strong)
         for v, (row, protocol) in zip(_variants(), names, strict=True)
@@ -90,7 +90,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
 
 def _separate_is_worse(table: Table, suite: Suite) -> Remark | None:
     evidence = []
-    for protocol in METHODS:
+    for protocol in OURS:
         for task, cells in accuracies(table, suite):
             shared, separate = (cells.get((protocol, label)) for label in LABELS.values())
             if shared is not None and separate is not None:

@@ -16,6 +16,7 @@ from zeroshift.experiments._shared.claims import ClaimEvidence, higher, verdict
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Region, Regions, Remark, Row, Table, Value
 from zeroshift.experiments._shared.suite import Member, Suite, clean_and_corrupted, describe_sets
+from zeroshift.experiments._shared.trials import analysis
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods.tda import TDA
@@ -217,8 +218,7 @@ ALIKE = 0.1
 
 
 def _job(member: Member) -> Analysis:
-    dataset = member.dataset
-    return Analysis(dataset.name, dataset.digest, dataset.prompt, plane_regions, {"seed": 0})
+    return analysis(member, plane_regions, {"seed": 0})
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:

@@ -22,11 +22,12 @@ from zeroshift.experiments._shared.claims import (
     paper_reference,
     verdict,
 )
+from zeroshift.experiments._shared.compared_methods import OURS
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Lines, Remark, Row, Series, Table, Value
 from zeroshift.experiments._shared.suite import Member, Suite, Task, describe_sets
 from zeroshift.experiments._shared.sweep import Curve, rising_evidence
-from zeroshift.experiments._shared.trials import mean_of_sets
+from zeroshift.experiments._shared.trials import analysis, mean_of_sets
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods.gda_clip import GDACLIP
@@ -101,7 +102,6 @@ def few_shot(
 SHOTS = (0, 1, 2, 4, 8, 16)
 """The paper's."""
 
-METHODS = {"online": "adapt_online", "transductive": "adapt_transductive"}
 
 PEERS = {"tip_adapter": "Tip-Adapter", "gda_clip": "GDA-CLIP", "timo": "TIMO"}
 """Few-shot methods in closed form, for comparison; not in the paper's figure."""
@@ -115,15 +115,8 @@ TOLERANCE = 0.5
 
 def _draws(member: Member, method: str, shots: int, options: Options) -> list[Analysis]:
     """One analysis per draw; the draws are the same for all methods and numbers of shots."""
-    dataset = member.dataset
     return [
-        Analysis(
-            dataset.name,
-            dataset.digest,
-            dataset.prompt,
-            few_shot,
-            {"method": method, "shots": shots, "most": max(SHOTS), "seed": seed},
-        )
+        analysis(member, few_shot, {"method": method, "shots": shots, "most": max(SHOTS), "seed": seed})
         for seed in range(options.orders)
     ]
 
@@ -150,7 +143,7 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     return [
         draw
         for member in able.members
-        for method in (*METHODS.values(), *_peers(able))
+        for method in (*OURS.values(), *_peers(able))
         for shots in _given(method)
         for draw in _draws(member, method, shots, options)
     ]
@@ -162,7 +155,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         return [Remark("No class of any set has two samples: none can be given and another scored.", kind="warning")]
     found = {
         protocol: [_curve(method, task, able, options, results) for task in able.tasks]
-        for protocol, method in METHODS.items()
+        for protocol, method in OURS.items()
     }
     figures = [_figure(protocol, [c for c in curves if c.values]) for protocol, curves in found.items()]
     remarks = [
@@ -228,13 +221,13 @@ def _table(suite: Suite, options: Options, results: JobResults) -> Table:
     zero_shot = [
         mean_of_sets(
             results,
-            [_draws(member, METHODS["online"], SHOTS[0], options) for member in suite.of_task(task.id)],
+            [_draws(member, OURS["online"], SHOTS[0], options) for member in suite.of_task(task.id)],
             "zero_shot_accuracy",
         )
         for task in suite.tasks
     ]
     rows = [Row(("zero-shot", *zero_shot))]
-    labels = {**{method: f"ADAPT, {protocol}" for protocol, method in METHODS.items()}, **_peers(suite)}
+    labels = {**{method: f"ADAPT, {protocol}" for protocol, method in OURS.items()}, **_peers(suite)}
     for method, label in labels.items():
         means = [_means(method, task, suite, options, results) for task in suite.tasks]
         rows += [Row((str(shots), *(mean[float(shots)] for mean in means)), label) for shots in _given(method)]
@@ -256,7 +249,7 @@ def _fewer(suite: Suite, options: Options, results: JobResults) -> list[str]:
     for member in suite.members:
         for shots in reversed(SHOTS):
             wanted = shots * member.dataset.n_classes
-            records = results.records(_draws(member, METHODS["online"], shots, options)[:1])
+            records = results.records(_draws(member, OURS["online"], shots, options)[:1])
             if records and int(records[0]["support"]) < wanted:
                 detail.append(f"{member.title} at {shots} a class, {records[0]['support']:,} of {wanted:,}")
                 break

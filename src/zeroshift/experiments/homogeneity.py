@@ -24,9 +24,9 @@ from zeroshift.experiments._shared.findings import (
     Table,
     Value,
 )
-from zeroshift.experiments._shared.suite import Member, Suite, clean_and_corrupted
+from zeroshift.experiments._shared.suite import PAPERS_SET, Member, Suite, clean_and_corrupted, is_paper_imagenet
 from zeroshift.experiments._shared.tables import data_remark
-from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
+from zeroshift.experiments._shared.trials import analysis
 from zeroshift.features import FeatureSet
 
 __all__ = [
@@ -209,7 +209,6 @@ def _names(member: Member, classes: Sequence[int]) -> tuple[str, ...]:
     return tuple(member.dataset.class_names[k] for k in classes)
 
 
-PAPERS_SET = "imagenet"
 PAPERS_SHARE = 0.993
 """Fraction of ImageNet's classes within 0.1 of the pooled covariance, according to the paper."""
 
@@ -218,8 +217,7 @@ BY_CHANCE = 1 / (SHUFFLES + 1)
 
 
 def _job(member: Member) -> Analysis:
-    dataset = member.dataset
-    return Analysis(dataset.name, dataset.digest, dataset.prompt, covariance_spread, {"near": NEAR, "seed": 0})
+    return analysis(member, covariance_spread, {"near": NEAR, "seed": 0})
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
@@ -251,7 +249,7 @@ def _table(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> Table:
     for member, record in found:
         norm = record["pooled_norm"]
         distances, sampling = np.array(record["distances"]), np.array(record["sampling"])
-        printed = PAPERS_SHARE if _is_papers(member) else None
+        printed = PAPERS_SHARE if is_paper_imagenet(member) else None
         cells: tuple[Cell, ...] = (
             member.name,
             Value(float(len(distances))),
@@ -322,10 +320,6 @@ def _remarks(records: Sequence[Mapping[str, Any]]) -> list[Remark]:
 
 def _spread(values: np.ndarray) -> Value:
     return Value(float(values.mean()), float(values.min()), float(values.max()))
-
-
-def _is_papers(member: Member) -> bool:
-    return member.from_paper and member.data_set == PAPERS_SET and member.encoder == PAPERS_BACKBONE
 
 
 EXPERIMENT = Experiment(

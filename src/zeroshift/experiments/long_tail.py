@@ -28,7 +28,7 @@ from zeroshift.experiments._shared.experiment import Experiment, JobResults, Opt
 from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.suite import Member, Suite, describe_sets
 from zeroshift.experiments._shared.tables import reference
-from zeroshift.experiments._shared.trials import points, spread
+from zeroshift.experiments._shared.trials import analysis, points, spread
 from zeroshift.features import FeatureSet
 from zeroshift.parameters import Flag, Number, Optional
 from zeroshift.zero_shot import confidence, log_posterior, pseudo_class
@@ -159,11 +159,7 @@ ROWS = (
 
 
 def _jobs(member: Member, options: Options, noisy: bool) -> list[Analysis]:
-    dataset = member.dataset
-    return [
-        Analysis(dataset.name, dataset.digest, dataset.prompt, long_tail_with_noise, {"seed": seed, "noisy": noisy})
-        for seed in range(options.orders)
-    ]
+    return [analysis(member, long_tail_with_noise, {"seed": seed, "noisy": noisy}) for seed in range(options.orders)]
 
 
 def _taken(suite: Suite) -> list[Member]:

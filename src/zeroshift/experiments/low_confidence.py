@@ -21,6 +21,7 @@ from zeroshift.experiments._shared.claims import (
     verdict,
     within,
 )
+from zeroshift.experiments._shared.compared_methods import OURS
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
@@ -37,7 +38,6 @@ COUNTS = (2, 4, 6, 8, 10)
 CONFIDENT = 0.5
 """Fraction of each pseudo-class that counts as confident in our setting."""
 
-METHODS = {"online": "adapt_online", "transductive": "adapt_transductive"}
 
 TOLERANCE = 1.0
 """Points between the best and worst N within which accuracy counts as stable."""
@@ -55,7 +55,7 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
     return [
         trial
         for member in suite.members
-        for method in METHODS.values()
+        for method in OURS.values()
         for count in COUNTS
         for kind in (_small_banks, _few_come)
         for trial in kind(member, method, count)
@@ -67,7 +67,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         "small-banks",
         "Accuracy with banks of N samples per class",
         _columns(""),
-        tuple(_bank_row(protocol, task, suite, results) for protocol in METHODS for task in suite.tasks),
+        tuple(_bank_row(protocol, task, suite, results) for protocol in OURS for task in suite.tasks),
         (ORDER_NOTE, "N is the bank size L: the paper's transductive row at N = 6 is its main result with L = 6."),
     )
     streams = Table(
@@ -105,7 +105,7 @@ def _bank_row(protocol: str, task: Task, suite: Suite, results: JobResults) -> R
     printed = paper_table("few_high_confidence")
     comparable = suite.paper_backbone(task) == PAPERS_BACKBONE
     cells = []
-    for count, mean in zip(COUNTS, _means(_small_banks, METHODS[protocol], task, suite, results), strict=True):
+    for count, mean in zip(COUNTS, _means(_small_banks, OURS[protocol], task, suite, results), strict=True):
         paper = printed.number_at(f"N={count}", protocol=protocol, task=task.paper) if comparable else None
         with_paper = None if paper is None else paper / 100
         cells.append(None if mean is None else Value(mean.value, mean.low, mean.high, with_paper))
@@ -113,9 +113,9 @@ def _bank_row(protocol: str, task: Task, suite: Suite, results: JobResults) -> R
 
 
 def _stream_rows(task: Task, suite: Suite, results: JobResults) -> list[Row]:
-    zero_shot = _means(_few_come, METHODS["online"], task, suite, results, "zero_shot_accuracy")
+    zero_shot = _means(_few_come, OURS["online"], task, suite, results, "zero_shot_accuracy")
     rows = [Row(("zero-shot", *zero_shot), task.title)]
-    for protocol, method in METHODS.items():
+    for protocol, method in OURS.items():
         rows.append(Row((f"ADAPT, {protocol}", *_means(_few_come, method, task, suite, results)), task.title))
     return rows
 
@@ -161,7 +161,7 @@ def _gain(suite: Suite, results: JobResults) -> Remark | None:
     """Our own question: does adaptation still help with the fewest confident samples?"""
     detail, signs = [], []
     for task in suite.tasks:
-        for protocol, method in METHODS.items():
+        for protocol, method in OURS.items():
             jobs = [job for member in suite.of_task(task.id) for job in _few_come(member, method, COUNTS[0])]
             records = results.records(jobs)
             if len(records) < len(jobs):

@@ -12,9 +12,9 @@ from zeroshift.evaluate import Analysis, Job
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, Lines, Remark, Row, Series, Table, Value
 from zeroshift.experiments._shared.paper import PaperRow, paper_table
-from zeroshift.experiments._shared.suite import Member, Suite
+from zeroshift.experiments._shared.suite import PAPERS_SET, Member, Suite, is_paper_imagenet
 from zeroshift.experiments._shared.tables import data_remark, reference
-from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
+from zeroshift.experiments._shared.trials import analysis
 from zeroshift.features import FeatureSet
 
 __all__ = [
@@ -377,15 +377,12 @@ VIEWS = {
     "directions": "random orthonormal directions",
 }
 
-PAPERS_SET = "imagenet"
-
 FAR_MORE = 2
 """Ratio of rejections to those of normal samples that gets a remark."""
 
 
 def _job(member: Member, kind: str) -> Analysis:
-    dataset = member.dataset
-    return Analysis(dataset.name, dataset.digest, dataset.prompt, normality_of_classes, {"kind": kind, "seed": 0})
+    return analysis(member, normality_of_classes, {"kind": kind, "seed": 0})
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:
@@ -407,7 +404,7 @@ def _parts(suite: Suite, results: JobResults) -> list[PooledSets]:
     """The paper's ImageNet, and the pool of all other sets; without sets whose runs failed."""
     kinds = (*VIEWS, "normal")
     done = [m for m in suite.members if all(results.record(_job(m, kind)) is not None for kind in kinds)]
-    papers = [member for member in done if _is_papers(member)][:1]
+    papers = [member for member in done if is_paper_imagenet(member)][:1]
     others = [member for member in done if member not in papers]
     parts = []
     for members in (papers, others):
@@ -512,11 +509,6 @@ def _rejected(parts: Sequence[PooledSets]) -> Remark | None:
         "paper reads its mean p-values as a sign that classes are approximately Gaussian.",
         kind="warning",
     )
-
-
-def _is_papers(member: Member) -> bool:
-    """Table 10 is for ImageNet and CLIP ViT-B/16."""
-    return member.from_paper and member.data_set == PAPERS_SET and member.encoder == PAPERS_BACKBONE
 
 
 EXPERIMENT = Experiment(

@@ -16,7 +16,7 @@ from zeroshift.experiments._shared.experiment import Experiment, JobResults, Opt
 from zeroshift.experiments._shared.findings import Bar, Bars, Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.main_table import unique_titles
 from zeroshift.experiments._shared.suite import Member, Suite, describe_sets
-from zeroshift.experiments._shared.trials import spread
+from zeroshift.experiments._shared.trials import analysis, spread
 from zeroshift.features import FeatureSet
 from zeroshift.methods.zero_shot import ZeroShot
 from zeroshift.mixture.base import AnchoredMixture
@@ -132,11 +132,7 @@ CHANCE = 0.5
 
 
 def _jobs(member: Member, options: Options) -> list[Analysis]:
-    dataset = member.dataset
-    return [
-        Analysis(dataset.name, dataset.digest, dataset.prompt, unknown_classes, {"seed": seed, "held_out": HELD_OUT})
-        for seed in range(options.orders)
-    ]
+    return [analysis(member, unknown_classes, {"seed": seed, "held_out": HELD_OUT}) for seed in range(options.orders)]
 
 
 def _taken(suite: Suite) -> list[Member]:

@@ -19,7 +19,7 @@ from zeroshift.adapt.statistics import (
     ridge_precision,
     soft_scatter,
 )
-from zeroshift.evaluate import Analysis, Job, Trial
+from zeroshift.evaluate import Job, Trial
 from zeroshift.experiments._shared.claims import ClaimEvidence, effective_samples, verdict, within
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Bar, Bars, Cell, Column, Finding, Remark, Row, Table, Value
@@ -34,7 +34,7 @@ from zeroshift.experiments._shared.tables import (
     with_mean_note,
 )
 from zeroshift.experiments._shared.tasks import FINE_GRAINED, PAPERS_BACKBONE, TASKS
-from zeroshift.experiments._shared.trials import mean_of_sets, runs
+from zeroshift.experiments._shared.trials import analysis, mean_of_sets, runs
 from zeroshift.features import FeatureSet
 from zeroshift.zero_shot import confidence, log_posterior
 
@@ -206,8 +206,7 @@ NAMES = {"banks": "oracle", "all": "oracle, covariance of all samples"}
 
 
 def _oracle(member: Member, covariance: str) -> list[Job]:
-    dataset = member.dataset
-    return [Analysis(dataset.name, dataset.digest, dataset.prompt, oracle_adapt, {"covariance": covariance})]
+    return [analysis(member, oracle_adapt, {"covariance": covariance})]
 
 
 def _run(method: str, orders: int) -> Callable[[Member], list[Trial]]:

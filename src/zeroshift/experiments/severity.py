@@ -9,12 +9,12 @@ from zeroshift.evaluate import Job
 from zeroshift.experiments._shared.claims import ClaimEvidence, effective_samples, higher, verdict
 from zeroshift.experiments._shared.compared_methods import method_label
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
-from zeroshift.experiments._shared.findings import Cell, Column, Finding, Lines, Remark, Row, Series, Table, Value
+from zeroshift.experiments._shared.findings import Column, Finding, Lines, Remark, Row, Series, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.suite import Member, Suite, describe_sets
 from zeroshift.experiments._shared.tables import data_remark, reference, with_best, with_mean_note
 from zeroshift.experiments._shared.tasks import CORRUPTION, PAPERS_BACKBONE
-from zeroshift.experiments._shared.trials import mean_of_sets, runs
+from zeroshift.experiments._shared.trials import difference, mean_of_sets, runs
 
 __all__ = ["EXPERIMENT"]
 
@@ -86,17 +86,10 @@ def _gains(table: Table) -> Table:
     found = []
     for method in ADAPTED:
         pairs = zip(rows[method][1:], rows["zero_shot"][1:], strict=True)
-        found.append(Row((method_label(method), *(_difference(ours, base) for ours, base in pairs))))
+        found.append(Row((method_label(method), *(difference(ours, base) for ours, base in pairs))))
     columns = (Column("method", "text"), *(Column(c.title, "points", c.detail) for c in table.columns[1:]))
     notes = ("In percentage points over the zero-shot classifier.",)
     return Table("severity-gain", "What ADAPT gains at each severity", columns, tuple(found), notes)
-
-
-def _difference(ours: Cell, base: Cell) -> Value | None:
-    if not isinstance(ours, Value) or not isinstance(base, Value):
-        return None
-    paper = None if ours.paper is None or base.paper is None else 100 * (ours.paper - base.paper)
-    return Value(100 * (ours.value - base.value), paper=paper)
 
 
 def _verdict(claim: str, rival: str, table: Table, columns: dict[int, list[Member]]) -> Remark | None:

@@ -18,7 +18,7 @@ from zeroshift.experiments._shared.claims import effective_samples, higher
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, HeatMap, HeatMaps, Remark, Row, Table, Value
 from zeroshift.experiments._shared.suite import Member, Suite, describe_sets, largest_per_task
-from zeroshift.experiments._shared.trials import mean_of_sets, points, runs, spread
+from zeroshift.experiments._shared.trials import analysis, mean_of_sets, points, runs, spread
 from zeroshift.features import FeatureSet
 
 __all__ = [
@@ -249,10 +249,10 @@ def _trials(kind: Kind, method: str, member: Member, options: Options) -> list[T
 
 def _stream_analysis(kind: Kind, member: Member) -> Analysis:
     """The analysis of the stream in the first order."""
-    stream_spec, dataset = kind.stream_spec(member), member.dataset
+    stream_spec = kind.stream_spec(member)
     parameters = {name: value for name, value in stream_spec.parameters.items() if name not in LABEL_PARAMETERS}
     arguments = {"seed": 0, "kind": stream_spec.kind, "parameters": parameters, "window": WINDOW}
-    return Analysis(dataset.name, dataset.digest, dataset.prompt, neighbours, arguments)
+    return analysis(member, neighbours, arguments)
 
 
 def _plan(suite: Suite, options: Options) -> Sequence[Job]:

@@ -8,13 +8,13 @@ from dataclasses import replace
 from zeroshift.evaluate import Job
 from zeroshift.experiments._shared.claims import ClaimEvidence, all_hold, effective_samples, higher, verdict
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
-from zeroshift.experiments._shared.findings import Column, Finding, Remark, Row, Table, Value
+from zeroshift.experiments._shared.findings import Cell, Column, Finding, Remark, Row, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.prompt_modes import PAPERS_MODES, mode_title, modes_of, modes_remark, runs_in_mode
 from zeroshift.experiments._shared.suite import Suite, Task
 from zeroshift.experiments._shared.tables import data_remark, reference, task_title, with_mean_note
 from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
-from zeroshift.experiments._shared.trials import mean_of_sets
+from zeroshift.experiments._shared.trials import difference, mean_of_sets
 
 __all__ = ["EXPERIMENT"]
 
@@ -74,23 +74,16 @@ def _printed(suite: Suite, task: Task, method: str, mode: str) -> float | None:
 
 def _lead(accuracy: Table) -> Table:
     """The rows of ADAPT minus those of TDA for the same task, in points."""
-    base: tuple[object, ...] = ()
+    base: tuple[Cell, ...] = ()
     rows = []
     for row in accuracy.rows:
         if row.cells[0] == METHODS[TDA]:
             base = row.cells[1:]
             continue
-        cells = (_difference(ours, theirs) for ours, theirs in zip(row.cells[1:], base, strict=True))
+        cells = (difference(ours, theirs) for ours, theirs in zip(row.cells[1:], base, strict=True))
         rows.append(Row((f"{row.cells[0]} - TDA", *cells), row.group))
     columns = (Column("difference", "text"), *(Column(column.title, "points") for column in accuracy.columns[1:]))
     return Table("lead", "How far ADAPT is ahead of TDA", columns, tuple(rows), ("In percentage points.",))
-
-
-def _difference(ours: object, theirs: object) -> Value | None:
-    if not isinstance(ours, Value) or not isinstance(theirs, Value):
-        return None
-    paper = None if ours.paper is None or theirs.paper is None else 100 * (ours.paper - theirs.paper)
-    return Value(100 * (ours.value - theirs.value), paper=paper)
 
 
 def _verdict(accuracy: Table, suite: Suite) -> Remark | None:

@@ -9,8 +9,7 @@ from zeroshift.evaluate import Job
 from zeroshift.experiments._shared.experiment import JobResults, Record
 from zeroshift.experiments._shared.findings import Cell, Column, Row, Table, Value
 from zeroshift.experiments._shared.paper import PaperRow
-from zeroshift.experiments._shared.suite import PAPERS_SET, Member
-from zeroshift.experiments._shared.tasks import PAPERS_BACKBONE
+from zeroshift.experiments._shared.suite import Member, is_paper_imagenet
 from zeroshift.experiments._shared.trials import points
 
 __all__ = ["TIMED_SAMPLES", "CostRow", "cost_table", "seconds_per_thousand"]
@@ -44,7 +43,7 @@ def cost_table(
 ) -> Table:
     """A table of costs; times are relative to zero-shot, the first row. The paper's accuracies are shown where the set
     is the paper's; its times and memory are from a GPU and are never shown."""
-    same = member.from_paper and member.data_set == PAPERS_SET and member.encoder == PAPERS_BACKBONE
+    same = is_paper_imagenet(member)
     first = results.record(costs[0].trial)
     rows = []
     for cost in costs:

@@ -28,6 +28,7 @@ __all__ = [
     "data_set_of",
     "describe_sets",
     "encoder_of",
+    "is_paper_imagenet",
     "is_papers",
     "largest_per_task",
     "largest_per_task_note",
@@ -298,6 +299,11 @@ PAPERS_SET = "imagenet"
 """The set on which the paper measures time and memory."""
 
 NO_ORDER = "Zero-shot and transductive methods do not depend on the order."
+
+
+def is_paper_imagenet(member: Member) -> bool:
+    """Whether the set is the paper's ImageNet, encoded by the backbone of most of its tables."""
+    return member.from_paper and member.data_set == PAPERS_SET and member.encoder == PAPERS_BACKBONE
 
 
 def main_set(suite: Suite) -> Member:

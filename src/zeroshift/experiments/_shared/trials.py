@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from zeroshift.evaluate import Job, MethodSpec, StreamSpec, Trial
+from zeroshift.evaluate import Analysis, Job, MethodSpec, StreamSpec, Trial
 from zeroshift.evaluate.stream_loop import EVERY
 from zeroshift.experiments._shared.experiment import JobResults
-from zeroshift.experiments._shared.findings import Value
+from zeroshift.experiments._shared.findings import Cell, Value
 from zeroshift.experiments._shared.suite import Member
 
-__all__ = ["mean_of_sets", "measured", "points", "runs", "spread"]
+__all__ = ["analysis", "mean_of_sets", "measured", "points", "runs", "spread"]
 
 BATCH_ROWS = 256
 """Rows per call of an online method where its time does not matter; twice as fast as 64."""
@@ -50,6 +50,18 @@ def runs(
         )
         for seed in (range(orders) if random else (None,))
     ]
+
+
+def analysis(
+    member: Member,
+    function: Callable[..., dict[str, Any]],
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    timed: bool = False,
+) -> Analysis:
+    """A job that calls `function` on a set with its default prompt mode."""
+    dataset = member.dataset
+    return Analysis(dataset.name, dataset.digest, dataset.prompt, function, parameters or {}, timed)
 
 
 def measured(results: JobResults, trials: Sequence[Job], field: str = "accuracy") -> Value | None:
@@ -93,3 +105,15 @@ def points(low: float, high: float) -> float:
     25.0
     """
     return 100 * (high - low)
+
+
+def difference(value: Cell, base: Cell) -> Value | None:
+    """The difference of two cells of fractions in percentage points, also of the paper's; None where one is missing.
+
+    >>> difference(Value(0.75, paper=0.5), Value(0.5))
+    Value(value=25.0, low=None, high=None, paper=None, best=False)
+    """
+    if not isinstance(value, Value) or not isinstance(base, Value):
+        return None
+    paper = None if value.paper is None or base.paper is None else points(base.paper, value.paper)
+    return Value(points(base.value, value.value), paper=paper)

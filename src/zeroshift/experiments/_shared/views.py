@@ -15,6 +15,7 @@ from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.evaluate.stream_loop import EVERY
 from zeroshift.evaluate.trial import StreamInput, measure_run
 from zeroshift.experiments._shared.suite import Member, Suite
+from zeroshift.experiments._shared.trials import analysis
 from zeroshift.features import FeatureSet
 from zeroshift.methods.awt import AWT
 from zeroshift.methods.zero_shot import ZeroShot
@@ -82,5 +83,4 @@ def awt_alone(features: FeatureSet, *, prompt: str) -> dict[str, Any]:
 
 def awt_without_views(member: Member, *, timed: bool = False) -> Analysis:
     """The job that runs AWT without views."""
-    dataset = member.dataset
-    return Analysis(dataset.name, dataset.digest, dataset.prompt, awt_alone, timed=timed)
+    return analysis(member, awt_alone, timed=timed)
