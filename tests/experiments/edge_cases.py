@@ -1,4 +1,4 @@
-"""Sets at the edge of what there may be, and experiments some or all of whose runs failed."""
+"""Unusual sets, and outcomes with failures."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ import numpy as np
 
 from zeroshift import FeatureSet, normalize
 from zeroshift.data import packs
-from zeroshift.evaluate import Job, JobOutcome
-from zeroshift.experiments import Chapter, Experiment, Investigation, Options, Suite
+from zeroshift.evaluate import JobOutcome
+from zeroshift.experiments import Suite
 
 
-def scattered(classes: int, each: int, *, dimension: int = 8, prompts=("vanilla", "ensemble"), **message) -> FeatureSet:
-    """As many samples of each class, around a point of its own; `message` is the provenance.
+def scattered(
+    classes: int, each: int, *, dimension: int = 8, prompts=("vanilla", "ensemble"), **provenance
+) -> FeatureSet:
+    """`each` samples per class around a centre; `provenance` is that of the set.
 
-    Sets of as many classes and dimensions have the same prototypes; what is said to be corrupted has other features.
+    Sets with equal numbers of classes and dimensions share their prototypes; corrupted ones have other features.
     """
     random = np.random.default_rng(classes + dimension)
     labels = np.repeat(np.arange(classes), each)
     centres = normalize(random.normal(size=(classes, dimension)))
     modes = {mode: normalize(centres + 0.3 * random.normal(size=centres.shape)) for mode in prompts}
-    noise = np.random.default_rng([each, "corruption" in message]).normal(size=(len(labels), dimension))
+    noise = np.random.default_rng([each, "corruption" in provenance]).normal(size=(len(labels), dimension))
     features = normalize(centres[labels] + 0.4 * noise)
-    return FeatureSet(features, prototypes=modes, labels=labels, default_prompt=prompts[0], provenance=message)
+    return FeatureSet(features, prototypes=modes, labels=labels, default_prompt=prompts[0], provenance=provenance)
 
 
 def narrowed(name: str, rows: int, dimension: int = 24) -> FeatureSet:
-    """The first rows of a bundled pack, of each the first dimensions alone: what takes time grows with these."""
+    """The first rows and dimensions of a bundled pack, to save time."""
     pack = packs.load(name)
     images = np.asarray(pack.features if pack.views is None else pack.views, np.float64)[:rows, ..., :dimension]
     images = images / np.linalg.norm(images, axis=-1, keepdims=True)
@@ -45,7 +47,7 @@ def narrowed(name: str, rows: int, dimension: int = 24) -> FeatureSet:
 
 
 def in_two_encoders() -> dict[str, FeatureSet]:
-    """The same pictures seen by two encoders; one of them also saw them in fog."""
+    """The same images from two encoders; one of them also has them in fog."""
     clean, fog = {"data_set": "CIFAR-10"}, {"data_set": "CIFAR-10", "corruption": "fog", "severity": 5}
     return {
         "clean a": scattered(4, 8, encoder="CLIP RN50", **clean),
@@ -57,12 +59,12 @@ def in_two_encoders() -> dict[str, FeatureSet]:
 ODD_SUITES: dict[str, Callable[[], Mapping[str, FeatureSet]]] = {
     "two classes of six samples": lambda: {"pair": scattered(2, 6, data_set="CIFAR-10")},
     "a plane": lambda: {"flat": scattered(3, 8, dimension=2, data_set="CIFAR-10")},
-    "a sample a class": lambda: {"ones": scattered(6, 1, data_set="Fashion-MNIST")},
+    "one sample per class": lambda: {"ones": scattered(6, 1, data_set="Fashion-MNIST")},
     "two encoders": in_two_encoders,
     "none of the tasks, one prompt mode": lambda: {"mine": scattered(4, 8, prompts=("only",))},
     "views": lambda: {"views": narrowed("views_cifar10c_fog_5", 30, 12)},
 }
-"""Sets by name, by what is odd about them."""
+"""Unusual sets by description."""
 
 
 def odd_suite(name: str) -> Suite:
@@ -70,29 +72,8 @@ def odd_suite(name: str) -> Suite:
 
 
 def with_failures(outcomes: Sequence[JobOutcome[Any]], failed: Callable[[int], bool]) -> list[JobOutcome[Any]]:
-    """The same, those at the places where `failed` says so having failed."""
+    """The outcomes, failed at the positions where `failed` returns True."""
     return [
         JobOutcome(outcome.job, None, "made to fail", False) if failed(place) else outcome
         for place, outcome in enumerate(outcomes)
     ]
-
-
-def chapter_with(
-    experiment: Experiment, suite: Suite, record: Callable[[Job], Mapping[str, Any] | None], **options
-) -> Chapter:
-    """Its chapter if `record(job)` were the record of every piece of work; None is a failure."""
-    investigation = Investigation.of([experiment], suite, Options(**options))
-    records = [(job, record(job)) for job in investigation.jobs]
-    (chapter,) = investigation.chapters(
-        [
-            JobOutcome(job, None, "made to fail", False)
-            if found is None
-            else JobOutcome(job, {"seconds": 0.0, **found}, None, False)
-            for job, found in records
-        ]
-    )
-    return chapter
-
-
-def nothing(job: Job) -> None:
-    """A record of no run: all failed."""

@@ -1,4 +1,4 @@
-"""Made-up sets that say they are the paper's, and experiments answered without running anything."""
+"""Small made-up sets whose provenance is that of the paper's sets."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import numpy as np
 from zeroshift import FeatureSet, normalize
 from zeroshift.data import catalogue, packs
 from zeroshift.data.corruptions import KINDS
-from zeroshift.evaluate import JobOutcome
-from zeroshift.experiments import Chapter, Experiment, Investigation, Options, Suite
+from zeroshift.experiments import Suite
 
 ROWS = 24
 VITB16 = "openai/clip-vit-base-patch16"
@@ -16,7 +15,7 @@ RN50 = "open_clip:RN50/openai"
 
 
 def shrink_catalogue(monkeypatch) -> None:
-    """From here on every data set of the catalogue was published with so few images."""
+    """Pretend that every data set of the catalogue has only `ROWS` test images."""
     for info in catalogue.list():
         monkeypatch.setitem(info.counts, "test", ROWS)
 
@@ -33,10 +32,12 @@ def made_up(provenance=None, *, rows: int = ROWS, prompts=("vanilla",), seed: in
 
 def papers_set(data_set: str, *, encoder: str = VITB16, rows: int = ROWS, prompts=("descriptions",), **images):
     """A set whose provenance is that of `zeroshift extract` on a data set of the catalogue."""
-    message = {"images": {"source": "catalogue", "data_set": data_set, "split": "test", **images}}
+    provenance = {"images": {"source": "catalogue", "data_set": data_set, "split": "test", **images}}
     title = " ".join(map(str, (data_set, *images.values())))
     seed = sum(map(ord, data_set + encoder + title))
-    return made_up({**message, "encoder": {"source": encoder}, "title": title}, rows=rows, prompts=prompts, seed=seed)
+    return made_up(
+        {**provenance, "encoder": {"source": encoder}, "title": title}, rows=rows, prompts=prompts, seed=seed
+    )
 
 
 def imagenet_c(severities=(5,), *, kinds=KINDS, encoder: str = VITB16, rows: int = ROWS) -> dict[str, FeatureSet]:
@@ -50,11 +51,3 @@ def imagenet_c(severities=(5,), *, kinds=KINDS, encoder: str = VITB16, rows: int
 def first_rows(names, rows: int) -> Suite:
     """The first samples of bundled packs."""
     return Suite.of({name: packs.load(name).subset(slice(0, rows)) for name in names})
-
-
-def pretend(experiment: Experiment, suite: Suite, accuracy, **options) -> Chapter:
-    """Its chapter if `accuracy(job)` came out of every run."""
-    investigation = Investigation.of([experiment], suite, Options(**options))
-    outcomes = [JobOutcome(job, {"accuracy": accuracy(job), "seconds": 0.0}, None, False) for job in investigation.jobs]
-    (chapter,) = investigation.chapters(outcomes)
-    return chapter

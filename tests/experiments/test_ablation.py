@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.fake_results import answered, record
+from experiments.fake_results import chapter_with, record
 from experiments.reading import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Options, Suite
@@ -45,7 +45,7 @@ EVERYTHING = ("bank", "means", "covariance")
     ids=["lower", "hardly-lower", "higher"],
 )
 def test_a_covariance_alone_is_held_against_zero_shot_with_its_interval(small_suite, accuracy, message):
-    chapter = answered(EXPERIMENT, small_suite, lambda job: record(accuracy if on(job) == ("covariance",) else 0.5))
+    chapter = chapter_with(EXPERIMENT, small_suite, lambda job: record(accuracy if on(job) == ("covariance",) else 0.5))
     assert any(f"without the bank lowers accuracy below zero-shot. {message}: " in text for text in remarks(chapter))
 
 
@@ -55,12 +55,12 @@ def test_a_covariance_alone_is_held_against_zero_shot_with_its_interval(small_su
     ids=["best", "equal-to-another", "worst"],
 )
 def test_what_another_row_equals_is_not_the_best(small_suite, accuracy, message):
-    chapter = answered(EXPERIMENT, small_suite, lambda job: record(accuracy if on(job) == EVERYTHING else 0.5))
+    chapter = chapter_with(EXPERIMENT, small_suite, lambda job: record(accuracy if on(job) == EVERYTHING else 0.5))
     assert any(f"everything together does best. {message}: " in text for text in remarks(chapter))
 
 
 def test_where_a_row_failed_nothing_is_called_the_best(small_suite):
-    chapter = answered(EXPERIMENT, small_suite, lambda job: None if on(job) == ("means",) else record(0.5))
+    chapter = chapter_with(EXPERIMENT, small_suite, lambda job: None if on(job) == ("means",) else record(0.5))
     assert not any("everything together" in text for text in remarks(chapter))
 
 
@@ -68,7 +68,9 @@ def test_only_what_surely_goes_another_way_than_in_the_paper_is_a_warning(small_
     """On corrupted images a bank alone loses 0.4 points in the paper, and everything together gains 3."""
     outcome_text = {}
     for accuracy in (0.501, 0.60):
-        chapter = answered(EXPERIMENT, small_suite, lambda job, a=accuracy: record(a if on(job) == ("bank",) else 0.5))
+        chapter = chapter_with(
+            EXPERIMENT, small_suite, lambda job, a=accuracy: record(a if on(job) == ("bank",) else 0.5)
+        )
         ((outcome_text[accuracy], kind),) = [
             (f.text, f.kind) for f in chapter.findings if "gains and losses over zero-shot" in getattr(f, "text", "")
         ]

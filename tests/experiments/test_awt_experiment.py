@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.edge_cases import narrowed, scattered
-from experiments.fake_results import answered, record
+from experiments.fake_results import chapter_with, record
 from experiments.paper_sets import papers_set, shrink_catalogue
 from experiments.reading import column, found, remarks
 from zeroshift import FeatureSet
@@ -64,7 +64,7 @@ def test_a_row_a_set_and_awt_itself_where_there_are_views(investigated, suite):
 
 def test_the_mean_counts_the_same_pictures_once(suite):
     scores = {suite.members[0].name: 0.6, suite.members[1].name: 0.4, suite.members[2].name: 0.9}
-    table = found(answered(EXPERIMENT, suite, lambda job: record(scores[job.features])), "awt")
+    table = found(chapter_with(EXPERIMENT, suite, lambda job: record(scores[job.features])), "awt")
     (mean,) = [row for row in table.rows if row.strong]
     assert mean.cells[0] == "mean of 2 sets"
     assert mean.cells[1].value == pytest.approx(0.5)
@@ -75,14 +75,14 @@ def test_the_mean_counts_the_same_pictures_once(suite):
     ("alone", "message"), [(0.3, "So it is here"), (0.5, "Too close to say here"), (0.7, "Not so here")]
 )
 def test_awt_with_and_without_views(suite, alone, message):
-    chapter = answered(EXPERIMENT, enough(suite), accuracies(alone=alone))
+    chapter = chapter_with(EXPERIMENT, enough(suite), accuracies(alone=alone))
     (text,) = [text for text in remarks(chapter) if "AWT is less accurate without views" in text]
     assert f"{message}: " in text
     assert chapter.findings[1].kind == ("warning" if message == "Not so here" else "note")
 
 
 def test_adapt_is_held_against_both(suite):
-    texts = remarks(answered(EXPERIMENT, enough(suite), accuracies(adapt_online=0.6, alone=0.4, awt=0.8)))
+    texts = remarks(chapter_with(EXPERIMENT, enough(suite), accuracies(adapt_online=0.6, alone=0.4, awt=0.8)))
     (without,) = [text for text in texts if "ADAPT (online) is more accurate than AWT without views" in text]
     (with_views,) = [text for text in texts if "ADAPT (online) does well" in text]
     assert "So it is here" in without
@@ -92,25 +92,25 @@ def test_adapt_is_held_against_both(suite):
 
 
 def test_what_failed_is_held_against_nothing(suite):
-    texts = remarks(answered(EXPERIMENT, suite, accuracies(alone=None)))
+    texts = remarks(chapter_with(EXPERIMENT, suite, accuracies(alone=None)))
     assert not any("without views. " in text or "less accurate" in text for text in texts)
 
 
 def test_sets_of_one_prompt_are_skipped():
-    chapter = answered(EXPERIMENT, Suite.of({"mine": scattered(3, 4, prompts=("only",))}), accuracies())
+    chapter = chapter_with(EXPERIMENT, Suite.of({"mine": scattered(3, 4, prompts=("only",))}), accuracies())
     assert not chapter.jobs
     assert any(text.endswith("one prompt per class: mine.") for text in remarks(chapter))
 
 
 def test_without_views_it_says_what_to_give(small_suite):
-    texts = remarks(answered(EXPERIMENT, small_suite, accuracies()))
+    texts = remarks(chapter_with(EXPERIMENT, small_suite, accuracies()))
     assert any("zeroshift extract ... --views 64" in text for text in texts)
 
 
 def test_the_papers_numbers_are_next_to_adapt_on_its_own_sets(monkeypatch):
     shrink_catalogue(monkeypatch)
     sets = {name: papers_set(name, prompts=("descriptions", "vanilla")) for name in SETS}
-    table = found(answered(EXPERIMENT, Suite.of(sets), accuracies()), "awt")
+    table = found(chapter_with(EXPERIMENT, Suite.of(sets), accuracies()), "awt")
     printed = paper_table("awt_comparison")
     for title in ("ADAPT (online)", "ADAPT (transductive)"):
         cells, protocol = column(table, title), title[7:-1]
@@ -123,7 +123,7 @@ def test_the_papers_numbers_are_next_to_adapt_on_its_own_sets(monkeypatch):
 def test_a_mean_of_other_sets_has_no_number_of_the_paper(monkeypatch):
     shrink_catalogue(monkeypatch)
     sets = {name: papers_set(name, prompts=("descriptions", "vanilla")) for name in SETS[:3]}
-    table = found(answered(EXPERIMENT, Suite.of(sets), accuracies()), "awt")
+    table = found(chapter_with(EXPERIMENT, Suite.of(sets), accuracies()), "awt")
     assert column(table, "ADAPT (online)")["mean of 3 sets"].paper is None
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.fake_results import answered, record
+from experiments.fake_results import chapter_with, record
 from experiments.reading import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
@@ -41,7 +41,7 @@ def test_the_verdict_follows_from_the_table(chapter):
 )
 def test_the_closed_form_misses_the_limit_only_where_that_is_surer_than_chance(small_suite, closed, message):
     rounds = {1: record(closed), ITERATIONS: record(0.60)}
-    chapter = answered(EXPERIMENT, small_suite, lambda job: rounds[job.spec.parameters["iterations"]])
+    chapter = chapter_with(EXPERIMENT, small_suite, lambda job: rounds[job.spec.parameters["iterations"]])
     assert any(f"matches the iterations (read as: it is at most 1 point below them). {message}: " in text
                for text in remarks(chapter))  # fmt: skip
 
@@ -53,7 +53,7 @@ def test_the_papers_own_rows_are_read_the_same_way(chapter):
 
 def test_times_of_other_sets_are_no_ratio(small_suite):
     failed = small_suite.members[0].name
-    chapter = answered(
+    chapter = chapter_with(
         EXPERIMENT,
         small_suite,
         lambda job: None if job.features == failed and job.spec.parameters["iterations"] > 1 else record(0.5),

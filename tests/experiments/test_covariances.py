@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.fake_results import answered, record
+from experiments.fake_results import chapter_with, record
 from experiments.paper_sets import papers_set, shrink_catalogue
 from experiments.reading import found, remarks
 from zeroshift.data import packs
@@ -30,7 +30,7 @@ def test_a_covariance_a_class_does_harm_on_corrupted_images(chapter):
 )
 def test_the_verdict_on_separate_covariances_knows_ties(small_suite, separate, message):
     accuracies = {"shared": 0.60, "per_class": separate}
-    chapter = answered(
+    chapter = chapter_with(
         EXPERIMENT,
         small_suite,
         lambda job: record(accuracies.get(job.spec.parameters.get("covariance"), 0.5)),
@@ -41,7 +41,7 @@ def test_the_verdict_on_separate_covariances_knows_ties(small_suite, separate, m
 def test_the_papers_set_is_enough_for_its_table(monkeypatch):
     shrink_catalogue(monkeypatch)
     suite = Suite.of({name: papers_set(name) for name in ("imagenet", "dtd")})
-    assert remarks(answered(EXPERIMENT, suite, lambda job: record(0.5)), "data") == []
+    assert remarks(chapter_with(EXPERIMENT, suite, lambda job: record(0.5)), "data") == []
 
 
 def test_gain_is_over_the_zero_shot_row(chapter):
@@ -54,8 +54,8 @@ def test_gain_is_over_the_zero_shot_row(chapter):
 
 
 def test_the_papers_rows_are_found():
-    from zeroshift.experiments.covariances import KINDS, METHODS
+    from zeroshift.experiments.covariances import KINDS, OURS
 
     printed = paper_table("separate_covariance")
-    accuracies = [printed.number_at("Acc (%)", method=row, protocol=p) for p in METHODS for row in KINDS.values()]
+    accuracies = [printed.number_at("Acc (%)", method=row, protocol=p) for p in OURS for row in KINDS.values()]
     assert accuracies == [70.91, 53.8, 71.56, 66.16]

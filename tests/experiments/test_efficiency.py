@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.fake_results import answered, record
+from experiments.fake_results import chapter_with, record
 from experiments.reading import found, remarks
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.paper import paper_table
@@ -51,20 +51,20 @@ def test_the_papers_accuracies_are_next_to_ours_on_its_own_set(investigated, sma
 )
 def test_the_most_accurate_is_reported_of_the_methods_named(small_suite, tda, message, kind):
     accuracies = {"adapt_online": 0.70, "tda": tda}
-    chapter = answered(EXPERIMENT, small_suite, lambda job: record(accuracies.get(job.spec.method, 0.5)))
+    chapter = chapter_with(EXPERIMENT, small_suite, lambda job: record(accuracies.get(job.spec.method, 0.5)))
     (online, _) = [f for f in chapter.findings if "most accurate" in getattr(f, "text", "")]
     assert f"methods it is timed with (here zero-shot, TDA). {message}: " in online.text
     assert online.kind == kind
 
 
 def test_where_a_rival_failed_nothing_is_called_the_most_accurate(small_suite):
-    chapter = answered(EXPERIMENT, small_suite, lambda job: None if job.spec.method == "tda" else record(0.5))
+    chapter = chapter_with(EXPERIMENT, small_suite, lambda job: None if job.spec.method == "tda" else record(0.5))
     assert "Which online method is the most accurate is not known: TDA failed." in remarks(chapter, "warning")
     assert not any("the online methods" in text for text in remarks(chapter))
 
 
 def test_what_the_papers_times_hold_is_left_open(small_suite):
-    notes = " ".join(found(answered(EXPERIMENT, small_suite, lambda job: record(0.5)), "efficiency").notes)
+    notes = " ".join(found(chapter_with(EXPERIMENT, small_suite, lambda job: record(0.5)), "efficiency").notes)
     assert "does not say whether" in notes
     assert "CLIP alone takes 8m" in notes
     assert "ADAPT takes 0.73m" in notes

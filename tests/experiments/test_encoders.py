@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.paper_sets import RN50, ROWS, first_rows, made_up, papers_set, pretend, shrink_catalogue
+from experiments.fake_results import chapter_with_accuracies
+from experiments.paper_sets import RN50, ROWS, first_rows, made_up, papers_set, shrink_catalogue
 from experiments.reading import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.experiments import Suite
@@ -41,7 +42,7 @@ def test_one_encoder_is_shown_and_what_is_needed_is_reported(investigated):
 
 def test_encoders_without_a_common_set_are_reported():
     suite = Suite.of({"a": seen("birds", "A", 1), "b": seen("fish", "B", 2)})
-    chapter = pretend(EXPERIMENT, suite, lambda job: 0.5)
+    chapter = chapter_with_accuracies(EXPERIMENT, suite, lambda job: 0.5)
     assert not chapter.jobs
     assert any("same data" in text for text in remarks(chapter))
 
@@ -49,7 +50,7 @@ def test_encoders_without_a_common_set_are_reported():
 def test_gains_are_over_the_same_encoder_and_a_loss_is_a_warning():
     suite = Suite.of({"a": seen("birds", "A", 1, 400), "b": seen("birds", "B", 2, 400)})
     scores = {("a", "zero_shot"): 0.5, ("b", "zero_shot"): 0.8, ("a", "adapt_online"): 0.6}
-    chapter = pretend(EXPERIMENT, suite, lambda job: scores.get((job.features, job.spec.method), 0.7))
+    chapter = chapter_with_accuracies(EXPERIMENT, suite, lambda job: scores.get((job.features, job.spec.method), 0.7))
     gains = column(found(chapter, "encoders"), "online gain")
     assert (gains["A"].value, gains["B"].value) == pytest.approx((10, -10))
     (warning,) = remarks(chapter, "warning")
@@ -61,7 +62,7 @@ def test_gains_are_over_the_same_encoder_and_a_loss_is_a_warning():
 @pytest.mark.parametrize(("adapt", "kind"), [(0.3, "warning"), (0.7, "note"), (0.51, "note")])
 def test_a_loss_with_one_encoder_is_reported_too(adapt, kind):
     suite = Suite.of({"a": seen("birds", "A", 1, 400)})
-    chapter = pretend(EXPERIMENT, suite, lambda job: 0.5 if job.spec.method == "zero_shot" else adapt)
+    chapter = chapter_with_accuracies(EXPERIMENT, suite, lambda job: 0.5 if job.spec.method == "zero_shot" else adapt)
     (message,) = [text for text in remarks(chapter, kind) if "gains over zero-shot with every encoder" in text]
     assert ("Too close to say" in message) == (adapt == 0.51)
 
@@ -74,7 +75,7 @@ def test_the_papers_means_are_next_to_its_sets(monkeypatch):
     shrink_catalogue(monkeypatch)
     names = get_task("natural").papers_sets
     sets = {f"{name} {encoder}": papers_set(name, encoder=encoder) for name in names for encoder in (RN50, "mine")}
-    table = found(pretend(EXPERIMENT, Suite.of(sets), lambda job: 0.5), "encoders")
+    table = found(chapter_with_accuracies(EXPERIMENT, Suite.of(sets), lambda job: 0.5), "encoders")
     printed = paper_table("natural_shift_rn50").number_at("Avg.", method="ADAPT", protocol="transductive")
     cells = column(table, "ADAPT (transductive)")
     assert cells["CLIP RN50"].paper == pytest.approx(printed / 100)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.fake_results import answered, record
+from experiments.fake_results import chapter_with, record
 from experiments.paper_sets import made_up
 from experiments.reading import found, remarks
 from zeroshift import OnlineADAPT
@@ -81,11 +81,11 @@ def test_timo_is_skipped_where_there_is_one_prompt_per_class(small_suite):
 def test_a_set_that_can_give_no_sample_away_is_skipped():
     single = made_up().subset(slice(0, 4))
     assert EXPERIMENT.plan(Suite.of({"single": single}), Options()) == []
-    chapter = answered(EXPERIMENT, Suite.of({"single": single}), lambda job: record(0.5))
+    chapter = chapter_with(EXPERIMENT, Suite.of({"single": single}), lambda job: record(0.5))
     (message,) = remarks(chapter)
     assert "has two samples" in message
     both = Suite.of({"single": single, "whole": made_up()})
-    chapter = answered(EXPERIMENT, both, lambda job: record(0.5, support=0))
+    chapter = chapter_with(EXPERIMENT, both, lambda job: record(0.5, support=0))
     assert {job.features for job in chapter.jobs} == {"whole"}
     assert "Left out, because no class has two samples: single." in remarks(chapter)
 
@@ -101,17 +101,17 @@ def test_tasks_are_joined_by_what_they_are(small_suite):
         return record(accuracies[job.features] - 0.2 * online, support=0)
 
     (message,) = [
-        text for text in remarks(answered(EXPERIMENT, small_suite, answer, orders=1)) if "does better" in text
+        text for text in remarks(chapter_with(EXPERIMENT, small_suite, answer, orders=1)) if "does better" in text
     ]
     assert "So it is here: corruption (above at 6, below at 0 of 6 numbers of samples); fine-grained" in message
     assert "natural shift" not in message
 
 
 def test_ties_and_what_failed_are_no_evidence(small_suite):
-    tied = remarks(answered(EXPERIMENT, small_suite, lambda job: record(0.5, support=0), orders=1))
+    tied = remarks(chapter_with(EXPERIMENT, small_suite, lambda job: record(0.5, support=0), orders=1))
     assert sum("Too close to say here" in text for text in tied) == 3
     assert not any("So it is" in text for text in tied)
-    nothing = remarks(answered(EXPERIMENT, small_suite, lambda job: None, orders=1))
+    nothing = remarks(chapter_with(EXPERIMENT, small_suite, lambda job: None, orders=1))
     assert not any("The paper finds" in text for text in nothing)
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from experiments.edge_cases import chapter_with, in_two_encoders
+from experiments.edge_cases import in_two_encoders
+from experiments.fake_results import chapter_with
 from experiments.reading import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Suite

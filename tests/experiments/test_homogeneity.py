@@ -111,6 +111,6 @@ def test_failed_runs_are_not_taken_for_classes_of_one_sample(small_suite):
         outcomes = [JobOutcome(job, None, "out of memory", False) for job in investigation.jobs]
         return remarks(investigation.chapters(outcomes)[0], "warning")
 
-    assert message(small_suite) == ["Every run failed."]
+    assert message(small_suite) == ["There is no result: every run failed."]
     single = Suite.of({"single": made_up([1.0, 1.0], [1, 1])})
     assert message(single) == ["No set has a class with two samples, which a covariance needs."]

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.edge_cases import chapter_with, nothing
-from experiments.paper_sets import pretend
+from experiments.fake_results import chapter_with, chapter_with_accuracies, nothing
 from experiments.reading import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.evaluate.streams import StreamInputs
@@ -41,7 +40,7 @@ def test_the_streams_are_sorted_by_confidence(suite):
 )
 def test_a_tie_is_no_win(suite, easy, hard, kind, words):
     accuracy = {"easy_to_hard": easy, "hard_to_easy": hard, "random": 0.8}
-    chapter = pretend(EXPERIMENT, suite, lambda job: accuracy[job.stream["kind"]])
+    chapter = chapter_with_accuracies(EXPERIMENT, suite, lambda job: accuracy[job.stream["kind"]])
     (message,) = [text for text in remarks(chapter, kind) if "better than hard to easy" in text]
     assert words in message
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from experiments.edge_cases import chapter_with, nothing, scattered
+from experiments.edge_cases import scattered
+from experiments.fake_results import chapter_with, nothing
 from experiments.reading import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.data import packs

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.fake_results import answered, record
+from experiments.fake_results import chapter_with, record
 from experiments.reading import found, remarks
 from zeroshift.data import packs
 from zeroshift.experiments import Options, Suite, bank_size
@@ -51,7 +51,7 @@ def test_few_confident_samples_come_and_zero_shot_is_of_the_same_rows(chapter, s
     ("accuracy", "kind"), [(0.50, "note"), (0.499, "note"), (0.40, "warning")], ids=["equal", "hardly-lower", "lower"]
 )
 def test_only_a_sure_loss_against_zero_shot_is_a_warning(small_suite, accuracy, kind):
-    chapter = answered(EXPERIMENT, small_suite, lambda job: record(accuracy))
+    chapter = chapter_with(EXPERIMENT, small_suite, lambda job: record(accuracy))
     (message,) = [text for text in remarks(chapter, kind) if "gain over zero-shot" in text]
     assert ("too close to say" in message) is (kind == "note")
 
@@ -65,5 +65,5 @@ def test_the_verdict_on_the_smallest_bank_knows_ties(small_suite, least, message
     def answer(job):
         return record(least if job.spec.parameters.get("bank_size") == COUNTS[0] else 0.60)
 
-    chapter = answered(EXPERIMENT, small_suite, answer)
+    chapter = chapter_with(EXPERIMENT, small_suite, answer)
     assert any(f"does worst at N = 2 and recovers quickly. {message}: " in text for text in remarks(chapter))

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from experiments.paper_sets import RN50, made_up, papers_set, pretend, shrink_catalogue
+from experiments.fake_results import chapter_with_accuracies
+from experiments.paper_sets import RN50, made_up, papers_set, shrink_catalogue
 from experiments.reading import column, found, remarks
 from zeroshift import methods
 from zeroshift.experiments import Suite, few_shot
@@ -55,13 +56,13 @@ def test_every_name_of_the_paper_is_that_of_a_row_of_its_tables():
 
 
 def test_methods_elsewhere_is_really_there(small_suite):
-    notes = " ".join(found(pretend(EXPERIMENT, small_suite, half), "accuracy").notes)
+    notes = " ".join(found(chapter_with_accuracies(EXPERIMENT, small_suite, half), "accuracy").notes)
     (outcome_text,) = re.findall(r"the few-shot experiment holds (.*?)\.", notes)
     assert re.split(", | and ", outcome_text) == list(few_shot.PEERS.values())
 
 
 def test_methods_that_run_in_one_order_is_reported(small_suite):
-    notes = " ".join(found(pretend(EXPERIMENT, small_suite, half, orders=2), "accuracy").notes)
+    notes = " ".join(found(chapter_with_accuracies(EXPERIMENT, small_suite, half, orders=2), "accuracy").notes)
     assert "Dota, ECALP and DPE, which take long: of one." in notes
 
 
@@ -77,7 +78,7 @@ def test_all_but_the_slow_run_in_as_many_orders_as_adapt(small_suite):
 def test_the_papers_numbers_are_next_to_its_own_sets(monkeypatch):
     shrink_catalogue(monkeypatch)
     suite = Suite.of({"textures": papers_set("dtd"), "some textures": papers_set("dtd", rows=20)})
-    table = found(pretend(EXPERIMENT, suite, half), "accuracy")
+    table = found(chapter_with_accuracies(EXPERIMENT, suite, half), "accuracy")
     whole, part = column(table, "DTD"), column(table, "dtd")
     assert whole["ADAPT (online)"].paper == pytest.approx(0.5520)
     assert whole["ADAPT (transductive)"].paper == pytest.approx(0.5686)
@@ -92,7 +93,7 @@ def test_the_papers_numbers_are_next_to_its_own_sets(monkeypatch):
 
 def test_the_papers_mean_is_next_to_the_mean_of_all_its_sets(monkeypatch):
     shrink_catalogue(monkeypatch)
-    chapter = pretend(EXPERIMENT, Suite.of({name: papers_set(name) for name in TEN}), half)
+    chapter = chapter_with_accuracies(EXPERIMENT, Suite.of({name: papers_set(name) for name in TEN}), half)
     assert column(found(chapter, "accuracy"), "Avg.")["ADAPT (online)"].paper == pytest.approx(0.7076)
     assert not remarks(chapter, "data"), "data and prompts are the paper's"
 
@@ -100,14 +101,14 @@ def test_the_papers_mean_is_next_to_the_mean_of_all_its_sets(monkeypatch):
 def test_sets_in_the_order_of_the_paper(monkeypatch):
     shrink_catalogue(monkeypatch)
     suite = Suite.of({name: papers_set(name) for name in ("ucf101", "dtd", "fgvc_aircraft")})
-    titles = [col.title for col in found(pretend(EXPERIMENT, suite, half), "accuracy").columns]
+    titles = [col.title for col in found(chapter_with_accuracies(EXPERIMENT, suite, half), "accuracy").columns]
     assert titles == ["method", "Aircraft", "DTD", "UCF101", "Avg."]
 
 
 def test_each_encoder_has_a_table_and_the_numbers_of_its_own(monkeypatch):
     shrink_catalogue(monkeypatch)
     suite = Suite.of({"a": papers_set("dtd"), "b": papers_set("dtd", encoder=RN50)})
-    chapter = pretend(EXPERIMENT, suite, half)
+    chapter = chapter_with_accuracies(EXPERIMENT, suite, half)
     numbers = [
         column(found(chapter, name), "DTD")["ADAPT (online)"].paper
         for name in ("accuracy-clip-vit-b-16", "accuracy-clip-rn50")
@@ -123,7 +124,7 @@ def test_each_encoder_has_a_table_and_the_numbers_of_its_own(monkeypatch):
 
 def test_other_prompts_than_the_papers_are_reported(monkeypatch):
     shrink_catalogue(monkeypatch)
-    chapter = pretend(EXPERIMENT, Suite.of({"dtd": papers_set("dtd", prompts=("vanilla",))}), half)
+    chapter = chapter_with_accuracies(EXPERIMENT, Suite.of({"dtd": papers_set("dtd", prompts=("vanilla",))}), half)
     assert any("prompts are not" in text for text in remarks(chapter, "data"))
 
 
@@ -141,14 +142,14 @@ def test_other_prompts_than_the_papers_are_reported(monkeypatch):
 def test_it_says_who_leads_and_warns_only_below_zero_shot(small_suite, adapt, tda, kind, message):
     """On 300 samples a point is less than one standard error."""
     scores = {"adapt_online": adapt, "tda": tda}
-    chapter = pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5))
+    chapter = chapter_with_accuracies(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5))
     assert any(message in text for text in remarks(chapter, kind))
     assert len(remarks(chapter, "warning")) == (kind == "warning")
 
 
 def test_no_method_is_called_the_best_where_a_rival_failed(small_suite):
     scores = {"adapt_online": 0.9, "bca": None, "dmn": None}
-    texts = remarks(pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5)))
+    texts = remarks(chapter_with_accuracies(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5)))
     (online,) = [text for text in texts if "online ADAPT has 90.0%" in text]
     assert "BCA" in online
     assert "DMN" in online
@@ -157,13 +158,17 @@ def test_no_method_is_called_the_best_where_a_rival_failed(small_suite):
 
 def test_where_adapt_failed_nothing_is_reported_of_it(small_suite):
     scores = {"adapt_online": None}
-    texts = remarks(pretend(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5)), "note")
+    texts = remarks(
+        chapter_with_accuracies(EXPERIMENT, small_suite, lambda job: scores.get(job.spec.method, 0.5)), "note"
+    )
     assert not any("online method" in text for text in texts)
 
 
 def test_of_a_users_own_sets_alone_the_paper_says_nothing():
     suite = Suite.of({"mine": made_up(rows=400), "yours": made_up(rows=400, seed=1)})
-    chapter = pretend(NATURAL_SHIFT, suite, lambda job: 0.3 if job.spec.method.startswith("adapt") else 0.5)
+    chapter = chapter_with_accuracies(
+        NATURAL_SHIFT, suite, lambda job: 0.3 if job.spec.method.startswith("adapt") else 0.5
+    )
     message = [text for text in remarks(chapter) if "the highest of the online methods" in text]
     assert message
     assert "On the mean of 2 sets" in message[0]
@@ -171,13 +176,15 @@ def test_of_a_users_own_sets_alone_the_paper_says_nothing():
 
 
 def test_a_method_scored_on_other_samples_is_not_compared(small_suite):
-    chapter = pretend(EXPERIMENT, small_suite, lambda job: 0.9 if job.spec.method == "zlap_inductive" else 0.5)
+    chapter = chapter_with_accuracies(
+        EXPERIMENT, small_suite, lambda job: 0.9 if job.spec.method == "zlap_inductive" else 0.5
+    )
     assert not any("ZLaP" in text for text in remarks(chapter))
     assert not column(found(chapter, "accuracy"), "Avg.")["ZLaP (inductive)"].best
 
 
 def test_without_sets_of_its_task_it_says_what_to_give():
-    chapter = pretend(EXPERIMENT, Suite.of({"mine": made_up()}), half)
+    chapter = chapter_with_accuracies(EXPERIMENT, Suite.of({"mine": made_up()}), half)
     assert not chapter.jobs
     assert any("--data ROOT" in text for text in remarks(chapter))
     assert found(chapter, "paper-fine-grained-vitb16").reference

@@ -2,7 +2,8 @@
 
 import pytest
 
-from experiments.paper_sets import RN50, first_rows, made_up, papers_set, pretend, shrink_catalogue
+from experiments.fake_results import chapter_with_accuracies
+from experiments.paper_sets import RN50, first_rows, made_up, papers_set, shrink_catalogue
 from experiments.reading import found, remarks
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.prompt_modes import PAPERS_MODES, mode_title
@@ -48,7 +49,7 @@ def test_missing_modes_are_named_with_the_fix(investigated, two_sets):
 def test_a_mode_that_some_sets_lack_leaves_their_task_empty(small_suite):
     both = made_up({"encoder": "EfficientNet-Lite2", "data_set": "pacs_photo"}, prompts=("vanilla", "mine"))
     suite = Suite((*small_suite.members, *Suite.of({"photo": both}).members))
-    chapter = pretend(EXPERIMENT, suite, lambda job: 0.5)
+    chapter = chapter_with_accuracies(EXPERIMENT, suite, lambda job: 0.5)
     rows = rows_of(found(chapter, "mean-init"), "zero-shot")
     assert rows["Ensemble"][0] is None, "CIFAR-10 has it, the photographs do not"
     assert rows["Vanilla"][0] is not None
@@ -60,7 +61,7 @@ def test_the_papers_numbers_are_next_to_the_same_mode(monkeypatch):
     shrink_catalogue(monkeypatch)
     names = get_task("natural").papers_sets
     suite = Suite.of({name: papers_set(name, prompts=PAPERS_MODES) for name in names})
-    chapter = pretend(EXPERIMENT, suite, lambda job: 0.5)
+    chapter = chapter_with_accuracies(EXPERIMENT, suite, lambda job: 0.5)
     table = found(chapter, "mean-init")
     online, whole = rows_of(table, "ADAPT online"), rows_of(table, "ADAPT transductive")
     assert online["GPT"][0].paper == pytest.approx(0.6653)
@@ -72,6 +73,6 @@ def test_the_papers_numbers_are_next_to_the_same_mode(monkeypatch):
 def test_each_encoder_has_a_table(monkeypatch):
     shrink_catalogue(monkeypatch)
     sets = {"a": papers_set("dtd"), "b": papers_set("dtd", encoder=RN50, prompts=("vanilla",))}
-    chapter = pretend(EXPERIMENT, Suite.of(sets), lambda job: 0.5)
+    chapter = chapter_with_accuracies(EXPERIMENT, Suite.of(sets), lambda job: 0.5)
     titles = {name: [row.cells[0] for row in found(chapter, f"mean-init-{name}").rows[:1]] for name in ENCODERS}
     assert titles == {"clip-vit-b-16": ["GPT"], "clip-rn50": ["Vanilla"]}

@@ -96,7 +96,7 @@ def test_imagenet_among_other_sets_keeps_its_own_rows(investigated, small_suite,
     imagenet = replace(small_suite.members[1], data_set="imagenet", encoder="composed", from_paper=True)
     others = [small_suite.members[0], small_suite.members[2]]
     with_imagenet = Suite((others[0], imagenet, others[1]))
-    monkeypatch.setattr("zeroshift.experiments.normality.PAPERS_BACKBONE", "composed")
+    monkeypatch.setattr("zeroshift.experiments._shared.suite.PAPERS_BACKBONE", "composed")
     table = found(investigated(EXPERIMENT, with_imagenet), "coordinates")
     groups = list(dict.fromkeys(row.group for row in table.rows))
     assert groups == [

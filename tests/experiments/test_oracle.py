@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from experiments.paper_sets import pretend
+from experiments.fake_results import chapter_with_accuracies
 from experiments.reading import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.evaluate import Analysis
@@ -98,7 +98,7 @@ def test_the_paper_prints_an_oracle_for_one_task_only():
 
 
 def scored(adapt: float | None, oracle: float | None):
-    """Accuracies for `pretend`: the same on every set."""
+    """Accuracies that are the same on every set."""
 
     def accuracy(job):
         if isinstance(job, Analysis):
@@ -118,7 +118,7 @@ def scored(adapt: float | None, oracle: float | None):
     ],
 )
 def test_the_papers_claim_is_judged_on_fine_grained_sets(small_suite, adapt, oracle, kind, message):
-    chapter = pretend(EXPERIMENT, small_suite, scored(adapt, oracle), orders=1)
+    chapter = chapter_with_accuracies(EXPERIMENT, small_suite, scored(adapt, oracle), orders=1)
     (text,) = [text for text in remarks(chapter, kind) if message in text]
     assert "fine-grained sets" in text
     assert all("fine-grained" in other for other in remarks(chapter) if "within 5%" in other)
@@ -127,6 +127,6 @@ def test_the_papers_claim_is_judged_on_fine_grained_sets(small_suite, adapt, ora
 @pytest.mark.parametrize("missing", ["the task", "the oracle", "ADAPT"])
 def test_without_the_numbers_nothing_is_claimed(small_suite, missing):
     members = [m for m in small_suite.members if missing != "the task" or m.task != "fine_grained"]
-    answered = scored(None if missing == "ADAPT" else 0.7, None if missing == "the oracle" else 0.72)
-    chapter = pretend(EXPERIMENT, Suite(tuple(members)), answered, orders=1)
+    accuracies = scored(None if missing == "ADAPT" else 0.7, None if missing == "the oracle" else 0.72)
+    chapter = chapter_with_accuracies(EXPERIMENT, Suite(tuple(members)), accuracies, orders=1)
     assert not any("within 5" in text for text in remarks(chapter))

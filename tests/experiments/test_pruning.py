@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.fake_results import answered, record
+from experiments.fake_results import chapter_with, record
 from experiments.paper_sets import papers_set, shrink_catalogue
 from experiments.reading import column, found, remarks
 from zeroshift.data import packs
@@ -50,7 +50,7 @@ def test_the_verdict_on_pruning_knows_ties(suite, pruned, message):
     def answer(job):
         return record(pruned if "prune" in job.spec.parameters else 0.60)
 
-    assert any(f"between prunings). {message}: " in text for text in remarks(answered(EXPERIMENT, suite, answer)))
+    assert any(f"between prunings). {message}: " in text for text in remarks(chapter_with(EXPERIMENT, suite, answer)))
 
 
 def long_sets(*, fog: int, plain: int) -> Suite:
@@ -61,7 +61,7 @@ def long_sets(*, fog: int, plain: int) -> Suite:
 
 def test_each_task_is_judged_by_its_own_sets():
     """The bank is pruned as the sample after so many comes: in a set of just so many, never."""
-    chapter = answered(EXPERIMENT, long_sets(fog=EVERY + 1, plain=EVERY), lambda job: record(0.5))
+    chapter = chapter_with(EXPERIMENT, long_sets(fog=EVERY + 1, plain=EVERY), lambda job: record(0.5))
     table = found(chapter, f"pruned-every-{EVERY}")
     assert "pruned never (natural shift), once (corruption)." in table.notes[0]
     (message,) = [text for text in remarks(chapter) if f"({EVERY:,} samples" in text]
@@ -72,8 +72,8 @@ def test_each_task_is_judged_by_its_own_sets():
 def test_the_two_sets_of_the_papers_table_are_enough_for_it(monkeypatch):
     shrink_catalogue(monkeypatch)
     both = Suite.of({name: papers_set(name) for name in ("imagenet", "imagenet_a")})
-    assert remarks(answered(EXPERIMENT, both, lambda job: record(0.5)), "data") == []
-    (message,) = remarks(answered(EXPERIMENT, Suite(both.members[:1]), lambda job: record(0.5)), "data")
+    assert remarks(chapter_with(EXPERIMENT, both, lambda job: record(0.5)), "data") == []
+    (message,) = remarks(chapter_with(EXPERIMENT, Suite(both.members[:1]), lambda job: record(0.5)), "data")
     assert "not here: imagenet_a" in message
 
 

@@ -4,7 +4,8 @@ import inspect
 
 import pytest
 
-from experiments.edge_cases import chapter_with, narrowed, nothing
+from experiments.edge_cases import narrowed
+from experiments.fake_results import chapter_with, nothing
 from experiments.reading import found, remarks
 from zeroshift import methods
 from zeroshift.evaluate import MethodSpec

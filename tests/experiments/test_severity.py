@@ -2,7 +2,8 @@
 
 import pytest
 
-from experiments.paper_sets import ROWS, first_rows, imagenet_c, made_up, pretend, shrink_catalogue
+from experiments.fake_results import chapter_with_accuracies
+from experiments.paper_sets import ROWS, first_rows, imagenet_c, made_up, shrink_catalogue
 from experiments.reading import column, found, remarks
 from zeroshift.experiments import Suite
 from zeroshift.experiments._shared.findings import Lines
@@ -39,7 +40,7 @@ def test_other_kinds_in_other_columns_are_remarked_and_no_line_is_drawn(investig
 
 def test_imagenet_c_gets_the_papers_numbers_and_a_line(monkeypatch):
     shrink_catalogue(monkeypatch)
-    chapter = pretend(EXPERIMENT, Suite.of(imagenet_c((1, 3))), lambda job: 0.5)
+    chapter = chapter_with_accuracies(EXPERIMENT, Suite.of(imagenet_c((1, 3))), lambda job: 0.5)
     table = found(chapter, "severity")
     assert column(table, "Severity 1")["TDA"].paper == pytest.approx(0.6042)
     assert column(table, "Severity 3")["ADAPT (transductive)"].paper == pytest.approx(0.4968)
@@ -59,7 +60,7 @@ def test_the_question_is_judged_severity_by_severity(monkeypatch):
     def accuracy(job):
         return scores.get((job.spec.method, int(job.features[-1])), 0.5)
 
-    chapter = pretend(EXPERIMENT, Suite.of(sets), accuracy)
+    chapter = chapter_with_accuracies(EXPERIMENT, Suite.of(sets), accuracy)
     gains = found(chapter, "severity-gain")
     assert column(gains, "Severity 5")["ADAPT (online)"].value == pytest.approx(-30)
     (zero_shot,) = [text for text in remarks(chapter, "warning") if "above zero-shot at every severity" in text]
@@ -73,12 +74,12 @@ def test_the_question_is_judged_severity_by_severity(monkeypatch):
 
 def test_some_kinds_are_not_the_papers_mean(monkeypatch):
     shrink_catalogue(monkeypatch)
-    chapter = pretend(EXPERIMENT, Suite.of(imagenet_c((5,), kinds=("fog", "snow"))), lambda job: 0.5)
+    chapter = chapter_with_accuracies(EXPERIMENT, Suite.of(imagenet_c((5,), kinds=("fog", "snow"))), lambda job: 0.5)
     assert all(cell.paper is None for cell in column(found(chapter, "severity"), "Severity 5").values())
     assert remarks(chapter, "data")
 
 
 def test_without_corrupted_sets_it_says_what_to_give():
-    chapter = pretend(EXPERIMENT, Suite.of({"mine": made_up()}), lambda job: 0.5)
+    chapter = chapter_with_accuracies(EXPERIMENT, Suite.of({"mine": made_up()}), lambda job: 0.5)
     assert not chapter.jobs
     assert any("--severity" in text for text in remarks(chapter))

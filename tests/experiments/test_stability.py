@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.edge_cases import chapter_with, nothing
+from experiments.fake_results import chapter_with, nothing
 from experiments.paper_sets import papers_set, shrink_catalogue
 from experiments.reading import column, found, remarks
 from zeroshift import OnlineADAPT

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from experiments.edge_cases import chapter_with, in_two_encoders, nothing, scattered
+from experiments.edge_cases import in_two_encoders, scattered
+from experiments.fake_results import chapter_with, nothing
 from experiments.reading import column, found, remarks
 from zeroshift.data import packs
 from zeroshift.evaluate import Trial

@@ -2,7 +2,8 @@
 
 import pytest
 
-from experiments.paper_sets import first_rows, papers_set, pretend, shrink_catalogue
+from experiments.fake_results import chapter_with_accuracies
+from experiments.paper_sets import first_rows, papers_set, shrink_catalogue
 from experiments.reading import found, remarks
 from zeroshift import methods
 from zeroshift.experiments import Suite
@@ -51,7 +52,7 @@ def test_transductive_adapt_is_ahead_under_fog(investigated, two_sets):
 
 @pytest.mark.parametrize(("tda", "kind"), [(0.4, "note"), (0.6, "warning"), (0.51, "note")])
 def test_where_tda_is_ahead_it_is_a_warning(small_suite, tda, kind):
-    chapter = pretend(EXPERIMENT, small_suite, lambda job: tda if job.spec.method == "tda" else 0.5)
+    chapter = chapter_with_accuracies(EXPERIMENT, small_suite, lambda job: tda if job.spec.method == "tda" else 0.5)
     assert cell(found(chapter, "lead"), "Task 1", "ADAPT (online) - TDA", "Vanilla").value == pytest.approx(
         100 * (0.5 - tda)
     )
@@ -65,16 +66,18 @@ def test_where_tda_is_ahead_it_is_a_warning(small_suite, tda, kind):
 
 def test_modes_in_which_runs_failed_are_not_counted(small_suite):
     failed = ("vanilla", "ensemble")
-    chapter = pretend(EXPERIMENT, small_suite, lambda job: None if job.prompt in failed else 0.5)
+    chapter = chapter_with_accuracies(EXPERIMENT, small_suite, lambda job: None if job.prompt in failed else 0.5)
     assert any("Of these 6 modes 1 could be compared here." in text for text in remarks(chapter))
-    nothing = pretend(EXPERIMENT, small_suite, lambda job: None)
+    nothing = chapter_with_accuracies(EXPERIMENT, small_suite, lambda job: None)
     assert not any("ahead of TDA" in text for text in remarks(nothing))
 
 
 def test_the_papers_differences_are_next_to_ours(monkeypatch):
     shrink_catalogue(monkeypatch)
     names = get_task("natural").papers_sets
-    chapter = pretend(EXPERIMENT, Suite.of({n: papers_set(n, prompts=PAPERS_MODES) for n in names}), lambda job: 0.5)
+    chapter = chapter_with_accuracies(
+        EXPERIMENT, Suite.of({n: papers_set(n, prompts=PAPERS_MODES) for n in names}), lambda job: 0.5
+    )
     assert cell(found(chapter, "same-prompts"), "Task 1", "TDA", "Vanilla").paper == pytest.approx(0.6392)
     assert cell(found(chapter, "lead"), "Task 1", "ADAPT (online) - TDA", "Vanilla").paper == pytest.approx(0.78)
     assert not any("could be compared here" in text for text in remarks(chapter)), "all six are"

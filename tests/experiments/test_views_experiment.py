@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from experiments.edge_cases import narrowed, scattered
-from experiments.fake_results import answered, record
+from experiments.fake_results import chapter_with, record
 from experiments.reading import column, found, remarks
 from zeroshift import FeatureSet
 from zeroshift.data import packs
@@ -85,7 +85,7 @@ def test_one_run_of_each_is_timed(seen):
 
 
 def test_without_views_it_says_what_to_give(small_suite):
-    chapter = answered(EXPERIMENT, small_suite, accuracies())
+    chapter = chapter_with(EXPERIMENT, small_suite, accuracies())
     assert not chapter.jobs
     assert any("zeroshift extract ... --views 64" in text for text in remarks(chapter))
     assert found(chapter, "paper-natural-shift-vitb16").reference
@@ -114,27 +114,27 @@ def test_whoever_gives_views_gets_no_others(seen):
 )
 def test_adapt_alone_is_held_against_the_best_with_views(seen, mta, message, kind):
     scores = {"adapt_online": 0.7, "adapt_transductive": 0.7, "mta": mta}
-    chapter = answered(EXPERIMENT, enough(seen), accuracies(scores))
+    chapter = chapter_with(EXPERIMENT, enough(seen), accuracies(scores))
     (text,) = [text for text in remarks(chapter, kind) if "ADAPT does well without views" in text]
     assert f"{message}: " in text
     assert "ADAPT (online) 70.0%" in text
 
 
 def test_where_a_rival_failed_nothing_is_concluded(seen):
-    chapter = answered(EXPERIMENT, enough(seen), accuracies({"adapt_online": 0.9, "zero": None}))
+    chapter = chapter_with(EXPERIMENT, enough(seen), accuracies({"adapt_online": 0.9, "zero": None}))
     assert not any("does well" in text for text in remarks(chapter))
     assert column(found(chapter, "views"), "accuracy")["ZERO, with views"] is None
 
 
 def test_what_views_change_is_reported_both_ways(seen):
     scores = {"tda": 0.5, "tda+views": 0.7, "dmn": 0.7, "dmn+views": 0.5, "awt alone": 0.5, "awt": 0.51}
-    (text,) = [t for t in remarks(answered(EXPERIMENT, enough(seen), accuracies(scores))) if "instead of one" in t]
+    (text,) = [t for t in remarks(chapter_with(EXPERIMENT, enough(seen), accuracies(scores))) if "instead of one" in t]
     assert "raise accuracy for TDA (+20.0 points); lower accuracy for DMN (-20.0 points)" in text
     assert "AWT (+1.0 points)" in text.split("too little difference to say for")[1]
 
 
 def test_methods_skipped_is_named_with_the_reason(seen):
-    (text,) = [t for t in remarks(answered(EXPERIMENT, seen, accuracies())) if t.startswith("Left out")]
+    (text,) = [t for t in remarks(chapter_with(EXPERIMENT, seen, accuracies())) if t.startswith("Left out")]
     for name in ("tpt", "ctpt", "difftpt", "dynaprompt", "b2tpt"):
         assert f" {name}" in text.split("(needs the encoder")[0], name
     assert "ratta (needs 5 descriptions of a class to retrieve anything, and there are 3 prompt modes)" in text
@@ -146,7 +146,7 @@ def test_with_enough_prompts_ratta_runs_on_half_and_is_not_compared():
         None, views=plain.features[:, None, :].repeat(2, axis=1), prototypes=plain.prototypes, labels=plain.labels
     )
     scores = {"adapt_online": 0.9, "adapt_transductive": 0.9, "ratta": 1.0}
-    chapter = answered(EXPERIMENT, enough(Suite.of({"mine": held})), accuracies(scores))
+    chapter = chapter_with(EXPERIMENT, enough(Suite.of({"mine": held})), accuracies(scores))
     assert [row.cells[0] for row in found(chapter, "views").rows if "half" in row.group] == ["RA-TTA, with views"]
     assert any("So it is here" in text for text in remarks(chapter))
 
@@ -156,7 +156,7 @@ def test_the_papers_numbers_are_next_to_rows_that_saw_what_its_rows_saw(seen):
     papers = replace(
         member, from_paper=True, data_set="imagenet_a", task="natural", encoder="CLIP ViT-B/16", corruption=None
     )
-    cells = column(found(answered(EXPERIMENT, Suite((papers,)), accuracies()), "views"), "accuracy")
+    cells = column(found(chapter_with(EXPERIMENT, Suite((papers,)), accuracies()), "views"), "accuracy")
     beside = {name: cell.paper for name, cell in cells.items() if cell.paper is not None}
     assert beside == pytest.approx(
         {
@@ -169,12 +169,12 @@ def test_the_papers_numbers_are_next_to_rows_that_saw_what_its_rows_saw(seen):
 def test_several_sets_have_a_table_and_a_figure_each(seen):
     (member,) = seen.members
     other = replace(member, dataset=replace(member.dataset, name="other", digest="other", title="other"))
-    chapter = answered(EXPERIMENT, Suite((member, other)), accuracies())
+    chapter = chapter_with(EXPERIMENT, Suite((member, other)), accuracies())
     assert [found(chapter, name).name for name in ("views-1", "passes-1", "views-2", "passes-2")]
 
 
 def test_the_papers_rows_are_those_of_methods_with_views(seen):
-    chapter = answered(EXPERIMENT, seen, accuracies())
+    chapter = chapter_with(EXPERIMENT, seen, accuracies())
     shown = {
         row.cells[0]
         for table in ("natural-shift", "corruption", "fine-grained")
