@@ -8,6 +8,7 @@ import shutil
 from importlib.metadata import version
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "zeroshift"
@@ -18,6 +19,13 @@ def freeze_garbage_collection() -> None:
     imported modules each time."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_configure(config):
+    """Where slow tests are left out, hypothesis draws fewer examples."""
+    hypothesis.settings.register_profile("quick", max_examples=25)
+    if "not slow" in config.option.markexpr:
+        hypothesis.settings.load_profile("quick")
 
 
 def pytest_collection_finish(session):
