@@ -42,7 +42,7 @@ def make(stream: Stream, engine: str, **parameters: Any) -> OnlineADAPT:
 def treat_as_large(patch: pytest.MonkeyPatch) -> None:
     """Small problems are computed in simple ways; make engines maintain an inverse, cones and blocks for them too."""
     patch.setattr("zeroshift.adapt.engines.streaming.RECOMPUTE_WORK", 0)
-    patch.setattr("zeroshift.adapt.engines.class_statistics.FEW_ENTRIES", 0)
+    patch.setattr("zeroshift.adapt.engines.class_statistics.SMALL_BANK", 0)
     patch.setattr("zeroshift.adapt.engines.replay.REPLAY_FROM", 20)
 
 

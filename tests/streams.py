@@ -39,8 +39,8 @@ def _every_sample_replaces() -> Stream:
     stream = _stream(5, 10, 250, seed=14)
     from zeroshift.zero_shot import confidence, log_posterior
 
-    sureness = confidence(log_posterior(stream.features, stream.prototypes, stream.logit_scale))
-    return stream._replace(features=stream.features[np.argsort(sureness)])
+    confidences = confidence(log_posterior(stream.features, stream.prototypes, stream.logit_scale))
+    return stream._replace(features=stream.features[np.argsort(confidences)])
 
 
 def _equal_prototypes() -> Stream:

@@ -46,9 +46,9 @@ def by_the_rule(rows: list[int], capacity: int) -> list[list[tuple[int, float, f
         if len(banks[k]) < capacity:
             banks[k].append(entry)
             continue
-        sureness = [other[2] for other in banks[k]]
-        lowest = sureness.index(min(sureness))
-        if c > sureness[lowest]:
+        confidences = [other[2] for other in banks[k]]
+        lowest = confidences.index(min(confidences))
+        if c > confidences[lowest]:
             banks[k][lowest] = entry
     return banks
 
@@ -95,9 +95,9 @@ def test_bank_is_the_top_of_what_was_offered(rows, capacity):
     bank = KnowledgeBank(HOME, 3, D, capacity)
     for number, row in enumerate(rows):
         bank.offer(sample(number), LOG_POSTERIORS[row : row + 1])
-    classes, sureness = pseudo_class(LOG_POSTERIORS[rows]), confidence(LOG_POSTERIORS[rows])
+    classes, confidences = pseudo_class(LOG_POSTERIORS[rows]), confidence(LOG_POSTERIORS[rows])
     for k in range(3):
-        offered = [(float(c), number) for number, c in enumerate(sureness) if classes[number] == k]
+        offered = [(float(c), number) for number, c in enumerate(confidences) if classes[number] == k]
         top = sorted((c for c, _ in offered), reverse=True)[:capacity]
         entries = held(bank, k)
         assert sorted((c for _, _, c in entries), reverse=True) == pytest.approx(top)

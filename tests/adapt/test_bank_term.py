@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zeroshift.adapt.bank_term_bounds import COORDINATES, Sketch, add_excess, cones, doubtful, shared_direction
+from zeroshift.adapt.bank_term_bounds import (
+    COORDINATES,
+    CosineBounds,
+    add_excess,
+    fit_cones,
+    shared_direction,
+    uncertain_pairs,
+)
 from zeroshift.adapt.statistics import bank_sums, bank_term
 
 ROUNDING = 1e-13
@@ -46,8 +53,8 @@ def test_with_the_excess_the_plain_product_is_the_bank_term(bank):
     sums, totals = bank_sums(features, weights)
     m = shared_direction(sums)
     term = x @ sums.T
-    doubt = doubtful(term, x, m, cones(features, occupied, sums, totals, m), totals)
-    add_excess(term, x, features, weights, doubt)
+    uncertain = uncertain_pairs(term, x, m, fit_cones(features, occupied, sums, totals, m), totals)
+    add_excess(term, x, features, weights, uncertain)
     np.testing.assert_allclose(term, bank_term(x, features, weights), rtol=0, atol=1e-11)
 
 
@@ -57,38 +64,40 @@ def test_a_cone_never_certifies_a_negative_cosine(bank):
     x, features, weights, occupied = bank
     sums, totals = bank_sums(features, weights)
     m = shared_direction(sums)
-    doubt = doubtful(x @ sums.T, x, m, cones(features, occupied, sums, totals, m), totals)
+    uncertain = uncertain_pairs(x @ sums.T, x, m, fit_cones(features, occupied, sums, totals, m), totals)
     cosines = np.einsum("nd,kmd->nkm", x, features)
     negative = ((cosines < -1e-9) & (weights > 0)).any(axis=2)
-    assert not (negative & ~doubt).any()
+    assert not (negative & ~uncertain).any()
 
 
 @given(banks(), st.integers(1, 20))
 @settings(max_examples=300, deadline=None)
-def test_the_sketch_never_clears_a_negative_cosine(bank, at_once):
+def test_the_sketch_never_clears_a_negative_cosine(bank, block_rows):
     x, features, weights, _ = bank
     if not (weights > 0).any():
         return
-    doubt = np.zeros((len(x), len(features)), dtype=bool)
-    for rows, doubts in Sketch.of(features, weights).doubtful(x, at_once):
-        assert not doubt[rows].any(), "a row came twice"
-        doubt[rows] = doubts
+    uncertain = np.zeros((len(x), len(features)), dtype=bool)
+    for rows, uncertain_classes in CosineBounds.of(features, weights).uncertain_rows(x, block_rows):
+        assert not uncertain[rows].any(), "a row came twice"
+        uncertain[rows] = uncertain_classes
     cosines = np.einsum("nd,kmd->nkm", x, features)
     negative = ((cosines < -1e-9) & (weights > 0)).any(axis=2)
-    assert not (negative & ~doubt).any()
+    assert not (negative & ~uncertain).any()
 
 
 @pytest.mark.parametrize("share", [0.002, 0.2, 1.0], ids=["single pairs", "a large part", "all"])
-@pytest.mark.parametrize("work_numbers", [1, 500, 10**6])
-def test_the_excess_is_what_the_plain_product_lacks(share, work_numbers):
+@pytest.mark.parametrize("max_cosines", [1, 500, 10**6])
+def test_the_excess_is_what_the_plain_product_lacks(share, max_cosines):
     rng = np.random.default_rng(3)
     features, weights = unit(rng.normal(size=(40, 4, 10))), rng.uniform(0.1, 1.0, (40, 4))
     x = unit(rng.normal(size=(60, 10)))
-    doubt = rng.random((60, 40)) < share
+    uncertain = rng.random((60, 40)) < share
     plain = x @ bank_sums(features, weights)[0].T + 5.0
     term = plain.copy()
-    add_excess(term, x, features, weights, doubt, work_numbers)
-    np.testing.assert_allclose(term[doubt], bank_term(x, features, weights)[doubt] + 5.0, rtol=0, atol=ROUNDING * 10)
+    add_excess(term, x, features, weights, uncertain, max_cosines)
+    np.testing.assert_allclose(
+        term[uncertain], bank_term(x, features, weights)[uncertain] + 5.0, rtol=0, atol=ROUNDING * 10
+    )
 
 
 def test_features_in_a_cone_leave_no_doubt():
@@ -100,7 +109,7 @@ def test_features_in_a_cone_leave_no_doubt():
     cloud[:, -1] += 5.0
     cloud = unit(cloud)
     bank, x = cloud[:300], cloud[300:]
-    sketch = Sketch.of(bank.reshape(60, 5, d), np.ones((60, 5)))
+    bounds = CosineBounds.of(bank.reshape(60, 5, d), np.ones((60, 5)))
     assert (x @ bank.T).min() > 0.02, "no cosine is negative"
-    assert not (x @ sketch.centre >= np.linalg.norm(x, axis=1) * sketch.limit).all(), "the cone alone would do"
-    assert list(sketch.doubtful(x, 64)) == []
+    assert not (x @ bounds.centre >= np.linalg.norm(x, axis=1) * bounds.limit).all(), "the cone alone would do"
+    assert list(bounds.uncertain_rows(x, 64)) == []

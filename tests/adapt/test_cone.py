@@ -34,11 +34,11 @@ class TestCones:
         if any_direction:
             m = rng.normal(size=4)
             m /= np.linalg.norm(m)
-        held = cone.cones(features, occupied, sums, totals, m)
+        held = cone.fit_cones(features, occupied, sums, totals, m)
         term, exact = x @ sums.T, bank_term(x, features, weights)
-        doubt = cone.doubtful(term, x, m, held, totals)
-        np.testing.assert_allclose(term[~doubt], exact[~doubt], atol=1e-12)
-        add_excess(term, x, features, weights, doubt)
+        uncertain = cone.uncertain_pairs(term, x, m, held, totals)
+        np.testing.assert_allclose(term[~uncertain], exact[~uncertain], atol=1e-12)
+        add_excess(term, x, features, weights, uncertain)
         np.testing.assert_allclose(term, exact, atol=1e-12)
 
     def test_a_narrow_cone_is_certified(self):
@@ -46,30 +46,30 @@ class TestCones:
         sums, totals = np.einsum("kmd,km->kd", features, weights), weights.sum(axis=1)
         m = cone.shared_direction(sums)
         x = features[occupied > 0]
-        doubt = cone.doubtful(x @ sums.T, x, m, cone.cones(features, occupied, sums, totals, m), totals)
-        assert not doubt.any()
+        uncertain = cone.uncertain_pairs(x @ sums.T, x, m, cone.fit_cones(features, occupied, sums, totals, m), totals)
+        assert not uncertain.any()
 
-    @pytest.mark.parametrize("doubted", [0, 1, 3, 200])
+    @pytest.mark.parametrize("count", [0, 1, 3, 200])
     @pytest.mark.parametrize("rows", [1, 40])
     @pytest.mark.parametrize("library", ["numpy", "torch"])
-    def test_exact_sums_however_few_or_many_are_in_doubt(self, doubted, rows, library):
+    def test_exact_sums_however_few_or_many_are_in_doubt(self, count, rows, library):
         features, _, weights, x, rng = self.banks(4, 1.0)
         x = x[:rows]
-        doubt = np.zeros((rows, 6), dtype=bool)
-        doubt.flat[rng.permutation(doubt.size)[:doubted]] = True
+        uncertain = np.zeros((rows, 6), dtype=bool)
+        uncertain.flat[rng.permutation(uncertain.size)[:count]] = True
         plain = x @ np.einsum("kmd,km->kd", features, weights).T
-        arguments = [plain.copy(), x, features, weights, doubt]
+        arguments = [plain.copy(), x, features, weights, uncertain]
         if library == "torch":
             torch = pytest.importorskip("torch", reason="torch is not installed")
             arguments = [torch.tensor(argument) for argument in arguments]
         add_excess(*arguments)
         exact = bank_term(x, features, weights)
-        np.testing.assert_allclose(np.asarray(arguments[0])[doubt], exact[doubt], atol=1e-12)
+        np.testing.assert_allclose(np.asarray(arguments[0])[uncertain], exact[uncertain], atol=1e-12)
 
     def test_empty_banks_have_no_direction_and_no_doubt(self):
         nothing = np.zeros((3, 2, 4))
         m = cone.shared_direction(nothing[:, 0])
-        held = cone.cones(nothing, nothing[..., 0], nothing[:, 0], np.zeros(3), m)
+        held = cone.fit_cones(nothing, nothing[..., 0], nothing[:, 0], np.zeros(3), m)
         x = np.eye(2, 4)
-        assert not cone.doubtful(np.zeros((2, 3)), x, m, held, np.zeros(3)).any()
+        assert not cone.uncertain_pairs(np.zeros((2, 3)), x, m, held, np.zeros(3)).any()
         assert np.isfinite(held.across).all()

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from matrices import contraction, positive
-from zeroshift.adapt.engines.class_statistics import Insertion, scatter_rows
+from zeroshift.adapt.engines.class_statistics import BankInsertion, scatter_rows
 from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes, polynomial, polynomial_error
-from zeroshift.adapt.engines.woodbury import moments_lost, update_series
+from zeroshift.adapt.engines.woodbury import compute_update, moment_decrease
 from zeroshift.linalg import ldl_inverse, positive_inverse
 
 EIGENVALUES = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 400)])
@@ -104,18 +104,18 @@ def test_update_series_against_powers_of_the_matrix(signs):
     rng = np.random.default_rng(7)
     d, q, rho0 = 6, 5, 0.7
     signs = np.array(signs)
-    r, newcomer = len(signs), int((signs > 0).sum()) - 1
+    r, new_row = len(signs), int((signs > 0).sum()) - 1
     scatter = positive(rng, d)
     # What leaves must have been there.
     rows = rng.normal(size=(r, d)) * np.where(signs > 0, 1.0, 0.1)[:, None]
     mean, own_mean = rng.normal(size=d), rng.normal(size=d)
-    x = rows[newcomer] + own_mean
+    x = rows[new_row] + own_mean
     before, after = contraction(scatter, rho0), contraction(scatter + rows.T @ np.diag(signs) @ rows, rho0)
     vectors = np.concatenate([rows, x[None]])
     power = np.linalg.matrix_power
     inner = np.concatenate([vectors @ power(before, t) @ vectors.T for t in range(q + 1)], axis=1)
     coefficients = polynomial(0.1, q)
-    update = update_series(inner, signs, newcomer, rho0, coefficients)
+    update = compute_update(inner, signs, new_row, rho0, coefficients)
 
     first = before @ rows.T
     np.testing.assert_allclose(before - first @ update.inverse @ first.T, after, atol=1e-12)
@@ -126,7 +126,7 @@ def test_update_series_against_powers_of_the_matrix(signs):
     onto = np.concatenate([mean @ power(before, t) @ vectors.T for t in range(1, q + 1)])
     np.testing.assert_allclose(onto @ update.sample_coefficients, mean @ at_ridge @ x, atol=1e-10)
     steps = onto.reshape(q, r + 1)[:, :r].ravel()
-    fall = moments_lost(steps[:, None], update.spread, q)[:, 0]
+    fall = moment_decrease(steps[:, None], update.spread, q)[:, 0]
     expected = [mean @ (power(before, t) - power(after, t)) @ mean for t in range(1, q + 1)]
     np.testing.assert_allclose(fall, expected, atol=1e-10)
 
@@ -143,9 +143,9 @@ def test_scatter_rows_are_the_change_of_the_scatter(count, replaces, moved):
         means[1] = means[0]
     after = np.concatenate([held[1:] if replaces else held, x[None]])
     centre = held.mean(axis=0) if count else np.zeros(5)
-    change = Insertion(0, count, x, held[0] if replaces else None, centre, means[0], means[1], moved)
-    rows, signs, newcomer = scatter_rows(change)
-    np.testing.assert_array_equal(rows[newcomer], x - means[1])
+    change = BankInsertion(0, count, x, held[0] if replaces else None, centre, means[0], means[1], moved)
+    rows, signs, new_row = scatter_rows(change)
+    np.testing.assert_array_equal(rows[new_row], x - means[1])
     expected = (after - means[1]).T @ (after - means[1]) - (held - means[0]).T @ (held - means[0])
     np.testing.assert_allclose((rows * signs[:, None]).T @ rows, expected, atol=1e-12)
     assert (np.diff(signs) <= 0).all(), "additions come first"

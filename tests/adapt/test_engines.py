@@ -192,7 +192,7 @@ class TestSettings:
         method = OnlineADAPT(np.eye(3, 8))
         made = {
             name: type(
-                make_engine(name, method._wide_prototypes, 100.0, 1, method._rule, method._evidence),
+                make_engine(name, method._wide_prototypes, 100.0, 1, method._settings, method._evidence),
             )
             for name in ("auto", *ENGINES)
         }
@@ -217,7 +217,7 @@ class TestDiagnostics:
 
     @pytest.mark.slow
     def test_a_long_stream_stays_within_tolerance(self, monkeypatch):
-        monkeypatch.setattr("zeroshift.adapt.engines.precision_primal.UPDATES", 2 * CHECK_EVERY)
+        monkeypatch.setattr("zeroshift.adapt.engines.precision_primal.MAX_UPDATES", 2 * CHECK_EVERY)
         method, reference, features, answers = self.streamed(2600)
         assert_same_scores(answers, reference.adapt_scores(features[:2600]))
         diagnostics = method.diagnostics

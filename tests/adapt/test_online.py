@@ -155,7 +155,7 @@ def test_a_failed_step_is_refused_until_reset(stream, engine, monkeypatch):
         raise MemoryError("no memory left")
 
     with monkeypatch.context() as patch:
-        patch.setattr("zeroshift.adapt.bank.KnowledgeBank.enter", fail)
+        patch.setattr("zeroshift.adapt.bank.KnowledgeBank.insert", fail)
         with pytest.raises(MemoryError):
             method.adapt(stream.features[30:])
     for call in (method.predict, method.adapt):
@@ -198,10 +198,10 @@ class TestRefusals:
             ({"engine": "warp"}, "engine must be one of 'auto', 'direct', 'streaming', 'replay'; got 'warp'"),
             (
                 {"engine": "streaming", "bank_size": 0},
-                "bank_size=0 moves every mean with every sample. Fix: engine='auto'",
+                "bank_size=0 changes every mean with every sample. Fix: engine='auto'",
             ),
-            ({"engine": "replay", "iterations": 2}, "iterations=2 moves every mean several times a sample"),
-            ({"engine": "replay", "covariance": "per_class"}, "covariance='per_class' keeps one inverse a class"),
+            ({"engine": "replay", "iterations": 2}, "iterations=2 changes every mean several times per sample"),
+            ({"engine": "replay", "covariance": "per_class"}, "covariance='per_class' needs one inverse per class"),
             ({"prune": (0, 0.5)}, "prune must be None or a pair"),
             ({"prune": 10}, "prune must be None or a pair"),
             ({"covariance": "per_class", "bank_size": 0}, "bank_size=0 keeps no bank"),

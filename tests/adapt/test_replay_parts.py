@@ -14,7 +14,7 @@ from zeroshift.adapt import bank_term_bounds as cone
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines import replay_blocks as blocks
 from zeroshift.adapt.engines.class_statistics import ClassSums
-from zeroshift.adapt.engines.insertion_schedule import insertion_schedule
+from zeroshift.adapt.engines.insertion_schedule import build_schedule
 from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes
 from zeroshift.adapt.engines.replay_blocks import solve
 from zeroshift.adapt.statistics import AdaptSettings
@@ -31,26 +31,26 @@ class Offered:
         self.prototypes = problem.prototypes
         self.home = Home.of(problem.prototypes)
         self.bank = KnowledgeBank(self.home, 5, 8, capacity)
-        self.rule = AdaptSettings(
+        self.adapt_settings = AdaptSettings(
             alpha=0.9, beta=beta, use_bank_term=True, update_mean=update_mean, update_covariance=True, per_class=False
         )
         self.log_y = log_posterior(problem.features, problem.prototypes, 20.0)
         self.bank.offer(problem.features[:30], self.log_y[:30])
         self.features, self.log_y = problem.features[30:], self.log_y[30:]
-        self.sums = ClassSums(self.prototypes, self.rule, self.bank)
-        self.sureness = confidence(self.log_y)
-        self.plan = self.bank.plan(pseudo_class(self.log_y), self.sureness)
+        self.sums = ClassSums(self.prototypes, self.adapt_settings, self.bank)
+        self.confidences = confidence(self.log_y)
+        self.plan = self.bank.plan(pseudo_class(self.log_y), self.confidences)
         self.scatter = self.bank.scatter(self.sums.means)
 
-    def line(self):
+    def schedule(self):
         trace = float(np.trace(self.scatter))
-        arguments = (self.features, self.log_y, self.bank, self.sums, trace, self.prototypes, self.rule)
-        return insertion_schedule(self.plan, *arguments)
+        arguments = (self.features, self.log_y, self.bank, self.sums, trace, self.prototypes, self.adapt_settings)
+        return build_schedule(self.plan, *arguments)
 
-    def enter(self, e):
-        weights = self.bank.entrants(self.plan, self.log_y)
-        some = self.plan.between(e, e + 1)
-        self.bank.enter(some, self.features, weights[e : e + 1], self.sureness[some.rows])
+    def insert(self, e):
+        weights = self.bank.inserted_weights(self.plan, self.log_y)
+        some = self.plan.part(e, e + 1)
+        self.bank.insert(some, self.features, weights[e : e + 1], self.confidences[some.rows])
 
 
 RULES = [{}, {"update_mean": False}, {"beta": 1.5, "capacity": 6}, {"capacity": 1}]
@@ -60,38 +60,38 @@ class TestTimeline:
     @pytest.mark.parametrize("settings", RULES, ids=str)
     def test_every_insertion_is_known_before_it_happens(self, settings):
         offered = Offered(**settings)
-        line, plan = offered.line(), offered.plan
+        schedule, plan = offered.schedule(), offered.plan
         assert len(plan) > 4
         assert (plan.replaced >= 0).any(), "some that enter must leave again"
         scatter, start = offered.scatter, 0
         for e in range(len(plan)):
-            offered.enter(e)
-            now = ClassSums(offered.prototypes, offered.rule, offered.bank)
+            offered.insert(e)
+            now = ClassSums(offered.prototypes, offered.adapt_settings, offered.bank)
             k = plan.classes[e]
-            np.testing.assert_allclose(line.weighted_sums[e], now.weighted_sums[k], atol=1e-12)
-            np.testing.assert_allclose(line.weights[e], now.weights[k])
-            np.testing.assert_allclose(line.means[e], now.means[k], atol=1e-12)
-            rows = line.rows[start : line.row_ends[e]]
-            signs = line.signs[start : line.row_ends[e]]
-            start = line.row_ends[e]
+            np.testing.assert_allclose(schedule.weighted_sums[e], now.weighted_sums[k], atol=1e-12)
+            np.testing.assert_allclose(schedule.weights[e], now.weights[k])
+            np.testing.assert_allclose(schedule.means[e], now.means[k], atol=1e-12)
+            rows = schedule.rows[start : schedule.row_ends[e]]
+            signs = schedule.signs[start : schedule.row_ends[e]]
+            start = schedule.row_ends[e]
             scatter = scatter + (rows * signs[:, None]).T @ rows
             np.testing.assert_allclose(scatter, offered.bank.scatter(now.means), atol=1e-12)
-            np.testing.assert_allclose(line.traces[e], np.trace(scatter))
-            assert line.sizes[e] == offered.bank.size
-        np.testing.assert_allclose(line.accumulated, (line.rows**2).sum())
+            np.testing.assert_allclose(schedule.traces[e], np.trace(scatter))
+            assert schedule.sizes[e] == offered.bank.size
+        np.testing.assert_allclose(schedule.accumulated, (schedule.rows**2).sum())
 
     @pytest.mark.parametrize("settings", [{}, {"capacity": 6}, {"capacity": 1}], ids=str)
     def test_cones_never_certify_what_is_not_so(self, settings):
         """The cone done ahead is at least as wide as the class's true one about the same direction."""
         offered = Offered(**settings)
-        line, m = offered.line(), offered.sums.direction
+        schedule, m = offered.schedule(), offered.sums.direction
         for e, k in enumerate(offered.plan.classes.tolist()):
-            offered.enter(e)
-            now = ClassSums(offered.prototypes, offered.rule, offered.bank)
+            offered.insert(e)
+            now = ClassSums(offered.prototypes, offered.adapt_settings, offered.bank)
             held = offered.bank.features[[k]], offered.bank.occupied[[k]], now.weighted_sums[[k]], now.weights[[k]]
-            true = cone.cones(*held, m)
-            assert line.cone_across[e] >= true.across[0] - 1e-12
-            assert line.cone_along[e] >= true.along[0] - 1e-12
+            true = cone.fit_cones(*held, m)
+            assert schedule.cone_across[e] >= true.across[0] - 1e-12
+            assert schedule.cone_along[e] >= true.along[0] - 1e-12
 
 
 class TestBlocks:
@@ -106,11 +106,11 @@ class TestBlocks:
         first = first_batch * batch_size
         rows += first
         entered = np.array(sorted({min(first + row, rows - 1) for row in entered}), dtype=np.int64)
-        runs = blocks.segments(first, rows, entered, batch_size)
-        assert runs.starts[0] == first
-        assert runs.starts[-1] == rows
-        assert (np.diff(runs.starts) > 0).all()
-        seen = np.repeat(runs.events, np.diff(runs.starts))
+        segments = blocks.find_segments(first, rows, entered, batch_size)
+        assert segments.starts[0] == first
+        assert segments.starts[-1] == rows
+        assert (np.diff(segments.starts) > 0).all()
+        seen = np.repeat(segments.events, np.diff(segments.starts))
         for row in range(first, rows):
             whole_batch = min((row // batch_size + 1) * batch_size, rows)
             assert seen[row - first] == (entered < whole_batch).sum()
@@ -122,17 +122,17 @@ class TestBlocks:
         ranks = rng.integers(1, 5, size=700)
         sizes = 50 + np.cumsum(rng.integers(0, 2, size=700))
         traces = sizes * 0.5 * np.exp(np.cumsum(rng.normal(scale=0.003, size=700)))
-        line = SimpleNamespace(sizes=sizes, traces=traces, row_ends=np.cumsum(ranks))
-        runs = blocks.segments(0, 900, entered, 1)
-        parts = blocks.cut(line, runs, 50, 25.0, dimension, 100)
+        schedule = SimpleNamespace(sizes=sizes, traces=traces, row_ends=np.cumsum(ranks))
+        segments = blocks.find_segments(0, 900, entered, 1)
+        parts = blocks.cut_blocks(schedule, segments, 50, 25.0, dimension, 100)
         assert parts[0].first == 0
-        assert parts[-1].last == len(runs.events) - 1
+        assert parts[-1].last == len(segments.events) - 1
         all_sizes, all_traces = np.append(50, sizes), np.append(25.0, traces)
-        ends = np.append(0, line.row_ends)
+        ends = np.append(0, schedule.row_ends)
         for part, following in zip(parts, [*parts[1:], None], strict=True):
             if following is not None:
                 assert following.first == part.last + 1
-            events = runs.events[part.first : part.last + 1]
+            events = segments.events[part.first : part.last + 1]
             assert ends[events[-1]] - ends[events[0]] <= blocks.RANK_LIMIT
             ridges = (all_traces / (all_sizes - 1))[events]
             scale = (dimension * all_sizes / all_traces)[events].max()
@@ -140,15 +140,15 @@ class TestBlocks:
             if len(events) == 1:
                 np.testing.assert_allclose(part.ridges, ridges)
             else:
-                assert error * scale * blocks.LENGTHS <= 1.001 * blocks.SCORE_TOLERANCE
+                assert error * scale * blocks.MAX_LENGTHS <= 1.001 * blocks.SCORE_TOLERANCE
             assert part.ridges.min() >= ridges.min() * (1 - 1e-12)
             assert part.ridges.max() <= ridges.max() * (1 + 1e-12)
         if dimension == 512:
-            assert len(parts) < len(runs.events) / 2, "nothing is gained"
+            assert len(parts) < len(segments.events) / 2, "nothing is gained"
 
     def test_groups_are_neighbours_with_equally_many_ridges(self):
         parts = [blocks.Block(i, i, np.ones(q)) for i, q in enumerate([1, 1, 1, 2, 2, 1])]
-        grouped = [[part.first for part in group] for group in blocks.groups(parts, 2)]
+        grouped = [[part.first for part in group] for group in blocks.group_blocks(parts, 2)]
         assert grouped == [[0, 1], [2], [3, 4], [5]]
 
 
@@ -162,18 +162,18 @@ def test_solve_gives_every_moment_of_a_block(lead, changes):
     signs = np.broadcast_to(np.where(np.arange(changes) % 4 < 2, 1.0, -1.0), (*lead, changes)).copy()
     rows = rng.normal(size=(*lead, changes, d)) * np.where(signs > 0, 0.4, 0.2)[..., None]
     x, means = rng.normal(size=(*lead, n, d)), rng.normal(size=(*lead, classes, d))
-    counted = np.sort(rng.integers(0, changes + 1, size=n))
+    n_changes = np.sort(rng.integers(0, changes + 1, size=n))
     at = nodes(0.9, 1.1, 6)
     rho = np.linspace(0.9, 1.1, n)
-    in_force = np.broadcast_to((np.arange(changes) < counted[:, None]).astype(float), (*lead, n, changes))
+    mask = np.broadcast_to((np.arange(changes) < n_changes[:, None]).astype(float), (*lead, n, changes))
     weights = np.broadcast_to(node_weights(rho, at), (*lead, n, 6))
     ridges = np.broadcast_to(at, (*lead, 6))
-    cross, quadratic = solve(scatter, ridges, rows, signs, weights, in_force, x, means)
+    cross, quadratic = solve(scatter, ridges, rows, signs, weights, mask, x, means)
     assert cross.shape == quadratic.shape == (*lead, n, classes)
     for block in np.ndindex(*lead):
         for i in range(n):
-            some = rows[block][: counted[i]]
-            now = scatter[block] + (some * signs[block][: counted[i], None]).T @ some
+            some = rows[block][: n_changes[i]]
+            now = scatter[block] + (some * signs[block][: n_changes[i], None]).T @ some
             c, mu = contraction(now, rho[i]), means[block]
             np.testing.assert_allclose(cross[block][i], mu @ c @ x[block][i], atol=1e-6)
             np.testing.assert_allclose(quadratic[block][i], np.einsum("kd,de,ke->k", mu, c, mu), atol=1e-6)

@@ -14,7 +14,7 @@ import pytest
 from comparing import treat_as_large
 from zeroshift import OnlineADAPT
 from zeroshift import linalg as factors
-from zeroshift.adapt.engines import cuda_graph as tape
+from zeroshift.adapt.engines import cuda_graph as cuda_graph
 from zeroshift.arrays import Home
 from zeroshift.testing import make_problem
 
@@ -31,10 +31,10 @@ class Unrecorded:
 
 
 def record(self, work):
-    kept = {name: array.clone() for name, array in self._mine.items()}
+    kept = {name: array.clone() for name, array in self._arrays.items()}
     work()
     for name, array in kept.items():
-        self._mine[name].copy_(array)
+        self._arrays[name].copy_(array)
     return Unrecorded(work)
 
 
@@ -44,23 +44,25 @@ def receive(self, name):
 
 @pytest.fixture
 def steps(monkeypatch):
-    """torch on the CPU passes for a GPU; answers how many steps were taken by tape."""
+    """torch on the CPU passes for a GPU; answers how many steps were taken by cuda_graph."""
     treat_as_large(monkeypatch)
     monkeypatch.setattr(Home, "on_gpu", property(lambda home: home.library == "torch"))
     monkeypatch.setattr(factors, "_ldl_by_lu", factors._ldl_columns)
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
-    monkeypatch.setattr(tape.RecordedStep, "_pinned", lambda self, array: torch.empty(array.shape, dtype=array.dtype))
-    monkeypatch.setattr(tape.RecordedStep, "_record", record)
-    monkeypatch.setattr(tape.RecordedStep, "_receive", receive)
+    monkeypatch.setattr(
+        cuda_graph.RecordedStep, "_pinned", lambda self, array: torch.empty(array.shape, dtype=array.dtype)
+    )
+    monkeypatch.setattr(cuda_graph.RecordedStep, "_record", record)
+    monkeypatch.setattr(cuda_graph.RecordedStep, "_receive", receive)
     taken = []
-    plain = tape.RecordedStep.step
+    plain = cuda_graph.RecordedStep.step
 
     def counted(self, features):
         scores = plain(self, features)
         taken.append(scores is not None)
         return scores
 
-    monkeypatch.setattr(tape.RecordedStep, "step", counted)
+    monkeypatch.setattr(cuda_graph.RecordedStep, "step", counted)
     return taken
 
 

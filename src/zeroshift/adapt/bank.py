@@ -1,7 +1,8 @@
-"""The knowledge bank: for every class, the few samples the zero-shot classifier was most_confident of.
+"""What ADAPT keeps of a stream: the knowledge bank, or running sums if the bank is off.
 
-What enters depends on the zero-shot posterior alone, never on the adapted prediction, so the life of the bank can be
-known ahead of any prediction.
+`KnowledgeBank` holds, for every class, the samples on which the zero-shot classifier is most confident. Which samples
+enter depends only on the zero-shot posterior, never on the adapted prediction, so all insertions of a block of rows are
+known before any of them is predicted. `SoftCounts` replaces the bank if `bank_size` is 0.
 """
 
 from __future__ import annotations
@@ -20,18 +21,17 @@ from zeroshift.zero_shot import confidence, pseudo_class, quantize
 __all__ = ["HELD", "NEW", "InsertionPlan", "KnowledgeBank", "SoftCounts"]
 
 RATIO_SLACK = 1e-9
-"""0.58 of 50 is 29, though 0.58 * 50 is a rounding error less."""
+"""Added before rounding down: 0.58 of 50 is 29, but 0.58 * 50 is a rounding error less."""
 
 FIRST_SLOTS = 4
-"""Slots a class starts with; they double as samples come, up to the capacity."""
-
+"""Slots per class at the start. They double as samples arrive, up to the capacity."""
 
 NEW, HELD = -2, -1
-"""What an entry replaces: nothing, or what the bank held before the plan. (Else: the offered row with that number.)"""
+"""What an insertion replaces: nothing, or a sample held before the plan. Otherwise the number of an offered row."""
 
 
 class InsertionPlan(NamedTuple):
-    """Which offered rows enter which slot of which class, in order, and what each replaces."""
+    """Which offered rows enter which slot of which class, in order, and what each one replaces."""
 
     rows: np.ndarray
     classes: np.ndarray
@@ -41,17 +41,17 @@ class InsertionPlan(NamedTuple):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def between(self, start: int, stop: int) -> InsertionPlan:
-        """The entries numbered start to stop."""
+    def part(self, start: int, stop: int) -> InsertionPlan:
+        """Insertions `start` to `stop`."""
         return InsertionPlan(*(column[start:stop] for column in self))
 
 
 class KnowledgeBank:
-    """Samples, their own-class probability and their confidence, in slots of K equally wide rows.
+    """Samples with the probability of their own class and their confidence, in the same number of slots for each class.
 
-    The first `pinned` slots of a class hold labelled support samples, which are never evicted; the `capacity` slots
-    behind them are filled in order, then the entry of lowest confidence (the first on a tie) gives way in place to a
-    strictly surer sample. Unused slots are all zero, which lets every sum run over them.
+    The first `pinned` slots of a class hold labelled support samples, which are never evicted. The `capacity` slots
+    after them are filled in order. In a full bank, a sample of strictly higher confidence replaces, in place, the entry
+    of lowest confidence (the first on a tie). Unused slots are zero, so sums can run over all slots.
     """
 
     def __init__(self, home: Home, classes: int, dimension: int, capacity: int) -> None:
@@ -65,12 +65,12 @@ class KnowledgeBank:
         self.pinned = pinned
         self.features = self._home.zeros((classes, pinned + slots, dimension))
         self.weights = self._home.zeros((classes, pinned + slots))
-        # On the host, where the decisions are made.
+        # In host memory, where insertions are decided.
         self.confidences: np.ndarray = np.zeros((classes, pinned + slots))
 
     @property
     def counts(self) -> np.ndarray:
-        """Entries a class, labelled ones included."""
+        """Entries per class, including labelled samples."""
         return self.pinned_counts + self.sample_counts
 
     @property
@@ -78,23 +78,23 @@ class KnowledgeBank:
         return int(self.counts.sum())
 
     def occupied_in(self, classes: Any) -> np.ndarray:
-        """True for every slot in use, (n, slots)."""
+        """True for every used slot of these classes, (n, slots)."""
         slot = np.arange(self.features.shape[1])
         held: np.ndarray = (slot >= self.pinned) & (slot < self.pinned + self.sample_counts[classes][:, None])
         return held | (slot < self.pinned_counts[classes][:, None]) if self.pinned else held
 
     @property
     def occupied(self) -> Array:
-        """1.0 for every slot in use, (K, slots)."""
+        """1.0 for every used slot, (K, slots)."""
         return self._home.bring(self.occupied_in(slice(None)).astype(np.float64))
 
     def slots_of(self, k: int) -> list[int]:
-        """The slots class k uses."""
+        """The used slots of class k."""
         first = self.pinned
         return [*range(self.pinned_counts[k]), *range(first, first + self.sample_counts[k])]
 
     def pin(self, features: Array, labels: np.ndarray) -> None:
-        """Place labelled samples, probability 1 and the highest confidence there is, for good. Before any offer."""
+        """Store labelled samples permanently, with probability 1 and the highest confidence. Call before `offer`."""
         classes, slots, dimension = self.features.shape
         self._allocate(classes, dimension, pinned=int(np.bincount(labels).max()), slots=slots)
         for row, k in enumerate(labels):
@@ -104,53 +104,55 @@ class KnowledgeBank:
             self.pinned_counts[k] += 1
 
     def offer(self, features: Array, log_posterior: Array) -> bool:
-        """Offer rows in order, each to the bank of its pseudo-class; True where any entered."""
+        """Offer rows in order, each to the bank of its pseudo-class. Returns whether any row entered."""
         confidences = to_numpy(confidence(log_posterior))
         plan = self.plan(to_numpy(pseudo_class(log_posterior)), confidences)
         if len(plan) > 0:
-            self.enter(plan, features, self.entrants(plan, log_posterior), confidences[plan.rows])
+            self.insert(plan, features, self.inserted_weights(plan, log_posterior), confidences[plan.rows])
         return len(plan) > 0
 
     def plan(self, pseudo_classes: np.ndarray, confidences: np.ndarray) -> InsertionPlan:
-        """What offering these rows will do to the bank. Nothing is changed, and no feature is needed."""
+        """The insertions that offering these rows causes. Changes nothing and needs no features."""
         held: dict[int, list[tuple[float, int]]] = {}
-        writer: dict[tuple[int, int], int] = {}
+        last_writer: dict[tuple[int, int], int] = {}
         entries = []
-        for row, (k, sureness) in enumerate(zip(pseudo_classes.tolist(), quantize(confidences).tolist(), strict=True)):
+        for row, (k, row_confidence) in enumerate(
+            zip(pseudo_classes.tolist(), quantize(confidences).tolist(), strict=True)
+        ):
             heap = held.get(k)
             if heap is None:
                 heap = held[k] = self._by_confidence(k)
             if len(heap) < self.capacity:
                 slot = self.pinned + len(heap)
-                heapq.heappush(heap, (sureness, slot))
+                heapq.heappush(heap, (row_confidence, slot))
                 replaced = NEW
-            elif sureness > heap[0][0]:
+            elif row_confidence > heap[0][0]:
                 slot = heap[0][1]
-                heapq.heapreplace(heap, (sureness, slot))
-                replaced = writer.get((k, slot), HELD)
+                heapq.heapreplace(heap, (row_confidence, slot))
+                replaced = last_writer.get((k, slot), HELD)
             else:
                 continue
-            writer[k, slot] = row
+            last_writer[k, slot] = row
             entries.append((row, k, slot, replaced))
         return InsertionPlan(*np.array(entries, dtype=np.int64).reshape(-1, 4).T)
 
     def _by_confidence(self, k: int) -> list[tuple[float, int]]:
-        """The class's entries as a heap: lowest confidence on top, the first slot on a tie."""
+        """The entries of class k as a heap: lowest confidence on top, the first slot on a tie."""
         n = int(self.sample_counts[k])
         entries = quantize(self.confidences[k, self.pinned : self.pinned + n]).tolist()
-        heap = [(sureness, self.pinned + slot) for slot, sureness in enumerate(entries)]
+        heap = [(row_confidence, self.pinned + slot) for slot, row_confidence in enumerate(entries)]
         heapq.heapify(heap)
         return heap
 
-    def entrants(self, plan: InsertionPlan, log_posterior: Array) -> Array:
-        """Own-class probability of the rows a plan lets in."""
+    def inserted_weights(self, plan: InsertionPlan, log_posterior: Array) -> Array:
+        """Own-class probability of each inserted row."""
         rows, classes = self._home.index(plan.rows), self._home.index(plan.classes)
         return self._home.xp.exp(log_posterior[rows, classes])
 
-    def enter(self, plan: InsertionPlan, features: Array, weights: Array, confidences: np.ndarray) -> None:
-        """Carry out (a part of) a plan: `features` are the offered rows, `weights` and `confidences` the entrants'."""
-        self.make_room(plan)
-        # Only the last entrant of a slot stays.
+    def insert(self, plan: InsertionPlan, features: Array, weights: Array, confidences: np.ndarray) -> None:
+        """Carry out (part of) a plan. `features`: all offered rows; `weights`, `confidences`: of the inserted rows."""
+        self.reserve_slots(plan)
+        # If several rows enter one slot, only the last one stays.
         last = {
             (k, slot): e for e, (k, slot) in enumerate(zip(plan.classes.tolist(), plan.slots.tolist(), strict=True))
         }
@@ -162,13 +164,13 @@ class KnowledgeBank:
         self.confidences[k, slot] = confidences[kept]
         np.maximum.at(self.sample_counts, k, slot - self.pinned + 1)
 
-    def make_room(self, plan: InsertionPlan) -> None:
-        """Widen the bank as far as a plan will need."""
+    def reserve_slots(self, plan: InsertionPlan) -> None:
+        """Add the slots a plan needs."""
         while len(plan) and plan.slots.max() >= self.features.shape[1]:
             self._widen()
 
     def _widen(self) -> None:
-        """Double the slots, up to the capacity: memory follows what is held, not what could be."""
+        """Double the slots, up to the capacity, so that memory grows with the samples held."""
         slots = self.features.shape[1] - self.pinned
         extra = min(2 * slots, self.capacity) - slots
         classes, _, dimension = self.features.shape
@@ -181,8 +183,8 @@ class KnowledgeBank:
         self.features, self.weights, self.confidences = wider
 
     def prune(self, ratio: float) -> None:
-        """Drop each class's floor(ratio n) samples of lowest confidence (the first on a tie). The others keep their
-        order."""
+        """Drop the floor(ratio n) samples of lowest confidence of each class (the first on a tie); keep the order of
+        the others."""
         for k, n in enumerate(self.sample_counts.tolist()):
             drop = math.floor(ratio * n + RATIO_SLACK)
             if drop == 0:
@@ -202,7 +204,7 @@ class KnowledgeBank:
             self.sample_counts[k] = n - drop
 
     def fill(self, features: Array, classes: np.ndarray, ranks: np.ndarray, weights: Array, confidences: Array) -> None:
-        """Place chosen samples at once: row i becomes sample number `ranks[i]` of class `classes[i]`."""
+        """Fill an empty bank: row i becomes sample number `ranks[i]` of class `classes[i]`."""
         self.sample_counts = np.bincount(classes, minlength=len(self.sample_counts))
         while self.features.shape[1] - self.pinned < self.sample_counts.max():
             self._widen()
@@ -215,10 +217,10 @@ class KnowledgeBank:
     def sums(self) -> tuple[Array, Array]:
         return bank_sums(self.features, self.weights)
 
-    def sums_with(self, features: Array, posterior: Array, *, everywhere: bool) -> tuple[Array, Array]:
-        """The sums with the samples at hand counted by `posterior`; classes without a bank only where `everywhere`."""
+    def sums_with(self, features: Array, posterior: Array, *, include_empty: bool) -> tuple[Array, Array]:
+        """The sums plus the present samples, weighted by `posterior`; empty classes only with `include_empty`."""
         weighted_sum, weight = self.sums()
-        if not everywhere:
+        if not include_empty:
             posterior = posterior * self._home.xp.astype(weight > 0, posterior.dtype)
         return weighted_sum + posterior.T @ features, weight + self._home.xp.sum(posterior, axis=0)
 
@@ -240,7 +242,7 @@ class KnowledgeBank:
         }, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        """Put back what `state` returned; ValueError if it cannot come from a bank like this one."""
+        """Restore what `state` returned. Raises ValueError if it does not fit this bank."""
         classes, _, dimension = self.features.shape
         pinned_counts, sample_counts = (to_numpy(arrays[f"bank_{name}_counts"]) for name in ("pinned", "sample"))
         slots = arrays["bank_features"].shape[1] - self.pinned
@@ -253,25 +255,22 @@ class KnowledgeBank:
         if sample_counts.shape != (classes,) or (sample_counts < 0).any() or (sample_counts > slots).any():
             raise ValueError(f"bank_sample_counts must be {classes} numbers from 0 to {slots}")
         if slots > self.capacity:
-            raise ValueError(f"the bank holds {slots} slots a class, more than bank_size = {self.capacity}")
+            raise ValueError(f"the bank holds {slots} slots per class, more than bank_size = {self.capacity}")
         self.features = arrays["bank_features"]
         self.weights = arrays["bank_weights"]
         self.confidences = to_numpy(arrays["bank_confidences"]).copy()
         self.sample_counts = sample_counts.copy()
 
 
-# The bank switched off (Table 5, upper half): every sample counts, with its soft zero-shot posterior.
-
-
 CANCELLATION = 1e-13
-"""The scatter is a difference of moments; a trace this small beside theirs is what rounding left of zero."""
+"""The scatter is a difference of moments. A trace below this share of theirs is the rounding error of zero."""
 
 
 class SoftCounts:
-    """Running sums of y x (K, d), y (K,) and x x^T (d, d) over all samples seen. Stands in for the knowledge bank.
+    """Replaces the knowledge bank if it is off (Table 5, upper half): every sample counts with its zero-shot posterior.
 
-    The scatter is a difference of these sums: of a stream that hardly moves (spread below about 1e-5 of unit length)
-    few of its digits survive.
+    Holds the sums of y x (K, d), y (K,) and x x^T (d, d) over all samples seen. The scatter is a difference of these
+    sums, so it loses most of its digits if the samples hardly differ (spread below about 1e-5 of unit length).
     """
 
     def __init__(self, home: Home, classes: int, dimension: int) -> None:
@@ -281,15 +280,15 @@ class SoftCounts:
         self.second_moment = home.zeros((dimension, dimension))
         self.size: int = 0
         self._before = (self.weighted_sum, self.weight)
-        """The sums before the latest samples."""
+        """The sums before the last call of `offer`."""
 
     @property
     def counts(self) -> np.ndarray:
-        """Nothing is kept, so every bank is empty."""
+        """Zero for every class: no sample is stored."""
         return np.zeros(self.weight.shape[0], dtype=np.int64)
 
     def pin(self, features: Array, labels: np.ndarray) -> None:
-        """Count labelled samples with certainty."""
+        """Count labelled samples with probability 1."""
         one_hot = np.eye(self.weight.shape[0])[labels]
         self._add(features, self._home.bring(one_hot))
 
@@ -307,8 +306,8 @@ class SoftCounts:
     def sums(self) -> tuple[Array, Array]:
         return self.weighted_sum, self.weight
 
-    def sums_with(self, features: Array, posterior: Array, *, everywhere: bool) -> tuple[Array, Array]:
-        """The sums with the latest samples counted by `posterior` in place of their zero-shot posterior."""
+    def sums_with(self, features: Array, posterior: Array, *, include_empty: bool) -> tuple[Array, Array]:
+        """The sums with `posterior` in place of the zero-shot posterior for the samples last offered."""
         weighted_sum, weight = self._before
         return weighted_sum + posterior.T @ features, weight + self._home.xp.sum(posterior, axis=0)
 

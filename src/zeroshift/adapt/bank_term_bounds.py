@@ -1,11 +1,23 @@
-"""Knowing without touching the bank that none of its cosines is negative.
+"""The bank term without the bank: bounds that prove that no cosine with a bank entry is negative.
 
-Keep for every class how far its entries are from their weighted mean c: x.x_j = x.c + x.(x_j - c). Image features of a
-dual encoder share one large direction m, so the distance is split along and across it: with x = a m + x', a >= 0, every
+The bank term r_k = sum_j max(0, x.x_j) p_j is the plain product x.s_k, s_k = sum_j p_j x_j, unless some x.x_j is
+negative. Two kinds of lower bounds on x.x_j rule that out for nearly all pairs of a sample and a class:
 
-    x.(x_j - c) >= a min_j m.(x_j - c) - |x'| max_j |(x_j - c)'|.
+1. `Cones`: for every class, how far its entries are from their weighted mean c, since x.x_j = x.c + x.(x_j - c). Image
+   features of a dual encoder share one large direction m, so the distance is split along and across m. With
+   x = a m + x' and a >= 0,
 
-Without m, by the angle of a cone about c alone, several times as many pairs of CLIP features stay in doubt.
+       x.(x_j - c) >= a min_j m.(x_j - c) - |x'| max_j |(x_j - c)'|.
+
+   A cone about c alone, without m, leaves several times as many pairs of CLIP features uncertain.
+2. `CosineBounds`: all entries lie in one cone about their centre, and a sample whose angle to the centre is at most 90
+   degrees minus the half-angle has no negative cosine. For the other samples, let q be the coordinates in the subspace
+   where the bank is large, and u, v the rest of sample and entry outside it: x.x_j >= q(x).q(x_j) - |u| |v|, which is
+   one thin product. On CLIP features the cone alone leaves a tenth to three quarters of the rows uncertain, the
+   subspace hardly any.
+
+For the remaining uncertain pairs `add_excess` adds what the plain product lacks, from the bank itself:
+sum_j max(0, c_j) p_j = sum_j c_j p_j + sum_j max(0, -c_j) p_j.
 """
 
 from __future__ import annotations
@@ -20,69 +32,55 @@ from zeroshift.adapt.statistics import bank_term
 from zeroshift.arrays import Array, Home, namespace, to_numpy
 
 __all__ = [
-    "WORK_NUMBERS",
+    "MAX_COSINES",
     "Cones",
-    "Sketch",
+    "CosineBounds",
     "add_excess",
-    "against",
-    "cones",
+    "bounding_coordinates",
     "coordinates",
-    "doubtful",
+    "fit_cones",
     "shared_direction",
     "subspace",
+    "uncertain_pairs",
 ]
 
 ROUNDING = 1e-12
-"""Slack of the certificate, relative to the class's weight: far above rounding, far below what matters."""
+"""Slack of the cone bound, relative to the weight of the class: far above rounding, far below what matters."""
 
 
 class Cones(NamedTuple):
-    """Of every class (K,): the largest distance across m, the largest shortfall along it, both times its weight."""
+    """Per class (K,): the largest distance across m and the largest shortfall along m, times the class's weight."""
 
     across: Array
     along: Array
 
 
 def shared_direction(weighted_sums: Array) -> Array:
-    """The unit vector m along which all banks agree. Any gives a valid certificate, a good one a tight one."""
+    """The unit vector m in the direction of the sum of all banks. Any m gives valid bounds; a good one tight bounds."""
     xp = namespace(weighted_sums)
     total = xp.sum(weighted_sums, axis=0)
     length = xp.linalg.vector_norm(total)
     return total / xp.where(length > 0, length, xp.ones_like(length))
 
 
-def cones(features: Array, occupied: Array, weighted_sums: Array, weights: Array, m: Array) -> Cones:
+def fit_cones(features: Array, occupied: Array, weighted_sums: Array, weights: Array, m: Array) -> Cones:
     """The cones of banks (..., M, d) with slots `occupied` (..., M), sums (..., d) and total weights (...)."""
     xp = namespace(features)
     safe = xp.where(weights > 0, weights, xp.ones_like(weights))
-    apart = features - (weighted_sums / safe[..., None])[..., None, :]
-    apart = apart * occupied[..., None]
-    along = apart @ m
-    across = xp.sqrt(xp.clip(xp.sum(apart * apart, axis=-1) - along * along, min=0.0))
+    deviations = features - (weighted_sums / safe[..., None])[..., None, :]
+    deviations = deviations * occupied[..., None]
+    along = deviations @ m
+    across = xp.sqrt(xp.clip(xp.sum(deviations * deviations, axis=-1) - along * along, min=0.0))
     return Cones(weights * xp.max(across, axis=-1), weights * xp.clip(-xp.min(along, axis=-1), min=0.0))
 
 
-def doubtful(term: Array, x: Array, m: Array, cone: Cones, weights: Array) -> Array:
-    """(n, K): where x.s_k (`term`) is not certified to be the bank term. Cones and weights (K,), or (n, K)."""
+def uncertain_pairs(term: Array, x: Array, m: Array, cone: Cones, weights: Array) -> Array:
+    """(n, K): where x.s_k (`term`) is not proved to be the bank term. Cones and weights are (K,) or (n, K)."""
     xp = namespace(x)
     along = x @ m
     across = xp.sqrt(xp.clip(xp.sum(x * x, axis=1) - along * along, min=0.0))
     limits = across[:, None] * cone.across + along[:, None] * cone.along + ROUNDING * weights
     return (term < limits) | ((along < 0)[:, None] & (weights > 0))
-
-
-# Which samples may have a negative cosine with a bank entry, done from a few numbers a sample and an entry.
-#
-# r_k = sum_j max(0, x.x_j) p_j is the plain product x.(sum_j p_j x_j) unless some x.x_j is negative. Two tests clear
-# nearly all of them, the first for one product with a single vector:
-#
-# 1. All entries lie in a cone about their centre; a sample within 90 degrees minus its half-angle is clear of them
-# all.
-# 2. With q the coordinates in the subspace where the bank is large and u, v what is left of sample and entry outside
-# it,
-# x.x_j >= q(x).q(x_j) - |u| |v|, which is one thin product of extended coordinates.
-#
-# On real CLIP features the cone alone leaves a tenth to three quarters of the rows in doubt, the subspace hardly any.
 
 
 COORDINATES = 64
@@ -91,33 +89,33 @@ COORDINATES = 64
 CONE_SLACK = 1e-12
 """Far above the rounding of float64 cosines, far below any angle that matters."""
 
-SKETCH_SLACK = 1e-2
-"""Bounds are products of float32, which an accelerator may be set to round to TF32 or bfloat16: this covers all."""
+BOUND_SLACK = 1e-2
+"""Covers the rounding of float32 products, also where an accelerator rounds them to TF32 or bfloat16."""
 
 RIDGE = 1e-10
-"""Of the subspace's Gram matrix, relative to its trace: far above rounding."""
+"""Added to the Gram matrix of the subspace, relative to its trace: far above rounding."""
 
 LEAST_RIDGE = 1e-30
-"""Entries that cancel to nothing have a Gram matrix of zeros; theirs is the empty subspace."""
+"""Added in any case: entries that cancel give a Gram matrix of zeros, and then an empty subspace."""
 
 
 @dataclass(frozen=True)
-class Sketch:
-    """A bank (K, M, d) reduced to what the two tests need."""
+class CosineBounds:
+    """Lower bounds on the cosines of samples with the entries of a bank (K, M, d)."""
 
     centre: Array
     """Unit vector (d,)."""
     limit: Array
-    """Sine of the largest angle of an entry to the centre; infinite where that is a right angle or more."""
+    """Sine of the largest angle of an entry to the centre; infinite if that is a right angle or more."""
     basis: Array
     """Nearly orthonormal rows (m, d)."""
     entries: Array
-    """(m + 1, M K) float32, slots outermost: coordinates and length of the rest. An empty slot stands as the centre."""
+    """(m + 1, M K) float32, slots outermost: coordinates and length of the rest. An empty slot holds the centre."""
     classes: int
 
     @classmethod
-    def of(cls, features: Array, weights: Array) -> Sketch:
-        """Of bank features (K, M, d); a slot of weight 0 counts as empty."""
+    def of(cls, features: Array, weights: Array) -> CosineBounds:
+        """The bounds for bank features (K, M, d); a slot of weight 0 counts as empty."""
         xp = namespace(features)
         classes, slots, d = features.shape
         flat = xp.reshape(xp.permute_dims(features, (1, 0, 2)), (slots * classes, d))
@@ -128,10 +126,10 @@ class Sketch:
         entries = xp.astype(coordinates(flat, basis), xp.float32)
         return cls(centre, limit, basis, entries.T, classes)
 
-    def doubtful(self, x: Array, at_once: int) -> Iterator[tuple[Array, Array]]:
-        """(rows, (n, K) whether a class may hold an entry with a negative cosine): what neither test clears of `x`.
+    def uncertain_rows(self, x: Array, block_rows: int) -> Iterator[tuple[Array, Array]]:
+        """Rows of `x` that may have a negative cosine, with (n, K) for which classes. Usually yields nothing.
 
-        Looks at `at_once` rows at a time; usually there is nothing to yield.
+        Processes `block_rows` rows at a time.
         """
         xp = namespace(x)
         norms = xp.sqrt(xp.vecdot(x, x))
@@ -139,28 +137,28 @@ class Sketch:
         rows = xp.nonzero(outside)[0]
         if rows.shape[0] == 0:
             return
-        extended = xp.astype(against(x, self.basis), xp.float32)[rows]
-        starts = range(0, rows.shape[0], at_once)
+        extended = xp.astype(bounding_coordinates(x, self.basis), xp.float32)[rows]
+        starts = range(0, rows.shape[0], block_rows)
         space = xp.empty(
-            (min(at_once, rows.shape[0]), self.entries.shape[1]), dtype=xp.float32, device=Home.of(x).device
+            (min(block_rows, rows.shape[0]), self.entries.shape[1]), dtype=xp.float32, device=Home.of(x).device
         )
         lowest = []
         for start in starts:
-            some = extended[start : start + at_once]
-            lowest.append(xp.min(xp.matmul(some, self.entries, out=space[: some.shape[0]])))
+            part = extended[start : start + block_rows]
+            lowest.append(xp.min(xp.matmul(part, self.entries, out=space[: part.shape[0]])))
         del space
-        # Read all together: an accelerator would wait for each of them otherwise.
+        # One transfer for all blocks: an accelerator would otherwise wait for each of them.
         for start, low in zip(starts, to_numpy(xp.stack(lowest)), strict=True):
-            if low < SKETCH_SLACK:
-                block = slice(start, start + at_once)
-                doubts = extended[block] @ self.entries < SKETCH_SLACK
-                doubts = xp.any(xp.reshape(doubts, (doubts.shape[0], -1, self.classes)), axis=1)
-                some = xp.nonzero(xp.any(doubts, axis=1))[0]
-                yield rows[block][some], doubts[some]
+            if low < BOUND_SLACK:
+                block = slice(start, start + block_rows)
+                uncertain = extended[block] @ self.entries < BOUND_SLACK
+                uncertain = xp.any(xp.reshape(uncertain, (uncertain.shape[0], -1, self.classes)), axis=1)
+                part = xp.nonzero(xp.any(uncertain, axis=1))[0]
+                yield rows[block][part], uncertain[part]
 
 
 def _cone(flat: Array, used: Array) -> tuple[Array, Array]:
-    """Centre of the entries in use, and the sine of the largest angle to it."""
+    """Centre of the used entries, and the sine of the largest angle to it."""
     xp = namespace(flat)
     total = xp.astype(used, flat.dtype) @ flat
     length = xp.linalg.vector_norm(total)
@@ -174,8 +172,8 @@ def _cone(flat: Array, used: Array) -> tuple[Array, Array]:
 def subspace(flat: Array, centre: Array, wanted: int) -> Array:
     """A nearly orthonormal basis (m, d) of roughly the directions in which the bank is largest.
 
-    The test holds for any basis Q with Q^T Q <= I, which the small ridge ensures, so one step of subspace iteration and
-    one Cholesky factor do. It starts from the centre and entries spread over the bank.
+    The bound holds for any basis Q with Q^T Q <= I, which the small ridge ensures. One step of subspace iteration and
+    one Cholesky factor are therefore enough. It starts from the centre and entries spread over the bank.
     """
     xp = namespace(flat)
     count, d = flat.shape
@@ -190,90 +188,84 @@ def subspace(flat: Array, centre: Array, wanted: int) -> Array:
 
 
 def coordinates(rows: Array, basis: Array) -> Array:
-    """(..., m + 1): coordinates in the subspace, and the length of what lies outside it."""
+    """(..., m + 1): coordinates in the subspace, and the length of the part outside it."""
     xp = namespace(rows)
     inside = rows @ basis.T
     outside = xp.sqrt(xp.clip(xp.sum(rows * rows, axis=-1) - xp.sum(inside * inside, axis=-1), min=0.0))
     return xp.concat([inside, outside[..., None]], axis=-1)
 
 
-def against(rows: Array, basis: Array) -> Array:
-    """`coordinates` whose products with those of other rows bound the rows' own products from below."""
+def bounding_coordinates(rows: Array, basis: Array) -> Array:
+    """Like `coordinates`; their products with the `coordinates` of other rows are lower bounds on the cosines."""
     extended = coordinates(rows, basis)
     extended[..., -1] *= -1.0
     return extended
 
 
-# What the plain product x.s_k, s_k = sum_j p_j x_j, lacks of the bank term where some cosine is negative.
-#
-# sum_j max(0, c_j) p_j = sum_j c_j p_j + sum_j max(0, -c_j) p_j: the plain product plus an excess, which needs the
-# bank
-# itself and is therefore only summed where no certificate rules it out.
+MAX_COSINES = 4_000_000
+"""Cosines between samples and bank entries computed together: 32 MB in float64."""
 
+PAIRWISE_RATIO = 64
+"""On a GPU one large product is faster than single pairs up to this many computed values per needed value."""
 
-WORK_NUMBERS = 4_000_000
-"""Cosines between samples and bank entries held at once: 32 MB in float64."""
-
-SCATTERED = 64
-"""On a GPU one large product beats gathering single pairs until it computes this many values for every one needed."""
-
-DENSE = 0.25
-"""On a processor it beats going class by class from this share of pairs in doubt."""
+DENSE_SHARE = 0.25
+"""On a CPU one large product is faster than one product per class from this share of uncertain pairs."""
 
 FEW_CLASSES = 64
-"""Up to this many classes they are looked at where they are, one by one: a copy of their banks takes longer."""
+"""Up to this many classes are processed one by one in place: copying their banks takes longer."""
 
 
 def add_excess(
-    term: Array, x: Array, bank_features: Array, weights: Array, doubtful: Array, work_numbers: int = WORK_NUMBERS
+    term: Array, x: Array, bank_features: Array, weights: Array, uncertain: Array, max_cosines: int = MAX_COSINES
 ) -> None:
-    """Add sum_j max(0, -x.x_j) p_j wherever `doubtful` (n, K); elsewhere it may be added too.
+    """Add sum_j max(0, -x.x_j) p_j where `uncertain` (n, K); it may be added elsewhere too.
 
-    `term` (n, K) may hold anything that contains x.s as a summand. At most `work_numbers` cosines are held at once.
+    `term` (n, K) is any sum that contains x.s. At most `max_cosines` cosines are computed together.
     """
     xp = namespace(x)
-    count = int(xp.sum(xp.astype(doubtful, xp.int64)))
+    count = int(xp.sum(xp.astype(uncertain, xp.int64)))
     if count == 0:
         return
-    rows = xp.nonzero(xp.any(doubtful, axis=1))[0]
-    classes = xp.nonzero(xp.any(doubtful, axis=0))[0]
+    rows = xp.nonzero(xp.any(uncertain, axis=1))[0]
+    classes = xp.nonzero(xp.any(uncertain, axis=0))[0]
     pairs = int(rows.shape[0] * classes.shape[0])
     if Home.of(x).on_gpu:
-        if pairs > SCATTERED * count:
-            _pair_by_pair(term, x, bank_features, weights, doubtful, work_numbers)
+        if pairs > PAIRWISE_RATIO * count:
+            _add_by_pair(term, x, bank_features, weights, uncertain, max_cosines)
             return
-    elif count < DENSE * pairs or classes.shape[0] <= FEW_CLASSES:
-        _class_by_class(term, x, bank_features, weights, doubtful)
+    elif count < DENSE_SHARE * pairs or classes.shape[0] <= FEW_CLASSES:
+        _add_by_class(term, x, bank_features, weights, uncertain)
         return
     if 2 * classes.shape[0] < bank_features.shape[0]:
         bank_features, weights = bank_features[classes], weights[classes]
     else:
-        # All of the bank is less work than a copy of most of it, and less memory.
+        # Using the whole bank takes less time and memory than copying most of it.
         classes = xp.arange(bank_features.shape[0], device=Home.of(x).device)
-    at_once = max(1, work_numbers // (weights.shape[0] * weights.shape[1]))
-    for start in range(0, rows.shape[0], at_once):
-        some = rows[start : start + at_once]
+    block_rows = max(1, max_cosines // (weights.shape[0] * weights.shape[1]))
+    for start in range(0, rows.shape[0], block_rows):
+        part = rows[start : start + block_rows]
         # The excess of x is the bank term of -x.
-        term[some[:, None], classes[None, :]] += bank_term(-x[some], bank_features, weights)
+        term[part[:, None], classes[None, :]] += bank_term(-x[part], bank_features, weights)
 
 
-def _class_by_class(term: Array, x: Array, bank_features: Array, weights: Array, doubtful: Array) -> None:
-    """Each class with the samples concerned."""
+def _add_by_class(term: Array, x: Array, bank_features: Array, weights: Array, uncertain: Array) -> None:
+    """One product per class, with the samples uncertain for it."""
     xp = namespace(x)
-    by_class = to_numpy(doubtful).T
+    by_class = to_numpy(uncertain).T
     for k in np.flatnonzero(by_class.any(axis=1)).tolist():
         rows = Home.of(x).index(np.flatnonzero(by_class[k]))
         cosines = x[rows] @ bank_features[k].T
         term[rows, k] += xp.where(cosines < 0, -cosines, xp.zeros_like(cosines)) @ weights[k]
 
 
-def _pair_by_pair(
-    term: Array, x: Array, bank_features: Array, weights: Array, doubtful: Array, work_numbers: int
+def _add_by_pair(
+    term: Array, x: Array, bank_features: Array, weights: Array, uncertain: Array, max_cosines: int
 ) -> None:
+    """One product per uncertain pair of a sample and a class."""
     xp = namespace(x)
-    rows, classes = xp.nonzero(doubtful)
-    at_once = max(1, work_numbers // (weights.shape[1] * x.shape[1]))
-    for start in range(0, rows.shape[0], at_once):
-        i, k = rows[start : start + at_once], classes[start : start + at_once]
+    rows, classes = xp.nonzero(uncertain)
+    block_rows = max(1, max_cosines // (weights.shape[1] * x.shape[1]))
+    for start in range(0, rows.shape[0], block_rows):
+        i, k = rows[start : start + block_rows], classes[start : start + block_rows]
         cosines = xp.matmul(bank_features[k], x[i][:, :, None])[:, :, 0]
         term[i, k] += xp.sum(xp.clip(-cosines, min=0.0) * weights[k], axis=1)

@@ -1,4 +1,4 @@
-"""What online and transductive ADAPT share: parameters, labelled samples, and the statistics users can read."""
+"""What online and transductive ADAPT share: parameters, labelled samples, and the public statistics."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from zeroshift.views import AveragedRows
 
 __all__ = ["ADAPT"]
 
-
-WORK_NUMBERS = 4_000_000
+MAX_COSINES = 4_000_000
 """Cosines between samples and bank entries held in memory at one time: 32 MB in float64."""
 
 
@@ -84,12 +83,12 @@ class ADAPT(ViewMethod):
 
     @property
     def means(self) -> Array:
-        """Class means (K, d), float64: the text prototypes before any sample."""
+        """Class means (K, d), float64. Before any sample they are the text prototypes."""
         return Home.of(self.prototypes).copy(self._gaussians.means)
 
     @property
     def precision(self) -> Array:
-        """Inverse covariance (d, d), float64; (K, d, d) with `covariance="per_class"`. The identity at first."""
+        """Inverse covariance (d, d), float64; (K, d, d) with `covariance="per_class"`. Initially the identity."""
         return Home.of(self.prototypes).copy(self._gaussians.precision)
 
     @property
@@ -110,12 +109,12 @@ class ADAPT(ViewMethod):
 
     @property
     def _predict_rows(self) -> int:
-        """Limits the array of cosines between rows and bank slots."""
+        """Rows per block, limited by the size of the array of cosines between rows and bank slots."""
         slots = self._evidence.weights.shape[1] if isinstance(self._evidence, KnowledgeBank) else 1
-        return max(1, min(super()._predict_rows, WORK_NUMBERS // (self.n_classes * slots)))
+        return max(1, min(super()._predict_rows, MAX_COSINES // (self.n_classes * slots)))
 
     @property
-    def _rule(self) -> AdaptSettings:
+    def _settings(self) -> AdaptSettings:
         return AdaptSettings(
             alpha=self.alpha,
             beta=self.beta,

@@ -49,7 +49,7 @@ class OnlineADAPT(ADAPT):
 
     batch_size: int = parameter(
         Number(low=1, integer=True),
-        "Samples learned together before any of them is predicted. Every call is cut into batches of this size; the "
+        "Samples learned together before any of them is predicted. Every call is split into batches of this size; the "
         "last one may be shorter. 1 is Algorithm 1 of the paper.",
         default=1,
     )
@@ -81,20 +81,20 @@ class OnlineADAPT(ADAPT):
         reason = reason_for_direct(self.bank_size, self.iterations, self.covariance)
         if reason and self.engine not in ("auto", "direct"):
             raise ValueError(
-                f"engine={self.engine!r} follows single changes of one shared covariance, and {reason}. "
+                f"engine={self.engine!r} updates one shared covariance after single insertions, but {reason}. "
                 "Fix: engine='auto', which computes this setting directly."
             )
 
     def _new_engine(self) -> Engine:
-        evidence, rule = self._evidence, self._rule
-        return make_engine(self.engine, self._wide_prototypes, self.logit_scale, self.iterations, rule, evidence)
+        evidence, settings = self._evidence, self._settings
+        return make_engine(self.engine, self._wide_prototypes, self.logit_scale, self.iterations, settings, evidence)
 
     @property
     def _gaussians(self) -> Gaussians:
         return self._engine.gaussians
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        # Whole batches in every block, so that the answer does not depend on the block size.
+        # Every block holds whole batches, so that the answer does not depend on the block size.
         block_rows = max(1, self._engine.block_rows // self.batch_size) * self.batch_size
         try:
             for block, features in rows.blocks(block_rows):
@@ -140,10 +140,10 @@ class OnlineADAPT(ADAPT):
 
     @property
     def rows_per_call(self) -> int:
-        """Rows per `adapt` call at which the engine is fastest: a whole block if it replays, otherwise a few."""
+        """Rows per `adapt` call at which the engine is fastest: a whole block for replay, otherwise 64."""
         return self._engine.block_rows if isinstance(self._engine, ReplayEngine) else 64
 
     @property
     def diagnostics(self) -> EngineDiagnostics:
-        """How the maintained inverse is doing: updates, factorisations and why, checks, the largest error found."""
+        """Updates, factorisations by reason and checks of the maintained inverse; the largest error found."""
         return replace(self._engine.diagnostics)

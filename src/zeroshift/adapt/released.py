@@ -1,8 +1,8 @@
-"""ADAPT as the authors' released code computes it, for those who compare against that code's numbers.
+"""ADAPT as the authors' released code computes it, for comparisons with the numbers of that code.
 
-It differs from the paper in the mean, the covariance, the bank term and the fusion, and needs a `scale` the authors
-set by hand for every data set. docs/adapt.md lists the differences; `OnlineADAPT` and `TransductiveADAPT` follow the
-paper.
+It differs from the paper in the mean, the covariance, the bank term and the fusion, and needs a `scale` that the
+authors set by hand for every data set. docs/adapt.md lists the differences; `OnlineADAPT` and `TransductiveADAPT`
+follow the paper.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.statistics import class_means, discriminant, linear_head
-from zeroshift.adapt.transductive import CHUNK_ROWS, survey
+from zeroshift.adapt.transductive import CHUNK_ROWS, collect_statistics
 from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
 from zeroshift.linalg import residual_precision
 from zeroshift.method import ViewMethod
@@ -43,7 +43,7 @@ RELEASED_SCALES: Mapping[str, float] = {
     "sun397": 60,
     "ucf101": 70,
 }
-"""The authors' hand-set `scale` for each of their data sets."""
+"""The `scale` that the authors set by hand for each of their data sets."""
 
 
 def sample_covariance_precision(bank: KnowledgeBank, means: Array) -> Array:
@@ -92,7 +92,7 @@ class ReleasedADAPT(ViewMethod):
         return KnowledgeBank(Home.of(self.prototypes), self.n_classes, self.dimension, self.bank_size)
 
     def _derive(self) -> None:
-        """Covariance and linear classifier for the present means and bank."""
+        """Compute precision and linear classifier from means and bank."""
         if self._bank.size > 0:
             self._precision = sample_covariance_precision(self._bank, self._means)
         else:
@@ -112,7 +112,7 @@ class ReleasedADAPT(ViewMethod):
 
     @property
     def bank_counts(self) -> Array:
-        """Bank entries a class (K,)."""
+        """Bank entries per class (K,)."""
         home = Home.of(self.prototypes)
         return home.xp.asarray(self._bank.counts, device=home.device)
 
@@ -120,7 +120,7 @@ class ReleasedADAPT(ViewMethod):
         """q_k = sum_{j in B_k} (x.x_j) p_j: the paper's bank term without its max(0, .)."""
         return features @ self._bank.sums()[0].T
 
-    def _fused(self, features: Array, similarity: Array) -> Array:
+    def _fuse(self, features: Array, similarity: Array) -> Array:
         """The raw zero-shot logit times exp((log softmax g + scale/(2N) q - max) / scale); not normalised."""
         xp = namespace(features)
         raw = self._logits(features)
@@ -133,11 +133,11 @@ class ReleasedADAPT(ViewMethod):
         return logits(features, self._wide_prototypes, self.logit_scale)
 
     def _predict_scores(self, features: Array) -> Array:
-        return self._fused(features, self._similarity(features))
+        return self._fuse(features, self._similarity(features))
 
 
 class ZeroShotPredictions(NamedTuple):
-    """Samples and what the zero-shot classifier says about them: (n, d), (n, K), (n,) and (n,)."""
+    """Samples and their zero-shot predictions: (n, d), (n, K), (n,) and (n,)."""
 
     features: Array
     probabilities: Array
@@ -146,8 +146,8 @@ class ZeroShotPredictions(NamedTuple):
 
 
 class ReleasedOnlineADAPT(ReleasedADAPT):
-    """Online ADAPT as released: a class's mean moves only when a sample enters its bank, that sample counted twice; a
-    sample that enters no bank is scored with the bank similarities of the last one that did.
+    """Online ADAPT as released: the mean of a class changes only when a sample enters its bank, and counts that sample
+    twice. A sample that enters no bank is scored with the bank similarities of the last sample that did.
 
     Examples
     --------
@@ -159,56 +159,57 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
 
     Notes
     -----
-    `adapt_scores` gives the released code's own unnormalised scores; `adapt` gives their softmax, which before any
-    learning is the zero-shot posterior. The scores multiply raw logits, so they make sense only where cosines between
-    features and prototypes are positive, as CLIP's are. `predict` uses each sample's own bank similarities.
+    `adapt_scores` returns the unnormalised scores of the released code; `adapt` returns their softmax, which is the
+    zero-shot posterior before any sample is learned. The scores multiply raw logits, so they are meaningful only if the
+    cosines between features and prototypes are positive, as in CLIP. `predict` uses each sample's own similarities.
 
-    `adapt_views` uses the mean of the most confident views, as released: not of unit length, with the class of its own
-    logits, with the mean of the views' softmaxes for probabilities and the entropy of that mean.
+    `adapt_views` uses the mean of the most confident views, as the released code does: not scaled to unit length. Its
+    class comes from its own logits, its probabilities are the mean of the views' softmaxes, and its entropy is that of
+    this mean.
     """
 
     name = "adapt_released_online"
     protocol = "online"
     state_size = "K L d + d^2"
-    complexity = "O(K d) a sample; an insertion O(K L d^2 + d^3) more"
+    complexity = "O(K d) per sample; an insertion O(K L d^2 + d^3) more"
 
     _last_similarity: Array = state(lambda self: Home.of(self.prototypes).zeros((1, self.n_classes)))
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for row in range(len(rows)):
             at = slice(row, row + 1)
-            yield at, self._step(self._seen(rows[at]))
+            yield at, self._step(self._zero_shot(rows[at]))
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         for block, views in images.blocks(images_per_block(images, self._wide_prototypes)):
             means = average_views(views, self._wide_prototypes, self.logit_scale, ratio=self.view_ratio)
-            # The class is that of the mean logits, which need not be that of the mean probabilities.
+            # The class of the mean logits can differ from that of the mean probabilities.
             classes, confidences = to_numpy(pseudo_class(means.logits)), -to_numpy(means.entropy)
-            seen = ZeroShotPredictions(means.features, means.probabilities, classes, confidences)
+            samples = ZeroShotPredictions(means.features, means.probabilities, classes, confidences)
             for row in range(views.shape[0]):
-                one = ZeroShotPredictions(*(array[row : row + 1] for array in seen))
+                one = ZeroShotPredictions(*(array[row : row + 1] for array in samples))
                 yield slice(block.start + row, block.start + row + 1), self._step(one)
 
-    def _seen(self, features: Array) -> ZeroShotPredictions:
+    def _zero_shot(self, features: Array) -> ZeroShotPredictions:
         log_y = log_softmax(self._logits(features))
         classes, confidences = to_numpy(pseudo_class(log_y)), to_numpy(confidence(log_y))
         return ZeroShotPredictions(features, namespace(log_y).exp(log_y), classes, confidences)
 
-    def _step(self, seen: ZeroShotPredictions) -> Array:
+    def _step(self, sample: ZeroShotPredictions) -> Array:
         """Learn from one sample, then score it (1, K)."""
         with self._learning():
-            self._learn(seen)
-        return self._fused(seen.features, self._last_similarity)
+            self._learn(sample)
+        return self._fuse(sample.features, self._last_similarity)
 
-    def _learn(self, seen: ZeroShotPredictions) -> None:
-        features, probabilities, classes, confidences = seen
+    def _learn(self, sample: ZeroShotPredictions) -> None:
+        features, probabilities, classes, confidences = sample
         xp = namespace(features)
         plan = self._bank.plan(classes, confidences)
         if len(plan) == 0:
             return
         k = int(classes[0])
         p = probabilities[0, k]
-        self._bank.enter(plan, features, probabilities[:, k], confidences)
+        self._bank.insert(plan, features, probabilities[:, k], confidences)
         weighted_sum, weight = self._bank.sums()
         moved = class_means(
             (weighted_sum[k] + p * features[0])[None, :],
@@ -223,8 +224,8 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
 
 
 class ReleasedTransductiveADAPT(ReleasedADAPT):
-    """Transductive ADAPT as released: the paper's means (a class with an empty bank keeps its prototype), the released
-    covariance, bank term and fusion.
+    """Transductive ADAPT as released: the means of the paper (a class with an empty bank keeps its prototype) with the
+    covariance, bank term and fusion of the released code.
 
     Examples
     --------
@@ -236,9 +237,9 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
 
     Notes
     -----
-    `adapt_views` uses the mean of the most confident views, as released: not of unit length, with the probabilities and
-    the entropy of the softmax of its logits, where the online script averages softmaxes. The means, (N, d) in float64,
-    are held.
+    `adapt_views` uses the mean of the most confident views, as the released code does: not scaled to unit length. Its
+    probabilities and entropy come from the softmax of its logits; the online script averages softmaxes instead. The
+    means, (N, d) in float64, are kept in memory.
     """
 
     name = "adapt_released_transductive"
@@ -262,9 +263,9 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
         xp = Home.of(self.prototypes).xp
         chunk_rows = self.chunk_size or CHUNK_ROWS
         bank = self._empty_bank()
-        soft_sum, soft_weight = survey(rows, chunk_rows, self._wide_prototypes, self.logit_scale, bank)
+        soft_sum, soft_weight = collect_statistics(rows, chunk_rows, self._wide_prototypes, self.logit_scale, bank)
         bank_sum, bank_weight = bank.sums()
-        # No weight means no bank: `class_means` leaves such a class at its prototype.
+        # A weight of zero marks an empty bank: `class_means` keeps the prototype of such a class.
         weight = xp.where(bank_weight > 0, soft_weight + bank_weight, xp.zeros_like(bank_weight))
         means = class_means(soft_sum + bank_sum, weight, self._wide_prototypes, self.alpha, None)
         with self._learning(len(rows)):

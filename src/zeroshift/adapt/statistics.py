@@ -1,6 +1,6 @@
 """ADAPT's equations as pure functions: class means, scatter, ridge precision, discriminant, bank term, fusion.
 
-Shapes: K classes, d dimensions, n samples at hand, M bank slots a class (unused ones have weight 0). Everything is
+Shapes: K classes, d dimensions, n samples, M bank slots per class (unused ones have weight 0). Everything is
 float64; the paper's equation numbers are given.
 """
 
@@ -57,7 +57,7 @@ def class_means(weighted_sum: Array, weight: Array, prototypes: Array, alpha: fl
 
 
 def bank_scatter(features: Array, occupied: Array, means: Array, *, per_class: bool = False) -> Array:
-    """Eq. 10 times N: sum over bank entries of (x - mu_k)(x - mu_k)^T, pooled (d, d) or for each class (K, d, d)."""
+    """Eq. 10 times N: sum over bank entries of (x - mu_k)(x - mu_k)^T, pooled (d, d) or per class (K, d, d)."""
     xp = namespace(features)
     centred = (features - means[:, None, :]) * occupied[:, :, None]
     if per_class:
@@ -67,7 +67,7 @@ def bank_scatter(features: Array, occupied: Array, means: Array, *, per_class: b
 
 
 def soft_scatter(second_moment: Array, weighted_sum: Array, weight: Array, means: Array) -> Array:
-    """sum_i sum_k y_ik (x_i - mu_k)(x_i - mu_k)^T from sum x x^T, sum y x and sum y: bank off, every sample counts."""
+    """sum_i sum_k y_ik (x_i - mu_k)(x_i - mu_k)^T from sum x x^T, sum y x and sum y (for the bank switched off)."""
     cross = means.T @ weighted_sum
     return second_moment - cross - cross.T + means.T @ (weight[:, None] * means)
 
@@ -89,14 +89,14 @@ def ridge_precision(scatter: Array, count: float) -> Array:
 
 
 def linear_head(means: Array, precision: Array) -> tuple[Array, Array]:
-    """Directions P mu_k (K, d) and offsets -1/2 mu_k^T P mu_k (K,); P is shared (d, d) or one a class (K, d, d)."""
+    """Directions P mu_k (K, d) and offsets -1/2 mu_k^T P mu_k (K,); P is shared (d, d) or per class (K, d, d)."""
     xp = namespace(means)
     directions = means @ precision if len(precision.shape) == 2 else xp.matmul(means[:, None, :], precision)[:, 0, :]
     return directions, -0.5 * xp.sum(directions * means, axis=1)
 
 
 def discriminant(features: Array, directions: Array, offsets: Array) -> Array:
-    """Eq. 4: g_k = mu_k^T P x - 1/2 mu_k^T P mu_k, (n, K), with the head `linear_head` makes of mu and P.
+    """Eq. 4: g_k = mu_k^T P x - 1/2 mu_k^T P mu_k, (n, K), with directions and offsets from `linear_head`.
 
     >>> import numpy as np
     >>> discriminant(np.array([[1.0, 0.0]]), *linear_head(np.eye(2), 2 * np.eye(2)))
@@ -119,12 +119,9 @@ def fuse(log_posterior: Array, discriminants: Array, bank_terms: Array | float =
     return log_posterior + discriminants + bank_terms
 
 
-# The class-conditional Gaussians: estimated from evidence (a bank, or soft counts), scored as a linear classifier.
-
-
 @dataclass(frozen=True)
 class AdaptSettings:
-    """The switches of the paper's experiments that shape the Gaussians and the fusion."""
+    """The settings of ADAPT that determine the Gaussians and the fusion."""
 
     alpha: float
     beta: float | None
@@ -135,7 +132,7 @@ class AdaptSettings:
 
 
 class Evidence(Protocol):
-    """What has been learned: the knowledge bank, or soft counts where the bank is off."""
+    """What has been learned: the knowledge bank, or soft counts if the bank is off."""
 
     @property
     def size(self) -> int: ...
@@ -144,7 +141,7 @@ class Evidence(Protocol):
     def pin(self, features: Array, labels: np.ndarray) -> None: ...
     def offer(self, features: Array, log_posterior: Array) -> bool: ...
     def sums(self) -> tuple[Array, Array]: ...
-    def sums_with(self, features: Array, posterior: Array, *, everywhere: bool) -> tuple[Array, Array]: ...
+    def sums_with(self, features: Array, posterior: Array, *, include_empty: bool) -> tuple[Array, Array]: ...
     def scatter(self, means: Array, *, per_class: bool = False) -> Array: ...
     def term(self, features: Array) -> Array: ...
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]: ...
@@ -153,7 +150,7 @@ class Evidence(Protocol):
 
 @dataclass(frozen=True)
 class Gaussians:
-    """Means (K, d), precision (d, d) or (K, d, d), and the linear classifier they make."""
+    """Class-conditional Gaussians: means (K, d), precision (d, d) or (K, d, d), and their linear classifier."""
 
     means: Array
     precision: Array
@@ -165,15 +162,15 @@ class Gaussians:
         return cls(means, precision, *linear_head(means, precision))
 
 
-def estimate(evidence: Evidence, sums: tuple[Array, Array], prototypes: Array, rule: AdaptSettings) -> Gaussians:
-    """Means from the weighted `sums` (Eq. 9, 12), covariance of the evidence about them (Eq. 10), as `rule` allows."""
+def estimate(evidence: Evidence, sums: tuple[Array, Array], prototypes: Array, settings: AdaptSettings) -> Gaussians:
+    """Means from the weighted `sums` (Eq. 9, 12), covariance about them (Eq. 10), as `settings` says."""
     xp = namespace(prototypes)
-    means = class_means(*sums, prototypes, rule.alpha, rule.beta) if rule.update_mean else prototypes
+    means = class_means(*sums, prototypes, settings.alpha, settings.beta) if settings.update_mean else prototypes
     classes, d = prototypes.shape
-    if not rule.update_covariance or evidence.size == 0:
+    if not settings.update_covariance or evidence.size == 0:
         identity = xp.eye(d, dtype=prototypes.dtype, device=Home.of(prototypes).device)
-        precision = xp.broadcast_to(identity, (classes, d, d)) if rule.per_class else identity
-    elif rule.per_class:
+        precision = xp.broadcast_to(identity, (classes, d, d)) if settings.per_class else identity
+    elif settings.per_class:
         scatters = evidence.scatter(means, per_class=True)
         precision = xp.stack([ridge_precision(scatters[k], int(n)) for k, n in enumerate(evidence.counts)])
     else:
@@ -182,10 +179,10 @@ def estimate(evidence: Evidence, sums: tuple[Array, Array], prototypes: Array, r
 
 
 def score(
-    features: Array, log_posterior: Array, gaussians: Gaussians, evidence: Evidence, rule: AdaptSettings
+    features: Array, log_posterior: Array, gaussians: Gaussians, evidence: Evidence, settings: AdaptSettings
 ) -> Array:
-    """log y + g + r (Eq. 8 before its softmax); with no evidence at all, log y: the zero-shot classifier unchanged."""
+    """log y + g + r (Eq. 8 before its softmax); without any evidence it is log y, the zero-shot classifier."""
     if evidence.size == 0:
         return log_posterior
     g = discriminant(features, gaussians.directions, gaussians.offsets)
-    return fuse(log_posterior, g, evidence.term(features) if rule.use_bank_term else 0.0)
+    return fuse(log_posterior, g, evidence.term(features) if settings.use_bank_term else 0.0)

@@ -1,4 +1,9 @@
-"""Transductive ADAPT (Algorithm 2): the whole set at once, in two passes over row chunks."""
+"""Transductive ADAPT (Algorithm 2): adapts to a whole set in two passes over chunks of rows.
+
+The first pass (`collect_statistics`) sums the soft posteriors and selects the most confident samples per class
+(`MostConfident`). The second scores every row with one linear classifier (`Fusion`). `rows_per_chunk` selects chunks
+that fit the memory budget.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from zeroshift.adapt.bank import KnowledgeBank
-from zeroshift.adapt.bank_term_bounds import Sketch, add_excess
+from zeroshift.adapt.bank_term_bounds import CosineBounds, add_excess
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines.direct import CONVERGED
 from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, estimate
@@ -17,28 +22,26 @@ from zeroshift.zero_shot import TIE, log_posterior, quantize, softmax
 
 __all__ = [
     "CHUNK_ROWS",
+    "MIN_COSINES",
     "PENDING",
-    "WORK_NUMBERS",
     "Fusion",
     "MostConfident",
     "SoftSums",
     "TransductiveADAPT",
-    "keeps_normalisers",
+    "collect_statistics",
     "log_normaliser",
+    "normalisers_fit",
     "rows_per_chunk",
-    "survey",
 ]
 
-
-# Each class's few most_confident samples, found while the set goes by: what is held never grows with the set.
-
-
 PENDING = 32_768
-"""Samples accumulated between two sorts: sorting after every chunk would cost more than the chunk."""
+"""Samples accumulated between two sorts. Sorting after every chunk would cost more than the chunk itself."""
 
 
 class MostConfident:
-    """The `capacity` samples of highest confidence of every class, the earlier on a tie.
+    """The `capacity` samples of highest confidence of every class, the earlier one on a tie.
+
+    Samples are offered chunk by chunk; memory does not grow with their number.
 
     >>> import numpy as np
     >>> most_confident = MostConfident(Home.of(np.zeros(1)), capacity=1)
@@ -56,7 +59,7 @@ class MostConfident:
         self._pending = 0
 
     def offer(self, classes: Array, confidences: Array, probabilities: Array, first_row: int) -> None:
-        """Consecutive samples from row `first_row` on: pseudo-class, confidence and own-class probability (n,)."""
+        """Add consecutive samples, from row `first_row`: pseudo-class, confidence and own-class probability (n,)."""
         xp = self._home.xp
         n = int(classes.shape[0])
         rows = xp.arange(first_row, first_row + n, dtype=xp.int64, device=self._home.device)
@@ -66,12 +69,12 @@ class MostConfident:
             self.chosen()
 
     def chosen(self) -> tuple[Array, Array, Array, Array, Array]:
-        """(class, rank in its class, row, confidence, probability) of every sample held, by class and rank."""
+        """(class, rank in its class, row, confidence, probability) of the samples held, sorted by class and rank."""
         xp = self._home.xp
         classes, rows, confidences, probabilities = (
             xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
         )
-        # By class, then most_confident first, then first come: both sorts are stable, and what is held came earlier.
+        # By class, then highest confidence, then row: both sorts are stable, and samples already held have lower rows.
         order = xp.argsort(-quantize(confidences), stable=True)
         order = order[xp.argsort(classes[order], stable=True)]
         by_class = classes[order]
@@ -83,11 +86,8 @@ class MostConfident:
         return held[0], ranks, *held[1:]
 
 
-# The first pass over a whole set: soft sums of all samples, and the most confident samples per pseudo-class.
-
-
 CHUNK_ROWS = 2048
-"""Rows worked on together where a method says nothing else."""
+"""Rows processed together if a method has no setting of its own."""
 
 
 class SoftSums(NamedTuple):
@@ -99,12 +99,12 @@ class SoftSums(NamedTuple):
     """sum_i y_ik, (K,)."""
 
     def add(self, features: Array, posterior: Array) -> SoftSums:
-        """The sums with these samples, weighted by `posterior` (n, K), added."""
+        """These sums plus the given samples, weighted by `posterior` (n, K)."""
         weight = self.weight + namespace(posterior).sum(posterior, axis=0)
         return SoftSums(self.weighted_sum + posterior.T @ features, weight)
 
 
-def survey(
+def collect_statistics(
     rows: Rows,
     chunk_rows: int,
     prototypes: Array,
@@ -112,9 +112,9 @@ def survey(
     bank: KnowledgeBank,
     log_normalisers: Array | None = None,
 ) -> SoftSums:
-    """Fill `bank` with the L most confident samples per pseudo-class (the earlier on a tie); return all soft sums.
+    """First pass: fill `bank` with the L most confident samples per pseudo-class; return the soft sums of all samples.
 
-    `log_normalisers` (N,), where given, receives log sum_k exp(s t_k.x) of every row.
+    If `log_normalisers` (N,) is given, it receives log sum_k exp(s t_k.x) of every row.
     """
     home = Home.of(prototypes)
     xp = home.xp
@@ -122,42 +122,41 @@ def survey(
     scaled = (logit_scale * prototypes).T
     weighted_sum, weight = xp.zeros_like(prototypes), home.zeros((classes,))
     most_confident = MostConfident(home, bank.capacity)
-    # The same arrays serve every chunk: fresh ones would cost as much as the arithmetic done in them.
-    most = min(chunk_rows, len(rows))
-    space, more_space, feature_space = (home.zeros((most, width)) for width in (classes, classes, prototypes.shape[1]))
-    numbers = xp.arange(most, device=home.device)
+    # All chunks reuse these arrays: allocating new ones would cost as much as the arithmetic.
+    buffer_rows = min(chunk_rows, len(rows))
+    logit_buffer, posterior_buffer, feature_buffer = (
+        home.zeros((buffer_rows, width)) for width in (classes, classes, prototypes.shape[1])
+    )
+    row_numbers = xp.arange(buffer_rows, device=home.device)
     for block, x in rows.blocks(chunk_rows, reuse=True):
         n = x.shape[0]
-        logits = xp.matmul(x, scaled, out=space[:n])
+        logits = xp.matmul(x, scaled, out=logit_buffer[:n])
         top = xp.max(logits, axis=1)
         logits -= top[:, None]
-        # The rule of `zero_shot.pseudo_class`: the first of the classes within TIE of the largest.
+        # The settings of `zero_shot.pseudo_class`: the first of the classes within TIE of the largest.
         pseudo = xp.argmax((logits >= -TIE).view(xp.int8), axis=1)
-        y = xp.exp(logits, out=more_space[:n])
-        # y stays a constant a row away from the posterior: scaling the d columns of x is cheaper than its K.
+        y = xp.exp(logits, out=posterior_buffer[:n])
+        # y is not normalised: scaling the d columns of x is cheaper than scaling the K columns of y.
         total = xp.sum(y, axis=1)
         log_total, share = xp.log(total), 1.0 / total
-        weighted_sum += y.T @ xp.multiply(x, share[:, None], out=feature_space[:n])
+        weighted_sum += y.T @ xp.multiply(x, share[:, None], out=feature_buffer[:n])
         weight += share @ y
         if log_normalisers is not None:
             log_normalisers[block] = top + log_total
         confidences = xp.vecdot(y, logits) * share - log_total
-        own = y[numbers[:n], pseudo] * share
+        own = y[row_numbers[:n], pseudo] * share
         most_confident.offer(pseudo, confidences, own, block.start)
-    del space, more_space, feature_space, logits, x, y
+    del logit_buffer, posterior_buffer, feature_buffer, logits, x, y
     chosen, ranks, at, confidences, probabilities = most_confident.chosen()
     bank.fill(rows.take(at), to_numpy(chosen), to_numpy(ranks), probabilities, confidences)
     return SoftSums(weighted_sum, weight)
 
 
-# The fused prediction (Eq. 8) as one linear classifier: logits, discriminant and bank term in one product.
-
-
-WORK_NUMBERS = 50_000
-"""Cosines held at once at least, however few rows are scored together."""
+MIN_COSINES = 50_000
+"""Cosines computed together, at least, even if few rows are scored."""
 
 CACHED_BOUNDS = 1_000_000
-"""Bounds on cosines held at once on a processor: few enough to be in its caches still when they are looked at."""
+"""Bounds on cosines computed together on a CPU, at most: they should stay in its caches until they are compared."""
 
 
 def log_normaliser(logits: Array) -> Array:
@@ -170,85 +169,83 @@ def log_normaliser(logits: Array) -> Array:
 
 @dataclass(frozen=True)
 class Fusion:
-    """log y_k + g_k + r_k = x.directions_k + offsets_k - log_normaliser(x), plus what negative cosines add to r_k.
+    """The fused prediction (Eq. 8) as one linear classifier: logits, discriminant and bank term in one product.
 
-    With no evidence at all it is log y: the zero-shot classifier unchanged.
+    log y_k + g_k + r_k = x.directions_k + offsets_k - log_normaliser(x), plus what negative cosines add to r_k.
+    Without any evidence it is log y, the zero-shot classifier.
     """
 
     directions: Array
     offsets: Array
-    sketch: Sketch | None
+    bounds: CosineBounds | None
 
     @classmethod
-    def of(cls, scaled_prototypes: Array, gaussians: Gaussians, evidence: Evidence, rule: AdaptSettings) -> Fusion:
-        """From s t_k (K, d) and what has been learned."""
+    def of(cls, scaled_prototypes: Array, gaussians: Gaussians, evidence: Evidence, settings: AdaptSettings) -> Fusion:
+        """The classifier for s t_k (K, d) and what has been learned."""
         if evidence.size == 0:
             return cls(scaled_prototypes, namespace(scaled_prototypes).zeros_like(gaussians.offsets), None)
         directions = scaled_prototypes + gaussians.directions
-        sketch = None
-        if rule.use_bank_term and isinstance(evidence, KnowledgeBank):
+        bounds = None
+        if settings.use_bank_term and isinstance(evidence, KnowledgeBank):
             directions += evidence.sums()[0]
-            sketch = Sketch.of(evidence.features, evidence.weights)
-        return cls(directions, gaussians.offsets, sketch)
+            bounds = CosineBounds.of(evidence.features, evidence.weights)
+        return cls(directions, gaussians.offsets, bounds)
 
     def scores(self, x: Array, log_normalisers: Array, evidence: Evidence, out: Array) -> Array:
-        """Scores (n, K), in `out`, of the rows `x`, whose zero-shot log-normalisers (n,) are known."""
+        """Scores (n, K) of the rows `x`, written to `out`, given their zero-shot log-normalisers (n,)."""
         scores = namespace(x).matmul(x, self.directions.T, out=out)
         scores += self.offsets
         scores -= log_normalisers[:, None]
-        if self.sketch is not None and isinstance(evidence, KnowledgeBank):
-            # Bounds in float32, or exact cosines in three arrays of float64, take about the space of the scores.
+        if self.bounds is not None and isinstance(evidence, KnowledgeBank):
+            # Bounds in float32, or exact cosines in three float64 arrays, take about as much memory as the scores.
             n, classes = scores.shape
-            numbers = max(n * classes // 4, WORK_NUMBERS)
-            bounds = min(4 * numbers, CACHED_BOUNDS) if str(Home.of(x).device) == "cpu" else 4 * numbers
-            at_once = max(1, bounds // (classes * evidence.weights.shape[1]))
-            for rows, doubtful in self.sketch.doubtful(x, at_once):
-                mended = scores[rows]
-                add_excess(mended, x[rows], evidence.features, evidence.weights, doubtful, numbers)
-                scores[rows] = mended
+            max_cosines = max(n * classes // 4, MIN_COSINES)
+            n_bounds = min(4 * max_cosines, CACHED_BOUNDS) if str(Home.of(x).device) == "cpu" else 4 * max_cosines
+            block_rows = max(1, n_bounds // (classes * evidence.weights.shape[1]))
+            for rows, uncertain in self.bounds.uncertain_rows(x, block_rows):
+                corrected = scores[rows]
+                add_excess(corrected, x[rows], evidence.features, evidence.weights, uncertain, max_cosines)
+                scores[rows] = corrected
         return scores
 
 
-# How many rows are worked on together, so that a call keeps to its memory budget.
-
-
-FEWEST_ROWS = 16
-"""However small the budget: fewer rows make the products slow and save next to nothing."""
+MIN_ROWS = 16
+"""Smallest chunk, for any budget: fewer rows make the products slow and save little memory."""
 
 CACHED_NUMBERS = 3_000_000
-"""Numbers in one chunk's features and scores on a processor: what stays in its caches is worked on twice as fast."""
+"""Features plus scores of one chunk on a CPU, at most: chunks that stay in its caches are twice as fast."""
 
 NORMALISERS_SHARE = 8
-"""Log-normalisers are kept from one pass to the next where they take at most one part in this of the budget."""
+"""The second pass reuses the log-normalisers if they fit in the budget divided by this number."""
 
 CANDIDATE_BYTES = 100
-"""For each of the samples accumulated between two sorts: class, row, confidence and probability, and the sort's own."""
+"""Per sample accumulated between two sorts: class, row, confidence, probability, and memory for sorting."""
 
 
 def rows_per_chunk(memory_budget: int, rows: int, prototypes: Array, evidence: Evidence) -> int:
-    """Of `rows` rows of d features and K scores, how many the budget (bytes) has room for beside what is learned."""
+    """How many of `rows` rows fit, with their scores, in the memory budget (bytes) next to the statistics."""
     classes, d = prototypes.shape
     slots = evidence.weights.shape[1] if isinstance(evidence, KnowledgeBank) else 0
-    # The bank, and a copy of the half of it that may be summed exactly; prototypes, means, sums; scatter and precision.
+    # The bank and a copy of up to half of it for exact sums; prototypes, means and sums; scatter and precision.
     learned = 8 * (classes * slots * d * 3 // 2 + 7 * classes * d + 3 * d * d)
-    kept = 8 * rows if keeps_normalisers(memory_budget, rows) else 0
+    kept = 8 * rows if normalisers_fit(memory_budget, rows) else 0
     candidates = CANDIDATE_BYTES * min(rows, PENDING + classes * slots)
-    # Two arrays of scores (logits and posteriors, or scores and bounds) and a byte or two a score; features twice.
-    # With the bank off the posteriors come from `zero_shot`, which makes a new array at every step.
+    # Two arrays of scores (logits and posteriors, or scores and bounds), two bytes per score; features twice.
+    # With the bank off, the posteriors come from `zero_shot`, which allocates an array at every step.
     row = 8 * ((2 if slots else 4) * classes + 2 * d) + 2 * classes + 64
-    room = (memory_budget - learned - kept - candidates) // row
+    fitting = (memory_budget - learned - kept - candidates) // row
     if str(Home.of(prototypes).device) == "cpu":
-        room = min(room, CACHED_NUMBERS // (classes + d))
-    return max(FEWEST_ROWS, room)
+        fitting = min(fitting, CACHED_NUMBERS // (classes + d))
+    return max(MIN_ROWS, fitting)
 
 
-def keeps_normalisers(memory_budget: int, rows: int) -> bool:
-    """Whether 8 bytes for every row of the set fit."""
+def normalisers_fit(memory_budget: int, rows: int) -> bool:
+    """Whether one float64 per row may be kept between the two passes."""
     return 8 * rows <= memory_budget // NORMALISERS_SHARE
 
 
-class Learned(NamedTuple):
-    """What one set taught, and the classifier that follows from it."""
+class LearnedSet(NamedTuple):
+    """What was learned from one set, and the resulting classifier."""
 
     evidence: Evidence
     soft_sums: SoftSums
@@ -257,10 +254,10 @@ class Learned(NamedTuple):
 
 
 class TransductiveADAPT(ADAPT):
-    """Adapts to a whole set at once: class means from every sample's soft posterior and from banks of the surest, one
-    shared covariance from the banks, then one closed-form prediction of every sample.
+    """Adapts to a whole set: estimates class means from the soft posteriors of all samples and from banks of the most
+    confident ones, one shared covariance from the banks, then predicts every sample in closed form.
 
-    `adapt` starts afresh from the set it is given; `predict` then scores other features with what that set taught.
+    Each call of `adapt` starts again from the given set; `predict` then scores other features with what was learned.
 
     Examples
     --------
@@ -272,12 +269,12 @@ class TransductiveADAPT(ADAPT):
 
     Notes
     -----
-    *Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment*, NeurIPS 2025. A class so
-    improbable that its soft weight underflows to zero keeps its prototype as mean. The authors' released code computes
+    *Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment*, NeurIPS 2025. A class
+    whose soft weight underflows to zero keeps its prototype as mean. The authors' released code computes
     something else: see `ReleasedTransductiveADAPT`.
 
-    `adapt_views` averages the most confident views of each image once, as `OnlineADAPT` does, and keeps them, (N, d) in
-    float64, beside what `memory_budget` is for.
+    `adapt_views` averages the most confident views of each image once, as `OnlineADAPT` does, and stores the averages,
+    (N, d) in float64. They do not count towards `memory_budget`.
     """
 
     name = "adapt_transductive"
@@ -322,16 +319,16 @@ class TransductiveADAPT(ADAPT):
     def _derive(self) -> None:
         self._learned = self._estimate(self._evidence, self._soft_sums)
 
-    def _estimate(self, evidence: Evidence, soft_sums: SoftSums) -> Learned:
-        """Eq. 12: every sample and, once more, those in the bank; with the bank off, the samples only."""
+    def _estimate(self, evidence: Evidence, soft_sums: SoftSums) -> LearnedSet:
+        """Eq. 12: all samples, and those in the bank a second time; with the bank off, only the samples."""
         weighted_sum, weight = soft_sums
         if isinstance(evidence, KnowledgeBank):
             bank_sum, bank_weight = evidence.sums()
             weighted_sum, weight = weighted_sum + bank_sum, weight + bank_weight
         prototypes = self._wide_prototypes
-        gaussians = estimate(evidence, (weighted_sum, weight), prototypes, self._rule)
-        fusion = Fusion.of(self.logit_scale * prototypes, gaussians, evidence, self._rule)
-        return Learned(evidence, soft_sums, gaussians, fusion)
+        gaussians = estimate(evidence, (weighted_sum, weight), prototypes, self._settings)
+        fusion = Fusion.of(self.logit_scale * prototypes, gaussians, evidence, self._settings)
+        return LearnedSet(evidence, soft_sums, gaussians, fusion)
 
     @property
     def _gaussians(self) -> Gaussians:
@@ -352,9 +349,9 @@ class TransductiveADAPT(ADAPT):
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         return self._adapt_scores(self._averaged(images).materialize())
 
-    def _first_pass(self, rows: Rows) -> tuple[Learned, Array | None]:
-        """What the rows say about means and covariance, starting from nothing learned. Also returns the rows' zero-shot
-        log-normalisers, which save the second pass a product, if the budget has room for them."""
+    def _first_pass(self, rows: Rows) -> tuple[LearnedSet, Array | None]:
+        """Learn from the rows, starting from nothing. Also returns the rows' zero-shot log-normalisers if they fit in
+        the budget; they save the second pass one product."""
         evidence = self._initial_evidence()
         chunk_rows = self._chunk_rows(rows, evidence)
         if not isinstance(evidence, KnowledgeBank):
@@ -362,28 +359,28 @@ class TransductiveADAPT(ADAPT):
                 evidence.offer(features, log_posterior(features, self._wide_prototypes, self.logit_scale))
             return self._estimate(evidence, SoftSums(*evidence.sums())), None
         home = Home.of(self.prototypes)
-        kept = home.zeros((len(rows),)) if keeps_normalisers(self.memory_budget, len(rows)) else None
-        soft_sums = survey(rows, chunk_rows, self._wide_prototypes, self.logit_scale, evidence, kept)
+        kept = home.zeros((len(rows),)) if normalisers_fit(self.memory_budget, len(rows)) else None
+        soft_sums = collect_statistics(rows, chunk_rows, self._wide_prototypes, self.logit_scale, evidence, kept)
         return self._estimate(evidence, soft_sums), kept
 
-    def _scores(self, rows: Rows, learned: Learned, log_normalisers: Array | None) -> Iterator[tuple[slice, Array]]:
-        """Second pass: one product scores every row, or two if its log-normaliser is not known."""
+    def _scores(self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None) -> Iterator[tuple[slice, Array]]:
+        """Second pass: one product scores every row; two if its log-normaliser is not known."""
         home = Home.of(self.prototypes)
         scaled = (self.logit_scale * self._wide_prototypes).T
         chunk_rows = self._chunk_rows(rows, learned.evidence)
-        # One array serves every chunk: a fresh one costs as much as the arithmetic done in it. Whoever takes a chunk's
-        # scores is done with them before asking for the next.
-        space = home.zeros((min(chunk_rows, len(rows)), self.n_classes))
+        # All chunks reuse one array: a new one costs as much as the arithmetic. The caller must have finished with the
+        # scores of one chunk before it requests the next.
+        buffer = home.zeros((min(chunk_rows, len(rows)), self.n_classes))
         for chunk, x in rows.blocks(chunk_rows, reuse=True):
-            scores = space[: x.shape[0]]
+            scores = buffer[: x.shape[0]]
             if log_normalisers is None:
                 known = log_normaliser(home.xp.matmul(x, scaled, out=scores))
             else:
                 known = log_normalisers[chunk]
             yield chunk, learned.fusion.scores(x, known, learned.evidence, scores)
 
-    def _iterate(self, rows: Rows, learned: Learned, log_normalisers: Array | None) -> tuple[Learned, Array]:
-        """Table 8: means from the predictions instead of the zero-shot posteriors, and predictions again."""
+    def _iterate(self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None) -> tuple[LearnedSet, Array]:
+        """Table 8: repeat with means from the predictions instead of the zero-shot posteriors."""
         home = Home.of(self.prototypes)
         xp = home.xp
         scores = home.zeros((len(rows), self.n_classes))
@@ -409,7 +406,7 @@ class TransductiveADAPT(ADAPT):
         return self._learned.fusion.scores(features, log_normaliser(logits), self._evidence, logits)
 
     def _probabilities(self, scores: Array) -> Array:
-        # In place: the scores are this call's own; another array costs a share of the budget and a pass over memory.
+        # In place: the scores belong to this call, and another array would count towards the memory budget.
         xp = Home.of(scores).xp
         scores -= xp.max(scores, axis=1)[:, None]
         xp.exp(scores, out=scores)

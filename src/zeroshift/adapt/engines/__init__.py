@@ -1,7 +1,9 @@
 """Engines: different ways to compute the same numbers. `direct` is the definition; `auto` is the one to use.
 
-Read in this order: `direct` (the equations as they stand), `streaming` (a sample at a time) with `sums`, `dual` and
-`primal` (what it keeps), `replay` (many rows at once) with `timeline`, `blocks` and `solve`.
+Read the modules in this order: `direct` (the equations as written); `streaming` (one sample at a time) with
+`class_statistics`, `precision_simple`, `precision_dual`, `precision_primal` and `woodbury` (the statistics it updates),
+and `cuda_graph` (its step on a GPU); `replay` (many rows together) with `insertion_schedule` and `replay_blocks`.
+`make_engine` selects the engine for a name and the settings.
 """
 
 from __future__ import annotations
@@ -16,10 +18,6 @@ from zeroshift.arrays import Array
 
 __all__ = ["ENGINES", "ENGINE_NAMES", "Engine", "EngineDiagnostics", "make_engine", "reason_for_direct"]
 
-
-# Which engine a name stands for, and which settings leave no choice.
-
-
 ENGINES = {"direct": DirectEngine, "streaming": StreamingEngine, "replay": ReplayEngine}
 ENGINE_NAMES = ("auto", *ENGINES)
 
@@ -27,23 +25,23 @@ Engine = DirectEngine | StreamingEngine
 
 
 def reason_for_direct(bank_size: int, iterations: int, covariance: str) -> str | None:
-    """Why only `direct` can compute with these settings; None where every engine can."""
+    """Why only `direct` supports these settings; None if every engine does."""
     if bank_size == 0:
-        return "bank_size=0 moves every mean with every sample"
+        return "bank_size=0 changes every mean with every sample"
     if iterations > 1:
-        return f"iterations={iterations} moves every mean several times a sample"
+        return f"iterations={iterations} changes every mean several times per sample"
     if covariance == "per_class":
-        return "covariance='per_class' keeps one inverse a class"
+        return "covariance='per_class' needs one inverse per class"
     return None
 
 
 def make_engine(
-    name: str, prototypes: Array, logit_scale: float, iterations: int, rule: AdaptSettings, evidence: Evidence
+    name: str, prototypes: Array, logit_scale: float, iterations: int, settings: AdaptSettings, evidence: Evidence
 ) -> Engine:
-    """The engine a name stands for; `auto` is streaming or replay by turns, or `direct` where only that can."""
-    follows = isinstance(evidence, KnowledgeBank) and iterations == 1 and not rule.per_class
-    if name == "direct" or (name == "auto" and not follows):
-        return DirectEngine(prototypes, logit_scale, iterations, rule, evidence)
+    """The engine with this name. `auto` alternates between streaming and replay, or is `direct` if only that can."""
+    supported = isinstance(evidence, KnowledgeBank) and iterations == 1 and not settings.per_class
+    if name == "direct" or (name == "auto" and not supported):
+        return DirectEngine(prototypes, logit_scale, iterations, settings, evidence)
     assert isinstance(evidence, KnowledgeBank)
     engine = {"auto": AutoEngine, "streaming": StreamingEngine, "replay": ReplayEngine}[name]
-    return engine(prototypes, logit_scale, rule, evidence)
+    return engine(prototypes, logit_scale, settings, evidence)

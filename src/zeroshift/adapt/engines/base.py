@@ -1,4 +1,4 @@
-"""What every engine is: rows in order, statistics that can be made anew from the evidence."""
+"""The base class of all engines, and the diagnostics of the inverse that streaming maintains."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from zeroshift.arrays import Array
 
 __all__ = ["DRIFT_TOLERANCE", "EngineBase", "EngineDiagnostics"]
 
-
-# How a maintained inverse is doing: counted in public, so that nobody has to trust it.
-
-
 DRIFT_TOLERANCE = 1e-8
-"""Largest relative error of the maintained inverse, measured on a probe, before it is made anew."""
+"""Largest relative error of the maintained inverse, measured on a probe vector, before it is recomputed."""
 
 
 @dataclass
 class EngineDiagnostics:
-    """Counts since the engine began (or was last loaded).
+    """Counts since the engine was created or last loaded.
 
-    Of the inverse streaming maintains once the bank has outgrown the dual form; replayed blocks bring their own, which
-    are never maintained. `updates`: insertions carried out on it. `factorisations`: how often it was made from scratch,
-    `ridge_factorisations` of them because the ridge had moved too far for the stated error, `scheduled_factorisations`
-    because enough updates had gone by, and `drift_factorisations` because a check found an error beyond
-    `DRIFT_TOLERANCE`. `scatter_rebuilds`: scatter matrices summed anew from the bank because rounding could have shown.
-    `checks`: comparisons made. `largest_drift`: the largest relative error any of them found.
+    They describe the inverse that streaming maintains once the bank is too large for the dual form; replayed blocks
+    compute their own inverses and do not maintain them.
+
+    `updates`: insertions applied to the inverse.
+    `factorisations`: how often it was computed from scratch.
+    `ridge_factorisations`: of these, because the ridge had changed too much for the error bound.
+    `scheduled_factorisations`: because of the number of updates since the last one.
+    `drift_factorisations`: because a check found an error above `DRIFT_TOLERANCE`.
+    `scatter_rebuilds`: scatter matrices recomputed from the bank because of possible rounding errors.
+    `checks`: comparisons of the inverse with the scatter matrix.
+    `largest_drift`: the largest relative error found by a check.
     """
 
     updates: int = 0
@@ -42,7 +43,7 @@ class EngineDiagnostics:
 
 class EngineBase(ABC):
     block_rows = 1024
-    """Rows converted together; each sample is still learned and predicted on its own."""
+    """Rows converted together; samples are still learned and predicted one by one."""
 
     diagnostics: EngineDiagnostics
 
@@ -52,7 +53,7 @@ class EngineBase(ABC):
 
     @abstractmethod
     def step(self, features: Array) -> Array:
-        """Algorithm 1 for one sample, or for one batch: offer, update, score (n, K)."""
+        """Algorithm 1 for one sample or one batch: offer, update, score (n, K)."""
 
     def run(self, features: Array, batch_size: int) -> Iterator[Array]:
         """Learn and score the rows, batch by batch."""

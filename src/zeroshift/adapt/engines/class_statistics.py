@@ -1,4 +1,8 @@
-"""What one insertion changes: the class's sums and mean, and a few squares added to and taken from the scatter."""
+"""Statistics per class, updated after every insertion into the bank.
+
+`ClassSums` holds the sums, means and cones of all classes; an insertion recomputes those of one class. `scatter_rows`
+gives the change of the scatter matrix as a few rank-one terms.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +15,21 @@ from zeroshift.adapt.bank import InsertionPlan, KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import (
     Cones,
     add_excess,
-    against,
-    cones,
+    bounding_coordinates,
     coordinates,
-    doubtful,
+    fit_cones,
     shared_direction,
     subspace,
+    uncertain_pairs,
 )
 from zeroshift.adapt.statistics import AdaptSettings, bank_sums, bank_term, class_means
 from zeroshift.arrays import Array, Home, namespace, to_numpy
 
-__all__ = ["ClassSums", "Insertion", "check_shapes", "scatter_rows"]
+__all__ = ["BankInsertion", "ClassSums", "check_shapes", "scatter_rows"]
 
 
-class Insertion(NamedTuple):
-    """Sample x entered class k, which had `held` entries of plain mean `centre`; `old` left where not None."""
+class BankInsertion(NamedTuple):
+    """Sample x entered class k, which had `held` entries of unweighted mean `centre`; it replaced `old` if not None."""
 
     k: int
     held: int
@@ -37,12 +41,12 @@ class Insertion(NamedTuple):
     moved: bool
 
 
-def scatter_rows(change: Insertion) -> tuple[Array, np.ndarray, int]:
-    """Rows u (r, d) and signs s with S' = S + sum s u u^T, additions first, and which row is x - mu'.
+def scatter_rows(change: BankInsertion) -> tuple[Array, np.ndarray, int]:
+    """Rows u (r, d) and signs s with S' = S + sum s u u^T, additions first; and the index of the row x - mu'.
 
-    Moving the mean of the n entries held changes their scatter by n (c - mu')(c - mu')^T - n (c - mu)(c - mu)^T; the
-    newcomer then adds its square and the one it replaces takes its own away. With additions first every matrix on the
-    way is positive definite.
+    Moving the mean of the n entries changes their scatter by n (c - mu')(c - mu')^T - n (c - mu)(c - mu)^T. The new
+    sample adds its own square, and the square of the sample it replaces is subtracted. With the additions first, every
+    intermediate matrix is positive definite.
     """
     xp = namespace(change.x)
     rows, signs = [change.x - change.mean_after], [1.0]
@@ -57,34 +61,31 @@ def scatter_rows(change: Insertion) -> tuple[Array, np.ndarray, int]:
     return xp.stack(rows), np.array(signs), signs.count(1.0) - 1
 
 
-# Per-class sums, means and cones of the bank, kept current: an insertion recomputes one class and nothing else.
-
-
 COORDINATES = 32
-"""Dimensions of the subspace in which single entries are looked at."""
+"""Dimensions of the subspace for the bounds on single entries."""
 
-SKETCH_SLACK = 1e-9
+BOUND_SLACK = 1e-9
 """Far above the rounding of products of unit vectors, far below any cosine that matters."""
 
 CACHED_BOUNDS = 1_000_000
-"""Bounds on cosines held at once: few enough to be in the caches still when they are looked at."""
+"""Bounds on cosines computed together, at most: they should stay in the caches until they are compared."""
 
-FEW_ENTRIES = 256
-"""Bank slots up to which the bank term is simply summed."""
+SMALL_BANK = 256
+"""Bank slots up to which the bank term is summed exactly, without bounds."""
 
 
 class ClassSums:
-    """sum p x, sum p, sum x and mean of every class, each summed from the class's own few entries: nothing drifts."""
+    """sum p x, sum p, sum x, mean and cone of every class, recomputed from its entries so that nothing drifts."""
 
-    def __init__(self, prototypes: Array, rule: AdaptSettings, bank: KnowledgeBank) -> None:
+    def __init__(self, prototypes: Array, settings: AdaptSettings, bank: KnowledgeBank) -> None:
         self._prototypes = prototypes
-        self._rule = rule
+        self._settings = settings
         self._bank = bank
         self._home = Home.of(prototypes)
         self.refresh()
 
     def refresh(self) -> None:
-        """Everything anew from the bank."""
+        """Recompute everything from the bank."""
         classes, d = self._prototypes.shape
         zeros = self._home.zeros
         self.weighted_sums, self.totals = zeros((classes, d)), zeros((classes, d))
@@ -92,53 +93,58 @@ class ClassSums:
         self.means = self._home.copy(self._prototypes)
         self.cones = Cones(zeros((classes,)), zeros((classes,)))
         self.counts = self._bank.counts
-        self._sum(slice(None))
+        self._compute_sums(slice(None))
         self._refit_cones()
 
-    def _sum(self, k: Any) -> None:
-        """Sums and means of the classes k, from their entries."""
-        xp, rule = self._home.xp, self._rule
+    def _compute_sums(self, k: Any) -> None:
+        """Recompute sums and means of the classes k from their entries."""
+        xp, settings = self._home.xp, self._settings
         features, weights = self._bank.features[k], self._bank.weights[k]
         weighted_sums, total_weights = bank_sums(features, weights)
         self.weighted_sums[k], self.weights[k] = weighted_sums, total_weights
         self.totals[k] = xp.sum(features, axis=1)
-        if rule.update_mean:
-            self.means[k] = class_means(weighted_sums, total_weights, self._prototypes[k], rule.alpha, rule.beta)
+        if settings.update_mean:
+            self.means[k] = class_means(
+                weighted_sums, total_weights, self._prototypes[k], settings.alpha, settings.beta
+            )
 
     def _refit_cones(self) -> None:
-        """A fresh shared direction, and every class's cone about it."""
+        """Recompute the shared direction and the cones of all classes about it."""
         self.direction = shared_direction(self.weighted_sums)
-        self._cones_fitted_at = -1 if self.few else self.size.bit_length()
-        if self._sketches:
+        self._cones_fitted_at = -1 if self.is_small else self.size.bit_length()
+        if self._bounds_entries:
             features = self._bank.features
             entries = self._home.xp.where(self._bank.occupied[..., None] > 0, features, self.direction)
             flat = self._home.xp.reshape(entries, (-1, entries.shape[2]))
             self.basis = subspace(flat, self.direction, COORDINATES)
-            self.sketch = self._home.zeros((*features.shape[:2], self.basis.shape[0] + 1))
-        self._measure(slice(None), self._bank.occupied)
+            self.entry_coordinates = self._home.zeros((*features.shape[:2], self.basis.shape[0] + 1))
+        self._update_bounds(slice(None), self._bank.occupied)
 
     @property
-    def _sketches(self) -> bool:
-        """Whether a closer look at single samples is kept ready: on a GPU an exact sum costs less."""
-        return self._rule.use_bank_term and self.size > 0 and not (self.few or self._home.on_gpu)
+    def _bounds_entries(self) -> bool:
+        """Whether bounds on single entries are maintained. On a GPU an exact sum is cheaper."""
+        return self._settings.use_bank_term and self.size > 0 and not (self.is_small or self._home.on_gpu)
 
     @property
-    def few(self) -> bool:
-        """Whether the exact sums cost less than knowing that they can be spared."""
-        return self._bank.weights.shape[0] * self._bank.weights.shape[1] <= FEW_ENTRIES
+    def is_small(self) -> bool:
+        """Whether exact sums are cheaper than bounds."""
+        return self._bank.weights.shape[0] * self._bank.weights.shape[1] <= SMALL_BANK
 
-    def _measure(self, k: Any, occupied: Array) -> None:
-        across, along = cones(self._bank.features[k], occupied, self.weighted_sums[k], self.weights[k], self.direction)
+    def _update_bounds(self, k: Any, occupied: Array) -> None:
+        """Recompute cones and entry coordinates of the classes k."""
+        across, along = fit_cones(
+            self._bank.features[k], occupied, self.weighted_sums[k], self.weights[k], self.direction
+        )
         self.cones.across[k], self.cones.along[k] = across, along
-        if self._sketches:
-            sketch = coordinates(self._bank.features[k], self.basis)
-            # An empty slot is never in doubt.
-            sketch[..., -1] -= 1.0 - occupied
-            self.sketch[k] = sketch
+        if self._bounds_entries:
+            entry_coordinates = coordinates(self._bank.features[k], self.basis)
+            # An empty slot is never uncertain.
+            entry_coordinates[..., -1] -= 1.0 - occupied
+            self.entry_coordinates[k] = entry_coordinates
 
     @property
     def counts(self) -> np.ndarray:
-        """Entries a class; kept apart from the bank's, which are ahead while an insertion is followed."""
+        """Entries per class. A copy: the bank's own counts change before the statistics do."""
         return self._counts
 
     @counts.setter
@@ -146,42 +152,42 @@ class ClassSums:
         self._counts = counts
         self.size = int(counts.sum())
 
-    def renew(self, classes: np.ndarray) -> None:
-        """Bring classes whose banks changed up to date."""
+    def recompute(self, classes: np.ndarray) -> None:
+        """Recompute the statistics of classes whose banks changed."""
         self.counts = self._bank.counts
         k = self._home.xp.asarray(classes, device=self._home.device)
-        self._sum(k)
-        if not self._rule.use_bank_term:
+        self._compute_sums(k)
+        if not self._settings.use_bank_term:
             return
-        if self.few:
+        if self.is_small:
             self._cones_fitted_at = -1
-        elif self.size.bit_length() != self._cones_fitted_at or self._outgrown:
-            # The direction is worth another look whenever the bank has doubled.
+        elif self.size.bit_length() != self._cones_fitted_at or self._bank_widened:
+            # The direction is recomputed whenever the bank has doubled.
             self._refit_cones()
         else:
-            self._measure(k, self._home.bring(self._bank.occupied_in(classes).astype(np.float64)))
+            self._update_bounds(k, self._home.bring(self._bank.occupied_in(classes).astype(np.float64)))
 
     @property
-    def _outgrown(self) -> bool:
-        """Whether the bank has widened since single entries were last looked at."""
-        return self._sketches and self.sketch.shape[1] != self._bank.weights.shape[1]
+    def _bank_widened(self) -> bool:
+        """Whether the bank has more slots than the entry coordinates."""
+        return self._bounds_entries and self.entry_coordinates.shape[1] != self._bank.weights.shape[1]
 
-    def expect(self, plan: InsertionPlan) -> None:
-        """Make room for a plan, and begin to keep cones where the bank is then too large for exact sums."""
-        self._bank.make_room(plan)
-        if self._rule.use_bank_term and self._cones_fitted_at == -1 and not self.few:
+    def prepare_for(self, plan: InsertionPlan) -> None:
+        """Reserve slots for a plan, and start to maintain cones if the bank is then too large for exact sums."""
+        self._bank.reserve_slots(plan)
+        if self._settings.use_bank_term and self._cones_fitted_at == -1 and not self.is_small:
             self._refit_cones()
 
-    def insert(self, k: int, x: Array, old: Array | None) -> Insertion:
-        """Bring class k up to date after `x` entered its bank, in the place of `old` where that is not None."""
+    def insert(self, k: int, x: Array, old: Array | None) -> BankInsertion:
+        """Update class k after `x` entered its bank and replaced `old`, if that is not None."""
         count = int(self.counts[k])
         centre = self.totals[k] / max(count, 1)
         mean_before = self._home.copy(self.means[k])
-        self.renew(np.array([k]))
-        return Insertion(k, count, x, old, centre, mean_before, self.means[k], self._rule.update_mean)
+        self.recompute(np.array([k]))
+        return BankInsertion(k, count, x, old, centre, mean_before, self.means[k], self._settings.update_mean)
 
     def cones_on_host(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For each of the classes: its largest distance across the shared direction, its lowest place along it."""
+        """Per class: the largest distance across the shared direction, and the lowest position along it."""
         weights = to_numpy(self.weights)
         safe = np.where(weights > 0, weights, 1.0)
         centres = to_numpy(self.weighted_sums @ self.direction) / safe
@@ -190,50 +196,50 @@ class ClassSums:
 
     def bank_term(self, x: Array) -> Array:
         """r_k (n, K) with the present banks."""
-        if self.few:
-            return self._plain_sum(x)
+        if self.is_small:
+            return self._exact_bank_term(x)
         term = x @ self.weighted_sums.T
-        doubt = doubtful(term, x, self.direction, self.cones, self.weights)
-        self.refine_doubtful(doubt, x)
-        add_excess(term, x, self._bank.features, self._bank.weights, doubt)
+        uncertain = uncertain_pairs(term, x, self.direction, self.cones, self.weights)
+        self.refine_uncertain(uncertain, x)
+        add_excess(term, x, self._bank.features, self._bank.weights, uncertain)
         return term
 
-    def _plain_sum(self, x: Array) -> Array:
+    def _exact_bank_term(self, x: Array) -> Array:
         features, weights = self._bank.features, self._bank.weights
         if x.shape[0] > 1 or self._home.on_gpu:
             return bank_term(x, features, weights)
-        # Class by class: one product this small would wake other threads, which takes longer than the product.
+        # One product per class: a single product would start other threads, which takes longer than the product.
         cosines = self._home.xp.matmul(features, x[0])
         return self._home.xp.sum(cosines * (cosines > 0) * weights, axis=1)[None, :]
 
-    def refine_doubtful(self, doubt: Array, x: Array) -> None:
-        """Clear classes of doubt whose entries, one by one, cannot have a negative cosine with the sample."""
+    def refine_uncertain(self, uncertain: Array, x: Array) -> None:
+        """Clear pairs in `uncertain` (n, K) if bounds on the single entries rule out a negative cosine."""
         xp = self._home.xp
-        classes = xp.nonzero(xp.any(doubt, axis=0))[0] if self._sketches else ()
+        classes = xp.nonzero(xp.any(uncertain, axis=0))[0] if self._bounds_entries else ()
         if len(classes) == 0:
             return
-        count, slots = len(classes), self.sketch.shape[1]
-        entries = self.sketch if 2 * count > len(self.sketch) else self.sketch[classes]
+        count, slots = len(classes), self.entry_coordinates.shape[1]
+        entries = self.entry_coordinates if 2 * count > len(self.entry_coordinates) else self.entry_coordinates[classes]
         classes = classes if len(entries) == count else slice(None)
         entries = xp.reshape(entries, (-1, entries.shape[2]))
-        extended = against(x, self.basis)
-        at_once = max(1, CACHED_BOUNDS // entries.shape[0])
-        for start in range(0, x.shape[0], at_once):
-            rows = slice(start, start + at_once)
+        extended = bounding_coordinates(x, self.basis)
+        block_rows = max(1, CACHED_BOUNDS // entries.shape[0])
+        for start in range(0, x.shape[0], block_rows):
+            rows = slice(start, start + block_rows)
             bounds = xp.reshape(extended[rows] @ entries.T, (-1, entries.shape[0] // slots, slots))
-            doubt[rows, classes] &= xp.min(bounds, axis=2) < SKETCH_SLACK
+            uncertain[rows, classes] &= xp.min(bounds, axis=2) < BOUND_SLACK
 
-    def new_in_doubt(self, x: Array, entrants: Array) -> Array:
-        """(n, E): which samples that have yet to enter may have a negative cosine with which rows."""
-        if not self._sketches:
-            return self._home.xp.ones((x.shape[0], entrants.shape[0]), dtype=bool)
-        return against(x, self.basis) @ coordinates(entrants, self.basis).T < SKETCH_SLACK
+    def uncertain_insertions(self, x: Array, inserted: Array) -> Array:
+        """(n, E): which rows may have a negative cosine with which samples that are still to be inserted."""
+        if not self._bounds_entries:
+            return self._home.xp.ones((x.shape[0], inserted.shape[0]), dtype=bool)
+        return bounding_coordinates(x, self.basis) @ coordinates(inserted, self.basis).T < BOUND_SLACK
 
     def arrays(self) -> dict[str, Array]:
-        """What a file needs to go on bit for bit."""
-        return {**self._kept(), "basis": self.basis} if self._sketches else self._kept()
+        """The arrays a file needs to resume bit for bit."""
+        return {**self._saved_arrays(), "basis": self.basis} if self._bounds_entries else self._saved_arrays()
 
-    def _kept(self) -> dict[str, Array]:
+    def _saved_arrays(self) -> dict[str, Array]:
         return {
             "weighted_sums": self.weighted_sums,
             "weights": self.weights,
@@ -245,23 +251,23 @@ class ClassSums:
         }
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        check_shapes(arrays, self._kept())
+        check_shapes(arrays, self._saved_arrays())
         for name in ("weighted_sums", "weights", "totals", "means", "direction"):
             setattr(self, name, arrays[name])
         self.cones = Cones(arrays["across"], arrays["along"])
-        if self._sketches:
-            # A file of a GPU has none; then the one just made serves.
+        if self._bounds_entries:
+            # A file written on a GPU has no basis; then the one computed by `refresh` is used.
             if "basis" in arrays:
                 check_shapes(arrays, {"basis": self.basis})
                 self.basis = arrays["basis"]
-            self._measure(slice(None), self._bank.occupied)
+            self._update_bounds(slice(None), self._bank.occupied)
             self.cones = Cones(arrays["across"], arrays["along"])
         self.counts = self._bank.counts
-        self._cones_fitted_at = -1 if self.few else self.size.bit_length()
+        self._cones_fitted_at = -1 if self.is_small else self.size.bit_length()
 
 
 def check_shapes(arrays: Mapping[str, Array], own: Mapping[str, Array]) -> None:
-    """Refuse saved arrays that cannot have come from an engine like this one."""
+    """Raise ValueError if saved arrays do not have the type and shape of the engine's own."""
     for name, array in own.items():
         if name not in arrays or tuple(arrays[name].shape) != tuple(array.shape) or arrays[name].dtype != array.dtype:
             raise ValueError(f"the engine's {name} must be {array.dtype} of shape {tuple(array.shape)}")

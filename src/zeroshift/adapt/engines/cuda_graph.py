@@ -1,12 +1,12 @@
 """One streaming step on a GPU as three recorded CUDA graphs.
 
-A step is some hundred small kernels, and launching them one by one takes longer than running them. Recorded once, they
-are three launches: look at the sample and score it, follow the insertion up to the small numbers the host works on, and
-carry the update out. Recordings are bound to the memory they were made with, so the engine's arrays are adopted:
-whatever other code put in their place since the last step is copied back to where the recording expects it.
+A step consists of about a hundred small kernels, and launching them takes longer than running them. Recorded as CUDA
+graphs they are three launches: score the sample; apply the insertion up to the small matrices that the host processes;
+apply the update. A graph is bound to the memory it was recorded with. Before every step, `RecordedStep` therefore makes
+its own arrays the engine's arrays again: if other code replaced one, its content is copied back.
 
-The mathematics is that of `sums` and `primal`, written for fixed shapes: four scatter rows always, of which some may be
-zero. The bank term is summed exactly, which on a GPU costs less than a certificate.
+The mathematics is that of `class_statistics` and `precision_primal`, for fixed shapes: always four scatter rows, some
+of which may be zero. The bank term is summed exactly, which on a GPU is cheaper than bounds.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zeroshift.adapt.bank import HELD, InsertionPlan
-from zeroshift.adapt.bank_term_bounds import cones
+from zeroshift.adapt.bank_term_bounds import fit_cones
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision
-from zeroshift.adapt.engines.woodbury import moments_lost, rows_and_sample
+from zeroshift.adapt.engines.woodbury import moment_decrease, rows_and_sample
 from zeroshift.adapt.statistics import bank_term, class_means
 from zeroshift.arrays import Array
 from zeroshift.zero_shot import zero_shot_stats
@@ -32,21 +32,21 @@ __all__ = ["RecordedStep"]
 
 RANK = 4
 SIGNS = np.array([1.0, 1.0, -1.0, -1.0])
-NEWCOMER = 1
-"""Which of the four rows is x - mu'."""
+NEW_ROW = 1
+"""Index of the row x - mu'."""
 
-FACTS = ("class", "slot in the whole bank", "entries held", "mean moves", "an entry is replaced")
-"""What the host says of an insertion, before which of the class's slots are in use."""
+INSERTION_FIELDS = ("class", "slot in the whole bank", "entries held", "mean moves", "an entry is replaced")
+"""What the host sends about an insertion, followed by which slots of the class are used."""
 
 WARM_UPS = 2
-"""Runs before a recording: libraries set themselves up in the first."""
+"""Runs before a recording, because libraries initialise themselves in the first run."""
 
 SUMS = ("weighted_sums", "weights", "totals", "means", "direction")
-"""Arrays of `ClassSums` a recording works on."""
+"""Arrays of `ClassSums` that the graphs use."""
 
 
 class RecordedStep:
-    """The recordings of one engine. A copy of the engine goes without, and makes its own when it needs them."""
+    """The graphs of one engine. They are neither copied nor pickled; a copy of the engine records its own."""
 
     def __init__(self, engine: StreamingEngine) -> None:
         self._engine = engine
@@ -57,9 +57,9 @@ class RecordedStep:
         width = RANK + 1
         zeros = home.zeros
         self.x, self.log_y, self.scores = zeros((1, d)), zeros((1, classes)), zeros((1, classes))
-        self.term, self.seen = zeros((1, classes)), zeros((2,))
+        self.term, self.zero_shot = zeros((1, classes)), zeros((2,))
         self.slots = int(engine._bank.weights.shape[1])
-        self.facts = zeros((len(FACTS) + self.slots,))
+        self.insertion = zeros((len(INSERTION_FIELDS) + self.slots,))
         self.k = zeros((1,), home.xp.int64)
         self.old, self.old_weight = zeros((1, d)), zeros((1,))
         self.rows, self.powers = zeros((RANK, d)), zeros((q * width, d))
@@ -69,10 +69,10 @@ class RecordedStep:
         sizes = (RANK * RANK, (q * RANK) ** 2, q * width, q, 1, q + 1)
         self.update = zeros((sum(sizes),))
         self._parts = np.cumsum((0, *sizes))
-        self._to_device = {name: self._pinned(getattr(self, name)) for name in ("facts", "update", "ridge")}
-        self._to_host = {name: self._pinned(getattr(self, name)) for name in ("seen", "inner")}
-        self._mine: dict[str, Array] = {}
-        self._adopt()
+        self._to_device = {name: self._pinned(getattr(self, name)) for name in ("insertion", "update", "ridge")}
+        self._to_host = {name: self._pinned(getattr(self, name)) for name in ("zero_shot", "inner")}
+        self._arrays: dict[str, Array] = {}
+        self._bind_arrays()
         self._score_graph = self._record(self._score_sample)
         self._insert_graph = self._record(self._insert_sample)
         self._update_graph = self._record(self._update_precision)
@@ -88,9 +88,9 @@ class RecordedStep:
         return self._torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
 
     def _record(self, work: Callable[[], None]) -> Any:
-        """Capture `work`; what it did to the engine while warming up is undone."""
+        """Record `work` as a graph and undo what it did to the arrays."""
         torch = self._torch
-        kept = {name: array.clone() for name, array in self._mine.items()}
+        kept = {name: array.clone() for name, array in self._arrays.items()}
         stream = torch.cuda.Stream(self._engine._home.device)
         stream.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
@@ -103,36 +103,36 @@ class RecordedStep:
                 work()
         finally:
             for name, array in kept.items():
-                self._mine[name].copy_(array)
+                self._arrays[name].copy_(array)
         return graph
 
-    def fits(self) -> bool:
-        """Whether the recordings still are of arrays this large."""
+    def is_valid(self) -> bool:
+        """Whether the graphs still fit the sizes of the engine's arrays."""
         return self._engine._bank.weights.shape[1] == self.slots and self._precision.degree == self.degree
 
-    def _adopt(self) -> None:
-        """Make the recorded arrays the engine's own again, with what the engine holds now."""
+    def _bind_arrays(self) -> None:
+        """Make the recorded arrays the engine's arrays again, with the present content."""
         engine, precision = self._engine, self._precision
         places: list[tuple[Any, str]] = [(engine._bank, "features"), (engine._bank, "weights")]
         places += [(engine._sums, name) for name in SUMS]
         places += [(precision, "contraction"), (precision, "moments"), (precision, "_quadratic")]
-        fresh = False
+        replaced_any = False
         for owner, name in places:
-            current, mine = getattr(owner, name), self._mine.get(f"{type(owner).__name__}.{name}")
-            if mine is None:
-                mine = self._mine[f"{type(owner).__name__}.{name}"] = self._engine._home.copy(current)
-            if current is not mine:
-                mine.copy_(current)
-                setattr(owner, name, mine)
-                fresh = True
+            current, own = getattr(owner, name), self._arrays.get(f"{type(owner).__name__}.{name}")
+            if own is None:
+                own = self._arrays[f"{type(owner).__name__}.{name}"] = self._engine._home.copy(current)
+            if current is not own:
+                own.copy_(current)
+                setattr(owner, name, own)
+                replaced_any = True
         for name in ("across", "along"):
-            current, mine = getattr(engine._sums.cones, name), self._mine.get(name)
-            if mine is None:
-                mine = self._mine[name] = self._engine._home.copy(current)
-            if current is not mine:
-                mine.copy_(current)
-                engine._sums.cones = engine._sums.cones._replace(**{name: mine})
-        if fresh:
+            current, own = getattr(engine._sums.cones, name), self._arrays.get(name)
+            if own is None:
+                own = self._arrays[name] = self._engine._home.copy(current)
+            if current is not own:
+                own.copy_(current)
+                engine._sums.cones = engine._sums.cones._replace(**{name: own})
+        if replaced_any:
             self._send_ridge()
 
     def _send_ridge(self) -> None:
@@ -145,12 +145,13 @@ class RecordedStep:
         return precision
 
     def _send(self, name: str, values: Any) -> None:
-        """To the device, without waiting. The stream was waited for since the last time, so the buffer is free."""
+        """Copy to the device without waiting. The stream was synchronised since the last copy: the buffer is free."""
         buffer = self._to_device[name]
         buffer.numpy()[...] = values
         getattr(self, name).copy_(buffer, non_blocking=True)
 
     def _receive(self, name: str) -> np.ndarray:
+        """Copy to the host and wait for it."""
         buffer = self._to_host[name]
         buffer.copy_(getattr(self, name), non_blocking=True)
         self._torch.cuda.current_stream().synchronize()
@@ -158,66 +159,67 @@ class RecordedStep:
         return received
 
     def step(self, features: Array) -> Array | None:
-        """`StreamingEngine.step` for one row. None, with nothing changed, where the ordinary way has to be taken."""
+        """`StreamingEngine.step` for one row. Returns None, with nothing changed, if the ordinary step is needed."""
         engine, precision = self._engine, self._precision
         bank, sums = engine._bank, engine._sums
-        self._adopt()
+        self._bind_arrays()
         self.x.copy_(features)
         self._score_graph.replay()
-        k, sureness = self._receive("seen").tolist()
-        plan = bank.plan(np.array([int(k)]), np.array([sureness]))
+        k, confidence = self._receive("zero_shot").tolist()
+        plan = bank.plan(np.array([int(k)]), np.array([confidence]))
         if len(plan) == 0:
             engine._idle += 1
             return self.scores.clone()
         size = sums.size + int(plan.replaced[0] < HELD)
-        cones_due = engine._rule.use_bank_term and size.bit_length() != sums._cones_fitted_at
-        if plan.slots[0] >= self.slots or cones_due or precision._flat_at_start:
+        cones_due = engine._settings.use_bank_term and size.bit_length() != sums._cones_fitted_at
+        if plan.slots[0] >= self.slots or cones_due or precision._had_no_spread:
             return None
-        self._enter(plan, sureness)
+        self._prepare_insertion(plan, confidence)
         self._insert_graph.replay()
         precision._waiting.append((self.rows.clone(), SIGNS))
         inner = self._receive("inner")
         grams, largest = inner[:-1].reshape(RANK + 1, -1), float(inner[-1])
-        update = precision.prepare(grams, SIGNS, NEWCOMER, largest)
+        update = precision.prepare_update(grams, SIGNS, NEW_ROW, largest)
         if update is not None:
             ridge = np.append(precision._scale, precision._coefficients)
             parts = (update.inverse, update.spread, update.sample_coefficients, update.own_moments)
             numbers = [*(part.ravel() for part in parts), np.array([update.own_cross]), ridge]
             self._send("update", np.concatenate(numbers))
             self._update_graph.replay()
-            precision.applied(self.x[0])
+            precision.count_update(self.x[0])
             scores = self.scores.clone()
         else:
-            # The ridge had moved too far: everything was made anew, and the sample is scored with that.
-            scores = engine._fused(self.x, self.log_y, precision.cross(self.x))
-        engine._changed()
+            # The ridge had changed too much: everything was recomputed, and the sample is scored with that.
+            scores = engine._fuse(self.x, self.log_y, precision.cross(self.x))
+        engine._mark_changed()
         return scores
 
-    def _enter(self, plan: InsertionPlan, sureness: float) -> None:
-        """What the host knows of the insertion, and the bank's own books."""
+    def _prepare_insertion(self, plan: InsertionPlan, confidence: float) -> None:
+        """Update the bank's bookkeeping on the host and send the insertion to the device."""
         bank, sums = self._engine._bank, self._engine._sums
         k, slot, replaced = int(plan.classes[0]), int(plan.slots[0]), int(plan.replaced[0])
         held = int(sums.counts[k])
         self.old.copy_(bank.features[k, slot])
         self.old_weight.copy_(bank.weights[k, slot])
-        bank.confidences[k, slot] = sureness
+        bank.confidences[k, slot] = confidence
         bank.sample_counts[k] = max(bank.sample_counts[k], slot - bank.pinned + 1)
         sums.counts = bank.counts
-        moves = held > 0 and self._engine._rule.update_mean
-        facts = (k, k * self.slots + slot, held, moves, replaced >= HELD)
-        self._send("facts", np.append(facts, bank.occupied_in(np.array([k]))[0]))
+        moves = held > 0 and self._engine._settings.update_mean
+        insertion = (k, k * self.slots + slot, held, moves, replaced >= HELD)
+        self._send("insertion", np.append(insertion, bank.occupied_in(np.array([k]))[0]))
 
     def _score_sample(self) -> None:
+        """First graph: zero-shot prediction and scores with the present statistics."""
         engine, precision, torch = self._engine, self._precision, self._torch
         log_y, classes, confidences = zero_shot_stats(self.x, engine._prototypes, engine._logit_scale)
         self.log_y.copy_(log_y)
-        self.seen.copy_(torch.cat([classes.to(confidences.dtype), confidences]))
-        # Products with vectors, not with matrices of one row, which take several times as long.
+        self.zero_shot.copy_(torch.cat([classes.to(confidences.dtype), confidences]))
+        # Matrix-vector products: with matrices of one row they take several times as long.
         chain = [precision.contraction @ self.x[0]]
         for _ in range(self.degree - 1):
             chain.append(precision.contraction @ chain[-1])
         contracted = self.ridge[1:] @ torch.stack(chain)
-        if engine._rule.use_bank_term:
+        if engine._settings.use_bank_term:
             cosines = (engine._bank.features.view(-1, self.x.shape[1]) @ self.x[0]).view(engine._bank.weights.shape)
             self.term.copy_((torch.clamp(cosines, min=0.0) * engine._bank.weights).sum(dim=1))
         self._write_scores(self.ridge[0] * (engine._sums.means @ contracted))
@@ -226,31 +228,34 @@ class RecordedStep:
         self.scores.copy_(self.log_y + cross - 0.5 * self._precision._quadratic + self.term)
 
     def _insert_sample(self) -> None:
+        """Second graph: insert the sample, update its class, and compute the products for `compute_update`."""
         engine, torch = self._engine, self._torch
-        bank, sums, rule = engine._bank, engine._sums, engine._rule
+        bank, sums, settings = engine._bank, engine._sums, engine._settings
         d = self.x.shape[1]
-        k, flat = self.k, self.facts[1:2].to(self.k.dtype)
-        k.copy_(self.facts[:1])
+        k, flat = self.k, self.insertion[1:2].to(self.k.dtype)
+        k.copy_(self.insertion[:1])
         entries, weights = bank.features.view(-1, d), bank.weights.view(-1)
         entries.index_copy_(0, flat, self.x)
         weights.index_copy_(0, flat, torch.exp(self.log_y[0].index_select(0, k)))
-        held, moved, replaces = self.facts[2], self.facts[3], self.facts[4]
+        held, moved, replaces = self.insertion[2], self.insertion[3], self.insertion[4]
         centre = sums.totals.index_select(0, k) / torch.clamp(held, min=1.0)
         before = sums.means.index_select(0, k)
         own, own_weights = bank.features.index_select(0, k), bank.weights.index_select(0, k)
         weighted_sum, weight = torch.matmul(own_weights[:, None, :], own)[:, 0, :], own_weights.sum(dim=1)
-        if rule.use_bank_term:
-            # Of all classes' bank terms only this one's has changed since the look.
+        if settings.use_bank_term:
+            # Only the bank term of this class has changed since the sample was scored.
             self.term.index_copy_(1, k, bank_term(self.x, own, own_weights))
         after = before
-        if rule.update_mean:
+        if settings.update_mean:
             prototype = engine._prototypes.index_select(0, k)
-            after = class_means(weighted_sum, weight, prototype, rule.alpha, rule.beta)
+            after = class_means(weighted_sum, weight, prototype, settings.alpha, settings.beta)
             sums.means.index_copy_(0, k, after)
         sums.weighted_sums.index_copy_(0, k, weighted_sum)
         sums.weights.index_copy_(0, k, weight)
         sums.totals.index_copy_(0, k, own.sum(dim=1))
-        across, along = cones(own, self.facts[None, len(FACTS) :], weighted_sum, weight, sums.direction)
+        across, along = fit_cones(
+            own, self.insertion[None, len(INSERTION_FIELDS) :], weighted_sum, weight, sums.direction
+        )
         sums.cones.across.index_copy_(0, k, across)
         sums.cones.along.index_copy_(0, k, along)
         root = moved * torch.sqrt(held)
@@ -264,6 +269,7 @@ class RecordedStep:
         self.inner.copy_(torch.cat([inner.reshape(-1), self._precision.moments[0].max()[None]]))
 
     def _update_precision(self) -> None:
+        """Third graph: apply the update to inverse and moments, and score the sample."""
         engine, precision = self._engine, self._precision
         q, r = self.degree, RANK
         inverse, spread, coefficients, own_moments, own_cross, ridge = (
@@ -272,7 +278,7 @@ class RecordedStep:
         self.ridge.copy_(ridge)
         onto = rows_and_sample(self.powers, coefficients, r) @ engine._sums.means.T
         cross = onto[-1].index_copy_(0, self.k, own_cross)
-        precision.moments -= moments_lost(onto[:-1], spread.view(q * r, q * r), q)
+        precision.moments -= moment_decrease(onto[:-1], spread.view(q * r, q * r), q)
         precision.moments.index_copy_(1, self.k, own_moments[:, None])
         first = self.powers[:r]
         precision.contraction.addmm_(first.T @ inverse.view(r, r), first, alpha=-1.0)

@@ -1,6 +1,6 @@
-"""Online ADAPT as the paper defines it: statistics from scratch whenever the bank changed, all in float64.
+"""Online ADAPT as the paper defines it: statistics from scratch after every change of the bank, in float64.
 
-Kept for ever as the yardstick faster engines are measured against; it is written to be read, not to be quick.
+This is the reference for the faster engines. It is written to be read, not to be fast.
 """
 
 from __future__ import annotations
@@ -16,63 +16,65 @@ from zeroshift.zero_shot import log_posterior, softmax
 __all__ = ["CONVERGED", "DirectEngine"]
 
 CONVERGED = 1e-6
-"""Iterations stop when no probability moved by as much as this."""
+"""Iterations stop when no probability changes by this much."""
 
 
 class DirectEngine(EngineBase):
+    """Recomputes all statistics from the evidence after every change."""
+
     def __init__(
-        self, prototypes: Array, logit_scale: float, iterations: int, rule: AdaptSettings, evidence: Evidence
+        self, prototypes: Array, logit_scale: float, iterations: int, settings: AdaptSettings, evidence: Evidence
     ) -> None:
         self._prototypes = prototypes
         self._logit_scale = logit_scale
         self._iterations = iterations
-        self._rule = rule
+        self._settings = settings
         self._evidence = evidence
         self.diagnostics = EngineDiagnostics()
         self.refresh()
 
     def refresh(self) -> None:
-        """Estimate the Gaussians anew from the evidence."""
-        self.gaussians = estimate(self._evidence, self._evidence.sums(), self._prototypes, self._rule)
+        """Recompute the Gaussians from the evidence."""
+        self.gaussians = estimate(self._evidence, self._evidence.sums(), self._prototypes, self._settings)
 
     def finish(self) -> None:
-        """Nothing is ever left for later."""
+        """Nothing to do: no work is deferred."""
 
     def step(self, features: Array) -> Array:
-        """Algorithm 1 for one sample, or for one batch: offer, update, score (n, K)."""
+        """Algorithm 1 for one sample or one batch: offer, update, score (n, K)."""
         log_y = log_posterior(features, self._prototypes, self._logit_scale)
         if self._evidence.offer(features, log_y):
             self.refresh()
-        scores = score(features, log_y, self.gaussians, self._evidence, self._rule)
+        scores = score(features, log_y, self.gaussians, self._evidence, self._settings)
         return scores if self._iterations == 1 else self._iterate(features, log_y, scores)
 
     def scorer(self, rows: int) -> Callable[[Array], Array]:
-        """Scores with the present statistics, for so many rows altogether."""
+        """A function that scores features with the present statistics; `rows` is the total number of rows."""
 
         def scores(features: Array) -> Array:
             log_y = log_posterior(features, self._prototypes, self._logit_scale)
-            return score(features, log_y, self.gaussians, self._evidence, self._rule)
+            return score(features, log_y, self.gaussians, self._evidence, self._settings)
 
         return scores
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Nothing beyond the evidence."""
+        """Empty: everything follows from the evidence."""
         return {}, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         self.refresh()
 
     def _iterate(self, features: Array, log_y: Array, scores: Array) -> Array:
-        """Table 8: the samples at hand, weighted by their own z, move the means; predict again. Nothing persists."""
+        """Table 8: add the present samples, weighted by their own z, to the means; predict again. Nothing is kept."""
         xp = namespace(features)
         z = softmax(scores)
-        # With beta, Eq. A-online-mean says where a class without a bank goes; with a fixed alpha its mean would jump to
-        # the sample at hand however improbable, so there it keeps its prototype.
-        everywhere = self._rule.beta is not None
+        # With beta, the equation of the mean also covers a class with an empty bank. With a fixed alpha its mean would
+        # jump to the present sample, however improbable, so the class keeps its prototype.
+        include_empty = self._settings.beta is not None
         for _ in range(self._iterations - 1):
-            sums = self._evidence.sums_with(features, z, everywhere=everywhere)
-            gaussians = estimate(self._evidence, sums, self._prototypes, self._rule)
-            scores = score(features, log_y, gaussians, self._evidence, self._rule)
+            sums = self._evidence.sums_with(features, z, include_empty=include_empty)
+            gaussians = estimate(self._evidence, sums, self._prototypes, self._settings)
+            scores = score(features, log_y, gaussians, self._evidence, self._settings)
             previous, z = z, softmax(scores)
             if float(xp.max(xp.abs(z - previous))) < CONVERGED:
                 break

@@ -1,6 +1,6 @@
-"""The life of the bank over rows known ahead: after every insertion the sums, means and scatter change it brings.
+"""All insertions of a block of rows: the sums, means and scatter changes after each of them.
 
-What enters depends on the zero-shot posterior alone, so all of this is known before a single prediction.
+Which samples enter depends only on the zero-shot posterior, so all of this is known before the first prediction.
 """
 
 from __future__ import annotations
@@ -14,43 +14,46 @@ from zeroshift.adapt.engines.class_statistics import ClassSums
 from zeroshift.adapt.statistics import AdaptSettings, class_means
 from zeroshift.arrays import Array, Home, namespace, to_numpy
 
-__all__ = ["InsertionSchedule", "insertion_schedule"]
-
-ROWS_PER_INSERTION = 4
-"""Squares an insertion adds to or takes from the scatter, at most."""
+__all__ = ["InsertionSchedule", "build_schedule"]
 
 
 class InsertionSchedule(NamedTuple):
-    """E insertions. On the host: what decides; at home: what is computed with."""
+    """E insertions. NumPy arrays for decisions; arrays of the method's library and device for computations."""
 
     classes: np.ndarray
     entered: Array
-    """(E, d) samples that entered, and (E,) their weights."""
+    """(E, d): samples that enter."""
     entered_weights: Array
-    left: Array
-    """(E, d) samples they replaced (zero where none), and (E,) their weights."""
-    left_weights: Array
+    """(E,): their weights."""
+    replaced: Array
+    """(E, d): samples they replace; zero if none."""
+    replaced_weights: Array
+    """(E,): the weights of the replaced samples."""
     weighted_sums: Array
-    """(E, d), (E,), (E, d): the class's sums and mean after the insertion."""
+    """(E, d): sum p x of the class after each insertion."""
     weights: Array
+    """(E,): sum p of the class after each insertion."""
     means: Array
+    """(E, d): mean of the class after each insertion."""
     rows: Array
-    """(R, d): the squares of the scatter's changes, additions of an insertion before its removals."""
+    """(R, d): vectors u of the scatter's changes s u u^T; the additions of an insertion come before its removals."""
     signs: np.ndarray
+    """(R,): the signs s."""
     row_ends: np.ndarray
-    """(E,): how many rows are in force after each insertion."""
+    """(E,): how many of the changes have been made after each insertion."""
     sizes: np.ndarray
-    """(E,): bank entries after it."""
+    """(E,): bank entries after each insertion."""
     traces: np.ndarray
-    """(E,): trace of the scatter after it."""
+    """(E,): trace of the scatter after each insertion."""
     accumulated: float
-    """Sum of all squares that came and went."""
+    """Sum of the squared lengths of all changes."""
     cone_across: Array
-    """(E,), (E,): the class's cone after it, a little wider than need be: nobody looks at the bank for it."""
+    """(E,): cone of the class after each insertion, slightly too wide because it is computed without the bank."""
     cone_along: Array
+    """(E,): the other half of the cone."""
 
 
-def insertion_schedule(
+def build_schedule(
     plan: InsertionPlan,
     features: Array,
     log_y: Array,
@@ -58,48 +61,50 @@ def insertion_schedule(
     sums: ClassSums,
     trace: float,
     prototypes: Array,
-    rule: AdaptSettings,
+    settings: AdaptSettings,
 ) -> InsertionSchedule:
-    """`features` and `log_y` are the offered rows; `trace` is the scatter's before the first insertion."""
+    """`features` and `log_y` are the offered rows; `trace` is the scatter's history the first insertion."""
     home = Home.of(prototypes)
     xp = home.xp
     k = home.index(plan.classes)
-    entered, weights = features[home.index(plan.rows)], bank.entrants(plan, log_y)
-    left, left_weights = _replaced(plan, features, log_y, bank)
-    before = _Before.of(plan, sums.counts)
+    entered, weights = features[home.index(plan.rows)], bank.inserted_weights(plan, log_y)
+    replaced, replaced_weights = _replaced_samples(plan, features, log_y, bank)
+    history = _ClassHistory.of(plan, sums.counts)
 
-    within = before.within_class
-    sum_after = sums.weighted_sums[k] + within(weights[:, None] * entered - left_weights[:, None] * left)
-    weight_after = sums.weights[k] + within((weights - left_weights)[:, None])[:, 0]
-    exchanged = entered - left
+    within = history.within_class
+    sum_after = sums.weighted_sums[k] + within(weights[:, None] * entered - replaced_weights[:, None] * replaced)
+    weight_after = sums.weights[k] + within((weights - replaced_weights)[:, None])[:, 0]
+    exchanged = entered - replaced
     total_before = sums.totals[k] + within(exchanged) - exchanged
-    count = home.bring(before.counts.astype(np.float64))
+    count = home.bring(history.counts.astype(np.float64))
     centre = total_before / xp.clip(count, min=1.0)[:, None]
-    if rule.update_mean:
-        mean_after = class_means(sum_after, weight_after, prototypes[k], rule.alpha, rule.beta)
-        mean_before = before.previous(mean_after, sums.means[k])
+    if settings.update_mean:
+        mean_after = class_means(sum_after, weight_after, prototypes[k], settings.alpha, settings.beta)
+        mean_before = history.previous(mean_after, sums.means[k])
     else:
         mean_after = mean_before = prototypes[k]
 
-    rows, signs, kept = _scatter_rows(entered, left, centre, count, mean_before, mean_after, before, plan, rule)
-    cone_inputs = _cone_distances(entered, sum_after, weight_after, before, sums, k)
+    rows, signs, present = _scatter_rows(
+        entered, replaced, centre, count, mean_before, mean_after, history, plan, settings
+    )
+    cone_inputs = _cone_distances(entered, sum_after, weight_after, history, sums, k)
     host = to_numpy(xp.concat([xp.sum(rows * rows, axis=1), *cone_inputs]))
     lengths, cone_host = host[: len(signs)], host[len(signs) :].reshape(5, len(plan))
-    event = np.repeat(np.arange(len(plan)), kept.sum(axis=1))
+    event = np.repeat(np.arange(len(plan)), present.sum(axis=1))
     steps = np.bincount(event, weights=signs * lengths, minlength=len(plan))
-    across, along = _cones(plan, before, cone_host, sums)
+    across, along = _cones(plan, history, cone_host, sums)
     return InsertionSchedule(
         classes=plan.classes,
         entered=entered,
         entered_weights=weights,
-        left=left,
-        left_weights=left_weights,
+        replaced=replaced,
+        replaced_weights=replaced_weights,
         weighted_sums=sum_after,
         weights=weight_after,
         means=mean_after,
         rows=rows,
         signs=signs,
-        row_ends=np.cumsum(kept.sum(axis=1)),
+        row_ends=np.cumsum(present.sum(axis=1)),
         sizes=sums.size + np.cumsum(plan.replaced == NEW),
         traces=trace + np.cumsum(steps),
         accumulated=float(lengths.sum()),
@@ -108,17 +113,17 @@ def insertion_schedule(
     )
 
 
-class _Before(NamedTuple):
-    """For every insertion: entries the class held before it, and the class's previous insertion (-1: none here)."""
+class _ClassHistory(NamedTuple):
+    """For every insertion: entries of its class before it, and the previous insertion into the class (-1: none)."""
 
     counts: np.ndarray
     last: np.ndarray
     order: np.ndarray
     first: np.ndarray
-    """In class order: where the class's insertions begin."""
+    """Sorted by class: the position of the first insertion into the class."""
 
     @classmethod
-    def of(cls, plan: InsertionPlan, counts: np.ndarray) -> _Before:
+    def of(cls, plan: InsertionPlan, counts: np.ndarray) -> _ClassHistory:
         order = np.argsort(plan.classes, kind="stable")
         by_class = plan.classes[order]
         first = np.searchsorted(by_class, by_class)
@@ -130,7 +135,7 @@ class _Before(NamedTuple):
         return cls(held, last, order, first)
 
     def within_class(self, steps: Array) -> Array:
-        """Running sums (E, c) over each class's own insertions, this one included."""
+        """Running sums (E, c) over the insertions into the same class, including the present one."""
         home = Home.of(steps)
         xp = home.xp
         sorted_steps = steps[home.index(self.order)]
@@ -142,7 +147,7 @@ class _Before(NamedTuple):
         return own[home.index(back)]
 
     def previous(self, after: Array, base: Array) -> Array:
-        """What the class had before each insertion: `after` its previous one, or `base`."""
+        """The value of the class before each insertion: `after` the previous insertion into it, or `base`."""
         home = Home.of(after)
         xp = home.xp
         last = home.index(np.maximum(self.last, 0))
@@ -150,80 +155,82 @@ class _Before(NamedTuple):
         return xp.where(has[:, None], after[last], base)
 
 
-def _replaced(plan: InsertionPlan, features: Array, log_y: Array, bank: KnowledgeBank) -> tuple[Array, Array]:
-    """The samples that give way and their weights: of the bank, or entered by an earlier row; zero where none does."""
+def _replaced_samples(plan: InsertionPlan, features: Array, log_y: Array, bank: KnowledgeBank) -> tuple[Array, Array]:
+    """The replaced samples and their weights: from the bank or from an earlier row; zero if nothing is replaced."""
     home = Home.of(features)
     xp = home.xp
     index = home.index
     place = index(plan.classes), index(plan.slots)
-    left, left_weights = bank.features[place], bank.weights[place]
+    replaced, replaced_weights = bank.features[place], bank.weights[place]
     earlier = np.flatnonzero(plan.replaced >= 0)
     if len(earlier):
         rows = index(plan.replaced[earlier])
-        left[index(earlier)] = features[rows]
-        left_weights[index(earlier)] = xp.exp(log_y[rows, index(plan.classes[earlier])])
-    given = home.bring((plan.replaced != NEW).astype(np.float64))
-    return left * given[:, None], left_weights * given
+        replaced[index(earlier)] = features[rows]
+        replaced_weights[index(earlier)] = xp.exp(log_y[rows, index(plan.classes[earlier])])
+    replaces = home.bring((plan.replaced != NEW).astype(np.float64))
+    return replaced * replaces[:, None], replaced_weights * replaces
 
 
 def _scatter_rows(
     entered: Array,
-    left: Array,
+    replaced: Array,
     centre: Array,
     count: Array,
     mean_before: Array,
     mean_after: Array,
-    before: _Before,
+    history: _ClassHistory,
     plan: InsertionPlan,
-    rule: AdaptSettings,
+    settings: AdaptSettings,
 ) -> tuple[Array, np.ndarray, np.ndarray]:
-    """`changes.scatter_rows` for all insertions: rows, signs, and (E, 4) which of the four each insertion has."""
+    """`class_statistics.scatter_rows` for all insertions: rows, signs, and (E, 4) which of the four rows exist."""
     home = Home.of(entered)
     xp = home.xp
     root = xp.sqrt(count)[:, None]
     four = xp.stack(
-        [root * (centre - mean_after), entered - mean_after, root * (centre - mean_before), left - mean_after], axis=1
+        [root * (centre - mean_after), entered - mean_after, root * (centre - mean_before), replaced - mean_after],
+        axis=1,
     )
-    moved = rule.update_mean & (before.counts > 0)
-    kept = np.stack([moved, np.ones_like(moved), moved, plan.replaced != NEW], axis=1)
-    signs = np.broadcast_to([1.0, 1.0, -1.0, -1.0], kept.shape)[kept]
+    moved = settings.update_mean & (history.counts > 0)
+    present = np.stack([moved, np.ones_like(moved), moved, plan.replaced != NEW], axis=1)
+    signs = np.broadcast_to([1.0, 1.0, -1.0, -1.0], present.shape)[present]
     flat = xp.reshape(four, (-1, four.shape[2]))
-    return flat[home.index(np.flatnonzero(kept))], signs, kept
+    return flat[home.index(np.flatnonzero(present))], signs, present
 
 
 def _cone_distances(
-    entered: Array, sum_after: Array, weight_after: Array, before: _Before, sums: ClassSums, k: Array
+    entered: Array, sum_after: Array, weight_after: Array, history: _ClassHistory, sums: ClassSums, k: Array
 ) -> list[Array]:
-    """Five numbers an insertion: the newcomer's distance across m from the new centre, the centre's own move across m,
-    the newcomer's and the centre's place along m, and the class's weight."""
+    """Five numbers per insertion: distance across m of the new sample from the new centre, distance across m between
+    old and new centre, position along m of the new sample and of the new centre, and the weight of the class."""
     xp = namespace(entered)
     m = sums.direction
     centre = sum_after / weight_after[:, None]
     weight = sums.weights[k]
     base = sums.weighted_sums[k] / xp.where(weight > 0, weight, xp.ones_like(weight))[:, None]
-    moved = centre - before.previous(centre, base)
-    apart = entered - centre
-    return [_across(apart, m), _across(moved, m), entered @ m, centre @ m, weight_after]
+    moved = centre - history.previous(centre, base)
+    deviation = entered - centre
+    return [_across(deviation, m), _across(moved, m), entered @ m, centre @ m, weight_after]
 
 
 def _across(vectors: Array, m: Array) -> Array:
+    """Length of the part of each vector orthogonal to m."""
     xp = namespace(vectors)
     along = vectors @ m
     return xp.sqrt(xp.clip(xp.sum(vectors * vectors, axis=1) - along * along, min=0.0))
 
 
 def _cones(
-    plan: InsertionPlan, before: _Before, distances: np.ndarray, sums: ClassSums
+    plan: InsertionPlan, history: _ClassHistory, distances: np.ndarray, sums: ClassSums
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Widen each class's cone by what moved: an upper bound that needs none of the entries."""
+    """Cones widened by the distance the centre moved: upper bounds that do not need the bank's entries."""
     base_across, base_along = sums.cones_on_host(plan.classes)
-    own, moved, newcomer, centre, weight = distances
+    own, moved, entered_along, centre, weight = distances
     width, lowest = np.empty(len(plan)), np.empty(len(plan))
-    for e, last in enumerate(before.last.tolist()):
-        if before.counts[e] == 0:
-            width[e], lowest[e] = own[e], newcomer[e]
+    for e, last in enumerate(history.last.tolist()):
+        if history.counts[e] == 0:
+            width[e], lowest[e] = own[e], entered_along[e]
             continue
         held = (width[last], lowest[last]) if last >= 0 else (base_across[e], base_along[e])
         width[e] = max(held[0] + moved[e], own[e])
-        lowest[e] = min(held[1], newcomer[e])
+        lowest[e] = min(held[1], entered_along[e])
     return weight * width, weight * np.maximum(centre - lowest, 0.0)

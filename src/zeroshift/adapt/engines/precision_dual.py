@@ -1,10 +1,11 @@
-"""The precision while the bank holds fewer samples than there are dimensions: everything in terms of inner products.
+"""The precision while the bank holds fewer samples than dimensions, computed from inner products of the samples.
 
 With Z (N, d) the bank's entries about their class means, S = Z^T Z and
 
     rho (S + rho I)^-1 = I - Z^T (Z Z^T + rho I)^-1 Z,
 
-so one small N x N inverse serves, exact at every step: early on the ridge moves too fast for anything maintained.
+so one small N x N inverse is enough. It is exact at every step; a maintained inverse would not be, because the ridge
+changes fast at the start of a stream.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines.base import EngineDiagnostics
-from zeroshift.adapt.engines.class_statistics import ClassSums, Insertion, check_shapes
+from zeroshift.adapt.engines.class_statistics import BankInsertion, ClassSums, check_shapes
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.linalg import ZERO_TRACE, positive_inverse
 
@@ -24,7 +25,7 @@ __all__ = ["DualPrecision"]
 
 
 class DualPrecision:
-    """Z, Z Z^T and Z mu^T, of which an insertion changes the rows of one class; the inverse is made anew each time."""
+    """Z, Z Z^T and Z mu^T. An insertion changes the rows of one class; the inverse is recomputed each time."""
 
     form = "dual"
 
@@ -35,7 +36,7 @@ class DualPrecision:
         self.refresh()
 
     def refresh(self) -> None:
-        """Everything anew from the bank."""
+        """Recompute everything from the bank."""
         home, bank, sums = self._home, self._bank, self._sums
         occupied = np.argwhere(bank.occupied_in(slice(None)))
         self._row = {(int(k), int(slot)): row for row, (k, slot) in enumerate(occupied)}
@@ -62,15 +63,15 @@ class DualPrecision:
 
     @property
     def accumulated(self) -> float:
-        """The scatter is summed when asked for: no squares came and went."""
+        """The trace of the scatter, which is computed on request and accumulates no changes."""
         return float(self._home.xp.linalg.trace(self.gram))
 
     def current_scatter(self) -> Array:
         """The scatter matrix."""
         return self.centred.T @ self.centred
 
-    def insert(self, change: Insertion, slot: int) -> None:
-        """Follow one insertion into `slot` of the class."""
+    def insert(self, change: BankInsertion, slot: int) -> None:
+        """Update after one insertion into `slot` of the class."""
         xp, bank, k = self._home.xp, self._bank, change.k
         members = bank.slots_of(k)
         if (k, slot) not in self._row:
@@ -87,6 +88,7 @@ class DualPrecision:
         self._factorise()
 
     def _grow(self, k: int, slot: int) -> None:
+        """Add a row for a new entry."""
         n, d = self.centred.shape
         xp, zeros = self._home.xp, self._home.zeros
         self._row[k, slot] = n
@@ -127,7 +129,7 @@ class DualPrecision:
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         places = [tuple(place) for place in to_numpy(arrays["places"]).tolist()]
         if sorted(places) != sorted(self._row):
-            raise ValueError("the engine's places are not the bank's")
+            raise ValueError("the engine's places do not match the bank's used slots")
         check_shapes(arrays, self.state()[0])
         self._row = {place: row for row, place in enumerate(places)}
         self.centred, self.gram, self.projected = arrays["centred"], arrays["gram"], arrays["projected"]

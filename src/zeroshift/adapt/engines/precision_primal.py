@@ -1,7 +1,15 @@
-"""The ridge moves with every insertion; the inverse need not be made anew.
+"""The precision once the bank is too large for the dual form: one inverse, maintained by low-rank updates.
 
 The precision is P = (d N / tr S) C(rho) with the contraction C(rho) = rho (S + rho I)^-1, whose eigenvalues lie in
-(0, 1], and rho = tr S / (N - 1). Two ways to have C at a ridge where nothing was factorised, each with an error bound:
+(0, 1], and the ridge rho = tr S / (N - 1). Every insertion changes S by a few squares, and with it the ridge.
+
+`PrimalPrecision` holds C0 = rho0 (S + rho0 I)^-1 at a ridge rho0, and for every class the moments mu^T C0^t mu,
+t = 1, 2, ... Woodbury's formula on power series in the ridge (see `woodbury`) updates C0 and all moments from the
+products of powers of C0 with the vectors of the squares. At the present ridge, C is a polynomial in C0, so the
+quadratic terms are combinations of the moments. When the bound on the error of the polynomial exceeds the tolerance, C0
+is recomputed.
+
+There are two ways to evaluate C at a ridge without a factorisation, each with an error bound:
 
 - a polynomial in C(rho0): with rho = (1 + e) rho0, C(rho) = (1 + e) C0 (I + e C0)^-1. `polynomial` interpolates that
   function of C0's eigenvalues at Chebyshev points of [0, 1]; the error falls like (e / 4)^degree;
@@ -20,8 +28,8 @@ import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines.base import DRIFT_TOLERANCE, EngineDiagnostics
-from zeroshift.adapt.engines.class_statistics import ClassSums, Insertion, check_shapes, scatter_rows
-from zeroshift.adapt.engines.woodbury import Update, moments_lost, rows_and_sample, update_series
+from zeroshift.adapt.engines.class_statistics import BankInsertion, ClassSums, check_shapes, scatter_rows
+from zeroshift.adapt.engines.woodbury import PrecisionUpdate, compute_update, moment_decrease, rows_and_sample
 from zeroshift.arrays import Array, Home, to_numpy
 from zeroshift.linalg import ZERO_TRACE, positive_inverse, subtract_product
 
@@ -73,12 +81,12 @@ def polynomial_error(e: float, degree: int) -> float:
 
 
 def nodes(low: float, high: float, count: int) -> np.ndarray:
-    """`count` ridges between low and high to factorise at."""
+    """`count` ridges between low and high at which to factorise."""
     return low + (high - low) * _chebyshev(count)
 
 
 def node_weights(rho: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """(len(rho), nodes): Lagrange's weights. C(rho) is about the sum of these times C(node).
+    """(len(rho), nodes): Lagrange weights. C(rho) is approximately the sum of the weights times C(node).
 
     >>> node_weights(np.array([1.0, 1.5]), np.array([1.0, 2.0]))
     array([[1. , 0. ],
@@ -93,7 +101,7 @@ def node_weights(rho: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 
 def node_error(low: float, high: float, count: int) -> float:
-    """Bound on the error of C(rho) = sum of weights times C(node), as an operator, anywhere in the interval."""
+    """Bound on the error of interpolating C(rho) from the nodes, as an operator, anywhere in the interval."""
     half = (high - low) / 2
     if half == 0.0:
         return 0.0
@@ -103,79 +111,70 @@ def node_error(low: float, high: float, count: int) -> float:
     return worst * 2 * (half / 2 / low) ** count
 
 
-# The precision once the bank has outgrown the dual form: one maintained inverse, moved by low-rank updates.
-#
-# Kept: C0 = rho0 (S + rho0 I)^-1 at a ridge rho0, and for every class the moments mu^T C0^t mu, t = 1, 2, ... An
-# insertion changes S by a few squares; by Woodbury's formula on power series in the ridge (see `series`), C0 and all
-# moments follow from the products of C0's powers with those few vectors. The ridge itself has moved too: what is
-# needed
-# at the present ridge is a polynomial in C0 (see `ridge`), so quadratic terms are a combination of the moments. Where
-# the
-# bound on the polynomial's error passes the tolerance, C0 is made anew.
-
-
 EARLY_DEGREE, DEGREE, SETTLED = 5, 4, 2048
-"""Moments kept, and the degree of the polynomial that follows the ridge: one more while the bank holds fewer than
-SETTLED entries and every insertion moves the ridge a good deal."""
+"""Number of moments, and degree of the polynomial in the ridge: one more while the bank holds fewer than SETTLED
+entries and every insertion changes the ridge considerably."""
 
 SCORE_TOLERANCE = 5e-7
-"""Bound on the error of a score by following the ridge with a polynomial instead of a new inverse."""
+"""Bound on the error of a score caused by the polynomial in the ridge."""
 
-LONGEST = 1.01
-"""Unit vectors may be this long."""
+MAX_NORM = 1.01
+"""Largest length accepted for a unit vector."""
 
 CHECK_EVERY = 64
-"""Insertions between two checks of the maintained inverse; also how many wait before they enter the scatter matrix."""
+"""Insertions between two checks of the inverse. Between checks, changes of the scatter are collected."""
 
-UPDATES = 1024
-"""Insertions after which the inverse is made anew in any case."""
+MAX_UPDATES = 1024
+"""Insertions after which the inverse is always recomputed."""
 
 EPSILON = float(np.finfo(np.float64).eps)
 
 SCATTER_ROUNDING = 1e-10
-"""Rounding that may gather in the scatter matrix, relative to the ridge, before it is summed anew from the bank."""
+"""Rounding error of the scatter matrix, relative to the ridge, above which it is recomputed from the bank."""
 
 SMALLEST_RIDGE = 1e-16
-"""A mean squared distance this small is of differences of unit vectors that have lost half their digits."""
+"""Below this mean squared distance, differences of unit vectors have lost half of their digits."""
 
 SCALARS = ("rho0", "trace", "accumulated", "updates", "degree")
 
 
 def scatter_is_sound(accumulated: float, ridge: float) -> bool:
-    """Whether rounding in a scatter matrix, through which squares of that sum came and went, is far below the ridge."""
+    """Whether the rounding error after changes of this accumulated size is far below the ridge."""
     return ridge >= SMALLEST_RIDGE and EPSILON * accumulated <= SCATTER_ROUNDING * ridge
 
 
 class PrimalPrecision:
+    """C0, the moments of all classes, and the scatter matrix with the changes not yet added to it."""
+
     form = "primal"
 
     def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
         self._home = home
         self._bank = bank
         self._sums = sums
-        self._health = diagnostics
+        self._diagnostics = diagnostics
         self.refresh()
 
     def refresh(self) -> None:
-        """Everything anew from the bank."""
-        self.begin(self._bank.scatter(self._sums.means))
+        """Recompute everything from the bank."""
+        self.restart(self._bank.scatter(self._sums.means))
 
-    def begin(self, scatter: Array, accumulated: float = 0.0) -> None:
-        """Start from a scatter matrix; `accumulated` squares came and went since it was summed from the bank."""
+    def restart(self, scatter: Array, accumulated: float = 0.0) -> None:
+        """Start from a scatter matrix; `accumulated` is the size of its changes since it was summed from the bank."""
         self.scatter = scatter
         self.trace = float(self._home.xp.linalg.trace(scatter))
         self._waiting: list[tuple[Array, np.ndarray]] = []
         self.accumulated = accumulated or self.trace
-        self._made = False
+        self._is_factorised = False
 
     def finish(self) -> None:
-        """Factorise, where that was left for later: between two replayed blocks nobody needs it."""
-        if not self._made:
+        """Factorise if that was deferred: between two replayed blocks the inverse is not needed."""
+        if not self._is_factorised:
             self._factorise()
 
     def current_scatter(self) -> Array:
-        """The scatter matrix, with every change so far."""
-        self._settle()
+        """The scatter matrix with all changes so far."""
+        self._apply_waiting()
         return self.scatter
 
     @property
@@ -188,50 +187,50 @@ class PrimalPrecision:
         return self._sums.size
 
     @property
-    def _flat(self) -> bool:
-        """No spread at all: the precision is the identity, by definition."""
+    def _has_no_spread(self) -> bool:
+        """Whether all entries equal their means; the precision is then the identity by definition."""
         return self.trace <= ZERO_TRACE * self.size
 
     @property
     def _scale(self) -> float:
-        return 1.0 if self._flat else self.scatter.shape[0] * self.size / self.trace
+        return 1.0 if self._has_no_spread else self.scatter.shape[0] * self.size / self.trace
 
     @property
     def _ridge(self) -> float:
         return self.trace / (self.size - 1)
 
     def _factorise(self) -> None:
-        self._settle()
-        self._health.factorisations += 1
+        self._apply_waiting()
+        self._diagnostics.factorisations += 1
         xp, means = self._home.xp, self._sums.means
         d = self.scatter.shape[0]
         identity = xp.eye(d, dtype=xp.float64, device=self._home.device)
         self.rho0 = self._ridge
-        self._flat_at_start = self._flat
-        if self._flat:
+        self._had_no_spread = self._has_no_spread
+        if self._has_no_spread:
             self.contraction = identity
         else:
             self.contraction = self.rho0 * positive_inverse(self.scatter + self.rho0 * identity)
         self.degree = DEGREE if self.size >= SETTLED else EARLY_DEGREE
-        # mu C^(s+t) mu = (C^s mu).(C^t mu): half as many products as moments.
+        # mu C^(s+t) mu = (C^s mu).(C^t mu): needs half as many products as moments.
         powers = [means]
         for _ in range((self.degree + 1) // 2):
             powers.append(powers[-1] @ self.contraction)
         pairs = ((powers[t // 2], powers[t - t // 2]) for t in range(1, self.degree + 1))
         self.moments = xp.stack([xp.sum(a * b, axis=1) for a, b in pairs])
         self.updates = 0
-        self._at_ridge()
-        self._made = True
+        self._move_to_ridge()
+        self._is_factorised = True
 
-    def _at_ridge(self) -> None:
-        """The polynomial of the present ridge, and the quadratic terms it gives."""
-        self._e = 0.0 if self._flat else self._ridge / self.rho0 - 1.0
+    def _move_to_ridge(self) -> None:
+        """Compute the polynomial for the present ridge and the quadratic terms."""
+        self._e = 0.0 if self._has_no_spread else self._ridge / self.rho0 - 1.0
         self._coefficients = polynomial(self._e, self.degree)
         coefficients = self._home.bring(self._coefficients)
         self._quadratic = self._scale * (coefficients @ self.moments)
 
-    def _settle(self) -> None:
-        """Carry the waiting squares into the scatter matrix, in one product."""
+    def _apply_waiting(self) -> None:
+        """Add the collected changes to the scatter matrix in one product."""
         if not self._waiting:
             return
         rows = self._home.xp.concat([rows for rows, _ in self._waiting])
@@ -239,16 +238,16 @@ class PrimalPrecision:
         self.scatter = self.scatter + (rows * signs[:, None]).T @ rows
         self._waiting = []
 
-    def insert(self, change: Insertion, slot: int) -> Array | None:
-        """Follow one insertion; mu_k^T P x (K,) of its sample for all classes where that fell out on the way."""
+    def insert(self, change: BankInsertion, slot: int) -> Array | None:
+        """Update after one insertion. Returns mu_k^T P x (K,) of its sample if the update computed it."""
         self.finish()
-        if self._flat_at_start:
+        if self._had_no_spread:
             self.refresh()
             return None
         xp = self._home.xp
-        rows, signs, newcomer = scatter_rows(change)
+        rows, signs, new_row = scatter_rows(change)
         self._waiting.append((rows, signs))
-        # One chain of products serves everything: powers of C0 times the update's vectors, and times the sample.
+        # Powers of C0 times the vectors of the update and the sample: the only products with C0 that are needed.
         chain = [xp.concat([rows, change.x[None, :]])]
         for _ in range(self.degree):
             chain.append(chain[-1] @ self.contraction)
@@ -257,80 +256,82 @@ class PrimalPrecision:
         inner = chain[0] @ xp.concat([chain[0], powers]).T
         host = to_numpy(xp.concat([xp.reshape(inner, (-1,)), xp.reshape(largest, (1,))]))
         inner, largest = host[:-1].reshape(len(signs) + 1, -1), float(host[-1])
-        update = self.prepare(inner, signs, newcomer, largest)
+        update = self.prepare_update(inner, signs, new_row, largest)
         if update is None:
             return None
         cross = self._apply(change.k, update, powers, len(signs))
-        self.applied(change.x)
+        self.count_update(change.x)
         return cross
 
-    def prepare(self, inner: np.ndarray, signs: np.ndarray, newcomer: int, largest: float) -> Update | None:
-        """Move to the ridge after an insertion: what has to be applied, or None where everything was made anew instead.
+    def prepare_update(
+        self, inner: np.ndarray, signs: np.ndarray, new_row: int, largest: float
+    ) -> PrecisionUpdate | None:
+        """Move to the ridge after an insertion. Returns the update to apply, or None if everything was recomputed.
 
-        `inner` are the products of the update's rows and the sample (see `series`), `largest` the largest first moment.
+        `inner`: products of the update's rows and the sample (see `woodbury`); `largest`: the largest first moment.
         """
         lengths = np.diagonal(inner)[:-1]
         self.trace += float(signs @ lengths)
         self.accumulated += float(lengths.sum())
-        if self._needs_refactorisation():
+        if self._recompute_if_unsound():
             return None
         self._e = self._ridge / self.rho0 - 1.0
         self._coefficients = polynomial(self._e, self.degree)
-        update = update_series(inner, signs, newcomer, self.rho0, self._coefficients)
+        update = compute_update(inner, signs, new_row, self.rho0, self._coefficients)
         own = max(largest, float(update.own_moments[0]))
-        # mu^T C0 x is at most the root of mu^T C0 mu and |x|^2, whichever sample will be scored.
-        error = polynomial_error(self._e, self.degree) * (0.5 * own + np.sqrt(own) * LONGEST)
+        # For any sample x, mu^T C0 x is at most the square root of mu^T C0 mu times |x|.
+        error = polynomial_error(self._e, self.degree) * (0.5 * own + np.sqrt(own) * MAX_NORM)
         if self._scale * error <= SCORE_TOLERANCE:
             return update
-        self._health.ridge_factorisations += 1
+        self._diagnostics.ridge_factorisations += 1
         self._factorise()
         return None
 
-    def applied(self, probe: Array) -> None:
-        """Count an update, and look at the maintained inverse now and then."""
-        self._health.updates += 1
+    def count_update(self, probe: Array) -> None:
+        """Count an update; check the inverse after every CHECK_EVERY updates."""
+        self._diagnostics.updates += 1
         self.updates += 1
         if self.updates % CHECK_EVERY == 0:
             self._check(probe)
 
-    def _needs_refactorisation(self) -> bool:
-        """Sum the scatter anew where rounding could show: the squares that came and went dwarf what is left."""
+    def _recompute_if_unsound(self) -> bool:
+        """Recompute everything if the changes of the scatter are so large that its rounding errors could matter."""
         if scatter_is_sound(self.accumulated, self._ridge):
             return False
-        self._health.scatter_rebuilds += 1
+        self._diagnostics.scatter_rebuilds += 1
         self.refresh()
         return True
 
-    def _apply(self, k: int, update: Update, powers: Array, rank: int) -> Array:
+    def _apply(self, k: int, update: PrecisionUpdate, powers: Array, rank: int) -> Array:
         home = self._home
-        # No mean has moved but the class's own, whose numbers came with the series.
+        # Only the mean of class k has changed; its moments are part of the update.
         onto = rows_and_sample(powers, home.bring(update.sample_coefficients), rank) @ self._sums.means.T
         cross = onto[-1]
-        self.moments -= moments_lost(onto[:-1], home.bring(update.spread), self.degree)
+        self.moments -= moment_decrease(onto[:-1], home.bring(update.spread), self.degree)
         self.moments[:, k] = home.bring(update.own_moments)
         first = powers[:rank]
         subtract_product(self.contraction, first.T @ home.bring(update.inverse), first)
-        self._at_ridge()
+        self._move_to_ridge()
         cross[k] = update.own_cross
         return self._scale * cross
 
     def _check(self, probe: Array) -> None:
-        """Is C0 still rho0 (S + rho0 I)^-1? And is it time for a new one?"""
-        self._settle()
-        self._health.checks += 1
+        """Compare C0 with rho0 (S + rho0 I)^-1 on a probe vector; recompute it if it drifted or after MAX_UPDATES."""
+        self._apply_waiting()
+        self._diagnostics.checks += 1
         answer = self.contraction @ probe
         residual = (self.scatter @ answer) / self.rho0 + answer - probe
         drift = float(self._home.xp.linalg.vector_norm(residual) / self._home.xp.linalg.vector_norm(probe))
-        self._health.largest_drift = max(self._health.largest_drift, drift if drift >= 0 else np.inf)
+        self._diagnostics.largest_drift = max(self._diagnostics.largest_drift, drift if drift >= 0 else np.inf)
         if not drift <= DRIFT_TOLERANCE:
-            self._health.drift_factorisations += 1
+            self._diagnostics.drift_factorisations += 1
             self._factorise()
-        elif self.updates >= UPDATES:
-            self._health.scheduled_factorisations += 1
+        elif self.updates >= MAX_UPDATES:
+            self._diagnostics.scheduled_factorisations += 1
             self._factorise()
 
-    def _contracted(self, rows: Array) -> Array:
-        """C(rho) applied to rows (n, d), by as many terms as the polynomial has."""
+    def _contract(self, rows: Array) -> Array:
+        """C(rho) applied to rows (n, d), by the polynomial in C0."""
         result = self._coefficients[0] * (rows @ self.contraction)
         if self._e == 0.0:
             return result
@@ -343,18 +344,18 @@ class PrimalPrecision:
     def cross(self, x: Array) -> Array:
         """mu_k^T P x, (n, K)."""
         self.finish()
-        return self._scale * (self._contracted(x) @ self._sums.means.T)
+        return self._scale * (self._contract(x) @ self._sums.means.T)
 
     def directions(self) -> Array:
         """P mu_k, (K, d)."""
         self.finish()
-        return self._scale * self._contracted(self._sums.means)
+        return self._scale * self._contract(self._sums.means)
 
     def matrix(self) -> Array:
         """P (d, d)."""
         self.finish()
         xp = self._home.xp
-        return self._scale * self._contracted(xp.eye(self.scatter.shape[0], dtype=xp.float64, device=self._home.device))
+        return self._scale * self._contract(xp.eye(self.scatter.shape[0], dtype=xp.float64, device=self._home.device))
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         self.finish()
@@ -380,4 +381,4 @@ class PrimalPrecision:
         self._waiting = []
         if waiting:
             self._waiting.append((arrays["waiting"], to_numpy(arrays["waiting_signs"])))
-        self._at_ridge()
+        self._move_to_ridge()

@@ -1,4 +1,4 @@
-"""The precision that never moves: the identity (`update_covariance=False`)."""
+"""The two simple forms of the precision: fixed at the identity, or recomputed after every insertion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines.base import EngineDiagnostics
-from zeroshift.adapt.engines.class_statistics import ClassSums, Insertion
+from zeroshift.adapt.engines.class_statistics import BankInsertion, ClassSums
 from zeroshift.adapt.statistics import ridge_precision
 from zeroshift.arrays import Array, Home
 
@@ -15,6 +15,8 @@ __all__ = ["RECOMPUTE_WORK", "FixedPrecision", "RecomputedPrecision"]
 
 
 class FixedPrecision:
+    """The identity, for `update_covariance=False`."""
+
     form = "fixed"
 
     def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
@@ -25,8 +27,8 @@ class FixedPrecision:
     def quadratic(self) -> Array:
         return self._home.xp.sum(self._sums.means * self._sums.means, axis=1)
 
-    def insert(self, change: Insertion, slot: int) -> None:
-        """Nothing to follow: the means are all that changes."""
+    def insert(self, change: BankInsertion, slot: int) -> None:
+        """Nothing to do: only the means change."""
 
     def cross(self, x: Array) -> Array:
         return x @ self._sums.means.T
@@ -47,17 +49,16 @@ class FixedPrecision:
         return {}, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        """Nothing was saved, because nothing is kept."""
-
-
-# The precision made anew for every insertion: where dimensions and bank are small, nothing is quicker.
+        """Nothing to do: there is no state."""
 
 
 RECOMPUTE_WORK = 2_000_000
-"""Multiplications, (N + d + K) d^2, up to which a fresh precision costs no more than following the changes."""
+"""Multiplications, (N + d + K) d^2, up to which recomputing the precision is not slower than updating it."""
 
 
 class RecomputedPrecision:
+    """Recomputed after every insertion: the fastest form if dimension and bank are small."""
+
     form = "fresh"
 
     def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
@@ -74,14 +75,14 @@ class RecomputedPrecision:
 
     @property
     def accumulated(self) -> float:
-        """The scatter is summed when asked for: no squares came and went."""
+        """The trace of the scatter, which is summed from the bank on request and accumulates no changes."""
         return float(self._home.xp.linalg.trace(self.current_scatter()))
 
     def current_scatter(self) -> Array:
         """The scatter matrix."""
         return self._bank.scatter(self._sums.means)
 
-    def insert(self, change: Insertion, slot: int) -> None:
+    def insert(self, change: BankInsertion, slot: int) -> None:
         self.refresh()
 
     def cross(self, x: Array) -> Array:
@@ -103,5 +104,5 @@ class RecomputedPrecision:
         return {}, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        """Nothing was saved but the sums, from which all of it follows."""
+        """Recompute from the restored sums."""
         self.refresh()

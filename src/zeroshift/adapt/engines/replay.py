@@ -1,6 +1,7 @@
-"""Many rows at once: first the whole schedule of insertions, then all predictions as blocks of matrix products.
+"""Processes many rows together: first all insertions, then all predictions as blocks of matrix products.
 
-The same numbers as `streaming`. Between calls the statistics are streaming's, so the two can take turns at any sample.
+The numbers are those of `streaming`. Between calls the statistics are the same, so the two engines can alternate after
+any sample.
 """
 
 from __future__ import annotations
@@ -11,56 +12,59 @@ import numpy as np
 
 from zeroshift.adapt.bank import InsertionPlan
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision, scatter_is_sound
-from zeroshift.adapt.engines.replay_blocks import GPU_RANK_LIMIT, ReplayBlocks, groups, segments, solve_all
+from zeroshift.adapt.engines.replay_blocks import GPU_RANK_LIMIT, ReplayBlocks, find_segments, group_blocks, solve_all
 from zeroshift.adapt.engines.streaming import SMALLEST_PRIMAL, StreamingEngine
 from zeroshift.arrays import Array
 
 __all__ = ["AutoEngine", "ReplayEngine"]
 
 GPU_NUMBERS = 250_000_000
-"""Numbers the blocks solved together may hold on a GPU: 2 GB. Not by what is free: answers would depend on it."""
+"""Numbers in the blocks solved together on a GPU, at most: 2 GB. Not the free memory: answers would depend on it."""
 
 REPLAY_FROM = 128
-"""Rows from which `auto` works on them together: fewer do not pay for a block's factorisations."""
+"""Rows per call from which `auto` replays: the factorisations of a block do not pay for fewer."""
 
 
 class ReplayEngine(StreamingEngine):
+    """Streaming for the start of a stream, then blocks of rows."""
+
     @property
     def block_rows(self) -> int:  # type: ignore[override]
-        """Rows whose schedule is made, and whose posteriors are held, together."""
+        """Rows whose insertions are scheduled together; their posteriors are held in memory."""
         return 8192 if self._home.on_gpu else 2048
 
     @property
-    def _together(self) -> int:
-        """Blocks solved at once: one fills a CPU, a GPU wants as many as its memory has room for."""
+    def _blocks_per_solve(self) -> int:
+        """Blocks solved together: one keeps a CPU busy, a GPU needs as many as fit in its memory."""
         if not self._home.on_gpu:
             return 1
         (classes, d), r = (int(n) for n in self._prototypes.shape), GPU_RANK_LIMIT
         return max(1, GPU_NUMBERS // (3 * (4 * d * d + (d + r) * (classes + r) + 4 * r * r)))
 
     @property
-    def _single_until(self) -> int:
-        """Bank entries up to which insertions are followed singly: blocks need some to begin with, and on a CPU the
-        dual form is cheaper while it lasts."""
-        return SMALLEST_PRIMAL if self._home.on_gpu else self._dual_until
+    def _single_insertion_limit(self) -> int:
+        """Bank entries up to which insertions are processed one by one: blocks need some entries to start with, and on
+        a CPU the dual form is cheaper for small banks."""
+        return SMALLEST_PRIMAL if self._home.on_gpu else self._dual_limit
 
     def run(self, features: Array, batch_size: int) -> Iterator[Array]:
-        """Learn and score the rows: those given are all known ahead, so they are worked on together."""
+        """Learn and score the rows in large blocks."""
         rows = max(1, self.block_rows // batch_size) * batch_size
         for start in range(0, features.shape[0], rows):
             yield self._replay(features[start : start + rows, :], batch_size)
 
     def _replay(self, features: Array, batch_size: int) -> Array:
+        """Learn and score one block of rows, (n, K)."""
         log_y, plan, confidences = self._plan_insertions(features)
         scores = self._home.xp.empty_like(log_y)
-        until = self._single_until
-        done, row = self._one_by_one(plan, 0, features, log_y, confidences, batch_size, scores, until)
+        bank_limit = self._single_insertion_limit
+        done, row = self._replay_singly(plan, 0, features, log_y, confidences, batch_size, scores, bank_limit)
         if row < features.shape[0]:
-            rest = plan.between(done, len(plan))
-            self._in_blocks(rest, row, features, log_y, confidences, batch_size, scores)
+            rest = plan.part(done, len(plan))
+            self._replay_in_blocks(rest, row, features, log_y, confidences, batch_size, scores)
         return scores
 
-    def _one_by_one(
+    def _replay_singly(
         self,
         plan: InsertionPlan,
         first_row: int,
@@ -69,24 +73,24 @@ class ReplayEngine(StreamingEngine):
         confidences: np.ndarray,
         batch_size: int,
         scores: Array,
-        until: int | None = None,
+        bank_limit: int | None = None,
     ) -> tuple[int, int]:
-        """Follow insertions singly, while the bank holds no more than `until` entries; (insertions, rows) done."""
-        runs = segments(first_row, int(features.shape[0]), plan.rows, batch_size)
+        """Process insertions singly while the bank holds at most `bank_limit` entries; (insertions, rows) done."""
+        segments = find_segments(first_row, int(features.shape[0]), plan.rows, batch_size)
         done = 0
-        for s, event in enumerate(runs.events.tolist()):
-            if until is not None and self._sums.size > until and self._rule.update_covariance:
-                return done, int(runs.starts[s])
-            rows = slice(int(runs.starts[s]), int(runs.starts[s + 1]))
+        for s, event in enumerate(segments.events.tolist()):
+            if bank_limit is not None and self._sums.size > bank_limit and self._settings.update_covariance:
+                return done, int(segments.starts[s])
+            rows = slice(int(segments.starts[s]), int(segments.starts[s + 1]))
             if event > done:
-                self._learn(plan.between(done, event), features, log_y, confidences)
+                self._learn(plan.part(done, event), features, log_y, confidences)
                 done = event
             else:
                 self._idle += rows.stop - rows.start
             scores[rows] = self._score(features[rows], log_y[rows])
         return done, int(features.shape[0])
 
-    def _in_blocks(
+    def _replay_in_blocks(
         self,
         plan: InsertionPlan,
         first_row: int,
@@ -96,45 +100,46 @@ class ReplayEngine(StreamingEngine):
         batch_size: int,
         scores: Array,
     ) -> None:
+        """Process the rows from `first_row` in blocks."""
         if len(plan) == 0:
             rows = slice(first_row, features.shape[0])
             self._idle += features.shape[0] - first_row
             scores[rows] = self._score(features[rows], log_y[rows])
             return
-        runs = segments(first_row, int(features.shape[0]), plan.rows, batch_size)
+        segments = find_segments(first_row, int(features.shape[0]), plan.rows, batch_size)
         precision = self._precision
         scatter = precision.current_scatter()
         replay = ReplayBlocks(
-            plan, features, log_y, confidences, self._bank, self._sums, scatter, self._prototypes, self._rule
+            plan, features, log_y, confidences, self._bank, self._sums, scatter, self._prototypes, self._settings
         )
         if not scatter_is_sound(precision.accumulated + replay.accumulated, replay.smallest_ridge):
-            # Hardly any spread is left, and rounding could show: the careful way, which sums the scatter anew.
-            self._one_by_one(plan, first_row, features, log_y, confidences, batch_size, scores)
+            # Little spread is left and rounding could matter: single insertions recompute the scatter if needed.
+            self._replay_singly(plan, first_row, features, log_y, confidences, batch_size, scores)
             return
-        for group in groups(replay.cut(runs), self._together):
+        for group in group_blocks(replay.cut_blocks(segments), self._blocks_per_solve):
             problems = []
             for block in group:
-                replay.advance(int(runs.events[block.first]))
-                rows = slice(int(runs.starts[block.first]), int(runs.starts[block.last + 1]))
-                problem = replay.problem(runs, block)
+                replay.advance(int(segments.events[block.first]))
+                rows = slice(int(segments.starts[block.first]), int(segments.starts[block.last + 1]))
+                problem = replay.problem(segments, block)
                 scores[rows] = log_y[rows]
-                if self._rule.use_bank_term:
+                if self._settings.use_bank_term:
                     scores[rows] += replay.bank_term(problem)
                 problems.append((rows, problem))
-                replay.advance(int(runs.events[block.last]))
+                replay.advance(int(segments.events[block.last]))
             for (rows, problem), (cross, quadratic) in zip(problems, solve_all([p for _, p in problems]), strict=True):
                 scale = self._home.bring(problem.scale)[:, None]
-                scores[rows] += scale * problem.in_force(cross - 0.5 * quadratic)
-        self._sums.renew(np.unique(plan.classes))
+                scores[rows] += scale * problem.select_means(cross - 0.5 * quadratic)
+        self._sums.recompute(np.unique(plan.classes))
         if isinstance(precision, PrimalPrecision):
-            precision.begin(replay.scatter, accumulated=precision.accumulated + replay.accumulated)
+            precision.restart(replay.scatter, accumulated=precision.accumulated + replay.accumulated)
         else:
             self._precision = self._new_precision()
-        self._changed()
+        self._mark_changed()
 
 
 class AutoEngine(ReplayEngine):
-    """Streaming for a few rows, replay for many."""
+    """Streaming for calls with few rows, replay for many."""
 
     def run(self, features: Array, batch_size: int) -> Iterator[Array]:
         engine = ReplayEngine if features.shape[0] >= REPLAY_FROM else StreamingEngine

@@ -1,7 +1,7 @@
-"""A sample at a time, features not known ahead: the statistics follow every insertion instead of being made anew.
+"""Updates the statistics after every insertion instead of recomputing them. Suits single samples.
 
-The same numbers as `direct`, but for `primal.SCORE_TOLERANCE`, which bounds the only approximation. Once the bank is
-larger than the dimension an insertion costs a few products with the class means, however large the bank is.
+The numbers are those of `direct` up to `precision_primal.SCORE_TOLERANCE`, which bounds the only approximation. Once
+the bank holds more than d/2 samples, an insertion costs a few products with the class means, however large the bank is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from zeroshift.adapt.bank import HELD, InsertionPlan, KnowledgeBank
 from zeroshift.adapt.engines.base import EngineBase, EngineDiagnostics
-from zeroshift.adapt.engines.class_statistics import ClassSums, Insertion
+from zeroshift.adapt.engines.class_statistics import BankInsertion, ClassSums
 from zeroshift.adapt.engines.cuda_graph import RecordedStep
 from zeroshift.adapt.engines.precision_dual import DualPrecision
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision
@@ -26,15 +26,15 @@ from zeroshift.zero_shot import log_posterior, zero_shot_stats
 __all__ = ["SMALLEST_PRIMAL", "Precision", "StreamingEngine"]
 
 HEAD_AFTER = 8
-"""A sample that enters no bank costs a few d^2, or K d with the linear classifier at hand. Making that is K times the
-former, but in large products: about as much as K / HEAD_AFTER samples."""
+"""A sample that enters no bank costs a few d^2, or K d if the linear classifier P mu is available. Computing that
+classifier takes about as long as K / HEAD_AFTER such samples."""
 
 SMALLEST_PRIMAL = 8
-"""Fewer bank entries than this always use the dual form, however few dimensions there are."""
+"""Banks of up to this many entries always use the dual form, for any dimension."""
 
 
 class Precision(Protocol):
-    """The shared precision P in one of its forms."""
+    """The shared precision P in one of its forms, updated after every insertion."""
 
     form: str
 
@@ -44,7 +44,7 @@ class Precision(Protocol):
     def quadratic(self) -> Array:
         """mu_k^T P mu_k, (K,)."""
 
-    def insert(self, change: Insertion, slot: int) -> Array | None: ...
+    def insert(self, change: BankInsertion, slot: int) -> Array | None: ...
     def cross(self, x: Array) -> Array: ...
     def directions(self) -> Array: ...
     def matrix(self) -> Array: ...
@@ -56,10 +56,12 @@ class Precision(Protocol):
 
 
 class StreamingEngine(EngineBase):
-    def __init__(self, prototypes: Array, logit_scale: float, rule: AdaptSettings, evidence: KnowledgeBank) -> None:
+    """Maintains sums, means and precision, and updates them after every insertion."""
+
+    def __init__(self, prototypes: Array, logit_scale: float, settings: AdaptSettings, evidence: KnowledgeBank) -> None:
         self._prototypes = prototypes
         self._logit_scale = logit_scale
-        self._rule = rule
+        self._settings = settings
         self._bank = evidence
         self._home = Home.of(prototypes)
         self.diagnostics = EngineDiagnostics()
@@ -67,44 +69,44 @@ class StreamingEngine(EngineBase):
         self.refresh()
 
     def refresh(self) -> None:
-        """Everything anew from the bank."""
-        self._sums = ClassSums(self._prototypes, self._rule, self._bank)
+        """Recompute everything from the bank."""
+        self._sums = ClassSums(self._prototypes, self._settings, self._bank)
         self._precision = self._new_precision()
         self.finish()
-        self._changed()
+        self._mark_changed()
         self._derived = True
 
     @property
     def _suitable_form(self) -> type[Precision]:
-        """The form of the precision that suits what the bank holds."""
+        """The form of the precision that suits the size of the bank."""
         classes, d = self._prototypes.shape
-        if not self._rule.update_covariance:
+        if not self._settings.update_covariance:
             return FixedPrecision
         if (self._sums.size + d + classes) * d * d <= RECOMPUTE_WORK:
             return RecomputedPrecision
-        return DualPrecision if self._sums.size <= self._dual_until else PrimalPrecision
+        return DualPrecision if self._sums.size <= self._dual_limit else PrimalPrecision
 
     def _new_precision(self) -> Precision:
         return self._suitable_form(self._home, self._bank, self._sums, self.diagnostics)
 
     @property
-    def _dual_until(self) -> int:
+    def _dual_limit(self) -> int:
         return max(int(self._prototypes.shape[1]) // 2, SMALLEST_PRIMAL)
 
-    def _changed(self) -> None:
+    def _mark_changed(self) -> None:
         self._idle = 0
         self._head: Array | None = None
         self._derived = False
 
     def finish(self) -> None:
-        """What was left for later: called when a run of rows ends, so that predicting never has to change anything."""
+        """Do deferred work. Called after the last row of a call, so that predicting never changes the state."""
         if isinstance(self._precision, PrimalPrecision):
             self._precision.finish()
 
     def step(self, features: Array) -> Array:
-        """Algorithm 1 for one sample, or for one batch: offer, update, score (n, K)."""
+        """Algorithm 1 for one sample or one batch: offer, update, score (n, K)."""
         if self._home.on_gpu and features.shape[0] == 1:
-            scores = self._recorded(features)
+            scores = self._step_recorded(features)
             if scores is not None:
                 return scores
         log_y, plan, confidences = self._plan_insertions(features)
@@ -114,28 +116,32 @@ class StreamingEngine(EngineBase):
         cross = self._learn(plan, features, log_y, confidences)
         if features.shape[0] > 1 or cross is None:
             cross = self._precision.cross(features)
-        return self._fused(features, log_y, cross)
+        return self._fuse(features, log_y, cross)
 
-    def _recorded(self, features: Array) -> Array | None:
-        """The step as recorded CUDA graphs, where the precision is in its lasting form; None where it is not."""
-        if type(self._precision) is not PrimalPrecision or self._suitable_form is not PrimalPrecision or self._sums.few:
+    def _step_recorded(self, features: Array) -> Array | None:
+        """The step as recorded CUDA graphs; None unless the precision is in its primal form."""
+        if (
+            type(self._precision) is not PrimalPrecision
+            or self._suitable_form is not PrimalPrecision
+            or self._sums.is_small
+        ):
             return None
         self._precision.finish()
         with sys.modules["torch"].cuda.device(self._home.device):
-            if self._recorded_step is None or not self._recorded_step.fits():
+            if self._recorded_step is None or not self._recorded_step.is_valid():
                 self._recorded_step = None
                 self._recorded_step = RecordedStep(self)
             return self._recorded_step.step(features)
 
     def _plan_insertions(self, features: Array) -> tuple[Array, InsertionPlan, np.ndarray]:
-        """Log-posteriors of the rows, what they will do to the bank, and their confidences."""
-        log_y, classes, sureness = zero_shot_stats(features, self._prototypes, self._logit_scale)
-        confidences = to_numpy(sureness)
+        """Log-posteriors of the rows, the insertions they cause, and their confidences."""
+        log_y, classes, row_confidences = zero_shot_stats(features, self._prototypes, self._logit_scale)
+        confidences = to_numpy(row_confidences)
         return log_y, self._bank.plan(to_numpy(classes), confidences), confidences
 
     def _learn(self, plan: InsertionPlan, features: Array, log_y: Array, confidences: np.ndarray) -> Array | None:
-        """Carry out the plan one insertion after the other; mu^T P x (1, K) of the last where that fell out."""
-        weights = self._bank.entrants(plan, log_y)
+        """Carry out the insertions one by one. Returns mu^T P x (1, K) of the last one if the update computed it."""
+        weights = self._bank.inserted_weights(plan, log_y)
         cross = None
         for e in range(len(plan)):
             row, k, slot, replaced = (int(column[e]) for column in plan)
@@ -143,18 +149,18 @@ class StreamingEngine(EngineBase):
             old = None
             if replaced >= HELD:
                 old = self._home.copy(self._bank.features[k, slot])
-            self._bank.enter(plan.between(e, e + 1), features, weights[e : e + 1], confidences[row : row + 1])
+            self._bank.insert(plan.part(e, e + 1), features, weights[e : e + 1], confidences[row : row + 1])
             change = self._sums.insert(k, x, old)
             if type(self._precision) is self._suitable_form:
                 cross = self._precision.insert(change, slot)
             else:
                 self._precision, cross = self._new_precision(), None
-        self._changed()
+        self._mark_changed()
         return None if cross is None else cross[None, :]
 
     def scorer(self, rows: int) -> Callable[[Array], Array]:
-        """Scores with the present statistics, which stay as they are, for so many rows altogether."""
-        # By the number of rows alone: an answer must not depend on what was asked before.
+        """A function that scores features with the present statistics; `rows` is the total number of rows."""
+        # Depends only on the number of rows: an answer must not depend on earlier calls of `predict`.
         head = self._precision.directions() if rows * HEAD_AFTER >= self._prototypes.shape[0] else None
 
         def scores(features: Array) -> Array:
@@ -162,7 +168,7 @@ class StreamingEngine(EngineBase):
             if self._sums.size == 0:
                 return log_y
             cross = self._precision.cross(features) if head is None else features @ head.T
-            return self._fused(features, log_y, cross)
+            return self._fuse(features, log_y, cross)
 
         return scores
 
@@ -172,11 +178,11 @@ class StreamingEngine(EngineBase):
         if self._head is None and self._idle * HEAD_AFTER >= self._prototypes.shape[0]:
             self._head = self._precision.directions()
         cross = self._precision.cross(features) if self._head is None else features @ self._head.T
-        return self._fused(features, log_y, cross)
+        return self._fuse(features, log_y, cross)
 
-    def _fused(self, features: Array, log_y: Array, cross: Array) -> Array:
+    def _fuse(self, features: Array, log_y: Array, cross: Array) -> Array:
         scores = log_y + cross - 0.5 * self._precision.quadratic
-        return scores + self._sums.bank_term(features) if self._rule.use_bank_term else scores
+        return scores + self._sums.bank_term(features) if self._settings.use_bank_term else scores
 
     @property
     def gaussians(self) -> Gaussians:
@@ -184,20 +190,20 @@ class StreamingEngine(EngineBase):
         return Gaussians(self._sums.means, self._precision.matrix(), directions, -0.5 * self._precision.quadratic)
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """What goes on bit for bit needs beyond the bank: nothing where all of it was just derived from the bank."""
+        """What resuming bit for bit needs in addition to the bank; nothing if all was just recomputed from the bank."""
         if self._derived:
             return {}, {"idle": self._idle} if self._idle else {}
         arrays, values = self._precision.state()
         return {**self._sums.arrays(), **arrays}, {**values, "form": self._precision.form, "idle": self._idle}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        """Take up a saved state, or derive everything from the bank where nothing was saved."""
+        """Restore a saved state, or recompute everything from the bank if nothing was saved."""
         self.refresh()
         self._idle = int(values.get("idle", 0))
         if values.get("form") != self._precision.form:
-            # Nothing was saved, or by a version that chose another form: what was derived from the bank serves.
+            # Nothing was saved, or a version that selects another form saved it: use what `refresh` computed.
             return
         self._sums.restore(arrays)
         self._precision.restore(arrays, values)
-        self._changed()
+        self._mark_changed()
         self._idle = int(values["idle"])
