@@ -22,14 +22,13 @@ def fresh_registry():
 
 def test_the_first_methods_are_there():
     names = [method.name for method in methods.list_methods()]
-    assert names[:7] == [
+    assert names[:6] == [
         "zero_shot",
         "adapt_online",
         "adapt_transductive",
         "anchored_mixture_online",
         "anchored_mixture_transductive",
         "adapt_released_online",
-        "adapt_released_transductive",
     ]
     assert {method.protocol for method in methods.list_methods()} == {"online", "episodic", "transductive", "few-shot"}
 
@@ -41,7 +40,7 @@ def test_each_method_says_what_it_takes():
     assert parameters["alpha"].allowed == "a number from 0 to 1"
     assert not parameters["alpha"].required
     assert info.needs == ("prototypes",)
-    assert info.summary.startswith("Adapts sample by sample")
+    assert info.summary.startswith("Adapts one sample at a time")
     scale = methods.get("adapt_released_online").parameters[0]
     assert (scale.name, scale.required) == ("scale", True)
 
@@ -58,7 +57,7 @@ def test_create():
         (lambda: methods.create("adapt_onlin", PROTOTYPES), "Did you mean 'adapt_online'?"),
         (lambda: methods.create("qqq", PROTOTYPES), "Known: zero_shot, adapt_online"),
         (lambda: methods.create("adapt_online", PROTOTYPES, bank=3), "Did you mean 'bank_size'?"),
-        (lambda: methods.create("adapt_released_online", PROTOTYPES), "adapt_released_online needs scale"),
+        (lambda: methods.create("adapt_released_online", PROTOTYPES), "ReleasedOnlineADAPT needs scale"),
         (lambda: methods.list_methods("offline"), "protocol must be one of"),
     ],
 )
