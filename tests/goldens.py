@@ -1,4 +1,4 @@
-"""What the authors' own code answers on a small problem (tests/golden/README.md), for the tests of the peers."""
+"""Outputs of the authors' own code on a small problem (tests/golden/README.md), for the tests of their methods."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def golden(name: str) -> dict[str, np.ndarray]:
 
 
 def problem(dtype: str = "float32") -> dict[str, np.ndarray]:
-    """The problem all of them were asked, floating-point arrays in `dtype`: 600 samples, 12 classes, 64 dimensions."""
-    return {key: _as(array, dtype) for key, array in golden("problem").items()}
+    """The problem of all golden files, floating-point arrays in `dtype`: 600 samples, 12 classes, 64 dimensions."""
+    return {key: _converted(array, dtype) for key, array in golden("problem").items()}
 
 
 def views(dtype: str = "float32") -> dict[str, np.ndarray]:
     """64 views of the first 120 samples; view 0 is the sample itself."""
-    return {key: _as(array, dtype) for key, array in golden("peer_problem_views").items()}
+    return {key: _converted(array, dtype) for key, array in golden("peer_problem_views").items()}
 
 
 def first_shots(shots: int, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:
@@ -35,6 +35,6 @@ def first_shots(shots: int, dtype: str = "float32") -> tuple[np.ndarray, np.ndar
     return given["support_features"][rows], labels[rows]
 
 
-def _as(array: np.ndarray, dtype: str) -> np.ndarray:
-    # Widened float32 rows are of unit length to 1e-7 only; that is within every tolerance.
+def _converted(array: np.ndarray, dtype: str) -> np.ndarray:
+    # float32 rows converted to float64 have unit length only within 1e-7, which every tolerance allows.
     return array.astype(dtype) if array.dtype.kind == "f" else array

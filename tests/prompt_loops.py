@@ -1,4 +1,4 @@
-"""Helpers for the plain loops of prompt-tuning tests: images with views, and text features for torch."""
+"""Helpers for tests that repeat prompt tuning in a simple torch loop: images with views, and text features."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def clip_text(context):
 
 
 def noisy_views(images, views=20, classes=5, dimension=16, seed=0):
-    """Prototypes, and views (N, V, d) of made-up features: view 0 is the feature, the others are it with noise."""
+    """Prototypes, and views (N, V, d) of generated features: view 0 is the feature, the others add noise to it."""
     features, prototypes, _ = make_problem(classes, dimension, images, seed=seed)
     noise = 0.15 * np.random.default_rng(seed).normal(size=(images, views, dimension))
     noise[:, 0] = 0

@@ -1,4 +1,4 @@
-"""Libraries, devices, precisions and the checks at the door."""
+"""Libraries, devices and precisions; checks of matrices, labels and labelled pairs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import zeroshift
-from zeroshift.arrays import Home, Rows, check_labels, check_matrix, to_numpy
+from zeroshift import FeatureSet
+from zeroshift.arrays import Home, Rows, check_labels, check_matrix, checked_labelled, to_numpy
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
-def test_home_knows_its_library_and_can_travel():
+def test_home_has_its_library_and_can_be_pickled():
     for array in (np.zeros(2), torch.zeros(2)):
         home = Home.of(array)
         assert pickle.loads(pickle.dumps(home)) == home
@@ -23,27 +24,27 @@ def test_home_knows_its_library_and_can_travel():
 
 @pytest.mark.parametrize("source", [np.ones((2, 3), np.float16), torch.ones((2, 3), dtype=torch.bfloat16)], ids=str)
 @pytest.mark.parametrize("target", [np.zeros(1), torch.zeros(1)], ids=["to numpy", "to torch"])
-def test_narrow_floats_arrive_as_float32_everywhere(source, target):
+def test_half_precision_is_converted_to_float32(source, target):
     home = Home.of(target)
-    arrived = home.bring(source)
-    assert arrived.dtype == home.xp.float32
-    assert Home.of(arrived) == home
+    converted = home.bring(source)
+    assert converted.dtype == home.xp.float32
+    assert Home.of(converted) == home
     assert home.bring(source, home.xp.float64).dtype == home.xp.float64
 
 
-def test_bringing_a_numpy_array_to_torch_never_shares_memory():
+def test_a_numpy_array_converted_to_torch_shares_no_memory():
     source = np.ones((2, 2))
-    arrived = Home.of(torch.zeros(1)).bring(source, torch.float64)
-    arrived[0, 0] = 5
+    converted = Home.of(torch.zeros(1)).bring(source, torch.float64)
+    converted[0, 0] = 5
     assert source[0, 0] == 1
 
 
-def test_to_numpy_takes_gradients_and_bfloat16():
+def test_to_numpy_accepts_gradients_and_bfloat16():
     assert to_numpy(torch.ones(2, requires_grad=True)).tolist() == [1, 1]
     assert to_numpy(torch.ones(2, dtype=torch.bfloat16)).dtype == np.float32
 
 
-def test_rows_convert_block_by_block():
+def test_rows_are_converted_in_blocks():
     rows = Rows(np.arange(10, dtype=np.float16).reshape(5, 2), Home.of(np.zeros(1)), np.float64)
     blocks = [(block, x) for block, x in rows.blocks(2)]
     assert [block for block, _ in blocks] == [slice(0, 2), slice(2, 4), slice(4, 5)]
@@ -51,7 +52,7 @@ def test_rows_convert_block_by_block():
     np.testing.assert_array_equal(np.concatenate([x for _, x in blocks]), np.arange(10).reshape(5, 2))
 
 
-def test_a_bad_row_far_down_is_named():
+def test_the_error_names_an_invalid_row_at_the_end():
     features = np.zeros((20_000, 2), dtype=np.float32)
     features[:, 0] = 1
     features[19_999, 1] = np.nan
@@ -59,19 +60,19 @@ def test_a_bad_row_far_down_is_named():
         check_matrix("features", features)
 
 
-def test_overflowing_rows_are_named():
+def test_the_error_names_a_row_that_overflows():
     with pytest.raises(ValueError, match="row 1 holds an infinite or overflowing value"):
         check_matrix("features", np.array([[1, 0], [3e300, 3e300]]))
 
 
 @pytest.mark.parametrize("dtype", [">f8", "longdouble"])
-def test_wide_floats_of_any_kind_stay_wide(dtype):
+def test_all_64_bit_floats_give_float64(dtype):
     x = np.eye(2, 4).astype(dtype)
     answer = zeroshift.OnlineADAPT(x, logit_scale=3.0).adapt(x)
     assert answer.dtype == np.float64
 
 
-def test_tiny_rows_are_not_called_zero():
+def test_tiny_rows_are_not_zero_vectors():
     np.testing.assert_allclose(zeroshift.normalize(np.full((1, 4), 1e-25, np.float32)), [[0.5] * 4])
 
 
@@ -91,7 +92,7 @@ def test_unit_rows_rounded_to_half_precision_pass(dtype):
         ("012", "must be a vector of class indices; got str"),
     ],
 )
-def test_bad_labels(labels, message):
+def test_invalid_labels_are_rejected(labels, message):
     with pytest.raises((ValueError, TypeError), match=message):
         check_labels("labels", labels, rows=3, classes=5)
 
@@ -111,3 +112,78 @@ def test_normalize_keeps_library_and_widens_half_precision():
         zeroshift.normalize(np.array([[1.0, 1.0], [0.0, 0.0]]))
     with pytest.raises(TypeError, match="list"):
         zeroshift.normalize([[1.0]])
+
+
+PROTOTYPES = np.eye(3, 4)
+FEATURES = np.eye(4)[[0, 1, 2, 3, 0]]
+LABELS = np.array([0, 1, 2, 2, 0])
+
+
+@pytest.mark.parametrize("pair", [None, FEATURES, (FEATURES,), {"features": FEATURES, "labels": LABELS}, "ab"])
+def test_anything_but_a_pair_is_rejected(pair):
+    with pytest.raises(
+        TypeError, match=rf"shots must be a pair \(features, labels\); got .*{type(pair).__name__}.*Fix: shots=\("
+    ):
+        checked_labelled("shots", pair, PROTOTYPES)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "error", "message"),
+    [
+        (FEATURES.tolist(), LABELS, TypeError, "shots features must be a NumPy array or a torch tensor; got list"),
+        (FEATURES[0], LABELS, ValueError, "shots features must have two dimensions"),
+        (FEATURES[:, :3], LABELS, ValueError, "shots features has d = 3 columns"),
+        (FEATURES * 3, LABELS, ValueError, "shots features row 0 has length 3"),
+        (FEATURES, LABELS[:4], ValueError, r"shots labels must have one entry per row, shape \(5,\)"),
+        (FEATURES, LABELS + 1, ValueError, "shots labels row 2 is 3; class indices go from 0 to 2 for 3 prototypes"),
+        (FEATURES, LABELS * 1.0, TypeError, "shots labels must hold integers"),
+        (FEATURES, ["cat"] * 5, TypeError, "shots labels must hold integers"),
+        (FEATURES, None, TypeError, "shots labels must be a vector of class indices; got NoneType"),
+    ],
+)
+def test_errors_name_the_argument(features, labels, error, message):
+    with pytest.raises(error, match=message):
+        checked_labelled("shots", (features, labels), PROTOTYPES)
+
+
+@pytest.mark.parametrize("labels", [LABELS, LABELS.tolist(), torch.tensor(LABELS), LABELS.astype(np.uint8)])
+def test_labels_become_numpy_integers(labels):
+    _, copied = checked_labelled("shots", [FEATURES, labels], PROTOTYPES)
+    assert type(copied) is np.ndarray
+    assert copied.dtype == np.int64
+    np.testing.assert_array_equal(copied, LABELS)
+
+
+def test_features_are_copied():
+    features, labels = FEATURES.copy(), LABELS.copy()
+    copied = checked_labelled("shots", (features, labels), PROTOTYPES)
+    features[:], labels[:] = 0, 0
+    np.testing.assert_array_equal(copied[0], FEATURES)
+    np.testing.assert_array_equal(copied[1], LABELS)
+
+
+def test_features_keep_their_precision_in_the_library_of_the_prototypes():
+    copied, _ = checked_labelled("shots", (FEATURES.astype(np.float16), LABELS), torch.tensor(PROTOTYPES))
+    assert isinstance(copied, torch.Tensor)
+    assert copied.dtype == torch.float32
+    copied, _ = checked_labelled("shots", (torch.tensor(FEATURES), LABELS), PROTOTYPES)
+    assert type(copied) is np.ndarray
+    assert copied.dtype == np.float64
+
+
+def test_the_error_for_a_feature_set_names_the_fix():
+    pets = FeatureSet(FEATURES, prototypes=PROTOTYPES, labels=LABELS)
+    with pytest.raises(TypeError, match=r"got FeatureSet\. Fix: shots=\(shots\.features, shots\.labels\)"):
+        checked_labelled("shots", pets, PROTOTYPES)
+
+
+def test_masked_labels_are_rejected():
+    masked = np.ma.masked_array(LABELS, mask=LABELS == 1)
+    with pytest.raises(TypeError, match=r"shots labels must be a plain vector.*Fix: drop the rows"):
+        checked_labelled("shots", (FEATURES, masked), PROTOTYPES)
+
+
+@pytest.mark.parametrize(("labels", "fix"), [(LABELS * 1.0, r"astype\(int\)"), (LABELS + 0.7, "not class indices")])
+def test_a_conversion_is_suggested_for_whole_numbers_only(labels, fix):
+    with pytest.raises(TypeError, match=f"must hold integers.*float64.*{fix}"):
+        checked_labelled("shots", (FEATURES, labels), PROTOTYPES)

@@ -1,4 +1,4 @@
-"""Every code block of README and docs runs: Python is executed, commands are called, configuration is parsed."""
+"""Every code block of README and docs works: Python and commands are executed, configuration is parsed."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 PHOTOS = ("cat", "dog", "horse", "horse")
-"""The pages speak of a folder `photos`; the tests draw one, of a picture for each of these."""
+"""The pages use a folder `photos`. The tests create one, with one image for each of these classes."""
 
 
-def draw_photos(folder: Path) -> None:
+def write_photos(folder: Path) -> None:
     import numpy as np
     from PIL import Image
 
     for i, name in enumerate(PHOTOS):
         (folder / "photos" / name).mkdir(parents=True, exist_ok=True)
-        rough = np.random.default_rng(i).integers(0, 256, (6, 8, 3), dtype=np.uint8)
-        picture = Image.fromarray(rough).resize((320, 240), Image.Resampling.BICUBIC)
-        picture.save(folder / "photos" / name / f"{i}.jpg")
+        pixels = np.random.default_rng(i).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+        image = Image.fromarray(pixels).resize((320, 240), Image.Resampling.BICUBIC)
+        image.save(folder / "photos" / name / f"{i}.jpg")
 
 
 def blocks(page: Path) -> list[tuple[str, str, int]]:
@@ -45,32 +45,32 @@ def run_python(code: str, where: str, names: dict[str, object]) -> None:
 
 def run_commands(code: str, where: str) -> None:
     for line in code.splitlines():
-        words = shlex.split(line, comments=True)
-        if not words:
+        arguments = shlex.split(line, comments=True)
+        if not arguments:
             continue
-        if words[0] == "make":
-            # Running the targets from inside their own tests would never end; that they exist can be asked.
-            asked = ["make", "--dry-run", *words[1:]]
-            done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{where}: `{line}` failed:\n{done.stdout}{done.stderr}"
-        elif words[0] == "zeroshift":
-            # In this process: the libraries of an encoder take seconds to import, once is enough.
-            result = CliRunner().invoke(app, words[1:])
+        if arguments[0] == "make":
+            # Running the targets inside their own tests would never end; a dry run checks that they exist.
+            command = ["make", "--dry-run", *arguments[1:]]
+            finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            assert finished.returncode == 0, f"{where}: `{line}` failed:\n{finished.stdout}{finished.stderr}"
+        elif arguments[0] == "zeroshift":
+            # In this process: importing the libraries of an encoder takes seconds.
+            result = CliRunner().invoke(app, arguments[1:])
             assert result.exit_code == 0, f"{where}: `{line}` failed:\n{result.output}"
         else:
-            pytest.fail(f"{where}: {words[0]!r} is not a command the tests can run")
+            pytest.fail(f"{where}: {arguments[0]!r} is not a command the tests can run")
 
 
 @pytest.fixture
-def quick(monkeypatch, untimed_runs):
-    """Packs of fewer rows, and runs in this process: others import everything again."""
+def reduced_runs(monkeypatch, untimed_runs):
+    """Packs with fewer rows, and runs in this process, because other processes would import everything again."""
     load, execute_jobs = packs.load, runner.execute_jobs
     monkeypatch.setattr(packs, "load", lambda name: load(name).subset(slice(0, 800)))
-    monkeypatch.setattr(runner, "execute_jobs", lambda *given, processes: execute_jobs(*given, processes=0))
+    monkeypatch.setattr(runner, "execute_jobs", lambda *arguments, processes: execute_jobs(*arguments, processes=0))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_blocks_run(page, quick, tmp_path, monkeypatch, recwarn, request):
+def test_code_blocks_run(page, reduced_runs, tmp_path, monkeypatch, recwarn, request):
     run_page(page, tmp_path, monkeypatch, request)
 
 
@@ -81,11 +81,11 @@ def test_code_blocks_run_on_whole_packs(page, tmp_path, monkeypatch, recwarn, re
 
 
 def run_page(page, tmp_path, monkeypatch, request) -> None:
-    """Run the blocks of a page in order, in one folder and one namespace, as a reader would type them."""
+    """Run the blocks of a page in order, in one folder and one namespace, as a reader would."""
     if any("composed" in code for _, code, _ in blocks(page)):
         request.getfixturevalue("fitted_text_map")
     monkeypatch.chdir(tmp_path)
-    draw_photos(tmp_path)
+    write_photos(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}
     for language, code, line in blocks(page):
         where = f"{page.name}:{line}"
@@ -96,16 +96,16 @@ def run_page(page, tmp_path, monkeypatch, request) -> None:
         elif language == "toml":
             pytest.importorskip("tomllib", reason="tomllib came with Python 3.11").loads(code)
         else:
-            assert language == "text", f"{where}: a block in {language or 'no language'!r} is not run by any test"
+            assert language == "text", f"{where}: no test runs blocks in {language or 'no language'!r}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
+def test_links_exist(page):
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
 
 
-def test_readme_begins_with_the_two_commands():
+def test_readme_starts_with_the_two_commands():
     language, code, _ = blocks(ROOT / "README.md")[0]
     assert language == "sh"
     assert [line.split("#")[0].strip() for line in code.splitlines()] == ["make demo", "make test"]

@@ -214,14 +214,14 @@ def test_second_round_counts_the_batch_by_z() -> None:
     np.testing.assert_allclose(answer.means, [mu0, mu1], atol=1e-14)
 
 
-def test_rounds_stop_once_z_stands_still() -> None:
+def test_rounds_stop_when_z_no_longer_changes() -> None:
     t, x = unit_rows(4, 3, 6), unit_rows(5, 12, 6)
     many = oracle.transductive(x, t, logit_scale=5.0, iterations=500)
     more = oracle.transductive(x, t, logit_scale=5.0, iterations=1000)
     np.testing.assert_array_equal(many.probabilities, more.probabilities)
 
 
-def test_nothing_learnt_is_zero_shot() -> None:
+def test_an_empty_stream_gives_zero_shot() -> None:
     empty = oracle.online(np.zeros((0, 2)), T)
     assert empty.probabilities.shape == (0, 2)
     z, scores = oracle.predict([A], empty, T, logit_scale=1.0)

@@ -1,4 +1,4 @@
-"""What a fresh `import zeroshift` brings along, and what it must not."""
+"""What `import zeroshift` loads, and what it must not load."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-def test_import_is_light():
+def test_import_loads_no_heavy_library():
     heavy = ["torch", "transformers", "matplotlib", "typer", "rich", "jinja2", "scipy", "pyarrow"]
     loaded = run(f"import sys, zeroshift; print([m for m in {heavy} if m in sys.modules])")
     assert loaded.strip() == "[]"
 
 
-def test_adapting_needs_no_torch():
+def test_adapt_works_without_torch():
     """With torch made unimportable, numpy in, numpy out, save and load still work."""
     code = """
 import sys, tempfile, pathlib
@@ -47,16 +47,16 @@ def test_public_names_exist():
         assert hasattr(zeroshift, name), name
 
 
-def test_dir_shows_the_public_names_only():
+def test_dir_lists_only_public_names():
     assert dir(zeroshift) == sorted(zeroshift.__all__)
 
 
-def test_version_is_the_installed_one():
+def test_version_is_that_of_the_installed_package():
     if version("zeroshift") != zeroshift.__version__:
         pytest.fail("the installed metadata is stale: run `make clean` and `make test` again")
 
 
-def test_typing_information_is_shipped():
+def test_typing_information_is_included():
     from importlib.resources import files
 
     assert (files("zeroshift") / "py.typed").is_file()

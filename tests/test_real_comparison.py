@@ -1,4 +1,4 @@
-"""The comparison in benchmarks/RESULTS.md is what its records say, and what every method computes on a bundled pack."""
+"""The comparison in benchmarks/RESULTS.md follows from its records and is reproduced on one bundled pack."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ RECORDS = json.loads((BENCHMARKS / "compare.json").read_text())
 PACK = "cifar10c_jpeg_compression_5"
 SHOTS = 4
 SLOW = {"ecalp", "ecalp+support", "dota", "frolic"}
-"""Several seconds each."""
+"""They take several seconds each."""
 
 THREE_SAMPLES = 0.25
-"""Percent: what another BLAS may change in 1500 samples by breaking near-ties the other way."""
+"""In percent. Another BLAS may break near-ties among 1500 samples differently."""
 
 COMPARED = [spec for spec in list_method_specs() if spec.label in RECORDS[PACK]]
 """Methods with a record; a new method needs none."""
@@ -38,40 +38,40 @@ def test_every_recorded_method_exists_and_was_run_on_every_pack():
     "spec",
     [pytest.param(spec, id=spec.label, marks=[pytest.mark.slow] if spec.label in SLOW else []) for spec in COMPARED],
 )
-def test_the_first_run_is_as_recorded(spec):
+def test_the_first_run_equals_its_record(spec):
     once = not (spec.streamed or spec.drawn)
     shots = SHOTS if "support" in spec.given else None
     trial = Trial(PACK, "", "ensemble", spec, None if once else 0, shots)
-    found = 100 * run_trial(trial, packs.load(PACK))["accuracy"]
+    accuracy = 100 * run_trial(trial, packs.load(PACK))["accuracy"]
     recorded = RECORDS[PACK][spec.label]["stored" if once else "seed 0"]
-    assert found == pytest.approx(recorded, abs=THREE_SAMPLES)
+    assert accuracy == pytest.approx(recorded, abs=THREE_SAMPLES)
 
 
-def test_the_means_in_the_results_are_those_of_the_records():
+def test_the_means_in_the_results_follow_from_the_records():
     section = re.search(r"<!-- compare -->(.*?)<!-- /compare -->", (BENCHMARKS / "RESULTS.md").read_text(), re.DOTALL)
     rows = dict(
         re.findall(r"^\| `([^`]+)` \| (?:online|transductive|few-shot) \| 14 \| ([\d.]+) ", section[1], re.MULTILINE)
     )
     assert len(rows) == len(COMPARED)
-    for label, written in rows.items():
+    for label, printed in rows.items():
         runs = [list(methods[label.rstrip("*")].values()) for methods in RECORDS.values()]
-        assert float(written) == pytest.approx(np.mean([np.mean(values) for values in runs]), abs=0.051), label
+        assert float(printed) == pytest.approx(np.mean([np.mean(values) for values in runs]), abs=0.051), label
 
 
-def test_the_readme_says_the_same():
+def test_the_means_in_the_readme_follow_from_the_records():
     rows = re.findall(
         r"^  \| (\w+) \| ([\d.]+) \| ([\d.]+) \|$", (BENCHMARKS.parent / "README.md").read_text(), re.MULTILINE
     )
     assert len(rows) > 10
-    for label, over_all, over_clip in rows:
+    for label, mean_of_all, mean_of_clip in rows:
         means = {name: np.mean(list(methods[label].values())) for name, methods in RECORDS.items()}
-        assert float(over_all) == pytest.approx(np.mean(list(means.values())), abs=0.051), label
+        assert float(mean_of_all) == pytest.approx(np.mean(list(means.values())), abs=0.051), label
         of_clip = [mean for name, mean in means.items() if "_clip_" in name]
-        assert float(over_clip) == pytest.approx(np.mean(of_clip), abs=0.051), label
+        assert float(mean_of_clip) == pytest.approx(np.mean(of_clip), abs=0.051), label
 
 
-def test_what_the_readme_concludes_is_so():
-    """Who is ahead where, and whose calibration is worst: it could stop being true."""
+def test_the_conclusions_in_the_readme_hold():
+    """Which methods are ahead where, and which is calibrated worst. This may change with the records."""
 
     def mean(label, which=""):
         return np.mean([np.mean(list(methods[label].values())) for name, methods in RECORDS.items() if which in name])

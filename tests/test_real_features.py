@@ -1,4 +1,4 @@
-"""What benchmarks/RESULTS.md says about real features is what the library computes."""
+"""The numbers for real features in benchmarks/RESULTS.md and README are what the library computes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ BUNDLED = [pack.name for pack in packs.list() if pack.n_views == 0]
 CLIP_PACKS = ["dtd_test_clip_vitb32", "stanford_cars_val_clip_vitb32", "whurs19_clip_rn50", "whurs19_clip_vitb32"]
 
 TWO_SAMPLES = 0.15
-"""Percent: what another BLAS may change in 1500 samples by breaking a near-tie the other way."""
+"""In percent. Another BLAS may break a near-tie among 1500 samples differently."""
 
 
-def assert_as_recorded(group: str, name: str, pack: FeatureSet, method) -> None:
+def assert_equals_record(group: str, name: str, pack: FeatureSet, method) -> None:
     adapter = method(pack.prototypes_for(), logit_scale=pack.logit_scale)
     accuracy = 100 * float((adapter.adapt(pack.features).argmax(axis=1) == pack.labels).mean())
     assert accuracy == pytest.approx(RECORDS[f"{group}/{name}/{method.name}/stored"]["accuracy"], abs=TWO_SAMPLES)
@@ -41,7 +41,7 @@ def assert_as_recorded(group: str, name: str, pack: FeatureSet, method) -> None:
 @pytest.mark.parametrize("name", BUNDLED)
 @pytest.mark.parametrize("method", [ZeroShot, OnlineADAPT, TransductiveADAPT], ids=lambda method: method.name)
 def test_bundled_packs(name, method):
-    assert_as_recorded("bundled", name, packs.load(name), method)
+    assert_equals_record("bundled", name, packs.load(name), method)
 
 
 @pytest.mark.skipif(not CLIP.is_dir(), reason=f"real CLIP features may not be redistributed; none at {CLIP}")
@@ -52,28 +52,28 @@ def test_bundled_packs(name, method):
     ids=lambda method: method.name,
 )
 def test_clip_packs(name, method):
-    assert_as_recorded("clip", name, FeatureSet.load(CLIP / f"{name}.npz"), method)
+    assert_equals_record("clip", name, FeatureSet.load(CLIP / f"{name}.npz"), method)
 
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_adaptation_helps_on_every_bundled_pack(name):
-    """A fact about these features the demo relies on; it could stop being true."""
+    """The demo relies on this property of the features."""
     zero = RECORDS[f"bundled/{name}/zero_shot/stored"]["accuracy"]
     for method in ("adapt_online", "adapt_transductive"):
         assert RECORDS[f"bundled/{name}/{method}/stored"]["accuracy"] > zero + 2
 
 
-def test_where_cosines_are_negative_in_these_features():
+def test_signs_of_the_cosines():
     """Unlike CLIP's, about half of the image-text cosines are negative; image-image cosines hardly ever are: the bank
-    term's max(0, .) is exercised by the made-up streams, not by these."""
+    term's max(0, .) is tested by the generated streams, not by these."""
     pack = packs.load("cifar10")
     features = pack.features.astype(np.float64)
     assert 0.3 < (features @ pack.prototypes_for().T < 0).mean() < 0.7
     assert 0 < (features @ features.T < 0).mean() < 1e-4
 
 
-def test_released_scores_misbehave_where_cosines_are_negative():
-    """Raw logits times a factor below one: a negative logit is *raised* by doubt. Documented in docs/adapt.md."""
+def test_released_scores_raise_negative_logits():
+    """Raw logits times a factor below one: uncertainty *raises* a negative logit. See docs/adapt.md."""
     pack = packs.load("cifar10")
     adapter = ReleasedTransductiveADAPT(pack.prototypes_for(), logit_scale=pack.logit_scale, scale=60.0)
     scores = adapter.adapt_scores(pack.features)
@@ -83,7 +83,7 @@ def test_released_scores_misbehave_where_cosines_are_negative():
     assert (scores[negative] >= logits[negative] - 1e-4).all()
 
 
-def test_results_page_is_made_from_the_records(monkeypatch):
+def test_the_results_page_follows_from_the_records(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     for module in ("accuracy", "results"):
         sys.modules.pop(module, None)
@@ -93,7 +93,7 @@ def test_results_page_is_made_from_the_records(monkeypatch):
     assert results.section("accuracy") == accuracy.table(RECORDS)
 
 
-def test_readme_table_is_what_was_measured():
+def test_the_readme_table_is_reproduced():
     text = (ROOT / "README.md").read_text()
     errors = []
     for name in BUNDLED:
@@ -102,13 +102,13 @@ def test_readme_table_is_what_was_measured():
             for method in ("zero_shot", "adapt_online", "adapt_transductive")
         )
         row = rf"\| {zero_shot} \| {online} \| ([\d.]+) \| {transductive} \| ([\d.]+) \|"
-        (written,) = re.findall(row, text)
+        (printed,) = re.findall(row, text)
         pack = packs.load(name)
-        for cls, value in zip((OnlineAnchoredMixture, TransductiveAnchoredMixture), written, strict=True):
+        for cls, value in zip((OnlineAnchoredMixture, TransductiveAnchoredMixture), printed, strict=True):
             answers = cls(pack.prototypes_for(), logit_scale=pack.logit_scale).adapt(pack.features)
-            # Three samples: what another BLAS may change by breaking near-ties the other way.
+            # Three samples: another BLAS may break near-ties differently.
             assert 100 * accuracy(answers, pack.labels) == pytest.approx(float(value), abs=0.25), name
             errors.append(100 * expected_calibration_error(answers, pack.labels))
     mean = r"\| mean calibration error \(0 is best\) \| [\d.]+ \| [\d.]+ \| ([\d.]+) \| [\d.]+ \| ([\d.]+) \|"
-    (written,) = re.findall(mean, text)
-    assert [float(value) for value in written] == pytest.approx([np.mean(errors[::2]), np.mean(errors[1::2])], abs=0.25)
+    (printed,) = re.findall(mean, text)
+    assert [float(value) for value in printed] == pytest.approx([np.mean(errors[::2]), np.mean(errors[1::2])], abs=0.25)

@@ -1,7 +1,7 @@
-"""Which array library an input belongs to, and the checks every array passes once, at the door.
+"""NumPy arrays and torch tensors: conversion between them, and the checks of input at the public boundary.
 
-The mathematics of the library is written against the array API standard, so one implementation serves NumPy arrays and
-torch tensors on any device. Nothing here imports torch: a tensor brings its own library along.
+The mathematics is written against the array API standard, so one implementation serves NumPy arrays and torch tensors
+on any device. This module does not import torch: the library of a tensor is found from the tensor.
 """
 
 from __future__ import annotations
@@ -34,21 +34,20 @@ __all__ = [
 ]
 
 Array = Any
-"""A NumPy array or a torch tensor. (No static type covers both; the checks below do the work at run time.)"""
+"""A NumPy array or a torch tensor. (No static type covers both; the functions below check at run time.)"""
 
 UNIT_NORM_TOLERANCE = 1e-2
 """How far a row's length may be from 1: wide enough for unit vectors in bfloat16, too narrow for raw features."""
 
 CHECK_ROWS, CHECK_ROWS_ON_GPU = 1024, 32_768
-"""Rows looked at together while checking, so that a memory-mapped file larger than memory can pass. A GPU is asked less
-often."""
+"""Rows checked together, few enough for a memory-mapped file larger than memory. A GPU is faster with larger blocks."""
 
 
 def namespace(*arrays: Array) -> Any:
-    """The array-API namespace the arrays share."""
+    """The array-API namespace that the arrays share."""
     if len(arrays) > 1:
         return array_api_compat.array_namespace(*arrays)
-    # It depends on the type alone, and finding out takes longer than many a small product.
+    # It depends on the type only, and finding it takes longer than many small matrix products.
     kind = type(arrays[0])
     if kind not in _NAMESPACES:
         _NAMESPACES[kind] = array_api_compat.array_namespace(*arrays)
@@ -63,12 +62,12 @@ def is_array(value: object) -> bool:
 
 
 def is_double(array: Array) -> bool:
-    """Whether the numbers have at least 64 bits, in whatever byte order; narrower floats are computed in float32."""
+    """Whether the numbers have at least 64 bits, in any byte order; narrower floats are computed in float32."""
     return bool(array.dtype.itemsize >= 8)
 
 
 def to_numpy(array: Array) -> np.ndarray:
-    """The values as a NumPy array on the host; bfloat16, which NumPy has no type for, comes as float32."""
+    """The values as a NumPy array; bfloat16, which NumPy does not have, becomes float32."""
     if array_api_compat.is_torch_array(array):
         array = array.detach().cpu()
         return (array.float() if array.dtype == namespace(array).bfloat16 else array).numpy()
@@ -77,7 +76,7 @@ def to_numpy(array: Array) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Home:
-    """A library and a device: where a method keeps its state, and where a caller wants the answer."""
+    """A library and a device: those of a method's state, or those of the caller's arrays."""
 
     xp: Any
     device: Any
@@ -92,7 +91,7 @@ class Home:
 
     @classmethod
     def named(cls, library: str, device: str) -> Home:
-        """A library ("numpy" or "torch") and a device by name; raises what the library raises where one is missing."""
+        """A library ("numpy" or "torch") and a device by name. Raises the library's own error if one is missing."""
         return cls.of(importlib.import_module(f"array_api_compat.{library}").empty(0, device=device))
 
     @property
@@ -104,7 +103,7 @@ class Home:
         return getattr(self.device, "type", "cpu") == "cuda"
 
     def index(self, numbers: np.ndarray) -> Array:
-        """Row or class numbers, decided on the host, to pick with at home."""
+        """Row or class numbers (a NumPy array) as an index for arrays of this library and device."""
         return numbers if self.library == "numpy" else self.xp.asarray(numbers, device=self.device)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -118,19 +117,19 @@ class Home:
         wanted = dtype or (self.xp.float64 if is_double(array) else self.xp.float32)
         given = "torch" if array_api_compat.is_torch_array(array) else "numpy"
         if given != self.library:
-            # A copy: torch must never be handed memory it could write to behind the caller's back.
+            # A copy: torch must not get memory of the caller that it could write to.
             return self.xp.asarray(np.array(to_numpy(array)), dtype=wanted, device=self.device)
         if given == "torch":
             return array.detach().to(self.device, wanted)
         return self.xp.astype(array, wanted, copy=False)
 
     def computing(self) -> AbstractContextManager[Any]:
-        """Where the mathematics runs: for torch, whatever the caller is in the middle of, no gradients are recorded, no
-        product is narrowed by autocast, and tensors made are ordinary ones that can be written to later."""
+        """A context for the computation. With torch, whatever the caller's context: no gradients, no autocast, and no
+        inference mode, whose tensors cannot be written to later."""
         if self.library == "numpy":
             return nullcontext()
         torch = sys.modules["torch"]
-        # Entered only where they change something: together they take as long as a small product on a GPU.
+        # Entered only if they change something: together they take as long as a small product on a GPU.
         context = ExitStack()
         if torch.is_inference_mode_enabled():
             context.enter_context(torch.inference_mode(False))
@@ -177,7 +176,7 @@ def _check_floating(name: str, array: object) -> None:
 
 
 def check_matrix(name: str, array: object, *, columns: int | None = None, unit: bool = True) -> None:
-    """Refuse anything but a non-empty (rows, columns) floating matrix of finite rows, of unit length where `unit`."""
+    """Raise unless `array` is a non-empty floating-point matrix of finite rows; with `unit`, of rows of length 1."""
     _check_floating(name, array)
     shape = tuple(array.shape)  # type: ignore[attr-defined]
     if len(shape) != 2:
@@ -189,13 +188,13 @@ def check_matrix(name: str, array: object, *, columns: int | None = None, unit: 
             f"{name} has d = {shape[1]} columns (shape {shape}), but the prototypes have d = {columns}. "
             "Features and prototypes must come from the same encoder."
         )
-    at_once = CHECK_ROWS_ON_GPU if Home.of(array).on_gpu else CHECK_ROWS
-    for start in range(0, shape[0], at_once):
-        _check_rows(name, array[start : start + at_once], start, unit)  # type: ignore[index]
+    block_size = CHECK_ROWS_ON_GPU if Home.of(array).on_gpu else CHECK_ROWS
+    for start in range(0, shape[0], block_size):
+        _check_rows(name, array[start : start + block_size], start, unit)  # type: ignore[index]
 
 
 def _check_rows(name: str, block: Array, start: int, unit: bool) -> None:
-    # One sum per row finds every fault at once: NaN and inf survive squaring, zero and raw features miss length 1.
+    # One norm per row finds every error: NaN and inf remain in it, and zero and raw features do not have length 1.
     if array_api_compat.is_torch_array(block):
         torch = sys.modules["torch"]
         norms = to_numpy(torch.linalg.vector_norm(block, dim=1, dtype=torch.float64))
@@ -203,10 +202,10 @@ def _check_rows(name: str, block: Array, start: int, unit: bool) -> None:
         wide = block.astype(np.float64, copy=False)
         with np.errstate(over="ignore", invalid="ignore"):
             norms = np.sum(wide * wide, axis=1) ** 0.5
-    fine = np.abs(norms - 1.0) <= UNIT_NORM_TOLERANCE if unit else np.isfinite(norms) & (norms > 0)
-    if fine.all():
+    valid = np.abs(norms - 1.0) <= UNIT_NORM_TOLERANCE if unit else np.isfinite(norms) & (norms > 0)
+    if valid.all():
         return
-    row = int(np.argmin(fine))
+    row = int(np.argmin(valid))
     values = to_numpy(block[row])
     if np.isnan(values).any():
         raise ValueError(f"{name} row {start + row} holds NaN. Fix: drop the row or recompute its features.")
@@ -224,7 +223,7 @@ def _check_rows(name: str, block: Array, start: int, unit: bool) -> None:
 
 
 def check_labels(name: str, labels: object, *, rows: int, classes: int) -> np.ndarray:
-    """Class indices as a NumPy int64 vector; refuses a wrong length, non-integers and indices outside [0, classes)."""
+    """Class indices as a NumPy int64 vector. Raises for a wrong length, non-integers and indices out of range."""
     if not is_array(labels) and not isinstance(labels, (list, tuple)):
         raise TypeError(f"{name} must be a vector of class indices; got {type(labels).__name__}.")
     if isinstance(labels, np.ma.MaskedArray):
@@ -233,7 +232,7 @@ def check_labels(name: str, labels: object, *, rows: int, classes: int) -> np.nd
         )
     values = to_numpy(labels) if is_array(labels) else np.asarray(labels)
     if values.shape != (rows,):
-        raise ValueError(f"{name} must have one entry a row, shape ({rows},); got shape {values.shape}.")
+        raise ValueError(f"{name} must have one entry per row, shape ({rows},); got shape {values.shape}.")
     if values.dtype.kind not in "iu":
         variable = name.split()[-1]
         fix = f"[class_names.index(name) for name in {variable}]"
@@ -256,13 +255,13 @@ def check_labels(name: str, labels: object, *, rows: int, classes: int) -> np.nd
 
 
 class UnitLengthError(ValueError):
-    """Rows that are not of unit length: the one fault with a mechanical fix."""
+    """Rows that do not have unit length, which `normalize` can fix."""
 
 
 class Rows:
-    """Checked features, handed out in blocks of the method's own library and device, in the precision it computes in.
+    """Checked features, in blocks of the method's own library, device and precision.
 
-    Blocks are converted one at a time, so a memory-mapped file is never in memory whole.
+    Blocks are converted one at a time, so a memory-mapped file is never completely in memory.
     """
 
     def __init__(self, features: Array, home: Home, dtype: Any) -> None:
@@ -277,7 +276,7 @@ class Rows:
         return self._home.bring(self._features[rows], self._dtype)
 
     def take(self, rows: Array) -> Array:
-        """The rows with these numbers, gathered at once."""
+        """The rows with these numbers."""
         numbers = to_numpy(rows)
         source = Home.of(self._features)
         if source.library != "numpy":
@@ -287,13 +286,13 @@ class Rows:
     def blocks(self, size: int, *, reuse: bool = False) -> Iterator[tuple[slice, Array]]:
         """(rows, features) in order, `size` rows at a time; with `reuse` a block may overwrite the one before it."""
         convert = reuse and self._features.dtype != self._dtype and Home.of(self._features) == self._home
-        space = self._home.zeros((min(size, len(self)), self._features.shape[1]), self._dtype) if convert else None
+        buffer = self._home.zeros((min(size, len(self)), self._features.shape[1]), self._dtype) if convert else None
         for start in range(0, len(self), size):
             rows = slice(start, min(start + size, len(self)))
-            if space is None:
+            if buffer is None:
                 yield rows, self[rows]
             else:
-                block = space[: rows.stop - start]
+                block = buffer[: rows.stop - start]
                 block[:] = self._features[rows]
                 yield rows, block
 
@@ -313,22 +312,19 @@ def normalize(features: Array) -> Array:
     with home.computing():
         unit = home.copy(home.bring(matrix))
         for start in range(0, matrix.shape[0], CHECK_ROWS):
-            # In float64, where no square of a float32 over- or underflows.
+            # In float64, in which the square of a float32 neither overflows nor underflows.
             wide = home.bring(matrix[start : start + CHECK_ROWS], home.xp.float64)
             lengths = home.xp.linalg.vector_norm(wide, axis=1, keepdims=True)
             unit[start : start + CHECK_ROWS] = home.bring(wide / lengths, unit.dtype)
     return unit[0] if single else unit
 
 
-# Labelled samples a user brings: a pair (features, labels), checked and brought to where a method keeps its state.
-
-
 Labelled = tuple[Array, np.ndarray]
-"""Unit features (n, d), and class indices (n,) on the host."""
+"""Unit-length features (n, d), and class indices (n,) as a NumPy array."""
 
 
 def checked_labelled(name: str, pair: Any, prototypes: Array) -> Labelled:
-    """The pair, refused by `name` where it is not one; features are copied, so that the caller's may change."""
+    """The pair (features, labels) in the library of the prototypes. Features are copied. Errors mention `name`."""
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         given = f"a {type(pair).__name__} of {len(pair)}" if isinstance(pair, (tuple, list)) else type(pair).__name__
         fix = f"{name}=({name}.features, {name}.labels)" if hasattr(pair, "labels") else f"{name}=(features, labels)"

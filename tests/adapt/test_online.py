@@ -210,7 +210,7 @@ class TestRefusals:
             ({"support": (np.eye(2, 8), [0, 3])}, "support labels row 1 is 3"),
             ({"support": (np.eye(2, 8), [0.0, 1.0])}, "support labels must hold integers"),
             ({"support": (np.eye(2, 7), [0, 1])}, "support features has d = 7"),
-            ({"support": (np.eye(2, 8), [0])}, "support labels must have one entry a row"),
+            ({"support": (np.eye(2, 8), [0])}, "support labels must have one entry per row"),
         ],
         ids=lambda value: str(value)[:40],
     )

@@ -1,4 +1,4 @@
-"""`check_method` itself: methods that each break one promise must be caught, and what is declared must be needed."""
+"""`check_method` itself: it finds methods that break one rule each, and exceptions that are declared needlessly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zeroshift.testing import CHECKS, Case, NotApplicable, check_method, make_pr
 
 
 class Sound(ZeroShot):
-    """Base of the broken ones below; prototypes and logit_scale are as for `ZeroShot`.
+    """Base class of the broken methods below; prototypes and logit_scale are as for `ZeroShot`.
 
     >>> 1
     1
@@ -79,7 +79,7 @@ class KeepsEverything(Sound):
         return {"everything": np.concatenate(self.everything)} if self.everything else {}, {}
 
 
-class HoardsQuietly(Sound):
+class GrowsUndeclared(Sound):
     def _prepare(self):
         self.hoard = []
 
@@ -99,14 +99,14 @@ class BreaksUnderAutocast(Sound):
         return features @ self.prototypes.T
 
 
-class Forgets(OnlineADAPT):
+class SavesNoState(OnlineADAPT):
     name = "forgets"
 
     def _restore(self, arrays, values):
         pass
 
 
-class RollsDice(Sound):
+class PredictsAtRandom(Sound):
     dice = np.random.default_rng(0)
 
     def _predict_scores(self, features):
@@ -157,7 +157,7 @@ class CountsImagesAfterLearning(Sound, ViewMethod):
 
 
 @pytest.mark.parametrize(
-    ("broken", "caught_by"),
+    ("broken", "failing_check"),
     [
         (RemembersPredictions, "predict_is_pure"),
         (DividesByZero, "one_sample"),
@@ -167,11 +167,11 @@ class CountsImagesAfterLearning(Sound, ViewMethod):
         (WritesIntoItsInput, "inputs_are_untouched_and_not_aliased"),
         (TakesLabels, "labels_are_accepted_nowhere"),
         (KeepsEverything, "memory_is_bounded"),
-        (HoardsQuietly, "memory_is_bounded"),
+        (GrowsUndeclared, "memory_is_bounded"),
         (IgnoresItsScale, "constructor_stores_its_parameters"),
         (BreaksUnderAutocast, "torch_modes_do_not_matter"),
-        (Forgets, "saved_and_continued_bit_for_bit"),
-        (RollsDice, "same_inputs_same_bits"),
+        (SavesNoState, "saved_and_continued_bit_for_bit"),
+        (PredictsAtRandom, "same_inputs_same_bits"),
         (LearnsFromPrototypesFirst, "predict_before_adapt_is_zero_shot"),
         (AcceptsAnyScale, "constructor_refuses_bad_parameters"),
         (OrderMatters, "sample_order_does_not_matter_for_a_set"),
@@ -180,14 +180,14 @@ class CountsImagesAfterLearning(Sound, ViewMethod):
         (CountsImagesAfterLearning, "interrupted_adapt_views_learns_whole_images"),
     ],
 )
-def test_broken_methods_are_caught(broken, caught_by):
+def test_broken_methods_fail_the_check(broken, failing_check):
     try:
-        CHECKS[caught_by](Case(broken))
+        CHECKS[failing_check](Case(broken))
     except AssertionError:
         return
     except NotApplicable as reason:
         pytest.skip(str(reason))
-    pytest.fail(f"{caught_by} did not notice {broken.__name__}")
+    pytest.fail(f"{failing_check} did not notice {broken.__name__}")
 
 
 def test_check_method_lists_every_failure_by_name():
@@ -196,17 +196,17 @@ def test_check_method_lists_every_failure_by_name():
 
 
 @pytest.mark.parametrize("given", [Sound(np.eye(2)), 3, dict], ids=["instance", "number", "other class"])
-def test_check_method_takes_a_method_class_or_a_name(given):
+def test_check_method_accepts_a_class_or_a_name(given):
     with pytest.raises(TypeError, match=r"method must be a subclass .*Fix: check_method\(type\(method\)"):
         check_method(given)
 
 
-def test_problems_need_classes_and_samples():
+def test_make_problem_rejects_empty_problems():
     with pytest.raises(ValueError, match="classes must be an integer of at least 1; got 0"):
         make_problem(classes=0)
 
 
-def test_an_exception_may_be_declared_with_a_reason():
+def test_an_exception_can_be_declared_with_a_reason():
     class Declared(TakesLabels):
         """Takes prototypes and logit_scale.
 
@@ -222,7 +222,7 @@ def test_an_exception_may_be_declared_with_a_reason():
     assert report.skipped["chunks_do_not_show"] == "the method has no chunk_size"
 
 
-def test_a_needless_or_unknown_exception_is_a_failure():
+def test_an_unnecessary_or_unknown_exception_is_a_failure():
     class Needless(Sound):
         """Takes prototypes and logit_scale.
 

@@ -38,10 +38,10 @@ def own_prototypes(prototypes):
     return prototypes, np.arange(len(prototypes))
 
 
-QUICKER = {"frolic": {"proxy_iterations": 60}}
+FASTER_PARAMETERS = {"frolic": {"proxy_iterations": 60}}
 """Two thousand steps show no more here than sixty."""
 
-DEFAULTS = [(method.cls, QUICKER.get(method.name, {})) for method in list_methods()]
+DEFAULTS = [(method.cls, FASTER_PARAMETERS.get(method.name, {})) for method in list_methods()]
 
 VARIANTS = [
     (OnlineADAPT, {"support": own_prototypes}),
@@ -71,7 +71,7 @@ VARIANTS = [
     (StatA, {"soft_counts": True}),
     (ZLaP, {"scale_similarities": True, "n_neighbors": 3}),
     (HistoTransCLIP, {"renormalise": True}),
-    (Frolic, {"variant": "paper", **QUICKER["frolic"]}),
+    (Frolic, {"variant": "paper", **FASTER_PARAMETERS["frolic"]}),
     (GDAPseudo, {"alpha": 10.0}),
     (GDACLIP, {"validation": own_prototypes}),
     (TIMO, {"validation": own_prototypes}),
@@ -84,9 +84,9 @@ VARIANTS = [
     (TransductiveAnchoredMixture, {"rounds": 1}),
     (TransductiveAnchoredMixture, {"chunk_size": 7, "balance": (1.0, 1.0), "spread_samples": 0.0}),
 ]
-"""Parameters that take another path through the code than the defaults of their class."""
+"""Parameters that use other code than the defaults of their class."""
 
-NUMERIC = {
+NUMERIC_CHECKS = {
     "answers_are_probabilities",
     "predict_is_pure",
     "predict_before_adapt_is_zero_shot",
@@ -107,11 +107,11 @@ NUMERIC = {
     "saved_and_continued_bit_for_bit",
     "memory_is_bounded",
 }
-"""Checks of what is computed and kept, which depends on parameters. How a class treats its arguments does not: there
-`make test` checks the defaults, and `make test-all` every variant."""
+"""Checks of results and state, which depend on the parameters. For the other checks `make test` runs the defaults only,
+and `make test-all` every variant."""
 
-INTERRUPTS = {check.__name__ for check in interrupts.CHECKS}
-"""Slow, and about the base class more than the method: `make test` checks one method per base class."""
+INTERRUPT_CHECKS = {check.__name__ for check in interrupts.CHECKS}
+"""These are slow and mostly test the base class: `make test` runs them for one method per base class."""
 
 
 def run_checks(cls: type[Method], parameters: Mapping[str, Any], names: Collection[str]) -> None:
@@ -138,7 +138,9 @@ def first_per_base() -> set[str]:
     return set(first.values())
 
 
-def params(cases: list[tuple[type[Method], dict[str, Any]]], quick: Collection[str] | None = None) -> list[Any]:
+def as_test_parameters(
+    cases: list[tuple[type[Method], dict[str, Any]]], quick: Collection[str] | None = None
+) -> list[Any]:
     """One test per method, slow unless `quick` has its name."""
     found = []
     for cls, parameters in cases:
@@ -148,29 +150,31 @@ def params(cases: list[tuple[type[Method], dict[str, Any]]], quick: Collection[s
     return found
 
 
-@pytest.mark.parametrize(("cls", "parameters"), params(DEFAULTS))
+@pytest.mark.parametrize(("cls", "parameters"), as_test_parameters(DEFAULTS))
 def test_defaults(cls, parameters):
-    run_checks(cls, parameters, set(CHECKS) - INTERRUPTS)
+    run_checks(cls, parameters, set(CHECKS) - INTERRUPT_CHECKS)
 
 
-@pytest.mark.parametrize(("cls", "parameters"), params(VARIANTS))
-def test_variant_computes_soundly(cls, parameters):
-    run_checks(cls, parameters, NUMERIC)
+@pytest.mark.parametrize(("cls", "parameters"), as_test_parameters(VARIANTS))
+def test_numeric_checks_of_variants(cls, parameters):
+    run_checks(cls, parameters, NUMERIC_CHECKS)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cls", "parameters"), params(VARIANTS))
-def test_variant_keeps_the_contract(cls, parameters):
-    run_checks(cls, parameters, set(CHECKS) - NUMERIC - INTERRUPTS)
+@pytest.mark.parametrize(("cls", "parameters"), as_test_parameters(VARIANTS))
+def test_contract_checks_of_variants(cls, parameters):
+    run_checks(cls, parameters, set(CHECKS) - NUMERIC_CHECKS - INTERRUPT_CHECKS)
 
 
-@pytest.mark.parametrize(("cls", "parameters"), [*params(DEFAULTS, first_per_base()), *params(VARIANTS, [])])
+@pytest.mark.parametrize(
+    ("cls", "parameters"), [*as_test_parameters(DEFAULTS, first_per_base()), *as_test_parameters(VARIANTS, [])]
+)
 def test_interrupts(cls, parameters):
-    run_checks(cls, parameters, INTERRUPTS)
+    run_checks(cls, parameters, INTERRUPT_CHECKS)
 
 
 def test_numeric_checks_exist():
-    assert set(CHECKS) > NUMERIC
+    assert set(CHECKS) > NUMERIC_CHECKS
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the mixture holds beside features and answer: within the budget, and no more the longer the stream."""
+"""Working memory: it stays within the budget and does not grow with the stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zeroshift.testing import make_problem
 
 
 def peak_beyond_answer(call, features):
-    """Bytes allocated at the worst moment of the call, beside the answer."""
+    """Peak number of bytes allocated during the call, without the answer."""
     tracemalloc.start()
     answer = call(features)
     _, peak = tracemalloc.get_traced_memory()
@@ -22,7 +22,7 @@ def peak_beyond_answer(call, features):
 
 @pytest.mark.parametrize("budget", [6_000_000, 12_000_000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_memory_budget_is_kept(budget, dtype):
+def test_memory_stays_within_the_budget(budget, dtype):
     problem = make_problem(200, 64, 8000, seed=6)
     features = problem.features.astype(dtype)
     method = TransductiveAnchoredMixture(problem.prototypes, logit_scale=20.0, memory_budget=budget, rounds=3)
@@ -43,7 +43,7 @@ def test_memory_mapped_features_larger_than_the_budget(tmp_path):
     np.testing.assert_allclose(method.adapt(mapped), expected, rtol=0, atol=1e-6)
 
 
-def test_neither_budget_nor_chunks_change_the_answer():
+def test_budget_and_chunk_size_do_not_change_the_scores():
     problem = make_problem(12, 40, 1000, seed=4)
     expected = TransductiveAnchoredMixture(problem.prototypes, logit_scale=20.0).adapt_scores(problem.features)
     for changes in ({"chunk_size": 7}, {"chunk_size": 700}, {"memory_budget": 1}):
@@ -51,8 +51,8 @@ def test_neither_budget_nor_chunks_change_the_answer():
         np.testing.assert_allclose(method.adapt_scores(problem.features), expected, rtol=0, atol=1e-9)
 
 
-def test_a_stream_is_held_no_longer_than_until_it_is_counted():
-    """From 8192 samples on as many are counted together as ever will be."""
+def test_memory_does_not_grow_with_the_stream():
+    """From 8192 samples on, the largest number of samples is counted together."""
     problem = make_problem(10, 16, 20_000, seed=8)
     peaks = []
     for samples in (10_000, 20_000):

@@ -1,4 +1,4 @@
-"""Shards: what methods learned apart, added, is what one would have learned from all; support counts once."""
+"""Merging methods that learned from different shards: equal to one method on all samples; support counts once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mixture import transcription
-from mixture.sets import class_sorted, few_classes, first_rows, of_a_pack, support_of
+from mixture.sets import class_sorted, few_classes, first_rows, make_support, pack_stream
 from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture, methods
 from zeroshift.testing import make_problem
 
@@ -16,7 +16,7 @@ SUPPORTED = pytest.mark.parametrize("supported", [False, True], ids=["no support
 
 
 def create(cls, stream, supported=False, **parameters):
-    support = {"support": support_of(stream)} if supported else {}
+    support = {"support": make_support(stream)} if supported else {}
     return cls(stream.prototypes, logit_scale=stream.logit_scale, **support, **parameters)
 
 
@@ -32,14 +32,14 @@ def assert_same_state(one, other):
 
 @pytest.fixture
 def thirds():
-    """Of one set; each is a stream of its own."""
+    """A stream, and its three parts."""
     stream = first_rows("medium")
     return stream, np.array_split(stream.features, 3)
 
 
 @BOTH
 @SUPPORTED
-def test_sums_of_merged_methods_are_the_sums_added(cls, supported, thirds):
+def test_merge_adds_the_sums(cls, supported, thirds):
     stream, shards = thirds
     one, other = (create(cls, stream, supported) for _ in range(2))
     one.adapt(shards[0])
@@ -55,7 +55,7 @@ def test_sums_of_merged_methods_are_the_sums_added(cls, supported, thirds):
 
 
 @BOTH
-def test_support_counts_once(cls, thirds):
+def test_merge_counts_support_once(cls, thirds):
     stream, shards = thirds
     one, other = (create(cls, stream, supported=True) for _ in range(2))
     one.adapt(shards[0])
@@ -66,7 +66,7 @@ def test_support_counts_once(cls, thirds):
 
 @BOTH
 @SUPPORTED
-def test_merging_is_commutative_and_associative(cls, supported, thirds):
+def test_merge_is_commutative_and_associative(cls, supported, thirds):
     stream, shards = thirds
 
     def learned():
@@ -84,7 +84,7 @@ def test_merging_is_commutative_and_associative(cls, supported, thirds):
 
 
 @BOTH
-def test_one_that_learned_nothing_adds_nothing(cls, thirds):
+def test_merging_a_method_that_learned_nothing_changes_nothing(cls, thirds):
     stream, shards = thirds
     learned, fresh = create(cls, stream), create(cls, stream)
     expected = create(cls, stream)
@@ -96,7 +96,7 @@ def test_one_that_learned_nothing_adds_nothing(cls, thirds):
 
 @SUPPORTED
 @pytest.mark.parametrize("staleness", [0.0, 0.03125])
-def test_merged_streams_predict_and_go_on_as_the_transcription_of_both(supported, staleness):
+def test_merged_streams_predict_and_continue_like_the_transcription(supported, staleness):
     stream = class_sorted()
     first, second, rest = np.array_split(stream.features, [43, 70])
     one, other = (create(OnlineAnchoredMixture, stream, supported, staleness=staleness) for _ in range(2))
@@ -104,7 +104,7 @@ def test_merged_streams_predict_and_go_on_as_the_transcription_of_both(supported
     other.adapt(second)
     one.merge(other)
 
-    support = support_of(stream) if supported else None
+    support = make_support(stream) if supported else None
     given = {"logit_scale": stream.logit_scale}
     learned = [
         transcription.online(part, stream.prototypes, staleness=staleness, support=support, **given)[1]
@@ -121,12 +121,12 @@ def test_merged_streams_predict_and_go_on_as_the_transcription_of_both(supported
     np.testing.assert_allclose(one.adapt(rest), expected, rtol=0, atol=TOLERANCE)
 
 
-SETS = {"all classes": lambda: first_rows("medium"), "a third": few_classes, "a pack": lambda: of_a_pack(300)}
+SETS = {"all classes": lambda: first_rows("medium"), "a third": few_classes, "a pack": lambda: pack_stream(300)}
 
 
 @pytest.mark.parametrize("name", SETS)
 @SUPPORTED
-def test_a_set_in_shards_is_the_whole_set(name, supported):
+def test_adapt_shards_equals_adapt(name, supported):
     stream = SETS[name]()
     whole = create(TransductiveAnchoredMixture, stream, supported)
     expected = whole.adapt(stream.features)
@@ -140,8 +140,8 @@ def test_a_set_in_shards_is_the_whole_set(name, supported):
     assert apart.temperature == pytest.approx(whole.temperature, abs=TOLERANCE)
 
 
-def test_surveys_merged_by_hand_are_the_whole_set():
-    """As one would over several machines: each surveys its part with the statistics of the round before."""
+def test_merged_surveys_equal_adapt():
+    """As on several machines: each surveys its part with the statistics of the round before."""
     stream = few_classes()
     whole = create(TransductiveAnchoredMixture, stream, rounds=4)
     expected = whole.adapt(stream.features)
@@ -154,7 +154,7 @@ def test_surveys_merged_by_hand_are_the_whole_set():
     assert_same_state(method, whole)
 
 
-def test_a_survey_changes_nothing():
+def test_survey_does_not_change_the_method():
     stream = first_rows("small")
     method = create(TransductiveAnchoredMixture, stream)
     before = method.adapt(stream.features)
@@ -164,14 +164,14 @@ def test_a_survey_changes_nothing():
     np.testing.assert_array_equal(method.predict(stream.features), before)
 
 
-def test_no_shards_are_refused():
+def test_an_empty_list_of_shards_is_rejected():
     with pytest.raises(ValueError, match="shards is empty; at least one"):
         create(TransductiveAnchoredMixture, first_rows("small")).adapt_shards([])
 
 
 @BOTH
 @SUPPORTED
-def test_what_was_merged_is_saved_and_loaded(cls, supported, thirds, tmp_path):
+def test_a_merged_method_can_be_saved_and_loaded(cls, supported, thirds, tmp_path):
     stream, shards = thirds
     one, other = (create(cls, stream, supported) for _ in range(2))
     one.adapt(shards[0])
@@ -186,7 +186,7 @@ def test_what_was_merged_is_saved_and_loaded(cls, supported, thirds, tmp_path):
 
 @BOTH
 @pytest.mark.parametrize("towards", ["numpy", "torch"])
-def test_states_in_other_libraries_merge(cls, towards, thirds):
+def test_merge_between_numpy_and_torch(cls, towards, thirds):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     stream, shards = thirds
     plain, tensors = create(cls, stream), create(cls, stream._replace(prototypes=torch.from_numpy(stream.prototypes)))
@@ -201,7 +201,7 @@ def test_states_in_other_libraries_merge(cls, towards, thirds):
 
 
 @BOTH
-def test_methods_of_other_parameters_are_refused(cls):
+def test_merge_rejects_different_parameters(cls):
     stream = first_rows("small")
     learned = create(cls, stream)
     learned.adapt(stream.features)
@@ -221,14 +221,14 @@ def test_methods_of_other_parameters_are_refused(cls):
     np.testing.assert_array_equal(learned.predict(stream.features), before)
 
 
-def test_what_only_says_how_to_compute_may_differ():
+def test_parameters_that_select_how_to_compute_may_differ():
     stream = first_rows("small")
     one, other = create(TransductiveAnchoredMixture, stream), create(TransductiveAnchoredMixture, stream, chunk_size=3)
     assert one.merge(other) is one
 
 
 @BOTH
-def test_other_classes_and_types_are_refused(cls):
+def test_merge_rejects_other_classes(cls):
     stream = first_rows("small")
     method = create(cls, stream)
     (another,) = {OnlineAnchoredMixture, TransductiveAnchoredMixture} - {cls}

@@ -16,7 +16,7 @@ PROBLEM = make_problem(4, 8, 12)
 
 @BOTH
 @pytest.mark.parametrize("name", ["balance", "spread_range"])
-def test_pairs_the_wrong_way_round(cls, name):
+def test_pairs_in_the_wrong_order_are_rejected(cls, name):
     message = f"{name} must be two numbers, the smaller first; got (0.8, 0.4). Fix: (0.4, 0.8)."
     with pytest.raises(ValueError, match=re.escape(message)):
         cls(PROBLEM.prototypes, **{name: (0.8, 0.4)})
@@ -45,7 +45,7 @@ def test_pairs_the_wrong_way_round(cls, name):
         ("view_ratio", 0.0),
     ],
 )
-def test_numbers_out_of_range(cls, name, value):
+def test_numbers_out_of_range_are_rejected(cls, name, value):
     with pytest.raises((ValueError, TypeError), match=name):
         cls(PROBLEM.prototypes, **{name: value})
 
@@ -61,13 +61,13 @@ def test_numbers_out_of_range(cls, name, value):
         (TransductiveAnchoredMixture, "memory_budget", 0),
     ],
 )
-def test_numbers_of_one_of_the_two(cls, name, value):
+def test_numbers_out_of_range_of_one_class_are_rejected(cls, name, value):
     with pytest.raises(ValueError, match=f"{name} must be"):
         cls(PROBLEM.prototypes, **{name: value})
 
 
 @pytest.mark.parametrize("name", ["correlation", "relief", "staleness"])
-def test_a_set_has_no_order_to_be_told_about(name):
+def test_the_transductive_mixture_has_no_parameters_about_order(name):
     with pytest.raises(TypeError, match=name):
         TransductiveAnchoredMixture(PROBLEM.prototypes, **{name: 0.5})
 
@@ -85,6 +85,6 @@ def test_a_set_has_no_order_to_be_told_about(name):
     ],
     ids=["no pair", "no labels", "too few labels", "no such class", "other dimension", "not of unit length"],
 )
-def test_support_that_is_none(cls, support, error, message):
+def test_invalid_support_is_rejected(cls, support, error, message):
     with pytest.raises(error, match=message):
         cls(PROBLEM.prototypes, support=support)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from mixture import transcription
-from mixture.sets import ALL, QUICK, class_sorted, first_rows, of_a_pack, support_of
+from mixture.sets import ALL_STREAMS, QUICK_STREAMS, class_sorted, first_rows, make_support, pack_stream
 from zeroshift import OnlineAnchoredMixture
 from zeroshift.testing import make_problem
 
 TOLERANCE = 1e-9
 
-UNDECIDED = {"all samples identical": 1e-6}
-"""What neighbours share is a rounding error over a rounding error where all posteriors are equal."""
+ROUNDING_TOLERANCE = {"all samples identical": 1e-6}
+"""If all posteriors are equal, the correlation of neighbours is the quotient of two rounding errors."""
 
 
 def assert_equals_transcription(stream, tolerance=TOLERANCE, **parameters):
@@ -25,25 +25,25 @@ def assert_equals_transcription(stream, tolerance=TOLERANCE, **parameters):
 
 
 @pytest.mark.parametrize("staleness", [0.0, 0.03125])
-@pytest.mark.parametrize("name", QUICK)
-def test_made_up_streams(name, staleness):
-    assert_equals_transcription(QUICK[name](), staleness=staleness)
+@pytest.mark.parametrize("name", QUICK_STREAMS)
+def test_generated_streams(name, staleness):
+    assert_equals_transcription(QUICK_STREAMS[name](), staleness=staleness)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("staleness", [0.0, 0.03125])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ALL_STREAMS)
 def test_whole_streams(name, staleness):
-    assert_equals_transcription(ALL[name](), UNDECIDED.get(name, TOLERANCE), staleness=staleness)
+    assert_equals_transcription(ALL_STREAMS[name](), ROUNDING_TOLERANCE.get(name, TOLERANCE), staleness=staleness)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cifar10", "fmnist"])
 def test_rows_of_packs(name):
-    assert_equals_transcription(of_a_pack(500, name))
+    assert_equals_transcription(pack_stream(500, name))
 
 
-@pytest.mark.parametrize("ordered", [False, True], ids=["mixed", "class after class"])
+@pytest.mark.parametrize("ordered", [False, True], ids=["mixed", "sorted by class"])
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -71,12 +71,12 @@ def test_every_parameter(parameters, ordered):
 @pytest.mark.parametrize("per_class", [1, 3], ids=["few labelled", "labelled enough to start with"])
 def test_labelled_samples(per_class, staleness):
     for stream in (first_rows("small"), class_sorted()):
-        assert_equals_transcription(stream, support=support_of(stream, per_class), staleness=staleness)
+        assert_equals_transcription(stream, support=make_support(stream, per_class), staleness=staleness)
 
 
-def test_what_can_be_read_is_what_the_equations_have():
+def test_public_attributes_equal_the_transcription():
     stream = class_sorted()
-    support = support_of(stream)
+    support = make_support(stream)
     method, memory = assert_equals_transcription(stream, support=support, staleness=0.0)
     settings = transcription.Settings(logit_scale=stream.logit_scale)
     labelled = transcription.one_hot(support, len(stream.prototypes))
@@ -92,7 +92,7 @@ def test_what_can_be_read_is_what_the_equations_have():
     np.testing.assert_allclose(method.predict(others), expected, rtol=0, atol=TOLERANCE)
 
 
-def test_until_the_mixture_is_in_force_it_answers_zero_shot():
+def test_the_first_answers_are_zero_shot():
     stream = first_rows("small")
     method = OnlineAnchoredMixture(stream.prototypes, logit_scale=stream.logit_scale)
     method.adapt(stream.features[:7])
@@ -104,8 +104,8 @@ def test_until_the_mixture_is_in_force_it_answers_zero_shot():
     assert method.reliability == 8 / (8 + 32 * 5)
 
 
-def test_a_sample_is_answered_before_it_is_counted():
-    """What it is changes nothing in its own answer but its own posterior and distance."""
+def test_a_sample_is_predicted_before_it_is_counted():
+    """The statistics that predict a sample do not contain it."""
     stream = first_rows("small")
     method = OnlineAnchoredMixture(stream.prototypes, logit_scale=stream.logit_scale, staleness=0.0)
     method.adapt(stream.features[:50])
@@ -114,8 +114,8 @@ def test_a_sample_is_answered_before_it_is_counted():
     assert np.abs(method.predict(stream.features[50:51]) - before).max() > 1e-6
 
 
-def test_the_statistics_are_renewed_when_a_share_of_the_samples_is_new():
-    """At the 64th sample and after it every second is due: the first one of two changes nothing yet."""
+def test_statistics_are_updated_after_a_share_of_new_samples():
+    """From the 64th sample on, every second sample updates the statistics."""
     stream = first_rows("small")
     method = OnlineAnchoredMixture(stream.prototypes, logit_scale=stream.logit_scale)
     method.adapt(stream.features[:64])

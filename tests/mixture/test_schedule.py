@@ -1,4 +1,4 @@
-"""When the online mixture's statistics are renewed."""
+"""When the online mixture updates its statistics."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from zeroshift import OnlineAnchoredMixture
 from zeroshift.testing import make_problem
 
 
-def renewals(method, features):
-    """How many samples the statistics held, each time they were renewed."""
+def update_counts(method, features):
+    """The number of samples in the statistics after each update."""
     found = []
     for x in features:
         method.adapt(x)
@@ -27,15 +27,15 @@ def renewals(method, features):
         (128, 0.0, [*range(1, 101)]),
         (700, 1 / 4, []),
     ],
-    ids=["few classes", "many", "at every sample", "more at once than came"],
+    ids=["few classes", "many", "at every sample", "fewer samples than one interval"],
 )
-def test_by_a_share_of_the_samples_seen_or_of_the_classes(classes, staleness, expected):
+def test_update_interval_follows_samples_and_classes(classes, staleness, expected):
     problem = make_problem(classes, 8, 100, seed=1)
     method = OnlineAnchoredMixture(problem.prototypes, logit_scale=20.0, staleness=staleness)
-    assert renewals(method, problem.features) == expected
+    assert update_counts(method, problem.features) == expected
 
 
-def test_one_by_one_and_in_one_call_are_answered_alike():
+def test_one_call_equals_single_samples():
     problem = make_problem(128, 8, 300, seed=2)
     one, other = (OnlineAnchoredMixture(problem.prototypes, logit_scale=20.0) for _ in range(2))
     singly = np.array([one.adapt_scores(x) for x in problem.features])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mixture import transcription
-from mixture.sets import ALL, QUICK, few_classes, first_rows, of_a_pack, support_of
+from mixture.sets import ALL_STREAMS, QUICK_STREAMS, few_classes, first_rows, make_support, pack_stream
 from zeroshift import TransductiveAnchoredMixture
 from zeroshift.testing import make_problem
 
@@ -21,21 +21,21 @@ def assert_equals_transcription(stream, chunk_size=37, **parameters):
     return method, memory
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_made_up_sets(name):
-    assert_equals_transcription(QUICK[name]())
+@pytest.mark.parametrize("name", QUICK_STREAMS)
+def test_generated_sets(name):
+    assert_equals_transcription(QUICK_STREAMS[name]())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ALL_STREAMS)
 def test_whole_sets(name):
-    assert_equals_transcription(ALL[name]())
+    assert_equals_transcription(ALL_STREAMS[name]())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cifar10", "fmnist"])
 def test_whole_packs(name):
-    assert_equals_transcription(of_a_pack(1500, name), chunk_size=None)
+    assert_equals_transcription(pack_stream(1500, name), chunk_size=None)
 
 
 @pytest.mark.parametrize("lacking", [False, True], ids=["all classes", "a third of them"])
@@ -62,10 +62,10 @@ def test_every_parameter(parameters, lacking):
 @pytest.mark.parametrize("per_class", [1, 3], ids=["few labelled", "labelled enough to start with"])
 def test_labelled_samples(per_class, rounds):
     for stream in (first_rows("small"), few_classes()):
-        assert_equals_transcription(stream, support=support_of(stream, per_class), rounds=rounds)
+        assert_equals_transcription(stream, support=make_support(stream, per_class), rounds=rounds)
 
 
-def test_what_can_be_read_is_what_the_equations_have():
+def test_public_attributes_equal_the_transcription():
     stream = few_classes()
     method, memory = assert_equals_transcription(stream)
     settings = transcription.Settings(logit_scale=stream.logit_scale)

@@ -1,23 +1,24 @@
-"""A slow, plain float64 transcription of the anchored mixture, against which the library is measured.
+"""A slow, simple float64 transcription of the anchored mixture, which the library is compared with.
 
-Written from the equations; nothing here is shared with the library. Where the library keeps sums, this keeps every
-sample: statistics are taken over all of them anew, and what two shards know together is both their lists, joined.
+It is written from the equations and shares no code with the library. The library keeps sums; this keeps every sample,
+computes the statistics from all of them each time, and merges two shards by joining their lists.
 
-Where the equations are silent:
+Details that the equations leave open:
 
-1.  n, which the statistics are taken over, counts labelled samples. The caution is of the stream alone, and so is the n
-    that the schedule of renewals goes by; while that is less than K, it goes by K.
-2.  Fewer than two samples in the stream: no caution. No two neighbours: r = 0.
-3.  A class of no counts has its centre at the origin, with trust 0.
-4.  Prototypes that all are one point (within 1e-24): the spread is 1. A trace of S of at most 1e-12 of the samples'
-    mean squared length: P = 0.
-5.  Of classes whose log-posteriors lead within 1e-9 of each other the calm look's belief is the mean.
-6.  nu - z, the weight of a mean without the sample, is never less than kappa.
-7.  The prior sample: belief 1, and confidences that fall evenly from 1 at the first exponent to 0 at the last. Between
-    two exponents the logarithm of tau is linear in the mean confidence; outside, the nearer end.
-8.  Beliefs and confidences are those of samples that were answered by a mixture: none of the first samples' online,
-    those of the last round's survey in a set, which the mixture before the last makes.
-9.  After two streams are joined, the next sample is no neighbour of either's last.
+1.  n in the statistics counts labelled samples. The caution and the update schedule count samples of the stream only;
+    for the schedule, n is at least K.
+2.  With fewer than two samples in the stream, the caution is 0. Without neighbours, r = 0.
+3.  A class with count 0 has its centre at the origin and trust 0.
+4.  If all prototypes are equal (within 1e-24), the spread is 1. If the trace of S is at most 1e-12 of the samples' mean
+    squared length, P = 0.
+5.  If several classes have the largest log-posterior (within 1e-9), the reference probability is their mean.
+6.  nu - z, the weight of a mean without the sample, is at least kappa.
+7.  The prior sample has reference probability 1, and confidences that fall linearly from 1 at the first exponent to 0
+    at the last. Between two exponents, the logarithm of tau is linear in the mean confidence; outside, it is that of
+    the nearer end.
+8.  Reference probabilities and confidences come from samples predicted by a mixture: online not from the first samples,
+    for a set from the last round, predicted by the mixture of the round before.
+9.  After two streams are merged, the next sample is not a neighbour of either stream's last sample.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-NOTHING = 1e-24
+ZERO_TRACE = 1e-24
 ROUNDING = 1e-12
-TIED = 1e-9
+TIE = 1e-9
 EXPONENTS = [2.0 ** (-i / 2) for i in range(13)]
-SELDOM = 256
+MAX_PENDING = 256
 
 
 @dataclass
@@ -54,13 +55,13 @@ class Settings:
 
 @dataclass
 class Memory:
-    """Every sample: features and soft labels, zero-shot posteriors, products of neighbours', and what was believed."""
+    """Of every sample: features, soft label, zero-shot posterior, product with the posterior before it, confidences."""
 
     x: list[np.ndarray] = field(default_factory=list)
     q: list[np.ndarray] = field(default_factory=list)
     y: list[np.ndarray] = field(default_factory=list)
     products: list[float] = field(default_factory=list)
-    beliefs: list[float] = field(default_factory=list)
+    reference_probabilities: list[float] = field(default_factory=list)
     confidences: list[list[float]] = field(default_factory=list)
 
     def joined(self, other: Memory) -> Memory:
@@ -88,21 +89,18 @@ def log_zero_shot(x, t, settings):
     return log_softmax(np.array([settings.logit_scale * float(t_k @ x) for t_k in t]))
 
 
-# -------------------------------------------------------------------------------------------- statistics
-
-
 def order_and_balance(memory, settings):
     n, classes = len(memory.y), len(memory.y[0]) if memory.y else 0
     if n < 2:
         return 0.0, 0.0
     products = np.array(memory.y) @ np.array(memory.y).T
     itself = float(np.trace(products)) / n
-    strangers = max((float(products.sum()) - float(np.trace(products))) / (n * (n - 1)), 0.0)
+    random_pairs = max((float(products.sum()) - float(np.trace(products))) / (n * (n - 1)), 0.0)
     r = 0.0
     if memory.products:
         neighbours = sum(memory.products) / len(memory.products)
-        r = min(max((neighbours - strangers) / max(itself - strangers, 1e-12), 0.0), 1.0)
-    share = min(1.0, 1.0 / (classes * strangers)) if strangers > 0 else 1.0
+        r = min(max((neighbours - random_pairs) / max(itself - random_pairs, 1e-12), 0.0), 1.0)
+    share = min(1.0, 1.0 / (classes * random_pairs)) if random_pairs > 0 else 1.0
     low, high = settings.balance
     g = r**2 / (r**2 + settings.correlation**2)
     h = min(max((high - share) / (high - low), 0.0), 1.0)
@@ -110,15 +108,15 @@ def order_and_balance(memory, settings):
 
 
 def temperature(memory):
-    belief = 1.0 + sum(memory.beliefs)
+    reference = 1.0 + sum(memory.reference_probabilities)
     mean = []
-    for place in range(13):
-        mean.append(1.0 - place / 12 + sum(row[place] for row in memory.confidences))
-    if belief >= mean[0]:
+    for index in range(13):
+        mean.append(1.0 - index / 12 + sum(row[index] for row in memory.confidences))
+    if reference >= mean[0]:
         return EXPONENTS[0]
     for i in range(12):
-        if mean[i] >= belief >= mean[i + 1]:
-            part = (mean[i] - belief) / (mean[i] - mean[i + 1])
+        if mean[i] >= reference >= mean[i + 1]:
+            part = (mean[i] - reference) / (mean[i] - mean[i + 1])
             return math.exp((1 - part) * math.log(EXPONENTS[i]) + part * math.log(EXPONENTS[i + 1]))
     return EXPONENTS[-1]
 
@@ -137,28 +135,28 @@ def statistics(memory, labelled, t, settings):
     counts = [float(sum(q[:, k])) for k in range(classes)]
     centres = [q[:, k] @ x / counts[k] if counts[k] > 0 else np.zeros(d) for k in range(classes)]
     trust = [count / (count + kappa) for count in counts]
-    seen = sum(w * centre for w, centre in zip(trust, centres, strict=True)) / sum(trust)
-    text_seen = sum(w * t_k for w, t_k in zip(trust, t, strict=True)) / sum(trust)
-    middle = (1 - u) * x.mean(axis=0) + u * seen
-    text_middle = (1 - u) * t.mean(axis=0) + u * text_seen
+    trusted_center = sum(w * centre for w, centre in zip(trust, centres, strict=True)) / sum(trust)
+    trusted_text_center = sum(w * t_k for w, t_k in zip(trust, t, strict=True)) / sum(trust)
+    center = (1 - u) * x.mean(axis=0) + u * trusted_center
+    text_center = (1 - u) * t.mean(axis=0) + u * trusted_text_center
 
     c = 1.0
     if n > settings.spread_samples * classes:
-        of_images = sum(w * float(np.sum((m - middle) ** 2)) for w, m in zip(trust, centres, strict=True))
-        of_text = sum(w * float(np.sum((t_k - text_middle) ** 2)) for w, t_k in zip(trust, t, strict=True))
-        if of_text > NOTHING:
-            c = min(max(math.sqrt(of_images / of_text), settings.spread_range[0]), settings.spread_range[1])
+        image_spread = sum(w * float(np.sum((m - center) ** 2)) for w, m in zip(trust, centres, strict=True))
+        text_spread = sum(w * float(np.sum((t_k - text_center) ** 2)) for w, t_k in zip(trust, t, strict=True))
+        if text_spread > ZERO_TRACE:
+            c = min(max(math.sqrt(image_spread / text_spread), settings.spread_range[0]), settings.spread_range[1])
 
     nu = np.array(counts) + kappa
     means = np.zeros((classes, d))
     for k in range(classes):
-        anchor = middle + c * (t[k] - text_middle)
+        anchor = center + c * (t[k] - text_center)
         means[k] = (q[:, k] @ x + kappa * anchor) / nu[k]
 
     scatter = np.zeros((d, d))
     for k in range(classes):
-        away = x - means[k]
-        scatter += away.T @ (q[:, k, None] * away)
+        difference = x - means[k]
+        scatter += difference.T @ (q[:, k, None] * difference)
     scatter /= n
     precision = np.zeros((d, d))
     if np.trace(scatter) > ROUNDING * float(np.mean(np.sum(x**2, axis=1))):
@@ -166,9 +164,6 @@ def statistics(memory, labelled, t, settings):
         precision = np.linalg.inv((1 - lam) * scatter + lam * np.trace(scatter) / d * np.eye(d))
     rho = n / (n + settings.reliability_samples * classes)
     return Statistics(means, precision, nu, kappa, rho, g, u, temperature(memory))
-
-
-# ---------------------------------------------------------------------------------------------- one sample
 
 
 def distances(x, found):
@@ -179,20 +174,20 @@ def distances(x, found):
     return answer
 
 
-def learned(log_y, away, found, settings):
-    return np.exp(log_softmax(log_y - 0.5 * settings.weight * found.rho * away))
+def soft_labels(log_y, distance, found, settings):
+    return np.exp(log_softmax(log_y - 0.5 * settings.weight * found.rho * distance))
 
 
-def log_answer(log_y, away, found, settings):
+def log_answer(log_y, distance, found, settings):
     """Before the temperature."""
     trusted = found.rho * (1 - settings.relief * found.order)
-    return log_softmax(log_y - 0.5 * settings.weight * trusted * away)
+    return log_softmax(log_y - 0.5 * settings.weight * trusted * distance)
 
 
-def belief(log_y, away, answer, found, settings):
-    calm = np.exp(log_softmax(log_y - 0.5 * settings.weight * settings.calm * found.rho * away))
-    leaders = [k for k in range(len(answer)) if answer[k] >= max(answer) - TIED]
-    return sum(calm[k] for k in leaders) / len(leaders)
+def reference_probability(log_y, distance, answer, found, settings):
+    calm = np.exp(log_softmax(log_y - 0.5 * settings.weight * settings.calm * found.rho * distance))
+    tied = [k for k in range(len(answer)) if answer[k] >= max(answer) - TIE]
+    return sum(calm[k] for k in tied) / len(tied)
 
 
 def confidences(answer):
@@ -214,11 +209,8 @@ def one_hot(support, classes):
     return [(x, np.eye(classes)[label]) for x, label in zip(*support, strict=True)] if support else []
 
 
-# ------------------------------------------------------------------------------------------- the two methods
-
-
 def online(features, t, *, staleness=1 / 32, support=None, memory=None, **parameters):
-    """Probabilities of every row, and all that is remembered."""
+    """Probabilities of every row, and the memory."""
     settings, memory = Settings(**parameters), memory or Memory()
     labelled, rows, neighbour = one_hot(support, len(t)), [], None
     known = len(memory.y)
@@ -228,11 +220,11 @@ def online(features, t, *, staleness=1 / 32, support=None, memory=None, **parame
         y = np.exp(log_y)
         q, row = y, y
         if found is not None:
-            away = distances(x, found)
-            answer = log_answer(log_y, away, found, settings)
-            q = found.rho * learned(log_y, away, found, settings) + (1 - found.rho) * y
+            distance = distances(x, found)
+            answer = log_answer(log_y, distance, found, settings)
+            q = found.rho * soft_labels(log_y, distance, found, settings) + (1 - found.rho) * y
             row = np.exp(log_softmax(found.tau * answer))
-            memory.beliefs.append(belief(log_y, away, answer, found, settings))
+            memory.reference_probabilities.append(reference_probability(log_y, distance, answer, found, settings))
             memory.confidences.append(confidences(answer))
         rows.append(row)
         if neighbour is not None:
@@ -241,14 +233,14 @@ def online(features, t, *, staleness=1 / 32, support=None, memory=None, **parame
         memory.x.append(x)
         memory.q.append(q)
         memory.y.append(y)
-        if len(memory.y) - known >= max(1, min(math.floor(staleness * max(known, len(t))), SELDOM)):
+        if len(memory.y) - known >= max(1, min(math.floor(staleness * max(known, len(t))), MAX_PENDING)):
             known = len(memory.y)
             found = statistics(memory, labelled, t, settings)
     return np.array(rows), memory
 
 
 def transductive(features, t, *, rounds=10, support=None, **parameters):
-    """Probabilities of every row, and all that is remembered."""
+    """Probabilities of every row, and the memory."""
     settings, labelled = Settings(**parameters), one_hot(support, len(t))
     memory = Memory()
     for number in range(rounds):
@@ -258,12 +250,14 @@ def transductive(features, t, *, rounds=10, support=None, **parameters):
             log_y = log_zero_shot(x, t, settings)
             z = np.exp(log_y)
             if found is not None:
-                away = distances(x, found)
-                z = learned(log_y, away, found, settings)
+                distance = distances(x, found)
+                z = soft_labels(log_y, distance, found, settings)
                 if number == rounds - 1:
                     without = np.maximum(found.nu - z, found.kappa)
-                    answer = log_answer(log_y, away, found, settings)
-                    memory.beliefs.append(belief(log_y, away * (found.nu / without) ** 2, answer, found, settings))
+                    answer = log_answer(log_y, distance, found, settings)
+                    memory.reference_probabilities.append(
+                        reference_probability(log_y, distance * (found.nu / without) ** 2, answer, found, settings)
+                    )
                     memory.confidences.append(confidences(answer))
             memory.x.append(x)
             memory.q.append(z)

@@ -6,7 +6,7 @@ import torch
 from goldens import first_shots, problem, views
 
 
-class Given:
+class Problem:
     """The golden problem as tensors of one precision."""
 
     def __init__(self, dtype):
@@ -28,4 +28,4 @@ class Given:
 
 @pytest.fixture(params=["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def given(request):
-    return Given(request.param)
+    return Problem(request.param)

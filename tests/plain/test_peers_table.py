@@ -1,4 +1,4 @@
-"""The table of benchmarks/peers.py is made of records alone."""
+"""The table of benchmarks/peers.py follows from its records."""
 
 import peers
 
@@ -21,7 +21,7 @@ def record(kind, ratio, **changes):
     }
 
 
-def test_methods_come_in_the_order_of_the_peers_and_sizes_in_theirs():
+def test_rows_follow_the_order_of_methods_and_sizes():
     records = {
         "cpu/medium/tda": record("online", 0.5),
         "cpu/small/stata": record("transductive", 0.25),
@@ -41,7 +41,7 @@ def test_methods_come_in_the_order_of_the_peers_and_sizes_in_theirs():
     assert "others used the machine" not in where
 
 
-def test_a_busy_machine_and_a_device_without_numpy_are_told():
+def test_notes_about_a_busy_machine_and_a_device_without_numpy():
     on_cuda = record("transductive", 0.5, busy_cores=1.0)
     del on_cuda["ratio"]["numpy"], on_cuda["seconds"]["numpy"], on_cuda["same_predictions"]["numpy"]
     on_cuda["surroundings"]["device"] = "a GPU"
@@ -51,7 +51,7 @@ def test_a_busy_machine_and_a_device_without_numpy_are_told():
     assert where.endswith("While others used the machine: zlap small.")
 
 
-def test_every_peer_has_a_size_for_its_kind():
+def test_every_method_has_a_size_for_its_kind():
     assert {peer.kind for peer in peers.PEERS.values()} == {"online", "transductive", "few-shot"}
     assert {problem for problem, _ in peers.FEWER} <= set(peers.SIZES)
     assert {name for _, name in peers.FEWER} <= set(peers.PEERS)

@@ -1,4 +1,4 @@
-"""The plain versions against numbers worked out by hand in the specifications, and their corrections of known bugs."""
+"""The plain implementations against numbers computed by hand, and their corrections of known bugs."""
 
 import math
 
@@ -14,14 +14,14 @@ AXES = torch.eye(2, dtype=torch.float64)
 X = torch.tensor([[0.8, 0.6], [0.6, 0.8]], dtype=torch.float64)
 
 
-def close(answer, expected, tolerance=2e-6):
+def assert_close(answer, expected, tolerance=2e-6):
     np.testing.assert_allclose(answer.numpy(), expected, rtol=0, atol=tolerance)
 
 
 def test_tda_with_and_without_negatives():
-    close(tda.scores(X, AXES, logit_scale=5.0, released=True), [[6, 3], [4.637462, 6]])
+    assert_close(tda.scores(X, AXES, logit_scale=5.0, released=True), [[6, 3], [4.637462, 6]])
     wider = tda.scores(X, AXES, logit_scale=5.0, entropy_window=(0.2, 0.6), released=True)
-    close(wider[1], [4.408049, 5.770588])
+    assert_close(wider[1], [4.408049, 5.770588])
 
 
 def test_tda_corrected_divides_by_the_largest_entropy():
@@ -38,26 +38,26 @@ def test_tda_corrected_divides_by_the_largest_entropy():
 def test_dmn():
     found = {}
     dmn.scores(X[:1], AXES, logit_scale=5.0, details=found)
-    close(found["memory_probs"], [[0.874236, 0.125764]])
+    assert_close(found["memory_probs"], [[0.874236, 0.125764]])
 
 
 def test_dota():
     parameters = {"sigma": 0.5, "epsilon": 0.1, "rho": 0.1, "eta": 1.0, "initial_means": torch.zeros_like(AXES)}
     found = {}
     dota.scores(X[:1], AXES, logit_scale=5.0, details=found, **parameters)
-    close(found["final_mu"], [[0.337855, 0.253391], [0.169553, 0.127165]])
-    close(found["final_overall_sigma"], [[0.544398, 0.152222], [0.152222, 0.455602]])
-    close(found["final_precision"], [[1.807797, -0.485585], [-0.485585, 2.091056]])
-    close(dota.scores(X, AXES, logit_scale=5.0, **parameters)[1], [3.068481, 4.039195])
+    assert_close(found["final_mu"], [[0.337855, 0.253391], [0.169553, 0.127165]])
+    assert_close(found["final_overall_sigma"], [[0.544398, 0.152222], [0.152222, 0.455602]])
+    assert_close(found["final_precision"], [[1.807797, -0.485585], [-0.485585, 2.091056]])
+    assert_close(dota.scores(X, AXES, logit_scale=5.0, **parameters)[1], [3.068481, 4.039195])
 
 
 def test_bca():
     parameters = {"likelihood_count": 2.0, "likelihood_threshold": 0.0, "prior_threshold": 0.0}
     found = {}
-    close(bca.scores(X, AXES, logit_scale=5.0, **parameters), [[0.731059, 0.268941], [0.383540, 0.616460]])
+    assert_close(bca.scores(X, AXES, logit_scale=5.0, **parameters), [[0.731059, 0.268941], [0.383540, 0.616460]])
     bca.scores(X[:1], AXES, logit_scale=5.0, details=found, **parameters)
-    close(found["final_mu"][0], [0.977802, 0.209529])
-    close(found["final_prior"][0], [0.865529, 0.134471])
+    assert_close(found["final_mu"][0], [0.977802, 0.209529])
+    assert_close(found["final_prior"][0], [0.865529, 0.134471])
 
 
 @pytest.mark.parametrize(("released", "mean"), [(True, [0.44, 0.22]), (False, [0.88, 0.44])])
@@ -65,27 +65,27 @@ def test_oga_means(released, mean):
     samples = torch.tensor([[0.8, 0.6], [0.96, 0.28]], dtype=torch.float64)
     found = {}
     oga.scores(samples, AXES, capacity=4, released=released, details=found)
-    close(found["final_mus"][0], mean)
+    assert_close(found["final_mus"][0], mean)
 
 
 def test_t3a():
-    close(t3a.scores(X, AXES)[1], [0.822192, 0.948683])
+    assert_close(t3a.scores(X, AXES)[1], [0.822192, 0.948683])
     kept = t3a.scores(X, AXES, per_class=None)
-    close(kept, t3a.scores(X, AXES, per_class=100))
+    assert_close(kept, t3a.scores(X, AXES, per_class=100))
     assert (t3a.scores(X, AXES, per_class=None, released=True)[0] == 0).any()
 
 
 def test_zlap():
     for exact in (False, True):
         answer = zlap.scores(X, AXES, neighbours=2, gamma=1.0, exact=exact)
-        close(answer, [[0.135391, 0.111659], [0.111659, 0.135391]])
+        assert_close(answer, [[0.135391, 0.111659], [0.111659, 0.135391]])
 
 
 def test_transclip_assignment():
     likelihood = transclip.log_likelihood(X[:1], AXES, torch.full((2, 2), 0.5, dtype=torch.float64))
-    close(likelihood, [[-0.4, -0.8]])
+    assert_close(likelihood, [[-0.4, -0.8]])
     text = torch.softmax(5.0 * X[:1] @ AXES.T, 1)
-    close(transclip.assign(text, likelihood), [[0.732629, 0.267371]])
+    assert_close(transclip.assign(text, likelihood), [[0.732629, 0.267371]])
 
 
 def test_stata_first_variance_of_many_samples():
@@ -93,7 +93,7 @@ def test_stata_first_variance_of_many_samples():
     features = torch.randn((5100, 8), generator=generator, dtype=torch.float64)
     prototypes = torch.zeros((1, 8), dtype=torch.float64)
     z = torch.ones((5100, 1), dtype=torch.float64)
-    close(stata._first_variance(features, z, prototypes, released=False), (features**2).mean(0))
+    assert_close(stata._first_variance(features, z, prototypes, released=False), (features**2).mean(0))
     released = stata._first_variance(features, z, prototypes, released=True)
     assert released.max() < 0.03  # (the specification measured 0.02)
 
@@ -101,28 +101,28 @@ def test_stata_first_variance_of_many_samples():
 def test_frolic_parts():
     # Clear samples whose softmax is (0.8, 0.2) and (0.1, 0.9): the matrix of the specification's example.
     p = torch.tensor([[0.8, 0.2], [0.1, 0.9]], dtype=torch.float64)
-    close(_label_bias(p.log()), [0.334948, 0.665052])
+    assert_close(_label_bias(p.log()), [0.334948, 0.665052])
     similarities = torch.from_numpy(problem("float64")["features"] @ problem("float64")["prototypes"].T)
     labels = sinkhorn(similarities)
-    close(labels.sum(1), np.ones(600))
-    close(labels.sum(0), torch.softmax(similarities / 0.01, 1).sum(0).numpy(), 1e-2)
+    assert_close(labels.sum(1), np.ones(600))
+    assert_close(labels.sum(0), torch.softmax(similarities / 0.01, 1).sum(0).numpy(), 1e-2)
 
 
 def test_gda_precision():
     residuals = torch.tensor([[0.1, 0], [-0.1, 0], [0, 0.2], [0, -0.2]], dtype=torch.float64)
     found = {}
     gda_clip.scores(X, AXES[:1], support=(residuals, torch.zeros(4, dtype=torch.int64)), details=found)
-    close(found["precision"], [[37.5, 0], [0, 17.647059]])
+    assert_close(found["precision"], [[37.5, 0], [0, 17.647059]])
 
 
 def test_tip_adapter():
     asked = torch.tensor([[0.96, 0.28]], dtype=torch.float64)
     support = X, torch.tensor([0, 1])
-    close(tip_adapter.scores(asked, AXES, support=support, logit_scale=5.0, alpha=1.0), [[5.738005, 2.218731]])
+    assert_close(tip_adapter.scores(asked, AXES, support=support, logit_scale=5.0, alpha=1.0), [[5.738005, 2.218731]])
 
 
 @pytest.mark.parametrize(("gamma", "weights"), [(50.0, (4.54e-5, 0.9999546)), (1.0, (0.450166, 0.549834))])
 def test_timo_prompt_weights(gamma, weights):
     matching = torch.tensor([[0.3, 0.4]], dtype=torch.float64)
     vector = timo._text_weights(AXES[None], matching, gamma)[0]
-    close(vector, np.array(weights) / math.hypot(*weights))
+    assert_close(vector, np.array(weights) / math.hypot(*weights))

@@ -1,6 +1,6 @@
-"""Writes the saved states that future versions must still read: one per method, with the answers to expect.
+"""Write the saved states that later versions must be able to read: one per method, with the expected answers.
 
-`python tests/states/make_states.py` writes those of methods that have none; a state once released is never rewritten.
+`python tests/states/make_states.py` writes the missing ones; a released state is never written again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from zeroshift.methods import list_methods
 from zeroshift.serialization import STATE_SCHEMA
 from zeroshift.testing import Case, make_problem
 
-QUICKER = {"frolic": {"proxy_iterations": 60}}
+FASTER_PARAMETERS = {"frolic": {"proxy_iterations": 60}}
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
         path = folder / f"{method.name}.safetensors"
         if path.exists():
             continue
-        parameters = dict(QUICKER.get(method.name, {}))
+        parameters = dict(FASTER_PARAMETERS.get(method.name, {}))
         if "support" in method.cls.parameter_names():
             parameters["support"] = support
         adapter = Case(method.cls, parameters).create(problem.prototypes)

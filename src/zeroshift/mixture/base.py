@@ -158,11 +158,11 @@ class AnchoredMixture(ViewMethod):
         rows = Rows(matrix, home, home.xp.float64)
         with home.computing():
             scores = home.zeros((len(rows),), getattr(home.xp, precision))
-            mixture, whole = self._mixture, self._with_labelled(self._all_sums())
+            mixture, sums = self._mixture, self._with_labelled(self._all_sums())
             for block, x in rows.blocks(self._predict_rows):
                 log_evidence = self.logit_scale * (x @ self._wide_prototypes.T - 1.0)
                 if mixture is not None:
-                    log_evidence += relative_log_evidence(mixture, x, whole.total / home.xp.sum(whole.counts))
+                    log_evidence += relative_log_evidence(mixture, x, sums.total / home.xp.sum(sums.counts))
                 scores[block] = negative_log_evidence(log_evidence)
             scores = caller.bring(scores, getattr(caller.xp, precision))
         return scores[0] if single else scores
@@ -224,7 +224,8 @@ def relative_log_evidence(mixture: Mixture, features: Array, center: Array) -> A
     classes with few samples look near.
     """
     xp = Home.of(features).xp
-    toward = mixture.precision @ center
+    center_direction = mixture.precision @ center
     # (x - m)^T P (x - m) minus the same for the center: x^T P x cancels.
-    difference = mixture.lengths - xp.sum(toward * center) - 2.0 * (features @ (mixture.directions - toward).T)
+    difference = mixture.lengths - xp.sum(center_direction * center)
+    difference = difference - 2.0 * (features @ (mixture.directions - center_direction).T)
     return (-0.5 * mixture.constants.weight * mixture.constants.calm * mixture.reliability) * difference

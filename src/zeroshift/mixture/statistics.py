@@ -118,8 +118,8 @@ def neighbour_correlation(posteriors: np.ndarray, watched: np.ndarray) -> float:
     n, squares, pairs, products = watched
     if pairs == 0:
         return 0.0
-    different, self_ = _class_collision(posteriors, watched), squares / n
-    return float(np.clip((products / pairs - different) / max(self_ - different, 1e-12), 0.0, 1.0))
+    random_pairs, itself = _class_collision(posteriors, watched), squares / n
+    return float(np.clip((products / pairs - random_pairs) / max(itself - random_pairs, 1e-12), 0.0, 1.0))
 
 
 ROUNDING = 1e-12
@@ -216,12 +216,12 @@ class Mixture:
     def _reference_probability(self, log_y: Array, distances: Array, answer: Array) -> Array:
         """(n,) probability of each answer's label in the posterior whose likelihood is weighted by `calm`."""
         xp = Home.of(log_y).xp
-        calm = normalize_scores(
+        reference = normalize_scores(
             _subtract_distances(log_y, self.constants.calm * self._distance_weight, distances)
         ).posteriors
-        # Classes that tie for the lead share it.
-        leads = xp.astype(answer >= xp.max(answer, axis=1)[:, None] - TIE, xp.float64)
-        return xp.linalg.vecdot(calm, leads) / xp.sum(leads, axis=1)
+        # Classes that tie for the largest score share it.
+        tied = xp.astype(answer >= xp.max(answer, axis=1)[:, None] - TIE, xp.float64)
+        return xp.linalg.vecdot(reference, tied) / xp.sum(tied, axis=1)
 
     def leave_one_out(self, distances: Array, posteriors: Array) -> Array:
         """Distances (n, K) to means without the samples' own contribution, which is their `posteriors` (n, K). The
@@ -283,17 +283,17 @@ def estimate(sums: Sums, prototypes: Array, constants: MixtureConstants) -> Mixt
     u = stream.combined
     anchor = constants.anchor_count + (constants.cautious_anchor_count - constants.anchor_count) * u
 
-    held = xp.where(counts > 0, counts, xp.ones_like(counts))
+    positive_counts = xp.where(counts > 0, counts, xp.ones_like(counts))
     trust = counts / (counts + anchor)
     # Centers of image and text features: over all classes or, if few classes occur, over those that do.
     share = trust / xp.sum(trust)
-    center = (1.0 - u) * sums.total / n + u * ((share / held) @ sums.weighted)
+    center = (1.0 - u) * sums.total / n + u * ((share / positive_counts) @ sums.weighted)
     text_center = (1.0 - u) * xp.mean(prototypes, axis=0) + u * (share @ prototypes)
     spread = 1.0
     if n > constants.spread_samples * classes:
         text_spread = _spread(prototypes, text_center, trust)
         if text_spread > ZERO_TRACE:
-            image_spread = _spread(sums.weighted / held[:, None], center, trust)
+            image_spread = _spread(sums.weighted / positive_counts[:, None], center, trust)
             spread = float(np.clip((image_spread / text_spread) ** 0.5, *constants.spread_range))
     mean_counts = counts + anchor
     # (weighted + anchor (center + spread (prototype - text center))) / mean_counts, in one array.
@@ -302,9 +302,10 @@ def estimate(sums: Sums, prototypes: Array, constants: MixtureConstants) -> Mixt
     means += sums.weighted
     means /= mean_counts[:, None]
 
-    rest = means * (-0.5 * counts)[:, None]
-    rest += sums.weighted
-    cross = means.T @ rest
+    # scatter - weighted^T means - means^T weighted + means^T diag(counts) means, with one product.
+    remainder = means * (-0.5 * counts)[:, None]
+    remainder += sums.weighted
+    cross = means.T @ remainder
     covariance = sums.scatter - cross
     covariance -= cross.T
     covariance /= n
@@ -334,8 +335,8 @@ def estimate(sums: Sums, prototypes: Array, constants: MixtureConstants) -> Mixt
 
 def _spread(vectors: Array, center: Array, trust: Array) -> float:
     """Sum of the squared distances of vectors (K, d) to the center, weighted by trust."""
-    about = vectors - center
-    return float(trust @ Home.of(about).xp.linalg.vecdot(about, about))
+    differences = vectors - center
+    return float(trust @ Home.of(differences).xp.linalg.vecdot(differences, differences))
 
 
 def _inverse(matrix: Array) -> Array:

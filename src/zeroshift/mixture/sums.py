@@ -1,4 +1,4 @@
-"""All the mixture keeps about the samples it saw: sums. What two shards learned is merged by addition."""
+"""Everything the mixture keeps about the samples: sums. Two shards are merged by adding their sums."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ class Sums:
             products = xp.sum(posteriors[1:] * posteriors[:-1])
             if last is not None:
                 products = products + xp.sum(last * posteriors[0])
-        more = home.zeros((4,))
-        more[0], more[1], more[2], more[3] = n, xp.sum(posteriors * posteriors), pairs, products
+        added = home.zeros((4,))
+        added[0], added[1], added[2], added[3] = n, xp.sum(posteriors * posteriors), pairs, products
         return self._replace(
             posteriors=self.posteriors + xp.sum(posteriors, axis=0),
-            watched=self.watched + more,
+            watched=self.watched + added,
         )
 
     def add_confidences(self, confidences: Array) -> Sums:

@@ -2,7 +2,7 @@
 
 A mixture's posteriors rank its answers well but are far too confident: the likelihood counts hundreds of dependent
 coordinates as if they were independent. A reference posterior weights the likelihood many times less (`calm`). Its
-labels are worse, but its probability of the mixture's label is about how often that label is right. All answers are
+labels are worse, but its probability of the mixture's label is close to how often that label is right. All answers are
 raised to one exponent so that their mean confidence equals the reference posterior's. The predicted class never
 changes.
 """
@@ -20,7 +20,7 @@ N_TEMPERATURES = 13
 TEMPERATURES = 2.0 ** (-np.arange(N_TEMPERATURES) / 2.0)
 """1, 1/sqrt(2), 1/2, ... 1/64: exponents for a posterior. Between them the mean confidence is interpolated."""
 
-FEW_NUMBERS, GPU_FEW_NUMBERS = 2048, 262_144
+SMALL_SIZE, SMALL_SIZE_ON_GPU = 2048, 262_144
 """Array sizes up to which all exponents are computed in one call: there the calls cost more than the exponentials."""
 
 PRIOR = 1.0
@@ -38,16 +38,16 @@ def confidence_curve(log_posteriors: Array) -> Array:
     xp = home.xp
     shifted = log_posteriors - xp.max(log_posteriors, axis=1)[:, None]
     n, classes = shifted.shape
-    if n * classes <= (GPU_FEW_NUMBERS if home.on_gpu else FEW_NUMBERS):
+    if n * classes <= (SMALL_SIZE_ON_GPU if home.on_gpu else SMALL_SIZE):
         exponents = 2.0 ** (xp.arange(N_TEMPERATURES, dtype=shifted.dtype, device=home.device) * -0.5)
         return 1.0 / xp.sum(xp.exp(shifted[:, None, :] * exponents[:, None]), axis=2)
     curve = home.zeros((log_posteriors.shape[0], N_TEMPERATURES))
     for start in (0, 1):
         powers = xp.exp(shifted * float(TEMPERATURES[start]))
-        for place in range(start, N_TEMPERATURES, 2):
-            if place > start:
+        for index in range(start, N_TEMPERATURES, 2):
+            if index > start:
                 xp.sqrt(powers, out=powers)  # half the exponent; much faster than another exponential
-            curve[:, place] = 1.0 / xp.sum(powers, axis=1)
+            curve[:, index] = 1.0 / xp.sum(powers, axis=1)
     return curve
 
 

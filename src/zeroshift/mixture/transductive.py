@@ -159,11 +159,11 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         if self.chunk_size:
             return self.chunk_size
         classes, d = self.n_classes, self.dimension
-        learned = 8 * (8 * classes * d + 6 * d * d)
-        room = (self.memory_budget - learned) // (8 * (ARRAYS_PER_ROW * classes + 3 * d))
+        bytes_for_statistics = 8 * (8 * classes * d + 6 * d * d)
+        rows = (self.memory_budget - bytes_for_statistics) // (8 * (ARRAYS_PER_ROW * classes + 3 * d))
         if not Home.of(self.prototypes).on_gpu:
-            room = min(room, CACHED_NUMBERS // (classes + d))
-        return max(MIN_ROWS, room)
+            rows = min(rows, CACHED_NUMBERS // (classes + d))
+        return max(MIN_ROWS, rows)
 
     @property
     def _predict_rows(self) -> int:

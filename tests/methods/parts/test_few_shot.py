@@ -30,7 +30,7 @@ class TestRefusals:
             build(name, pair)
 
     def test_labels_that_are_too_few(self, name):
-        with pytest.raises(ValueError, match=rf"{name} labels must have one entry a row, shape \(60,\)"):
+        with pytest.raises(ValueError, match=rf"{name} labels must have one entry per row, shape \(60,\)"):
             build(name, (FEATURES, LABELS[:-1]))
 
     @pytest.mark.parametrize("label", [4, -1])
