@@ -1,8 +1,8 @@
-"""Where the files in src/zeroshift/data/bundle come from: `python scripts/bundle_packs.py ../shared/packs/bundle`.
+"""Write the files in src/zeroshift/data/bundle: `python scripts/bundle_packs.py ../shared/packs/bundle`.
 
-Reads the .npz files of the source folder (what is in them, and how they were made, is in the README beside it), adds
-their provenance and writes one .safetensors file each. Arrays are kept bit for bit, float16 features included; only
-`index`, the row in the data set's own order, is left behind. Running it again writes the same bytes.
+The script reads the .npz files of the source folder (its README describes them), adds their provenance and writes one
+.safetensors file each. Arrays stay the same bit for bit, including float16 features; only `index`, the row in the data
+set's own order, is dropped. Running the script again writes the same bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ENCODER = {
 
 @dataclass(frozen=True)
 class Pack:
-    """What the arrays do not say about themselves."""
+    """Description and origin of a pack."""
 
     title: str
     description: str
@@ -60,7 +60,7 @@ class Pack:
     severity: int | None = None
 
     def provenance(self, meta: dict[str, Any]) -> dict[str, Any]:
-        """Everything a reader of the file should know, `meta` being what the source recorded about itself."""
+        """The provenance to store; `meta` is the metadata of the source."""
         return {
             "title": self.title,
             "description": f"{self.description} Made with {NOT_CLIP}.",

@@ -1,7 +1,7 @@
-"""Draws docs/images/corruptions.png: `python scripts/corruption_gallery.py`.
+"""Draw docs/images/corruptions.png: `python scripts/corruption_gallery.py`.
 
-One generated picture, 224 x 224, under each of the fifteen corruptions at severities 1, 3 and 5. Running it again
-writes the same picture, with the same version of Pillow.
+One generated image, 224 x 224, with each of the fifteen corruptions at severities 1, 3 and 5. Running the script again
+writes the same image, with the same version of Pillow.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from zeroshift.files import atomic_path
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "images" / "corruptions.png"
 SIDE = 224
-"""The size the constants are made for."""
+"""Image size that the constants of the corruptions are made for."""
 SHOWN = 112
-"""The size a picture is shown at: fifteen rows of three must fit on a page and in 400 kB."""
+"""Displayed size: fifteen rows of three images must fit on a page and in 400 kB."""
 SHOWN_SEVERITIES = (1, 3, 5)
 COLUMNS = 3
-"""Kinds beside each other."""
+"""Corruptions per row."""
 GAP, TITLE = 6, 18
-"""Pixels between pictures, and above those of a kind."""
+"""Pixels between images, and for the title above the images of a corruption."""
 COLOURS = 256
-"""Of the palette: a third of the bytes of full colour."""
+"""Size of the palette: a third of the bytes of full colour."""
 
 
 def scene() -> Image.Image:
@@ -57,8 +57,8 @@ def scene() -> Image.Image:
     return image
 
 
-def gallery(picture: Image.Image) -> Image.Image:
-    """Every kind with its name and, beside each other, its severities; the kinds in rows of three."""
+def gallery(image: Image.Image) -> Image.Image:
+    """Every corruption with its name and its severities next to each other, three corruptions per row."""
     block_width = len(SHOWN_SEVERITIES) * SHOWN + 3 * GAP
     block_height = SHOWN + TITLE + GAP
     rows = -(-len(KINDS) // COLUMNS)
@@ -68,9 +68,9 @@ def gallery(picture: Image.Image) -> Image.Image:
         left, top = (k % COLUMNS) * block_width, (k // COLUMNS) * block_height
         name = kind.replace("_", " ")
         draw.text((left + GAP, top + 2), f"{name}, severity 1, 3, 5", fill="black", font=font)
-        for place, severity in enumerate(SHOWN_SEVERITIES):
-            small = corrupt(picture, kind, severity).resize((SHOWN, SHOWN), Image.Resampling.LANCZOS)
-            sheet.paste(small, (left + GAP + place * (SHOWN + 1), top + TITLE))
+        for column, severity in enumerate(SHOWN_SEVERITIES):
+            small = corrupt(image, kind, severity).resize((SHOWN, SHOWN), Image.Resampling.LANCZOS)
+            sheet.paste(small, (left + GAP + column * (SHOWN + 1), top + TITLE))
     return sheet
 
 
@@ -79,7 +79,7 @@ if __name__ == "__main__":
     parser.add_argument("--target", type=Path, default=TARGET, help="file to write (default: the documentation's own)")
     target = parser.parse_args().target
     drawn = gallery(scene())
-    # In two steps: Pillow mixes colours (dithers) only towards a palette it is given.
+    # In two steps: Pillow dithers only if it is given a palette.
     sheet = drawn.quantize(palette=drawn.quantize(COLOURS), dither=Image.Dither.FLOYDSTEINBERG)
     with atomic_path(target) as temporary:
         sheet.save(temporary, "PNG", optimize=True)

@@ -1,7 +1,7 @@
-"""Draw docs/gallery.md and its pictures from the bundled packs: `python scripts/gallery.py [FOLDER OF RUNS]`.
+"""Write docs/gallery.md and its images from the bundled packs: `python scripts/gallery.py [FOLDER OF RUNS]`.
 
-Runs that lie in the folder (by default zeroshift-experiments/runs, where `zeroshift experiment all` leaves them) are
-read; what is missing is run.
+Runs in the folder (by default zeroshift-experiments/runs, where `zeroshift experiment all` writes them) are read;
+missing ones are executed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zeroshift.files import atomic_path
 from zeroshift.report.experiments.figures import write_figures
 
 DOCS = Path(__file__).parents[1] / "docs"
-PICTURES = DOCS / "images" / "gallery"
+IMAGES = DOCS / "images" / "gallery"
 
 SHOWN = {
     "gains": ("gains", "running-cifar10c-jpeg-compression-5", "confusion"),
@@ -31,7 +31,7 @@ SHOWN = {
     "normality": ("rejected",),
     "oracle": ("closed",),
 }
-"""The pictures, by experiment and name of the finding."""
+"""The images, by experiment and name of the finding."""
 
 TOP = """# Gallery
 
@@ -46,21 +46,21 @@ def main(folder: Path) -> None:
     suite = Suite.of({pack.name: packs.load(pack.name) for pack in packs.list() if pack.n_views == 0})
     investigation = Investigation.of([get(name) for name in SHOWN], suite)
     outcomes = list(investigation.run(Ledger(folder), processes=2))
-    for old in PICTURES.glob("*.png"):
-        old.unlink()  # of pictures no longer shown
+    for old in IMAGES.glob("*.png"):
+        old.unlink()  # images that are no longer shown
     parts = [TOP]
     for chapter in investigation.chapters(outcomes):
         chosen = shown(chapter)
-        for path in write_figures(PICTURES, [chosen]):
+        for path in write_figures(IMAGES, [chosen]):
             if path.suffix != ".png":
-                path.unlink()  # one of the two is enough for a page
+                path.unlink()  # the page needs only one format
         parts.append(section(chosen))
     with atomic_path(DOCS / "gallery.md") as temporary:
         temporary.write_text("\n".join(parts), encoding="utf-8", newline="\n")
 
 
 def shown(chapter: Chapter) -> Chapter:
-    """The chapter with the pictures of the gallery alone."""
+    """The chapter with only the images of the gallery."""
     wanted = SHOWN[chapter.experiment.name]
     kept = {f.name: f for f in chapter.findings if not isinstance(f, (Remark, Table)) and f.name in wanted}
     return Chapter(chapter.experiment, tuple(kept[name] for name in wanted))

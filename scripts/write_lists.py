@@ -1,8 +1,7 @@
-"""Where the class lists of the catalogue come from: `python scripts/write_lists.py classnames_templates.json`.
+"""Write the class lists of the catalogue: `python scripts/write_lists.py classnames_templates.json`.
 
-The source, in ../shared/prompts, has the class names in label order as ADAPT's and AWT's released code have them, which
-is where the field's copies agree; what they go back to is in the README beside the lists. Running it again writes the
-same bytes.
+The source, in ../shared/prompts, contains the class names in label order as in the released code of ADAPT and AWT,
+which agree. The README next to the lists names their origins. Running the script again writes the same bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ LISTS = Path(__file__).resolve().parents[1] / "src" / "zeroshift" / "data" / "ca
 
 
 def write_lists(source: Path, target: Path) -> None:
-    """Write one text file a list from the JSON file `source` to the folder `target`."""
+    """Write one text file per list from the JSON file `source` to the folder `target`."""
     read = json.loads(source.read_text(encoding="utf-8"))
     wnids, names = read["imagenet_wnids_sorted"], read["classnames"]
     imagenet = names.pop("imagenet")

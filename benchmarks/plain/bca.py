@@ -1,4 +1,4 @@
-"""BCA (reconstructed): class embeddings and a prior over labels for each, both moved by what is predicted."""
+"""BCA (reconstructed): class embeddings and a prior over labels for each, both moved by the predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several methods have in common."""
+"""Functions that several methods use."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def accuracy(logits: Tensor, labels: Tensor) -> float:
     return (logits.argmax(1) == labels).double().mean().item()
 
 
-class Seen(NamedTuple):
-    """One sample as a method sees it: the mean of its surest views, or the sample itself."""
+class SampleSummary(NamedTuple):
+    """The mean of a sample's most confident views, or the sample itself if it has one view."""
 
     feature: Tensor
     logits: Tensor
@@ -34,18 +34,20 @@ class Seen(NamedTuple):
     features: Tensor
     """(m, d) The views kept."""
     kept: Tensor
-    """(m,) Their places, the surest first."""
+    """(m,) Their indices, the most confident first."""
 
 
-def see(sample: Tensor, prototypes: Tensor, logit_scale: float, share: float = 0.1) -> Seen:
-    """A sample (d,), or the views (V, d) of one of which the `share` of lowest entropy is kept."""
+def summarise(sample: Tensor, prototypes: Tensor, logit_scale: float, share: float = 0.1) -> SampleSummary:
+    """Summary of a sample (d,), or of the views (V, d) of one; the `share` of lowest entropy is kept."""
     views = sample[None] if sample.ndim == 1 else sample
     logits = logit_scale * views @ prototypes.T
     kept = torch.argsort(entropy(logits))[: max(1, int(share * len(views)))]
     log_p = torch.log_softmax(logits[kept], dim=1)
     mean_log_p = torch.logsumexp(log_p, dim=0) - math.log(len(kept))
     mean_entropy = -(mean_log_p.exp() * mean_log_p).sum().item()
-    return Seen(views[kept].mean(0), logits[kept].mean(0), log_p.exp().mean(0), mean_entropy, views[kept], kept)
+    return SampleSummary(
+        views[kept].mean(0), logits[kept].mean(0), log_p.exp().mean(0), mean_entropy, views[kept], kept
+    )
 
 
 def ridge_precision(residuals: Tensor) -> Tensor:
@@ -66,8 +68,8 @@ def gda(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor,
     return W, b, precision, means
 
 
-def nearest_others(features: Tensor, count: int) -> Tensor:
-    """Sparse (N, N): every sample's cosines with its `count` nearest, the first of all, itself, left out."""
+def nearest_neighbours(features: Tensor, count: int) -> Tensor:
+    """Sparse (N, N): the cosines of every sample with its `count` nearest, without the very nearest, itself."""
     values, columns = torch.topk(features @ features.T, min(count + 1, len(features)))
     return sparse_rows(values[:, 1:], columns[:, 1:], len(features))
 
@@ -75,12 +77,12 @@ def nearest_others(features: Tensor, count: int) -> Tensor:
 def sparse_rows(values: Tensor, columns: Tensor, width: int) -> Tensor:
     """A sparse matrix of `width` columns from the entries (n, k) of its rows."""
     rows = torch.arange(len(values), device=values.device)[:, None].expand_as(columns)
-    places = torch.stack([rows.reshape(-1), columns.reshape(-1)])
-    return sparse(places, values.reshape(-1), (len(values), width))
+    positions = torch.stack([rows.reshape(-1), columns.reshape(-1)])
+    return sparse(positions, values.reshape(-1), (len(values), width))
 
 
-def sparse(places: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """A sparse matrix; values at the same place are added."""
-    # Some versions of torch warn unless they are told, in this way only, that nothing is to be checked.
+def sparse(positions: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """A sparse matrix; values at the same position are added."""
+    # Some versions of torch warn unless the check is disabled explicitly in this way.
     with torch.sparse.check_sparse_tensor_invariants(enable=False):
-        return torch.sparse_coo_tensor(places, values, shape).coalesce()
+        return torch.sparse_coo_tensor(positions, values, shape).coalesce()

@@ -1,4 +1,4 @@
-"""DMN, zero-shot: a memory of up to 50 samples a class, read through a kernel around each new sample."""
+"""DMN, zero-shot: a memory of up to 50 samples per class, read through a kernel around each new sample."""
 
 from __future__ import annotations
 

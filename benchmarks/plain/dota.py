@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from plain.common import see
+from plain.common import summarise
 
 
 def scores(
@@ -30,21 +30,21 @@ def scores(
     precision = torch.linalg.pinv(shared)
     answers, gaussian = [], []
     for sample in features:
-        seen = see(sample, prototypes, logit_scale)
+        summary = summarise(sample, prototypes, logit_scale)
         W = means @ precision
-        g = W @ seen.feature - 0.5 * (W * means).sum(1)
-        weight = min(rho * counts.mean().item() / len(seen.features), eta)
+        g = W @ summary.feature - 0.5 * (W * means).sum(1)
+        weight = min(rho * counts.mean().item() / len(summary.features), eta)
         gaussian.append(g)
-        answers.append(seen.logits + weight * g)
+        answers.append(summary.logits + weight * g)
 
-        y = torch.softmax(logit_scale * seen.features @ prototypes.T, dim=1)
+        y = torch.softmax(logit_scale * summary.features @ prototypes.T, dim=1)
         new_counts = counts + y.sum(0)
         covariances *= counts[:, None, None]
-        for u, y_u in zip(seen.features, y, strict=True):
+        for u, y_u in zip(summary.features, y, strict=True):
             difference = u - means
             covariances += y_u[:, None, None] * difference[:, :, None] * difference[:, None, :]
         covariances /= new_counts[:, None, None]
-        means = (counts[:, None] * means + y.T @ seen.features) / new_counts[:, None]
+        means = (counts[:, None] * means + y.T @ summary.features) / new_counts[:, None]
         counts = new_counts
         shared = covariances.mean(0)
         precision = torch.linalg.inv((1 - epsilon) * shared + epsilon * eye)

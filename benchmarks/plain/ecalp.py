@@ -1,4 +1,4 @@
-"""ECALP: labels spread from text nodes over a graph that grows by a sample at a time."""
+"""ECALP: labels spread from text nodes over a graph that grows by one sample at a time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from plain.common import sparse, unit
 
 EPSILON = 1e-6
 KEPT = 5.0
-NOBODY = -torch.inf
-"""Cosine of an empty place in a list of neighbours."""
+NO_NEIGHBOUR = -torch.inf
+"""Cosine of an empty slot in a list of neighbours."""
 
 
 def scores(
     features: Tensor,
     prototypes: Tensor,
     *,
-    logit_scale: float = 100.0,  # no part of the method
+    logit_scale: float = 100.0,  # not used by the method
     support: tuple[Tensor, Tensor] | None = None,
     text_neighbours: int = 3,
     image_neighbours: int = 8,
@@ -30,9 +30,9 @@ def scores(
 ) -> Tensor:
     """Scores (N, K) of features (N, d), with the exact neighbours of every sample.
 
-    Nodes are numbered: K text nodes, the support if there is one, the samples, and a second copy of the newest sample,
-    which is the one that is asked and is gone in the next step. The newest sample and its copy are equally near to any
-    other; where only one has room in its list, the released code's topk takes the copy (`copy_first`).
+    Order of the nodes: K text nodes, the support if there is one, the samples, and a second copy of the newest sample,
+    which is predicted and then removed. The newest sample and its copy are equally near to any other sample; if only
+    one fits into its list, the released code's topk selects the copy (`copy_first`).
     """
     N, K = len(features), len(prototypes)
     fixed = torch.eye(K, dtype=features.dtype, device=features.device)
@@ -46,10 +46,10 @@ def scores(
     nodes = torch.arange(first + N + 1, device=features.device)
 
     # Nearest samples of every sample so far, without the copy: cosines (i, k) and nodes (i, k).
-    near = features.new_full((0, image_neighbours), NOBODY)
+    near = features.new_full((0, image_neighbours), NO_NEIGHBOUR)
     near_nodes = nodes.new_zeros((0, image_neighbours))
     outside, outside_nodes = [], []
-    carried = features.new_zeros((0, K))
+    kept_labels = features.new_zeros((0, K))
     answers = []
     for i, x in enumerate(features):
         # Of two samples the earlier one is weighted. The last cosine is that of x with itself, and with its copy.
@@ -62,9 +62,9 @@ def scores(
             torch.cat([cosines, cosines[i:]])[None], nodes[None, first : first + i + 2], image_neighbours
         )
         of_others = _nearest(torch.cat([near, earlier], 1), torch.cat([near_nodes, to_own], 1), image_neighbours)
-        twins = [to_copy, to_own] if copy_first else [to_own, to_copy]
+        newest_two = [to_copy, to_own] if copy_first else [to_own, to_copy]
         of_others_now = _nearest(
-            torch.cat([near, earlier, earlier], 1), torch.cat([near_nodes, *twins], 1), image_neighbours
+            torch.cat([near, earlier, earlier], 1), torch.cat([near_nodes, *newest_two], 1), image_neighbours
         )
         near, near_nodes = torch.cat([of_others[0], of_x[0]]), torch.cat([of_others[1], of_x[1]])
 
@@ -81,16 +81,16 @@ def scores(
         ends = torch.cat([of_others_now[1], of_x_now[1], of_x_now[1]])
         ends = torch.cat([ends, torch.stack([*outside_nodes, indices])], 1)
         starts = nodes[first : first + n, None].expand_as(ends)
-        there = weights != NOBODY
-        W = _normalised(starts[there], ends[there], weights[there] ** gamma, first, first + n)
+        present = weights != NO_NEIGHBOUR
+        W = _normalised(starts[present], ends[present], weights[present] ** gamma, first, first + n)
 
-        begun = torch.cat([carried, features.new_zeros((2, K))])
-        Y = begun
+        start = torch.cat([kept_labels, features.new_zeros((2, K))])
+        Y = start
         for _ in range(rounds):
-            Y = alpha * torch.sparse.mm(W, torch.cat([fixed, Y])) + (1 - alpha) * begun
+            Y = alpha * torch.sparse.mm(W, torch.cat([fixed, Y])) + (1 - alpha) * start
         answers.append(Y[-1])
         largest, label = Y[:-1].max(1, keepdim=True)
-        carried = features.new_zeros((i + 1, K)).scatter_(1, label, largest / KEPT)
+        kept_labels = features.new_zeros((i + 1, K)).scatter_(1, label, largest / KEPT)
     answers = torch.stack(answers)
     if details is not None:
         details["probs"] = torch.softmax(10000 * answers, dim=1)
@@ -98,11 +98,11 @@ def scores(
 
 
 def _nearest(cosines: Tensor, nodes: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of every row and their nodes, filled up with nobody."""
+    """The `count` largest of every row and their nodes, padded with NO_NEIGHBOUR."""
     order = torch.argsort(cosines, dim=1, descending=True, stable=True)[:, :count]
     missing = (0, count - order.shape[1])
     pad = torch.nn.functional.pad
-    return pad(cosines.gather(1, order), missing, value=NOBODY), pad(nodes.gather(1, order), missing)
+    return pad(cosines.gather(1, order), missing, value=NO_NEIGHBOUR), pad(nodes.gather(1, order), missing)
 
 
 def _normalised(starts: Tensor, ends: Tensor, weights: Tensor, first: int, size: int) -> Tensor:
@@ -111,5 +111,5 @@ def _normalised(starts: Tensor, ends: Tensor, weights: Tensor, first: int, size:
     root = weights.new_zeros(size).index_add_(0, rows, weights).sqrt() + EPSILON
     weights = weights / (root[rows] * root[columns])
     images = rows >= first
-    places = torch.stack([rows[images] - first, columns[images]])
-    return sparse(places, weights[images], (size - first, size))
+    positions = torch.stack([rows[images] - first, columns[images]])
+    return sparse(positions, weights[images], (size - first, size))

@@ -1,4 +1,4 @@
-"""OGA: Gaussians with one covariance, fitted to a memory of the surest samples of each class."""
+"""OGA: Gaussians with one covariance, fitted to a memory of the most confident samples of each class."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""StatA: TransCLIP with a variance for every class, and both anchored to what the text says."""
+"""StatA: TransCLIP with a variance for every class, and mean and variance anchored at the text."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from plain.common import nearest_others, unit
+from plain.common import nearest_neighbours, unit
 from plain.transclip import TEMPERATURE, assign, log_likelihood
 
 CHUNK = 2500
@@ -36,7 +36,7 @@ def scores(
     means = prototypes
     first_variance = _first_variance(features, z, prototypes, released)
     variances = first_variance.repeat(len(prototypes), 1)
-    W = nearest_others(features, neighbours)
+    W = nearest_neighbours(features, neighbours)
     for iteration in range(iterations + 1):
         likelihood = log_likelihood(features, means, variances)
         for _ in range(inner_iterations):

@@ -1,4 +1,4 @@
-"""T3A: class vectors are means of the surest samples given to the class, the prototype first among them."""
+"""T3A: class vectors are means of the most confident samples given to the class, the prototype first among them."""
 
 from __future__ import annotations
 

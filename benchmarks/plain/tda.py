@@ -1,4 +1,4 @@
-"""TDA: caches of the surest samples of every class, and of the unsure ones, vote on each new sample."""
+"""TDA: caches of the most confident samples of every class, and of uncertain ones, vote on each new sample."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from plain.common import Seen, see
+from plain.common import SampleSummary, summarise
 
 
 def scores(
@@ -32,29 +32,29 @@ def scores(
     K = len(prototypes)
     largest = math.log2(K) if released else math.log(K)
     low, high = entropy_window
-    positives: dict[int, list[Seen]] = {}
-    negatives: dict[int, list[Seen]] = {}
+    positives: dict[int, list[SampleSummary]] = {}
+    negatives: dict[int, list[SampleSummary]] = {}
     answers, selected = [], []
     for sample in features:
-        seen = see(sample, prototypes, logit_scale)
-        selected.append(seen.kept)
-        label = int(seen.logits.argmax())
+        summary = summarise(sample, prototypes, logit_scale)
+        selected.append(summary.kept)
+        label = int(summary.logits.argmax())
         if positive:
-            _insert(positives, label, seen, positive_capacity)
-        if negative and low < seen.entropy / largest < high:
-            _insert(negatives, label, seen, negative_capacity)
+            _insert(positives, label, summary, positive_capacity)
+        if negative and low < summary.entropy / largest < high:
+            _insert(negatives, label, summary, negative_capacity)
 
-        logits = seen.logits.clone()
+        logits = summary.logits.clone()
         if positives:
             keys = torch.stack([item.feature for k in positives for item in positives[k]])
             labels = torch.tensor([k for k in positives for _ in positives[k]], device=keys.device)
             votes = torch.nn.functional.one_hot(labels, K).to(keys.dtype)
-            logits += positive_alpha * torch.exp(-positive_beta * (1 - keys @ seen.feature)) @ votes
+            logits += positive_alpha * torch.exp(-positive_beta * (1 - keys @ summary.feature)) @ votes
         if negatives:
             keys = torch.stack([item.feature for k in negatives for item in negatives[k]])
             p = torch.stack([item.probabilities for k in negatives for item in negatives[k]])
             votes = ((probability_window[0] < p) & (p < probability_window[1])).to(keys.dtype)
-            logits -= negative_alpha * torch.exp(-negative_beta * (1 - keys @ seen.feature)) @ votes
+            logits -= negative_alpha * torch.exp(-negative_beta * (1 - keys @ summary.feature)) @ votes
         answers.append(logits)
     if details is not None:
         details["selected_views"] = torch.stack(selected)
@@ -62,10 +62,10 @@ def scores(
     return torch.stack(answers)
 
 
-def _insert(cache: dict[int, list[Seen]], label: int, seen: Seen, capacity: int) -> None:
+def _insert(cache: dict[int, list[SampleSummary]], label: int, summary: SampleSummary, capacity: int) -> None:
     items = cache.setdefault(label, [])
     if len(items) < capacity:
-        items.append(seen)
-    elif seen.entropy < items[-1].entropy:
-        items[-1] = seen
+        items.append(summary)
+    elif summary.entropy < items[-1].entropy:
+        items[-1] = summary
     items.sort(key=lambda item: item.entropy)

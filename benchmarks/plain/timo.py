@@ -1,4 +1,4 @@
-"""TIMO and TIMO-S: images choose between prompts, prompts join the images of a Gaussian discriminant."""
+"""TIMO and TIMO-S: images weight the prompts, and prompts are added to the images of a Gaussian discriminant."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def scores(
     prompts: Tensor,
     support: Pair,
     validation: Pair | None = None,
-    logit_scale: float = 100.0,  # no part of the method
+    logit_scale: float = 100.0,  # not used by the method
     gamma: float = 50.0,
     copies: int | None = None,
     alpha: float | None = None,
     details: dict | None = None,
 ) -> Tensor:
-    """Logits (N, K) from prompts (K, P, d). `copies` is how many prompts a class joins its images; P unless given."""
+    """Logits (N, K) from prompts (K, P, d). `copies`: prompts per class added to its images, by default P."""
     matching = _matching(prompts, support)
     text = _text_weights(prompts, matching, gamma)
     W, b = _discriminant(prompts, matching, support, copies or prompts.shape[1])
@@ -42,12 +42,12 @@ def searched_scores(
     prompts: Tensor,
     support: Pair,
     validation: Pair,
-    logit_scale: float = 100.0,  # no part of the method
+    logit_scale: float = 100.0,  # not used by the method
     gammas: tuple[float, ...] = tuple(range(5, 101, 5)),
     candidates: int = 10,
     details: dict | None = None,
 ) -> Tensor:
-    """TIMO-S: gamma and the number of prompts that join the images are searched on the validation samples too."""
+    """TIMO-S: gamma and the number of prompts added to the images are searched on the validation samples too."""
     matching = _matching(prompts, support)
     text, best = None, 0.0
     for gamma in gammas:

@@ -1,4 +1,4 @@
-"""Tip-Adapter, training-free: labelled samples vote through a kernel, beside the zero-shot logits."""
+"""Tip-Adapter, training-free: labelled samples vote through a kernel, in addition to the zero-shot logits."""
 
 from __future__ import annotations
 

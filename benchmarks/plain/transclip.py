@@ -1,11 +1,11 @@
-"""TransCLIP: one Gaussian a class with a shared diagonal variance, text as prior, neighbours pulled together."""
+"""TransCLIP: one Gaussian per class with a shared diagonal variance, text as prior, neighbours predicted alike."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from plain.common import accuracy, nearest_others, sparse_rows, unit
+from plain.common import accuracy, nearest_neighbours, sparse_rows, unit
 
 TEMPERATURE = 50.0
 
@@ -35,7 +35,7 @@ def scores(
     if details is not None:
         details["init_mu"] = means
     variance = torch.full((d,), 1 / d, dtype=features.dtype, device=features.device)
-    W = nearest_others(features, neighbours)
+    W = nearest_neighbours(features, neighbours)
     if details is not None:
         details["affinity"] = W
     for iteration in range(iterations + 1):

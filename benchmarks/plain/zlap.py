@@ -8,14 +8,14 @@ from torch import Tensor
 from plain.common import sparse
 
 TOLERANCE = 1e-6
-MOST_ITERATIONS = 50
+MAX_ITERATIONS = 50
 
 
 def scores(
     features: Tensor,
     prototypes: Tensor,
     *,
-    logit_scale: float = 100.0,  # no part of the method
+    logit_scale: float = 100.0,  # not used by the method
     neighbours: int = 5,
     gamma: float = 5.0,
     alpha: float = 0.3,
@@ -33,14 +33,14 @@ def inductive_scores(
     prototypes: Tensor,
     *,
     unlabelled: Tensor,
-    logit_scale: float = 100.0,  # no part of the method
+    logit_scale: float = 100.0,  # not used by the method
     neighbours: int = 5,
     gamma: float = 5.0,
     alpha: float = 0.3,
     scale_similarities: bool = False,
     exact: bool = False,
 ) -> Tensor:
-    """Inductive: the graph holds `unlabelled` (n, d); each feature is answered by itself."""
+    """Inductive: the graph contains `unlabelled` (n, d); each feature is predicted by itself."""
     K = len(prototypes)
     laplacian, limits = _laplacian(unlabelled, prototypes, neighbours, gamma, alpha, scale_similarities)
     inverse = torch.linalg.inv(laplacian.to_dense()) if exact else None
@@ -56,14 +56,14 @@ def sparse_inductive_scores(
     prototypes: Tensor,
     *,
     unlabelled: Tensor,
-    logit_scale: float = 100.0,  # no part of the method
+    logit_scale: float = 100.0,  # not used by the method
     neighbours: int = 5,
     gamma: float = 5.0,
     alpha: float = 0.3,
     scale_similarities: bool = False,
     exact: bool = False,
 ) -> Tensor:
-    """As `inductive_scores`, with one class a node: that of its largest score."""
+    """Like `inductive_scores`, with one class per node: that of its largest score."""
     K = len(prototypes)
     laplacian, limits = _laplacian(unlabelled, prototypes, neighbours, gamma, alpha, scale_similarities)
     columns = _label_columns(laplacian, K, exact)
@@ -75,7 +75,7 @@ def sparse_inductive_scores(
 def _laplacian(
     features: Tensor, prototypes: Tensor, neighbours: int, gamma: float, alpha: float, scale: bool
 ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-    """I - alpha D^-1/2 W D^-1/2, sparse, K text nodes first; and what similarities were scaled by."""
+    """I - alpha D^-1/2 W D^-1/2, sparse, K text nodes first; and the limits that similarities were scaled with."""
     N, K = len(features), len(prototypes)
     image, image_node = torch.topk(features @ features.T, min(neighbours, N))
     text, text_node = torch.topk(features @ prototypes.T, min(neighbours, K))
@@ -89,19 +89,19 @@ def _laplacian(
     starts, ends, values = starts.reshape(-1), ends.reshape(-1), values.reshape(-1)
     others = starts != ends
     starts, ends, values = starts[others], ends[others], values[others]
-    places = torch.cat([torch.stack([starts, ends]), torch.stack([ends, starts])], 1)
+    positions = torch.cat([torch.stack([starts, ends]), torch.stack([ends, starts])], 1)
     values = torch.cat([values, values])
-    degree = torch.zeros(K + N, dtype=values.dtype, device=values.device).index_add_(0, places[0], values)
+    degree = torch.zeros(K + N, dtype=values.dtype, device=values.device).index_add_(0, positions[0], values)
     degree[degree == 0] = 1
-    values = -alpha * values / (degree[places[0]].sqrt() * degree[places[1]].sqrt())
+    values = -alpha * values / (degree[positions[0]].sqrt() * degree[positions[1]].sqrt())
     diagonal = torch.arange(K + N, device=values.device)
-    places = torch.cat([places, torch.stack([diagonal, diagonal])], 1)
+    positions = torch.cat([positions, torch.stack([diagonal, diagonal])], 1)
     values = torch.cat([values, torch.ones_like(degree)])
-    return sparse(places, values, (K + N, K + N)), limits
+    return sparse(positions, values, (K + N, K + N)), limits
 
 
 def _label_columns(laplacian: Tensor, K: int, exact: bool) -> Tensor:
-    """The first K columns of the inverse, one system a class."""
+    """The first K columns of the inverse, one linear system per class."""
     if exact:
         return torch.linalg.inv(laplacian.to_dense())[:, :K]
     unit_vectors = torch.eye(len(laplacian), K, dtype=laplacian.dtype, device=laplacian.device)
@@ -113,7 +113,7 @@ def _solve(A: Tensor, b: Tensor) -> Tensor:
     x, r = torch.zeros_like(b), b.clone()
     p, squared = r.clone(), r @ r
     smallest = TOLERANCE**2 * squared
-    for _ in range(MOST_ITERATIONS):
+    for _ in range(MAX_ITERATIONS):
         if squared <= smallest:
             break
         Ap = torch.mv(A, p)

@@ -116,9 +116,9 @@ def test_gda_precision():
 
 
 def test_tip_adapter():
-    asked = torch.tensor([[0.96, 0.28]], dtype=torch.float64)
+    query = torch.tensor([[0.96, 0.28]], dtype=torch.float64)
     support = X, torch.tensor([0, 1])
-    assert_close(tip_adapter.scores(asked, AXES, support=support, logit_scale=5.0, alpha=1.0), [[5.738005, 2.218731]])
+    assert_close(tip_adapter.scores(query, AXES, support=support, logit_scale=5.0, alpha=1.0), [[5.738005, 2.218731]])
 
 
 @pytest.mark.parametrize(("gamma", "weights"), [(50.0, (4.54e-5, 0.9999546)), (1.0, (0.450166, 0.549834))])
