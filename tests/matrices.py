@@ -1,4 +1,4 @@
-"""Small matrices the tests of the engines are made of."""
+"""Small matrices for the tests of the engines."""
 
 from __future__ import annotations
 

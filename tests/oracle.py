@@ -1,12 +1,12 @@
-"""A slow, plain float64 transcription of ADAPT, against which the library is measured.
+"""A slow, plain float64 implementation of ADAPT, the reference for the tests.
 
 Equation numbers are the paper's. Written from ``adapt-spec.md`` alone; nothing here is shared with the
-library. Features and prototypes are taken as they are given (unit vectors are the caller's business).
+library. Features and prototypes are used as given; the caller provides unit vectors.
 
 Where the specification is silent:
 
 1.  A bank replaces in place: the new entry takes the slot of the one it evicts. On a tie the first slot
-    goes.
+    is replaced.
 2.  tr(Sigma) "is 0" means tr(Sigma) <= 1e-24; then P = I. The same holds class by class for per-class
     covariances, and a class with an empty bank has P_k = I. The per-class discriminant is still Eq. 4,
     with P_k for P: no log-determinant, no quadratic term in x. No entries at all gives P = I too.
@@ -32,12 +32,12 @@ Where the specification is silent:
 9.  update_covariance=False gives P = I (of the usual shape); update_mean=False gives mu = t, and S is
     about t.
 
-And three more, met while writing it:
+Three further choices:
 
 10. The statistics an online answer reports are the closed form (T = 1) of the final banks, after any
     pruning.
 11. ``predict`` with nothing learnt returns the zero-shot posterior, scores = log y. Eq. 8 with mu = t and
-    P = I would instead sharpen it by t_k.x - |t_k|^2/2, so this is a case of its own. "Nothing learnt" is
+    P = I would instead sharpen it by t_k.x - |t_k|^2/2, so this is a separate case. "Nothing learnt" is
     ``learnt_from == 0``: no bank entry (bank off, and transductive: no sample).
 12. ``bank_counts`` counts support entries.
 """
@@ -53,7 +53,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 Entry = tuple[Array, float, float]  # (x_j, p_j, c_j)
 Bank = list[Entry]
-Weighted = tuple[Array, Array]  # (x_i, one weight for each class)
+Weighted = tuple[Array, Array]  # (x_i, one weight per class)
 
 ZERO_TRACE = 1e-24
 CONVERGED = 1e-6
@@ -61,7 +61,7 @@ CONVERGED = 1e-6
 
 @dataclass(kw_only=True)
 class Statistics:
-    """What steps 4-6 need: means (K,d), precision (d,d) or (K,d,d), banks; and how many vectors made them."""
+    """What steps 4-6 need: means (K, d), precision (d, d) or (K, d, d), banks; and the number of samples in them."""
 
     means: Array
     precision: Array
@@ -272,7 +272,7 @@ def _prune(problem: _Problem, ratio: float) -> None:
 def _solve(
     problem: _Problem, batch: list[Array], past: list[Weighted]
 ) -> tuple[list[Array], list[Array], Array, Array]:
-    """Steps 2-6 for a batch, with as many rounds as asked for: (z, scores, means, precision).
+    """Steps 2-6 for a batch, with up to `iterations` rounds: (z, scores, means, precision).
 
     ``past`` holds the samples before the batch that the bank-less statistics count.
     """
@@ -283,7 +283,7 @@ def _solve(
         y.append(y_i)
         log_y.append(log_y_i)
 
-    # What the mean counts beside the banks in round 1: nothing online, the samples' y otherwise.
+    # What the mean counts in addition to the banks in round 1: nothing online, the samples' y otherwise.
     if problem.transductive or problem.bank_size == 0:
         weights = list(y)
     else:
@@ -401,7 +401,7 @@ def transductive(
     iterations: int = 1,
     support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
 ) -> OnlineAnswer:
-    """Algorithm 2: banks of the L surest samples of each pseudo-class, Eq. 12 means, z for all at once."""
+    """Algorithm 2: banks of the L most confident samples of each pseudo-class, means by Eq. 12, z for all samples."""
     problem = _Problem(
         prototypes=np.array(prototypes, dtype=np.float64),
         logit_scale=logit_scale,
@@ -424,8 +424,8 @@ def transductive(
         k = int(np.argmax(y))
         candidates[k].append((x, float(y[k]), confidence(log_y)))
     for k, bank in enumerate(problem.banks):
-        surest_first = sorted(candidates[k], key=lambda entry: -entry[2])  # sorted() is stable
-        bank.extend(surest_first[:bank_size])
+        most_confident_first = sorted(candidates[k], key=lambda entry: -entry[2])  # sorted() is stable
+        bank.extend(most_confident_first[:bank_size])
 
     z, scores, means, precision = _solve(problem, rows, past)
     n_support = len(past) + sum(problem.support_counts)
@@ -440,7 +440,7 @@ def predict(
     logit_scale: float = 100.0,
     use_bank_term: bool = True,
 ) -> tuple[Array, Array]:
-    """Steps 4-6 with given statistics (an answer will do): (probabilities, scores). Learns nothing."""
+    """Steps 4-6 with given statistics (an `OnlineAnswer` is one): (probabilities, scores). Learns nothing."""
     t = np.array(prototypes, dtype=np.float64)
     rows = list(np.array(features, dtype=np.float64))
     probabilities = np.zeros((len(rows), len(t)))

@@ -1,4 +1,4 @@
-"""The streams every engine must get right: fills and replacements, ties, empty classes, negative cosines, d > N."""
+"""Streams for the tests of ADAPT: full banks and replacements, ties, empty classes, negative cosines, d > N."""
 
 from __future__ import annotations
 
@@ -80,22 +80,22 @@ def _rising_in_one_class() -> Stream:
 
 
 def _whole_sphere() -> Stream:
-    """Every sample comes with its opposite, so that no certificate about signs ever holds."""
+    """Every sample is followed by its opposite, so that bounds on cosines never rule out a negative one."""
     rng = np.random.default_rng(31)
     features = _unit(rng.normal(size=(110, 10)))
     return Stream(np.stack([features, -features], axis=1).reshape(-1, 10), _unit(rng.normal(size=(6, 10))), 4.0)
 
 
 def _shrinking(last: float) -> Stream:
-    """Wide samples give way to ever closer ones: with alpha = 1 what is left of the scatter is tiny against what came.
+    """Ever closer samples replace distant ones: with alpha = 1 the scatter becomes tiny compared with its changes.
 
-    Between two classes the posterior is surest along t_0 - t_1, so closer to that is surer.
+    With two classes the posterior is most confident along t_0 - t_1, so closer samples are more confident.
     """
     rng = np.random.default_rng(32)
     prototypes = _unit(rng.normal(size=(2, 8)) + 1.0)
-    surest = _unit(prototypes - prototypes.mean(axis=0))
+    most_confident = _unit(prototypes - prototypes.mean(axis=0))
     width = np.geomspace(2.0, last, 240)[:, None]
-    return Stream(_unit(surest[np.arange(240) % 2] + width * rng.normal(size=(240, 8))), prototypes, 4.0)
+    return Stream(_unit(most_confident[np.arange(240) % 2] + width * rng.normal(size=(240, 8))), prototypes, 4.0)
 
 
 def _identical() -> Stream:
@@ -104,7 +104,7 @@ def _identical() -> Stream:
 
 
 def _outlier() -> Stream:
-    """One sample far from a tight crowd holds nearly all of the trace, until a surer one takes its place."""
+    """One outlier accounts for nearly all of the trace, until a more confident sample replaces it."""
     rng = np.random.default_rng(34)
     prototypes = _unit(rng.normal(size=(2, 12)) + 1.0)
     labels = np.arange(160) % 2
@@ -140,4 +140,4 @@ ADVERSARIAL = {
     "many classes with negative cosines": lambda: _stream(24, 12, 500, scale=5.0, seed=43, cone=0.0, gap=0.0),
     "whole blocks": lambda: _stream(24, 48, 300, seed=42),
 }
-"""Streams made to break an engine: nothing here is like real features."""
+"""Streams designed to break an engine; they do not resemble real features."""

@@ -1,9 +1,9 @@
 import pytest
 
-from comparing import treat_as_large
+from engine_comparison import treat_as_large
 
 
 @pytest.fixture
 def large(monkeypatch):
-    """Small problems have simple ways of their own; here they go the way of large ones."""
+    """Small problems have shortcuts; here they are computed like large ones."""
     treat_as_large(monkeypatch)

@@ -1,4 +1,4 @@
-"""ADAPT learning from several views of an image: what the averages are, and that everything else stays as it is."""
+"""ADAPT with several views per image: the averages, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def create(cls, prototypes, **parameters):
     return cls(prototypes, **{"logit_scale": SCALE, **given})
 
 
-def pictures(n_images=60, n_views=20, *, seed=0, classes=6, dimension=16):
-    """Images and views scattered about them."""
+def images_and_prototypes(n_images=60, n_views=20, *, seed=0, classes=6, dimension=16):
+    """Random views around image features."""
     given = make_problem(classes, dimension, n_images, seed=seed)
     noise = np.random.default_rng(seed).normal(size=(n_images, n_views, dimension))
     views = given.features[:, None, :] + 0.2 * noise
@@ -43,7 +43,7 @@ def entropy(p):
 
 
 def most_confident(views, prototypes, scale, ratio):
-    """The views kept of one image, plainly."""
+    """The most confident views of one image."""
     order = np.argsort(entropy(softmax(scale * views @ prototypes.T)), kind="stable")
     return views[order[: max(int(len(views) * ratio), 1)]]
 
@@ -53,7 +53,7 @@ def averaged(views, prototypes, ratio=0.1, scale=SCALE):
 
 
 def plain_released_online(views, prototypes, *, scale, bank_size, alpha=0.9, ratio=0.1):
-    """The released script with views, one image after the other: lists, loops, and the pseudo-inverse."""
+    """The released script with views, written with lists, loops and the pseudo-inverse."""
     n_classes, d = prototypes.shape
     banks = [[] for _ in range(n_classes)]
     means, similarity, scores = prototypes.copy(), np.zeros(n_classes), []
@@ -87,22 +87,24 @@ def plain_released_online(views, prototypes, *, scale, bank_size, alpha=0.9, rat
 
 
 @pytest.mark.parametrize("bank_size", [2, 16])
-def test_online_as_released_is_the_plain_loop(bank_size):
-    views, prototypes = pictures(120, seed=3)
+def test_released_online_equals_the_plain_loop(bank_size):
+    views, prototypes = images_and_prototypes(120, seed=3)
     method = create(ReleasedOnlineADAPT, prototypes, bank_size=bank_size, view_ratio=0.3)
     expected, means = plain_released_online(views, prototypes, scale=30.0, bank_size=bank_size, ratio=0.3)
     np.testing.assert_allclose(method.adapt_views_scores(views), expected, rtol=0, atol=1e-7)
     np.testing.assert_allclose(method.means, means, rtol=0, atol=1e-9)
     by_mean = softmax(SCALE * averaged(views, prototypes, 0.3) @ prototypes.T)
     by_views = [softmax(SCALE * most_confident(v, prototypes, SCALE, 0.3) @ prototypes.T).mean(axis=0) for v in views]
-    assert (by_mean.argmax(axis=1) != np.argmax(by_views, axis=1)).any(), "the two ways to a class are not done apart"
+    assert (by_mean.argmax(axis=1) != np.argmax(by_views, axis=1)).any(), (
+        "no image distinguishes the two definitions of its class"
+    )
 
 
 @pytest.mark.parametrize(
     ("cls", "prefix"), [(ReleasedOnlineADAPT, "online"), (ReleasedTransductiveADAPT, "trans")], ids=["online", "trans"]
 )
 def test_released_banks_hold_what_the_authors_code_computes(cls, prefix):
-    """Room for all: the class, the mean feature, its probability and its entropy of every image, as in their output."""
+    """Banks that hold all images: class, mean feature, probability and entropy equal the authors' output."""
     given, expected = golden("problem_views"), golden("adapt_views")
     method = cls(given["prototypes"], scale=20.0, bank_size=40)
     method.adapt_views(given["views"])
@@ -111,7 +113,7 @@ def test_released_banks_hold_what_the_authors_code_computes(cls, prefix):
     np.testing.assert_array_equal(method.bank_counts, np.bincount(classes, minlength=12))
     for k in range(12):
         rows = np.flatnonzero(classes == k)
-        # Online they lie in the order they came, transductive the most_confident first.
+        # Online in order of arrival, transductive in order of confidence.
         rows = rows if prefix == "online" else rows[np.argsort(expected["trans_entropy"][rows], kind="stable")]
         held = slice(0, len(rows))
         np.testing.assert_allclose(bank.features[k, held], expected[f"{prefix}_features"][rows], atol=1e-4)
@@ -120,9 +122,9 @@ def test_released_banks_hold_what_the_authors_code_computes(cls, prefix):
     assert (np.linalg.norm(bank.features, axis=2).max(axis=1) < 0.999).all(), "the means were scaled to unit length"
 
 
-def test_transductive_as_released_scores_the_means_as_they_are():
-    """Two passes over features that are not of unit length, by the released equations, plainly."""
-    views, prototypes = pictures(50)
+def test_released_transductive_does_not_normalise_the_means():
+    """The released equations on features that are not of unit length."""
+    views, prototypes = images_and_prototypes(50)
     means_of_views = averaged(views, prototypes, 0.3)
     method = create(ReleasedTransductiveADAPT, prototypes, view_ratio=0.3, bank_size=50)
     scores = method.adapt_views_scores(views)
@@ -143,8 +145,8 @@ def test_transductive_as_released_scores_the_means_as_they_are():
 
 
 @pytest.mark.parametrize("engine", ["direct", "streaming", "replay", "auto"])
-def test_online_is_the_definition_on_averages_of_unit_length(engine):
-    views, prototypes = pictures(150, seed=1)
+def test_online_equals_the_oracle_on_normalised_averages(engine):
+    views, prototypes = images_and_prototypes(150, seed=1)
     features = normalize(averaged(views, prototypes, 0.25))
     parameters = {"bank_size": 4, "batch_size": 3, "prune": (40, 0.5)}
     method = create(OnlineADAPT, prototypes, engine=engine, view_ratio=0.25, **parameters)
@@ -154,8 +156,8 @@ def test_online_is_the_definition_on_averages_of_unit_length(engine):
 
 
 @pytest.mark.parametrize("iterations", [1, 3])
-def test_transductive_is_the_definition_on_averages_of_unit_length(iterations):
-    views, prototypes = pictures(80, seed=2)
+def test_transductive_equals_the_oracle_on_normalised_averages(iterations):
+    views, prototypes = images_and_prototypes(80, seed=2)
     features = normalize(averaged(views, prototypes))
     method = create(TransductiveADAPT, prototypes, iterations=iterations)
     expected = oracle.transductive(features, prototypes, logit_scale=SCALE, bank_size=6, iterations=iterations)
@@ -164,8 +166,8 @@ def test_transductive_is_the_definition_on_averages_of_unit_length(iterations):
 
 @pytest.mark.parametrize("cls", EVERY)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_one_view_is_the_feature_itself(cls, dtype):
-    """Of the paper's ADAPT bit for bit, float32 rows that are of unit length to 1e-7 only included."""
+def test_one_view_equals_the_feature(cls, dtype):
+    """Bit for bit for the paper's variants, also for float32 rows whose length is 1 only to 1e-7."""
     given = make_problem(samples=200)
     features, prototypes = given.features.astype(dtype), given.prototypes.astype(dtype)
     answer = create(cls, prototypes).adapt_views(features[:, None, :])
@@ -175,47 +177,47 @@ def test_one_view_is_the_feature_itself(cls, dtype):
 
 
 @pytest.mark.parametrize("cls", EVERY)
-def test_views_all_alike_are_the_feature(cls):
-    """Thirty of them, of which three are averaged; and the library, the device and single images come as they go."""
+def test_identical_views_equal_the_feature(cls):
+    """Thirty views, of which three are averaged; also torch tensors and single images."""
     given = make_problem(samples=70)
-    alike = np.repeat(given.features[:, None, :], 30, axis=1)
+    repeated = np.repeat(given.features[:, None, :], 30, axis=1)
     expected = create(cls, given.prototypes).adapt(given.features)
-    np.testing.assert_allclose(create(cls, given.prototypes).adapt_views(alike), expected, rtol=0, atol=1e-8)
-    in_torch = create(cls, torch.tensor(given.prototypes)).adapt_views(torch.tensor(alike))
+    np.testing.assert_allclose(create(cls, given.prototypes).adapt_views(repeated), expected, rtol=0, atol=1e-8)
+    in_torch = create(cls, torch.tensor(given.prototypes)).adapt_views(torch.tensor(repeated))
     np.testing.assert_allclose(in_torch.numpy(), expected, rtol=0, atol=1e-8)
-    one = create(cls, given.prototypes).adapt_views(torch.tensor(alike[0]))
+    one = create(cls, given.prototypes).adapt_views(torch.tensor(repeated[0]))
     assert (type(one), tuple(one.shape)) == (torch.Tensor, (6,))
 
 
 @pytest.mark.parametrize("cls", EVERY)
-def test_torch_answers_as_numpy_does(cls):
-    views, prototypes = pictures()
+def test_torch_equals_numpy(cls):
+    views, prototypes = images_and_prototypes()
     expected = create(cls, prototypes).adapt_views_scores(views)
     scores = create(cls, torch.tensor(prototypes)).adapt_views_scores(torch.tensor(views))
     np.testing.assert_allclose(scores.numpy(), expected, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("cls", EVERY)
-def test_images_are_averaged_a_few_at_a_time(cls, monkeypatch):
-    views, prototypes = pictures()
+def test_images_are_averaged_in_blocks(cls, monkeypatch):
+    views, prototypes = images_and_prototypes()
     expected = create(cls, prototypes).adapt_views(views)
-    together = []
+    block_sizes = []
     average = adapt_views.average_views
 
-    def watched(some, *arguments, **keywords):
-        together.append(some.shape[0])
-        return average(some, *arguments, **keywords)
+    def counting_average(views, *arguments, **keywords):
+        block_sizes.append(views.shape[0])
+        return average(views, *arguments, **keywords)
 
-    monkeypatch.setattr(adapt_views, "average_views", watched)
-    monkeypatch.setattr("zeroshift.adapt.released.average_views", watched)
+    monkeypatch.setattr(adapt_views, "average_views", counting_average)
+    monkeypatch.setattr("zeroshift.adapt.released.average_views", counting_average)
     monkeypatch.setattr(adapt_views, "WORK_NUMBERS", 7 * 20 * 16)
     np.testing.assert_allclose(create(cls, prototypes).adapt_views(views), expected, rtol=0, atol=1e-12)
-    assert max(together) == 7
+    assert max(block_sizes) == 7
 
 
-def test_averaged_rows_are_what_features_would_be():
-    """Slices, single rows out of order, and all of them held."""
-    views, prototypes = pictures()
+def test_averaged_rows_behave_like_features():
+    """Slices, selected rows, blocks, and all rows in memory."""
+    views, prototypes = images_and_prototypes()
     rows = Rows(views, Home.of(views), np.dtype("float64"))
     expected = normalize(averaged(views, prototypes))
     averages = adapt_views.AveragedRows(rows, prototypes, SCALE, 0.1, unit=True)
@@ -226,8 +228,8 @@ def test_averaged_rows_are_what_features_would_be():
     assert [block.stop for block, _ in averages.blocks(25, reuse=True)] == [25, 50, 60]
 
 
-def test_views_that_cancel_leave_the_surest():
-    """Opposite views have a mean without a direction."""
+def test_views_that_cancel_are_replaced_by_the_most_confident_one():
+    """The mean of opposite views is zero."""
     x = np.array([0.8, 0.6])
     prototypes = np.array([[1.0, 0.0], [0.6, 0.8]])
     views = np.stack([x, -x])
@@ -238,8 +240,8 @@ def test_views_that_cancel_leave_the_surest():
 
 
 @pytest.mark.parametrize("cls", EVERY)
-def test_a_bad_view_teaches_nothing(cls):
-    views, prototypes = pictures()
+def test_an_invalid_view_is_not_learned(cls):
+    views, prototypes = images_and_prototypes()
     views[40, 3] *= 2
     method = create(cls, prototypes)
     with pytest.raises(ValueError, match=r"views\[40\] row 3"):
@@ -249,20 +251,20 @@ def test_a_bad_view_teaches_nothing(cls):
         create(cls, prototypes, view_ratio=0.0)
 
 
-LEANINGS = np.linspace(-0.5, 0.5, 12)
+SHIFTS = np.linspace(-0.5, 0.5, 12)
 
 
 def views_of(features, prototypes):
-    """Views that turn and permute as features and prototypes do: the features leaning towards what prototypes share."""
+    """Views that rotate and permute with features and prototypes: features shifted along the mean prototype."""
     home = Home.of(features)
-    leaning = home.xp.asarray(LEANINGS, dtype=features.dtype, device=home.device)[:, None]
+    shift = home.xp.asarray(SHIFTS, dtype=features.dtype, device=home.device)[:, None]
     shared = namespace(prototypes).mean(prototypes, axis=0)
-    views = features[..., None, :] + leaning * home.bring(shared, features.dtype)
+    views = features[..., None, :] + shift * home.bring(shared, features.dtype)
     return views / home.xp.linalg.vector_norm(views, axis=-1, keepdims=True)
 
 
 def by_views(cls):
-    """The method fed by views: what must hold of `adapt` must hold of `adapt_views`."""
+    """The method with `adapt` replaced by `adapt_views`, to run the checks of `adapt` on it."""
 
     class ByViews(cls):
         def adapt(self, features):
@@ -271,7 +273,7 @@ def by_views(cls):
     return ByViews
 
 
-PROMISES = (
+VIEW_CHECKS = (
     pytest.param("interrupted_adapt_learns_whole_samples", marks=pytest.mark.slow),
     "saved_and_continued_bit_for_bit",
     "calls_do_not_show_in_a_stream",
@@ -292,10 +294,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("promise", PROMISES)
-@pytest.mark.parametrize(("cls", "parameters"), CASES, ids=[f"{c.name}-{'-'.join(p) or 'usual'}" for c, p in CASES])
-def test_what_holds_of_features_holds_of_views(cls, parameters, promise):
+@pytest.mark.parametrize("check", VIEW_CHECKS)
+@pytest.mark.parametrize(("cls", "parameters"), CASES, ids=[f"{c.name}-{'-'.join(p) or 'default'}" for c, p in CASES])
+def test_views_pass_the_checks_of_features(cls, parameters, check):
     try:
-        CHECKS[promise](Case(by_views(cls), {"view_ratio": 0.3, **parameters}))
+        CHECKS[check](Case(by_views(cls), {"view_ratio": 0.3, **parameters}))
     except NotApplicable as reason:
         pytest.skip(str(reason))

@@ -23,7 +23,7 @@ LOG_POSTERIORS[11] = LOG_POSTERIORS[2]
 
 
 def sample(number: int) -> np.ndarray:
-    """A vector that says when it was offered."""
+    """A vector whose first number is the time it was offered."""
     return np.array([[number, 1.0, 2.0, 3.0]])
 
 
@@ -36,8 +36,8 @@ def held(bank: KnowledgeBank, k: int) -> list[tuple[int, float, float]]:
     ]
 
 
-def by_the_rule(rows: list[int], capacity: int) -> list[list[tuple[int, float, float]]]:
-    """The specification's words, as lists."""
+def expected_banks(rows: list[int], capacity: int) -> list[list[tuple[int, float, float]]]:
+    """The bank's specification, with plain lists."""
     banks: list[list[tuple[int, float, float]]] = [[], [], []]
     for number, row in enumerate(rows):
         log_y = LOG_POSTERIORS[row]
@@ -54,11 +54,11 @@ def by_the_rule(rows: list[int], capacity: int) -> list[list[tuple[int, float, f
 
 
 @given(offers, capacities)
-def test_bank_follows_the_rule_slot_by_slot(rows, capacity):
+def test_bank_equals_its_specification_slot_by_slot(rows, capacity):
     bank = KnowledgeBank(HOME, 3, D, capacity)
     for number, row in enumerate(rows):
         bank.offer(sample(number), LOG_POSTERIORS[row : row + 1])
-    for k, expected in enumerate(by_the_rule(rows, capacity)):
+    for k, expected in enumerate(expected_banks(rows, capacity)):
         assert [number for number, _, _ in held(bank, k)] == [number for number, _, _ in expected]
         np.testing.assert_allclose(held(bank, k), expected)
 
@@ -90,8 +90,8 @@ def test_lowest_confidence_never_falls_once_full(rows, capacity):
 
 
 @given(offers, capacities)
-def test_bank_is_the_top_of_what_was_offered(rows, capacity):
-    """The confidences held are the L largest offered; a sample surer than the least sure one held is never missing."""
+def test_bank_holds_the_most_confident_samples(rows, capacity):
+    """The confidences held are the L largest offered; no sample above the lowest of them is missing."""
     bank = KnowledgeBank(HOME, 3, D, capacity)
     for number, row in enumerate(rows):
         bank.offer(sample(number), LOG_POSTERIORS[row : row + 1])
@@ -107,7 +107,7 @@ def test_bank_is_the_top_of_what_was_offered(rows, capacity):
 
 
 @given(offers, capacities)
-def test_a_batch_of_offers_is_the_offers_in_order(rows, capacity):
+def test_offering_a_batch_equals_offering_row_by_row(rows, capacity):
     one, batch = KnowledgeBank(HOME, 3, D, capacity), KnowledgeBank(HOME, 3, D, capacity)
     for number, row in enumerate(rows):
         one.offer(sample(number), LOG_POSTERIORS[row : row + 1])
@@ -117,7 +117,7 @@ def test_a_batch_of_offers_is_the_offers_in_order(rows, capacity):
 
 
 @given(offers, capacities, st.floats(0, 1))
-def test_prune_drops_the_least_sure_and_keeps_the_order(rows, capacity, ratio):
+def test_prune_drops_the_least_confident_and_keeps_the_order(rows, capacity, ratio):
     bank = KnowledgeBank(HOME, 3, D, capacity)
     for number, row in enumerate(rows):
         bank.offer(sample(number), LOG_POSTERIORS[row : row + 1])
@@ -125,14 +125,14 @@ def test_prune_drops_the_least_sure_and_keeps_the_order(rows, capacity, ratio):
     bank.prune(ratio)
     for k, entries in enumerate(before):
         drop = int(ratio * len(entries) + 1e-9)
-        doomed = sorted(range(len(entries)), key=lambda slot: entries[slot][2])[:drop]
-        assert held(bank, k) == [entry for slot, entry in enumerate(entries) if slot not in doomed]
+        dropped = sorted(range(len(entries)), key=lambda slot: entries[slot][2])[:drop]
+        assert held(bank, k) == [entry for slot, entry in enumerate(entries) if slot not in dropped]
     assert (bank.features[bank.occupied == 0] == 0).all()
 
 
 @settings(max_examples=30)
 @given(offers, capacities, st.lists(st.integers(0, 2), min_size=1, max_size=6))
-def test_pinned_samples_stay_whatever_comes(rows, capacity, labels):
+def test_pinned_samples_are_never_evicted(rows, capacity, labels):
     bank = KnowledgeBank(HOME, 3, D, capacity)
     labels = np.array(labels)
     bank.pin(np.full((len(labels), D), 9.0), labels)
@@ -145,7 +145,7 @@ def test_pinned_samples_stay_whatever_comes(rows, capacity, labels):
     assert (bank.weights[bank.occupied == 1] == 1).all()
 
 
-def test_strictly_surer_is_needed_to_replace():
+def test_replacing_needs_strictly_higher_confidence():
     bank = KnowledgeBank(HOME, 3, D, 1)
     log_y = LOG_POSTERIORS[2:3]
     assert bank.offer(sample(0), log_y)

@@ -1,4 +1,4 @@
-"""The bank term by products that never touch the bank: equal to its definition, whatever the geometry."""
+"""The bank term computed from bounds equals its definition, for any geometry."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def banks(draw):
 
 @given(banks())
 @settings(max_examples=300, deadline=None)
-def test_with_the_excess_the_plain_product_is_the_bank_term(bank):
+def test_plain_product_plus_excess_is_the_bank_term(bank):
     x, features, weights, occupied = bank
     sums, totals = bank_sums(features, weights)
     m = shared_direction(sums)
@@ -60,7 +60,7 @@ def test_with_the_excess_the_plain_product_is_the_bank_term(bank):
 
 @given(banks())
 @settings(max_examples=300, deadline=None)
-def test_a_cone_never_certifies_a_negative_cosine(bank):
+def test_cones_never_miss_a_negative_cosine(bank):
     x, features, weights, occupied = bank
     sums, totals = bank_sums(features, weights)
     m = shared_direction(sums)
@@ -72,13 +72,13 @@ def test_a_cone_never_certifies_a_negative_cosine(bank):
 
 @given(banks(), st.integers(1, 20))
 @settings(max_examples=300, deadline=None)
-def test_the_sketch_never_clears_a_negative_cosine(bank, block_rows):
+def test_cosine_bounds_never_miss_a_negative_cosine(bank, block_rows):
     x, features, weights, _ = bank
     if not (weights > 0).any():
         return
     uncertain = np.zeros((len(x), len(features)), dtype=bool)
     for rows, uncertain_classes in CosineBounds.of(features, weights).uncertain_rows(x, block_rows):
-        assert not uncertain[rows].any(), "a row came twice"
+        assert not uncertain[rows].any(), "a row was yielded twice"
         uncertain[rows] = uncertain_classes
     cosines = np.einsum("nd,kmd->nkm", x, features)
     negative = ((cosines < -1e-9) & (weights > 0)).any(axis=2)
@@ -87,7 +87,7 @@ def test_the_sketch_never_clears_a_negative_cosine(bank, block_rows):
 
 @pytest.mark.parametrize("share", [0.002, 0.2, 1.0], ids=["single pairs", "a large part", "all"])
 @pytest.mark.parametrize("max_cosines", [1, 500, 10**6])
-def test_the_excess_is_what_the_plain_product_lacks(share, max_cosines):
+def test_excess_completes_the_plain_product(share, max_cosines):
     rng = np.random.default_rng(3)
     features, weights = unit(rng.normal(size=(40, 4, 10))), rng.uniform(0.1, 1.0, (40, 4))
     x = unit(rng.normal(size=(60, 10)))
@@ -100,8 +100,8 @@ def test_the_excess_is_what_the_plain_product_lacks(share, max_cosines):
     )
 
 
-def test_features_in_a_cone_leave_no_doubt():
-    """What makes it fast: rows the cone alone does not clear, and the subspace does."""
+def test_features_in_a_cone_leave_nothing_uncertain():
+    """The cone alone leaves some rows uncertain, the subspace none."""
     rng = np.random.default_rng(4)
     d, rank = 256, 12
     cloud = rng.normal(size=(500, d)) * 0.05
@@ -111,5 +111,5 @@ def test_features_in_a_cone_leave_no_doubt():
     bank, x = cloud[:300], cloud[300:]
     bounds = CosineBounds.of(bank.reshape(60, 5, d), np.ones((60, 5)))
     assert (x @ bank.T).min() > 0.02, "no cosine is negative"
-    assert not (x @ bounds.centre >= np.linalg.norm(x, axis=1) * bounds.limit).all(), "the cone alone would do"
+    assert not (x @ bounds.centre >= np.linalg.norm(x, axis=1) * bounds.limit).all(), "the cone alone is enough"
     assert list(bounds.uncertain_rows(x, 64)) == []

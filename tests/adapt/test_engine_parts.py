@@ -1,4 +1,4 @@
-"""The parts of the fast engines, each against the plain float64 matrices it stands for."""
+"""The parts of the fast engines, each compared with the float64 matrices it replaces."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from zeroshift.adapt.engines.woodbury import compute_update, moment_decrease
 from zeroshift.linalg import ldl_inverse, positive_inverse
 
 EIGENVALUES = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 400)])
-"""Of a scatter matrix: everything C depends on, as far as its size is concerned."""
+"""Eigenvalues of a scatter matrix; errors of C depend on nothing else."""
 
 
 class TestRidge:
     @pytest.mark.parametrize("degree", [1, 3, 5])
     @pytest.mark.parametrize("e", [-0.9, -0.3, -0.01, 1e-6, 0.02, 0.5, 4.0])
     def test_polynomial_stays_within_its_bound(self, e, degree):
-        """On the eigenvalues c of C0: p(c) c against C(rho), relative to c, the way quadratic forms need it."""
+        """For the eigenvalues c of C0: the error relative to c, as quadratic forms need it."""
         c = 1 / (1 + EIGENVALUES)
         exact = (1 + e) * c / (1 + e * c)
         approximate = np.polyval(np.append(polynomial(e, degree)[::-1], 0.0), c)
@@ -27,13 +27,13 @@ class TestRidge:
         assert error.max() <= polynomial_error(e, degree) + 1e-13
 
     @pytest.mark.parametrize("e", [-0.3, 0.02, 0.5])
-    def test_polynomial_bound_is_not_idle(self, e):
-        """Within twenty times of what happens: a bound of 1 would hold too, and every insertion would factorise."""
+    def test_polynomial_bound_is_tight(self, e):
+        """At most twenty times the real error: with a loose bound every insertion would factorise."""
         c = np.linspace(0, 1, 1000)[1:]
         error = np.abs(np.polyval(np.append(polynomial(e, 4)[::-1], 0.0), c) / c - (1 + e) / (1 + e * c)).max()
         assert polynomial_error(e, 4) <= 20 * error
 
-    def test_no_ridge_beyond_reach(self):
+    def test_polynomial_error_at_the_limits(self):
         assert polynomial_error(-1.0, 5) == polynomial_error(-1.5, 5) == np.inf
         assert polynomial_error(0.0, 5) == 0.0
         np.testing.assert_array_equal(polynomial(0.0, 4), [1, 0, 0, 0])
@@ -64,10 +64,10 @@ class TestFactors:
     @pytest.mark.parametrize("n", [1, 2, 16, 17, 33, 70])
     @pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
     @pytest.mark.parametrize("library", ["numpy", "torch"])
-    def test_both(self, n, lead, library):
+    def test_positive_inverse_and_ldl(self, n, lead, library):
         rng = np.random.default_rng(n)
         matrix = positive(rng, *lead, n) + np.eye(n)
-        # Additions, then removals small enough that no leading minor vanishes: as the engines meet them.
+        # Additions, then removals small enough that no leading minor vanishes, as in the engines.
         flip = np.diag(np.where(np.arange(n) % 3 == 2, -1.0, 1.0)) * 100 * n
         given, indefinite = matrix, matrix + flip
         if library == "torch":
@@ -83,8 +83,8 @@ class TestFactors:
         reduced = inverse @ (matrix + flip) @ np.swapaxes(inverse, -1, -2)
         np.testing.assert_allclose(reduced, pivots[..., None] * identity, atol=1e-9 * n)
 
-    def test_leading_parts_belong_to_leading_parts(self):
-        """The point of not pivoting."""
+    def test_leading_parts_factorise_leading_matrices(self):
+        """This is why the factorisation does not pivot."""
         matrix = positive(np.random.default_rng(5), 40) + np.eye(40)
         inverse, pivots = ldl_inverse(matrix)
         for n in (1, 7, 16, 20, 33):
@@ -92,7 +92,7 @@ class TestFactors:
             np.testing.assert_allclose(inverse[:n, :n], first, atol=1e-12)
             np.testing.assert_allclose(pivots[:n], some)
 
-    def test_what_is_given_stays_as_it_is(self):
+    def test_arguments_are_not_changed(self):
         matrix = positive(np.random.default_rng(6), 40) + np.eye(40)
         before = matrix.copy()
         positive_inverse(matrix), ldl_inverse(matrix), ldl_inverse(matrix[:9, :9])
@@ -100,13 +100,13 @@ class TestFactors:
 
 
 @pytest.mark.parametrize("signs", [[1.0], [1.0, -1.0], [1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0]], ids=str)
-def test_update_series_against_powers_of_the_matrix(signs):
+def test_update_equals_powers_of_the_updated_matrix(signs):
     rng = np.random.default_rng(7)
     d, q, rho0 = 6, 5, 0.7
     signs = np.array(signs)
     r, new_row = len(signs), int((signs > 0).sum()) - 1
     scatter = positive(rng, d)
-    # What leaves must have been there.
+    # Removed rows are small: S must stay positive definite.
     rows = rng.normal(size=(r, d)) * np.where(signs > 0, 1.0, 0.1)[:, None]
     mean, own_mean = rng.normal(size=d), rng.normal(size=d)
     x = rows[new_row] + own_mean
@@ -134,7 +134,7 @@ def test_update_series_against_powers_of_the_matrix(signs):
 @pytest.mark.parametrize("moved", [True, False], ids=["mean moves", "mean stays"])
 @pytest.mark.parametrize("replaces", [True, False], ids=["replaces", "joins"])
 @pytest.mark.parametrize("count", [0, 1, 4])
-def test_scatter_rows_are_the_change_of_the_scatter(count, replaces, moved):
+def test_scatter_rows_give_the_change_of_the_scatter(count, replaces, moved):
     if replaces and count == 0:
         pytest.skip("nothing to replace")
     rng = np.random.default_rng(8)

@@ -1,4 +1,4 @@
-"""A stream may pass between engines, calls and files at any sample: nothing of that shows in the answers."""
+"""Changing the engine, splitting calls, and saving and loading after any sample do not change the answers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from comparing import (
+from engine_comparison import (
     assert_same_bank,
     assert_same_scores,
     assert_same_statistics,
-    bank,
-    direct,
-    make,
-    stream_called,
+    bank_arrays,
+    get_stream,
+    make_method,
+    run_direct,
     treat_as_large,
 )
 from zeroshift import OnlineADAPT
@@ -30,7 +30,7 @@ SAVED = sorted((Path(__file__).parents[1] / "states").glob("schema_*/adapt_onlin
 
 @pytest.fixture(scope="module", autouse=True)
 def large():
-    """So that these small streams go from the dual form to the maintained inverse, and with `prune` back again."""
+    """These small streams then use the dual form and the maintained inverse, and return to the former with `prune`."""
     with pytest.MonkeyPatch.context() as patch:
         treat_as_large(patch)
         yield
@@ -41,7 +41,7 @@ def file(tmp_path_factory):
     return tmp_path_factory.mktemp("states") / "state.safetensors"
 
 
-def through_a_file(method, file, **changes):
+def save_and_load(method, file, **changes):
     method.save(file)
     return OnlineADAPT.load(file, **changes)
 
@@ -50,7 +50,7 @@ def form(method):
     return method._engine._precision.form
 
 
-# Streams that cross d // 2 entries soon: the form of the precision changes on the way.
+# Streams whose banks soon exceed d // 2 entries, where the form of the precision changes.
 NAMES = ["small", "negative cosines", "every sample replaces", "interleaved duplicates", "the whole sphere"]
 parameter_sets = st.sampled_from(
     [
@@ -74,21 +74,21 @@ pieces = st.lists(
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(NAMES), parameter_sets, pieces)
 def test_any_split_gives_the_same_answers_and_the_same_bank(file, name, parameters, pieces):
-    """Each piece: an engine, how many batches a call, and whether a file comes before it."""
-    stream = stream_called(name)
-    expected, _ = direct(name, **parameters)
-    method = make(stream, pieces[0][0], **parameters)
+    """Each piece: an engine, the batches per call, and whether the state is saved and loaded."""
+    stream = get_stream(name)
+    expected, _ = run_direct(name, **parameters)
+    method = make_method(stream, pieces[0][0], **parameters)
     size = parameters.get("batch_size", 1)
     for engine, batches, _ in pieces:
         if method.engine != engine:
-            method = through_a_file(method, file, engine=engine)
+            method = save_and_load(method, file, engine=engine)
         start = method.n_seen
         rows = stream.features[start : start + batches * size]
         if len(rows) == 0:
             break
         answer = method.adapt_scores(rows)
         assert_same_scores(answer, expected[start : start + len(rows)])
-    reference = make(stream, "direct", **parameters)
+    reference = make_method(stream, "direct", **parameters)
     reference.adapt(stream.features[: method.n_seen])
     assert_same_bank(method, reference)
     assert_same_statistics(method, reference)
@@ -96,9 +96,9 @@ def test_any_split_gives_the_same_answers_and_the_same_bank(file, name, paramete
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(NAMES), parameter_sets, st.sampled_from(FAST), pieces)
-def test_files_in_between_move_no_bit(file, name, parameters, engine, pieces):
-    stream = stream_called(name)
-    kept, saved = (make(stream, engine, **parameters) for _ in range(2))
+def test_saving_and_loading_changes_no_bit(file, name, parameters, engine, pieces):
+    stream = get_stream(name)
+    kept, saved = (make_method(stream, engine, **parameters) for _ in range(2))
     size = parameters.get("batch_size", 1)
     for _, batches, save in pieces:
         rows = stream.features[kept.n_seen : kept.n_seen + batches * size]
@@ -106,17 +106,19 @@ def test_files_in_between_move_no_bit(file, name, parameters, engine, pieces):
             break
         np.testing.assert_array_equal(saved.adapt_scores(rows), kept.adapt_scores(rows))
         if save:
-            saved = through_a_file(saved, file)
+            saved = save_and_load(saved, file)
             np.testing.assert_array_equal(saved.predict_scores(rows), kept.predict_scores(rows))
-    assert all(np.array_equal(*pair) for pair in zip(bank(saved).values(), bank(kept).values(), strict=True))
+    assert all(
+        np.array_equal(*pair) for pair in zip(bank_arrays(saved).values(), bank_arrays(kept).values(), strict=True)
+    )
     np.testing.assert_array_equal(saved.precision, kept.precision)
 
 
-class TestMoments:
-    """Save and load exactly where something is half way."""
+class TestResume:
+    """Save and load in every state of the engine, then continue."""
 
-    def go_on(self, method, file, stream, engine):
-        other = through_a_file(method, file)
+    def assert_resumes(self, method, file, stream, engine):
+        other = save_and_load(method, file)
         assert form(other) == form(method)
         rest = stream.features[method.n_seen : method.n_seen + 45]
         for part in np.split(rest, [1, 5, 20]):
@@ -126,76 +128,76 @@ class TestMoments:
     @pytest.mark.parametrize("engine", FAST)
     @pytest.mark.parametrize("rows", [1, 6])
     def test_in_the_dual_form(self, engine, rows, file):
-        stream = stream_called("negative cosines")
-        method = make(stream, engine)
+        stream = get_stream("negative cosines")
+        method = make_method(stream, engine)
         method.adapt(stream.features[:rows])
         assert form(method) == "dual"
-        self.go_on(method, file, stream, engine)
+        self.assert_resumes(method, file, stream, engine)
 
     @pytest.mark.parametrize("engine", FAST)
-    def test_on_both_sides_of_the_switch(self, engine, file):
-        stream = stream_called("negative cosines")
-        method = make(stream, engine)
+    def test_before_and_after_the_change_of_form(self, engine, file):
+        stream = get_stream("negative cosines")
+        method = make_method(stream, engine)
         before = method
         while form(method) == "dual":
-            before = through_a_file(method, file)
+            before = save_and_load(method, file)
             method.adapt(stream.features[method.n_seen])
         assert form(before) == "dual"
         assert before._evidence.size == stream.features.shape[1] // 2
-        self.go_on(method, file, stream, engine)
-        self.go_on(before, file, stream, engine)
+        self.assert_resumes(method, file, stream, engine)
+        self.assert_resumes(before, file, stream, engine)
 
     @pytest.mark.parametrize("engine", ["streaming", "auto"])
     def test_with_changes_waiting(self, engine, file):
-        stream = stream_called("negative cosines")
-        method = make(stream, engine)
+        stream = get_stream("negative cosines")
+        method = make_method(stream, engine)
         for part in np.array_split(stream.features[:60], 6):
             method.adapt(part)
         assert form(method) == "primal"
         assert len(method._engine._precision._waiting) > 1
-        self.go_on(method, file, stream, engine)
+        self.assert_resumes(method, file, stream, engine)
 
     @pytest.mark.parametrize("engine", FAST)
     def test_right_after_a_replayed_call(self, engine, file):
-        stream = stream_called("negative cosines")
-        method = make(stream, engine)
+        stream = get_stream("negative cosines")
+        method = make_method(stream, engine)
         method.adapt(stream.features[:100])
         assert form(method) == "primal"
-        self.go_on(method, file, stream, engine)
+        self.assert_resumes(method, file, stream, engine)
 
     @pytest.mark.parametrize("engine", FAST)
-    def test_after_a_prune_that_goes_back_to_the_dual_form(self, engine, file):
-        stream = stream_called("negative cosines")
-        method = make(stream, engine, bank_size=4, prune=(100, 0.9))
+    def test_after_a_prune_that_returns_to_the_dual_form(self, engine, file):
+        stream = get_stream("negative cosines")
+        method = make_method(stream, engine, bank_size=4, prune=(100, 0.9))
         method.adapt(stream.features[:99])
         assert form(method) == "primal"
         method.adapt(stream.features[99:100])
         assert form(method) == "dual"
-        self.go_on(method, file, stream, engine)
+        self.assert_resumes(method, file, stream, engine)
 
     @pytest.mark.parametrize("engine", FAST)
-    def test_between_samples_that_enter_nothing(self, engine, file):
-        """After some of them the answer is computed, and so rounds, in another way: how many came is kept."""
-        stream = stream_called("classes that stay empty")
-        kept, saved = (make(stream, engine, bank_size=1) for _ in range(2))
+    def test_between_samples_without_insertion(self, engine, file):
+        """After several such samples the scores are computed differently; their number is part of the state."""
+        stream = get_stream("classes that stay empty")
+        kept, saved = (make_method(stream, engine, bank_size=1) for _ in range(2))
         for method in (kept, saved):
             method.adapt(stream.features[:40])
         for row in range(40, 110):
             x = stream.features[row]
             np.testing.assert_array_equal(saved.adapt_scores(x), kept.adapt_scores(x))
-            saved = through_a_file(saved, file)
+            saved = save_and_load(saved, file)
 
 
 class TestFiles:
     @pytest.mark.parametrize("other", ENGINE_NAMES)
     @pytest.mark.parametrize("engine", ENGINE_NAMES)
     @pytest.mark.parametrize("rows", [3, 70], ids=["dual", "primal"])
-    def test_every_engine_reads_every_engine(self, engine, other, rows, file):
-        stream = stream_called("negative cosines")
-        expected, _ = direct("negative cosines", bank_size=4)
-        method = make(stream, engine, bank_size=4)
+    def test_every_engine_loads_the_states_of_every_engine(self, engine, other, rows, file):
+        stream = get_stream("negative cosines")
+        expected, _ = run_direct("negative cosines", bank_size=4)
+        method = make_method(stream, engine, bank_size=4)
         method.adapt(stream.features[:rows])
-        again = through_a_file(method, file, engine=other)
+        again = save_and_load(method, file, engine=other)
         assert again.engine == other
         assert_same_scores(again.adapt_scores(stream.features[rows : rows + 30]), expected[rows : rows + 30])
 
@@ -207,27 +209,27 @@ class TestFiles:
         np.testing.assert_allclose(method.predict(expected["features"]), expected["predicted"], rtol=0, atol=1e-7)
         np.testing.assert_allclose(method.adapt(expected["features"]), expected["adapted"], rtol=0, atol=1e-7)
 
-    def test_a_state_goes_through_torch(self, file):
+    def test_state_moves_between_numpy_and_torch(self, file):
         pytest.importorskip("torch", reason="torch is not installed")
-        stream = stream_called("negative cosines")
-        expected, _ = direct("negative cosines")
-        method = make(stream, "streaming")
+        stream = get_stream("negative cosines")
+        expected, _ = run_direct("negative cosines")
+        method = make_method(stream, "streaming")
         for start in range(0, 150, 25):
             answer = method.adapt_scores(stream.features[start : start + 25])
             assert_same_scores(answer, expected[start : start + 25])
-            method = through_a_file(method, file, library="torch" if start % 50 == 0 else "numpy")
+            method = save_and_load(method, file, library="torch" if start % 50 == 0 else "numpy")
 
     @pytest.mark.parametrize("engine", FAST)
     @pytest.mark.parametrize("bank_size", [2, 16])
-    def test_size(self, engine, bank_size, file):
-        """K L (d + 2) numbers of bank, and no more than 4 (K d + d^2) for the engine while nothing waits.
+    def test_file_size(self, engine, bank_size, file):
+        """K L (d + 2) numbers for the bank, and at most 4 (K d + d^2) for the engine without collected changes.
 
-        Sums, totals and means are 3 K d, scatter and inverse 2 d^2; the moments and cones, 10 K, hide in the slack.
-        Before the switch Z, Z Z^T and Z mu^T are smaller than that. Changes that wait are at most CHECK_EVERY times
-        four rows of d numbers.
+        Sums, totals and means are 3 K d, scatter and inverse 2 d^2; the moments and cones, 10 K, fit in the difference.
+        Before the change of form Z, Z Z^T and Z mu^T are smaller than that. Collected changes are at most CHECK_EVERY
+        times four rows of d numbers.
         """
-        stream = stream_called("negative cosines")
-        method = make(stream, engine, bank_size=bank_size)
+        stream = get_stream("negative cosines")
+        method = make_method(stream, engine, bank_size=bank_size)
         K, d = stream.prototypes.shape
         for rows in (3, 20, 60, 120, 250):
             method.adapt(stream.features[method.n_seen : rows])
@@ -241,10 +243,10 @@ class TestFiles:
 
 @pytest.fixture(scope="module")
 def saved_once(tmp_path_factory, large):
-    """A file of each form."""
-    stream, folder = stream_called("negative cosines"), tmp_path_factory.mktemp("saved")
+    """One file per form of the precision."""
+    stream, folder = get_stream("negative cosines"), tmp_path_factory.mktemp("saved")
     for name, rows in (("dual", 7), ("primal", 61)):
-        method = make(stream, "streaming", bank_size=4)
+        method = make_method(stream, "streaming", bank_size=4)
         method.adapt(stream.features[:rows])
         assert form(method) == name
         method.save(folder / name)
@@ -263,10 +265,10 @@ ENGINE_ARRAYS = {
 }
 
 
-class TestDamage:
+class TestDamagedFiles:
     @pytest.mark.parametrize("damage", ["missing", "shape", "type", "NaN"])
     @pytest.mark.parametrize("number", range(8))
-    def test_arrays_that_do_not_fit_are_refused(self, saved, number, damage):
+    def test_damaged_arrays_are_rejected(self, saved, number, damage):
         path, form = saved
         name = f"state/engine_{ENGINE_ARRAYS[form][number]}"
         arrays, header = read_tensors(path, kind="state", schema=1)
@@ -293,7 +295,7 @@ class TestDamage:
         ],
         ids=["no idle", "idle"],
     )
-    def test_values_that_do_not_fit_are_refused(self, saved, change):
+    def test_damaged_values_are_rejected(self, saved, change):
         path, _ = saved
         arrays, header = read_tensors(path, kind="state", schema=1)
         change(header["values"]["engine"])
@@ -302,26 +304,26 @@ class TestDamage:
             OnlineADAPT.load(path)
 
     @pytest.mark.parametrize("form", ["other", "cubic", None])
-    def test_another_form_is_derived_from_the_bank(self, saved, form):
-        """A version that chooses forms otherwise can read the file; its numbers come from the bank alone."""
+    def test_another_form_is_recomputed_from_the_bank(self, saved, form):
+        """A version that selects another form can load the file; it recomputes everything from the bank."""
         path, own = saved
         arrays, header = read_tensors(path, kind="state", schema=1)
         header["values"]["engine"]["form"] = {"dual": "primal", "primal": "dual"}[own] if form == "other" else form
         arrays["state/engine_means"] += 1.0
         write_tensors(path, arrays, header)
-        stream = stream_called("negative cosines")
+        stream = get_stream("negative cosines")
         method = OnlineADAPT.load(path)
-        expected, _ = direct("negative cosines", bank_size=4)
+        expected, _ = run_direct("negative cosines", bank_size=4)
         rest = slice(method.n_seen, method.n_seen + 20)
         assert_same_scores(method.adapt_scores(stream.features[rest]), expected[rest])
 
-    def test_direct_needs_nothing_of_the_engine(self, saved):
-        """What is wrong with an engine's numbers cannot hurt the one that has none."""
+    def test_direct_ignores_the_engine_state(self, saved):
+        """`direct` loads a file without the arrays of the other engines."""
         path, _ = saved
         arrays, header = read_tensors(path, kind="state", schema=1)
         write_tensors(path, {name: a for name, a in arrays.items() if "engine" not in name}, header)
-        stream = stream_called("negative cosines")
+        stream = get_stream("negative cosines")
         method = OnlineADAPT.load(path, engine="direct")
-        expected, _ = direct("negative cosines", bank_size=4)
+        expected, _ = run_direct("negative cosines", bank_size=4)
         rest = slice(method.n_seen, method.n_seen + 20)
         assert_same_scores(method.adapt_scores(stream.features[rest]), expected[rest])

@@ -1,4 +1,4 @@
-"""Every engine gives the numbers of `direct`, on every stream, with every setting, in every library."""
+"""Every engine computes the numbers of `direct`, for all streams, settings and libraries."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from comparing import (
+from engine_comparison import (
     assert_same_bank,
     assert_same_scores,
     assert_same_statistics,
-    direct,
-    make,
-    stream_called,
+    get_stream,
+    make_method,
+    run_direct,
     treat_as_large,
 )
 from streams import ADVERSARIAL, STREAMS
@@ -24,13 +24,13 @@ from zeroshift.adapt.engines.precision_primal import CHECK_EVERY, PrimalPrecisio
 from zeroshift.testing import make_problem
 
 FAST = ["streaming", "replay"]
-SURE_OF_SIX = {"bank_size": 6, "alpha": 1.0}
+SMALL_BANK = {"bank_size": 6, "alpha": 1.0}
 
 
-@pytest.fixture(params=["as large", "as small"])
+@pytest.fixture(params=["like large problems", "with shortcuts"])
 def size(request, monkeypatch):
-    """Small problems have simple ways of their own; both ways must be right on all of them."""
-    if request.param == "as large":
+    """Small problems have shortcuts; they must be right with and without them."""
+    if request.param == "like large problems":
         treat_as_large(monkeypatch)
     return request.param
 
@@ -40,11 +40,11 @@ def torch():
     return pytest.importorskip("torch", reason="torch is not installed")
 
 
-def assert_follows_direct(name, engine, calls=(), rows=None, **parameters):
-    """The stream, or its first rows, in calls cut at the given rows."""
-    stream = stream_called(name)
-    expected, reference = direct(name, rows, **parameters)
-    method = make(stream, engine, **parameters)
+def assert_equals_direct(name, engine, calls=(), rows=None, **parameters):
+    """Compare on a stream, or its first rows, split into calls at the given rows."""
+    stream = get_stream(name)
+    expected, reference = run_direct(name, rows, **parameters)
+    method = make_method(stream, engine, **parameters)
     parts = np.split(stream.features[:rows], list(calls))
     assert_same_scores(np.concatenate([method.adapt_scores(part) for part in parts if len(part)]), expected)
     assert_same_bank(method, reference)
@@ -55,7 +55,7 @@ def assert_follows_direct(name, engine, calls=(), rows=None, **parameters):
 
 
 @cache
-def of_4500_rows(engine):
+def scores_of_4500_rows(engine):
     problem = make_problem(4, 6, 4500, seed=9)
     parameters = {"logit_scale": 20.0, "batch_size": 3, "bank_size": 4, "prune": (2000, 0.5)}
     return OnlineADAPT(problem.prototypes, engine=engine, **parameters).adapt_scores(problem.features)
@@ -64,40 +64,40 @@ def of_4500_rows(engine):
 class TestStreams:
     @pytest.mark.parametrize("engine", ["streaming", pytest.param("replay", marks=pytest.mark.slow)])
     @pytest.mark.parametrize("name", STREAMS)
-    def test_of_the_core(self, name, engine, large):
-        method = assert_follows_direct(name, engine)
+    def test_ordinary_streams(self, name, engine, large):
+        method = assert_equals_direct(name, engine)
         if engine == "streaming" and name not in ("more dimensions than samples", "on the prototypes"):
-            assert method.diagnostics.updates > 0, "the stream never came to the maintained inverse"
+            assert method.diagnostics.updates > 0, "the stream never used the maintained inverse"
 
     @pytest.mark.parametrize("name", STREAMS)
-    def test_of_the_core_in_calls_of_all_sizes(self, name, large):
-        """`auto` goes back and forth between streaming and replay."""
-        assert_follows_direct(name, "auto", calls=[1, 9, 30, 31], bank_size=3)
+    def test_ordinary_streams_in_calls_of_different_sizes(self, name, large):
+        """`auto` alternates between streaming and replay."""
+        assert_equals_direct(name, "auto", calls=[1, 9, 30, 31], bank_size=3)
 
     @pytest.mark.parametrize(
         ("parameters", "engine"),
         [
             pytest.param({}, "streaming", id="streaming"),
             pytest.param({}, "replay", marks=pytest.mark.slow, id="replay"),
-            pytest.param(SURE_OF_SIX, "streaming", marks=pytest.mark.slow, id="streaming-small bank"),
-            pytest.param(SURE_OF_SIX, "replay", id="replay-small bank"),
+            pytest.param(SMALL_BANK, "streaming", marks=pytest.mark.slow, id="streaming-small bank"),
+            pytest.param(SMALL_BANK, "replay", id="replay-small bank"),
         ],
     )
     @pytest.mark.parametrize("name", ADVERSARIAL)
-    def test_made_to_break_engines(self, name, parameters, engine, large):
-        assert_follows_direct(name, engine, calls=[2, 3, 50], **parameters)
+    def test_adversarial_streams(self, name, parameters, engine, large):
+        assert_equals_direct(name, engine, calls=[2, 3, 50], **parameters)
 
     @pytest.mark.parametrize("name", ADVERSARIAL)
-    def test_made_to_break_engines_as_they_come(self, name):
-        """Without forcing small problems into the ways of large ones."""
-        assert_follows_direct(name, "auto", calls=[2, 3, 50])
+    def test_adversarial_streams_with_shortcuts(self, name):
+        """Small problems keep their shortcuts."""
+        assert_equals_direct(name, "auto", calls=[2, 3, 50])
 
     @pytest.mark.parametrize("engine", ["auto", *FAST])
     @pytest.mark.parametrize("name", ["negative cosines", "more dimensions than samples"])
     def test_in_torch(self, name, engine, torch, large):
-        stream = stream_called(name)
-        expected, reference = direct(name, bank_size=3)
-        method = make(stream._replace(prototypes=torch.tensor(stream.prototypes)), engine, bank_size=3)
+        stream = get_stream(name)
+        expected, reference = run_direct(name, bank_size=3)
+        method = make_method(stream._replace(prototypes=torch.tensor(stream.prototypes)), engine, bank_size=3)
         halves = np.split(stream.features, [40])
         answers = [method.adapt_scores(torch.tensor(half)) for half in halves if len(half)]
         assert all(isinstance(answer, torch.Tensor) for answer in answers)
@@ -132,9 +132,9 @@ class TestSettings:
         ],
         ids=str,
     )
-    def test_every_switch(self, parameters, engine, large):
+    def test_every_setting(self, parameters, engine, large):
         size = parameters.get("batch_size", 1)
-        assert_follows_direct("small", engine, calls=[size, 12 * size], rows=130, **parameters)
+        assert_equals_direct("small", engine, calls=[size, 12 * size], rows=130, **parameters)
 
     @pytest.mark.parametrize("engine", FAST)
     @pytest.mark.parametrize(
@@ -148,47 +148,47 @@ class TestSettings:
         ],
         ids=str,
     )
-    def test_every_switch_with_labelled_samples(self, parameters, engine, large):
-        assert_follows_direct("negative cosines", engine, calls=[7, 84], rows=130, support=True, **parameters)
+    def test_every_setting_with_labelled_samples(self, parameters, engine, large):
+        assert_equals_direct("negative cosines", engine, calls=[7, 84], rows=130, support=True, **parameters)
 
     @pytest.mark.parametrize("engine", ["auto", *FAST])
-    def test_a_batch_larger_than_the_rows_worked_on_together(self, engine):
+    def test_a_batch_larger_than_a_block(self, engine):
         """2200 samples learned together, before any of them is predicted."""
         problem = make_problem(4, 6, 2300, seed=8)
-        # Ever more confident, so that the last of the batch enter too.
-        most_confident = np.sort(problem.features @ problem.prototypes.T, axis=1)
-        problem = problem._replace(features=problem.features[np.argsort(most_confident[:, -1] - most_confident[:, -2])])
+        # Sorted by confidence, so that the last rows of the batch enter too.
+        logits = np.sort(problem.features @ problem.prototypes.T, axis=1)
+        problem = problem._replace(features=problem.features[np.argsort(logits[:, -1] - logits[:, -2])])
         parameters = {"logit_scale": 20.0, "batch_size": 2200, "bank_size": 2}
         expected = OnlineADAPT(problem.prototypes, engine="direct", **parameters).adapt_scores(problem.features)
         method = OnlineADAPT(problem.prototypes, engine=engine, **parameters)
         assert_same_scores(method.adapt_scores(problem.features), expected)
 
     @pytest.mark.parametrize("engine", ["auto", *FAST])
-    def test_several_runs_of_rows_worked_on_together(self, engine):
-        """More rows than any engine converts at once, in batches that do not divide them."""
-        assert_same_scores(of_4500_rows(engine), of_4500_rows("direct"))
+    def test_several_blocks(self, engine):
+        """More rows than any engine converts together, in batches that do not divide them."""
+        assert_same_scores(scores_of_4500_rows(engine), scores_of_4500_rows("direct"))
 
     @pytest.mark.parametrize("engine", ["auto", *FAST])
     @pytest.mark.parametrize("dtype", ["float32", "float16"])
-    def test_narrow_features_are_computed_wide(self, dtype, engine):
-        """The engines see the same float64 numbers; only the answer is rounded to what came in."""
-        stream = stream_called("small")
+    def test_half_and_single_precision_features_are_computed_in_float64(self, dtype, engine):
+        """Only the answer is rounded to the type of the features."""
+        stream = get_stream("small")
         narrow = stream.features.astype(dtype)
-        expected = make(stream, "direct").adapt_scores(narrow)
-        answer = make(stream, engine).adapt_scores(narrow)
+        expected = make_method(stream, "direct").adapt_scores(narrow)
+        answer = make_method(stream, engine).adapt_scores(narrow)
         assert answer.dtype == expected.dtype
         scale = np.abs(expected).max()
         np.testing.assert_allclose(answer, expected, rtol=0, atol=2 * scale * np.finfo(answer.dtype).eps)
         np.testing.assert_array_equal(answer.argmax(axis=1), expected.argmax(axis=1))
 
-    def test_auto_computes_directly_what_only_direct_can(self):
+    def test_auto_uses_direct_for_settings_that_need_it(self):
         for parameters in ({"bank_size": 0}, {"iterations": 2}, {"covariance": "per_class"}):
             method = OnlineADAPT(np.eye(3, 8), **parameters)
             assert type(method._engine) is ENGINES["direct"]
             assert reason_for_direct(method.bank_size, method.iterations, method.covariance)
         assert reason_for_direct(16, 1, "shared") is None
 
-    def test_the_engine_asked_for_is_the_engine(self):
+    def test_make_engine_returns_the_named_engine(self):
         method = OnlineADAPT(np.eye(3, 8))
         made = {
             name: type(
@@ -202,13 +202,13 @@ class TestSettings:
 
 @pytest.mark.usefixtures("large")
 class TestDiagnostics:
-    """Nobody has to trust a maintained inverse: it is checked, and what happens to it is counted."""
+    """The maintained inverse is checked, and updates and factorisations are counted."""
 
-    def streamed(self, samples, **geometry):
+    def run_streaming(self, samples, **geometry):
         problem = make_problem(4, 12, 3000, seed=51, **geometry)
-        # Ever more confident samples: nearly every one enters, so that there is something to maintain.
-        most_confident = np.sort(problem.features @ problem.prototypes.T, axis=1)
-        order = np.argsort(most_confident[:, -1] - most_confident[:, -2])
+        # Sorted by confidence: nearly every sample enters, so that the inverse is updated often.
+        logits = np.sort(problem.features @ problem.prototypes.T, axis=1)
+        order = np.argsort(logits[:, -1] - logits[:, -2])
         method = OnlineADAPT(problem.prototypes, logit_scale=10.0, engine="streaming", bank_size=60)
         reference = OnlineADAPT(problem.prototypes, logit_scale=10.0, engine="direct", bank_size=60)
         features = problem.features[order]
@@ -218,7 +218,7 @@ class TestDiagnostics:
     @pytest.mark.slow
     def test_a_long_stream_stays_within_tolerance(self, monkeypatch):
         monkeypatch.setattr("zeroshift.adapt.engines.precision_primal.MAX_UPDATES", 2 * CHECK_EVERY)
-        method, reference, features, answers = self.streamed(2600)
+        method, reference, features, answers = self.run_streaming(2600)
         assert_same_scores(answers, reference.adapt_scores(features[:2600]))
         diagnostics = method.diagnostics
         assert diagnostics.updates > 1500
@@ -228,12 +228,14 @@ class TestDiagnostics:
         assert diagnostics.drift_factorisations == 0
         assert diagnostics.scheduled_factorisations > 0
         assert diagnostics.ridge_factorisations > 0
-        because = diagnostics.ridge_factorisations + diagnostics.scheduled_factorisations + diagnostics.scatter_rebuilds
-        # The first has no reason but that the dual form ended.
-        assert diagnostics.factorisations == because + 1
+        with_reason = (
+            diagnostics.ridge_factorisations + diagnostics.scheduled_factorisations + diagnostics.scatter_rebuilds
+        )
+        # The first factorisation belongs to the change from the dual form.
+        assert diagnostics.factorisations == with_reason + 1
 
-    def test_a_corrupt_inverse_is_found_and_made_anew(self):
-        method, reference, features, _ = self.streamed(1000)
+    def test_a_corrupt_inverse_is_detected_and_recomputed(self):
+        method, reference, features, _ = self.run_streaming(1000)
         reference.adapt(features[:1000])
         assert isinstance(method._engine._precision, PrimalPrecision)
         before = method.diagnostics
@@ -245,35 +247,35 @@ class TestDiagnostics:
             expected = reference.adapt_scores(features[row : row + 1])
             assert method.diagnostics.updates >= updates
             row += 1
-            assert method.diagnostics.updates - before.updates <= CHECK_EVERY, "no check came"
-        assert abs(wrong - expected).max() > 1e-6, "the corruption did not even show"
+            assert method.diagnostics.updates - before.updates <= CHECK_EVERY, "no check was made"
+        assert abs(wrong - expected).max() > 1e-6, "the corruption had no effect"
         after = method.diagnostics
         assert after.largest_drift > DRIFT_TOLERANCE
         assert after.factorisations == before.factorisations + 1
         rest = features[row : row + 300]
         assert_same_scores(method.adapt_scores(rest), reference.adapt_scores(rest))
 
-    def test_the_scatter_is_summed_anew_where_little_is_left_of_it(self):
-        method = assert_follows_direct("spread shrinking to nearly nothing", "streaming", bank_size=6, alpha=1.0)
+    def test_the_scatter_is_recomputed_when_little_is_left_of_it(self):
+        method = assert_equals_direct("spread shrinking to nearly nothing", "streaming", bank_size=6, alpha=1.0)
         assert method.diagnostics.scatter_rebuilds > 0
 
-    def test_health_cannot_be_edited_from_outside(self):
-        method = make(stream_called("small"), "streaming")
+    def test_diagnostics_are_a_copy(self):
+        method = make_method(get_stream("small"), "streaming")
         method.diagnostics.updates = 77
         assert method.diagnostics.updates == 0
 
     def test_direct_maintains_nothing(self):
-        _, method = direct("small")
+        _, method = run_direct("small")
         assert method.diagnostics.updates == method.diagnostics.factorisations == method.diagnostics.checks == 0
 
 
-class TestNoTrace:
+class TestPredictChangesNothing:
     @pytest.mark.parametrize("engine", ["auto", "direct", *FAST])
     @pytest.mark.parametrize("rows", [0, 5, 60, 61])
     @pytest.mark.parametrize("parameters", [{"prune": (60, 0.9)}], ids=str)
     def test_predict_changes_no_bit_of_the_state(self, engine, rows, parameters, tmp_path, large):
-        stream = stream_called("small")
-        method = make(stream, engine, **parameters)
+        stream = get_stream("small")
+        method = make_method(stream, engine, **parameters)
         if rows:
             method.adapt(stream.features[:rows])
         method.save(tmp_path / "before")
@@ -286,16 +288,16 @@ class TestNoTrace:
         assert method.diagnostics == diagnostics
 
     @pytest.mark.parametrize("engine", ["auto", *FAST])
-    def test_an_asked_engine_answers_as_an_unasked_one(self, engine, size):
-        stream = stream_called("small")
-        asked, unasked = (make(stream, engine) for _ in range(2))
+    def test_predict_does_not_change_later_answers(self, engine, size):
+        stream = get_stream("small")
+        queried, untouched = (make_method(stream, engine) for _ in range(2))
         for part in np.split(stream.features[:110], [3, 10, 40, 41]):
-            asked.predict(stream.features[:7])
-            np.testing.assert_array_equal(asked.adapt_scores(part), unasked.adapt_scores(part))
+            queried.predict(stream.features[:7])
+            np.testing.assert_array_equal(queried.adapt_scores(part), untouched.adapt_scores(part))
 
 
-def test_a_call_that_begins_on_a_bank_without_spread(large):
-    """Rows before the first insertion are scored with the statistics the call finds, here an identity."""
+def test_a_call_that_starts_with_a_bank_without_spread(large):
+    """Rows before the first insertion are scored with the present statistics, here the identity."""
     features, prototypes, _ = make_problem(12, 16, 120, seed=71)
     start = np.repeat(prototypes[:10], 2, axis=0)
     again = np.concatenate([start, np.repeat(prototypes[:10], 3, axis=0), features])

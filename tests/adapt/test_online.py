@@ -1,4 +1,4 @@
-"""Online ADAPT against the independent transcription of the specification."""
+"""Online ADAPT compared with tests/oracle.py, an independent implementation of the specification."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stream():
 
 @pytest.fixture(scope="module")
 def short(stream):
-    """Enough for banks of eight to fill and to replace; the transcription is slow."""
+    """Enough for banks of eight to fill and to replace samples; the oracle is slow."""
     return stream._replace(features=stream.features[:100])
 
 
@@ -77,9 +77,9 @@ def support():
     ids=str,
 )
 @pytest.mark.parametrize("with_support", [False, True], ids=["zero-shot", "few-shot"])
-def test_every_switch(short, support, parameters, with_support):
+def test_every_setting(short, support, parameters, with_support):
     if parameters.get("bank_size") == 0:
-        # The transcription sums over every sample so far at every step.
+        # The oracle sums over all samples so far at every step.
         short = short._replace(features=short.features[:50])
     assert_equals_oracle(short, **{"bank_size": 8, **parameters}, support=support if with_support else None)
 
@@ -95,21 +95,21 @@ def test_bank_term_off(stream):
     assert_equals_oracle(stream, bank_size=4, use_bank_term=False)
 
 
-def test_scores_are_those_before_the_softmax(stream):
+def test_scores_are_the_values_before_the_softmax(stream):
     method = OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale, engine="direct")
     expected = oracle.online(stream.features, stream.prototypes, logit_scale=stream.logit_scale)
     np.testing.assert_allclose(method.adapt_scores(stream.features), expected.scores, rtol=1e-9, atol=1e-9)
 
 
-def test_predict_is_steps_four_to_six(stream):
+def test_predict_equals_the_oracle(stream):
     method, answer = assert_equals_oracle(stream, bank_size=4)
     others = make_problem(5, 8, 50, seed=5).features
     expected, _ = oracle.predict(others, answer, stream.prototypes, logit_scale=stream.logit_scale)
     np.testing.assert_allclose(method.predict(others), expected, rtol=0, atol=TOLERANCE)
 
 
-def in_pieces(stream, folder, engine, parameters):
-    """Cut anywhere, saved and loaded in between; and what the whole stream gives in one call."""
+def adapt_in_pieces(stream, folder, engine, parameters):
+    """The stream in several calls with saving and loading in between, and in one call."""
     whole = OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale, engine=engine, **parameters)
     expected = whole.adapt(stream.features)
     method = OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale, engine=engine, **parameters)
@@ -129,25 +129,25 @@ PIECES = [{}, {"bank_size": 3}, {"batch_size": 6}, {"prune": (50, 0.5)}, {"use_b
     [*itertools.product(["direct", "streaming"], PIECES), ("auto", {"bank_size": 0}), ("direct", {"bank_size": 0})],
     ids=str,
 )
-def test_a_stream_in_pieces_is_the_same_bit_for_bit(stream, engine, parameters, tmp_path):
-    """Where samples are worked on one at a time, not one bit moves."""
-    answers, method, expected, whole = in_pieces(stream, tmp_path, engine, parameters)
+def test_pieces_give_the_same_bits(stream, engine, parameters, tmp_path):
+    """If samples are processed one by one, no bit changes."""
+    answers, method, expected, whole = adapt_in_pieces(stream, tmp_path, engine, parameters)
     np.testing.assert_array_equal(answers, expected)
     np.testing.assert_array_equal(method.means, whole.means)
     np.testing.assert_array_equal(method.precision, whole.precision)
 
 
 @pytest.mark.parametrize(("engine", "parameters"), [*itertools.product(["replay", "auto"], PIECES)], ids=str)
-def test_a_stream_in_pieces_is_the_same_where_rows_are_worked_on_together(stream, engine, parameters, tmp_path):
-    """How many rows a call brings decides which products are made, and so how they round."""
-    answers, method, expected, whole = in_pieces(stream, tmp_path, engine, parameters)
+def test_pieces_give_the_same_answer_up_to_rounding_with_replay(stream, engine, parameters, tmp_path):
+    """The number of rows per call determines the products, and so their rounding."""
+    answers, method, expected, whole = adapt_in_pieces(stream, tmp_path, engine, parameters)
     np.testing.assert_allclose(answers, expected, rtol=0, atol=1e-9)
     np.testing.assert_allclose(method.means, whole.means, rtol=0, atol=1e-12)
     np.testing.assert_allclose(method.precision, whole.precision, rtol=0, atol=1e-7 * np.abs(whole.precision).max())
 
 
 @pytest.mark.parametrize("engine", ["direct", "streaming", "replay"])
-def test_a_failed_step_is_refused_until_reset(stream, engine, monkeypatch):
+def test_after_a_failed_step_calls_are_refused_until_reset(stream, engine, monkeypatch):
     method = OnlineADAPT(stream.prototypes, logit_scale=20.0, bank_size=3, engine=engine)
     method.adapt(stream.features[:30])
 
@@ -167,13 +167,13 @@ def test_a_failed_step_is_refused_until_reset(stream, engine, monkeypatch):
 
 
 @pytest.mark.parametrize("engine", ["direct", "streaming", "replay", "auto"])
-def test_batches_do_not_see_the_blocks_rows_are_converted_in(engine):
+def test_blocks_do_not_change_batches(engine):
     problem = make_problem(4, 6, 2500, seed=8)
     parameters = {"logit_scale": 20.0, "batch_size": 7, "bank_size": 2, "engine": engine}
     whole = OnlineADAPT(problem.prototypes, **parameters)
     pieces = OnlineADAPT(problem.prototypes, **parameters)
-    cut = 7 * 143
-    expected = np.concatenate([pieces.adapt(problem.features[:cut]), pieces.adapt(problem.features[cut:])])
+    split = 7 * 143
+    expected = np.concatenate([pieces.adapt(problem.features[:split]), pieces.adapt(problem.features[split:])])
     tolerance = 0 if engine in ("direct", "streaming") else 1e-9
     np.testing.assert_allclose(whole.adapt(problem.features), expected, rtol=0, atol=tolerance)
 
@@ -185,7 +185,7 @@ def test_float32_answers_stay_within_single_precision(stream):
     np.testing.assert_allclose(answer, expected, atol=1e-7)
 
 
-class TestRefusals:
+class TestErrors:
     prototypes = np.eye(3, 8)
 
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The released variants against the outputs of the authors' own code."""
+"""The released variants compared with the outputs of the authors' code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_online_reproduces_the_authors_code(problem, scale, bank_size, dtype):
 
 
 def test_online_bank_slots_equal_the_authors(problem):
-    """In-place replacement of the first least sure entry: the same slots hold the same samples."""
+    """The first least confident entry is replaced in place: the same slots hold the same samples."""
     golden = np.load(GOLDEN / "adapt_released_online.npz")
     method = ReleasedOnlineADAPT(problem["prototypes"], scale=20, bank_size=4)
     method.adapt(problem["features"])
@@ -55,24 +55,24 @@ def test_transductive_reproduces_the_authors_code(problem, scale, dtype):
 
 
 def test_a_sample_that_enters_no_bank_is_scored_with_the_last_similarities():
-    """Known behaviour of the released script, kept in `adapt` and absent from `predict`."""
+    """Known behaviour of the released script; `adapt` reproduces it, `predict` does not."""
     problem = make_problem(4, 8, 200, seed=1)
     method = ReleasedOnlineADAPT(problem.prototypes, scale=20.0, logit_scale=20.0, bank_size=2)
     for x in problem.features:
         banks = method._bank.features.copy()
         score = method.adapt_scores(x)
-        fresh = method.predict_scores(x)
+        predicted = method.predict_scores(x)
         if np.array_equal(banks, method._bank.features):
-            assert not np.allclose(score, fresh)
+            assert not np.allclose(score, predicted)
             break
-        np.testing.assert_allclose(score, fresh)
+        np.testing.assert_allclose(score, predicted)
     else:
         pytest.fail("every sample entered a bank; the case was not exercised")
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_repeated_first_sample_is_scored_alike(seed):
-    """No spread in the bank but rounding noise, which must not be inverted into a covariance."""
+def test_a_repeated_first_sample_has_finite_scores(seed):
+    """The bank has no spread except rounding noise, which must not be inverted."""
     problem = make_problem(4, 8, 1, seed=seed)
     method = ReleasedOnlineADAPT(problem.prototypes, scale=20.0, logit_scale=20.0)
     scores = method.adapt_scores(np.repeat(problem.features, 6, axis=0))

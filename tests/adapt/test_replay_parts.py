@@ -1,4 +1,4 @@
-"""The parts of replay, each against the plain float64 matrices it stands for: timeline, blocks, a block solved."""
+"""The parts of replay (schedule, blocks, solving a block), each compared with the float64 matrices it replaces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matrices import contraction, positive
-from zeroshift.adapt import bank_term_bounds as cone
+from zeroshift.adapt import bank_term_bounds as bounds
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines import replay_blocks as blocks
 from zeroshift.adapt.engines.class_statistics import ClassSums
@@ -23,8 +23,8 @@ from zeroshift.testing import make_problem
 from zeroshift.zero_shot import confidence, log_posterior, pseudo_class
 
 
-class Offered:
-    """A bank some samples have entered, and others to come."""
+class BankAndRows:
+    """A bank that already holds samples, and more rows to offer."""
 
     def __init__(self, *, update_mean=True, beta=None, capacity=3, cone=0.0):
         problem = make_problem(5, 8, 90, seed=61, cone=cone)
@@ -49,24 +49,24 @@ class Offered:
 
     def insert(self, e):
         weights = self.bank.inserted_weights(self.plan, self.log_y)
-        some = self.plan.part(e, e + 1)
-        self.bank.insert(some, self.features, weights[e : e + 1], self.confidences[some.rows])
+        part = self.plan.part(e, e + 1)
+        self.bank.insert(part, self.features, weights[e : e + 1], self.confidences[part.rows])
 
 
-RULES = [{}, {"update_mean": False}, {"beta": 1.5, "capacity": 6}, {"capacity": 1}]
+SETTINGS = [{}, {"update_mean": False}, {"beta": 1.5, "capacity": 6}, {"capacity": 1}]
 
 
-class TestTimeline:
-    @pytest.mark.parametrize("settings", RULES, ids=str)
-    def test_every_insertion_is_known_before_it_happens(self, settings):
-        offered = Offered(**settings)
-        schedule, plan = offered.schedule(), offered.plan
+class TestSchedule:
+    @pytest.mark.parametrize("settings", SETTINGS, ids=str)
+    def test_schedule_equals_the_statistics_after_each_insertion(self, settings):
+        problem = BankAndRows(**settings)
+        schedule, plan = problem.schedule(), problem.plan
         assert len(plan) > 4
-        assert (plan.replaced >= 0).any(), "some that enter must leave again"
-        scatter, start = offered.scatter, 0
+        assert (plan.replaced >= 0).any(), "some inserted rows must be replaced again"
+        scatter, start = problem.scatter, 0
         for e in range(len(plan)):
-            offered.insert(e)
-            now = ClassSums(offered.prototypes, offered.adapt_settings, offered.bank)
+            problem.insert(e)
+            now = ClassSums(problem.prototypes, problem.adapt_settings, problem.bank)
             k = plan.classes[e]
             np.testing.assert_allclose(schedule.weighted_sums[e], now.weighted_sums[k], atol=1e-12)
             np.testing.assert_allclose(schedule.weights[e], now.weights[k])
@@ -75,23 +75,23 @@ class TestTimeline:
             signs = schedule.signs[start : schedule.row_ends[e]]
             start = schedule.row_ends[e]
             scatter = scatter + (rows * signs[:, None]).T @ rows
-            np.testing.assert_allclose(scatter, offered.bank.scatter(now.means), atol=1e-12)
+            np.testing.assert_allclose(scatter, problem.bank.scatter(now.means), atol=1e-12)
             np.testing.assert_allclose(schedule.traces[e], np.trace(scatter))
-            assert schedule.sizes[e] == offered.bank.size
+            assert schedule.sizes[e] == problem.bank.size
         np.testing.assert_allclose(schedule.accumulated, (schedule.rows**2).sum())
 
     @pytest.mark.parametrize("settings", [{}, {"capacity": 6}, {"capacity": 1}], ids=str)
-    def test_cones_never_certify_what_is_not_so(self, settings):
-        """The cone done ahead is at least as wide as the class's true one about the same direction."""
-        offered = Offered(**settings)
-        schedule, m = offered.schedule(), offered.sums.direction
-        for e, k in enumerate(offered.plan.classes.tolist()):
-            offered.insert(e)
-            now = ClassSums(offered.prototypes, offered.adapt_settings, offered.bank)
-            held = offered.bank.features[[k]], offered.bank.occupied[[k]], now.weighted_sums[[k]], now.weights[[k]]
-            true = cone.fit_cones(*held, m)
-            assert schedule.cone_across[e] >= true.across[0] - 1e-12
-            assert schedule.cone_along[e] >= true.along[0] - 1e-12
+    def test_scheduled_cones_contain_the_exact_cones(self, settings):
+        """The scheduled cone is at least as wide as the exact one about the same direction."""
+        problem = BankAndRows(**settings)
+        schedule, m = problem.schedule(), problem.sums.direction
+        for e, k in enumerate(problem.plan.classes.tolist()):
+            problem.insert(e)
+            now = ClassSums(problem.prototypes, problem.adapt_settings, problem.bank)
+            held = problem.bank.features[[k]], problem.bank.occupied[[k]], now.weighted_sums[[k]], now.weights[[k]]
+            exact = bounds.fit_cones(*held, m)
+            assert schedule.cone_across[e] >= exact.across[0] - 1e-12
+            assert schedule.cone_along[e] >= exact.along[0] - 1e-12
 
 
 class TestBlocks:
@@ -102,7 +102,7 @@ class TestBlocks:
         st.lists(st.integers(0, 51), max_size=40),
         st.integers(1, 9),
     )
-    def test_segments_are_runs_of_rows_that_have_seen_the_same(self, first_batch, rows, entered, batch_size):
+    def test_rows_of_a_segment_follow_the_same_insertions(self, first_batch, rows, entered, batch_size):
         first = first_batch * batch_size
         rows += first
         entered = np.array(sorted({min(first + row, rows - 1) for row in entered}), dtype=np.int64)
@@ -110,13 +110,13 @@ class TestBlocks:
         assert segments.starts[0] == first
         assert segments.starts[-1] == rows
         assert (np.diff(segments.starts) > 0).all()
-        seen = np.repeat(segments.events, np.diff(segments.starts))
+        insertions_before = np.repeat(segments.events, np.diff(segments.starts))
         for row in range(first, rows):
             whole_batch = min((row // batch_size + 1) * batch_size, rows)
-            assert seen[row - first] == (entered < whole_batch).sum()
+            assert insertions_before[row - first] == (entered < whole_batch).sum()
 
     @pytest.mark.parametrize("dimension", [4, 64, 512])
-    def test_blocks_follow_each_other_and_keep_the_tolerance(self, dimension):
+    def test_blocks_are_consecutive_and_within_the_tolerance(self, dimension):
         rng = np.random.default_rng(9)
         entered = np.sort(rng.choice(900, size=700, replace=False))
         ranks = rng.integers(1, 5, size=700)
@@ -144,9 +144,9 @@ class TestBlocks:
             assert part.ridges.min() >= ridges.min() * (1 - 1e-12)
             assert part.ridges.max() <= ridges.max() * (1 + 1e-12)
         if dimension == 512:
-            assert len(parts) < len(segments.events) / 2, "nothing is gained"
+            assert len(parts) < len(segments.events) / 2, "blocks save no work"
 
-    def test_groups_are_neighbours_with_equally_many_ridges(self):
+    def test_groups_are_consecutive_with_the_same_number_of_ridges(self):
         parts = [blocks.Block(i, i, np.ones(q)) for i, q in enumerate([1, 1, 1, 2, 2, 1])]
         grouped = [[part.first for part in group] for group in blocks.group_blocks(parts, 2)]
         assert grouped == [[0, 1], [2], [3, 4], [5]]
@@ -154,8 +154,8 @@ class TestBlocks:
 
 @pytest.mark.parametrize("lead", [(), (3,)], ids=str)
 @pytest.mark.parametrize("changes", [0, 5, 21])
-def test_solve_gives_every_moment_of_a_block(lead, changes):
-    """Each row with as many changes in force, and at the ridge, that belong to it."""
+def test_solve_equals_the_matrix_at_every_row(lead, changes):
+    """Each row with its own number of changes and its own ridge."""
     rng = np.random.default_rng(10)
     d, n, classes = 7, 9, 4
     scatter = positive(rng, *lead, d)
@@ -172,8 +172,8 @@ def test_solve_gives_every_moment_of_a_block(lead, changes):
     assert cross.shape == quadratic.shape == (*lead, n, classes)
     for block in np.ndindex(*lead):
         for i in range(n):
-            some = rows[block][: n_changes[i]]
-            now = scatter[block] + (some * signs[block][: n_changes[i], None]).T @ some
+            part = rows[block][: n_changes[i]]
+            now = scatter[block] + (part * signs[block][: n_changes[i], None]).T @ part
             c, mu = contraction(now, rho[i]), means[block]
             np.testing.assert_allclose(cross[block][i], mu @ c @ x[block][i], atol=1e-6)
             np.testing.assert_allclose(quadratic[block][i], np.einsum("kd,de,ke->k", mu, c, mu), atol=1e-6)

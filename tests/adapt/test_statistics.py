@@ -1,4 +1,4 @@
-"""The equations one by one: hand-worked numbers and properties."""
+"""The equations one by one: numbers worked out by hand, and properties."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_bank_sums_by_hand():
     np.testing.assert_allclose(weight, [0.75, 1.0])
 
 
-def test_means_with_beta_trust_what_was_seen():
+def test_means_with_beta_grow_with_the_weight():
     prototypes = np.array([[1.0, 0.0], [0.0, 1.0]])
     means = statistics.class_means(np.array([[0.0, 3.0], [0.0, 0.0]]), np.array([3.0, 0.0]), prototypes, 0.9, beta=1.0)
     np.testing.assert_allclose(means, [[0.25, 0.75], [0.0, 1.0]])
@@ -79,13 +79,13 @@ def test_precision_inverts_the_ridge_covariance(count, seed):
     assert (np.linalg.eigvalsh(precision) > 0).all()
 
 
-def test_precision_of_no_spread_is_the_identity():
+def test_precision_without_spread_is_the_identity():
     np.testing.assert_array_equal(statistics.ridge_precision(np.zeros((3, 3)), 5), np.eye(3))
     np.testing.assert_array_equal(statistics.ridge_precision(np.zeros((3, 3)), 0), np.eye(3))
     np.testing.assert_array_equal(statistics.ridge_precision(np.full((3, 3), 1e-32), 5), np.eye(3))
 
 
-def test_discriminant_is_the_gaussian_log_likelihood_up_to_what_classes_share():
+def test_discriminant_is_the_gaussian_log_likelihood_up_to_a_shared_constant():
     rng = np.random.default_rng(7)
     x, means = rng.normal(size=(9, 4)), rng.normal(size=(3, 4))
     root = rng.normal(size=(4, 4))
@@ -95,7 +95,7 @@ def test_discriminant_is_the_gaussian_log_likelihood_up_to_what_classes_share():
     np.testing.assert_allclose(difference, difference[:, :1] * np.ones((1, 3)), atol=1e-10)
 
 
-def test_discriminant_takes_one_precision_a_class():
+def test_discriminant_takes_one_precision_per_class():
     rng = np.random.default_rng(8)
     x, means = rng.normal(size=(5, 4)), rng.normal(size=(3, 4))
     precisions = np.stack([np.eye(4) * (k + 1) for k in range(3)])
@@ -109,5 +109,5 @@ def test_bank_term_ignores_negative_cosines():
     np.testing.assert_allclose(statistics.bank_term(np.array([[0.6, 0.8]]), features, weights), [[0.3, 0.64]])
 
 
-def test_fusion_adds():
+def test_fuse_is_the_sum():
     assert statistics.fuse(np.array([-1.0]), np.array([2.0]), np.array([0.5])) == pytest.approx([1.5])

@@ -1,4 +1,4 @@
-"""Transductive ADAPT against the independent transcription of the specification."""
+"""Transductive ADAPT compared with tests/oracle.py, an independent implementation of the specification."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def stream():
     ids=str,
 )
 @pytest.mark.parametrize("with_support", [False, True], ids=["zero-shot", "few-shot"])
-def test_every_switch(stream, parameters, with_support):
+def test_every_setting(stream, parameters, with_support):
     support = (make_problem(20, 32, 9, seed=99).features, np.array([0, 0, 1, 3, 3, 3, 3, 19, 1]))
     assert_equals_oracle(stream, **{"bank_size": 6, **parameters}, support=support if with_support else None)
 
@@ -70,7 +70,7 @@ def test_the_eight_rows_of_table_5(stream, bank_size, update_mean, update_covari
     assert_equals_oracle(stream, bank_size=bank_size, update_mean=update_mean, update_covariance=update_covariance)
 
 
-def test_adapt_starts_afresh_each_time(stream):
+def test_adapt_starts_again_each_time(stream):
     method = TransductiveADAPT(stream.prototypes, logit_scale=20.0)
     expected = method.adapt(stream.features)
     method.adapt(stream.features[:50])
@@ -78,15 +78,15 @@ def test_adapt_starts_afresh_each_time(stream):
     np.testing.assert_array_equal(method.adapt(stream.features), expected)
 
 
-def test_predict_scores_new_features_with_what_the_set_taught(stream):
+def test_predict_scores_new_features_with_what_was_learned(stream):
     method, answer = assert_equals_oracle(stream)
     others = make_problem(20, 32, 40, seed=5).features
     expected, _ = oracle.predict(others, answer, stream.prototypes, logit_scale=stream.logit_scale)
     np.testing.assert_allclose(method.predict(others), expected, rtol=0, atol=TOLERANCE)
 
 
-def test_the_surest_of_each_class_are_banked_the_earlier_on_a_tie():
-    """Three samples the prototypes cannot tell apart and room for two: the first two rows stay, whatever the chunks."""
+def test_banks_hold_the_most_confident_samples_the_earlier_on_a_tie():
+    """Three samples with equal logits and a bank of two: the first two rows stay, for any chunks."""
     features = np.array([[0.8, 0, 0.6, 0], [0.8, 0, 0, 0.6], [0.8, 0, -0.6, 0]])
     for chunk_size in (1, 2, 100):
         method = TransductiveADAPT(np.eye(2, 4), logit_scale=3.0, bank_size=2, chunk_size=chunk_size)
@@ -99,7 +99,7 @@ def test_an_interrupted_adapt_leaves_the_state_as_it_was(stream, monkeypatch):
     method = TransductiveADAPT(stream.prototypes, logit_scale=20.0)
     method.adapt(stream.features)
     before = fingerprint(method)
-    monkeypatch.setattr("zeroshift.adapt.transductive.estimate", raising_after(0))
+    monkeypatch.setattr("zeroshift.adapt.transductive.estimate", estimate_interrupted_after(0))
     with pytest.raises(Interrupted):
         method.adapt(stream.features[:100])
     monkeypatch.undo()
@@ -107,10 +107,10 @@ def test_an_interrupted_adapt_leaves_the_state_as_it_was(stream, monkeypatch):
 
 
 class Interrupted(BaseException):
-    """As Ctrl-C, but harmless to the test runner."""
+    """Like Ctrl-C, but harmless to the test runner."""
 
 
-def raising_after(calls):
+def estimate_interrupted_after(calls):
     """`estimate`, interrupted at its (calls + 1)-th call, once."""
     from zeroshift.adapt.statistics import estimate
 
@@ -124,8 +124,8 @@ def raising_after(calls):
     return interrupted
 
 
-def test_predict_keeps_to_the_chunk_size():
-    """The bank term needs a cosine for every row and slot; work space follows the chunks, not the answer."""
+def test_predict_memory_follows_the_chunk_size():
+    """The bank term needs a cosine per row and slot; working memory depends on the chunks, not on the answer."""
     problem = make_problem(40, 8, 6000, seed=2)
     method = TransductiveADAPT(problem.prototypes, logit_scale=20.0, bank_size=100, chunk_size=16)
     method.adapt(problem.features)
@@ -136,7 +136,7 @@ def test_predict_keeps_to_the_chunk_size():
     assert peak < 3 * problem.features.shape[0] * 40 * 8
 
 
-def test_features_larger_than_one_chunk_are_never_held_whole(tmp_path):
+def test_features_are_converted_chunk_by_chunk(tmp_path):
     """Memory-mapped float16 features: the conversion to float64 happens chunk by chunk."""
     problem = make_problem(4, 64, 20_000, seed=3)
     np.save(tmp_path / "features.npy", problem.features.astype(np.float16))
@@ -150,8 +150,8 @@ def test_features_larger_than_one_chunk_are_never_held_whole(tmp_path):
     assert peak < whole / 2, f"peak {peak / 1e6:.1f} MB; the features in float64 are {whole / 1e6:.1f} MB"
 
 
-def test_neither_budget_nor_chunks_change_the_answer():
-    """Room for all rows, chunks by the budget, the fewest rows there are; with and without kept log-normalisers."""
+def test_budget_and_chunks_do_not_change_the_answer():
+    """All rows in one chunk, chunks by budget, the smallest chunks; with and without stored log-normalisers."""
     for problem in (make_problem(12, 40, 600, seed=4), make_problem(12, 40, 600, seed=5, cone=0.0, gap=0.0)):
         make = functools.partial(TransductiveADAPT, problem.prototypes, logit_scale=20.0)
         expected = make().adapt_scores(problem.features)
@@ -161,15 +161,15 @@ def test_neither_budget_nor_chunks_change_the_answer():
             np.testing.assert_allclose(method.predict_scores(problem.features), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_half_of_the_cosines_negative_at_size():
-    """Many classes and rows, so that the exact sums are reached both pair by pair and as one product."""
+def test_many_negative_cosines_at_size():
+    """Many classes and rows, so that exact sums are computed both class by class and as one product."""
     for cone in (0.0, 0.7):
         problem = make_problem(80, 80, 400, seed=8, cone=cone)
         assert_equals_oracle(Stream(problem.features, problem.prototypes, 30.0), chunk_size=None)
 
 
-def peak_beyond_answer(method, features):
-    """Bytes allocated at the worst moment of `adapt`, and of `predict`, beside the answer."""
+def peak_without_answer(method, features):
+    """Peak memory of `adapt` and of `predict` in bytes, without the answer."""
     peaks = []
     for call in (method.adapt, method.predict):
         tracemalloc.start()
@@ -180,13 +180,13 @@ def peak_beyond_answer(method, features):
     return peaks
 
 
-@pytest.mark.parametrize("cone", [2.0, 0.0], ids=["no cosine negative", "half of them"])
+@pytest.mark.parametrize("cone", [2.0, 0.0], ids=["no cosine negative", "half of the cosines negative"])
 @pytest.mark.parametrize("budget", [8_000_000, pytest.param(16_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("bank_size", [0, 6])
 def test_the_memory_budget_is_kept(cone, budget, bank_size):
     problem = make_problem(200, 64, 20_000, seed=6, cone=cone)
     method = TransductiveADAPT(problem.prototypes, logit_scale=20.0, memory_budget=budget, bank_size=bank_size)
-    adapt, predict = peak_beyond_answer(method, problem.features.astype(np.float32))
+    adapt, predict = peak_without_answer(method, problem.features.astype(np.float32))
     assert adapt < budget, f"adapt used {adapt / 1e6:.1f} MB"
     assert predict < budget, f"predict used {predict / 1e6:.1f} MB"
 
@@ -198,12 +198,12 @@ def test_memory_mapped_features_larger_than_the_budget(tmp_path):
     budget = 6_000_000
     assert mapped.nbytes > 2 * budget
     method = TransductiveADAPT(problem.prototypes, logit_scale=20.0, memory_budget=budget)
-    assert max(peak_beyond_answer(method, mapped)) < budget
+    assert max(peak_without_answer(method, mapped)) < budget
     expected = TransductiveADAPT(problem.prototypes, logit_scale=20.0).adapt(np.array(mapped))
     np.testing.assert_allclose(method.adapt(mapped), expected, rtol=0, atol=1e-7)
 
 
-def test_a_budget_is_how_it_is_computed_not_what(stream, tmp_path):
+def test_budget_can_change_when_loading(stream, tmp_path):
     method = TransductiveADAPT(stream.prototypes, logit_scale=20.0)
     method.adapt(stream.features)
     method.save(tmp_path / "state.safetensors")
@@ -215,7 +215,7 @@ def test_a_budget_is_how_it_is_computed_not_what(stream, tmp_path):
 
 
 @pytest.mark.parametrize("source", [np.float16, np.float32, np.float64])
-def test_the_callers_features_stay_as_they_are(source):
+def test_features_are_not_changed(source):
     problem = make_problem(6, 16, 300, seed=9)
     features = problem.features.astype(source)
     before = features.copy()
@@ -224,8 +224,8 @@ def test_the_callers_features_stay_as_they_are(source):
     np.testing.assert_array_equal(features, before)
 
 
-def test_equally_sure_samples_are_chosen_alike_in_any_chunks():
-    """Columns the prototypes do not tell apart, permuted: equal confidences but for the rounding of a product."""
+def test_chunks_do_not_change_how_ties_are_resolved():
+    """Permuting columns in which the prototypes are constant: confidences are equal up to rounding."""
     rng = np.random.default_rng(73)
     prototypes = np.concatenate([np.eye(4, 6), np.full((4, 10), 0.1)], axis=1)
     prototypes /= np.linalg.norm(prototypes, axis=1, keepdims=True)

@@ -1,6 +1,6 @@
-"""The recorded step's mathematics and bookkeeping, without a GPU: recordings are replaced by the work they record.
+"""Mathematics and bookkeeping of the recorded step without a GPU: each graph is replaced by the function it records.
 
-What a real device does with them is checked by benchmarks/cuda_parity.py and cuda_engines.py.
+benchmarks/cuda_parity.py and cuda_engines.py check the graphs on a real device.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import copy
 import numpy as np
 import pytest
 
-from comparing import treat_as_large
-from zeroshift import OnlineADAPT
-from zeroshift import linalg as factors
-from zeroshift.adapt.engines import cuda_graph as cuda_graph
+from engine_comparison import treat_as_large
+from zeroshift import OnlineADAPT, linalg
+from zeroshift.adapt.engines import cuda_graph
 from zeroshift.arrays import Home
 from zeroshift.testing import make_problem
 
@@ -23,8 +22,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 SCORES = 1e-6
 
 
-class Unrecorded:
-    """Stands in for a CUDA graph: does the work when asked to replay it."""
+class FakeGraph:
+    """Replaces a CUDA graph: `replay` calls the recorded function."""
 
     def __init__(self, work):
         self.replay = work
@@ -35,7 +34,7 @@ def record(self, work):
     work()
     for name, array in kept.items():
         self._arrays[name].copy_(array)
-    return Unrecorded(work)
+    return FakeGraph(work)
 
 
 def receive(self, name):
@@ -44,33 +43,33 @@ def receive(self, name):
 
 @pytest.fixture
 def steps(monkeypatch):
-    """torch on the CPU passes for a GPU; answers how many steps were taken by cuda_graph."""
+    """Treats torch on the CPU as a GPU. Returns a list with, for each step, whether it was recorded."""
     treat_as_large(monkeypatch)
     monkeypatch.setattr(Home, "on_gpu", property(lambda home: home.library == "torch"))
-    monkeypatch.setattr(factors, "_ldl_by_lu", factors._ldl_columns)
+    monkeypatch.setattr(linalg, "_ldl_by_lu", linalg._ldl_columns)
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(
         cuda_graph.RecordedStep, "_pinned", lambda self, array: torch.empty(array.shape, dtype=array.dtype)
     )
     monkeypatch.setattr(cuda_graph.RecordedStep, "_record", record)
     monkeypatch.setattr(cuda_graph.RecordedStep, "_receive", receive)
-    taken = []
-    plain = cuda_graph.RecordedStep.step
+    recorded = []
+    original_step = cuda_graph.RecordedStep.step
 
     def counted(self, features):
-        scores = plain(self, features)
-        taken.append(scores is not None)
+        scores = original_step(self, features)
+        recorded.append(scores is not None)
         return scores
 
     monkeypatch.setattr(cuda_graph.RecordedStep, "step", counted)
-    return taken
+    return recorded
 
 
 def problem():
     return make_problem(12, 20, 300, seed=31)
 
 
-def one_by_one(method, rows):
+def adapt_one_by_one(method, rows):
     return np.stack([np.asarray(method.adapt_scores(row)) for row in rows])
 
 
@@ -79,17 +78,17 @@ def one_by_one(method, rows):
     [{}, {"use_bank_term": False}, {"update_mean": False}, {"beta": 2.0, "bank_size": 3}, {"prune": (90, 0.3)}],
     ids=str,
 )
-def test_a_stream_by_tape_is_direct(steps, parameters):
+def test_recorded_steps_equal_direct(steps, parameters):
     features, prototypes, _ = problem()
     expected = OnlineADAPT(prototypes, logit_scale=20.0, engine="direct", **parameters).adapt_scores(features)
     method = OnlineADAPT(torch.tensor(prototypes), logit_scale=20.0, engine="streaming", **parameters)
-    np.testing.assert_allclose(one_by_one(method, torch.tensor(features)), expected, rtol=0, atol=SCORES)
-    assert sum(steps) > 150, "hardly a step went by tape"
+    np.testing.assert_allclose(adapt_one_by_one(method, torch.tensor(features)), expected, rtol=0, atol=SCORES)
+    assert sum(steps) > 150, "hardly any step was recorded"
 
 
-@pytest.mark.parametrize("how", ["goes on", "loaded", "copied"])
+@pytest.mark.parametrize("how", ["same object", "loaded", "copied"])
 @pytest.mark.parametrize("engine", ["streaming", "auto"])
-def test_samples_that_enter_nothing_right_after_a_recording(steps, engine, how, tmp_path):
+def test_samples_without_insertion_right_after_a_recording(steps, engine, how, tmp_path):
     features, prototypes, _ = problem()
     method = OnlineADAPT(torch.tensor(prototypes), logit_scale=20.0, engine=engine, bank_size=4)
     method.adapt(torch.tensor(features[:200]))
@@ -100,18 +99,18 @@ def test_samples_that_enter_nothing_right_after_a_recording(steps, engine, how, 
     elif how == "copied":
         method = copy.deepcopy(method)
     counts = reference.bank_counts.copy()
-    # Halfway between two classes: no bank is less sure than that.
-    weak = prototypes[:6] + prototypes[6:12]
-    weak = weak / np.linalg.norm(weak, axis=1, keepdims=True)
-    rows = np.concatenate([weak, features[200:230]])
+    # Halfway between two classes: less confident than any bank entry.
+    uncertain = prototypes[:6] + prototypes[6:12]
+    uncertain = uncertain / np.linalg.norm(uncertain, axis=1, keepdims=True)
+    rows = np.concatenate([uncertain, features[200:230]])
     expected = reference.adapt_scores(rows[:6])
     np.testing.assert_array_equal(reference.bank_counts, counts)
     expected = np.concatenate([expected, reference.adapt_scores(rows[6:])])
-    np.testing.assert_allclose(one_by_one(method, torch.tensor(rows)), expected, rtol=0, atol=SCORES)
+    np.testing.assert_allclose(adapt_one_by_one(method, torch.tensor(rows)), expected, rtol=0, atol=SCORES)
     assert sum(steps) >= 30
 
 
-def test_by_turns_with_replay(steps):
+def test_alternating_with_replay(steps):
     features, prototypes, _ = problem()
     reference = OnlineADAPT(prototypes, logit_scale=20.0, engine="direct")
     method = OnlineADAPT(torch.tensor(prototypes), logit_scale=20.0)

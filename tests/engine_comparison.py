@@ -1,4 +1,4 @@
-"""What the tests of the engines share: the same stream by different engines, and what must then be the same."""
+"""Helpers for the engine tests: run one stream with different engines and compare the results."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.arrays import to_numpy
 
 SCORES, PROBABILITIES = 1e-6, 1e-6
-"""The engines promise 1e-7 on the scores; rounding comes on top."""
+"""The documented tolerance of the scores is 1e-7; rounding errors add to it."""
 
 TIED = 1e-9
 """Two best scores this close are a tie, which rounding may break either way."""
 
 
 @cache
-def stream_called(name: str) -> Stream:
+def get_stream(name: str) -> Stream:
     return {**STREAMS, **ADVERSARIAL}[name]()
 
 
@@ -33,30 +33,30 @@ def support(classes: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
     return features / np.linalg.norm(features, axis=1, keepdims=True), np.array([0, 0, 1, 2, 1]) % classes
 
 
-def make(stream: Stream, engine: str, **parameters: Any) -> OnlineADAPT:
+def make_method(stream: Stream, engine: str, **parameters: Any) -> OnlineADAPT:
     if parameters.get("support") is True:
         parameters["support"] = support(*stream.prototypes.shape)
     return OnlineADAPT(stream.prototypes, logit_scale=stream.logit_scale, engine=engine, **parameters)
 
 
 def treat_as_large(patch: pytest.MonkeyPatch) -> None:
-    """Small problems are computed in simple ways; make engines maintain an inverse, cones and blocks for them too."""
+    """Small problems have shortcuts; make the engines maintain an inverse, cones and blocks for them too."""
     patch.setattr("zeroshift.adapt.engines.streaming.RECOMPUTE_WORK", 0)
     patch.setattr("zeroshift.adapt.engines.class_statistics.SMALL_BANK", 0)
     patch.setattr("zeroshift.adapt.engines.replay.REPLAY_FROM", 20)
 
 
-_direct: dict[tuple[str, str], tuple[np.ndarray, OnlineADAPT]] = {}
+_direct_results: dict[tuple[str, str], tuple[np.ndarray, OnlineADAPT]] = {}
 
 
-def direct(name: str, rows: int | None = None, **parameters: Any) -> tuple[np.ndarray, OnlineADAPT]:
-    """Scores of a stream by the definition, and the method after it. Kept: many tests need the same."""
+def run_direct(name: str, rows: int | None = None, **parameters: Any) -> tuple[np.ndarray, OnlineADAPT]:
+    """Scores of a stream with engine "direct", and the method afterwards. Cached, because many tests need them."""
     key = (name, repr((rows, parameters)))
-    if key not in _direct:
-        stream = stream_called(name)
-        method = make(stream, "direct", **parameters)
-        _direct[key] = (method.adapt_scores(stream.features[:rows]), method)
-    return _direct[key]
+    if key not in _direct_results:
+        stream = get_stream(name)
+        method = make_method(stream, "direct", **parameters)
+        _direct_results[key] = (method.adapt_scores(stream.features[:rows]), method)
+    return _direct_results[key]
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
@@ -67,7 +67,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 def assert_same_scores(actual: Any, expected: np.ndarray, *, tolerance: float = SCORES) -> None:
     actual = to_numpy(actual)
     assert np.isfinite(actual).all()
-    # A bank with next to no spread has a precision beyond all measure: scores beyond 1e6 are held to ten digits.
+    # A bank with almost no spread has an enormous precision: scores above 1e6 are compared to ten digits.
     size = np.abs(expected).max(axis=1, keepdims=True)
     error = np.abs(actual - expected)
     assert (error <= tolerance + 1e-10 * np.maximum(size - 1e6, 0)).all(), f"scores differ by up to {error.max()}"
@@ -77,25 +77,25 @@ def assert_same_scores(actual: Any, expected: np.ndarray, *, tolerance: float = 
     np.testing.assert_array_equal(actual.argmax(axis=1)[decided], expected.argmax(axis=1)[decided])
 
 
-def bank(method: OnlineADAPT) -> dict[str, np.ndarray]:
-    """Without slots no class uses: an interrupted call may leave room behind, but nothing in it."""
+def bank_arrays(method: OnlineADAPT) -> dict[str, np.ndarray]:
+    """The arrays of the bank without slots that no class uses: an interrupted call may leave empty slots."""
     evidence = method._evidence
     assert isinstance(evidence, KnowledgeBank)
     arrays = {name: to_numpy(array) for name, array in evidence.state()[0].items()}
-    room = evidence.pinned + arrays["bank_sample_counts"].max()
+    used = evidence.pinned + arrays["bank_sample_counts"].max()
     for name in ("bank_features", "bank_weights", "bank_confidences"):
-        assert not arrays[name][:, room:].any()
-        arrays[name] = arrays[name][:, :room]
+        assert not arrays[name][:, used:].any()
+        arrays[name] = arrays[name][:, :used]
     return arrays
 
 
 def assert_same_bank(method: OnlineADAPT, other: OnlineADAPT, *, rounding: float = 1e-12) -> None:
-    """The same samples in the same slots, bit for bit; probability and confidence as products of other shapes round."""
-    mine, theirs = bank(method), bank(other)
+    """The same samples in the same slots, bit for bit; probabilities and confidences up to rounding."""
+    arrays, expected = bank_arrays(method), bank_arrays(other)
     for name in ("bank_features", "bank_pinned_counts", "bank_sample_counts"):
-        np.testing.assert_array_equal(mine[name], theirs[name])
+        np.testing.assert_array_equal(arrays[name], expected[name])
     for name in ("bank_weights", "bank_confidences"):
-        np.testing.assert_allclose(mine[name], theirs[name], rtol=0, atol=rounding)
+        np.testing.assert_allclose(arrays[name], expected[name], rtol=0, atol=rounding)
 
 
 def assert_same_statistics(method: OnlineADAPT, other: OnlineADAPT) -> None:

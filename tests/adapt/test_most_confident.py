@@ -1,20 +1,20 @@
-"""The most_confident samples of every class, found while they go by."""
+"""`MostConfident`: the most confident samples of every class, selected chunk by chunk."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from zeroshift.adapt import transductive as module
+from zeroshift.adapt import transductive
 from zeroshift.adapt.transductive import MostConfident
 from zeroshift.arrays import Home, Rows, to_numpy
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize(("capacity", "pending"), [(1, 10), (3, 1), (3, 64), (7, 10**6)])
-def test_the_same_as_one_sort_of_all(monkeypatch, library, capacity, pending):
-    """Few distinct confidences, so that most are tied: the earlier sample stays, however the stream was cut."""
-    monkeypatch.setattr(module, "PENDING", pending)
+def test_equals_one_sort_of_all_samples(monkeypatch, library, capacity, pending):
+    """Few distinct confidences, so that most are tied: the earlier sample stays, for any chunks."""
+    monkeypatch.setattr(transductive, "PENDING", pending)
     home = Home.named(library, "cpu")
     rng = np.random.default_rng(0)
     classes, confidences = rng.integers(0, 9, 500), rng.integers(-4, 0, 500) / 4.0
@@ -24,18 +24,18 @@ def test_the_same_as_one_sort_of_all(monkeypatch, library, capacity, pending):
         part = slice(start, start + 23)
         offered = (home.xp.asarray(values[part]) for values in (classes, confidences, probabilities))
         most_confident.offer(*offered, first_row=start)
-    chosen, ranks, rows, held_confidences, held_probabilities = map(to_numpy, most_confident.chosen())
+    selected, ranks, rows, held_confidences, held_probabilities = map(to_numpy, most_confident.chosen())
     for k in range(9):
-        mine = sorted(np.flatnonzero(classes == k), key=lambda row: -confidences[row])[:capacity]
-        np.testing.assert_array_equal(rows[chosen == k], mine)
-        np.testing.assert_array_equal(ranks[chosen == k], np.arange(len(mine)))
+        expected = sorted(np.flatnonzero(classes == k), key=lambda row: -confidences[row])[:capacity]
+        np.testing.assert_array_equal(rows[selected == k], expected)
+        np.testing.assert_array_equal(ranks[selected == k], np.arange(len(expected)))
     np.testing.assert_array_equal(held_confidences, confidences[rows])
     np.testing.assert_array_equal(held_probabilities, probabilities[rows])
 
 
 @pytest.mark.parametrize("source", ["numpy", "torch"])
 @pytest.mark.parametrize("target", ["numpy", "torch"])
-def test_rows_are_gathered_at_once(source, target):
+def test_take_gathers_rows(source, target):
     values = np.arange(12.0, dtype=np.float32).reshape(6, 2)
     home = Home.named(target, "cpu")
     rows = Rows(Home.named(source, "cpu").xp.asarray(values), home, home.xp.float64)
