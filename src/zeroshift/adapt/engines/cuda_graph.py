@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["RecordedStep"]
 
 RANK = 4
+"""Scatter rows per insertion."""
+
 SIGNS = np.array([1.0, 1.0, -1.0, -1.0])
+"""Their signs."""
+
 NEW_ROW = 1
 """Index of the row x - mu'."""
 

@@ -145,9 +145,13 @@ class BlockProblem:
     """One block: n rows of features and K + m means (K at the start of the block, then one per insertion)."""
 
     scatter: Array
+    """(d, d): scatter at the start of the block."""
     ridges: np.ndarray
+    """(q,): ridges at which to factorise."""
     rows: Array
+    """(r, d): vectors u of the scatter's changes s u u^T."""
     signs: np.ndarray
+    """(r,): the signs s."""
     n_changes: np.ndarray
     """(n,): how many of the scatter's changes precede each row."""
     weights: np.ndarray
@@ -157,6 +161,7 @@ class BlockProblem:
     scale: np.ndarray
     """(n,): d N / tr S."""
     events: tuple[int, int]
+    """Range of the block's insertions in the schedule."""
     n_insertions: np.ndarray
     """(n,): how many of the block's insertions precede each row."""
     changed_classes: Array
@@ -210,10 +215,12 @@ class ReplayBlocks:
 
     @property
     def smallest_ridge(self) -> float:
+        """The smallest ridge between the first and the last insertion."""
         sizes, traces = np.append(self._size, self.schedule.sizes), np.append(self._trace, self.schedule.traces)
         return float((traces / np.maximum(sizes - 1, 1)).min())
 
     def cut_blocks(self, segments: Segments) -> list[Block]:
+        """Divide the segments into blocks."""
         classes, d = self._sums.means.shape
         rank_limit = GPU_RANK_LIMIT if self._home.on_gpu else min(RANK_LIMIT, max(SMALLEST_RANK_LIMIT, d))
         return cut_blocks(self.schedule, segments, self._size, self._trace, d, classes, rank_limit)
@@ -232,11 +239,8 @@ class ReplayBlocks:
         classes, last = np.unique(part.classes[::-1], return_index=True)
         e, k = home.index(event - 1 - last), home.index(classes)
         sums = self._sums
-        sums.weighted_sums[k], sums.weights[k], sums.means[k] = (
-            schedule.weighted_sums[e],
-            schedule.weights[e],
-            schedule.means[e],
-        )
+        sums.weighted_sums[k], sums.weights[k] = schedule.weighted_sums[e], schedule.weights[e]
+        sums.means[k] = schedule.means[e]
         sums.cones.across[k], sums.cones.along[k] = schedule.cone_across[e], schedule.cone_along[e]
 
     def _changes(self, start: int, event: int) -> tuple[Array, np.ndarray]:
