@@ -1,4 +1,4 @@
-"""What all tests share: a cache of their own, and less repeated work: cheap garbage collection, commands built once."""
+"""Fixtures of all tests: a separate cache, and less repeated work (cheap garbage collection, commands built once)."""
 
 import functools
 import gc
@@ -62,7 +62,7 @@ def _commands_built_once():
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory):
-    """No test touches the cache of whoever runs it; the workers of a run share one."""
+    """Tests do not use the cache of the user who runs them; the workers of a run share one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ZEROSHIFT_CACHE", str(_run_folder(tmp_path_factory) / "zeroshift-cache"))
         yield

@@ -13,7 +13,7 @@ ARRAYS = {"b": np.arange(6.0).reshape(2, 3), "a": np.array([1, 2])}
 HEADER = {"kind": "thing", "schema": 1, "note": "ä"}
 
 
-def test_round_trip_and_same_content_same_bytes(tmp_path):
+def test_equal_contents_give_equal_bytes_and_can_be_read_back(tmp_path):
     write_tensors(tmp_path / "one", ARRAYS, HEADER)
     write_tensors(tmp_path / "two", dict(reversed(ARRAYS.items())), dict(reversed(HEADER.items())))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
@@ -23,8 +23,8 @@ def test_round_trip_and_same_content_same_bytes(tmp_path):
         np.testing.assert_array_equal(arrays[name], array)
 
 
-def test_columnwise_arrays_keep_their_values(tmp_path):
-    """Safetensors writes a buffer as it lies in memory; a transposed array must not come back scrambled."""
+def test_transposed_arrays_keep_their_values(tmp_path):
+    """Safetensors writes the memory of an array as it is; a transposed array must keep its values."""
     array = np.arange(6.0).reshape(2, 3).T
     write_tensors(tmp_path / "file", {"x": array}, HEADER)
     np.testing.assert_array_equal(read_tensors(tmp_path / "file", kind="thing", schema=1)[0]["x"], array)
@@ -45,7 +45,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_finished_write_replaces_the_old_file(tmp_path):
+def test_a_complete_write_replaces_the_old_file(tmp_path):
     target = tmp_path / "file"
     target.write_text("old")
     with atomic_path(target) as temporary:
@@ -85,17 +85,17 @@ def test_a_full_disk_is_an_oserror_that_names_the_file(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_is_not_a_file(tmp_path):
+def test_a_folder_in_place_of_a_file_is_rejected(tmp_path):
     with pytest.raises(IsADirectoryError, match="is a folder; a file name is needed"):
         write_tensors(tmp_path, ARRAYS, HEADER)
 
 
-def test_missing_folder(tmp_path):
+def test_a_missing_folder_is_reported_with_the_fix(tmp_path):
     with pytest.raises(FileNotFoundError, match="Fix: create it first"):
         write_tensors(tmp_path / "no" / "file", ARRAYS, HEADER)
 
 
-def test_unreadable_files_say_why(tmp_path):
+def test_errors_for_unreadable_files(tmp_path):
     path = tmp_path / "file"
     with pytest.raises(FileNotFoundError, match="no file at"):
         read_tensors(path, kind="thing", schema=1)
@@ -122,7 +122,7 @@ def test_unreadable_files_say_why(tmp_path):
         read_tensors(path, kind="thing", schema=1)
 
 
-def test_every_truncation_is_noticed(tmp_path):
+def test_every_truncation_is_detected(tmp_path):
     path = tmp_path / "file"
     write_tensors(path, ARRAYS, HEADER)
     whole = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The tiny CLIP the authors' prompt-tuning loops were run on (tests/golden/README.md), for the tests of those."""
+"""The tiny CLIP that the authors' prompt-tuning loops were run with (tests/golden/README.md)."""
 
 from __future__ import annotations
 

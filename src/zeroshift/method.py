@@ -459,7 +459,7 @@ def _merged(rule: str | Callable[[Any, Any], Any] | None, mine: Any, theirs: Any
     if rule == "sum":
         return mine + theirs
     if not _same(mine, theirs):
-        raise ValueError("the two states differ where they must be equal; they were not made from the same start.")
+        raise ValueError("the two states differ where they must be equal, so they cannot be merged.")
     return mine
 
 
