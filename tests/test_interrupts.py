@@ -75,25 +75,26 @@ def install():
         signal.signal(number, handler)
 
 
-def send_later(seconds, number=signal.SIGINT):
-    thread = threading.Timer(seconds, signal.raise_signal, [number])
-    # `raise_signal` reaches the thread that calls it; Python still runs the handler in the main thread.
-    thread.start()
-    return thread
-
-
 def assert_whole_samples(method):
     assert method._begun == method._finished == method.n_seen
     assert method._failure is None
 
 
 def test_sigint_from_another_thread_stops_adapt_after_a_whole_sample():
-    method = SlowCounter(PROTOTYPES)
-    sender = send_later(0.03)
+    started = threading.Event()
+
+    def send_signal():
+        started.wait(10)
+        signal.raise_signal(signal.SIGINT)  # in this thread; Python runs the handler in the main thread
+
+    method = SlowCounter(PROTOTYPES, during=lambda method: started.set() if method._begun == 3 else None)
+    sender = threading.Thread(target=send_signal)
+    sender.start()
+    features = np.tile(FEATURES, (20, 1))
     with pytest.raises(KeyboardInterrupt):
-        method.adapt(FEATURES)
+        method.adapt(features)
     sender.join()
-    assert 0 < method.n_seen < len(FEATURES)
+    assert 3 <= method.n_seen < len(features)
     assert_whole_samples(method)
     method.pause = 0
     method.adapt(FEATURES)  # still usable
