@@ -22,7 +22,7 @@ import numpy as np
 
 from zeroshift import OnlineADAPT, TransductiveADAPT
 from zeroshift.adapt.engines import ENGINES
-from zeroshift.arrays import Home, to_numpy
+from zeroshift.arrays import Backend, to_numpy
 from zeroshift.benchmarks.baseline_products import time_baseline_products
 from zeroshift.benchmarks.engines import DEFINITION, BankSchedule, bank_schedule, measure_transductive
 from zeroshift.benchmarks.machine import busy_cores, describe_environment
@@ -40,7 +40,7 @@ from zeroshift.benchmarks.timing import (
 )
 from zeroshift.zero_shot import softmax
 
-HOST = Home.named("numpy", "cpu")
+HOST = Backend.named("numpy", "cpu")
 TOLERANCE = 1e-4
 LIMIT_SECONDS = 450.0
 """Parts that have not started by then are skipped and reported: the machine is available for minutes."""
@@ -89,12 +89,12 @@ class Report:
 
 
 class Bench:
-    def __init__(self, problem: BenchProblem, home: Home, folder: Path, report: Report, repeats: int) -> None:
-        self.problem, self.home, self.report, self.repeats = problem, home, report, repeats
-        self.clock = Clock(home)
-        self.features = home.bring(problem.features)
-        self.prototypes = home.bring(problem.prototypes)
-        self.cuda = sys.modules["torch"].cuda if home.library == "torch" and home.device.type == "cuda" else None
+    def __init__(self, problem: BenchProblem, backend: Backend, folder: Path, report: Report, repeats: int) -> None:
+        self.problem, self.backend, self.report, self.repeats = problem, backend, report, repeats
+        self.clock = Clock(backend)
+        self.features = backend.asarray(problem.features)
+        self.prototypes = backend.asarray(problem.prototypes)
+        self.cuda = sys.modules["torch"].cuda if backend.library == "torch" and backend.device.type == "cuda" else None
         points = [point for point in POINTS if point < len(problem.features)]
         self.schedule: BankSchedule = bank_schedule(problem, points, folder)
         self.definition: dict[int, TimedSteps] = {
@@ -132,7 +132,7 @@ class Bench:
         return float(self.cuda.max_memory_allocated() - before) / 1e6
 
     def baseline(self) -> None:
-        found = time_baseline_products(self.features, self.prototypes, self.home, self.repeats)
+        found = time_baseline_products(self.features, self.prototypes, self.backend, self.repeats)
         wide, narrow = found["float64"]["median"], found["float32"]["median"]
         self.report.add(
             "bare product N K d", f"float64 {format_seconds(wide)}, float32 {format_seconds(narrow)}", floor=found
@@ -140,7 +140,7 @@ class Bench:
         self.product = wide
 
     def direct(self) -> None:
-        taken = {seen: time_steps(s, DEFINITION, self.features, self.definition[seen].rows, self.home, scores=True)
+        taken = {seen: time_steps(s, DEFINITION, self.features, self.definition[seen].rows, self.backend, scores=True)
                  for seen, s in self.schedule.states.items()}  # fmt: skip
         last = taken[max(taken)].seconds
         text = f"{format_seconds(float(np.median(last)))} a sample at {max(taken)} seen"
@@ -156,7 +156,7 @@ class Bench:
         times = time_spread(taken[1:])
         sampled = to_numpy(answer)[self.rows].astype(np.float64)
         del answer
-        scores = stream_scores(self.new_adapter("replay"), self.features, self.rows, self.home)
+        scores = stream_scores(self.new_adapter("replay"), self.features, self.rows, self.backend)
         megabytes = self.memory(lambda: self.new_adapter("replay").adapt(self.features))
         text = f"{format_seconds(times['median'])} ({format_seconds(times['least'])} to {format_seconds(times['most'])}"
         text += f", the first time {format_seconds(taken[0])})"
@@ -167,14 +167,14 @@ class Bench:
 
     def streaming(self) -> None:
         """From the beginning, and from states further on; each step waits for its answer."""
-        whole = time_stream(self.new_adapter("streaming"), self.features[:STREAMED], np.arange(0), self.home)
+        whole = time_stream(self.new_adapter("streaming"), self.features[:STREAMED], np.arange(0), self.backend)
         self._latency("streaming, the first samples", whole.seconds, self.schedule.entered[:STREAMED])
         for seen, state in list(self.schedule.states.items())[3:]:
             rows = np.arange(seen, min(seen + STREAMED, len(self.problem.features)))
-            steps = time_steps(state, "streaming", self.features, rows, self.home)
+            steps = time_steps(state, "streaming", self.features, rows, self.backend)
             entries = int(self.schedule.entries[seen - 1])
             self._latency(f"streaming at {entries} bank entries", steps.seconds, self.schedule.entered[rows])
-        taken = [time_steps(s, "streaming", self.features, self.definition[seen].rows, self.home, scores=True)
+        taken = [time_steps(s, "streaming", self.features, self.definition[seen].rows, self.backend, scores=True)
                  for seen, s in self.schedule.states.items()]  # fmt: skip
         self.check_agreement("streaming", taken)
 
@@ -190,8 +190,8 @@ class Bench:
 
     def whole(self) -> None:
         """`direct` over every one of the first samples, on the device, where it takes milliseconds a sample."""
-        some = self.home.bring(self.problem.features[:COMPARED], self.home.xp.float64)
-        wide = self.home.bring(self.prototypes, self.home.xp.float64)
+        some = self.backend.asarray(self.problem.features[:COMPARED], self.backend.xp.float64)
+        wide = self.backend.asarray(self.prototypes, self.backend.xp.float64)
         answers = {}
         for engine in (DEFINITION, "replay", "streaming"):
             adapter = OnlineADAPT(wide, logit_scale=self.problem.logit_scale, engine=engine)
@@ -208,7 +208,7 @@ class Bench:
             self.report.add(name, text, difference=difference, scores=scores, argmax_equal=equal)
 
     def transductive(self) -> None:
-        found = measure_transductive(self.problem, self.features, self.home, self.product, max(7, self.repeats))
+        found = measure_transductive(self.problem, self.features, self.backend, self.product, max(7, self.repeats))
         adapter = TransductiveADAPT(self.prototypes, logit_scale=self.problem.logit_scale)
         megabytes = self.memory(lambda: adapter.adapt(self.features))
         times = found["repeated"]
@@ -229,14 +229,14 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=50000)
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
-    home = Home.named("torch", arguments.device)
+    backend = Backend.named("torch", arguments.device)
     report = Report()
-    found = {**describe_environment(home), "busy_cores_before": busy_cores()}
+    found = {**describe_environment(backend), "busy_cores_before": busy_cores()}
     print(f"{found.get('device', found['machine'])}, torch {found['torch']}, Python {found['python']}\n")
     print("| what | |\n|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         problem = clip_like(arguments.classes, arguments.dimension, arguments.samples)
-        bench = Bench(problem, home, Path(folder), report, arguments.repeats)
+        bench = Bench(problem, backend, Path(folder), report, arguments.repeats)
         report.add(
             "made ready", f"{time.perf_counter() - report.began:.0f} s, {int(bench.schedule.entries[-1])} bank entries"
         )

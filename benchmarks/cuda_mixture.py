@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture, normalize
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.benchmarks.baseline_products import time_baseline_products
 from zeroshift.benchmarks.machine import busy_cores, describe_environment
 from zeroshift.benchmarks.problems import BenchProblem, clip_like
@@ -45,7 +45,7 @@ def difference(found: Array, expected: np.ndarray) -> float:
     return float(max(relative.max(), np.abs(np.exp(scores) - np.exp(expected)).max()))
 
 
-def parity(home: Home) -> dict[str, float]:
+def parity(backend: Backend) -> dict[str, float]:
     """Differences to NumPy: adapting, predicting, several views an image, merging, in blocks as they come."""
     found: dict[str, float] = {}
     for classes, d, samples in SIZES:
@@ -53,7 +53,7 @@ def parity(home: Home) -> dict[str, float]:
         wide, texts = problem.features.astype(np.float64), problem.prototypes.astype(np.float64)
         noise = np.random.default_rng(0).normal(size=(samples // 4, VIEWS, d)) * PERTURBED / d**0.5
         views = normalize((wide[: samples // 4, None] + noise).reshape(-1, d)).reshape(-1, VIEWS, d)
-        there = home.bring(wide), home.bring(texts), home.bring(views)
+        there = backend.asarray(wide), backend.asarray(texts), backend.asarray(views)
         for method in METHODS:
             name = f"{method.name} K={classes} d={d}"
             here, device = (answers(method, *arrays) for arrays in ((wide, texts, views), there))
@@ -78,9 +78,9 @@ def answers(method: Any, features: Array, prototypes: Array, views: Array) -> di
 class Times:
     """Seconds of several ways, taken in turns."""
 
-    def __init__(self, problem: BenchProblem, home: Home) -> None:
-        self.clock, self.home = Clock(home), home
-        self.features, self.prototypes = home.bring(problem.features), home.bring(problem.prototypes)
+    def __init__(self, problem: BenchProblem, backend: Backend) -> None:
+        self.clock, self.backend = Clock(backend), backend
+        self.features, self.prototypes = backend.asarray(problem.features), backend.asarray(problem.prototypes)
         self.scale = problem.logit_scale
 
     def whole(self, method: Any, samples: int, **parameters: Any) -> Callable[[], float]:
@@ -100,8 +100,8 @@ class Times:
         return timed
 
 
-def measure(problem: BenchProblem, home: Home, sizes: argparse.Namespace) -> dict[str, Any]:
-    times = Times(problem, home)
+def measure(problem: BenchProblem, backend: Backend, sizes: argparse.Namespace) -> dict[str, Any]:
+    times = Times(problem, backend)
     rows: dict[str, dict[str, Any]] = {}
     ways: dict[str, Callable[[], float]] = {}
 
@@ -161,17 +161,19 @@ def main() -> int:
     parser.add_argument("--set", type=int, default=50_000, help="samples adapted to transductively")
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
-    home = Home.named("numpy" if given.device == "cpu" else "torch", given.device)
-    record: dict[str, Any] = {"surroundings": describe_environment(home), "busy_cores_before": busy_cores()}
+    backend = Backend.named("numpy" if given.device == "cpu" else "torch", given.device)
+    record: dict[str, Any] = {"surroundings": describe_environment(backend), "busy_cores_before": busy_cores()}
     wrong = []
-    if home.library == "torch":
-        record["parity"] = parity(home)
+    if backend.library == "torch":
+        record["parity"] = parity(backend)
         wrong = [name for name, error in record["parity"].items() if not error <= TOLERANCE]
         for name, error in record["parity"].items():
             print(f"{'WRONG' if name in wrong else 'ok'} {name}: {error:.1e}", flush=True)
     problem = clip_like(given.classes, given.dimension, max(given.samples, given.singles, given.set))
-    bare = time_baseline_products(home.bring(problem.features), home.bring(problem.prototypes), home, given.repeats)
-    rows = measure(problem, home, given)
+    bare = time_baseline_products(
+        backend.asarray(problem.features), backend.asarray(problem.prototypes), backend, given.repeats
+    )
+    rows = measure(problem, backend, given)
     record |= {"settings": vars(given), "floor": bare, "rows": rows}
     wide = bare["float64"]["median"]
     print(f"bare product N K d, N = {len(problem.features)}: {format_seconds(wide)} in float64")

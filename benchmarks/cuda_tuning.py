@@ -24,7 +24,7 @@ import transformers
 from tuning import DIMENSION, LENGTH, SIZES, START, VOCABULARY, WORDS, context_text, prompts, text_model
 
 from zeroshift import OnlineADAPT
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.benchmarks.machine import describe_environment
 from zeroshift.benchmarks.timing import Clock, time_spread
 from zeroshift.encode.tuning import ContextText
@@ -109,7 +109,7 @@ class Cost:
 
     def __init__(self, small: bool, dtype: torch.dtype, n_classes: int, n_views: int, images: int) -> None:
         self.model, self.images = clip(small, dtype), images
-        self.n_classes, self.clock = n_classes, Clock(Home.of(torch.zeros(1, device=DEVICE)))
+        self.n_classes, self.clock = n_classes, Clock(Backend.of(torch.zeros(1, device=DEVICE)))
         side = self.model.config.vision_config.image_size
         draw = torch.Generator(device=DEVICE).manual_seed(1)
         self.pixels = [
@@ -186,7 +186,7 @@ def main() -> None:
         sys.exit("no CUDA device here. Fix: --small shows that the script runs.")
     n_classes, n_views, images = (10, 16, 3) if small else (CLASSES, VIEWS, IMAGES)
     record: dict[str, Any] = {
-        **describe_environment(Home.of(torch.zeros(1, device=DEVICE))),
+        **describe_environment(Backend.of(torch.zeros(1, device=DEVICE))),
         "transformers": transformers.__version__,
         "float32_matmul": torch.get_float32_matmul_precision(),
         "classes": n_classes,

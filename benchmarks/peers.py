@@ -47,7 +47,7 @@ from plain import (
     transclip,
     zlap,
 )
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.benchmarks.machine import BUSY, busy_cores, describe_environment
 from zeroshift.benchmarks.problems import clip_like
 from zeroshift.benchmarks.timing import Clock, limit_threads, time_spread
@@ -146,8 +146,8 @@ def measure(name: str, problem: str, device: str, repeats: int, threads: int, li
     }
     if device == "cpu":
         implementations["numpy"] = (implementations["torch"][0], given)
-    home = Home.of(on_device["features"])
-    clock = Clock(home)
+    backend = Backend.of(on_device["features"])
+    clock = Clock(backend)
     with limit_threads(threads):
         for call, arguments in implementations.values():
             call(**{**arguments, "features": arguments["features"][:WARM_UP]})
@@ -179,7 +179,7 @@ def measure(name: str, problem: str, device: str, repeats: int, threads: int, li
         "streamed": streamed,
         "threads": threads,
         "busy_cores": max(busy),
-        "surroundings": describe_environment(home),
+        "surroundings": describe_environment(backend),
     }
 
 

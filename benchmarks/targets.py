@@ -23,9 +23,9 @@ import numpy as np
 
 from zeroshift import OnlineADAPT
 from zeroshift.adapt.engines import ENGINES
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.benchmarks.baseline_products import time_baseline_products
-from zeroshift.benchmarks.case import Backend, BenchCase
+from zeroshift.benchmarks.case import BenchBackend, BenchCase
 from zeroshift.benchmarks.engines import DEFINITION, bank_schedule, measure_online, measure_transductive
 from zeroshift.benchmarks.machine import BUSY, busy_cores, describe_environment
 from zeroshift.benchmarks.memory import TRANSDUCTIVE, Measurement, peak_memory
@@ -36,8 +36,8 @@ from zeroshift.zero_shot import softmax
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "targets.json"
-HOME = Home.named("numpy", "cpu")
-CLOCK = Clock(HOME)
+BACKEND = Backend.named("numpy", "cpu")
+CLOCK = Clock(BACKEND)
 REPEATS = 5
 SILENT: Callable[[str], None] = lambda what: None  # noqa: E731
 
@@ -86,7 +86,7 @@ def difference(whole: bool) -> Row:
         else:
             plan = bank_schedule(problem, list(range(0, 5000, 250)), Path(folder))
             taken = [
-                time_steps(state, DEFINITION, problem.features, plan.rows_from(seen, 5), HOME, scores=True)
+                time_steps(state, DEFINITION, problem.features, plan.rows_from(seen, 5), BACKEND, scores=True)
                 for seen, state in plan.states.items()
             ]
             rows, expected = np.concatenate([t.rows for t in taken]), np.concatenate([t.scores for t in taken])
@@ -125,8 +125,8 @@ def insertion() -> Row:
         rows = rows[plan.entered[rows]]
         ratios, slow, fast = [], [], []
         for _ in range(REPEATS):
-            direct = time_steps(state, DEFINITION, problem.features, rows[:4], HOME)
-            streaming = time_steps(state, "streaming", problem.features, rows, HOME)
+            direct = time_steps(state, DEFINITION, problem.features, rows[:4], BACKEND)
+            streaming = time_steps(state, "streaming", problem.features, rows, BACKEND)
             slow.append(float(np.median(direct.seconds)))
             fast.append(float(np.median(streaming.seconds)))
             ratios.append(slow[-1] / fast[-1])
@@ -145,7 +145,7 @@ def early_stream() -> Row:
 
     def total(engine: str) -> float:
         adapter = OnlineADAPT(problem.prototypes, logit_scale=problem.logit_scale, engine=engine)
-        return float(time_stream(adapter, problem.features, none, HOME).seconds.sum())
+        return float(time_stream(adapter, problem.features, none, BACKEND).seconds.sum())
 
     fast = [total("streaming")]
     slow = total(DEFINITION)
@@ -159,12 +159,12 @@ def early_stream() -> Row:
 
 def replay() -> Row:
     """20 000 samples in one call; `direct` timed on sampled steps and interpolated."""
-    settings = BenchCase(1000, 512, 20000, Backend(), (DEFINITION, "replay"))
+    settings = BenchCase(1000, 512, 20000, BenchBackend(), (DEFINITION, "replay"))
     problem = clip_like(settings.classes, settings.dimension, settings.samples)
     with tempfile.TemporaryDirectory() as folder:
         plan = bank_schedule(problem, settings.points(), Path(folder))
         records = measure_online(
-            problem, problem.features, plan, settings.engines, HOME, steps=4, repeats=REPEATS, notify=SILENT
+            problem, problem.features, plan, settings.engines, BACKEND, steps=4, repeats=REPEATS, notify=SILENT
         )
     slow, fast = records[DEFINITION]["seconds"], records["replay"]["repeated"]
     ratios = [slow / fast["most"], slow / fast["median"], slow / fast["least"]]
@@ -176,9 +176,9 @@ def replay() -> Row:
 def transductive() -> Row:
     """50 000 x 1000 x 512 against three bare products measured before and after; memory in a process of its own."""
     problem = clip_like(1000, 512, 50000)
-    before = time_baseline_products(problem.features, problem.prototypes, HOME, REPEATS)
-    record = measure_transductive(problem, problem.features, HOME, before["float64"]["median"], REPEATS)
-    after = time_baseline_products(problem.features, problem.prototypes, HOME, REPEATS)
+    before = time_baseline_products(problem.features, problem.prototypes, BACKEND, REPEATS)
+    record = measure_transductive(problem, problem.features, BACKEND, before["float64"]["median"], REPEATS)
+    after = time_baseline_products(problem.features, problem.prototypes, BACKEND, REPEATS)
     product = float(np.median([before["float64"]["median"], after["float64"]["median"]]))
     times = [record["repeated"][which] / (3 * product) for which in ("least", "median", "most")]
     with tempfile.TemporaryDirectory() as folder:
@@ -206,9 +206,11 @@ def overhead() -> Row:
     problem = clip_like(10, 512, 2000)
     overheads, medians = [], []
     for _ in range(REPEATS):
-        single = time_baseline_products(problem.features, problem.prototypes, HOME, 1)["single_sample_float64"]["p50"]
+        single = time_baseline_products(problem.features, problem.prototypes, BACKEND, 1)["single_sample_float64"][
+            "p50"
+        ]
         adapter = OnlineADAPT(problem.prototypes, logit_scale=problem.logit_scale, engine="streaming")
-        medians.append(float(np.median(time_stream(adapter, problem.features, np.arange(0), HOME).seconds)))
+        medians.append(float(np.median(time_stream(adapter, problem.features, np.arange(0), BACKEND).seconds)))
         overheads.append(1e6 * (medians[-1] - single))
     numbers = {"overhead_us": overheads, "p50": medians}
     met = float(np.median(overheads)) <= 150
@@ -248,7 +250,7 @@ def main() -> int:
             if busy is not None and busy > BUSY:
                 print(f"(other programs kept {busy:.1f} cores busy when this row began)", file=sys.stderr, flush=True)
             where = {
-                **describe_environment(HOME),
+                **describe_environment(BACKEND),
                 "threads": threads_in_use(),
                 "busy_cores_before": busy,
                 "seconds": time.perf_counter() - began,

@@ -138,7 +138,7 @@ def main() -> None:
     if given.written:
         write_results()
         return
-    from zeroshift.arrays import Home
+    from zeroshift.arrays import Backend
     from zeroshift.benchmarks.machine import describe_environment
     from zeroshift.encode.tuning.text import CHUNK
     from zeroshift.files import atomic_path
@@ -155,7 +155,7 @@ def main() -> None:
             continue
         rows.append(measure_in_new_process(n_classes, n_classes, given.small))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    record = {**describe_environment(Home.of(np.zeros(1))), "rows": rows}
+    record = {**describe_environment(Backend.of(np.zeros(1))), "rows": rows}
     if given.small:
         print(memory_table(record))
         return

@@ -9,32 +9,32 @@ import pytest
 
 import zeroshift
 from zeroshift import FeatureSet
-from zeroshift.arrays import Home, Rows, check_labels, check_matrix, checked_labelled, to_numpy
+from zeroshift.arrays import Backend, Rows, check_labels, check_matrix, checked_labelled, to_numpy
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 def test_home_has_its_library_and_can_be_pickled():
     for array in (np.zeros(2), torch.zeros(2)):
-        home = Home.of(array)
-        assert pickle.loads(pickle.dumps(home)) == home
-    assert Home.of(np.zeros(1)).library == "numpy"
-    assert Home.of(torch.zeros(1)).library == "torch"
+        backend = Backend.of(array)
+        assert pickle.loads(pickle.dumps(backend)) == backend
+    assert Backend.of(np.zeros(1)).library == "numpy"
+    assert Backend.of(torch.zeros(1)).library == "torch"
 
 
 @pytest.mark.parametrize("source", [np.ones((2, 3), np.float16), torch.ones((2, 3), dtype=torch.bfloat16)], ids=str)
 @pytest.mark.parametrize("target", [np.zeros(1), torch.zeros(1)], ids=["to numpy", "to torch"])
 def test_half_precision_is_converted_to_float32(source, target):
-    home = Home.of(target)
-    converted = home.bring(source)
-    assert converted.dtype == home.xp.float32
-    assert Home.of(converted) == home
-    assert home.bring(source, home.xp.float64).dtype == home.xp.float64
+    backend = Backend.of(target)
+    converted = backend.asarray(source)
+    assert converted.dtype == backend.xp.float32
+    assert Backend.of(converted) == backend
+    assert backend.asarray(source, backend.xp.float64).dtype == backend.xp.float64
 
 
 def test_a_numpy_array_converted_to_torch_shares_no_memory():
     source = np.ones((2, 2))
-    converted = Home.of(torch.zeros(1)).bring(source, torch.float64)
+    converted = Backend.of(torch.zeros(1)).asarray(source, torch.float64)
     converted[0, 0] = 5
     assert source[0, 0] == 1
 
@@ -45,7 +45,7 @@ def test_to_numpy_accepts_gradients_and_bfloat16():
 
 
 def test_rows_are_converted_in_blocks():
-    rows = Rows(np.arange(10, dtype=np.float16).reshape(5, 2), Home.of(np.zeros(1)), np.float64)
+    rows = Rows(np.arange(10, dtype=np.float16).reshape(5, 2), Backend.of(np.zeros(1)), np.float64)
     blocks = [(block, x) for block, x in rows.blocks(2)]
     assert [block for block, _ in blocks] == [slice(0, 2), slice(2, 4), slice(4, 5)]
     assert all(x.dtype == np.float64 for _, x in blocks)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.files import FileFormatError, read_tensors, write_tensors
 from zeroshift.method import OnlineMethod, registered_methods
 from zeroshift.methods import GDACLIP, TDA, TIMO, ZeroShot
@@ -84,7 +84,7 @@ class Example(OnlineMethod):
     _totals = state(lambda self: Totals(self.prototypes[0] * 0, 0), merge="sum")
     _start = state(1.5, merge="equal")
     _recent = state(lambda self: Recent(self.dimension), saved_as="last", merge=Recent.joined)
-    _log = state(lambda self: Home.of(self.prototypes).zeros((0, 2)), grows=True, merge=lambda a, b: a)
+    _log = state(lambda self: Backend.of(self.prototypes).zeros((0, 2)), grows=True, merge=lambda a, b: a)
 
     fail = False
 
@@ -95,7 +95,7 @@ class Example(OnlineMethod):
         self._seen[0] += 1
         self._totals = Totals(self._totals.features + x, self._totals.samples + 1)
         self._recent.add(np.asarray(x))
-        xp = Home.of(x).xp
+        xp = Backend.of(x).xp
         self._log = xp.concat([self._log, x[None, :2]])
 
     def score(self, features):

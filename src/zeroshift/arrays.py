@@ -19,7 +19,7 @@ import numpy as np
 
 __all__ = [
     "Array",
-    "Home",
+    "Backend",
     "Labelled",
     "Rows",
     "UnitLengthError",
@@ -75,22 +75,22 @@ def to_numpy(array: Array) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Home:
+class Backend:
     """A library and a device: those of a method's state, or those of the caller's arrays."""
 
     xp: Any
     device: Any
 
     @classmethod
-    def of(cls, array: Array) -> Home:
+    def of(cls, array: Array) -> Backend:
         if isinstance(array, np.ndarray):
-            return _NUMPY_HOME
+            return _NUMPY_BACKEND
         if array_api_compat.is_torch_array(array):
             return cls(namespace(array), array.device)
         return cls(namespace(array), array_api_compat.device(array))
 
     @classmethod
-    def named(cls, library: str, device: str) -> Home:
+    def named(cls, library: str, device: str) -> Backend:
         """A library ("numpy" or "torch") and a device by name. Raises the library's own error if one is missing."""
         return cls.of(importlib.import_module(f"array_api_compat.{library}").empty(0, device=device))
 
@@ -108,11 +108,11 @@ class Home:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Modules cannot be copied or sent to another process; their names can.
-        return Home.named, (self.library, str(self.device))
+        return Backend.named, (self.library, str(self.device))
 
-    def bring(self, array: Array, dtype: Any = None) -> Array:
+    def asarray(self, array: Array, dtype: Any = None) -> Array:
         """`array` in this library, on this device, in `dtype` (default: its own, at least float32); it may alias."""
-        if type(array) is np.ndarray and self is _NUMPY_HOME:
+        if type(array) is np.ndarray and self is _NUMPY_BACKEND:
             return array.astype(dtype or (np.float64 if is_double(array) else np.float32), copy=False)
         wanted = dtype or (self.xp.float64 if is_double(array) else self.xp.float32)
         given = "torch" if array_api_compat.is_torch_array(array) else "numpy"
@@ -146,7 +146,7 @@ class Home:
         return self.xp.asarray(array, copy=True)
 
 
-_NUMPY_HOME = Home(array_api_compat.numpy, "cpu")
+_NUMPY_BACKEND = Backend(array_api_compat.numpy, "cpu")
 
 
 def _check_floating(name: str, array: object) -> None:
@@ -188,7 +188,7 @@ def check_matrix(name: str, array: object, *, columns: int | None = None, unit: 
             f"{name} has d = {shape[1]} columns (shape {shape}), but the prototypes have d = {columns}. "
             "Features and prototypes must come from the same encoder."
         )
-    block_size = CHECK_ROWS_ON_GPU if Home.of(array).on_gpu else CHECK_ROWS
+    block_size = CHECK_ROWS_ON_GPU if Backend.of(array).on_gpu else CHECK_ROWS
     for start in range(0, shape[0], block_size):
         _check_rows(name, array[start : start + block_size], start, unit)  # type: ignore[index]
 
@@ -264,29 +264,29 @@ class Rows:
     Blocks are converted one at a time, so a memory-mapped file is never completely in memory.
     """
 
-    def __init__(self, features: Array, home: Home, dtype: Any) -> None:
+    def __init__(self, features: Array, backend: Backend, dtype: Any) -> None:
         self._features = features
-        self._home = home
+        self._backend = backend
         self._dtype = dtype
 
     def __len__(self) -> int:
         return int(self._features.shape[0])
 
     def __getitem__(self, rows: slice) -> Array:
-        return self._home.bring(self._features[rows], self._dtype)
+        return self._backend.asarray(self._features[rows], self._dtype)
 
     def take(self, rows: Array) -> Array:
         """The rows with these numbers."""
         numbers = to_numpy(rows)
-        source = Home.of(self._features)
+        source = Backend.of(self._features)
         if source.library != "numpy":
             numbers = source.xp.asarray(numbers, device=source.device)
-        return self._home.bring(self._features[numbers], self._dtype)
+        return self._backend.asarray(self._features[numbers], self._dtype)
 
     def blocks(self, size: int, *, reuse: bool = False) -> Iterator[tuple[slice, Array]]:
         """(rows, features) in order, `size` rows at a time; with `reuse` a block may overwrite the one before it."""
-        convert = reuse and self._features.dtype != self._dtype and Home.of(self._features) == self._home
-        buffer = self._home.zeros((min(size, len(self)), self._features.shape[1]), self._dtype) if convert else None
+        convert = reuse and self._features.dtype != self._dtype and Backend.of(self._features) == self._backend
+        buffer = self._backend.zeros((min(size, len(self)), self._features.shape[1]), self._dtype) if convert else None
         for start in range(0, len(self), size):
             rows = slice(start, min(start + size, len(self)))
             if buffer is None:
@@ -308,14 +308,14 @@ def normalize(features: Array) -> Array:
     single = len(features.shape) == 1
     matrix = features[None, :] if single else features
     check_matrix("features", matrix, unit=False)
-    home = Home.of(matrix)
-    with home.computing():
-        unit = home.copy(home.bring(matrix))
+    backend = Backend.of(matrix)
+    with backend.computing():
+        unit = backend.copy(backend.asarray(matrix))
         for start in range(0, matrix.shape[0], CHECK_ROWS):
             # In float64, in which the square of a float32 neither overflows nor underflows.
-            wide = home.bring(matrix[start : start + CHECK_ROWS], home.xp.float64)
-            lengths = home.xp.linalg.vector_norm(wide, axis=1, keepdims=True)
-            unit[start : start + CHECK_ROWS] = home.bring(wide / lengths, unit.dtype)
+            wide = backend.asarray(matrix[start : start + CHECK_ROWS], backend.xp.float64)
+            lengths = backend.xp.linalg.vector_norm(wide, axis=1, keepdims=True)
+            unit[start : start + CHECK_ROWS] = backend.asarray(wide / lengths, unit.dtype)
     return unit[0] if single else unit
 
 
@@ -332,5 +332,5 @@ def checked_labelled(name: str, pair: Any, prototypes: Array) -> Labelled:
     features, labels = pair
     check_matrix(f"{name} features", features, columns=prototypes.shape[1])
     labels = check_labels(f"{name} labels", labels, rows=features.shape[0], classes=prototypes.shape[0])
-    home = Home.of(prototypes)
-    return home.copy(home.bring(features)), labels
+    backend = Backend.of(prototypes)
+    return backend.copy(backend.asarray(features)), labels

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, namespace
+from zeroshift.arrays import Array, Backend, namespace
 
 __all__ = [
     "ZERO_TRACE",
@@ -45,7 +45,7 @@ def ridge_precision(scatter: Array, trace: float) -> Array:
     """
     xp = namespace(scatter)
     d = scatter.shape[-1]
-    return d * xp.linalg.inv(scatter + trace * xp.eye(d, dtype=scatter.dtype, device=Home.of(scatter).device))
+    return d * xp.linalg.inv(scatter + trace * xp.eye(d, dtype=scatter.dtype, device=Backend.of(scatter).device))
 
 
 def residual_precision(residuals: Array) -> Array:
@@ -73,7 +73,7 @@ def positive_inverse(matrix: Array) -> Array:
     """
     xp = namespace(matrix)
     n = matrix.shape[-1]
-    if n <= (GPU_INVERSE_LEAF if Home.of(matrix).on_gpu else INVERSE_LEAF):
+    if n <= (GPU_INVERSE_LEAF if Backend.of(matrix).on_gpu else INVERSE_LEAF):
         return xp.linalg.inv(matrix)
     half = n // 2
     corner = matrix[..., :half, half:]
@@ -91,7 +91,7 @@ def positive_inverse(matrix: Array) -> Array:
 
 def subtract_product(target: Array, left: Array, right: Array) -> None:
     """target -= left @ right in place, a band of rows at a time, so that the product stays in the processor's cache."""
-    rows = target.shape[0] if Home.of(target).on_gpu else max(1, BAND_NUMBERS // target.shape[1])
+    rows = target.shape[0] if Backend.of(target).on_gpu else max(1, BAND_NUMBERS // target.shape[1])
     for start in range(0, target.shape[0], rows):
         band = slice(start, start + rows)
         target[band] -= left[band] @ right
@@ -111,7 +111,7 @@ def ldl_inverse(matrix: Array) -> tuple[Array, Array]:
     """
     xp = namespace(matrix)
     n = matrix.shape[-1]
-    on_gpu = Home.of(matrix).on_gpu
+    on_gpu = Backend.of(matrix).on_gpu
     if n <= (GPU_LEAF if on_gpu else LEAF):
         return _ldl_by_lu(matrix) if on_gpu else _ldl_columns(matrix)
     half = n // 2
@@ -137,16 +137,16 @@ def _ldl_by_lu(matrix: Array) -> tuple[Array, Array]:
 
 def _ldl_columns(matrix: Array) -> tuple[Array, Array]:
     xp = namespace(matrix)
-    home = Home.of(matrix)
+    backend = Backend.of(matrix)
     n = matrix.shape[-1]
-    rest = home.copy(matrix)
-    inverse = home.zeros(matrix.shape, matrix.dtype) + xp.eye(n, dtype=matrix.dtype, device=home.device)
+    rest = backend.copy(matrix)
+    inverse = backend.zeros(matrix.shape, matrix.dtype) + xp.eye(n, dtype=matrix.dtype, device=backend.device)
     for c in range(n - 1):
         # Eliminate column c below the diagonal, in the matrix and in the identity.
         factors = rest[..., c + 1 :, c] / rest[..., c, c][..., None]
         rest[..., c + 1 :, c + 1 :] -= factors[..., :, None] * rest[..., c, c + 1 :][..., None, :]
         inverse[..., c + 1 :, : c + 1] -= factors[..., :, None] * inverse[..., c, : c + 1][..., None, :]
-    return inverse, home.copy(xp.linalg.diagonal(rest))
+    return inverse, backend.copy(xp.linalg.diagonal(rest))
 
 
 def add_to_diagonal(matrix: Array, value: Array | float) -> Array:
@@ -167,10 +167,10 @@ def invert_positive(matrix: Array) -> Array:
     array([[ 0.6667, -0.3333],
            [-0.3333,  0.6667]])
     """
-    home = Home.of(matrix)
-    if home.library == "numpy":
+    backend = Backend.of(matrix)
+    if backend.library == "numpy":
         return positive_inverse(matrix)
-    return home.xp.cholesky_inverse(home.xp.linalg.cholesky(matrix))
+    return backend.xp.cholesky_inverse(backend.xp.linalg.cholesky(matrix))
 
 
 def pseudo_inverse(matrix: Array) -> Array:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from zeroshift import serialization
-from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array, is_double, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, check_matrix, is_array, is_double, to_numpy
 from zeroshift.features.checks import blocks
 from zeroshift.interrupts import Watch, postpone, resume
 from zeroshift.parameters import Constraint, Declared, array_parameter
@@ -101,10 +101,10 @@ class Method(Declared, ABC):
         values = self.bind(arguments, parameters)
         prototypes = values["prototypes"]
         check_matrix("prototypes", prototypes)
-        home = Home.of(prototypes)
-        with home.computing():
+        backend = Backend.of(prototypes)
+        with backend.computing():
             # A copy: a caller who changes the array later must not change the classifier.
-            values["prototypes"] = home.copy(home.bring(prototypes))
+            values["prototypes"] = backend.copy(backend.asarray(prototypes))
         for name, value in values.items():
             setattr(self, name, value)
         self._validate()
@@ -121,7 +121,7 @@ class Method(Declared, ABC):
         self._make_arrays_read_only()
 
     def _make_arrays_read_only(self) -> None:
-        if Home.of(self.prototypes).library == "numpy":
+        if Backend.of(self.prototypes).library == "numpy":
             for name in self.array_parameters:
                 _make_read_only(getattr(self, name))
 
@@ -184,7 +184,7 @@ class Method(Declared, ABC):
         """Forget everything learned."""
         self.n_seen: int = 0
         self._failure: str | None = None
-        with Home.of(self.prototypes).computing():
+        with Backend.of(self.prototypes).computing():
             self._prepare()
             for name, declared in self.declared_states.items():
                 initial = declared.initial
@@ -206,7 +206,7 @@ class Method(Declared, ABC):
         mixture, whose state is sums.
         """
         self._check_mergeable(other)
-        with Home.of(self.prototypes).computing():
+        with Backend.of(self.prototypes).computing():
             merged = {
                 name: _merged(declared.merge, getattr(self, name), getattr(other, name))
                 for name, declared in self.declared_states.items()
@@ -221,7 +221,7 @@ class Method(Declared, ABC):
         if type(other) is not type(self):
             raise TypeError(f"other must be a {type(self).__name__}; got {type(other).__name__}.")
         rules = [declared.merge for declared in self.declared_states.values()]
-        if None in rules or not rules:
+        if None in rules:
             raise TypeError(
                 f"{type(self).__name__} cannot be merged: what it learned depends on the order of its samples. "
                 "Fix: adapt one object to all samples, or use a method whose state is sums (the anchored mixture)."
@@ -283,9 +283,9 @@ class Method(Declared, ABC):
         """The declared state as arrays and JSON values, for a state file."""
         arrays: dict[str, Array] = {}
         values: dict[str, Any] = {}
-        home = Home.of(self.prototypes)
+        backend = Backend.of(self.prototypes)
         for name, declared in self.declared_states.items():
-            serialization.pack(getattr(self, name), declared.saved_as, arrays, values, home)
+            serialization.pack(getattr(self, name), declared.saved_as, arrays, values, backend)
         return arrays, values
 
     def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
@@ -304,8 +304,8 @@ class Method(Declared, ABC):
         return int(self.prototypes.shape[1])
 
     def __repr__(self) -> str:
-        home = Home.of(self.prototypes)
-        where = home.library if home.library == "numpy" else f"{home.library} {home.device}"
+        backend = Backend.of(self.prototypes)
+        where = backend.library if backend.library == "numpy" else f"{backend.library} {backend.device}"
         parts = [f"<prototypes {self.n_classes} x {self.dimension}, {where}>"]
         for name, declared in self.declared_parameters.items():
             value = getattr(self, name)
@@ -330,9 +330,9 @@ class Method(Declared, ABC):
 
     def _rows(self, features: Array) -> Rows:
         """Checked features in this method's library, device and precision."""
-        home = Home.of(self.prototypes)
+        backend = Backend.of(self.prototypes)
         precision = "float64" if is_double(features) else "float32"
-        return Rows(features, home, getattr(home.xp, self.computes_in or precision))
+        return Rows(features, backend, getattr(backend.xp, self.computes_in or precision))
 
     def _collect(
         self,
@@ -344,13 +344,13 @@ class Method(Declared, ABC):
     ) -> Array:
         """The scores that `run` yields for the rows, in the library, device and precision of `given`."""
         self._check_usable()
-        home, caller = Home.of(self.prototypes), Home.of(given)
+        backend, caller = Backend.of(self.prototypes), Backend.of(given)
         precision = "float64" if is_double(given) else "float32"
-        with home.computing(), Watch(enabled=learn):
-            answer = home.zeros((len(rows), self.n_classes), getattr(home.xp, precision))
+        with backend.computing(), Watch(enabled=learn):
+            answer = backend.zeros((len(rows), self.n_classes), getattr(backend.xp, precision))
             for block, scores in run(rows):
                 answer[block] = self._probabilities(scores) if probabilities else scores
-            return caller.bring(answer, getattr(caller.xp, precision))
+            return caller.asarray(answer, getattr(caller.xp, precision))
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         return ((block, self._predict_scores(x)) for block, x in rows.blocks(self._predict_rows))
@@ -437,7 +437,7 @@ def _copied(value: Any) -> Any:
     """Arrays, also inside a tuple, are copied; everything else is returned as it is."""
     if isinstance(value, tuple) and any(hasattr(item, "shape") for item in value):
         return tuple(_copied(item) for item in value)
-    return Home.of(value).copy(value) if hasattr(value, "shape") else value
+    return Backend.of(value).copy(value) if hasattr(value, "shape") else value
 
 
 def _same(mine: Any, theirs: Any) -> bool:
@@ -455,7 +455,7 @@ def _merged(rule: str | Callable[[Any, Any], Any] | None, mine: Any, theirs: Any
     if isinstance(mine, tuple):
         return type(mine)(*(_merged(rule, a, b) for a, b in zip(mine, theirs, strict=True)))
     if hasattr(theirs, "shape"):
-        theirs = Home.of(mine).bring(theirs, mine.dtype)
+        theirs = Backend.of(mine).asarray(theirs, mine.dtype)
     if rule == "sum":
         return mine + theirs
     if not _same(mine, theirs):

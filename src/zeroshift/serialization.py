@@ -15,7 +15,7 @@ import numpy as np
 
 from zeroshift import files
 from zeroshift._version import __version__
-from zeroshift.arrays import Home, to_numpy
+from zeroshift.arrays import Backend, to_numpy
 from zeroshift.files import FileFormatError, read_tensors, write_tensors
 from zeroshift.parameters import Number
 
@@ -48,7 +48,7 @@ def save(method: Method, path: str | os.PathLike[str]) -> None:
             tensors |= {f"parameter/{name}/{i}": to_numpy(item) for i, item in enumerate(value)}
         elif value is not None:
             tensors[f"parameter/{name}"] = to_numpy(value)
-    home = Home.of(method.prototypes)
+    backend = Backend.of(method.prototypes)
     header = {
         "kind": KIND,
         "schema": STATE_SCHEMA,
@@ -60,8 +60,8 @@ def save(method: Method, path: str | os.PathLike[str]) -> None:
         "classes": method.n_classes,
         "dimension": method.dimension,
         "dtype": str(to_numpy(method.prototypes).dtype),
-        "library": home.library,
-        "device": str(home.device),
+        "library": backend.library,
+        "device": str(backend.device),
     }
     write_tensors(path, tensors, header)
 
@@ -102,8 +102,8 @@ def load(
         if key not in header:
             raise FileFormatError(f"{path} has a header without {key!r}; it was not written by zeroshift.")
     same_library = library in (None, header["library"])
-    home = _home(path, library or header["library"], device or (header["device"] if same_library else "cpu"))
-    converted = {name: home.xp.asarray(array, device=home.device, copy=True) for name, array in tensors.items()}
+    backend = _backend(path, library or header["library"], device or (header["device"] if same_library else "cpu"))
+    converted = {name: backend.xp.asarray(array, device=backend.device, copy=True) for name, array in tensors.items()}
     arrays: dict[str, Any] = {}
     state: dict[str, Any] = {}
     for name in sorted(converted, key=_numbered):
@@ -129,28 +129,28 @@ def load(
             raise ValueError(f"prototypes of {method.n_classes} classes in d = {method.dimension}")
         method.n_seen = Number(low=0, integer=True).check("n_seen", header["values"]["n_seen"])
         _check_arrays(state, method._state()[0])
-        with home.computing():
+        with backend.computing():
             method._restore(state, header["values"])
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
         raise FileFormatError(f"{path} does not contain the state that its header describes: {error}") from error
     return method
 
 
-def pack(value: Any, name: str, arrays: dict[str, Any], values: dict[str, Any], home: Home) -> None:
+def pack(value: Any, name: str, arrays: dict[str, Any], values: dict[str, Any], backend: Backend) -> None:
     """Add one piece of state to the arrays and JSON values of a state file, under `name`.
 
     The parts of a named tuple, and of an object with `state()`, get `name` as a prefix; with `name=""` they get none.
     """
     if hasattr(value, "_asdict"):
         for part, item in value._asdict().items():
-            pack(item, _joined(name, part), arrays, values, home)
+            pack(item, _joined(name, part), arrays, values, backend)
     elif hasattr(value, "state"):
         own_arrays, own_values = value.state()
         arrays.update({_joined(name, part): array for part, array in own_arrays.items()})
         if own_values:
             values.update({name: own_values} if name else own_values)
-    elif isinstance(value, np.ndarray) and home.library != "numpy":
-        arrays[name] = home.xp.asarray(value, device=home.device, copy=True)  # kept on the host by the method
+    elif isinstance(value, np.ndarray) and backend.library != "numpy":
+        arrays[name] = backend.xp.asarray(value, device=backend.device, copy=True)  # kept on the host by the method
     elif hasattr(value, "shape"):
         arrays[name] = value
     else:
@@ -230,11 +230,11 @@ def _numbered(name: str) -> tuple[str, int]:
     return (head, int(tail)) if tail.isdigit() else (name, 0)
 
 
-def _home(path: str | os.PathLike[str], library: str, device: str) -> Home:
+def _backend(path: str | os.PathLike[str], library: str, device: str) -> Backend:
     if library not in ("numpy", "torch"):
         raise ValueError(f"library must be 'numpy' or 'torch'; got {library!r}.")
     try:
-        return Home.named(library, device)
+        return Backend.named(library, device)
     except ImportError as error:
         raise ImportError(
             f"{path} is to be loaded into torch, which is not installed. Fix: pip install 'zeroshift[torch]', "

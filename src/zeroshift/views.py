@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from zeroshift import zero_shot
-from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array, is_double, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, check_matrix, is_array, is_double, namespace, to_numpy
 from zeroshift.arrays import normalize as unit_rows
 from zeroshift.features.checks import blocks
 from zeroshift.parameters import Choice, Number
@@ -147,15 +147,15 @@ def average_views(
     check_matrix("prototypes", prototypes)
     many, single = as_images(views, prototypes.shape[1])
     n_images, n_views, dimension = many.shape
-    home = Home.of(views)
+    backend = Backend.of(views)
     parts = []
-    with home.computing():
-        prototypes = home.bring(prototypes)
+    with backend.computing():
+        prototypes = backend.asarray(prototypes)
         for images in blocks(n_images, n_views * max(dimension, prototypes.shape[0])):
             block = many[images]
             check_unit_views(block, images.start)
-            parts.append(_averaged(home.bring(block), prototypes, logit_scale, ratio, mode))
-        features, *others = (home.xp.concat(arrays) for arrays in zip(*parts, strict=True))
+            parts.append(_averaged(backend.asarray(block), prototypes, logit_scale, ratio, mode))
+        features, *others = (backend.xp.concat(arrays) for arrays in zip(*parts, strict=True))
     if normalize:
         features = unit_rows(features)
     joined = AveragedViews(features, *others)
@@ -166,7 +166,7 @@ def _averaged(views: Array, prototypes: Array, logit_scale: float, ratio: float,
     xp = namespace(views)
     logits = zero_shot.logits(views, prototypes, logit_scale)
     kept = select_lowest_entropy(logits, ratio)
-    images = xp.arange(views.shape[0], device=Home.of(views).device)[:, None]
+    images = xp.arange(views.shape[0], device=Backend.of(views).device)[:, None]
     views, logits = views[images, kept], logits[images, kept]
     mean = xp.mean(logits, axis=1)
     log_y = _log_mean_posterior(logits) if mode == "online" else log_softmax(mean)
@@ -186,7 +186,7 @@ def _entropy(log_y: Array) -> Array:
 
 
 def _wide(logits: Array) -> Array:
-    """In float32 at least. Unlike `Home.bring`, this keeps torch's graph, which TPT needs for gradients."""
+    """In float32 at least. Unlike `Backend.asarray`, this keeps torch's graph, which TPT needs for gradients."""
     xp = namespace(logits)
     return xp.astype(logits, xp.float64 if is_double(logits) else xp.float32, copy=False)
 
@@ -274,11 +274,11 @@ class AveragedRows(Rows):
 
     def materialize(self) -> Rows:
         """All averages in memory, for callers that read the rows more than once."""
-        home = Home.of(self._prototypes)
-        features = home.zeros((len(self), self._prototypes.shape[1]))
+        backend = Backend.of(self._prototypes)
+        features = backend.zeros((len(self), self._prototypes.shape[1]))
         for block, averages in self.blocks(self._block_size):
             features[block] = averages
-        return Rows(features, home, features.dtype)
+        return Rows(features, backend, features.dtype)
 
     def _gather(self, start: int, stop: int, views: Callable[[slice], Array]) -> Array:
         starts = range(start, stop, self._block_size)

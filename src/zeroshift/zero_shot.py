@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from zeroshift.arrays import Array, Home, namespace
+from zeroshift.arrays import Array, Backend, namespace
 
 __all__ = [
     "ZeroShotStats",
@@ -50,8 +50,8 @@ def logits(features: Array, prototypes: Array, logit_scale: float) -> Array:
     >>> logits(np.array([[0.8, 0.6]]), np.eye(2), 5.0)
     array([[4., 3.]])
     """
-    features = Home.of(features).bring(features)
-    prototypes = Home.of(features).bring(prototypes, features.dtype)
+    features = Backend.of(features).asarray(features)
+    prototypes = Backend.of(features).asarray(prototypes, features.dtype)
     return logit_scale * (features @ prototypes.T)
 
 
@@ -101,7 +101,7 @@ def pseudo_class(log_posterior: Array) -> Array:
     """
     xp = namespace(log_posterior)
     classes = log_posterior.shape[-1]
-    columns = xp.arange(classes, device=Home.of(log_posterior).device)
+    columns = xp.arange(classes, device=Backend.of(log_posterior).device)
     tied = log_posterior >= xp.max(log_posterior, axis=-1, keepdims=True) - TIE
     return xp.min(xp.where(tied, columns, classes), axis=-1)
 

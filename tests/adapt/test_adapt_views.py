@@ -10,7 +10,7 @@ import oracle
 from goldens import golden
 from zeroshift import OnlineADAPT, ReleasedOnlineADAPT, ReleasedTransductiveADAPT, TransductiveADAPT
 from zeroshift import views as adapt_views
-from zeroshift.arrays import Home, Rows, namespace, normalize
+from zeroshift.arrays import Backend, Rows, namespace, normalize
 from zeroshift.testing import CHECKS, Case, NotApplicable, make_problem
 
 PAPER = (OnlineADAPT, TransductiveADAPT)
@@ -218,7 +218,7 @@ def test_images_are_averaged_in_blocks(cls, monkeypatch):
 def test_averaged_rows_behave_like_features():
     """Slices, selected rows, blocks, and all rows in memory."""
     views, prototypes = images_and_prototypes()
-    rows = Rows(views, Home.of(views), np.dtype("float64"))
+    rows = Rows(views, Backend.of(views), np.dtype("float64"))
     expected = normalize(averaged(views, prototypes))
     averages = adapt_views.AveragedRows(rows, prototypes, SCALE, 0.1, unit=True)
     assert len(averages) == 60
@@ -256,11 +256,11 @@ SHIFTS = np.linspace(-0.5, 0.5, 12)
 
 def views_of(features, prototypes):
     """Views that rotate and permute with features and prototypes: features shifted along the mean prototype."""
-    home = Home.of(features)
-    shift = home.xp.asarray(SHIFTS, dtype=features.dtype, device=home.device)[:, None]
+    backend = Backend.of(features)
+    shift = backend.xp.asarray(SHIFTS, dtype=features.dtype, device=backend.device)[:, None]
     shared = namespace(prototypes).mean(prototypes, axis=0)
-    views = features[..., None, :] + shift * home.bring(shared, features.dtype)
-    return views / home.xp.linalg.vector_norm(views, axis=-1, keepdims=True)
+    views = features[..., None, :] + shift * backend.asarray(shared, features.dtype)
+    return views / backend.xp.linalg.vector_norm(views, axis=-1, keepdims=True)
 
 
 def by_views(cls):

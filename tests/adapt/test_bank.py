@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zeroshift.adapt.bank import KnowledgeBank
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.zero_shot import confidence, log_softmax, pseudo_class
 
 D = 4
-HOME = Home.of(np.zeros(1))
+BACKEND = Backend.of(np.zeros(1))
 
 # Few distinct posteriors, so that ties are common.
 offers = st.lists(st.sampled_from(range(12)), min_size=1, max_size=60)
@@ -55,7 +55,7 @@ def expected_banks(rows: list[int], capacity: int) -> list[list[tuple[int, float
 
 @given(offers, capacities)
 def test_bank_equals_its_specification_slot_by_slot(rows, capacity):
-    bank = KnowledgeBank(HOME, 3, D, capacity)
+    bank = KnowledgeBank(BACKEND, 3, D, capacity)
     for number, row in enumerate(rows):
         bank.offer(sample(number), LOG_POSTERIORS[row : row + 1])
     for k, expected in enumerate(expected_banks(rows, capacity)):
@@ -65,7 +65,7 @@ def test_bank_equals_its_specification_slot_by_slot(rows, capacity):
 
 @given(offers, capacities)
 def test_never_over_capacity_and_unused_slots_are_zero(rows, capacity):
-    bank = KnowledgeBank(HOME, 3, D, capacity)
+    bank = KnowledgeBank(BACKEND, 3, D, capacity)
     for number, row in enumerate(rows):
         bank.offer(sample(number), LOG_POSTERIORS[row : row + 1])
         assert (bank.counts <= capacity).all()
@@ -78,7 +78,7 @@ def test_never_over_capacity_and_unused_slots_are_zero(rows, capacity):
 
 @given(offers, capacities)
 def test_lowest_confidence_never_falls_once_full(rows, capacity):
-    bank = KnowledgeBank(HOME, 3, D, capacity)
+    bank = KnowledgeBank(BACKEND, 3, D, capacity)
     lowest = {}
     for number, row in enumerate(rows):
         bank.offer(sample(number), LOG_POSTERIORS[row : row + 1])
@@ -92,7 +92,7 @@ def test_lowest_confidence_never_falls_once_full(rows, capacity):
 @given(offers, capacities)
 def test_bank_holds_the_most_confident_samples(rows, capacity):
     """The confidences held are the L largest offered; no sample above the lowest of them is missing."""
-    bank = KnowledgeBank(HOME, 3, D, capacity)
+    bank = KnowledgeBank(BACKEND, 3, D, capacity)
     for number, row in enumerate(rows):
         bank.offer(sample(number), LOG_POSTERIORS[row : row + 1])
     classes, confidences = pseudo_class(LOG_POSTERIORS[rows]), confidence(LOG_POSTERIORS[rows])
@@ -108,7 +108,7 @@ def test_bank_holds_the_most_confident_samples(rows, capacity):
 
 @given(offers, capacities)
 def test_offering_a_batch_equals_offering_row_by_row(rows, capacity):
-    one, batch = KnowledgeBank(HOME, 3, D, capacity), KnowledgeBank(HOME, 3, D, capacity)
+    one, batch = KnowledgeBank(BACKEND, 3, D, capacity), KnowledgeBank(BACKEND, 3, D, capacity)
     for number, row in enumerate(rows):
         one.offer(sample(number), LOG_POSTERIORS[row : row + 1])
     batch.offer(np.concatenate([sample(number) for number in range(len(rows))]), LOG_POSTERIORS[rows])
@@ -118,7 +118,7 @@ def test_offering_a_batch_equals_offering_row_by_row(rows, capacity):
 
 @given(offers, capacities, st.floats(0, 1))
 def test_prune_drops_the_least_confident_and_keeps_the_order(rows, capacity, ratio):
-    bank = KnowledgeBank(HOME, 3, D, capacity)
+    bank = KnowledgeBank(BACKEND, 3, D, capacity)
     for number, row in enumerate(rows):
         bank.offer(sample(number), LOG_POSTERIORS[row : row + 1])
     before = [held(bank, k) for k in range(3)]
@@ -133,7 +133,7 @@ def test_prune_drops_the_least_confident_and_keeps_the_order(rows, capacity, rat
 @settings(max_examples=30)
 @given(offers, capacities, st.lists(st.integers(0, 2), min_size=1, max_size=6))
 def test_pinned_samples_are_never_evicted(rows, capacity, labels):
-    bank = KnowledgeBank(HOME, 3, D, capacity)
+    bank = KnowledgeBank(BACKEND, 3, D, capacity)
     labels = np.array(labels)
     bank.pin(np.full((len(labels), D), 9.0), labels)
     pinned = np.bincount(labels, minlength=3)
@@ -146,7 +146,7 @@ def test_pinned_samples_are_never_evicted(rows, capacity, labels):
 
 
 def test_replacing_needs_strictly_higher_confidence():
-    bank = KnowledgeBank(HOME, 3, D, 1)
+    bank = KnowledgeBank(BACKEND, 3, D, 1)
     log_y = LOG_POSTERIORS[2:3]
     assert bank.offer(sample(0), log_y)
     assert not bank.offer(sample(1), log_y)

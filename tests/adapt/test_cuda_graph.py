@@ -14,7 +14,7 @@ import pytest
 from engine_comparison import treat_as_large
 from zeroshift import OnlineADAPT, linalg
 from zeroshift.adapt.engines import cuda_graph
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.testing import make_problem
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -45,7 +45,7 @@ def receive(self, name):
 def steps(monkeypatch):
     """Treats torch on the CPU as a GPU. Returns a list with, for each step, whether it was recorded."""
     treat_as_large(monkeypatch)
-    monkeypatch.setattr(Home, "on_gpu", property(lambda home: home.library == "torch"))
+    monkeypatch.setattr(Backend, "on_gpu", property(lambda backend: backend.library == "torch"))
     monkeypatch.setattr(linalg, "_ldl_by_lu", linalg._ldl_columns)
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(

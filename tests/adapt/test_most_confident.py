@@ -7,7 +7,7 @@ import pytest
 
 from zeroshift.adapt import transductive
 from zeroshift.adapt.transductive import MostConfident
-from zeroshift.arrays import Home, Rows, to_numpy
+from zeroshift.arrays import Backend, Rows, to_numpy
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
@@ -15,14 +15,14 @@ from zeroshift.arrays import Home, Rows, to_numpy
 def test_equals_one_sort_of_all_samples(monkeypatch, library, capacity, pending):
     """Few distinct confidences, so that most are tied: the earlier sample stays, for any chunks."""
     monkeypatch.setattr(transductive, "PENDING", pending)
-    home = Home.named(library, "cpu")
+    backend = Backend.named(library, "cpu")
     rng = np.random.default_rng(0)
     classes, confidences = rng.integers(0, 9, 500), rng.integers(-4, 0, 500) / 4.0
     probabilities = rng.random(500)
-    most_confident = MostConfident(home, capacity)
+    most_confident = MostConfident(backend, capacity)
     for start in range(0, 500, 23):
         part = slice(start, start + 23)
-        offered = (home.xp.asarray(values[part]) for values in (classes, confidences, probabilities))
+        offered = (backend.xp.asarray(values[part]) for values in (classes, confidences, probabilities))
         most_confident.offer(*offered, first_row=start)
     selected, ranks, rows, held_confidences, held_probabilities = map(to_numpy, most_confident.chosen())
     for k in range(9):
@@ -37,10 +37,10 @@ def test_equals_one_sort_of_all_samples(monkeypatch, library, capacity, pending)
 @pytest.mark.parametrize("target", ["numpy", "torch"])
 def test_take_gathers_rows(source, target):
     values = np.arange(12.0, dtype=np.float32).reshape(6, 2)
-    home = Home.named(target, "cpu")
-    rows = Rows(Home.named(source, "cpu").xp.asarray(values), home, home.xp.float64)
+    backend = Backend.named(target, "cpu")
+    rows = Rows(Backend.named(source, "cpu").xp.asarray(values), backend, backend.xp.float64)
     taken = rows.take(np.array([4, 0, 4]))
-    assert taken.dtype == home.xp.float64
+    assert taken.dtype == backend.xp.float64
     np.testing.assert_array_equal(to_numpy(taken), values[[4, 0, 4]])
     for reuse in (False, True):
         blocks = [to_numpy(block).copy() for _, block in rows.blocks(4, reuse=reuse)]

@@ -18,7 +18,7 @@ from zeroshift.adapt.engines.insertion_schedule import build_schedule
 from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes
 from zeroshift.adapt.engines.replay_blocks import solve
 from zeroshift.adapt.statistics import AdaptSettings
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.testing import make_problem
 from zeroshift.zero_shot import confidence, log_posterior, pseudo_class
 
@@ -29,8 +29,8 @@ class BankAndRows:
     def __init__(self, *, update_mean=True, beta=None, capacity=3, cone=0.0):
         problem = make_problem(5, 8, 90, seed=61, cone=cone)
         self.prototypes = problem.prototypes
-        self.home = Home.of(problem.prototypes)
-        self.bank = KnowledgeBank(self.home, 5, 8, capacity)
+        self.backend = Backend.of(problem.prototypes)
+        self.bank = KnowledgeBank(self.backend, 5, 8, capacity)
         self.adapt_settings = AdaptSettings(
             alpha=0.9, beta=beta, use_bank_term=True, update_mean=update_mean, update_covariance=True, per_class=False
         )

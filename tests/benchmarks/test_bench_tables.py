@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from zeroshift.benchmarks.case import Backend, BenchCase
+from zeroshift.benchmarks.case import BenchBackend, BenchCase
 from zeroshift.benchmarks.tables import (
     bench_tables,
     case_warnings,
@@ -28,7 +28,7 @@ def case_record(classes: int, dimension: int, samples: int = 500) -> dict:
     good = {"samples": 9, "largest_difference": 2e-9, "argmax_equal": 1.0}
     engine = {"seconds": 1.0, "seconds_a_sample": 0.002, "times_the_floor": 100.0, "agreement": good}
     return {
-        "settings": BenchCase(classes, dimension, samples, Backend(), ("direct", "streaming")).record(),
+        "settings": BenchCase(classes, dimension, samples, BenchBackend(), ("direct", "streaming")).record(),
         "floor": {"float64": times, "float32": times, "single_sample_float64": latency},
         "engines": {
             "direct": {**engine, "agreement": None, "points": [{"seen": 0, **point}, {"seen": 400, **point}]},

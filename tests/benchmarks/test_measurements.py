@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from zeroshift import OnlineADAPT
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.benchmarks.baseline_products import time_baseline_products
 from zeroshift.benchmarks.bench import is_measured, run_cases
-from zeroshift.benchmarks.case import FULL, Backend, BenchCase, check_engines, grid_sizes, measure_case
+from zeroshift.benchmarks.case import FULL, BenchBackend, BenchCase, check_engines, grid_sizes, measure_case
 from zeroshift.benchmarks.engines import (
     MIXTURE_SINGLE,
     BankSchedule,
@@ -18,7 +18,7 @@ from zeroshift.benchmarks.engines import (
 from zeroshift.benchmarks.problems import clip_like
 from zeroshift.benchmarks.timing import TimedSteps, agreement, latency_percentiles, time_steps
 
-NUMPY = Home.named("numpy", "cpu")
+NUMPY = Backend.named("numpy", "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def problem():
 
 
 def small(engines=("direct",), **changes) -> BenchCase:
-    return BenchCase(**{"classes": 4, "dimension": 16, "samples": 60, "backend": Backend(), "engines": engines,
+    return BenchCase(**{"classes": 4, "dimension": 16, "samples": 60, "backend": BenchBackend(), "engines": engines,
                        "repeats": 1, "steps": 2, "memory": False, **changes})  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def test_memory_is_measured_in_a_separate_process():
 
 def test_torch_is_measured_like_numpy():
     pytest.importorskip("torch")
-    record = measure_case(small(backend=Backend("torch", "cpu")))
+    record = measure_case(small(backend=BenchBackend("torch", "cpu")))
     assert record["engines"]["transductive"]["agreement"]["argmax_equal"] == 1.0
 
 

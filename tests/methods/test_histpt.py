@@ -6,7 +6,7 @@ import torch
 
 from prompt_loops import clip_text, images, in_torch
 from tiny_clip import tiny_scale, tiny_text, tiny_views
-from zeroshift.arrays import Home, to_numpy
+from zeroshift.arrays import Backend, to_numpy
 from zeroshift.methods.histpt import HisTPT, TextHistory, retrieve_logits
 from zeroshift.testing import checks
 from zeroshift.testing.examples import ExampleText
@@ -131,7 +131,7 @@ def test_banks_have_a_fixed_length_and_the_newest_first():
 
 def test_entries_of_the_banks_by_hand():
     """One class in one dimension; entropies 1, 3, 2, 2: the hardest is the second; then, of equal ones, the newer."""
-    history = TextHistory(Home.of(np.eye(1)), (1, 1), sizes=(2, 2), n_hard=1, momentum=0.5, dtype=np.float64)
+    history = TextHistory(Backend.of(np.eye(1)), (1, 1), sizes=(2, 2), n_hard=1, momentum=0.5, dtype=np.float64)
     expected = [
         # newest hard entry; global, local mean, hard mean
         (10.0, (10.0, 10.0, 10.0)),

@@ -6,7 +6,7 @@ import torch
 
 from prompt_loops import clip_text, images, in_torch
 from tiny_clip import tiny_scale, tiny_text, tiny_views
-from zeroshift.arrays import Home, Rows
+from zeroshift.arrays import Backend, Rows
 from zeroshift.methods import swapprompt
 from zeroshift.methods.swapprompt import (
     ImageViews,
@@ -148,8 +148,8 @@ def test_pseudo_labels_are_the_most_confident_per_class(library):
         rows = np.flatnonzero(y.argmax(axis=1) == k)
         expected |= {(k, *views[i, 0]) for i in rows[np.argsort(-y[rows, k])][:4]}
     given, text = (views, prototypes) if library == "numpy" else (torch.tensor(views), torch.tensor(prototypes))
-    home = Home.of(text)
-    labels = most_confident_per_class(ImageViews(Rows(given, home, home.xp.float64), 5), text, SCALE, 4)
+    backend = Backend.of(text)
+    labels = most_confident_per_class(ImageViews(Rows(given, backend, backend.xp.float64), 5), text, SCALE, 4)
     found = {(int(k), *x.tolist()) for k, x in zip(labels.classes, labels.features, strict=True)}
     assert found == expected
     assert len(found) > 8
@@ -246,7 +246,7 @@ def test_an_interrupted_set_changes_nothing(stop):
 def test_tuning_lowers_the_loss_on_the_pseudo_labels():
     prototypes, views = images(40, 3)
     method = SwapPrompt(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, **{**SMALL, "momentum": 0.0})
-    rows = ImageViews(Rows(views, Home.of(views), np.float64), 5)
+    rows = ImageViews(Rows(views, Backend.of(views), np.float64), 5)
     labels = most_confident_per_class(rows, prototypes, SCALE, 3)
     before, _ = pseudo_loss(labels, prototypes, SCALE)
     method.adapt_views(views)

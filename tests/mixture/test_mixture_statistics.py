@@ -10,7 +10,7 @@ import pytest
 from mixture.sets import make_support
 from streams import STREAMS, Stream
 from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.mixture.statistics import MixtureConstants, StreamDiagnostics, estimate
 from zeroshift.mixture.sums import Sums
 from zeroshift.testing import make_problem
@@ -38,7 +38,7 @@ CONSTANTS = MixtureConstants(
 
 def sums_of_stream(posteriors=None, features=FEATURES):
     q = np.eye(2)[np.arange(len(features)) % 2]
-    sums = Sums.zeros(Home.of(features), 2, 2).add_samples(features, q)
+    sums = Sums.zeros(Backend.of(features), 2, 2).add_samples(features, q)
     return sums.add_posteriors(q if posteriors is None else posteriors, None, in_order=True)
 
 
@@ -115,7 +115,7 @@ def test_no_mixture_with_too_few_samples():
 def test_leave_one_out_equals_means_without_the_sample():
     problem = make_problem(4, 6, 40, seed=60)
     q = np.random.default_rng(61).dirichlet(np.ones(4), size=40)
-    sums = Sums.zeros(Home.of(q), 4, 6).add_samples(problem.features, q).add_posteriors(q, None, in_order=False)
+    sums = Sums.zeros(Backend.of(q), 4, 6).add_samples(problem.features, q).add_posteriors(q, None, in_order=False)
     mixture = estimate(sums, problem.prototypes, replace(CONSTANTS, reliability_samples=32.0))
     anchors = mixture.means * mixture.mean_counts[:, None] - sums.weighted
     left_out = mixture.leave_one_out(mixture.distances(problem.features), q)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.mixture.statistics import StreamDiagnostics, class_share, neighbour_correlation, stream_diagnostics
 from zeroshift.mixture.sums import Sums
 
@@ -13,8 +13,8 @@ CORRELATION, BALANCE = 0.1, (0.4, 0.8)
 
 
 def watched(y, *, in_order=True):
-    home = Home.of(y)
-    sums = Sums.zeros(home, y.shape[1], 1).add_posteriors(y, None, in_order=in_order)
+    backend = Backend.of(y)
+    sums = Sums.zeros(backend, y.shape[1], 1).add_posteriors(y, None, in_order=in_order)
     return sums.posteriors, sums.watched
 
 

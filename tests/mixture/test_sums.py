@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import N_TEMPERATURES
 
-NUMPY = Home.of(np.zeros(1))
+NUMPY = Backend.of(np.zeros(1))
 
 
 @st.composite

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.adapt.statistics import bank_scatter, bank_sums, bank_term, soft_scatter
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.zero_shot import confidence, pseudo_class, quantize
 
 __all__ = ["HELD", "NEW", "InsertionPlan", "KnowledgeBank", "SoftCounts"]
@@ -54,17 +54,17 @@ class KnowledgeBank:
     of lowest confidence (the first on a tie). Unused slots are zero, so sums can run over all slots.
     """
 
-    def __init__(self, home: Home, classes: int, dimension: int, capacity: int) -> None:
+    def __init__(self, backend: Backend, classes: int, dimension: int, capacity: int) -> None:
         self.capacity = capacity
-        self._home = home
+        self._backend = backend
         self._allocate(classes, dimension, pinned=0, slots=min(capacity, FIRST_SLOTS))
         self.pinned_counts: np.ndarray = np.zeros(classes, dtype=np.int64)
         self.sample_counts: np.ndarray = np.zeros(classes, dtype=np.int64)
 
     def _allocate(self, classes: int, dimension: int, pinned: int, slots: int) -> None:
         self.pinned = pinned
-        self.features = self._home.zeros((classes, pinned + slots, dimension))
-        self.weights = self._home.zeros((classes, pinned + slots))
+        self.features = self._backend.zeros((classes, pinned + slots, dimension))
+        self.weights = self._backend.zeros((classes, pinned + slots))
         # In host memory, where insertions are decided.
         self.confidences: np.ndarray = np.zeros((classes, pinned + slots))
 
@@ -86,7 +86,7 @@ class KnowledgeBank:
     @property
     def occupied(self) -> Array:
         """1.0 for every used slot, (K, slots)."""
-        return self._home.bring(self.occupied_in(slice(None)).astype(np.float64))
+        return self._backend.asarray(self.occupied_in(slice(None)).astype(np.float64))
 
     def slots_of(self, k: int) -> list[int]:
         """The used slots of class k."""
@@ -146,8 +146,8 @@ class KnowledgeBank:
 
     def inserted_weights(self, plan: InsertionPlan, log_posterior: Array) -> Array:
         """Own-class probability of each inserted row."""
-        rows, classes = self._home.index(plan.rows), self._home.index(plan.classes)
-        return self._home.xp.exp(log_posterior[rows, classes])
+        rows, classes = self._backend.index(plan.rows), self._backend.index(plan.classes)
+        return self._backend.xp.exp(log_posterior[rows, classes])
 
     def insert(self, plan: InsertionPlan, features: Array, weights: Array, confidences: np.ndarray) -> None:
         """Carry out (part of) a plan. `features`: all offered rows; `weights`, `confidences`: of the inserted rows."""
@@ -158,9 +158,9 @@ class KnowledgeBank:
         }
         kept = np.array(sorted(last.values()))
         k, slot = plan.classes[kept], plan.slots[kept]
-        place = (self._home.index(k), self._home.index(slot))
-        self.features[place] = features[self._home.index(plan.rows[kept])]
-        self.weights[place] = weights[self._home.index(kept)]
+        place = (self._backend.index(k), self._backend.index(slot))
+        self.features[place] = features[self._backend.index(plan.rows[kept])]
+        self.weights[place] = weights[self._backend.index(kept)]
         self.confidences[k, slot] = confidences[kept]
         np.maximum.at(self.sample_counts, k, slot - self.pinned + 1)
 
@@ -174,10 +174,10 @@ class KnowledgeBank:
         slots = self.features.shape[1] - self.pinned
         extra = min(2 * slots, self.capacity) - slots
         classes, _, dimension = self.features.shape
-        xp = self._home.xp
+        xp = self._backend.xp
         wider = (
-            xp.concat([self.features, self._home.zeros((classes, extra, dimension))], axis=1),
-            xp.concat([self.weights, self._home.zeros((classes, extra))], axis=1),
+            xp.concat([self.features, self._backend.zeros((classes, extra, dimension))], axis=1),
+            xp.concat([self.weights, self._backend.zeros((classes, extra))], axis=1),
             np.concatenate([self.confidences, np.zeros((classes, extra))], axis=1),
         )
         self.features, self.weights, self.confidences = wider
@@ -194,8 +194,8 @@ class KnowledgeBank:
             keep = self.pinned + np.sort(most_confident)
             stay = slice(self.pinned, self.pinned + n - drop)
             for array, index in (
-                (self.features, self._home.index(keep)),
-                (self.weights, self._home.index(keep)),
+                (self.features, self._backend.index(keep)),
+                (self.weights, self._backend.index(keep)),
                 (self.confidences, keep),
             ):
                 kept = array[k, index]
@@ -208,8 +208,8 @@ class KnowledgeBank:
         self.sample_counts = np.bincount(classes, minlength=len(self.sample_counts))
         while self.features.shape[1] - self.pinned < self.sample_counts.max():
             self._widen()
-        k = self._home.xp.asarray(classes, device=self._home.device)
-        slot = self._home.xp.asarray(self.pinned + ranks, device=self._home.device)
+        k = self._backend.xp.asarray(classes, device=self._backend.device)
+        slot = self._backend.xp.asarray(self.pinned + ranks, device=self._backend.device)
         self.features[k, slot] = features
         self.weights[k, slot] = weights
         self.confidences[classes, self.pinned + ranks] = to_numpy(confidences)
@@ -221,8 +221,8 @@ class KnowledgeBank:
         """The sums plus the present samples, weighted by `posterior`; empty classes only with `include_empty`."""
         weighted_sum, weight = self.sums()
         if not include_empty:
-            posterior = posterior * self._home.xp.astype(weight > 0, posterior.dtype)
-        return weighted_sum + posterior.T @ features, weight + self._home.xp.sum(posterior, axis=0)
+            posterior = posterior * self._backend.xp.astype(weight > 0, posterior.dtype)
+        return weighted_sum + posterior.T @ features, weight + self._backend.xp.sum(posterior, axis=0)
 
     def scatter(self, means: Array, *, per_class: bool = False) -> Array:
         return bank_scatter(self.features, self.occupied, means, per_class=per_class)
@@ -232,7 +232,7 @@ class KnowledgeBank:
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The whole content, slot by slot."""
-        xp, device = self._home.xp, self._home.device
+        xp, device = self._backend.xp, self._backend.device
         return {
             "bank_features": self.features,
             "bank_weights": self.weights,
@@ -273,11 +273,11 @@ class SoftCounts:
     sums, so it loses most of its digits if the samples hardly differ (spread below about 1e-5 of unit length).
     """
 
-    def __init__(self, home: Home, classes: int, dimension: int) -> None:
-        self._home = home
-        self.weighted_sum = home.zeros((classes, dimension))
-        self.weight = home.zeros((classes,))
-        self.second_moment = home.zeros((dimension, dimension))
+    def __init__(self, backend: Backend, classes: int, dimension: int) -> None:
+        self._backend = backend
+        self.weighted_sum = backend.zeros((classes, dimension))
+        self.weight = backend.zeros((classes,))
+        self.second_moment = backend.zeros((dimension, dimension))
         self.size: int = 0
         self._before = (self.weighted_sum, self.weight)
         """The sums before the last call of `offer`."""
@@ -290,16 +290,16 @@ class SoftCounts:
     def pin(self, features: Array, labels: np.ndarray) -> None:
         """Count labelled samples with probability 1."""
         one_hot = np.eye(self.weight.shape[0])[labels]
-        self._add(features, self._home.bring(one_hot))
+        self._add(features, self._backend.asarray(one_hot))
 
     def offer(self, features: Array, log_posterior: Array) -> bool:
         self._before = (self.weighted_sum, self.weight)
-        self._add(features, self._home.xp.exp(log_posterior))
+        self._add(features, self._backend.xp.exp(log_posterior))
         return True
 
     def _add(self, features: Array, posterior: Array) -> None:
         self.weighted_sum = self.weighted_sum + posterior.T @ features
-        self.weight = self.weight + self._home.xp.sum(posterior, axis=0)
+        self.weight = self.weight + self._backend.xp.sum(posterior, axis=0)
         self.second_moment = self.second_moment + features.T @ features
         self.size += int(features.shape[0])
 
@@ -309,25 +309,25 @@ class SoftCounts:
     def sums_with(self, features: Array, posterior: Array, *, include_empty: bool) -> tuple[Array, Array]:
         """The sums with `posterior` in place of the zero-shot posterior for the samples last offered."""
         weighted_sum, weight = self._before
-        return weighted_sum + posterior.T @ features, weight + self._home.xp.sum(posterior, axis=0)
+        return weighted_sum + posterior.T @ features, weight + self._backend.xp.sum(posterior, axis=0)
 
     def scatter(self, means: Array, *, per_class: bool = False) -> Array:
         if per_class:
             raise NotImplementedError("per-class covariances need a bank")
-        xp = self._home.xp
+        xp = self._backend.xp
         scatter = soft_scatter(self.second_moment, self.weighted_sum, self.weight, means)
         noise = CANCELLATION * float(xp.linalg.trace(self.second_moment))
         return scatter if float(xp.linalg.trace(scatter)) > noise else xp.zeros_like(scatter)
 
     def term(self, features: Array) -> Array:
-        return self._home.zeros((features.shape[0], self.weight.shape[0]))
+        return self._backend.zeros((features.shape[0], self.weight.shape[0]))
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         return {
             "soft_weighted_sum": self.weighted_sum,
             "soft_weight": self.weight,
             "soft_second_moment": self.second_moment,
-            "soft_size": self._home.xp.asarray([self.size], device=self._home.device),
+            "soft_size": self._backend.xp.asarray([self.size], device=self._backend.device),
         }, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zeroshift.adapt.statistics import bank_term
-from zeroshift.arrays import Array, Home, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 
 __all__ = [
     "MAX_COSINES",
@@ -140,7 +140,7 @@ class CosineBounds:
         extended = xp.astype(bounding_coordinates(x, self.basis), xp.float32)[rows]
         starts = range(0, rows.shape[0], block_rows)
         space = xp.empty(
-            (min(block_rows, rows.shape[0]), self.entries.shape[1]), dtype=xp.float32, device=Home.of(x).device
+            (min(block_rows, rows.shape[0]), self.entries.shape[1]), dtype=xp.float32, device=Backend.of(x).device
         )
         lowest = []
         for start in starts:
@@ -178,7 +178,7 @@ def subspace(flat: Array, centre: Array, wanted: int) -> Array:
     xp = namespace(flat)
     count, d = flat.shape
     wanted = min(wanted, d)
-    device = Home.of(flat).device
+    device = Backend.of(flat).device
     spread = xp.astype(xp.linspace(0, count - 1, wanted - 1, device=device), xp.int64)
     start = xp.concat([centre[None, :], flat[spread]], axis=0)
     large = (start @ flat.T) @ flat
@@ -229,7 +229,7 @@ def add_excess(
     rows = xp.nonzero(xp.any(uncertain, axis=1))[0]
     classes = xp.nonzero(xp.any(uncertain, axis=0))[0]
     pairs = int(rows.shape[0] * classes.shape[0])
-    if Home.of(x).on_gpu:
+    if Backend.of(x).on_gpu:
         if pairs > PAIRWISE_RATIO * count:
             _add_by_pair(term, x, bank_features, weights, uncertain, max_cosines)
             return
@@ -240,7 +240,7 @@ def add_excess(
         bank_features, weights = bank_features[classes], weights[classes]
     else:
         # Using the whole bank takes less time and memory than copying most of it.
-        classes = xp.arange(bank_features.shape[0], device=Home.of(x).device)
+        classes = xp.arange(bank_features.shape[0], device=Backend.of(x).device)
     block_rows = max(1, max_cosines // (weights.shape[0] * weights.shape[1]))
     for start in range(0, rows.shape[0], block_rows):
         part = rows[start : start + block_rows]
@@ -253,7 +253,7 @@ def _add_by_class(term: Array, x: Array, bank_features: Array, weights: Array, u
     xp = namespace(x)
     by_class = to_numpy(uncertain).T
     for k in np.flatnonzero(by_class.any(axis=1)).tolist():
-        rows = Home.of(x).index(np.flatnonzero(by_class[k]))
+        rows = Backend.of(x).index(np.flatnonzero(by_class[k]))
         cosines = x[rows] @ bank_features[k].T
         term[rows, k] += xp.where(cosines < 0, -cosines, xp.zeros_like(cosines)) @ weights[k]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank, SoftCounts
 from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians
-from zeroshift.arrays import Array, Home, Rows, checked_labelled
+from zeroshift.arrays import Array, Backend, Rows, checked_labelled
 from zeroshift.method import ViewMethod
 from zeroshift.parameters import Choice, Flag, Number, Optional, array_parameter, parameter, state
 from zeroshift.views import AveragedRows
@@ -84,18 +84,18 @@ class ADAPT(ViewMethod):
     @property
     def means(self) -> Array:
         """Class means (K, d), float64. Before any sample they are the text prototypes."""
-        return Home.of(self.prototypes).copy(self._gaussians.means)
+        return Backend.of(self.prototypes).copy(self._gaussians.means)
 
     @property
     def precision(self) -> Array:
         """Inverse covariance (d, d), float64; (K, d, d) with `covariance="per_class"`. Initially the identity."""
-        return Home.of(self.prototypes).copy(self._gaussians.precision)
+        return Backend.of(self.prototypes).copy(self._gaussians.precision)
 
     @property
     def bank_counts(self) -> Array:
         """Bank entries per class (K,), including labelled support samples."""
-        home = Home.of(self.prototypes)
-        return home.xp.asarray(self._evidence.counts, device=home.device)
+        backend = Backend.of(self.prototypes)
+        return backend.xp.asarray(self._evidence.counts, device=backend.device)
 
     @property
     def _gaussians(self) -> Gaussians:
@@ -104,8 +104,8 @@ class ADAPT(ViewMethod):
     @property
     def _wide_prototypes(self) -> Array:
         """Prototypes in float64, the precision of every statistic."""
-        home = Home.of(self.prototypes)
-        return home.bring(self.prototypes, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        return backend.asarray(self.prototypes, backend.xp.float64)
 
     @property
     def _predict_rows(self) -> int:
@@ -129,13 +129,13 @@ class ADAPT(ViewMethod):
         return AveragedRows(images, self._wide_prototypes, self.logit_scale, self.view_ratio, unit=True)
 
     def _initial_evidence(self) -> Evidence:
-        home = Home.of(self.prototypes)
+        backend = Backend.of(self.prototypes)
         evidence: Evidence
         if self.bank_size == 0:
-            evidence = SoftCounts(home, self.n_classes, self.dimension)
+            evidence = SoftCounts(backend, self.n_classes, self.dimension)
         else:
-            evidence = KnowledgeBank(home, self.n_classes, self.dimension, self.bank_size)
+            evidence = KnowledgeBank(backend, self.n_classes, self.dimension, self.bank_size)
         if self.support is not None:
             features, labels = self.support
-            evidence.pin(home.bring(features, home.xp.float64), labels)
+            evidence.pin(backend.asarray(features, backend.xp.float64), labels)
         return evidence

@@ -15,7 +15,7 @@ import numpy as np
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.statistics import class_means, discriminant, linear_head
 from zeroshift.adapt.transductive import CHUNK_ROWS, collect_statistics
-from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.linalg import residual_precision
 from zeroshift.method import ViewMethod
 from zeroshift.parameters import Number, Optional, parameter, state
@@ -51,7 +51,7 @@ def sample_covariance_precision(bank: KnowledgeBank, means: Array) -> Array:
     xp = namespace(means)
     d, n = means.shape[1], bank.size
     if n == 1:
-        return xp.eye(d, dtype=means.dtype, device=Home.of(means).device)
+        return xp.eye(d, dtype=means.dtype, device=Backend.of(means).device)
     held = xp.reshape(bank.occupied, (-1,)) > 0
     return residual_precision(xp.reshape(bank.features - means[:, None, :], (-1, d))[held])
 
@@ -85,36 +85,36 @@ class ReleasedADAPT(ViewMethod):
     _bank: KnowledgeBank = state(lambda self: self._empty_bank(), saved_as="")
 
     def _prepare(self) -> None:
-        home = Home.of(self.prototypes)
-        self._wide_prototypes = home.bring(self.prototypes, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        self._wide_prototypes = backend.asarray(self.prototypes, backend.xp.float64)
 
     def _empty_bank(self) -> KnowledgeBank:
-        return KnowledgeBank(Home.of(self.prototypes), self.n_classes, self.dimension, self.bank_size)
+        return KnowledgeBank(Backend.of(self.prototypes), self.n_classes, self.dimension, self.bank_size)
 
     def _derive(self) -> None:
         """Compute precision and linear classifier from means and bank."""
         if self._bank.size > 0:
             self._precision = sample_covariance_precision(self._bank, self._means)
         else:
-            home = Home.of(self.prototypes)
-            self._precision = home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device)
+            backend = Backend.of(self.prototypes)
+            self._precision = backend.xp.eye(self.dimension, dtype=backend.xp.float64, device=backend.device)
         self._head = linear_head(self._means, self._precision)
 
     @property
     def means(self) -> Array:
         """Class means (K, d), float64."""
-        return Home.of(self.prototypes).copy(self._means)
+        return Backend.of(self.prototypes).copy(self._means)
 
     @property
     def precision(self) -> Array:
         """Inverse of the shared covariance (d, d), float64."""
-        return Home.of(self.prototypes).copy(self._precision)
+        return Backend.of(self.prototypes).copy(self._precision)
 
     @property
     def bank_counts(self) -> Array:
         """Bank entries per class (K,)."""
-        home = Home.of(self.prototypes)
-        return home.xp.asarray(self._bank.counts, device=home.device)
+        backend = Backend.of(self.prototypes)
+        return backend.xp.asarray(self._bank.counts, device=backend.device)
 
     def _similarity(self, features: Array) -> Array:
         """q_k = sum_{j in B_k} (x.x_j) p_j: the paper's bank term without its max(0, .)."""
@@ -173,7 +173,7 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
     state_size = "K L d + d^2"
     complexity = "O(K d) per sample; an insertion O(K L d^2 + d^3) more"
 
-    _last_similarity: Array = state(lambda self: Home.of(self.prototypes).zeros((1, self.n_classes)))
+    _last_similarity: Array = state(lambda self: Backend.of(self.prototypes).zeros((1, self.n_classes)))
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for row in range(len(rows)):
@@ -260,7 +260,7 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
         return self._adapt_scores(means.materialize())
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        xp = Home.of(self.prototypes).xp
+        xp = Backend.of(self.prototypes).xp
         chunk_rows = self.chunk_size or CHUNK_ROWS
         bank = self._empty_bank()
         soft_sum, soft_weight = collect_statistics(rows, chunk_rows, self._wide_prototypes, self.logit_scale, bank)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from zeroshift import linalg as ridge
-from zeroshift.arrays import Array, Home, namespace
+from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.linalg import ZERO_TRACE
 
 __all__ = [
@@ -84,7 +84,7 @@ def ridge_precision(scatter: Array, count: float) -> Array:
     covariance = scatter / max(count, 1)
     trace = float(xp.linalg.trace(covariance))
     if trace <= ZERO_TRACE:
-        return xp.eye(scatter.shape[-1], dtype=scatter.dtype, device=Home.of(scatter).device)
+        return xp.eye(scatter.shape[-1], dtype=scatter.dtype, device=Backend.of(scatter).device)
     return ridge.ridge_precision((count - 1) * covariance, trace)
 
 
@@ -168,7 +168,7 @@ def estimate(evidence: Evidence, sums: tuple[Array, Array], prototypes: Array, s
     means = class_means(*sums, prototypes, settings.alpha, settings.beta) if settings.update_mean else prototypes
     classes, d = prototypes.shape
     if not settings.update_covariance or evidence.size == 0:
-        identity = xp.eye(d, dtype=prototypes.dtype, device=Home.of(prototypes).device)
+        identity = xp.eye(d, dtype=prototypes.dtype, device=Backend.of(prototypes).device)
         precision = xp.broadcast_to(identity, (classes, d, d)) if settings.per_class else identity
     elif settings.per_class:
         scatters = evidence.scatter(means, per_class=True)

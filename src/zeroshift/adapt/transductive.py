@@ -16,7 +16,7 @@ from zeroshift.adapt.bank_term_bounds import CosineBounds, add_excess
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines.direct import CONVERGED
 from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, estimate
-from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.zero_shot import TIE, log_posterior, quantize, softmax
 
@@ -44,7 +44,7 @@ class MostConfident:
     Samples are offered chunk by chunk; memory does not grow with their number.
 
     >>> import numpy as np
-    >>> most_confident = MostConfident(Home.of(np.zeros(1)), capacity=1)
+    >>> most_confident = MostConfident(Backend.of(np.zeros(1)), capacity=1)
     >>> most_confident.offer(np.array([0, 1, 1]), np.array([-0.5, -0.2, -0.1]), np.array([0.7, 0.8, 0.9]), first_row=0)
     >>> most_confident.offer(np.array([0]), np.array([-0.5]), np.array([0.7]), first_row=3)
     >>> classes, ranks, rows, confidences, probabilities = most_confident.chosen()
@@ -52,17 +52,17 @@ class MostConfident:
     (array([0, 1]), array([0, 2]))
     """
 
-    def __init__(self, home: Home, capacity: int) -> None:
-        self._home = home
+    def __init__(self, backend: Backend, capacity: int) -> None:
+        self._backend = backend
         self._capacity = capacity
         self._parts: list[tuple[Array, ...]] = []
         self._pending = 0
 
     def offer(self, classes: Array, confidences: Array, probabilities: Array, first_row: int) -> None:
         """Add consecutive samples, from row `first_row`: pseudo-class, confidence and own-class probability (n,)."""
-        xp = self._home.xp
+        xp = self._backend.xp
         n = int(classes.shape[0])
-        rows = xp.arange(first_row, first_row + n, dtype=xp.int64, device=self._home.device)
+        rows = xp.arange(first_row, first_row + n, dtype=xp.int64, device=self._backend.device)
         self._parts.append((classes, rows, confidences, probabilities))
         self._pending += n
         if self._pending >= PENDING:
@@ -70,7 +70,7 @@ class MostConfident:
 
     def chosen(self) -> tuple[Array, Array, Array, Array, Array]:
         """(class, rank in its class, row, confidence, probability) of the samples held, sorted by class and rank."""
-        xp = self._home.xp
+        xp = self._backend.xp
         classes, rows, confidences, probabilities = (
             xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
         )
@@ -78,7 +78,7 @@ class MostConfident:
         order = xp.argsort(-quantize(confidences), stable=True)
         order = order[xp.argsort(classes[order], stable=True)]
         by_class = classes[order]
-        ranks = xp.arange(by_class.shape[0], device=self._home.device) - xp.searchsorted(by_class, by_class)
+        ranks = xp.arange(by_class.shape[0], device=self._backend.device) - xp.searchsorted(by_class, by_class)
         keep = ranks < self._capacity
         order, ranks = order[keep], ranks[keep]
         held = (classes[order], rows[order], confidences[order], probabilities[order])
@@ -116,18 +116,18 @@ def collect_statistics(
 
     If `log_normalisers` (N,) is given, it receives log sum_k exp(s t_k.x) of every row.
     """
-    home = Home.of(prototypes)
-    xp = home.xp
+    backend = Backend.of(prototypes)
+    xp = backend.xp
     classes = prototypes.shape[0]
     scaled = (logit_scale * prototypes).T
-    weighted_sum, weight = xp.zeros_like(prototypes), home.zeros((classes,))
-    most_confident = MostConfident(home, bank.capacity)
+    weighted_sum, weight = xp.zeros_like(prototypes), backend.zeros((classes,))
+    most_confident = MostConfident(backend, bank.capacity)
     # All chunks reuse these arrays: allocating new ones would cost as much as the arithmetic.
     buffer_rows = min(chunk_rows, len(rows))
     logit_buffer, posterior_buffer, feature_buffer = (
-        home.zeros((buffer_rows, width)) for width in (classes, classes, prototypes.shape[1])
+        backend.zeros((buffer_rows, width)) for width in (classes, classes, prototypes.shape[1])
     )
-    row_numbers = xp.arange(buffer_rows, device=home.device)
+    row_numbers = xp.arange(buffer_rows, device=backend.device)
     for block, x in rows.blocks(chunk_rows, reuse=True):
         n = x.shape[0]
         logits = xp.matmul(x, scaled, out=logit_buffer[:n])
@@ -200,7 +200,7 @@ class Fusion:
             # Bounds in float32, or exact cosines in three float64 arrays, take about as much memory as the scores.
             n, classes = scores.shape
             max_cosines = max(n * classes // 4, MIN_COSINES)
-            n_bounds = min(4 * max_cosines, CACHED_BOUNDS) if str(Home.of(x).device) == "cpu" else 4 * max_cosines
+            n_bounds = min(4 * max_cosines, CACHED_BOUNDS) if str(Backend.of(x).device) == "cpu" else 4 * max_cosines
             block_rows = max(1, n_bounds // (classes * evidence.weights.shape[1]))
             for rows, uncertain in self.bounds.uncertain_rows(x, block_rows):
                 corrected = scores[rows]
@@ -234,7 +234,7 @@ def rows_per_chunk(memory_budget: int, rows: int, prototypes: Array, evidence: E
     # With the bank off, the posteriors come from `zero_shot`, which allocates an array at every step.
     row = 8 * ((2 if slots else 4) * classes + 2 * d) + 2 * classes + 64
     fitting = (memory_budget - learned - kept - candidates) // row
-    if str(Home.of(prototypes).device) == "cpu":
+    if str(Backend.of(prototypes).device) == "cpu":
         fitting = min(fitting, CACHED_NUMBERS // (classes + d))
     return max(MIN_ROWS, fitting)
 
@@ -309,8 +309,8 @@ class TransductiveADAPT(ADAPT):
         """Soft sums before any sample: zero, or those of the labelled samples if no bank holds them."""
         if self.bank_size == 0:
             return SoftSums(*self._initial_evidence().sums())
-        home = Home.of(self.prototypes)
-        return SoftSums(home.zeros((self.n_classes, self.dimension)), home.zeros((self.n_classes,)))
+        backend = Backend.of(self.prototypes)
+        return SoftSums(backend.zeros((self.n_classes, self.dimension)), backend.zeros((self.n_classes,)))
 
     def _chunk_rows(self, rows: Rows, evidence: Evidence) -> int:
         """Rows processed together."""
@@ -358,32 +358,32 @@ class TransductiveADAPT(ADAPT):
             for _, features in rows.blocks(chunk_rows):
                 evidence.offer(features, log_posterior(features, self._wide_prototypes, self.logit_scale))
             return self._estimate(evidence, SoftSums(*evidence.sums())), None
-        home = Home.of(self.prototypes)
-        kept = home.zeros((len(rows),)) if normalisers_fit(self.memory_budget, len(rows)) else None
+        backend = Backend.of(self.prototypes)
+        kept = backend.zeros((len(rows),)) if normalisers_fit(self.memory_budget, len(rows)) else None
         soft_sums = collect_statistics(rows, chunk_rows, self._wide_prototypes, self.logit_scale, evidence, kept)
         return self._estimate(evidence, soft_sums), kept
 
     def _scores(self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None) -> Iterator[tuple[slice, Array]]:
         """Second pass: one product scores every row; two if its log-normaliser is not known."""
-        home = Home.of(self.prototypes)
+        backend = Backend.of(self.prototypes)
         scaled = (self.logit_scale * self._wide_prototypes).T
         chunk_rows = self._chunk_rows(rows, learned.evidence)
         # All chunks reuse one array: a new one costs as much as the arithmetic. The caller must have finished with the
         # scores of one chunk before it requests the next.
-        buffer = home.zeros((min(chunk_rows, len(rows)), self.n_classes))
+        buffer = backend.zeros((min(chunk_rows, len(rows)), self.n_classes))
         for chunk, x in rows.blocks(chunk_rows, reuse=True):
             scores = buffer[: x.shape[0]]
             if log_normalisers is None:
-                known = log_normaliser(home.xp.matmul(x, scaled, out=scores))
+                known = log_normaliser(backend.xp.matmul(x, scaled, out=scores))
             else:
                 known = log_normalisers[chunk]
             yield chunk, learned.fusion.scores(x, known, learned.evidence, scores)
 
     def _iterate(self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None) -> tuple[LearnedSet, Array]:
         """Table 8: repeat with means from the predictions instead of the zero-shot posteriors."""
-        home = Home.of(self.prototypes)
-        xp = home.xp
-        scores = home.zeros((len(rows), self.n_classes))
+        backend = Backend.of(self.prototypes)
+        xp = backend.xp
+        scores = backend.zeros((len(rows), self.n_classes))
         for iteration in range(self.iterations):
             moved = 0.0
             soft_sums = self._initial_sums()
@@ -407,7 +407,7 @@ class TransductiveADAPT(ADAPT):
 
     def _probabilities(self, scores: Array) -> Array:
         # In place: the scores belong to this call, and another array would count towards the memory budget.
-        xp = Home.of(scores).xp
+        xp = Backend.of(scores).xp
         scores -= xp.max(scores, axis=1)[:, None]
         xp.exp(scores, out=scores)
         scores /= xp.sum(scores, axis=1)[:, None]

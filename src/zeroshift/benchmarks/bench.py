@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.benchmarks.case import BenchCase, measure_case
 from zeroshift.benchmarks.machine import describe_environment
 from zeroshift.benchmarks.problems import BenchProblem
@@ -40,8 +40,8 @@ def run_cases(
             problem = (problems or {}).get(case.source)
             notify = _notifier(progress, case)
             record = measure_case(case, problem, notify)
-            home = Home.named(case.backend.library, case.backend.device)
-            held[case.key] = {**record, "surroundings": describe_environment(home)}
+            array_backend = Backend.named(case.backend.library, case.backend.device)
+            held[case.key] = {**record, "surroundings": describe_environment(array_backend)}
             if out is not None:
                 _write(out, held)
         progress(case, "done", True)

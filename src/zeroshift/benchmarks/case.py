@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift.adapt.engines import ENGINES
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.benchmarks.baseline_products import time_baseline_products
 from zeroshift.benchmarks.engines import (
     MIXTURE_METHODS,
@@ -33,7 +33,17 @@ from zeroshift.benchmarks.timing import limit_threads, threads_in_use
 from zeroshift.parameters import Number
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["DEFAULT", "FULL", "QUICK", "Backend", "BenchCase", "Size", "check_engines", "grid_sizes", "measure_case"]
+__all__ = [
+    "DEFAULT",
+    "FULL",
+    "QUICK",
+    "BenchBackend",
+    "BenchCase",
+    "Size",
+    "check_engines",
+    "grid_sizes",
+    "measure_case",
+]
 
 FORMAT = 2
 """Raised when measurements or the generator change so much that older records must not be reused."""
@@ -65,7 +75,7 @@ STATE_POINTS = (0.0, 0.01, 0.05, 0.2, 0.4, 0.7, 0.97)
 
 
 @dataclass(frozen=True)
-class Backend:
+class BenchBackend:
     library: str = "numpy"
     device: str = "cpu"
     threads: int | None = None
@@ -79,7 +89,7 @@ class BenchCase:
     classes: int
     dimension: int
     samples: int
-    backend: Backend
+    backend: BenchBackend
     engines: tuple[str, ...]
     source: str = SYNTHETIC
     steps: int = 3
@@ -134,22 +144,22 @@ def measure_case(
     if problem is None:
         notify("generating the problem")
         problem = clip_like(case.classes, case.dimension, case.samples, seed=case.seed)
-    home = Home.named(case.backend.library, case.backend.device)
+    array_backend = Backend.named(case.backend.library, case.backend.device)
     with limit_threads(case.backend.threads), tempfile.TemporaryDirectory(prefix="zeroshift-bench-") as folder:
-        features = home.bring(np.asarray(problem.features))
+        features = array_backend.asarray(np.asarray(problem.features))
         notify("baseline products")
-        baseline = time_baseline_products(features, problem.prototypes, home, case.repeats)
+        baseline = time_baseline_products(features, problem.prototypes, array_backend, case.repeats)
         notify("states along the stream")
         schedule = bank_schedule(problem, case.points(), Path(folder))
         online = measure_online(
-            problem, features, schedule, case.engines, home,
+            problem, features, schedule, case.engines, array_backend,
             steps=case.steps, repeats=case.repeats, notify=notify,
         )  # fmt: skip
         notify(TRANSDUCTIVE)
         product = baseline["float64"]["median"]
-        whole = measure_transductive(problem, features, home, product, case.repeats)
+        whole = measure_transductive(problem, features, array_backend, product, case.repeats)
         notify("the anchored mixture")
-        mixture = measure_mixture(problem, features, home, case.repeats)
+        mixture = measure_mixture(problem, features, array_backend, case.repeats)
         records = {**online, TRANSDUCTIVE: whole, **mixture}
         for record in records.values():
             record["times_the_floor"] = record["seconds"] / product

@@ -25,7 +25,7 @@ from zeroshift.adapt.statistics import (
     linear_head,
     ridge_precision,
 )
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.benchmarks.problems import BenchProblem
 from zeroshift.benchmarks.timing import (
     Clock,
@@ -140,21 +140,21 @@ def measure_online(
     features: Array,
     schedule: BankSchedule,
     engines: Sequence[str],
-    home: Home,
+    array_backend: Backend,
     *,
     steps: int,
     repeats: int,
     notify: Notify,
 ) -> dict[str, Any]:
-    """One record per engine; `features` are those of the problem, on the device of `home`."""
+    """One record per engine; `features` are those of the problem, on the device of `array_backend`."""
     rows = {seen: schedule.rows_from(seen, steps) for seen in schedule.states}
     notify(f"{DEFINITION} on sampled steps")
     definition = {
-        seen: time_steps(state, DEFINITION, features, rows[seen], home, scores=True)
+        seen: time_steps(state, DEFINITION, features, rows[seen], array_backend, scores=True)
         for seen, state in schedule.states.items()
     }
     records: dict[str, Any] = {DEFINITION: _definition_record(definition, schedule)}
-    prototypes = home.bring(np.asarray(problem.prototypes))
+    prototypes = array_backend.asarray(np.asarray(problem.prototypes))
 
     def fresh(engine: str) -> OnlineADAPT:
         return OnlineADAPT(prototypes, logit_scale=problem.logit_scale, engine=engine)
@@ -164,9 +164,11 @@ def measure_online(
             continue
         notify(engine)
         if engine in WHOLE_ARRAY:
-            records[engine] = _whole_array(partial(fresh, engine), features, schedule, definition, home, repeats)
+            records[engine] = _whole_array(
+                partial(fresh, engine), features, schedule, definition, array_backend, repeats
+            )
         else:
-            records[engine] = _one_by_one(engine, partial(fresh, engine), features, schedule, definition, home)
+            records[engine] = _one_by_one(engine, partial(fresh, engine), features, schedule, definition, array_backend)
         records[engine]["times_faster_than_direct"] = records[DEFINITION]["seconds"] / records[engine]["seconds"]
     return records
 
@@ -210,13 +212,13 @@ def _one_by_one(
     features: Array,
     schedule: BankSchedule,
     definition: dict[int, TimedSteps],
-    home: Home,
+    array_backend: Backend,
 ) -> dict[str, Any]:
     """The whole stream, one sample per call; and steps from the same states as `direct`."""
     keep, adapter = _sampled(definition), fresh()
-    whole = time_stream(adapter, features, keep, home)
+    whole = time_stream(adapter, features, keep, array_backend)
     same_state = {
-        seen: time_steps(schedule.states[seen], engine, features, d.rows, home, scores=True)
+        seen: time_steps(schedule.states[seen], engine, features, d.rows, array_backend, scores=True)
         for seen, d in definition.items()
     }
     points = []
@@ -230,7 +232,7 @@ def _one_by_one(
         reference_steps = definition[seen]
         point |= agreement(taken.probabilities, reference_steps.probabilities, taken.scores, reference_steps.scores)
         points.append(point)
-    scores = stream_scores(fresh(), features, keep, home)
+    scores = stream_scores(fresh(), features, keep, array_backend)
     seconds = float(whole.seconds.sum())
     return {
         "timed": "the whole stream, one sample a call",
@@ -257,10 +259,10 @@ def _whole_array(
     features: Array,
     schedule: BankSchedule,
     definition: dict[int, TimedSteps],
-    home: Home,
+    array_backend: Backend,
     repeats: int,
 ) -> dict[str, Any]:
-    clock = Clock(home)
+    clock = Clock(array_backend)
     taken, adapter, answer = [], fresh(), None
     for _ in range(repeats):
         adapter, answer = fresh(), None
@@ -275,7 +277,7 @@ def _whole_array(
         windows.append({"seen": rows.stop, "seconds_a_sample": seconds / len(part)})
     sampled = to_numpy(answer)[_sampled(definition)].astype(np.float64)
     del answer
-    scores = stream_scores(fresh(), features, _sampled(definition), home)
+    scores = stream_scores(fresh(), features, _sampled(definition), array_backend)
     times = time_spread(taken)
     return {
         "timed": "the whole array in one call",
@@ -308,11 +310,11 @@ def _banks_equal(adapter: OnlineADAPT, schedule: BankSchedule) -> bool:
 
 
 def measure_transductive(
-    problem: BenchProblem, features: Array, home: Home, floor_seconds: float, repeats: int
+    problem: BenchProblem, features: Array, array_backend: Backend, floor_seconds: float, repeats: int
 ) -> dict[str, Any]:
-    prototypes = home.bring(np.asarray(problem.prototypes))
+    prototypes = array_backend.asarray(np.asarray(problem.prototypes))
     adapter = TransductiveADAPT(prototypes, logit_scale=problem.logit_scale)
-    clock, taken, answer = Clock(home), [], None
+    clock, taken, answer = Clock(array_backend), [], None
     for _ in range(repeats + 1):
         answer = None  # two answers at a time might not fit into memory
         seconds, answer = clock.time(adapter.adapt, features)
@@ -320,7 +322,9 @@ def measure_transductive(
     rows = np.unique(np.linspace(0, features.shape[0] - 1, CHECKED_ROWS).round().astype(np.int64))
     times = time_spread(taken[1:])
     sampled = to_numpy(answer)[rows].astype(np.float64)
-    scores = to_numpy(adapter.predict_scores(home.bring(np.asarray(problem.features[rows]), home.xp.float64)))
+    scores = to_numpy(
+        adapter.predict_scores(array_backend.asarray(np.asarray(problem.features[rows]), array_backend.xp.float64))
+    )
     definition = _definition(problem, rows, adapter)
     return {
         "timed": "the whole set in one call",
@@ -363,9 +367,9 @@ def _definition(problem: BenchProblem, rows: np.ndarray, adapter: TransductiveAD
     return scores
 
 
-def measure_mixture(problem: BenchProblem, features: Array, home: Home, repeats: int) -> dict[str, Any]:
-    """One record per form of the mixture; `features` are those of the problem, on the device of `home`."""
-    prototypes, clock = home.bring(np.asarray(problem.prototypes)), Clock(home)
+def measure_mixture(problem: BenchProblem, features: Array, array_backend: Backend, repeats: int) -> dict[str, Any]:
+    """One record per form of the mixture; `features` are those of the problem, on the device of `array_backend`."""
+    prototypes, clock = array_backend.asarray(np.asarray(problem.prototypes)), Clock(array_backend)
     n = features.shape[0]
     rows = np.unique(np.linspace(0, n - 1, MIXTURE_CHECKED_ROWS).round().astype(np.int64))
     records: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from zeroshift._version import __version__
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 
 __all__ = ["BUSY", "busy_cores", "describe_environment", "machine"]
 
@@ -50,7 +50,7 @@ def _ticks() -> list[int] | None:
     return [int(word) for word in stat.read_text().split("\n", 1)[0].split()[1:9]] if stat.exists() else None
 
 
-def describe_environment(home: Home) -> dict[str, str]:
+def describe_environment(array_backend: Backend) -> dict[str, str]:
     """Machine, device and versions."""
     found = {
         "machine": machine(),
@@ -58,9 +58,9 @@ def describe_environment(home: Home) -> dict[str, str]:
         "zeroshift": __version__,
         "numpy": np.__version__,
     }
-    if home.library == "torch":
+    if array_backend.library == "torch":
         torch = sys.modules["torch"]
         found["torch"] = str(torch.__version__)
-        if home.device.type == "cuda":
-            found["device"] = str(torch.cuda.get_device_name(home.device))
+        if array_backend.device.type == "cuda":
+            found["device"] = str(torch.cuda.get_device_name(array_backend.device))
     return found

@@ -17,7 +17,7 @@ import numpy as np
 
 import zeroshift
 from zeroshift.adapt import OnlineADAPT, TransductiveADAPT
-from zeroshift.arrays import Array, Home
+from zeroshift.arrays import Array, Backend
 from zeroshift.benchmarks.engines import MIXTURE_METHODS
 from zeroshift.benchmarks.problems import clip_like
 from zeroshift.benchmarks.timing import THREAD_VARIABLES
@@ -73,20 +73,20 @@ def _import_paths() -> list[str]:
 
 
 def _measure(measurement: Measurement) -> dict[str, Any]:
-    home = Home.named(measurement.library, measurement.device)
+    array_backend = Backend.named(measurement.library, measurement.device)
     # Libraries, threads and their buffers are needed for every measurement: load them before counting.
     small = clip_like(classes=3, dimension=16, samples=20)
     for method in (OnlineADAPT, TransductiveADAPT, *MIXTURE_METHODS.values()):
-        method(home.bring(small.prototypes)).adapt(home.bring(small.features))
-    features = home.bring(np.load(measurement.features))
-    prototypes = home.bring(np.load(measurement.prototypes))
+        method(array_backend.asarray(small.prototypes)).adapt(array_backend.asarray(small.features))
+    features = array_backend.asarray(np.load(measurement.features))
+    prototypes = array_backend.asarray(np.load(measurement.prototypes))
     n_rows = len(measurement.rows) or features.shape[0]
     output = n_rows * prototypes.shape[0] * (8 if features.dtype.itemsize == 8 else 4)
-    memory = _CudaPeakMemory(home) if _is_cuda(home) else PeakMemory()
+    memory = _CudaPeakMemory(array_backend) if _is_cuda(array_backend) else PeakMemory()
     before = memory.now()
     if measurement.state is not None:
         adapter = OnlineADAPT.load(
-            measurement.state, library=home.library, device=str(home.device), engine=measurement.what
+            measurement.state, library=array_backend.library, device=str(array_backend.device), engine=measurement.what
         )
         memory.reset()
         answers = [adapter.adapt(features[row]) for row in measurement.rows]
@@ -110,8 +110,8 @@ def _whole(measurement: Measurement, prototypes: Array, features: Array) -> Arra
     return OnlineADAPT(prototypes, logit_scale=measurement.logit_scale, engine=measurement.what).adapt(features)
 
 
-def _is_cuda(home: Home) -> bool:
-    return home.library == "torch" and bool(home.device.type == "cuda")
+def _is_cuda(array_backend: Backend) -> bool:
+    return array_backend.library == "torch" and bool(array_backend.device.type == "cuda")
 
 
 class _CudaPeakMemory:
@@ -119,8 +119,8 @@ class _CudaPeakMemory:
 
     resets = True
 
-    def __init__(self, home: Home) -> None:
-        self._cuda, self._device = sys.modules["torch"].cuda, home.device
+    def __init__(self, array_backend: Backend) -> None:
+        self._cuda, self._device = sys.modules["torch"].cuda, array_backend.device
 
     def now(self) -> int:
         return int(self._cuda.memory_allocated(self._device))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from zeroshift.adapt import OnlineADAPT
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Backend, to_numpy
 
 __all__ = [
     "THREAD_VARIABLES",
@@ -36,10 +36,10 @@ T = TypeVar("T")
 class Clock:
     """Times calls, including work that is queued on the device."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, array_backend: Backend) -> None:
         self._wait: Callable[[], object] = lambda: None
-        if home.library == "torch" and home.device.type == "cuda":
-            synchronize, device = sys.modules["torch"].cuda.synchronize, home.device
+        if array_backend.library == "torch" and array_backend.device.type == "cuda":
+            synchronize, device = sys.modules["torch"].cuda.synchronize, array_backend.device
             self._wait = lambda: synchronize(device)
 
     def time(self, call: Callable[..., T], *arguments: Any) -> tuple[float, T]:
@@ -91,13 +91,13 @@ class TimedSteps:
 
 
 def time_steps(
-    state: Path, engine: str, features: Array, rows: np.ndarray, home: Home, *, scores: bool = False
+    state: Path, engine: str, features: Array, rows: np.ndarray, array_backend: Backend, *, scores: bool = False
 ) -> TimedSteps:
     """Adapt to `rows` of `features` from a saved state, one sample per call; with `scores`, again for the scores."""
-    adapter = OnlineADAPT.load(state, library=home.library, device=str(home.device), engine=engine)
+    adapter = OnlineADAPT.load(state, library=array_backend.library, device=str(array_backend.device), engine=engine)
     # Lazily built parts are built before the clock starts; within a stream they already exist.
     adapter.predict(features[0])
-    clock = Clock(home)
+    clock = Clock(array_backend)
     seconds, answers = [], []
     for row in rows:
         taken, answer = clock.time(adapter.adapt, features[int(row)])
@@ -107,14 +107,14 @@ def time_steps(
     if not scores:
         return found
     # A second run without the clock: to request scores could change the time of the next step.
-    adapter = OnlineADAPT.load(state, library=home.library, device=str(home.device), engine=engine)
-    wide = [adapter.adapt_scores(home.bring(features[int(row)], home.xp.float64)) for row in rows]
+    adapter = OnlineADAPT.load(state, library=array_backend.library, device=str(array_backend.device), engine=engine)
+    wide = [adapter.adapt_scores(array_backend.asarray(features[int(row)], array_backend.xp.float64)) for row in rows]
     return replace(found, scores=np.array([to_numpy(one) for one in wide]).reshape(len(rows), adapter.n_classes))
 
 
-def time_stream(adapter: OnlineADAPT, features: Array, keep: np.ndarray, home: Home) -> TimedSteps:
+def time_stream(adapter: OnlineADAPT, features: Array, keep: np.ndarray, array_backend: Backend) -> TimedSteps:
     """Adapt to all of `features`, one sample per call; the answers to the rows in `keep` are kept."""
-    clock = Clock(home)
+    clock = Clock(array_backend)
     kept = set(keep.tolist())
     seconds = np.zeros(features.shape[0])
     answers = {}
@@ -126,9 +126,9 @@ def time_stream(adapter: OnlineADAPT, features: Array, keep: np.ndarray, home: H
     return TimedSteps(keep, seconds, probabilities)
 
 
-def stream_scores(adapter: OnlineADAPT, features: Array, rows: np.ndarray, home: Home) -> np.ndarray:
+def stream_scores(adapter: OnlineADAPT, features: Array, rows: np.ndarray, array_backend: Backend) -> np.ndarray:
     """Scores of `rows`, in float64, from one call with the whole stream."""
-    wide = adapter.adapt_scores(home.bring(features, home.xp.float64))
+    wide = adapter.adapt_scores(array_backend.asarray(features, array_backend.xp.float64))
     return to_numpy(wide)[rows]
 
 

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.benchmarks.bench import Progress, read_cases, run_cases
-from zeroshift.benchmarks.case import DEFAULT, FULL, QUICK, Backend, BenchCase, check_engines, grid_sizes
+from zeroshift.benchmarks.case import DEFAULT, FULL, QUICK, BenchBackend, BenchCase, check_engines, grid_sizes
 from zeroshift.benchmarks.problems import BenchProblem
 from zeroshift.benchmarks.tables import LEGEND, bench_tables, case_warnings, figure_paths, growth_table, write_figures
 from zeroshift.cli._inputs import load_features, split_names
@@ -111,12 +111,12 @@ DEFAULT_SIZES = {"classes": "1000", "dimensions": "512", "samples": "5000"}
 """Sizes for the options that are not given, if one of them is."""
 
 
-def _check_device(library: str, device: str, threads: int | None) -> Backend:
+def _check_device(library: str, device: str, threads: int | None) -> BenchBackend:
     Choice(("numpy", "torch")).check("--library", library)
     if threads is not None:
         Number(1, integer=True).check("--threads", threads)
     try:
-        Home.named(library, device)
+        Backend.named(library, device)
     except ImportError:
         raise ImportError("--library torch needs torch. Fix: pip install 'zeroshift[torch]'.") from None
     except (RuntimeError, AssertionError, ValueError) as error:
@@ -125,11 +125,11 @@ def _check_device(library: str, device: str, threads: int | None) -> Backend:
         raise ValueError(
             f"--device must be one that {library} can use here; got {device!r} ({first}). Fix: {fix}."
         ) from None
-    return Backend(library, device, threads)
+    return BenchBackend(library, device, threads)
 
 
 def _choose_cases(
-    backend: Backend,
+    backend: BenchBackend,
     *,
     quick: bool,
     full: bool,

@@ -9,7 +9,7 @@ import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.statistics import AdaptSettings, estimate, score
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.evaluate import Analysis, Job
 from zeroshift.evaluate.streams.long_tail import (
     CONFIDENT,
@@ -79,7 +79,7 @@ def adapt_online_given(
         per_class=False,
     )
     capacity = int(Number(1, integer=True).check("bank_size", bank_size))
-    bank = KnowledgeBank(Home.of(prototypes), len(prototypes), prototypes.shape[1], capacity)
+    bank = KnowledgeBank(Backend.of(prototypes), len(prototypes), prototypes.shape[1], capacity)
     gaussians = estimate(bank, bank.sums(), prototypes, rule)
     scores = np.empty(log_y.shape)
     for place in range(len(features)):

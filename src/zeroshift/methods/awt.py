@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zeroshift.arrays import Array, Home, namespace
+from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.method import EpisodicMethod
 from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.sinkhorn import (
@@ -59,7 +59,7 @@ def replaced_entropy(base: Array, logits: Array) -> Array:
 def _others_entropy(base: Array) -> tuple[Array, Array]:
     """Log-sum-exp and entropy of all the other classes, for each class, (..., K) each."""
     xp = namespace(base)
-    classes = xp.arange(base.shape[-1], device=Home.of(base).device)
+    classes = xp.arange(base.shape[-1], device=Backend.of(base).device)
     most_likely = classes == xp.argmax(base, axis=-1, keepdims=True)
     # Leave a less likely class out by subtraction: the most likely one remains, so little is lost to rounding.
     shift, weights, weighted = _sums(base, classes >= 0)
@@ -156,17 +156,17 @@ class ClassTransports:
     def _compute_kernel(self, part: slice) -> tuple[Array, Array]:
         """Cosines and kernel (B, k, V, P) of some classes."""
         xp = namespace(self._views)
-        home, prompts = Home.of(self._views), self._prompts[part]
+        backend, prompts = Backend.of(self._views), self._prompts[part]
         classes, n_prompts, dimension = prompts.shape
         images, n_views, _ = self._views.shape
         views = xp.matrix_transpose(self._views)
         # Prompts first: the product is then contiguous per class.
-        cosines = home.zeros((images, classes, n_prompts, n_views), views.dtype)
+        cosines = backend.zeros((images, classes, n_prompts, n_views), views.dtype)
         size = max(
             1, WORK_NUMBERS // (n_prompts * dimension)
         )  # convert only some prompts to another precision at a time
         for start in range(0, classes, size):
-            some = home.bring(prompts[start : start + size], views.dtype)
+            some = backend.asarray(prompts[start : start + size], views.dtype)
             product = some.reshape(1, -1, dimension) @ views
             cosines[:, start : start + size] = product.reshape(images, -1, n_prompts, n_views)
         cosines = xp.matrix_transpose(cosines)
@@ -239,7 +239,7 @@ class AWT(EpisodicMethod):
         self.prompts = checked_prompts(self.prompts, self.prototypes)
 
     def _prepare(self) -> None:
-        xp = Home.of(self.prototypes).xp
+        xp = Backend.of(self.prototypes).xp
         self._mean_prompts = xp.sum(self.prompts, axis=1, dtype=xp.float64) / self.prompts.shape[1]
 
     def _images_per_block(self, n_views: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.methods._shared.cma_es import CMAES
 from zeroshift.methods._shared.image_method import ImageMethod
 from zeroshift.methods._shared.prompt_tuned import TEXT
@@ -156,8 +156,8 @@ class B2TPT(ImageMethod):
             )
 
     def _prepare(self) -> None:
-        home = Home.of(self.prototypes)
-        self._zero_shot = home.bring(self.prototypes, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        self._zero_shot = backend.asarray(self.prototypes, backend.xp.float64)
         self._prompts = LatentPrompts(
             self.text,
             self.vision,
@@ -204,7 +204,7 @@ class B2TPT(ImageMethod):
         if last:
             more_confident = xp.max(candidate, axis=1) > xp.max(zero_shot, axis=1)
             classes = xp.where(more_confident, pseudo_class(candidate), classes)
-        columns = xp.arange(candidate.shape[1], device=Home.of(candidate).device)
+        columns = xp.arange(candidate.shape[1], device=Backend.of(candidate).device)
         chosen = xp.where(columns == classes[:, None], candidate, xp.zeros_like(candidate))
         # Rounded to nine digits: prompts with equal losses are ranked in the order they were drawn, on every machine.
         return float(quantize(-xp.sum(chosen) / candidate.shape[0]))
@@ -217,16 +217,16 @@ class B2TPT(ImageMethod):
 
     def _scores(self, images: Array, latent: np.ndarray) -> Array:
         """Scores (B, K) under the prompts of a latent vector."""
-        home = Home.of(self.prototypes)
-        text = home.bring(self.text.features(home.bring(self._prompts.context(latent))), home.xp.float64)
-        prompt = None if self.vision is None else home.bring(self._prompts.tokens(latent))
+        backend = Backend.of(self.prototypes)
+        text = backend.asarray(self.text.features(backend.asarray(self._prompts.context(latent))), backend.xp.float64)
+        prompt = None if self.vision is None else backend.asarray(self._prompts.tokens(latent))
         return logits(self._encode(images, prompt).features, text, self.logit_scale)
 
     def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         # The search runs on the host. Its arrays are saved without a prefix, its numbers as one group.
         arrays, values = super()._state()
-        home = Home.of(self.prototypes)
-        return {name: home.bring(array) for name, array in arrays.items()}, {"search": values}
+        backend = Backend.of(self.prototypes)
+        return {name: backend.asarray(array) for name, array in arrays.items()}, {"search": values}
 
     def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         super()._restore(arrays, values["search"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.similarity import normalize_rows
 from zeroshift.parameters import Number, parameter, state
@@ -75,22 +75,22 @@ class BCA(ViewMethod):
     _prior_moves: np.ndarray = state(lambda self: np.zeros(self.n_classes, dtype=np.int64))
 
     def _initial_means(self) -> Array:
-        home = Home.of(self.prototypes)
-        return home.copy(home.bring(self.prototypes, home.xp.float64))
+        backend = Backend.of(self.prototypes)
+        return backend.copy(backend.asarray(self.prototypes, backend.xp.float64))
 
     def _identity(self) -> Array:
-        home = Home.of(self.prototypes)
-        return home.xp.eye(self.n_classes, dtype=home.xp.float64, device=home.device)
+        backend = Backend.of(self.prototypes)
+        return backend.xp.eye(self.n_classes, dtype=backend.xp.float64, device=backend.device)
 
     @property
     def means(self) -> Array:
         """Class embeddings (K, d) of unit length, float64."""
-        return Home.of(self.prototypes).copy(self._means)
+        return Backend.of(self.prototypes).copy(self._means)
 
     @property
     def prior(self) -> Array:
         """P(label | embedding) (K, K), float64; every row sums to 1."""
-        return Home.of(self.prototypes).copy(self._prior)
+        return Backend.of(self.prototypes).copy(self._prior)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for block, x in rows.blocks(BLOCK_ROWS):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Rows, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, to_numpy
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, MemoryPlan
 from zeroshift.methods._shared.similarity import exponential_kernel, single_sample_stats
@@ -45,16 +45,16 @@ class KernelBank:
     """
 
     def __init__(self, prototypes: Array, capacity: int, beta: float) -> None:
-        home = Home.of(prototypes)
+        backend = Backend.of(prototypes)
         classes, width = prototypes.shape
-        self._home, self._beta = home, beta
+        self._backend, self._beta = backend, beta
         self.memory = LowEntropyMemory(
-            home, classes, capacity, 0
+            backend, classes, capacity, 0
         )  # which samples are stored; their features are in `entries`
-        self.entries = home.zeros((1 + capacity, classes, width), prototypes.dtype)
+        self.entries = backend.zeros((1 + capacity, classes, width), prototypes.dtype)
         self.entries[0] = prototypes
-        self.grams = home.zeros((classes, 1 + capacity, 1 + capacity), prototypes.dtype)
-        self.grams[:, 0, 0] = home.xp.sum(prototypes * prototypes, axis=1)
+        self.grams = backend.zeros((classes, 1 + capacity, 1 + capacity), prototypes.dtype)
+        self.grams[:, 0, 0] = backend.xp.sum(prototypes * prototypes, axis=1)
         self._used = 1
 
     def read(self, features: Array) -> Array:
@@ -86,11 +86,11 @@ class KernelBank:
         grams: dict[int, Array] = {}
         for row, (k, slot) in entering:
             if k not in grams:
-                grams[k] = self._home.copy(self.grams[k, :used, :used])
+                grams[k] = self._backend.copy(self.grams[k, :used, :used])
             gram = grams[k]
             gram[slot, :] = gram[:, slot] = cosines[:, k, row]
             w = weights[:, k, row:]
-            squares[k, row:] = self._home.xp.sum(w * (gram @ w), axis=0)
+            squares[k, row:] = self._backend.xp.sum(w * (gram @ w), axis=0)
         return PlannedReading(self._class_cosines(cosines, weights, squares), grams)
 
     def keep(self, plan: MemoryPlan, features: Array, reading: PlannedReading) -> None:
@@ -98,8 +98,8 @@ class KernelBank:
         kept = plan.kept()
         if len(kept):
             classes, slots = np.divmod(plan.slots[kept], self.memory.capacity)
-            rows = self._home.index(plan.rows[kept])
-            self.entries[self._home.index(1 + slots), self._home.index(classes)] = features[rows]
+            rows = self._backend.index(plan.rows[kept])
+            self.entries[self._backend.index(1 + slots), self._backend.index(classes)] = features[rows]
         for k, gram in reading.grams.items():
             self.grams[k, : gram.shape[0], : gram.shape[0]] = gram
         self.memory.record_plan(plan)
@@ -115,7 +115,7 @@ class KernelBank:
 
     def _squares(self, weights: Array, used: int) -> Array:
         """Squared lengths (K, n) of the weighted sums."""
-        by_class = self._home.xp.permute_dims(weights, (1, 0, 2))
+        by_class = self._backend.xp.permute_dims(weights, (1, 0, 2))
         return (by_class * (self.grams[:, :used, :used] @ by_class)).sum(axis=1)
 
     def _class_cosines(self, cosines: Array, weights: Array, squares: Array) -> Array:
@@ -197,14 +197,14 @@ class DMN(ViewMethod):
             )
 
     def _prepare(self) -> None:
-        home = Home.of(self.prototypes)
-        self._text = home.bring(self.prototypes, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        self._text = backend.asarray(self.prototypes, backend.xp.float64)
 
     @property
     def bank_counts(self) -> Array:
         """Samples stored per class, (K,)."""
-        home = Home.of(self.prototypes)
-        return home.xp.asarray(self._bank.memory.counts, device=home.device)
+        backend = Backend.of(self.prototypes)
+        return backend.xp.asarray(self._bank.memory.counts, device=backend.device)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for block, features in rows.blocks(self._predict_rows):
@@ -213,7 +213,7 @@ class DMN(ViewMethod):
                 continue
             log_y = log_softmax(logits(features, self._text, self.logit_scale))
             classes, entropies = to_numpy(pseudo_class(log_y)), -to_numpy(confidence(log_y))
-            yield block, self._adapt_block(features, Home.of(log_y).xp.exp(log_y), classes, entropies)
+            yield block, self._adapt_block(features, Backend.of(log_y).xp.exp(log_y), classes, entropies)
 
     def _adapt_one(self, features: Array) -> Array:
         """A sample is stored before it is predicted, so a single one needs no plan: learn, then predict."""
@@ -247,15 +247,15 @@ class DMN(ViewMethod):
 
     def _to_bank_dtype(self, features: Array) -> Array:
         """A copy in the precision of the bank."""
-        return Home.of(self.prototypes).xp.astype(features, self.prototypes.dtype, copy=True)
+        return Backend.of(self.prototypes).xp.astype(features, self.prototypes.dtype, copy=True)
 
     def _predict_scores(self, features: Array) -> Array:
-        keys = Home.of(self.prototypes).bring(features, self.prototypes.dtype)
+        keys = Backend.of(self.prototypes).asarray(features, self.prototypes.dtype)
         return self._fuse(softmax(logits(features, self._text, self.logit_scale)), self._bank.read(keys))
 
     def _fuse(self, text: Array, cosines: Array) -> Array:
-        home = Home.of(text)
-        memory = softmax(self.logit_scale * home.bring(cosines, text.dtype))
+        backend = Backend.of(text)
+        memory = softmax(self.logit_scale * backend.asarray(cosines, text.dtype))
         total = self.text_weight + self.memory_weight
         return (self.text_weight / total) * text + (self.memory_weight / total) * memory
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from zeroshift.adapt.statistics import discriminant, linear_head
-from zeroshift.arrays import Array, Home, Rows, is_double
+from zeroshift.arrays import Array, Backend, Rows, is_double
 from zeroshift.linalg import add_to_diagonal, invert_positive
 from zeroshift.method import ViewMethod
 from zeroshift.parameters import Choice, Number, parameter, state
@@ -57,50 +57,50 @@ class SoftGaussians:
     """
 
     def __init__(self, means: Array, sigma: float, dtype: Any) -> None:
-        home = Home.of(means)
+        backend = Backend.of(means)
         classes, d = means.shape
         self.sigma = sigma
         # Without the sigma I that every class starts from: zeros take no memory until they are written to.
-        self.sums = home.zeros((classes, d, d), dtype)
+        self.sums = backend.zeros((classes, d, d), dtype)
         self.means = means
-        self.counts = home.zeros((classes,)) + 1.0
-        self.shared = self.average(home.zeros((d, d)), self.counts)
+        self.counts = backend.zeros((classes,)) + 1.0
+        self.shared = self.average(backend.zeros((d, d)), self.counts)
 
     def average(self, total: Array, counts: Array) -> Array:
         """The shared covariance, computed in place from `total`, the sum over classes of S_k / c_k."""
         total /= counts.shape[0]
-        return add_to_diagonal(total, self.sigma * Home.of(total).xp.mean(1 / counts))
+        return add_to_diagonal(total, self.sigma * Backend.of(total).xp.mean(1 / counts))
 
     def joint_update(self, x: Array, y: Array) -> SoftUpdate:
         """The update by samples that are all compared with the present means."""
-        xp = Home.of(x).xp
+        xp = Backend.of(x).xp
         counts = self.counts + xp.sum(y, axis=0)
         means = (self.counts[:, None] * self.means + y.T @ x) / counts[:, None]
         return SoftUpdate(x, y, xp.ones_like(y), None, means, counts)
 
     def learn(self, update: SoftUpdate) -> None:
         """Apply an update, some classes at a time."""
-        home, (classes, d) = Home.of(self.sums), self.means.shape
-        size = max(1, (GPU_WORK_NUMBERS if home.on_gpu else WORK_NUMBERS) // (d * d))
-        weights = home.bring(1 / update.counts, self.sums.dtype)
-        total = home.zeros((d, d))
+        backend, (classes, d) = Backend.of(self.sums), self.means.shape
+        size = max(1, (GPU_WORK_NUMBERS if backend.on_gpu else WORK_NUMBERS) // (d * d))
+        weights = backend.asarray(1 / update.counts, self.sums.dtype)
+        total = backend.zeros((d, d))
         for start in range(0, classes, size):
             part = slice(start, start + size)
             sums = self.sums[part]
             sums += self._squares(update, part)
-            total = total + home.xp.reshape(weights[part] @ home.xp.reshape(sums, (-1, d * d)), (d, d))
+            total = total + backend.xp.reshape(weights[part] @ backend.xp.reshape(sums, (-1, d * d)), (d, d))
         self.means, self.counts = update.means, update.counts
         self.shared = self.average(total, update.counts)
 
     def _squares(self, update: SoftUpdate, part: slice) -> Array:
         """sum_i y_ik (x_i - mu_k)(x_i - mu_k)^T of some classes (k, d, d), with the means at each sample's turn."""
-        home = Home.of(self.means)
-        transpose, matmul = home.xp.matrix_transpose, home.xp.matmul
+        backend = Backend.of(self.means)
+        transpose, matmul = backend.xp.matrix_transpose, backend.xp.matmul
         centred = update.x - transpose(update.own[:, part])[:, :, None] * self.means[part][:, None, :]
         if update.mixed is not None:
             centred -= matmul(update.mixed[part], update.x)
         centred *= (transpose(update.y[:, part]) ** 0.5)[:, :, None]
-        centred = home.bring(centred, self.sums.dtype)
+        centred = backend.asarray(centred, self.sums.dtype)
         # Single samples without a matrix product: libraries are slow when there is nothing to sum over.
         return matmul(transpose(centred), centred) if centred.shape[1] > 1 else transpose(centred) * centred
 
@@ -145,17 +145,17 @@ class SoftStream:
     """
 
     def __init__(self, gaussians: SoftGaussians, x: Array, y: Array) -> None:
-        xp = Home.of(x).xp
+        xp = Backend.of(x).xp
         self._gaussians, self._x, self._y = gaussians, x, y
         self.counts = gaussians.counts + xp.concat([y[:1] * 0, xp.cumulative_sum(y, axis=0)], axis=0)
         """Counts (n + 1, K) before each sample and after the last."""
 
     def update(self) -> SoftUpdate:
         """The update by the whole block."""
-        home, xp = Home.of(self._x), Home.of(self._x).xp
+        backend, xp = Backend.of(self._x), Backend.of(self._x).xp
         before, after = self._gaussians.counts, self.counts[-1]
         n = self._x.shape[0]
-        earlier = xp.tril(xp.ones((n, n), dtype=xp.float64, device=home.device), k=-1)
+        earlier = xp.tril(xp.ones((n, n), dtype=xp.float64, device=backend.device), k=-1)
         mixed = None
         if n > 1:
             mixed = earlier * self._y.T[:, None, :] / self.counts[:-1].T[:, :, None]
@@ -164,14 +164,14 @@ class SoftStream:
 
     def moments(self) -> Iterator[tuple[Array, Array]]:
         """Means (K, d) and shared covariance (d, d) after each sample except the last."""
-        home, xp = Home.of(self._x), Home.of(self._x).xp
+        backend, xp = Backend.of(self._x), Backend.of(self._x).xp
         gaussians, x, y, counts = self._gaussians, self._x, self._y, self.counts
         n, d = x.shape
         if n == 1:
             return
         weights = 1 / counts[1:-1]
         sums = xp.reshape(gaussians.sums, (-1, d * d))
-        base = xp.reshape(home.bring(weights, sums.dtype) @ sums, (n - 1, d, d))
+        base = xp.reshape(backend.asarray(weights, sums.dtype) @ sums, (n - 1, d, d))
         start, first = gaussians.means, counts[0]
         reach = xp.cumulative_sum(y / counts[:-1] ** 2, axis=0)
         near = y * (reach + 1 / counts[:-1])
@@ -184,7 +184,7 @@ class SoftStream:
             # Half of B: its upper triangle and half of its diagonal. The other half is the transpose.
             half = xp.triu((weighted * reach[last]) @ ys.T - weighted @ near[seen].T, k=1)
             own = xp.sum(weighted * (1 + ys * (reach[last] - reach[seen])), axis=1)
-            half += 0.5 * own[:, None] * xp.eye(last + 1, dtype=xp.float64, device=home.device)
+            half += 0.5 * own[:, None] * xp.eye(last + 1, dtype=xp.float64, device=backend.device)
             along = (weighted * first * (1 / counts[seen] - reach[last] + reach[seen])) @ start
             term = half @ x[seen] - along
             spread = start * (first * (weight * reach[last]) ** 0.5)[:, None]
@@ -288,17 +288,17 @@ class DOTA(ViewMethod):
     @property
     def means(self) -> Array:
         """Class means (K, d), float64."""
-        return Home.of(self.prototypes).copy(self._gaussians.means)
+        return Backend.of(self.prototypes).copy(self._gaussians.means)
 
     @property
     def counts(self) -> Array:
         """Soft counts (K,), float64: one plus the soft labels of all samples seen."""
-        return Home.of(self.prototypes).copy(self._gaussians.counts)
+        return Backend.of(self.prototypes).copy(self._gaussians.counts)
 
     @property
     def covariance(self) -> Array:
         """The mean (d, d) of the covariances of all classes, float64."""
-        return Home.of(self.prototypes).copy(self._gaussians.shared)
+        return Backend.of(self.prototypes).copy(self._gaussians.shared)
 
     @property
     def precision(self) -> Array:
@@ -306,15 +306,17 @@ class DOTA(ViewMethod):
         return self._precision()
 
     def _prepare(self) -> None:
-        home = Home.of(self.prototypes)
-        self._text = home.bring(self.prototypes, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        self._text = backend.asarray(self.prototypes, backend.xp.float64)
 
     def _initial_gaussians(self) -> SoftGaussians:
-        home = Home.of(self.prototypes)
-        means = home.copy(self._text)
+        backend = Backend.of(self.prototypes)
+        means = backend.copy(self._text)
         if self.initial_means == "constant":
-            means = home.xp.full_like(means, self.constant)
-        return SoftGaussians(means, self.sigma, home.xp.float64 if is_double(self.prototypes) else home.xp.float32)
+            means = backend.xp.full_like(means, self.constant)
+        return SoftGaussians(
+            means, self.sigma, backend.xp.float64 if is_double(self.prototypes) else backend.xp.float32
+        )
 
     def _derive(self) -> None:
         self._head = linear_head(self._gaussians.means, self._precision())
@@ -323,8 +325,8 @@ class DOTA(ViewMethod):
         if self.n_seen:
             return self._invert(self._gaussians.shared)
         # The authors add the identity from the first update on, not before.
-        home = Home.of(self.prototypes)
-        return home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device) / self.sigma
+        backend = Backend.of(self.prototypes)
+        return backend.xp.eye(self.dimension, dtype=backend.xp.float64, device=backend.device) / self.sigma
 
     def _invert(self, covariance: Array) -> Array:
         return invert_positive(add_to_diagonal((1 - self.epsilon) * covariance, self.epsilon))
@@ -335,9 +337,9 @@ class DOTA(ViewMethod):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for block, x in rows.blocks(BLOCK_ROWS):
-            home, xp = Home.of(x), Home.of(x).xp
+            backend, xp = Backend.of(x), Backend.of(x).xp
             scores = logits(x, self._text, self.logit_scale)
-            stream = SoftStream(self._gaussians, home.copy(x), softmax(scores))
+            stream = SoftStream(self._gaussians, backend.copy(x), softmax(scores))
             mean_counts = xp.mean(stream.counts, axis=1).tolist()
             scores[0] += self._weight(mean_counts[0]) * discriminant(x[:1], *self._head)[0]
             for row, (means, covariance) in enumerate(stream.moments(), start=1):
@@ -347,7 +349,7 @@ class DOTA(ViewMethod):
             yield block, scores
 
     def _adapt_view(self, views: Array) -> Array:
-        xp = Home.of(views).xp
+        xp = Backend.of(views).xp
         scores = logits(views, self._text, self.logit_scale)
         kept = select_lowest_entropy(scores, self.view_ratio)
         views, scores = views[kept], scores[kept]
@@ -365,5 +367,5 @@ class DOTA(ViewMethod):
         scores = logits(features, self._text, self.logit_scale)
         if not self.n_seen:
             return scores
-        weight = self._weight(float(Home.of(features).xp.mean(self._gaussians.counts)))
+        weight = self._weight(float(Backend.of(features).xp.mean(self._gaussians.counts)))
         return scores + weight * discriminant(features, *self._head)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, namespace
+from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.methods._shared.image_method import VISION, ImageMethod
 from zeroshift.methods._shared.source_statistics import Moments, checked_source, distance, distance_gradient, moments
 from zeroshift.methods._shared.towers import PromptedVision, VisionOutput
@@ -30,9 +30,9 @@ class PromptCoreset:
     """(P, tokens, width)."""
 
     @classmethod
-    def empty(cls, home: Home, tokens: int, width: int) -> PromptCoreset:
-        no_rows = home.zeros((0, width))
-        return cls(Moments(no_rows, no_rows), home.zeros((0, tokens, width)))
+    def empty(cls, backend: Backend, tokens: int, width: int) -> PromptCoreset:
+        no_rows = backend.zeros((0, width))
+        return cls(Moments(no_rows, no_rows), backend.zeros((0, tokens, width)))
 
     def __len__(self) -> int:
         return int(self.prompts.shape[0])
@@ -171,20 +171,20 @@ class DPCore(ImageMethod):
     _coreset: PromptCoreset = state(lambda self: self._empty_coreset(), saved_as="")
 
     def _empty_coreset(self) -> PromptCoreset:
-        return PromptCoreset.empty(Home.of(self.prototypes), self.n_tokens, self.vision.width)
+        return PromptCoreset.empty(Backend.of(self.prototypes), self.n_tokens, self.vision.width)
 
     def _validate(self) -> None:
         super()._validate()
-        self.source = checked_source(self.source, self.vision, Home.of(self.prototypes))
+        self.source = checked_source(self.source, self.vision, Backend.of(self.prototypes))
 
     def _prepare(self) -> None:
-        home = Home.of(self.prototypes)
-        self._text = home.bring(self.prototypes, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        self._text = backend.asarray(self.prototypes, backend.xp.float64)
         self._target = Moments(*self.source)
         width = self.vision.width
         bound = math.sqrt(6 / (self.vision.patches.inputs + width))
         draw = np.random.default_rng(self.seed)
-        self._initial_prompt = home.bring(draw.uniform(-bound, bound, (self.n_tokens, width)))
+        self._initial_prompt = backend.asarray(draw.uniform(-bound, bound, (self.n_tokens, width)))
 
     @property
     def coreset_size(self) -> int:
@@ -232,12 +232,12 @@ class DPCore(ImageMethod):
         self, images: Array, prompt: Array, steps: int, initial: VisionOutput | None = None
     ) -> tuple[Array, VisionOutput]:
         """The prompt after the steps, and the batch encoded before the last step; `initial` is it before the first."""
-        home = Home.of(self.prototypes)
+        backend = Backend.of(self.prototypes)
         optimizer = AdamW(self.rate, weight_decay=self.weight_decay)
         last = initial or self._encode(images, prompt)
         for step in range(steps):
             last = self._encode(images, prompt) if step else last
             state_gradient = distance_gradient(last.states, self._target, self.std_weight)
-            gradient = home.bring(self.vision.pull_back(images, prompt, state_gradient), home.xp.float64)
+            gradient = backend.asarray(self.vision.pull_back(images, prompt, state_gradient), backend.xp.float64)
             prompt = optimizer.step(prompt, gradient)
         return prompt, last

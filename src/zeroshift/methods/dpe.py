@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Rows, namespace
+from zeroshift.arrays import Array, Backend, Rows, namespace
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion
 from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, single_sample_stats, unit_rows
@@ -201,13 +201,13 @@ class DPE(ViewMethod):
     _text: Array = state(lambda self: self._initial_text())
     _n_sure: int = state(0)
     _memory: LowEntropyMemory = state(
-        lambda self: LowEntropyMemory(Home.of(self.prototypes), self.n_classes, self.capacity, self.dimension),
+        lambda self: LowEntropyMemory(Backend.of(self.prototypes), self.n_classes, self.capacity, self.dimension),
         saved_as="",
     )
 
     def _initial_text(self) -> Array:
-        home = Home.of(self.prototypes)
-        return unit_rows(home.bring(self.prototypes, home.xp.float64))
+        backend = Backend.of(self.prototypes)
+        return unit_rows(backend.asarray(self.prototypes, backend.xp.float64))
 
     @property
     def n_sure(self) -> int:
@@ -217,14 +217,14 @@ class DPE(ViewMethod):
     @property
     def text_prototypes(self) -> Array:
         """The present text prototypes (K, d), of unit length."""
-        with Home.of(self.prototypes).computing():
+        with Backend.of(self.prototypes).computing():
             return unit_rows(self._text)
 
     @property
     def bank_counts(self) -> Array:
         """Samples stored per class, (K,)."""
-        home = Home.of(self.prototypes)
-        return home.xp.asarray(self._memory.counts, device=home.device)
+        backend = Backend.of(self.prototypes)
+        return backend.xp.asarray(self._memory.counts, device=backend.device)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         return ((block, self._adapt_image(features)) for block, features in rows.blocks(1))
@@ -256,7 +256,7 @@ class DPE(ViewMethod):
         text = unit_rows(self._text)
         if views.shape[0] == 1:
             one = single_sample_stats(views, text, self.logit_scale)
-            return self._memory.plan_one(one.k, one.entropy), Home.of(views).copy(views[0])
+            return self._memory.plan_one(one.k, one.entropy), Backend.of(views).copy(views[0])
         average = average_views(views, text, self.logit_scale, ratio=self.view_ratio)
         return self._memory.plan_one(int(pseudo_class(average.logits)), float(average.entropy)), average.features
 
@@ -273,10 +273,10 @@ class DPE(ViewMethod):
             own[insertion.slot] = feature
             sums[insertion.k] = xp.sum(own, axis=0)
             counts[insertion.k] += not np.isfinite(self._memory.entropies[insertion.k, insertion.slot])
-        home = Home.of(self._text)
+        backend = Backend.of(self._text)
         seen = np.flatnonzero(counts)
-        classes = home.index(seen)
-        visual = sums[classes] / home.bring(counts[seen, None], home.xp.float64)
+        classes = backend.index(seen)
+        visual = sums[classes] / backend.asarray(counts[seen, None], backend.xp.float64)
         rows = xp.concat([self._text, visual])
         return DualPrototypes(rows, classes, self.logit_scale, self.alpha, self.beta)
 

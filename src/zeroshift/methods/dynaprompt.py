@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Rows, is_array, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, is_array, namespace, to_numpy
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
 from zeroshift.parameters import Choice, Number, array_parameter, parameter, state
@@ -41,7 +41,7 @@ class PromptBuffer:
         if len(self.uses) == 1 or 0 in self.uses:
             return self
         oldest = self.order[0]
-        residuals = Home.of(self.residuals).copy(self.residuals)
+        residuals = Backend.of(self.residuals).copy(self.residuals)
         residuals[oldest, ...] = 0.0
         uses = tuple(0 if i == oldest else n for i, n in enumerate(self.uses))
         return replace(self, residuals=residuals, uses=uses)
@@ -73,7 +73,7 @@ class PromptBuffer:
         return PromptBuffer(arrays["residuals"], order, uses, chosen, arrays["head"])
 
 
-def checked_residuals(residuals: Any, shape: tuple[int, ...], home: Home) -> Array:
+def checked_residuals(residuals: Any, shape: tuple[int, ...], backend: Backend) -> Array:
     """A user's residuals (M, n, width), checked and copied to the library and device of the method."""
     if not is_array(residuals) or not namespace(residuals).isdtype(residuals.dtype, "real floating"):
         what = residuals.dtype if is_array(residuals) else type(residuals).__name__
@@ -88,8 +88,8 @@ def checked_residuals(residuals: Any, shape: tuple[int, ...], home: Home) -> Arr
         )
     if not np.isfinite(to_numpy(residuals)).all():
         raise ValueError("residuals holds NaN or infinity. Fix: drop or recompute them.")
-    with home.computing():
-        return home.copy(home.bring(residuals))
+    with backend.computing():
+        return backend.copy(backend.asarray(residuals))
 
 
 MODES = ("paper", "released")
@@ -121,7 +121,7 @@ def rate_prompts(scores: Array, mode: str) -> PromptRatings:
 def _image_class_probabilities(scores: Array) -> Array:
     """Probabilities (M, V) that each prompt gives, in each view, to the class it predicts for the image itself."""
     classes = pseudo_class(scores[:, 0, :])
-    prompts = namespace(scores).arange(scores.shape[0], device=Home.of(scores).device)
+    prompts = namespace(scores).arange(scores.shape[0], device=Backend.of(scores).device)
     return softmax(scores)[prompts, :, classes]
 
 
@@ -226,20 +226,20 @@ class DynaPrompt(PromptTuned):
         super()._validate()
         if self.residuals is not None:
             shape = (self.n_prompts, *self.text.context.shape)
-            self.residuals = checked_residuals(self.residuals, shape, Home.of(self.prototypes))
+            self.residuals = checked_residuals(self.residuals, shape, Backend.of(self.prototypes))
 
     def _initial_buffer(self) -> PromptBuffer:
-        home = Home.of(self.prototypes)
+        backend = Backend.of(self.prototypes)
         if self.residuals is None:
-            residuals = home.zeros((self.n_prompts, *self._initial_context.shape))
+            residuals = backend.zeros((self.n_prompts, *self._initial_context.shape))
         else:
-            residuals = home.copy(home.bring(self.residuals, home.xp.float64))
+            residuals = backend.copy(backend.asarray(self.residuals, backend.xp.float64))
         return PromptBuffer(residuals, tuple(range(self.n_prompts)), (0,) * self.n_prompts, (), self._initial_text)
 
     @property
     def buffer(self) -> PromptBuffer:
         """The present prompts and when each was last used; a copy."""
-        copy = Home.of(self.prototypes).copy
+        copy = Backend.of(self.prototypes).copy
         return replace(self._buffer, residuals=copy(self._buffer.residuals), head=copy(self._buffer.head))
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:

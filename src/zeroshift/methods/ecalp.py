@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Labelled, Rows, checked_labelled, namespace
+from zeroshift.arrays import Array, Backend, Labelled, Rows, checked_labelled, namespace
 from zeroshift.method import Method
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.sparse import SparseMatrix, degree_factors
@@ -37,7 +37,7 @@ class NeighbourLists(NamedTuple):
     The lists stay exact while nodes are added one by one.
 
     >>> import numpy as np
-    >>> lists = NeighbourLists.empty(Home.of(np.eye(2)), 2)
+    >>> lists = NeighbourLists.empty(Backend.of(np.eye(2)), 2)
     >>> for cosines in ([0.9], [0.5, 0.9], [0.7, 0.2, 0.9]):
     ...     lists = lists.with_node(np.array(cosines), np.array(cosines))
     >>> lists.nodes
@@ -54,8 +54,8 @@ class NeighbourLists(NamedTuple):
     """(n, k) weights of the links; 0 in empty places."""
 
     @classmethod
-    def empty(cls, home: Home, k: int) -> NeighbourLists:
-        return cls(home.zeros((0, k), home.xp.int64), home.zeros((0, k)), home.zeros((0, k)))
+    def empty(cls, backend: Backend, k: int) -> NeighbourLists:
+        return cls(backend.zeros((0, k), backend.xp.int64), backend.zeros((0, k)), backend.zeros((0, k)))
 
     def with_node(self, cosines: Array, weights: Array) -> NeighbourLists:
         """The lists with one more node; its cosines (n + 1,) are those with all earlier nodes and with itself."""
@@ -64,7 +64,7 @@ class NeighbourLists(NamedTuple):
         own = largest_indices(cosines, k)
         new = (own, cosines[own], weights[own])
         if n + 1 < k:
-            empty = Home.of(cosines).zeros((k - n - 1,))
+            empty = Backend.of(cosines).zeros((k - n - 1,))
             new = (
                 xp.concat([own, xp.astype(empty, own.dtype)]),
                 xp.concat([new[1], empty + NO_NEIGHBOUR]),
@@ -132,19 +132,19 @@ class ContextLinks:
     """
 
     def __init__(self, prototypes: Array, support: Labelled | None, n_texts: int, n_support: int, gamma: float) -> None:
-        home = Home.of(prototypes)
+        backend = Backend.of(prototypes)
         self._gamma = gamma
-        self._texts = unit_rows(home.bring(prototypes, home.xp.float64))
+        self._texts = unit_rows(backend.asarray(prototypes, backend.xp.float64))
         self._context = variance_weights(self._texts)
         self._n_texts = min(n_texts, prototypes.shape[0])
         self._n_support = 0
         labels = np.arange(prototypes.shape[0])
         if support is not None:
-            self._support = unit_rows(home.bring(support[0], home.xp.float64))
+            self._support = unit_rows(backend.asarray(support[0], backend.xp.float64))
             self._support_context = inverse_variance_weights(self._support)
             self._n_support = min(n_support, len(support[1]))
             labels = np.concatenate([labels, support[1]])
-        self.labels = home.index(labels)
+        self.labels = backend.index(labels)
         """The class of each fixed node."""
 
     @property
@@ -261,15 +261,15 @@ class GrowingGraph(NamedTuple):
     """(n,): the part of that label that is carried over."""
 
     @classmethod
-    def empty(cls, home: Home, n_neighbors: int, n_fixed_links: int, n_fixed: int) -> GrowingGraph:
-        integer = home.xp.int64
+    def empty(cls, backend: Backend, n_neighbors: int, n_fixed_links: int, n_fixed: int) -> GrowingGraph:
+        integer = backend.xp.int64
         return cls(
-            NeighbourLists.empty(home, n_neighbors),
-            home.zeros((0, n_fixed_links), integer),
-            home.zeros((0, n_fixed_links)),
-            home.zeros((n_fixed,)),
-            home.zeros((0,), integer),
-            home.zeros((0,)),
+            NeighbourLists.empty(backend, n_neighbors),
+            backend.zeros((0, n_fixed_links), integer),
+            backend.zeros((0, n_fixed_links)),
+            backend.zeros((n_fixed,)),
+            backend.zeros((0,), integer),
+            backend.zeros((0,)),
         )
 
     @property
@@ -302,7 +302,7 @@ class GrowingGraph(NamedTuple):
         to all labels: products with a vector instead of a matrix.
         """
         step = self._step(node, rule)
-        weight = Home.of(self.values).zeros((self.size + 2, 1))
+        weight = Backend.of(self.values).zeros((self.size + 2, 1))
         weight[-1, 0] = 1.0
         total = 0.0 * weight
         for _ in range(rule.rounds):
@@ -312,8 +312,8 @@ class GrowingGraph(NamedTuple):
         return (rule.alpha * (step.fixed_labels.T @ total) + carried)[:, 0]
 
     def _step(self, node: NewNode, rule: PropagationRule) -> GraphStep:
-        home, n = Home.of(self.values), self.size
-        xp = home.xp
+        backend, n = Backend.of(self.values), self.size
+        xp = backend.xp
         lists = self.lists.with_node(node.cosines, node.weights)
         nodes, weights = lists.with_twin(node.cosines, node.weights)
         links = SparseMatrix.of_lists(nodes, weights, n + 2).plus_transpose()
@@ -324,7 +324,7 @@ class GrowingGraph(NamedTuple):
         fixed_factors = degree_factors(_add_degrees(_add_degrees(self.fixed_degrees, node), node), SOFTENING)
         received = fixed_weights * fixed_factors[fixed] * factors[:, None]
         fixed_labels = SparseMatrix.of_lists(rule.labels[fixed], received, rule.n_classes)
-        zeros = home.zeros((2,))
+        zeros = backend.zeros((2,))
         classes = xp.concat([self.classes, xp.astype(zeros, self.classes.dtype)])
         values = xp.concat([self.values, zeros])
         carried_labels = SparseMatrix.of_lists(classes[:, None], values[:, None], rule.n_classes)
@@ -333,7 +333,7 @@ class GrowingGraph(NamedTuple):
 
 def _add_degrees(degrees: Array, node: NewNode) -> Array:
     """Degrees with one more node's links to the fixed nodes, which are all different."""
-    degrees = Home.of(degrees).copy(degrees)
+    degrees = Backend.of(degrees).copy(degrees)
     degrees[node.fixed] += node.fixed_weights
     return degrees
 
@@ -410,7 +410,7 @@ class ECALP(Method):
 
     _graph: GrowingGraph = state(lambda self: self._empty_graph())
     # Samples in the form that later ones are compared with; rows after those of the graph are spare.
-    _weighted: Array = state(lambda self: Home.of(self.prototypes).zeros((0, self.dimension)))
+    _weighted: Array = state(lambda self: Backend.of(self.prototypes).zeros((0, self.dimension)))
 
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "axes_do_not_matter": "each dimension is weighted by the variance of the prototypes in it",
@@ -428,8 +428,8 @@ class ECALP(Method):
         self._rule = PropagationRule(self.alpha, self.rounds, self.carry, self._links.labels, self.n_classes)
 
     def _empty_graph(self) -> GrowingGraph:
-        home, links = Home.of(self.prototypes), self._links
-        return GrowingGraph.empty(home, self.n_neighbors, links.n_fixed, links.labels.shape[0])
+        backend, links = Backend.of(self.prototypes), self._links
+        return GrowingGraph.empty(backend, self.n_neighbors, links.n_fixed, links.labels.shape[0])
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         start = 0
@@ -443,7 +443,7 @@ class ECALP(Method):
             self._weighted[n : n + x.shape[0], :] = self._links.weighted(x)
             cosines = self._links.cosines(x, self._weighted[: n + x.shape[0], :])
             nodes, weights = self._links.fixed(x)
-            answers = Home.of(x).zeros((x.shape[0], self.n_classes))
+            answers = Backend.of(x).zeros((x.shape[0], self.n_classes))
             for row in range(x.shape[0]):
                 node = self._new_node(cosines[row, : n + row + 1], nodes[row, :], weights[row, :])
                 answers[row, :], graph = self._graph.with_node(node, self._rule)
@@ -457,7 +457,7 @@ class ECALP(Method):
         x = unit_rows(features)
         cosines = self._links.cosines(x, self._weighted[: self._graph.size, :])
         nodes, weights = self._links.fixed(x)
-        answers = Home.of(x).zeros((x.shape[0], self.n_classes))
+        answers = Backend.of(x).zeros((x.shape[0], self.n_classes))
         for row in range(x.shape[0]):
             own = x[row : row + 1, :]
             itself = self._links.cosines(own, self._links.weighted(own))[0, :]
@@ -479,9 +479,9 @@ class ECALP(Method):
         """Make room for n samples. The array at least doubles when it grows, so that samples are rarely copied."""
         size = self._weighted.shape[0]
         if size < n:
-            home = Home.of(self.prototypes)
-            more = home.zeros((max(n, 2 * size) - size, self.dimension))
-            self._weighted = home.xp.concat([self._weighted, more], axis=0)
+            backend = Backend.of(self.prototypes)
+            more = backend.zeros((max(n, 2 * size) - size, self.dimension))
+            self._weighted = backend.xp.concat([self._weighted, more], axis=0)
 
     def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         # Without the spare rows of the samples, and without prefixes.

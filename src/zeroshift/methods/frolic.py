@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 from zeroshift.adapt.statistics import linear_head
-from zeroshift.arrays import Array, Home, Rows, namespace
+from zeroshift.arrays import Array, Backend, Rows, namespace
 from zeroshift.methods._shared.linear_head import LinearHead, TransductiveLinearMethod
 from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.similarity import unit_rows
@@ -169,38 +169,38 @@ class Frolic(TransductiveLinearMethod):
 
     @property
     def _mean_prompts(self) -> Array:
-        home = Home.of(self.prototypes)
-        return mean_prompts(unit_rows(home.bring(self.prompts, home.xp.float64)))
+        backend = Backend.of(self.prototypes)
+        return mean_prompts(unit_rows(backend.asarray(self.prompts, backend.xp.float64)))
 
     def _released_head(self, features: Array) -> LinearHead:
-        home = Home.of(features)
+        backend = Backend.of(features)
         means = self._mean_prompts
         precision = shrunken_precision(pooled_variance(features, unit_rows(self.prompts)), self.shrinkage)
         label_scores: tuple[Callable[[Array], Array], ...] = (
             lambda x: x @ means.T,
             lambda x: prompt_logits(x, means, precision),
         )
-        sums = home.xp.stack([self._label_sums(features, scores) for scores in label_scores])
-        start = home.bring(self.prototypes, features.dtype)
+        sums = backend.xp.stack([self._label_sums(features, scores) for scores in label_scores])
+        start = backend.asarray(self.prototypes, features.dtype)
         proxies = refine_proxies(
             features,
-            home.xp.stack([start] * len(label_scores)),
+            backend.xp.stack([start] * len(label_scores)),
             sums,
             temperature=self.proxy_temperature,
             rate=self.proxy_rate,
             iterations=self.proxy_iterations,
         )
-        weights = home.xp.sum(home.bring(proxies, home.xp.float64), axis=0)
-        return LinearHead(self.logit_scale * weights, home.zeros((self.n_classes,)))
+        weights = backend.xp.sum(backend.asarray(proxies, backend.xp.float64), axis=0)
+        return LinearHead(self.logit_scale * weights, backend.zeros((self.n_classes,)))
 
     def _label_sums(self, features: Array, scores: Callable[[Array], Array]) -> Array:
         """The sums over the set that a classifier needs, with soft labels from these scores."""
-        home = Home.of(features)
-        labels = home.zeros((features.shape[0], self.n_classes), features.dtype)
+        backend = Backend.of(features)
+        labels = backend.zeros((features.shape[0], self.n_classes), features.dtype)
         for start in range(0, features.shape[0], BLOCK_ROWS):
             rows = slice(start, start + BLOCK_ROWS)
             # In float64: so low a temperature magnifies the last digits of a cosine.
-            wide = scores(home.bring(features[rows], home.xp.float64))
+            wide = scores(backend.asarray(features[rows], backend.xp.float64))
             labels[rows] = softmax(wide / self.label_temperature)
         labels = balance(labels, class_shares(labels, self.label_gamma), self.label_iterations)
         return label_sums(features, labels, self.hard_above)
@@ -208,7 +208,7 @@ class Frolic(TransductiveLinearMethod):
     def _paper_head(self, features: Array) -> LinearHead:
         zero_shot, means = self._zero_shot, self._mean_prompts
         covariance, _ = moment_covariance(features, means, self.ridge)
-        gaussian = LinearHead(*linear_head(means, Home.of(features).xp.linalg.inv(covariance)))
+        gaussian = LinearHead(*linear_head(means, Backend.of(features).xp.linalg.inv(covariance)))
         temperature = matching_temperature(gaussian.scores(features), mean_confidence(zero_shot.scores(features)))
         return LinearHead(
             zero_shot.weights + gaussian.weights / temperature, zero_shot.offsets + gaussian.offsets / temperature
@@ -243,15 +243,18 @@ def transition_matrix(blocks: Iterable[Array], margin: float = -math.inf) -> Arr
     """
     total: tuple[Array, Array] | None = None
     for logits in blocks:
-        home, xp = Home.of(logits), namespace(logits)
-        classes = xp.arange(logits.shape[1], device=home.device)
+        backend, xp = Backend.of(logits), namespace(logits)
+        classes = xp.arange(logits.shape[1], device=backend.device)
         log_p = log_softmax(logits)
         label = pseudo_class(log_p)[:, None] == classes
         second = xp.max(xp.where(label, -xp.inf, log_p), axis=1)
         clear = xp.max(log_p, axis=1) - second > margin
         chosen = xp.astype(label & clear[:, None], logits.dtype)
         # Summed in float64: a class may have a million samples.
-        part = home.bring(xp.exp(log_p).T @ chosen, xp.float64), xp.sum(home.bring(chosen, xp.float64), axis=0)
+        part = (
+            backend.asarray(xp.exp(log_p).T @ chosen, xp.float64),
+            xp.sum(backend.asarray(chosen, xp.float64), axis=0),
+        )
         total = part if total is None else (total[0] + part[0], total[1] + part[1])
     if total is None:
         raise ValueError("blocks is empty; at least one block of logits is needed.")
@@ -272,7 +275,7 @@ def stationary_vector(transition: Array, *, tolerance: float = 1e-3, iterations:
     """
     xp = namespace(transition)
     classes = transition.shape[0]
-    beta = xp.full((classes,), 1 / classes, dtype=transition.dtype, device=Home.of(transition).device)
+    beta = xp.full((classes,), 1 / classes, dtype=transition.dtype, device=Backend.of(transition).device)
     for _ in range(iterations):
         after = transition @ beta
         total = xp.sum(xp.abs(after))
@@ -302,11 +305,11 @@ def mean_confidence(logits: Array, temperature: float = 1.0) -> float:
     >>> round(mean_confidence(np.array([[4.0, 3.0], [0.0, 0.0]])), 4)
     0.6155
     """
-    home, xp = Home.of(logits), namespace(logits)
-    total = home.zeros(())
+    backend, xp = Backend.of(logits), namespace(logits)
+    total = backend.zeros(())
     for start in range(0, logits.shape[0], BLOCK_ROWS):
         log_p = log_softmax(logits[start : start + BLOCK_ROWS] / temperature)
-        total = total + xp.sum(home.bring(xp.exp(xp.max(log_p, axis=1)), xp.float64))
+        total = total + xp.sum(backend.asarray(xp.exp(xp.max(log_p, axis=1)), xp.float64))
     return float(total) / int(logits.shape[0])
 
 
@@ -349,17 +352,17 @@ def pooled_variance(features: Array, prompts: Array) -> Array:
     >>> pooled_variance(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[[0.0, 1.0]]]))
     array([0.33333333, 0.33333333])
     """
-    home, xp = Home.of(features), namespace(features)
-    texts = home.bring(prompts.reshape(-1, prompts.shape[2]), xp.float64)
+    backend, xp = Backend.of(features), namespace(features)
+    texts = backend.asarray(prompts.reshape(-1, prompts.shape[2]), xp.float64)
     blocks = [slice(start, start + BLOCK_ROWS) for start in range(0, features.shape[0], BLOCK_ROWS)]
     count = features.shape[0] + texts.shape[0]
     total = xp.sum(texts, axis=0)
     for rows in blocks:
-        total = total + xp.sum(home.bring(features[rows], xp.float64), axis=0)
+        total = total + xp.sum(backend.asarray(features[rows], xp.float64), axis=0)
     mean = total / count
     squares = xp.sum((texts - mean) ** 2, axis=0)
     for rows in blocks:
-        squares = squares + xp.sum((home.bring(features[rows], xp.float64) - mean) ** 2, axis=0)
+        squares = squares + xp.sum((backend.asarray(features[rows], xp.float64) - mean) ** 2, axis=0)
     return squares / (count - 1)
 
 
@@ -401,20 +404,20 @@ def moment_covariance(features: Array, means: Array, ridge: float) -> tuple[Arra
     (array([[3., 0.],
            [0., 1.]]), 2.0)
     """
-    home, xp = Home.of(features), namespace(features)
-    wide = home.bring(means, xp.float64)
+    backend, xp = Backend.of(features), namespace(features)
+    wide = backend.asarray(means, xp.float64)
     d = features.shape[1]
-    second = home.zeros((d, d))
+    second = backend.zeros((d, d))
     for start in range(0, features.shape[0], BLOCK_ROWS):
         block = features[start : start + BLOCK_ROWS]
-        second = second + home.bring(block.T @ block, xp.float64)
+        second = second + backend.asarray(block.T @ block, xp.float64)
     covariance = second / features.shape[0] - wide.T @ wide / wide.shape[0]
     covariance = (covariance + covariance.T) / 2
     eigenvalues = xp.linalg.eigvalsh(covariance)
     largest = float(xp.max(xp.abs(eigenvalues)))
     # Features equal to the means have no spread: the identity then.
     added = max(ridge * largest - float(eigenvalues[0]), 0.0) if largest > 0 else 1.0
-    return covariance + added * xp.eye(d, dtype=xp.float64, device=home.device), added
+    return covariance + added * xp.eye(d, dtype=xp.float64, device=backend.device), added
 
 
 def harden(labels: Array, threshold: float) -> Array:
@@ -426,7 +429,7 @@ def harden(labels: Array, threshold: float) -> Array:
            [0.5, 0.5]])
     """
     xp = namespace(labels)
-    classes = xp.arange(labels.shape[1], device=Home.of(labels).device)
+    classes = xp.arange(labels.shape[1], device=Backend.of(labels).device)
     hard = xp.astype(xp.argmax(labels, axis=1)[:, None] == classes, labels.dtype)
     return xp.where((xp.max(labels, axis=1) > threshold)[:, None], hard, labels)
 
@@ -436,13 +439,13 @@ def label_sums(features: Array, labels: Array, threshold: float) -> Array:
 
     Summed in float64, since an error here would affect every one of thousands of steps.
     """
-    home, xp = Home.of(features), namespace(features)
-    sums = home.zeros((labels.shape[1], features.shape[1]))
+    backend, xp = Backend.of(features), namespace(features)
+    sums = backend.zeros((labels.shape[1], features.shape[1]))
     for start in range(0, features.shape[0], BLOCK_ROWS):
         rows = slice(start, start + BLOCK_ROWS)
-        hard = home.bring(harden(labels[rows], threshold), xp.float64)
-        sums = sums + hard.T @ home.bring(features[rows], xp.float64)
-    return home.bring(sums, features.dtype)
+        hard = backend.asarray(harden(labels[rows], threshold), xp.float64)
+        sums = sums + hard.T @ backend.asarray(features[rows], xp.float64)
+    return backend.asarray(sums, features.dtype)
 
 
 def refine_proxies(
@@ -468,11 +471,11 @@ def refine_proxies(
     array([[ 0.72, 0.08],
            [-0.12, 0.84]])
     """
-    home, xp = Home.of(features), namespace(features)
+    backend, xp = Backend.of(features), namespace(features)
     step = rate / (features.shape[0] * temperature)
-    steps = xp.full((starts.shape[0], 1, 1), step, dtype=features.dtype, device=home.device)
+    steps = xp.full((starts.shape[0], 1, 1), step, dtype=features.dtype, device=backend.device)
     before = xp.full_like(steps, xp.inf)
-    proxies = home.copy(starts)
+    proxies = backend.copy(starts)
     predictions = _PredictionSums(features, starts.shape[0], starts.shape[1], temperature)
     for _ in range(iterations):
         gradient = predictions.sums(proxies)
@@ -491,13 +494,13 @@ class _PredictionSums:
     """Sums of the features weighted by the proxies' predictions, computed in memory that is reused."""
 
     def __init__(self, features: Array, fits: int, classes: int, temperature: float) -> None:
-        home = Home.of(features)
+        backend = Backend.of(features)
         self._features, self._temperature = features, temperature
         self._blocks = _row_blocks(features, fits * classes)
         # The cosines of unit vectors are at most about 1.
         self._safe = 1.1 / temperature < SAFE_EXPONENT
         largest = max(rows.stop - rows.start for rows in self._blocks)
-        self._space = home.zeros((fits * classes * largest,), features.dtype)
+        self._space = backend.zeros((fits * classes * largest,), features.dtype)
 
     def sums(self, proxies: Array) -> Array:
         """sum_i p_ik x_i, (F, K, d)."""
@@ -521,7 +524,7 @@ class _PredictionSums:
 
 def _row_blocks(features: Array, columns: int) -> list[slice]:
     """Blocks of rows to process together, where each row needs `columns` numbers."""
-    work = WORK_NUMBERS_ON_GPU if Home.of(features).on_gpu else WORK_NUMBERS
+    work = WORK_NUMBERS_ON_GPU if Backend.of(features).on_gpu else WORK_NUMBERS
     size = max(MIN_ROWS, work // columns)
     n = features.shape[0]
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zeroshift.arrays import Array, Home, Labelled
+from zeroshift.arrays import Array, Backend, Labelled
 from zeroshift.methods._shared.few_shot import FewShotMethod, best_weight
 from zeroshift.methods._shared.gaussian_classifier import linear_discriminant
 from zeroshift.methods._shared.linear_head import LinearHead
@@ -65,12 +65,12 @@ class GDACLIP(FewShotMethod):
     @property
     def means(self) -> Array:
         """The mean features of the classes (K, d), not normalised."""
-        return Home.of(self._means).copy(self._means)
+        return Backend.of(self._means).copy(self._means)
 
     @property
     def precision(self) -> Array:
         """The shared precision (d, d), up to a factor that `alpha` compensates."""
-        return Home.of(self._precision).copy(self._precision)
+        return Backend.of(self._precision).copy(self._precision)
 
     def _fit(self) -> None:
         gaussians = linear_discriminant(*self.support, self.n_classes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from zeroshift.adapt.statistics import class_means, linear_head, soft_scatter
-from zeroshift.arrays import Array, Home, Rows
+from zeroshift.arrays import Array, Backend, Rows
 from zeroshift.linalg import ridge_precision
 from zeroshift.methods._shared.linear_head import BLOCK_ROWS, LinearHead, TransductiveLinearMethod
 from zeroshift.parameters import Number, parameter
@@ -81,9 +81,9 @@ class GDAPseudo(TransductiveLinearMethod):
         return head
 
     def _estimate(self, sums: PseudoLabelSums, second_moment: Array, rows: Rows) -> LinearHead:
-        home = Home.of(second_moment)
-        xp = home.xp
-        prototypes = home.bring(self.prototypes, xp.float64)
+        backend = Backend.of(second_moment)
+        xp = backend.xp
+        prototypes = backend.asarray(self.prototypes, xp.float64)
         nonempty = sums.weight > MIN_WEIGHT
         weight = xp.where(nonempty, sums.weight, xp.zeros_like(sums.weight))
         weighted = xp.where(nonempty[:, None], sums.weighted, xp.zeros_like(sums.weighted))
@@ -101,18 +101,18 @@ def _second_moment(rows: Rows) -> Array:
     """sum x x^T (d, d); products in the precision of the features, summed in float64."""
     total = None
     for _, x in rows.blocks(BLOCK_ROWS, reuse=True):
-        home = Home.of(x)
-        part = home.bring(x.T @ x, home.xp.float64)
+        backend = Backend.of(x)
+        part = backend.asarray(x.T @ x, backend.xp.float64)
         total = part if total is None else total + part
     return total
 
 
 def _soft_sums(rows: Rows, head: LinearHead) -> PseudoLabelSums:
     """Sums weighted by the posteriors of a classifier, block by block: no (N, K) array is needed."""
-    home = Home.of(head.weights)
-    weighted, weight = home.zeros(tuple(head.weights.shape)), home.zeros(tuple(head.offsets.shape))
+    backend = Backend.of(head.weights)
+    weighted, weight = backend.zeros(tuple(head.weights.shape)), backend.zeros(tuple(head.offsets.shape))
     for _, x in rows.blocks(BLOCK_ROWS, reuse=True):
         responsibilities = softmax(head.scores(x))
-        weighted = weighted + home.bring(responsibilities.T @ x, home.xp.float64)
-        weight = weight + home.xp.sum(home.bring(responsibilities, home.xp.float64), axis=0)
+        weighted = weighted + backend.asarray(responsibilities.T @ x, backend.xp.float64)
+        weight = weight + backend.xp.sum(backend.asarray(responsibilities, backend.xp.float64), axis=0)
     return PseudoLabelSums(weighted, weight)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
 from zeroshift.parameters import Choice, Number, parameter, state
@@ -25,15 +25,15 @@ class TextQueue:
     already stored.
 
     >>> import numpy as np
-    >>> queue = TextQueue(Home.of(np.eye(1)), size=2, shape=(1, 2), dtype=None)
+    >>> queue = TextQueue(Backend.of(np.eye(1)), size=2, shape=(1, 2), dtype=None)
     >>> queue.store(0, np.array([[1.0, 0.0]]))
     >>> queue.weighted_means(queue.even_weights[None, :], 1, np.array([[0.0, 1.0]]))
     array([[[0.5, 0.5]]])
     """
 
-    def __init__(self, home: Home, size: int, shape: tuple[int, int], dtype: Any) -> None:
-        self._home, self.size = home, size
-        self.entries = home.zeros((size, *shape), dtype)
+    def __init__(self, backend: Backend, size: int, shape: tuple[int, int], dtype: Any) -> None:
+        self._backend, self.size = backend, size
+        self.entries = backend.zeros((size, *shape), dtype)
         self.even_weights = np.full(size, 1 / size)
 
     def slot(self, image: int) -> int:
@@ -41,18 +41,18 @@ class TextQueue:
 
     def weighted_means(self, weights: np.ndarray, image: int, newest: Array) -> Array:
         """Means (m, K, d) over the entries with `newest` (K, d) of this image stored, by weights (m, size)."""
-        xp, slot = self._home.xp, self.slot(image)
+        xp, slot = self._backend.xp, self.slot(image)
         others = weights.copy()
         others[:, slot] = 0
         # A matrix product: it neither copies the entries, which are large, nor converts them to another precision.
-        means = self._home.bring(others, self.entries.dtype) @ xp.reshape(self.entries, (self.size, -1))
-        means = xp.reshape(self._home.bring(means, newest.dtype), (-1, *newest.shape))
-        return means + self._home.bring(weights[:, slot], newest.dtype)[:, None, None] * newest
+        means = self._backend.asarray(others, self.entries.dtype) @ xp.reshape(self.entries, (self.size, -1))
+        means = xp.reshape(self._backend.asarray(means, newest.dtype), (-1, *newest.shape))
+        return means + self._backend.asarray(weights[:, slot], newest.dtype)[:, None, None] * newest
 
     def oldest(self, image: int, newest: Array) -> Array:
         """The entry (K, d) that will be replaced next, with `newest` of this image stored."""
         leaving = self.slot(image + 1)
-        return newest if leaving == self.slot(image) else self._home.bring(self.entries[leaving], newest.dtype)
+        return newest if leaving == self.slot(image) else self._backend.asarray(self.entries[leaving], newest.dtype)
 
     def store(self, image: int, newest: Array) -> None:
         """Store `newest` (K, d) of this image."""
@@ -87,16 +87,23 @@ class TextHistory:
     """
 
     def __init__(
-        self, home: Home, shape: tuple[int, int], *, sizes: tuple[int, int], n_hard: int, momentum: float, dtype: object
+        self,
+        backend: Backend,
+        shape: tuple[int, int],
+        *,
+        sizes: tuple[int, int],
+        n_hard: int,
+        momentum: float,
+        dtype: object,
     ) -> None:
-        self._home, self.n_hard, self.momentum = home, n_hard, momentum
-        self.local, self.hard = (TextQueue(home, size, shape, dtype) for size in sizes)
+        self._backend, self.n_hard, self.momentum = backend, n_hard, momentum
+        self.local, self.hard = (TextQueue(backend, size, shape, dtype) for size in sizes)
         self.entropies = np.zeros(sizes[0])  # on the host, where entries are selected
-        self.prototypes = home.zeros((3, *shape))
+        self.prototypes = backend.zeros((3, *shape))
 
     def update(self, text: Array, entropy: float, image: int) -> HistoryUpdate:
         """The update by the text features (K, d) and the entropy of image number `image`."""
-        xp = self._home.xp
+        xp = self._backend.xp
         if image == 0:
             return HistoryUpdate(image, text, text, np.full_like(self.entropies, entropy), xp.stack([text, text, text]))
         entropies = self.entropies.copy()
@@ -126,7 +133,7 @@ class TextHistory:
         return {
             "local": self.local.entries,
             "hard": self.hard.entries,
-            "entropies": self._home.bring(self.entropies, self._home.xp.float64),
+            "entropies": self._backend.asarray(self.entropies, self._backend.xp.float64),
             "bank_prototypes": self.prototypes,
         }, {}
 
@@ -147,7 +154,7 @@ def retrieve_logits(features: Array, prototypes: Array, logit_scale: float) -> A
     >>> retrieve_logits(np.array([[0.8, 0.6]]), np.stack([np.eye(2), np.eye(2)]), 5.0)
     array([[4., 3.]])
     """
-    xp = Home.of(features).xp
+    xp = Backend.of(features).xp
     logits = logit_scale * (features @ xp.permute_dims(prototypes, (0, 2, 1)))
     weights = softmax(confidence(log_softmax(logits)).T)
     return xp.sum(weights.T[:, :, None] * logits, axis=0)
@@ -225,7 +232,7 @@ class HisTPT(PromptTuned):
 
     def _empty_history(self) -> TextHistory:
         return TextHistory(
-            Home.of(self.prototypes),
+            Backend.of(self.prototypes),
             (self.n_classes, self.dimension),
             sizes=(self.local_size, self.hard_size),
             n_hard=self.n_hard,
@@ -236,15 +243,15 @@ class HisTPT(PromptTuned):
     @property
     def context(self) -> Array:
         """The present embeddings (n, width) of the context."""
-        return Home.of(self.prototypes).copy(self._context)
+        return Backend.of(self.prototypes).copy(self._context)
 
     @property
     def banks(self) -> dict[str, Array]:
         """`local` (L, K, d) and `hard` (H, K, d), the newest first, and `global` (K, d); zeros before any image."""
-        history, home = self._history, Home.of(self.prototypes)
+        history, backend = self._history, Backend.of(self.prototypes)
         queues = {"local": history.local, "hard": history.hard}
-        banks = {name: q.entries[home.index(q.newest_first(self.n_seen - 1))] for name, q in queues.items()}
-        return {**banks, "global": home.copy(history.prototypes[0])}
+        banks = {name: q.entries[backend.index(q.newest_first(self.n_seen - 1))] for name, q in queues.items()}
+        return {**banks, "global": backend.copy(history.prototypes[0])}
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         return ((block, self._adapt_view(features)[None, :]) for block, features in rows.blocks(1))
@@ -268,7 +275,7 @@ class HisTPT(PromptTuned):
     def _gradient(self, kept: Array, scores: Array, label: Array) -> Array:
         """Gradient of the mean cross-entropy of kept views (n, d) with the class `label` (1,), at the context."""
         xp = namespace(scores)
-        one_hot = xp.astype(xp.arange(self.n_classes, device=Home.of(scores).device) == label, scores.dtype)
+        one_hot = xp.astype(xp.arange(self.n_classes, device=Backend.of(scores).device) == label, scores.dtype)
         _, gradient = cross_entropy(scores, one_hot)
         text_gradient = logits_to_text(gradient / kept.shape[0], kept, self.logit_scale)
         return self._context_gradient(self._context, text_gradient)

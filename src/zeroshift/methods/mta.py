@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from zeroshift.arrays import Array, Home, namespace
+from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.method import EpisodicMethod
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.parameters import Number, parameter
@@ -110,7 +110,7 @@ def _fixed_point(
 ) -> Array:
     """Repeat `update`; an image whose values changed by less than the tolerance keeps them from then on."""
     xp = namespace(values)
-    active = xp.ones(values.shape[0], dtype=xp.bool, device=Home.of(values).device)
+    active = xp.ones(values.shape[0], dtype=xp.bool, device=Backend.of(values).device)
     for _ in range(stop.iterations):
         new = xp.where(active[:, None], update(values), values)
         distance = xp.linalg.vector_norm(change(new, values), axis=-1)
@@ -196,7 +196,7 @@ class MTA(EpisodicMethod):
         images, n_views, _ = views.shape
         stop = StoppingRule(self.iterations, self.tolerance)
         bandwidths = squared_bandwidths(views, self.neighbour_share)
-        log_y = xp.full((images, n_views), -math.log(n_views), dtype=views.dtype, device=Home.of(views).device)
+        log_y = xp.full((images, n_views), -math.log(n_views), dtype=views.dtype, device=Backend.of(views).device)
         mode = views[:, 0, :]
         for _ in range(self.iterations):
             density = xp.exp(log_kernels(views, mode, bandwidths))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.adapt.statistics import discriminant, linear_head
-from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.linalg import ZERO_TRACE, add_to_diagonal, invert_positive, pseudo_inverse
 from zeroshift.method import Method
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryPlan
@@ -87,15 +87,15 @@ class OGA(Method):
 
     _memory: LowEntropyMemory = state(
         lambda self: LowEntropyMemory(
-            Home.of(self.prototypes), self.n_classes, self.capacity, self.dimension, ties="first slot"
+            Backend.of(self.prototypes), self.n_classes, self.capacity, self.dimension, ties="first slot"
         ),
         saved_as="",
     )
     _gaussians: SharedGaussians = state(lambda self: isotropic(self._wide_prototypes), saved_as="")
 
     def _prepare(self) -> None:
-        home = Home.of(self.prototypes)
-        self._wide_prototypes = home.bring(self.prototypes, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        self._wide_prototypes = backend.asarray(self.prototypes, backend.xp.float64)
 
     def _derive(self) -> None:
         gaussians, entropies, n_kept = self._gaussians, self._memory.entropies, int(self._memory.counts.sum())
@@ -110,14 +110,14 @@ class OGA(Method):
     @property
     def means(self) -> Array:
         """Class means (K, d), float64; the prototype while a class has fewer than two samples."""
-        return Home.of(self.prototypes).copy(self._gaussians.means)
+        return Backend.of(self.prototypes).copy(self._gaussians.means)
 
     @property
     def precision(self) -> Array:
         """Precision matrix of all classes (d, d), float64; d I until some class has three samples."""
         if not self._can_estimate(self._memory.entropies):
-            home = Home.of(self.prototypes)
-            return self.dimension * home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device)
+            backend = Backend.of(self.prototypes)
+            return self.dimension * backend.xp.eye(self.dimension, dtype=backend.xp.float64, device=backend.device)
         return precision_of(self._pooled(), self.covariance)
 
     @property
@@ -125,8 +125,8 @@ class OGA(Method):
         """Unbiased covariance M (d, d) of the samples kept about their class means; I / d until some class has three
         samples."""
         if not self._can_estimate(self._memory.entropies):
-            home = Home.of(self.prototypes)
-            return home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device) / self.dimension
+            backend = Backend.of(self.prototypes)
+            return backend.xp.eye(self.dimension, dtype=backend.xp.float64, device=backend.device) / self.dimension
         pooled = self._pooled()
         return pooled.scatter / (pooled.size - 1)
 
@@ -137,8 +137,8 @@ class OGA(Method):
     @property
     def bank_counts(self) -> Array:
         """Samples kept per class (K,)."""
-        home = Home.of(self.prototypes)
-        return home.xp.asarray(self._memory.counts, device=home.device)
+        backend = Backend.of(self.prototypes)
+        return backend.xp.asarray(self._memory.counts, device=backend.device)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for block, x in rows.blocks(max(1, BLOCK_ROWS // self.batch_size) * self.batch_size):
@@ -179,16 +179,16 @@ class OGA(Method):
 
     def _updated(self, plan: MemoryPlan, features: Array) -> SharedGaussians:
         """The Gaussians after the planned insertions; the memory does not change."""
-        home, before = Home.of(features), self._gaussians
+        backend, before = Backend.of(features), self._gaussians
         kept = plan.kept()
-        slots, entering = plan.slots[kept], features[home.index(plan.rows[kept])]
+        slots, entering = plan.slots[kept], features[backend.index(plan.rows[kept])]
         classes, position = np.unique(slots // self.capacity, return_inverse=True)
-        chosen = home.index(classes)
+        chosen = backend.index(classes)
         old = self._memory.features[chosen]
-        new = home.copy(old)
-        new[home.index(position), home.index(slots % self.capacity)] = entering
+        new = backend.copy(old)
+        new[backend.index(position), backend.index(slots % self.capacity)] = entering
         old_mask, new_mask = np.isfinite(self._memory.entropies[classes]), np.isfinite(plan.entropies[classes])
-        means = home.copy(before.means)
+        means = backend.copy(before.means)
         means[chosen] = self._class_means(new, new_mask, before.means[chosen])
         pooled, updates = None, before.updates + 1
         if before.pooled is not None and updates < RENEWAL:
@@ -204,21 +204,21 @@ class OGA(Method):
         self, means: Array, entropies: np.ndarray, slots: np.ndarray | None = None, entering: Array | None = None
     ) -> Array:
         """The samples kept (n, d) minus their class means, with `entering` in its slots."""
-        home = Home.of(means)
+        backend = Backend.of(means)
         occupied = np.flatnonzero(np.isfinite(entropies))
-        samples = home.xp.reshape(self._memory.features, (-1, self.dimension))[home.index(occupied)]
+        samples = backend.xp.reshape(self._memory.features, (-1, self.dimension))[backend.index(occupied)]
         if slots is not None:
-            samples[home.index(np.searchsorted(occupied, slots))] = entering
-        return samples - means[home.index(occupied // self.capacity)]
+            samples[backend.index(np.searchsorted(occupied, slots))] = entering
+        return samples - means[backend.index(occupied // self.capacity)]
 
     def _class_means(self, samples: Array, mask: np.ndarray, present: Array) -> Array:
         """Means (k, d) of the samples (k, M, d) in the mask; classes with fewer than two keep their present mean."""
-        home, xp = Home.of(samples), namespace(samples)
+        backend, xp = Backend.of(samples), namespace(samples)
         counts = mask.sum(axis=1)
         divisor = np.full(len(counts), float(self.capacity)) if self.released else np.maximum(counts, 1.0)
-        means = xp.sum(samples, axis=1) / home.bring(divisor, xp.float64)[:, None]  # empty slots contain zeros
+        means = xp.sum(samples, axis=1) / backend.asarray(divisor, xp.float64)[:, None]  # empty slots contain zeros
         means = unit_rows(means) if self.normalize_means else means
-        return xp.where(home.index(counts >= 2)[:, None], means, present)
+        return xp.where(backend.index(counts >= 2)[:, None], means, present)
 
     def _can_estimate(self, entropies: np.ndarray) -> bool:
         """Whether some class has three samples, as the authors require."""
@@ -227,7 +227,7 @@ class OGA(Method):
 
 def _class_residuals(samples: Array, mask: np.ndarray, means: Array) -> Array:
     """(n, d): the samples (k, M, d) in the mask, minus their class means (k, d)."""
-    return (samples - means[:, None, :])[Home.of(samples).index(mask)]
+    return (samples - means[:, None, :])[Backend.of(samples).index(mask)]
 
 
 class PooledResiduals(NamedTuple):
@@ -249,8 +249,8 @@ class PooledResiduals(NamedTuple):
     size: int
 
     @classmethod
-    def empty(cls, home: Home, dimension: int) -> PooledResiduals:
-        return cls(home.zeros((dimension, dimension)), home.zeros((dimension,)), 0)
+    def empty(cls, backend: Backend, dimension: int) -> PooledResiduals:
+        return cls(backend.zeros((dimension, dimension)), backend.zeros((dimension,)), 0)
 
     @classmethod
     def of(cls, residuals: Array) -> PooledResiduals:
@@ -290,7 +290,7 @@ class SharedGaussians:
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         # None is saved as zeros: files have the same arrays whatever was learned.
-        pooled = self.pooled or PooledResiduals.empty(Home.of(self.means), self.means.shape[1])
+        pooled = self.pooled or PooledResiduals.empty(Backend.of(self.means), self.means.shape[1])
         arrays = {"means": self.means, "scatter": pooled.scatter, "total": pooled.total}
         return arrays, {"pooled": pooled.size, "age": self.updates}
 
@@ -344,12 +344,12 @@ def precision_of(pooled: PooledResiduals, covariance: str) -> Array:
            [0. , 1.5]]), array([[0.6, 0. ],
            [0. , 0.6]]))
     """
-    home, d = Home.of(pooled.scatter), pooled.scatter.shape[0]
+    backend, d = Backend.of(pooled.scatter), pooled.scatter.shape[0]
     trace = pooled.trace() / (pooled.size - 1)
     if trace <= ZERO_TRACE:
-        return home.xp.zeros_like(pooled.scatter)
+        return backend.xp.zeros_like(pooled.scatter)
     if _uses_ridge(covariance, pooled.size, d):
-        return d * invert_positive(add_to_diagonal(home.copy(pooled.scatter), trace))
+        return d * invert_positive(add_to_diagonal(backend.copy(pooled.scatter), trace))
     return pseudo_inverse(pooled.scatter / (pooled.size - 1))
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, is_array, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, is_array, namespace, to_numpy
 from zeroshift.methods._shared.image_method import EpisodicImageMethod
 from zeroshift.methods._shared.prompt_tuned import MAX_PROTOTYPE_GAP
 from zeroshift.methods._shared.towers import CoupledPrompts, LayerOutput
@@ -42,8 +42,8 @@ def alignment(tokens: Array, means: Array, variances: Array) -> tuple[Array, Arr
     return loss, gradient
 
 
-def checked_token_source(source: Any, maple: CoupledPrompts, layers: int, home: Home) -> tuple[Array, Array]:
-    """A user's pair (means, variances), copied to `home` in float64; an error if it does not fit."""
+def checked_token_source(source: Any, maple: CoupledPrompts, layers: int, backend: Backend) -> tuple[Array, Array]:
+    """A user's pair (means, variances), copied to `backend` in float64; an error if it does not fit."""
     if not isinstance(source, (tuple, list)) or len(source) != 2:
         raise TypeError(f"source must be a pair (means, variances); got {type(source).__name__}. {FIX}.")
     parts = []
@@ -55,9 +55,9 @@ def checked_token_source(source: Any, maple: CoupledPrompts, layers: int, home: 
                 f"source's {name} must be an array (L, {', '.join(map(str, maple.token_shape))}), L at least "
                 f"layers = {layers}: a number for each token and channel; got {found}. {FIX}."
             )
-        with home.computing():
-            parts.append(home.copy(home.bring(given, home.xp.float64)))
-        if not bool(home.xp.all(home.xp.isfinite(parts[-1]))):
+        with backend.computing():
+            parts.append(backend.copy(backend.asarray(given, backend.xp.float64)))
+        if not bool(backend.xp.all(backend.xp.isfinite(parts[-1]))):
             raise ValueError(f"source's {name} hold NaN or infinity. {FIX}.")
     if bool((parts[1] < 0).any()):
         raise ValueError(f"source's variances hold a negative number. {FIX}.")
@@ -149,7 +149,7 @@ class PromptAlign(EpisodicImageMethod):
     )
 
     def _validate(self) -> None:
-        home, expected = Home.of(self.prototypes), (self.n_classes, self.dimension)
+        backend, expected = Backend.of(self.prototypes), (self.n_classes, self.dimension)
         if (self.maple.n_classes, self.maple.dimension) != expected:
             raise ValueError(
                 f"maple has {self.maple.n_classes} classes in d = {self.maple.dimension}, the prototypes have "
@@ -157,11 +157,11 @@ class PromptAlign(EpisodicImageMethod):
             )
         if self.layers > self.maple.n_layers:
             raise ValueError(f"layers must be at most the {self.maple.n_layers} the image side has; got {self.layers}.")
-        self.source = checked_token_source(self.source, self.maple, self.layers, home)
-        with home.computing():
-            self._initial_parameters: Array = home.bring(self.maple.parameters, home.xp.float64)
+        self.source = checked_token_source(self.source, self.maple, self.layers, backend)
+        with backend.computing():
+            self._initial_parameters: Array = backend.asarray(self.maple.parameters, backend.xp.float64)
             self._initial_text: Array = self._text(self._initial_parameters)
-            gap = to_numpy(self._initial_text - home.bring(self.prototypes, home.xp.float64))
+            gap = to_numpy(self._initial_text - backend.asarray(self.prototypes, backend.xp.float64))
         if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
             raise ValueError(
                 "prototypes differ from the text features of maple's trained prompts, where this method starts. "
@@ -188,11 +188,11 @@ class PromptAlign(EpisodicImageMethod):
         features = self._encode_images(views, self._initial_parameters).features
         scores = logits(features, self._initial_text, self.logit_scale)
         numbers = to_numpy(select_lowest_entropy(scores, self.view_ratio))
-        return views[Home.of(views).index(numbers)]
+        return views[Backend.of(views).index(numbers)]
 
     def _gradient(self, kept: Array, parameters: Array, text: Array) -> Array:
         """Gradient of the loss on the kept views with respect to the parameters."""
-        home = Home.of(self.prototypes)
+        backend = Backend.of(self.prototypes)
         output = self._encode_images(kept, parameters, self.layers)
         _, score_gradient = entropy_of_mean(logits(output.features, text, self.logit_scale))
         _, token_gradient = alignment(output.tokens, *(part[: self.layers] for part in self.source))
@@ -202,12 +202,12 @@ class PromptAlign(EpisodicImageMethod):
             self.maple.pull_back_text(parameters, text_gradient),
             self.maple.pull_back_images(kept, parameters, upstream),
         )
-        return sum(home.bring(gradient, home.xp.float64) for gradient in gradients)
+        return sum(backend.asarray(gradient, backend.xp.float64) for gradient in gradients)
 
     def _text(self, parameters: Array) -> Array:
-        home = Home.of(self.prototypes)
-        return home.bring(self.maple.text(parameters), home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        return backend.asarray(self.maple.text(parameters), backend.xp.float64)
 
     def _encode_images(self, images: Array, parameters: Array, layers: int = 0) -> LayerOutput:
-        home, output = Home.of(self.prototypes), self.maple.encode_images(images, parameters, layers)
-        return LayerOutput(*(home.bring(part, home.xp.float64) for part in output))
+        backend, output = Backend.of(self.prototypes), self.maple.encode_images(images, parameters, layers)
+        return LayerOutput(*(backend.asarray(part, backend.xp.float64) for part in output))

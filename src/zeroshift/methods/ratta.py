@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, check_labels, check_matrix, namespace
+from zeroshift.arrays import Array, Backend, check_labels, check_matrix, namespace
 from zeroshift.method import EpisodicMethod
 from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.similarity import unit_rows
@@ -59,7 +59,7 @@ class DescriptionBank(NamedTuple):
         else:
             rows = descriptions.reshape(-1, descriptions.shape[2])
             classes = np.repeat(np.arange(descriptions.shape[0]), descriptions.shape[1])
-        return cls(rows, Home.of(rows).index(classes))
+        return cls(rows, Backend.of(rows).index(classes))
 
 
 def checked_descriptions(name: str, given: Any, prototypes: Array) -> Descriptions:
@@ -77,20 +77,20 @@ def checked_descriptions(name: str, given: Any, prototypes: Array) -> Descriptio
         )
     check_matrix(f"{name} descriptions", given[0], columns=prototypes.shape[1])
     classes = check_labels(f"{name} classes", given[1], rows=given[0].shape[0], classes=prototypes.shape[0])
-    home = Home.of(prototypes)
-    with home.computing():
-        rows = home.copy(home.bring(given[0]))
+    backend = Backend.of(prototypes)
+    with backend.computing():
+        rows = backend.copy(backend.asarray(given[0]))
         checked_prompts(_class_means(rows, classes, prototypes), prototypes)
     return rows, classes
 
 
 def _class_means(rows: Array, classes: np.ndarray, prototypes: Array) -> Array:
     """(K, 1, d), of unit length; the prototype if a class has no descriptions or they cancel out."""
-    xp = Home.of(rows).xp
-    means = xp.stack([xp.sum(rows[Home.of(rows).index(classes == k)], axis=0) for k in range(prototypes.shape[0])])
+    xp = Backend.of(rows).xp
+    means = xp.stack([xp.sum(rows[Backend.of(rows).index(classes == k)], axis=0) for k in range(prototypes.shape[0])])
     means = unit_rows(means)
     is_zero = xp.linalg.vector_norm(means, axis=-1, keepdims=True) < 0.5
-    return xp.where(is_zero, Home.of(rows).bring(prototypes, means.dtype), means)[:, None, :]
+    return xp.where(is_zero, Backend.of(rows).asarray(prototypes, means.dtype), means)[:, None, :]
 
 
 def quantile_cosines(views: Array, bank: Array, level: float) -> Array:
@@ -110,7 +110,7 @@ def quantile_cosines(views: Array, bank: Array, level: float) -> Array:
     size = max(1, WORK_NUMBERS // max(images * n_views, dimension))
     parts = []
     for start in range(0, bank.shape[0], size):
-        block = Home.of(views).bring(bank[start : start + size], views.dtype)
+        block = Backend.of(views).asarray(bank[start : start + size], views.dtype)
         cosines = xp.sort(block[None, :, :] @ xp.matrix_transpose(views), axis=-1)
         parts.append(cosines[..., below] + fraction * (cosines[..., above] - cosines[..., below]))
     return xp.concat(parts, axis=1)
@@ -130,7 +130,7 @@ def largest_cosines(queries: Array, database: Array, k: int) -> Array:
     best = None
     size = max(1, WORK_NUMBERS // max(queries.shape))
     for start in range(0, database.shape[0], size):
-        block = Home.of(queries).bring(database[start : start + size], queries.dtype)
+        block = Backend.of(queries).asarray(database[start : start + size], queries.dtype)
         cosines, _ = top_k(queries @ block.T, k)
         best = cosines if best is None else top_k(xp.concat([best, cosines], axis=1), k)[0]
     return best
@@ -160,7 +160,7 @@ def candidate_classes(descriptions: Array, classes: Array, minimum: int) -> Cand
     xp = namespace(descriptions)
     same = classes[:, :, None] == classes[:, None, :]
     enough = xp.sum(xp.astype(same, xp.int64), axis=-1) >= minimum
-    order = xp.arange(classes.shape[1], device=Home.of(classes).device)
+    order = xp.arange(classes.shape[1], device=Backend.of(classes).device)
     first = ~xp.any(same & (order[None, :] < order[:, None]), axis=-1)
     images, positions = xp.nonzero(enough & first)
     kept = xp.astype(enough, descriptions.dtype)[:, :, None]
@@ -256,9 +256,9 @@ class RATTA(EpisodicMethod):
     def _validate(self) -> None:
         self.prompts = checked_descriptions("prompts", self.prompts, self.prototypes)
         check_matrix("unlabelled", self.unlabelled, columns=self.dimension)
-        home = Home.of(self.prototypes)
-        with home.computing():
-            self.unlabelled = home.copy(home.bring(self.unlabelled))
+        backend = Backend.of(self.prototypes)
+        with backend.computing():
+            self.unlabelled = backend.copy(backend.asarray(self.unlabelled))
 
     def _prepare(self) -> None:
         self._bank = DescriptionBank.of(self.prompts)
@@ -292,8 +292,10 @@ class RATTA(EpisodicMethod):
         bank = self._bank
         _, numbers = top_k(quantile_cosines(views, bank.rows, self.quantile), self.n_descriptions)
         classes = bank.classes[numbers]
-        found = candidate_classes(Home.of(views).bring(bank.rows[numbers], views.dtype), classes, self.min_descriptions)
-        zeros = Home.of(views).zeros((views.shape[0], self.n_classes), views.dtype)
+        found = candidate_classes(
+            Backend.of(views).asarray(bank.rows[numbers], views.dtype), classes, self.min_descriptions
+        )
+        zeros = Backend.of(views).zeros((views.shape[0], self.n_classes), views.dtype)
         if found.images.shape[0] == 0:
             return zeros
         relevance = zeros - xp.inf

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.methods._shared.gaussian_method import (
     ZERO_MASS,
     ClassGaussians,
@@ -86,7 +86,7 @@ class StatA(GaussianMethod):
         return self.text_weight
 
     def _initial_variances(self) -> Array:
-        return Home.of(self.prototypes).zeros((self.n_classes, self.dimension)) + 1 / self.dimension
+        return Backend.of(self.prototypes).zeros((self.n_classes, self.dimension)) + 1 / self.dimension
 
     def _batch_rows(self, n_samples: int) -> int:
         return self.batch_size or n_samples
@@ -105,7 +105,7 @@ class StatA(GaussianMethod):
         n_samples = features.shape[0]
         if not self.released or n_samples <= RELEASED_BLOCK_ROWS:
             return shared_variance(weighted_sums(features, z), self._wide_text)
-        total = Home.of(features).zeros((self.dimension,))
+        total = Backend.of(features).zeros((self.dimension,))
         for start in range(0, n_samples, RELEASED_BLOCK_ROWS):
             block = slice(start, min(start + RELEASED_BLOCK_ROWS, n_samples))
             variance = shared_variance(weighted_sums(features[block], z[block]), self._wide_text)
@@ -128,7 +128,7 @@ class StatA(GaussianMethod):
         """Weight of the samples relative to the text for each class (beta in the paper), (K,)."""
         if self.soft_counts:
             return mass / (self.anchor + mass + TINY_COUNT)
-        home = Home.of(z)
-        winners = to_numpy(home.xp.argmax(z, axis=1))
+        backend = Backend.of(z)
+        winners = to_numpy(backend.xp.argmax(z, axis=1))
         counts = np.bincount(winners, minlength=self.n_classes).astype(np.float64)
-        return home.xp.asarray(counts / (self.anchor + counts + TINY_COUNT), device=home.device)
+        return backend.xp.asarray(counts / (self.anchor + counts + TINY_COUNT), device=backend.device)

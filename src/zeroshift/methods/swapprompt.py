@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from zeroshift.adapt.transductive import MostConfident
-from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
 from zeroshift.parameters import Number, parameter, state
@@ -95,7 +95,7 @@ def swap_loss(views: tuple[Array, Array], online: Array, target: Array, logit_sc
 def pseudo_loss(labels: PseudoLabels, online: Array, logit_scale: float) -> tuple[Array, Array]:
     """Sum of the cross-entropies with the pseudo-labels, and its gradient (K, d) with respect to `online`."""
     xp = namespace(online)
-    classes = xp.arange(online.shape[0], device=Home.of(online).device)
+    classes = xp.arange(online.shape[0], device=Backend.of(online).device)
     one_hot = xp.astype(labels.classes[:, None] == classes, online.dtype)
     losses, score_gradient = cross_entropy(logits(labels.features, online, logit_scale), one_hot)
     return xp.sum(losses), logits_to_text(score_gradient, labels.features, logit_scale)
@@ -103,8 +103,8 @@ def pseudo_loss(labels: PseudoLabels, online: Array, logit_scale: float) -> tupl
 
 def most_confident_per_class(images: ImageViews, text: Array, logit_scale: float, count: int) -> PseudoLabels:
     """For every class the `count` images with the highest probability among those predicted as that class."""
-    home, xp = Home.of(text), namespace(text)
-    candidates = MostConfident(home, count)
+    backend, xp = Backend.of(text), namespace(text)
+    candidates = MostConfident(backend, count)
     for block in images.blocks():
         log_y = log_softmax(logits(images.view(block, 0), text, logit_scale))
         highest = xp.max(log_y, axis=1)
@@ -195,12 +195,12 @@ class SwapPrompt(PromptTuned):
     @property
     def online(self) -> Array:
         """The embeddings (n, width) of the tuned prompt."""
-        return Home.of(self.prototypes).copy(self._prompts.online)
+        return Backend.of(self.prototypes).copy(self._prompts.online)
 
     @property
     def target(self) -> Array:
         """The embeddings (n, width) of its moving average, which predicts."""
-        return Home.of(self.prototypes).copy(self._prompts.target)
+        return Backend.of(self.prototypes).copy(self._prompts.target)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         return self._adapt_set(ImageViews(rows, self.n_classes))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Rows, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.method import Method
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion
 from zeroshift.methods._shared.similarity import inner_products, single_sample_stats, unit_rows
@@ -102,8 +102,8 @@ class T3A(Method):
     )
 
     def _prepare(self) -> None:
-        home = Home.of(self.prototypes)
-        self._text = home.bring(self.prototypes, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        self._text = backend.asarray(self.prototypes, backend.xp.float64)
 
     def _empty_supports(self) -> ConfidentSupports | AllSupports:
         if self.filter_size is None:
@@ -123,24 +123,24 @@ class T3A(Method):
         return supports
 
     def _prototype_vectors(self) -> Array:
-        home = Home.of(self.prototypes)
+        backend = Backend.of(self.prototypes)
         changes = self._empty_supports().plan(self._pseudo_labelled_prototypes(), self.n_classes)
-        vectors = home.zeros((self.n_classes, self.dimension))
-        vectors[home.index(changes.classes)] = self._directions(changes.sums)
+        vectors = backend.zeros((self.n_classes, self.dimension))
+        vectors[backend.index(changes.classes)] = self._directions(changes.sums)
         return vectors
 
     @property
     def means(self) -> Array:
         """The class vectors (K, d), of unit length; zero for a class without support."""
-        return Home.of(self.prototypes).copy(self._vectors)
+        return Backend.of(self.prototypes).copy(self._vectors)
 
     def _pseudo_label(self, features: Array, scale: float) -> PseudoLabelled:
         stats = zero_shot_stats(features, self._text, scale)
         return PseudoLabelled(unit_rows(features), to_numpy(stats.classes), -to_numpy(stats.confidences))
 
     def _directions(self, sums: Array) -> Array:
-        home = Home.of(self.prototypes)
-        return unit_rows(home.bring(sums, home.xp.float64))
+        backend = Backend.of(self.prototypes)
+        return unit_rows(backend.asarray(sums, backend.xp.float64))
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         # Blocks contain whole batches, so that scores do not depend on the blocks.
@@ -151,14 +151,14 @@ class T3A(Method):
                 yield block, self._adapt_block(features)
 
     def _adapt_block(self, features: Array) -> Array:
-        home = Home.of(self.prototypes)
+        backend = Backend.of(self.prototypes)
         changes = self._supports.plan(self._pseudo_label(features, self.logit_scale), self.batch_size)
         vectors = self._directions(changes.sums)
         scores = _scores_over_time(self._predict_scores(features), features, vectors, changes)
         with self._learning(features.shape[0]):
             changes.apply()
             if len(changes.classes):
-                classes, last = (home.index(numbers) for numbers in changes.last())
+                classes, last = (backend.index(numbers) for numbers in changes.last())
                 self._vectors[classes] = vectors[last]
         return scores
 
@@ -189,7 +189,7 @@ def _scores_over_time(scores: Array, features: Array, vectors: Array, changes: S
     for change, (start, k) in enumerate(zip(changes.starts.tolist(), changes.classes.tolist(), strict=True)):
         column[start:, k] = classes + change
     candidates = xp.concat([scores, features @ vectors.T], axis=1)
-    return xp.take_along_axis(candidates, Home.of(scores).index(column), axis=1)
+    return xp.take_along_axis(candidates, Backend.of(scores).index(column), axis=1)
 
 
 class ConfidentSupports:
@@ -200,12 +200,12 @@ class ConfidentSupports:
 
     def __init__(self, prototypes: Array, size: int) -> None:
         classes, width = prototypes.shape
-        self._home = Home.of(prototypes)
-        self._memory = LowEntropyMemory(self._home, classes, size, width, dtype=prototypes.dtype)
+        self._backend = Backend.of(prototypes)
+        self._memory = LowEntropyMemory(self._backend, classes, size, width, dtype=prototypes.dtype)
 
     def plan(self, samples: PseudoLabelled, batch_size: int) -> SupportChanges:
         memory = self._memory
-        features = self._home.bring(samples.features, memory.features.dtype)
+        features = self._backend.asarray(samples.features, memory.features.dtype)
         plan = memory.plan(samples.classes, samples.entropies)
         if not len(plan.rows):
             return SupportChanges(plan.rows, plan.rows, features[:0, :], lambda: memory.record_plan(plan))
@@ -215,8 +215,8 @@ class ConfidentSupports:
         old = plan.old_replaced_at.reshape(-1, memory.capacity)[classes] > turn
         new = (plan.rows <= turn) & (turn < plan.replaced_at) & (entered == classes[:, None])
         # Summed from the supports each time, so that rounding errors do not accumulate.
-        old_sums = self._as_numbers(old)[:, None, :] @ memory.features[self._home.index(classes)]
-        sums = old_sums[:, 0, :] + self._as_numbers(new) @ features[self._home.index(plan.rows)]
+        old_sums = self._as_numbers(old)[:, None, :] @ memory.features[self._backend.index(classes)]
+        sums = old_sums[:, 0, :] + self._as_numbers(new) @ features[self._backend.index(plan.rows)]
         return SupportChanges(starts, classes, sums, lambda: memory.apply(plan, features))
 
     def plan_one(self, k: int, entropy: float) -> MemoryInsertion | None:
@@ -226,10 +226,10 @@ class ConfidentSupports:
     def insert(self, insertion: MemoryInsertion, feature: Array) -> Array:
         """Store one unit feature (d,) and return the new sum (1, d) of its class."""
         self._memory.insert(insertion, feature)
-        return self._home.xp.sum(self._memory.features[insertion.k], axis=0, keepdims=True)
+        return self._backend.xp.sum(self._memory.features[insertion.k], axis=0, keepdims=True)
 
     def _as_numbers(self, mask: np.ndarray) -> Array:
-        return self._home.bring(mask.astype(np.float64), self._memory.features.dtype)
+        return self._backend.asarray(mask.astype(np.float64), self._memory.features.dtype)
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         return self._memory.state()
@@ -242,18 +242,18 @@ class AllSupports:
     """All samples so far, as the sums of their classes."""
 
     def __init__(self, prototypes: Array) -> None:
-        self._home = Home.of(prototypes)
-        self._sums = self._home.zeros(tuple(prototypes.shape))
+        self._backend = Backend.of(prototypes)
+        self._sums = self._backend.zeros(tuple(prototypes.shape))
 
     def plan(self, samples: PseudoLabelled, batch_size: int) -> SupportChanges:
         n = len(samples.classes)
         starts, last, classes = _changed_classes(np.arange(n), samples.classes, n, batch_size)
         included = (np.arange(n) <= last[:, None]) & (samples.classes == classes[:, None])
-        new_sums = self._home.bring(included.astype(np.float64)) @ samples.features
-        sums = self._sums[self._home.index(classes)] + new_sums
+        new_sums = self._backend.asarray(included.astype(np.float64)) @ samples.features
+        sums = self._sums[self._backend.index(classes)] + new_sums
 
         def apply() -> None:
-            changed, final = (self._home.index(numbers) for numbers in changes.last())
+            changed, final = (self._backend.index(numbers) for numbers in changes.last())
             self._sums[changed] = sums[final]
 
         changes = SupportChanges(starts, classes, sums, apply)
@@ -274,17 +274,17 @@ class DroppingSupports:
     it is the only one."""
 
     def __init__(self, initial: PseudoLabelled, n_classes: int) -> None:
-        self._home, self._n_classes = Home.of(initial.features), n_classes
+        self._backend, self._n_classes = Backend.of(initial.features), n_classes
         self._kept = initial
 
     def plan(self, samples: PseudoLabelled, batch_size: int) -> SupportChanges:
-        home, kept = self._home, self._kept
+        backend, kept = self._backend, self._kept
         starts: list[int] = []
         changed: list[int] = []
         sums: list[Array] = []
         for start in range(0, len(samples.classes), batch_size):
             batch = slice(start, start + batch_size)
-            features = home.xp.concat([kept.features, samples.features[batch, :]], axis=0)
+            features = backend.xp.concat([kept.features, samples.features[batch, :]], axis=0)
             classes = np.concatenate([kept.classes, samples.classes[batch]])
             entropies = np.concatenate([kept.entropies, samples.entropies[batch]])
             order = np.lexsort((entropies, classes))
@@ -295,21 +295,21 @@ class DroppingSupports:
                 if not np.array_equal(members, np.flatnonzero(kept.classes == k)):
                     starts.append(start)
                     changed.append(k)
-                    sums.append(home.xp.sum(features[home.index(members), :], axis=0))
-            kept = PseudoLabelled(features[home.index(remaining), :], classes[remaining], entropies[remaining])
+                    sums.append(backend.xp.sum(features[backend.index(members), :], axis=0))
+            kept = PseudoLabelled(features[backend.index(remaining), :], classes[remaining], entropies[remaining])
         after = kept
 
         def apply() -> None:
             self._kept = after
 
-        stacked = home.xp.stack(sums) if sums else kept.features[:0, :]
+        stacked = backend.xp.stack(sums) if sums else kept.features[:0, :]
         return SupportChanges(np.array(starts, dtype=np.int64), np.array(changed, dtype=np.int64), stacked, apply)
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         return {
             "features": self._kept.features,
-            "classes": self._home.xp.asarray(self._kept.classes, device=self._home.device),
-            "entropies": self._home.bring(self._kept.entropies, self._home.xp.float64),
+            "classes": self._backend.xp.asarray(self._kept.classes, device=self._backend.device),
+            "entropies": self._backend.asarray(self._kept.entropies, self._backend.xp.float64),
         }, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, check_matrix, is_array, namespace, to_numpy
 from zeroshift.method import Method
 from zeroshift.methods._shared.similarity import exponential_kernel, unit_rows
 from zeroshift.parameters import Number, parameter, state
@@ -104,29 +104,29 @@ class TCA(Method):
     @property
     def bank_counts(self) -> Array:
         """Samples kept per class, (K,)."""
-        home = Home.of(self.prototypes)
-        return home.xp.asarray(self._reservoir.counts, device=home.device)
+        backend = Backend.of(self.prototypes)
+        return backend.xp.asarray(self._reservoir.counts, device=backend.device)
 
     def _prepare(self) -> None:
-        home = Home.of(self.prototypes)
-        self._wide_prototypes = home.bring(self.prototypes, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        self._wide_prototypes = backend.asarray(self.prototypes, backend.xp.float64)
 
     def _empty_reservoir(self, layers: int, width: int) -> TokenReservoir:
-        return TokenReservoir(Home.of(self.prototypes), self.n_classes, self.reservoir_size, layers, width)
+        return TokenReservoir(Backend.of(self.prototypes), self.n_classes, self.reservoir_size, layers, width)
 
     def _derive(self) -> None:
         """Keys (K, M, L w) of the reservoir, and 1.0 for every slot (K, M) in use."""
-        home = Home.of(self.prototypes)
-        columns = home.xp.arange(self.reservoir_size, device=home.device)
-        counts = home.xp.asarray(self._reservoir.counts, device=home.device)
-        self._in_use = home.xp.astype(columns[None, :] < counts[:, None], home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        columns = backend.xp.arange(self.reservoir_size, device=backend.device)
+        counts = backend.xp.asarray(self._reservoir.counts, device=backend.device)
+        self._in_use = backend.xp.astype(columns[None, :] < counts[:, None], backend.xp.float64)
         self._keys = self._key(self._reservoir.tokens)
 
     def _key(self, tokens: Array) -> Array:
         """(..., L w) from (..., L, w), such that inner products are the weighted sums of the layers' cosines."""
         xp = namespace(tokens)
         layers = tokens.shape[-2]
-        depth = xp.arange(layers, dtype=tokens.dtype, device=Home.of(tokens).device) / max(layers - 1, 1)
+        depth = xp.arange(layers, dtype=tokens.dtype, device=Backend.of(tokens).device) / max(layers - 1, 1)
         weights = xp.exp((depth - depth[-1]) / self.layer_scale)  # the last layer has the largest weight, 1
         factors = xp.sqrt(weights / xp.sum(weights))
         return (unit_rows(tokens) * factors[:, None]).reshape((*tokens.shape[:-2], -1))
@@ -195,11 +195,11 @@ class TCA(Method):
             raise ValueError(f"tokens must have the shape (N, L, w) with N = {features.shape[0]}; got {shape}.")
         for layer in range(tokens.shape[1]):
             check_matrix(f"tokens[:, {layer}]", tokens[:, layer, :], unit=False)
-        rows, home = self._rows(features), Home.of(self.prototypes)
+        rows, backend = self._rows(features), Backend.of(self.prototypes)
 
         def run(rows: Rows) -> Iterator[tuple[slice, Array]]:
             everything = slice(0, len(rows))
-            own_tokens = home.bring(tokens, home.xp.float64)
+            own_tokens = backend.asarray(tokens, backend.xp.float64)
             if learn:
                 self._set_layers(*own_tokens.shape[1:])
                 yield everything, self._adapt_block(rows[everything], own_tokens)
@@ -222,7 +222,7 @@ class TokenReservoir:
     many, the one with the largest entropy plus mean cosine to the others is removed: neither uncertain samples nor near
     duplicates stay.
 
-    >>> reservoir = TokenReservoir(Home.of(np.eye(2)), classes=1, capacity=2, layers=1, width=2)
+    >>> reservoir = TokenReservoir(Backend.of(np.eye(2)), classes=1, capacity=2, layers=1, width=2)
     >>> for token, entropy in (([1.0, 0.0], 0.1), ([0.0, 1.0], 0.3), ([0.8, 0.6], 0.2)):
     ...     reservoir.store(reservoir.with_sample(np.array([token]), 0, entropy))
     >>> reservoir.tokens[0, :, 0]  # the last is between the two others, and less certain than the first
@@ -230,9 +230,9 @@ class TokenReservoir:
            [0., 1.]])
     """
 
-    def __init__(self, home: Home, classes: int, capacity: int, layers: int, width: int) -> None:
-        self._home = home
-        self.tokens = home.zeros((classes, capacity, layers, width))
+    def __init__(self, backend: Backend, classes: int, capacity: int, layers: int, width: int) -> None:
+        self._backend = backend
+        self.tokens = backend.zeros((classes, capacity, layers, width))
         self.entropies = np.full((classes, capacity), np.inf)
 
     @property
@@ -242,7 +242,7 @@ class TokenReservoir:
 
     def with_sample(self, tokens: Array, k: int, entropy: float) -> ClassTokens:
         """What class k will contain after a sample's tokens (layers, width) enter. Nothing is stored yet."""
-        xp = self._home.xp
+        xp = self._backend.xp
         count = int(np.isfinite(self.entropies[k]).sum())
         candidates = xp.concat([self.tokens[k, :count], tokens[None, ...]], axis=0)
         entropies = np.append(self.entropies[k, :count], entropy)
@@ -250,7 +250,7 @@ class TokenReservoir:
         if count == self.entropies.shape[1]:
             kept = np.delete(kept, int(np.argmax(entropies + self._mean_cosines(candidates))))
         order = kept[np.argsort(entropies[kept], kind="stable")]
-        return ClassTokens(k, candidates[self._home.index(order)], entropies[order])
+        return ClassTokens(k, candidates[self._backend.index(order)], entropies[order])
 
     def store(self, contents: ClassTokens) -> None:
         """Replace the samples of one class."""
@@ -259,7 +259,7 @@ class TokenReservoir:
 
     def _mean_cosines(self, candidates: Array) -> np.ndarray:
         """Mean cosine of each candidate to the others, computed from the means over layers."""
-        means = unit_rows(self._home.xp.mean(candidates, axis=1))
+        means = unit_rows(self._backend.xp.mean(candidates, axis=1))
         cosines = to_numpy(means @ means.T)
         return (cosines.sum(axis=1) - np.diag(cosines)) / (len(cosines) - 1)
 
@@ -268,13 +268,13 @@ class TokenReservoir:
         counts = self.counts
         if (counts < 2).any():
             return None
-        divisors = self._home.xp.asarray(counts, device=self._home.device)
-        return self._home.xp.sum(self.tokens, axis=1) / divisors[:, None, None]
+        divisors = self._backend.xp.asarray(counts, device=self._backend.device)
+        return self._backend.xp.sum(self.tokens, axis=1) / divisors[:, None, None]
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The entropy of an empty slot is saved as -1, since files contain finite numbers only."""
         entropies = np.where(np.isfinite(self.entropies), self.entropies, -1.0)
-        return {"tokens": self.tokens, "entropies": self._home.bring(entropies, self._home.xp.float64)}, {}
+        return {"tokens": self.tokens, "entropies": self._backend.asarray(entropies, self._backend.xp.float64)}, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         """The saved tokens may have another number of layers and another width."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Rows, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, to_numpy
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, MemoryPlan
 from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, single_sample_stats
@@ -132,12 +132,12 @@ class TDA(ViewMethod):
                 raise ValueError(f"{name} must be a pair (low, high); got {(low, high)}. Fix: {(high, low)}.")
 
     def _prepare(self) -> None:
-        home = Home.of(self.prototypes)
-        self._text = home.bring(self.prototypes, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        self._text = backend.asarray(self.prototypes, backend.xp.float64)
 
     def _empty_cache(self, capacity: int, beta: float, *, masked: bool = False) -> VotingCache:
-        home, dtype = Home.of(self.prototypes), self.prototypes.dtype
-        return VotingCache(home, self.n_classes, capacity, self.dimension, beta=beta, dtype=dtype, masked=masked)
+        backend, dtype = Backend.of(self.prototypes), self.prototypes.dtype
+        return VotingCache(backend, self.n_classes, capacity, self.dimension, beta=beta, dtype=dtype, masked=masked)
 
     @property
     def positive_counts(self) -> Array:
@@ -150,8 +150,8 @@ class TDA(ViewMethod):
         return self._counts(self._negative)
 
     def _counts(self, cache: VotingCache) -> Array:
-        home = Home.of(self.prototypes)
-        return home.xp.asarray(cache.memory.counts, device=home.device)
+        backend = Backend.of(self.prototypes)
+        return backend.xp.asarray(cache.memory.counts, device=backend.device)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for block, features in rows.blocks(BLOCK_ROWS):
@@ -160,7 +160,7 @@ class TDA(ViewMethod):
                 continue
             scores = logits(features, self._text, self.logit_scale)
             log_y = log_softmax(scores)
-            probabilities = Home.of(scores).xp.exp(log_y)
+            probabilities = Backend.of(scores).xp.exp(log_y)
             samples = ZeroShotScores(features, scores, probabilities, -to_numpy(confidence(log_y)))
             yield block, self._adapt_block(samples)
 
@@ -203,7 +203,7 @@ class TDA(ViewMethod):
 
     def _to_cache_dtype(self, features: Array) -> Array:
         """A copy in the precision of the caches."""
-        return Home.of(self.prototypes).xp.astype(features, self.prototypes.dtype, copy=True)
+        return Backend.of(self.prototypes).xp.astype(features, self.prototypes.dtype, copy=True)
 
     def _is_uncertain(self, entropies: Any) -> Any:
         low, high = self.entropy_window
@@ -212,11 +212,11 @@ class TDA(ViewMethod):
 
     def _mask(self, probabilities: Array) -> Array:
         low, high = self.probability_window
-        home = Home.of(self.prototypes)
-        return home.bring((low < probabilities) & (probabilities < high), self.prototypes.dtype)
+        backend = Backend.of(self.prototypes)
+        return backend.asarray((low < probabilities) & (probabilities < high), self.prototypes.dtype)
 
     def _predict_scores(self, features: Array) -> Array:
-        keys = Home.of(self.prototypes).bring(features, self.prototypes.dtype)
+        keys = Backend.of(self.prototypes).asarray(features, self.prototypes.dtype)
         return self._add_votes(logits(features, self._text, self.logit_scale), keys)
 
     def _add_votes(self, scores: Array, keys: Array) -> Array:
@@ -235,7 +235,7 @@ class VotingCache:
     Entries are stored in the order in which slots are first used, so that the cost of votes depends on the number of
     entries and not on the capacity. Row 0 is not an entry: empty slots point to it.
 
-    >>> cache = VotingCache(Home.of(np.eye(2)), classes=2, capacity=1, width=2, beta=5.0)
+    >>> cache = VotingCache(Backend.of(np.eye(2)), classes=2, capacity=1, width=2, beta=5.0)
     >>> x = np.array([[0.8, 0.6], [0.6, 0.8]])
     >>> plan = cache.memory.plan(np.array([0, 1]), np.array([0.5, 0.5]))
     >>> cache.votes_during(plan, x).round(6)
@@ -245,7 +245,7 @@ class VotingCache:
 
     def __init__(
         self,
-        home: Home,
+        backend: Backend,
         classes: int,
         capacity: int,
         width: int,
@@ -254,16 +254,16 @@ class VotingCache:
         masked: bool = False,
         dtype: Any = None,
     ) -> None:
-        self._home, self._beta = home, beta
-        self.memory = LowEntropyMemory(home, classes, capacity, 0)  # without features, which are stored here
-        self.entries = home.zeros((1 + classes * capacity, width), dtype)
-        self.masks = home.zeros((1 + classes * capacity, classes), dtype) if masked else None
-        self._ones = home.zeros((capacity,), dtype) + 1.0
+        self._backend, self._beta = backend, beta
+        self.memory = LowEntropyMemory(backend, classes, capacity, 0)  # without features, which are stored here
+        self.entries = backend.zeros((1 + classes * capacity, width), dtype)
+        self.masks = backend.zeros((1 + classes * capacity, classes), dtype) if masked else None
+        self._ones = backend.zeros((capacity,), dtype) + 1.0
         self._set_rows(np.zeros(classes * capacity, dtype=np.int64))
 
     def _set_rows(self, rows: np.ndarray) -> None:
         """Set the row of each slot, and derive the number of rows in use."""
-        self._rows, self._rows_at_home = rows, self._home.index(rows)
+        self._rows, self._rows_on_backend = rows, self._backend.index(rows)
         self._used = 1 + int(rows.max(initial=0))
 
     def votes(self, features: Array) -> Array:
@@ -287,17 +287,17 @@ class VotingCache:
         """Votes (n, K) of the entries present at each sample's turn; `masks` (n, K) belong to the planned samples."""
         replaced_at = np.zeros(self._used, dtype=np.int64)
         replaced_at[self._rows] = plan.old_replaced_at
-        present = self._home.index(replaced_at > np.arange(plan.n_rows)[:, None])
+        present = self._backend.index(replaced_at > np.arange(plan.n_rows)[:, None])
         old = self._sum_by_class(self._weights(features, self.entries[: self._used]) * present)
         if not len(plan.rows):
             return old
-        rows = self._home.index(plan.rows)
-        weights = self._weights(features, features[rows]) * self._home.index(plan.is_present())
+        rows = self._backend.index(plan.rows)
+        weights = self._weights(features, features[rows]) * self._backend.index(plan.is_present())
         if masks is not None:
             return old + weights @ masks[rows]
         one_hot = np.zeros((len(plan.rows), old.shape[1]))
         one_hot[np.arange(len(one_hot)), plan.slots // self.memory.capacity] = 1.0
-        return old + weights @ self._home.bring(one_hot, weights.dtype)
+        return old + weights @ self._backend.asarray(one_hot, weights.dtype)
 
     def _weights(self, features: Array, entries: Array) -> Array:
         return exponential_kernel(inner_products(features, entries), self._beta)
@@ -306,7 +306,7 @@ class VotingCache:
         """Votes (n, K) of entries with the weights (n, rows in use)."""
         if self.masks is not None:
             return weights @ self.masks[: self._used]
-        by_slot = self._home.xp.take(weights, self._rows_at_home, axis=1)
+        by_slot = self._backend.xp.take(weights, self._rows_on_backend, axis=1)
         # A product with ones: a sum over so short an axis takes several times as long.
         return by_slot.reshape(weights.shape[0], *self.memory.entropies.shape) @ self._ones
 
@@ -324,7 +324,7 @@ class VotingCache:
         if len(kept):
             slots = plan.slots[kept]
             rows = self._rows_with(slots.tolist())
-            to, source = self._home.index(rows[slots]), self._home.index(plan.rows[kept])
+            to, source = self._backend.index(rows[slots]), self._backend.index(plan.rows[kept])
             self.entries[to] = features[source]
             if self.masks is not None and masks is not None:
                 self.masks[to] = masks[source]
@@ -334,7 +334,7 @@ class VotingCache:
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         masks = {} if self.masks is None else {"masks": self.masks}
         memory = {name: array for name, array in self.memory.state()[0].items() if name != "features"}
-        return {"entries": self.entries, "rows": self._rows_at_home, **memory, **masks}, {}
+        return {"entries": self.entries, "rows": self._rows_on_backend, **memory, **masks}, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         for name in ("entries",) if self.masks is None else ("entries", "masks"):

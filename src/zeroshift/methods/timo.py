@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Labelled, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Labelled, namespace, to_numpy
 from zeroshift.methods._shared.few_shot import FewShotMethod, accuracy, best_weight
 from zeroshift.methods._shared.gaussian_classifier import ClassGroups, LinearDiscriminant, linear_discriminant
 from zeroshift.methods._shared.linear_head import LinearHead
@@ -39,7 +39,7 @@ class TIMOBase(FewShotMethod):
     @property
     def text(self) -> Array:
         """The text weights (K, d) computed from prompts and images, of unit length."""
-        return Home.of(self._text).copy(self._text)
+        return Backend.of(self._text).copy(self._text)
 
     def _gaussians(self, prompts: Array, matching: Array, transferred: int) -> LinearDiscriminant:
         return linear_discriminant(*join_prompts(prompts, matching, transferred, self.support), self.n_classes)
@@ -205,13 +205,13 @@ def matching_scores(prompts: Array, support: Labelled) -> Array:
            [0.8]])
     """
     features, labels = support
-    home = Home.of(prompts)
+    backend = Backend.of(prompts)
     groups = ClassGroups(labels, prompts.shape[0])
-    anchors = unit_rows(groups.means(home.bring(features[home.index(groups.order)], prompts.dtype)))
-    present = home.index(np.flatnonzero(groups.counts))
-    average = unit_rows(home.xp.mean(anchors[present], axis=0))
-    anchors[home.index(np.flatnonzero(groups.counts == 0))] = average
-    return home.xp.matmul(prompts, anchors[:, :, None])[:, :, 0]
+    anchors = unit_rows(groups.means(backend.asarray(features[backend.index(groups.order)], prompts.dtype)))
+    present = backend.index(np.flatnonzero(groups.counts))
+    average = unit_rows(backend.xp.mean(anchors[present], axis=0))
+    anchors[backend.index(np.flatnonzero(groups.counts == 0))] = average
+    return backend.xp.matmul(prompts, anchors[:, :, None])[:, :, 0]
 
 
 def guided_text(prompts: Array, matching: Array, gamma: float) -> Array:
@@ -240,12 +240,12 @@ def join_prompts(prompts: Array, matching: Array, count: int, support: Labelled)
            [0. , 0.4],
            [0.8, 0.6]])
     """
-    home = Home.of(prompts)
+    backend = Backend.of(prompts)
     classes, available, d = prompts.shape
     ranked = np.argsort(-to_numpy(matching), axis=1, kind="stable")
     picked = ranked[:, np.arange(count) % available]
-    places = home.index((np.arange(classes)[:, None] * available + picked).reshape(-1))
+    places = backend.index((np.arange(classes)[:, None] * available + picked).reshape(-1))
     scaled = prompts.reshape(-1, d)[places] * matching.reshape(-1)[places][:, None]
     features, labels = support
-    joined = home.xp.concat([scaled, home.bring(features, prompts.dtype)], axis=0)
+    joined = backend.xp.concat([scaled, backend.asarray(features, prompts.dtype)], axis=0)
     return joined, np.concatenate([np.repeat(np.arange(classes), count), labels])

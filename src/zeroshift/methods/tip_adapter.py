@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Labelled, to_numpy
+from zeroshift.arrays import Array, Backend, Labelled, to_numpy
 from zeroshift.methods._shared.few_shot import FewShotMethod, count_correct, row_blocks
 from zeroshift.methods._shared.gaussian_classifier import ClassGroups
 from zeroshift.methods._shared.similarity import exponential_kernel
@@ -101,7 +101,7 @@ class TipAdapter(FewShotMethod):
     def _fit(self) -> None:
         features, labels = self.support
         self._groups = ClassGroups(labels, self.n_classes)
-        self._keys = features[Home.of(features).index(self._groups.order)]
+        self._keys = features[Backend.of(features).index(self._groups.order)]
         self._beta, self._alpha = self.beta, self.alpha
         if self.validation is not None:
             self._beta, self._alpha = self._search(*self.validation)
@@ -110,13 +110,13 @@ class TipAdapter(FewShotMethod):
         (beta_end, alpha_end), (beta_steps, alpha_steps) = self.search_scale, self.search_steps
         step = (beta_end - SEARCH_START) / beta_steps
         alphas = [SEARCH_START + j * (alpha_end - SEARCH_START) / alpha_steps for j in range(alpha_steps)]
-        home = Home.of(self.prototypes)
-        xp = home.xp
+        backend = Backend.of(self.prototypes)
+        xp = backend.xp
         keys, prototypes = self._to_float64(self._keys), self._to_float64(self.prototypes)
-        weights = xp.asarray(alphas, dtype=xp.float64, device=home.device)
-        correct = home.zeros((beta_steps, alpha_steps), xp.int64)
-        for block in row_blocks(len(labels), max(keys.shape[0], self.n_classes), home):
-            x, block_labels = self._to_float64(features[block]).T, home.index(labels[block])
+        weights = xp.asarray(alphas, dtype=xp.float64, device=backend.device)
+        correct = backend.zeros((beta_steps, alpha_steps), xp.int64)
+        for block in row_blocks(len(labels), max(keys.shape[0], self.n_classes), backend):
+            x, block_labels = self._to_float64(features[block]).T, backend.index(labels[block])
             zero_shot = self.logit_scale * (prototypes @ x)
             cosines = keys @ x
             # Betas are equally spaced, so consecutive kernels differ by the same factor: a product, not an exponential.
@@ -128,12 +128,12 @@ class TipAdapter(FewShotMethod):
         return SEARCH_START + i * step, alphas[j]
 
     def _predict_scores(self, features: Array) -> Array:
-        keys = Home.of(features).bring(self._keys, features.dtype)
+        keys = Backend.of(features).asarray(self._keys, features.dtype)
         votes = self._groups.sums(exponential_kernel(keys @ features.T, self._beta)).T
         return logits(features, self.prototypes, self.logit_scale) + self._alpha * votes
 
     @property
     def _predict_rows(self) -> int:
         # Every row is compared with all support samples.
-        numbers = KERNEL_NUMBERS_ON_GPU if Home.of(self.prototypes).on_gpu else KERNEL_NUMBERS
+        numbers = KERNEL_NUMBERS_ON_GPU if Backend.of(self.prototypes).on_gpu else KERNEL_NUMBERS
         return max(1, min(super()._predict_rows, numbers // self._keys.shape[0]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
-from zeroshift.arrays import Array, Home, namespace
+from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.method import WORK_NUMBERS, EpisodicMethod
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, through_unit_rows
@@ -79,8 +79,8 @@ class TPS(EpisodicMethod):
     }
 
     def _prepare(self) -> None:
-        home = Home.of(self.prototypes)
-        self._text = unit_rows(home.bring(self.prototypes, home.xp.float64))
+        backend = Backend.of(self.prototypes)
+        self._text = unit_rows(backend.asarray(self.prototypes, backend.xp.float64))
 
     @property
     def gradient_steps(self) -> int:  # type: ignore[override]
@@ -93,7 +93,7 @@ class TPS(EpisodicMethod):
 
     def _episodes(self, views: Array) -> Array:
         rows = 1 if self.shift == "shared" else self.n_classes
-        shifts = Home.of(views).zeros((views.shape[0], rows, self.dimension))
+        shifts = Backend.of(views).zeros((views.shape[0], rows, self.dimension))
         optimizer = AdamW(self.rate, weight_decay=self.weight_decay)
         for _ in range(self.steps):
             shifts = optimizer.step(shifts, self._shift_gradient(views, shifts).gradient)
@@ -104,7 +104,7 @@ class TPS(EpisodicMethod):
         raw = self._text + shifts
         scores = self._scores(views, unit_rows(raw))
         kept = select_lowest_entropy(scores, self.view_ratio)
-        images = namespace(views).arange(views.shape[0], device=Home.of(views).device)[:, None]
+        images = namespace(views).arange(views.shape[0], device=Backend.of(views).device)[:, None]
         loss, score_gradient = entropy_of_mean(scores[images, kept])
         text_gradient = self.logit_scale * (namespace(views).matrix_transpose(score_gradient) @ views[images, kept])
         gradient = through_unit_rows(text_gradient, raw)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from zeroshift.arrays import Array, Home, Labelled, checked_labelled, namespace
+from zeroshift.arrays import Array, Backend, Labelled, checked_labelled, namespace
 from zeroshift.methods._shared.few_shot import accuracy
 from zeroshift.methods._shared.gaussian_method import (
     Affinity,
@@ -66,7 +66,7 @@ class TransCLIPBase(GaussianMethod):
         return TEXT_WEIGHT if self.text_weight is None else self.text_weight
 
     def _initial_variances(self) -> Array:
-        return Home.of(self.prototypes).zeros((self.dimension,)) + 1 / self.dimension
+        return Backend.of(self.prototypes).zeros((self.dimension,)) + 1 / self.dimension
 
     def _solve(self, features: Array) -> Solution:
         log_y = self._text_log_posterior(features)
@@ -184,9 +184,9 @@ class TransCLIP(TransCLIPBase):
             for best in solutions:  # noqa: B007 (the last is wanted)
                 pass
             return best
-        home = Home.of(features)
+        backend = Backend.of(features)
         validation_features, labels = self.validation
-        nearest_sample = nearest(home.bring(validation_features, features.dtype), features, 1)[1][:, 0]
+        nearest_sample = nearest(backend.asarray(validation_features, features.dtype), features, 1)[1][:, 0]
         best_accuracy = accuracy(best.z[nearest_sample], labels)
         for solution in solutions:
             its_accuracy = accuracy(solution.z[nearest_sample], labels)
@@ -207,7 +207,7 @@ class TransCLIP(TransCLIPBase):
             yield solution
 
     def _labelled_affinity(self, features: Array, support: Labelled) -> Affinity:
-        support_features = Home.of(features).bring(support[0], features.dtype)
+        support_features = Backend.of(features).asarray(support[0], features.dtype)
         one_hot = self._one_hot(support, features.dtype)
         return few_shot_affinity(features, support_features, one_hot, self.neighbours, released=self.released)
 
@@ -219,13 +219,13 @@ class TransCLIP(TransCLIPBase):
 
     def _labelled_sums(self, support: Labelled) -> WeightedSums:
         """Sums over the labelled samples, each of mass 1/S."""
-        home = Home.of(self.prototypes)
-        wide = home.bring(support[0], home.xp.float64)
-        return weighted_sums(wide, self._one_hot(support, home.xp.float64)).times(1 / wide.shape[0])
+        backend = Backend.of(self.prototypes)
+        wide = backend.asarray(support[0], backend.xp.float64)
+        return weighted_sums(wide, self._one_hot(support, backend.xp.float64)).times(1 / wide.shape[0])
 
     def _one_hot(self, support: Labelled, dtype: Any) -> Array:
-        home = Home.of(self.prototypes)
-        return home.xp.eye(self.n_classes, dtype=dtype, device=home.device)[home.index(support[1])]
+        backend = Backend.of(self.prototypes)
+        return backend.xp.eye(self.n_classes, dtype=dtype, device=backend.device)[backend.index(support[1])]
 
 
 class HistoTransCLIP(TransCLIPBase):

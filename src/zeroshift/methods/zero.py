@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zeroshift.arrays import Array, Home, namespace
+from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.method import EpisodicMethod
 from zeroshift.methods._shared.similarity import normalize_rows
 from zeroshift.parameters import Choice, Number, parameter
@@ -53,7 +53,7 @@ def break_ties(votes: Array, remaining: Array, next_cosines: Array) -> Array:
 def _one_hot(classes: Array, n_classes: int) -> Array:
     """Class indices (B, n) as booleans (B, n, K)."""
     xp = namespace(classes)
-    return classes[:, :, None] == xp.arange(n_classes, device=Home.of(classes).device)
+    return classes[:, :, None] == xp.arange(n_classes, device=Backend.of(classes).device)
 
 
 class ZERO(EpisodicMethod):

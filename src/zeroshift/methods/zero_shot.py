@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zeroshift.arrays import Array, Home
+from zeroshift.arrays import Array, Backend
 from zeroshift.method import Method
 from zeroshift.parameters import Number, parameter
 from zeroshift.zero_shot import logits
@@ -37,19 +37,19 @@ class ZeroShot(Method):
     @property
     def means(self) -> Array:
         """The prototypes, which every adaptive method starts from."""
-        return Home.of(self.prototypes).copy(self.prototypes)
+        return Backend.of(self.prototypes).copy(self.prototypes)
 
     @property
     def precision(self) -> Array:
         """The identity: cosine similarity uses no covariance."""
-        home = Home.of(self.prototypes)
-        return home.xp.eye(self.dimension, dtype=home.xp.float64, device=home.device)
+        backend = Backend.of(self.prototypes)
+        return backend.xp.eye(self.dimension, dtype=backend.xp.float64, device=backend.device)
 
     @property
     def bank_counts(self) -> Array:
         """Zeros: nothing is stored."""
-        home = Home.of(self.prototypes)
-        return home.zeros((self.n_classes,), home.xp.int64)
+        backend = Backend.of(self.prototypes)
+        return backend.zeros((self.n_classes,), backend.xp.int64)
 
     def _predict_scores(self, features: Array) -> Array:
         return logits(features, self.prototypes, self.logit_scale)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-from zeroshift.arrays import Array, Home, Rows, check_matrix, is_double, namespace
+from zeroshift.arrays import Array, Backend, Rows, check_matrix, is_double, namespace
 from zeroshift.method import Method
 from zeroshift.methods._shared.similarity import normalize_rows
 from zeroshift.methods._shared.sparse import SparseMatrix, degree_factors
@@ -119,7 +119,7 @@ class ZLaP(ZLaPBase):
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         everything = slice(0, len(rows))
         # A copy: the graph keeps it to score images outside the set.
-        images = Home.of(self.prototypes).copy(rows[everything])
+        images = Backend.of(self.prototypes).copy(rows[everything])
         graph = TextImageGraph.of(images, self.prototypes, self._settings)
         with self._learning(len(rows)):
             self._graph, self.n_seen = graph, 0
@@ -127,7 +127,7 @@ class ZLaP(ZLaPBase):
 
     def _predict_scores(self, features: Array) -> Array:
         if self.n_seen == 0:
-            return posterior(features, Home.of(features).bring(self.prototypes, features.dtype), self.logit_scale)
+            return posterior(features, Backend.of(features).asarray(self.prototypes, features.dtype), self.logit_scale)
         return self._graph.scores(features, self.prototypes, self._settings)
 
 
@@ -167,9 +167,9 @@ class ZLaPInductive(ZLaPBase):
 
     def _validate(self) -> None:
         check_matrix("unlabelled", self.unlabelled, columns=self.dimension)
-        home = Home.of(self.prototypes)
-        with home.computing():
-            self.unlabelled = home.copy(home.bring(self.unlabelled))
+        backend = Backend.of(self.prototypes)
+        with backend.computing():
+            self.unlabelled = backend.copy(backend.asarray(self.unlabelled))
 
     def _prepare(self) -> None:
         # The graph depends on the parameters alone, so a reset need not build it again.
@@ -194,8 +194,8 @@ class TextImageGraph:
 
     @classmethod
     def empty(cls, prototypes: Array) -> TextImageGraph:
-        home, (classes, dimension) = Home.of(prototypes), prototypes.shape
-        return cls(home.zeros((0, dimension)), home.zeros((0, classes)))
+        backend, (classes, dimension) = Backend.of(prototypes), prototypes.shape
+        return cls(backend.zeros((0, dimension)), backend.zeros((0, classes)))
 
     @classmethod
     def of(cls, images: Array, prototypes: Array, settings: GraphSettings) -> TextImageGraph:
@@ -208,7 +208,7 @@ class TextImageGraph:
         """Every node with the largest of its labels only."""
         xp = namespace(self.labels)
         largest = xp.argmax(self.labels, axis=1)[:, None]
-        classes = xp.arange(self.labels.shape[1], device=Home.of(self.labels).device)
+        classes = xp.arange(self.labels.shape[1], device=Backend.of(self.labels).device)
         return replace(self, labels=xp.where(classes == largest, self.labels, xp.zeros_like(self.labels)))
 
     def image_labels(self) -> Array:
@@ -230,8 +230,8 @@ class TextImageGraph:
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Images are always saved in float64, so that all files have the same types; `double` is their precision."""
-        home = Home.of(self.images)
-        arrays = {"images": home.bring(self.images, home.xp.float64), "labels": self.labels}
+        backend = Backend.of(self.images)
+        arrays = {"images": backend.asarray(self.images, backend.xp.float64), "labels": self.labels}
         return arrays, {"double": is_double(self.images), "limits": self.limits} if self.images.shape[0] else {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> TextImageGraph:
@@ -241,8 +241,8 @@ class TextImageGraph:
             raise ValueError(f"images of shape {(n, dimension)} with labels of shape {tuple(arrays['labels'].shape)}")
         if n == 0:
             return self
-        home = Home.of(self.images)
-        images = home.bring(arrays["images"], home.xp.float64 if values["double"] else home.xp.float32)
+        backend = Backend.of(self.images)
+        images = backend.asarray(arrays["images"], backend.xp.float64 if values["double"] else backend.xp.float32)
         limits = None if values["limits"] is None else (float(values["limits"][0]), float(values["limits"][1]))
         return TextImageGraph(images, arrays["labels"], limits)
 
@@ -295,7 +295,7 @@ def _link_matrix(links: Links, classes: int, n: int) -> SparseMatrix:
     xp = namespace(links.image_weights)
     columns = xp.concat([links.texts, links.images + classes], axis=1)
     weights = xp.astype(xp.concat([links.text_weights, links.image_weights], axis=1), xp.float64)
-    rows = xp.arange(n, dtype=columns.dtype, device=Home.of(weights).device)[:, None] + classes
+    rows = xp.arange(n, dtype=columns.dtype, device=Backend.of(weights).device)[:, None] + classes
     rows = xp.broadcast_to(rows, columns.shape)
     rows, columns, weights = (xp.reshape(part, (-1,)) for part in (rows, columns, weights))
     symmetric = SparseMatrix(rows, columns, weights, (classes + n, classes + n)).plus_transpose()
@@ -322,7 +322,7 @@ def without_self(nodes: Array, weights: Array) -> Array:
            [0.5, 0. ]])
     """
     xp = namespace(weights)
-    own = xp.arange(nodes.shape[0], dtype=nodes.dtype, device=Home.of(weights).device)[:, None]
+    own = xp.arange(nodes.shape[0], dtype=nodes.dtype, device=Backend.of(weights).device)[:, None]
     return xp.where(nodes == own, xp.zeros_like(weights), weights)
 
 
@@ -341,15 +341,15 @@ def propagate_labels(links: SparseMatrix, alpha: float, n_labelled: int) -> Arra
     n = links.shape[0]
     size = max(1, SOLVE_NUMBERS // n)
     parts = [
-        _solve(links, alpha, _unit_columns(links.home, n, start, min(start + size, n_labelled)))
+        _solve(links, alpha, _unit_columns(links.backend, n, start, min(start + size, n_labelled)))
         for start in range(0, n_labelled, size)
     ]
-    return parts[0] if len(parts) == 1 else links.home.xp.concat(parts, axis=1)
+    return parts[0] if len(parts) == 1 else links.backend.xp.concat(parts, axis=1)
 
 
-def _unit_columns(home: Home, n: int, start: int, stop: int) -> Array:
-    columns = home.zeros((n, stop - start))
-    numbers = home.xp.arange(stop - start, device=home.device)
+def _unit_columns(backend: Backend, n: int, start: int, stop: int) -> Array:
+    columns = backend.zeros((n, stop - start))
+    numbers = backend.xp.arange(stop - start, device=backend.device)
     columns[numbers + start, numbers] = 1.0
     return columns
 
@@ -358,7 +358,7 @@ def _solve(links: SparseMatrix, alpha: float, right: Array) -> Array:
     """X with (I - alpha W) X = `right` (n, m). Each column has its own step lengths; none of the columns is zero."""
     xp = namespace(right)
     x = xp.zeros_like(right)
-    residual, direction = right, links.home.copy(right)
+    residual, direction = right, links.backend.copy(right)
     squared = xp.sum(residual * residual, axis=0)
     target = TOLERANCE**2 * squared
     for _ in range(MAX_ITERATIONS):

@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Rows, check_matrix, checked_labelled, is_array, is_double
+from zeroshift.arrays import Array, Backend, Rows, check_matrix, checked_labelled, is_array, is_double
 from zeroshift.method import ViewMethod
 from zeroshift.mixture.statistics import Mixture, MixtureConstants, estimate
 from zeroshift.mixture.sums import Sums
@@ -95,15 +95,15 @@ class AnchoredMixture(ViewMethod):
             self.support = checked_labelled("support", self.support, self.prototypes)
 
     def _prepare(self) -> None:
-        home = Home.of(self.prototypes)
-        self._wide_prototypes = home.bring(self.prototypes, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        self._wide_prototypes = backend.asarray(self.prototypes, backend.xp.float64)
         self._constants = MixtureConstants(
             **{name: getattr(self, name) for name in MixtureConstants.__dataclass_fields__}
         )
         self._labelled_sums: Sums | None = None
         if self.support is not None:
             features, labels = self.support
-            wide = home.bring(features, home.xp.float64)
+            wide = backend.asarray(features, backend.xp.float64)
             self._labelled_sums = Sums.from_labelled(wide, labels, self.n_classes)
 
     def _derive(self) -> None:
@@ -118,7 +118,7 @@ class AnchoredMixture(ViewMethod):
         return self._current_sums()
 
     def _zero_sums(self) -> Sums:
-        return Sums.zeros(Home.of(self.prototypes), self.n_classes, self.dimension)
+        return Sums.zeros(Backend.of(self.prototypes), self.n_classes, self.dimension)
 
     def _with_labelled(self, sums: Sums) -> Sums:
         return sums if self._labelled_sums is None else sums + self._labelled_sums
@@ -153,18 +153,18 @@ class AnchoredMixture(ViewMethod):
         matrix = features[None, :] if single else features
         check_matrix("features", matrix, columns=self.dimension)
         self._check_usable()
-        home, caller = Home.of(self.prototypes), Home.of(matrix)
+        backend, caller = Backend.of(self.prototypes), Backend.of(matrix)
         precision = "float64" if is_double(matrix) else "float32"
-        rows = Rows(matrix, home, home.xp.float64)
-        with home.computing():
-            scores = home.zeros((len(rows),), getattr(home.xp, precision))
+        rows = Rows(matrix, backend, backend.xp.float64)
+        with backend.computing():
+            scores = backend.zeros((len(rows),), getattr(backend.xp, precision))
             mixture, sums = self._mixture, self._with_labelled(self._all_sums())
             for block, x in rows.blocks(self._predict_rows):
                 log_evidence = self.logit_scale * (x @ self._wide_prototypes.T - 1.0)
                 if mixture is not None:
-                    log_evidence += relative_log_evidence(mixture, x, sums.total / home.xp.sum(sums.counts))
+                    log_evidence += relative_log_evidence(mixture, x, sums.total / backend.xp.sum(sums.counts))
                 scores[block] = negative_log_evidence(log_evidence)
-            scores = caller.bring(scores, getattr(caller.xp, precision))
+            scores = caller.asarray(scores, getattr(caller.xp, precision))
         return scores[0] if single else scores
 
     def _averaged(self, images: Rows) -> AveragedRows:
@@ -175,19 +175,19 @@ class AnchoredMixture(ViewMethod):
     def counts(self) -> Array:
         """Soft counts (K,), float64, of everything learned, including labelled support samples. Online they include
         samples since the last update of the statistics, which `means` and `precision` do not know yet."""
-        return Home.of(self.prototypes).copy(self._with_labelled(self._all_sums()).counts)
+        return Backend.of(self.prototypes).copy(self._with_labelled(self._all_sums()).counts)
 
     @property
     def means(self) -> Array:
         """Class means (K, d), float64: the text prototypes until the mixture has enough samples."""
-        home = Home.of(self.prototypes)
-        return home.copy(self._wide_prototypes if self._mixture is None else self._mixture.means)
+        backend = Backend.of(self.prototypes)
+        return backend.copy(self._wide_prototypes if self._mixture is None else self._mixture.means)
 
     @property
     def precision(self) -> Array:
         """Inverse covariance (d, d), float64; zero until the mixture has enough samples."""
-        home = Home.of(self.prototypes)
-        return home.zeros((self.dimension,) * 2) if self._mixture is None else home.copy(self._mixture.precision)
+        backend = Backend.of(self.prototypes)
+        return backend.zeros((self.dimension,) * 2) if self._mixture is None else backend.copy(self._mixture.precision)
 
     @property
     def reliability(self) -> float:
@@ -212,7 +212,7 @@ def negative_log_evidence(log_evidence: Array) -> Array:
     >>> negative_log_evidence(np.log(np.array([[0.25, 0.25], [0.01, 0.01]]))).round(3).tolist()
     [0.693, 3.912]
     """
-    xp = Home.of(log_evidence).xp
+    xp = Backend.of(log_evidence).xp
     best = xp.max(log_evidence, axis=1)
     return -best - xp.log(xp.sum(xp.exp(log_evidence - best[:, None]), axis=1))
 
@@ -223,7 +223,7 @@ def relative_log_evidence(mixture: Mixture, features: Array, center: Array) -> A
     The distances are not widened: widening is a belief about how samples divide among the classes, and would make
     classes with few samples look near.
     """
-    xp = Home.of(features).xp
+    xp = Backend.of(features).xp
     center_direction = mixture.precision @ center
     # (x - m)^T P (x - m) minus the same for the center: x^T P x cancels.
     difference = mixture.lengths - xp.sum(center_direction * center)

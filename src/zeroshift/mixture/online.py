@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from zeroshift.arrays import Array, Home, Rows
+from zeroshift.arrays import Array, Backend, Rows
 from zeroshift.mixture.base import AnchoredMixture
 from zeroshift.mixture.statistics import normalize_scores
 from zeroshift.mixture.sums import Sums
@@ -64,7 +64,7 @@ class StreamSums:
     def count_pending(self) -> None:
         """Move the pending samples into the sums."""
         if self.n_pending:
-            last = Home.of(self.pending.posteriors).copy(self.pending.posteriors[self.n_pending - 1])
+            last = Backend.of(self.pending.posteriors).copy(self.pending.posteriors[self.n_pending - 1])
             self.sums, self.last, self.n_pending = self.all_sums(), last, 0
 
     def merged(self, other: StreamSums) -> StreamSums:
@@ -141,9 +141,9 @@ class OnlineAnchoredMixture(AnchoredMixture):
     )
 
     def _empty_pending(self) -> Pending:
-        home, rows = Home.of(self.prototypes), MAX_PENDING if self.staleness else 1
+        backend, rows = Backend.of(self.prototypes), MAX_PENDING if self.staleness else 1
         widths = (self.dimension, self.n_classes, self.n_classes, 1 + N_TEMPERATURES)
-        return Pending(*(home.zeros((rows, width)) for width in widths))
+        return Pending(*(backend.zeros((rows, width)) for width in widths))
 
     def _current_sums(self) -> Sums:
         return self._stream.sums

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.linalg import ZERO_TRACE, positive_inverse
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import confidence_curve, temperature_for
@@ -44,9 +44,9 @@ def normalize_scores(scores: Array) -> LogAndPosterior:
     >>> found.logs.round(6), found.posteriors
     (array([[-0.693147, -0.693147]]), array([[0.5, 0.5]]))
     """
-    home = Home.of(scores)
-    xp = home.xp
-    if home.library == "torch":
+    backend = Backend.of(scores)
+    xp = backend.xp
+    if backend.library == "torch":
         logs = scores.log_softmax(-1)  # one kernel on a GPU instead of five
         return LogAndPosterior(logs, xp.exp(logs))
     scores -= xp.max(scores, axis=1, keepdims=True)
@@ -171,7 +171,7 @@ class Mixture:
 
     def distances(self, features: Array) -> Array:
         """(n, K) squared Mahalanobis distances, widened."""
-        xp = Home.of(features).xp
+        xp = Backend.of(features).xp
         distances = features @ self.directions.T
         distances *= -2.0
         distances += self._squared_lengths(features)[:, None]
@@ -182,7 +182,7 @@ class Mixture:
 
     def _squared_lengths(self, features: Array) -> Array:
         """(n,) each sample's squared length in the precision."""
-        return Home.of(features).xp.linalg.vecdot(features @ self.precision, features)
+        return Backend.of(features).xp.linalg.vecdot(features @ self.precision, features)
 
     @property
     def _distance_weight(self) -> float:
@@ -209,13 +209,13 @@ class Mixture:
     def confidences(self, log_y: Array, distances: Array, answer: Array) -> Array:
         """(n, 1 + N_TEMPERATURES): the reference posterior's probability of each answer's label, and the confidence of
         the answers at each temperature. See `temperature.py`."""
-        xp = Home.of(log_y).xp
+        xp = Backend.of(log_y).xp
         reference = self._reference_probability(log_y, distances, answer)
         return xp.concat([reference[:, None], confidence_curve(answer)], axis=1)
 
     def _reference_probability(self, log_y: Array, distances: Array, answer: Array) -> Array:
         """(n,) probability of each answer's label in the posterior whose likelihood is weighted by `calm`."""
-        xp = Home.of(log_y).xp
+        xp = Backend.of(log_y).xp
         reference = normalize_scores(
             _subtract_distances(log_y, self.constants.calm * self._distance_weight, distances)
         ).posteriors
@@ -226,7 +226,7 @@ class Mixture:
     def leave_one_out(self, distances: Array, posteriors: Array) -> Array:
         """Distances (n, K) to means without the samples' own contribution, which is their `posteriors` (n, K). The
         given distances are overwritten."""
-        xp = Home.of(distances).xp
+        xp = Backend.of(distances).xp
         # A mean m of weight v that contains x with weight q is (v m - q x) / (v - q) without it.
         without = self.mean_counts - posteriors
         xp.clip(without, self.anchor, None, out=without)
@@ -271,8 +271,8 @@ def _subtract_distances(log_y: Array, weight: float, distances: Array) -> Array:
 
 def estimate(sums: Sums, prototypes: Array, constants: MixtureConstants) -> Mixture | None:
     """The classes that follow from sums and prototypes (K, d) in float64; None while there are too few samples."""
-    home = Home.of(prototypes)
-    xp = home.xp
+    backend = Backend.of(prototypes)
+    xp = backend.xp
     classes, d = prototypes.shape
     counts = sums.counts
     n = round(float(xp.sum(counts)))  # soft counts of a sample add up to 1
@@ -336,11 +336,11 @@ def estimate(sums: Sums, prototypes: Array, constants: MixtureConstants) -> Mixt
 def _spread(vectors: Array, center: Array, trust: Array) -> float:
     """Sum of the squared distances of vectors (K, d) to the center, weighted by trust."""
     differences = vectors - center
-    return float(trust @ Home.of(differences).xp.linalg.vecdot(differences, differences))
+    return float(trust @ Backend.of(differences).xp.linalg.vecdot(differences, differences))
 
 
 def _inverse(matrix: Array) -> Array:
-    home = Home.of(matrix)
-    if home.library == "numpy":
+    backend = Backend.of(matrix)
+    if backend.library == "numpy":
         return positive_inverse(matrix)
-    return home.xp.cholesky_inverse(home.xp.linalg.cholesky(matrix))
+    return backend.xp.cholesky_inverse(backend.xp.linalg.cholesky(matrix))

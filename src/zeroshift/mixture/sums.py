@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home
+from zeroshift.arrays import Array, Backend
 from zeroshift.mixture.temperature import N_TEMPERATURES
 
 __all__ = ["Sums"]
@@ -35,7 +35,7 @@ class Sums:
     the answers at each temperature. See `temperature.py`."""
 
     @classmethod
-    def zeros(cls, home: Home, classes: int, dimension: int) -> Sums:
+    def zeros(cls, backend: Backend, classes: int, dimension: int) -> Sums:
         shapes = {
             "counts": (classes,),
             "weighted": (classes, dimension),
@@ -45,19 +45,19 @@ class Sums:
             "watched": (4,),
             "confidences": (1 + N_TEMPERATURES,),
         }
-        return cls(**{name: home.zeros(shape) for name, shape in shapes.items()})
+        return cls(**{name: backend.zeros(shape) for name, shape in shapes.items()})
 
     @classmethod
     def from_labelled(cls, features: Array, labels: np.ndarray, classes: int) -> Sums:
         """Samples whose classes are known. They are not part of the stream and say nothing about its order."""
-        home, d = Home.of(features), features.shape[1]
-        q = home.zeros((features.shape[0], classes))
-        q[home.index(np.arange(len(labels))), home.index(labels)] = 1.0
-        return cls.zeros(home, classes, d).add_samples(features, q)
+        backend, d = Backend.of(features), features.shape[1]
+        q = backend.zeros((features.shape[0], classes))
+        q[backend.index(np.arange(len(labels))), backend.index(labels)] = 1.0
+        return cls.zeros(backend, classes, d).add_samples(features, q)
 
     def add_samples(self, features: Array, soft_labels: Array) -> Sums:
         """With these samples in the sums that the classes are estimated from."""
-        xp = Home.of(features).xp
+        xp = Backend.of(features).xp
         return self.add_labels(features, soft_labels)._replace(
             scatter=self.scatter + features.T @ features,
             total=self.total + xp.sum(features, axis=0),
@@ -65,7 +65,7 @@ class Sums:
 
     def add_labels(self, features: Array, soft_labels: Array) -> Sums:
         """With soft labels of samples whose features are in the sums already."""
-        xp = Home.of(features).xp
+        xp = Backend.of(features).xp
         return self._replace(
             counts=self.counts + xp.sum(soft_labels, axis=0),
             weighted=self.weighted + soft_labels.T @ features,
@@ -73,21 +73,21 @@ class Sums:
 
     def without_labels(self) -> Sums:
         """The sums that do not depend on the labels of the samples."""
-        zeros = Sums.zeros(Home.of(self.counts), *self.weighted.shape)
+        zeros = Sums.zeros(Backend.of(self.counts), *self.weighted.shape)
         return self._replace(counts=zeros.counts, weighted=zeros.weighted, confidences=zeros.confidences)
 
     def add_posteriors(self, posteriors: Array, last: Array | None, *, in_order: bool) -> Sums:
         """With zero-shot posteriors (n, K) of the stream; `last` (K,) is the one before the first of them. Without an
         order there are no neighbours."""
-        home = Home.of(posteriors)
-        xp, n = home.xp, posteriors.shape[0]
-        pairs, products = 0, home.zeros(())
+        backend = Backend.of(posteriors)
+        xp, n = backend.xp, posteriors.shape[0]
+        pairs, products = 0, backend.zeros(())
         if in_order:
             pairs = n - 1 + (last is not None)
             products = xp.sum(posteriors[1:] * posteriors[:-1])
             if last is not None:
                 products = products + xp.sum(last * posteriors[0])
-        added = home.zeros((4,))
+        added = backend.zeros((4,))
         added[0], added[1], added[2], added[3] = n, xp.sum(posteriors * posteriors), pairs, products
         return self._replace(
             posteriors=self.posteriors + xp.sum(posteriors, axis=0),
@@ -96,13 +96,15 @@ class Sums:
 
     def add_confidences(self, confidences: Array) -> Sums:
         """With the rows (n, 1 + N_TEMPERATURES) of samples that were predicted."""
-        xp = Home.of(confidences).xp
+        xp = Backend.of(confidences).xp
         return self._replace(confidences=self.confidences + xp.sum(confidences, axis=0))
 
     def __add__(self, other: Sums) -> Sums:
-        home = Home.of(self.counts)
+        backend = Backend.of(self.counts)
         arrays = other.arrays().items()
-        return Sums(**{name: getattr(self, name) + home.bring(array, home.xp.float64) for name, array in arrays})
+        return Sums(
+            **{name: getattr(self, name) + backend.asarray(array, backend.xp.float64) for name, array in arrays}
+        )
 
     def arrays(self) -> dict[str, Array]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home
+from zeroshift.arrays import Array, Backend
 
 __all__ = ["N_TEMPERATURES", "TEMPERATURES", "confidence_curve", "temperature_for"]
 
@@ -34,14 +34,14 @@ def confidence_curve(log_posteriors: Array) -> Array:
     >>> confidence_curve(np.log(np.array([[0.8, 0.2]])))[0, [0, 2]].round(6)
     array([0.8     , 0.666667])
     """
-    home = Home.of(log_posteriors)
-    xp = home.xp
+    backend = Backend.of(log_posteriors)
+    xp = backend.xp
     shifted = log_posteriors - xp.max(log_posteriors, axis=1)[:, None]
     n, classes = shifted.shape
-    if n * classes <= (SMALL_SIZE_ON_GPU if home.on_gpu else SMALL_SIZE):
-        exponents = 2.0 ** (xp.arange(N_TEMPERATURES, dtype=shifted.dtype, device=home.device) * -0.5)
+    if n * classes <= (SMALL_SIZE_ON_GPU if backend.on_gpu else SMALL_SIZE):
+        exponents = 2.0 ** (xp.arange(N_TEMPERATURES, dtype=shifted.dtype, device=backend.device) * -0.5)
         return 1.0 / xp.sum(xp.exp(shifted[:, None, :] * exponents[:, None]), axis=2)
-    curve = home.zeros((log_posteriors.shape[0], N_TEMPERATURES))
+    curve = backend.zeros((log_posteriors.shape[0], N_TEMPERATURES))
     for start in (0, 1):
         powers = xp.exp(shifted * float(TEMPERATURES[start]))
         for index in range(start, N_TEMPERATURES, 2):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import reduce
 
-from zeroshift.arrays import Array, Home, Rows, check_matrix
+from zeroshift.arrays import Array, Backend, Rows, check_matrix
 from zeroshift.interrupts import Watch
 from zeroshift.mixture.base import AnchoredMixture
 from zeroshift.mixture.statistics import Mixture
@@ -96,10 +96,10 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         """
         check_matrix("features", features, columns=self.dimension)
         self._check_usable()
-        home = Home.of(self.prototypes)
-        rows = Rows(features, home, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        rows = Rows(features, backend, backend.xp.float64)
         part = self.clone()
-        with home.computing(), part._learning(len(rows)):
+        with backend.computing(), part._learning(len(rows)):
             part._sums = self._count(rows, self._mixture, last_round=True)
             part._derive()
         return part
@@ -118,7 +118,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
 
     def _count(self, rows: Rows, mixture: Mixture | None, *, last_round: bool) -> Sums:
         """The sums over the rows, with the mixture's posteriors as labels, or zero-shot's if there is none yet."""
-        xp = Home.of(self.prototypes).xp
+        xp = Backend.of(self.prototypes).xp
         sums = self._zero_sums()
         for _, x in rows.blocks(self._chunk_rows, reuse=True):
             log_y = self._log_posterior(x)
@@ -161,7 +161,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         classes, d = self.n_classes, self.dimension
         bytes_for_statistics = 8 * (8 * classes * d + 6 * d * d)
         rows = (self.memory_budget - bytes_for_statistics) // (8 * (ARRAYS_PER_ROW * classes + 3 * d))
-        if not Home.of(self.prototypes).on_gpu:
+        if not Backend.of(self.prototypes).on_gpu:
             rows = min(rows, CACHED_NUMBERS // (classes + d))
         return max(MIN_ROWS, rows)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift import parameters as kinds
-from zeroshift.arrays import Home, to_numpy
+from zeroshift.arrays import Backend, to_numpy
 from zeroshift.testing.case import Case, NotApplicable, assert_same, expect_error, fingerprint
 from zeroshift.zero_shot import posterior
 
@@ -245,7 +245,7 @@ def state_can_be_read(case: Case) -> None:
         if value is None:
             continue
         assert tuple(value.shape) in shapes, f"{name} has shape {tuple(value.shape)}"
-        assert Home.of(value) == Home.of(method.prototypes), f"{name} is not on the device of the prototypes"
+        assert Backend.of(value) == Backend.of(method.prototypes), f"{name} is not on the device of the prototypes"
         assert np.isfinite(to_numpy(value)).all(), f"{name} is not finite"
         value[...] = -1
     assert fingerprint(method) == before, "writing into what a property returned changed the method"

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, check_matrix, namespace
+from zeroshift.arrays import Array, Backend, check_matrix, namespace
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.towers import (
     CoupledPrompts,
@@ -65,11 +65,11 @@ def _example(make: Callable[[Array], T]) -> Callable[[Array], T]:
 
 def _shifted_prototypes(prototypes: Array, shifts: Sequence[float] = SHIFTS) -> Array:
     """(K, P, d): each prototype, shifted along the mean of all prototypes and scaled to unit length."""
-    home = Home.of(prototypes)
-    with home.computing():
-        wide = home.bring(prototypes, home.xp.float64)
+    backend = Backend.of(prototypes)
+    with backend.computing():
+        wide = backend.asarray(prototypes, backend.xp.float64)
         mean = namespace(wide).mean(wide, axis=0)
-        return home.xp.stack([unit_rows(wide + shift * mean) for shift in shifts], axis=1)
+        return backend.xp.stack([unit_rows(wide + shift * mean) for shift in shifts], axis=1)
 
 
 @_example
@@ -112,10 +112,10 @@ class ExampleText(PromptedText):
     """
 
     def __init__(self, prototypes: Array) -> None:
-        self._home = Home.of(prototypes)
-        with self._home.computing():
-            xp = self._home.xp
-            wide = self._home.copy(self._home.bring(prototypes, xp.float64))
+        self._backend = Backend.of(prototypes)
+        with self._backend.computing():
+            xp = self._backend.xp
+            wide = self._backend.copy(self._backend.asarray(prototypes, xp.float64))
             cosines = wide @ wide.T
             mean = xp.broadcast_to(xp.mean(wide, axis=0)[None, :], wide.shape)
             self._directions = xp.stack([mean, unit_rows(cosines**2 @ wide), unit_rows(cosines**3 @ wide)])
@@ -130,27 +130,29 @@ class ExampleText(PromptedText):
         return {"example": [self.n_classes, self.dimension]}
 
     def features(self, context: Array) -> Array:
-        return Home.of(context).bring(unit_rows(self._raw(self._weights(context))), namespace(context).float64)
+        return Backend.of(context).asarray(unit_rows(self._raw(self._weights(context))), namespace(context).float64)
 
     def pull_back(self, context: Array, upstream: Array) -> Array:
-        xp = self._home.xp
+        xp = self._backend.xp
         weights = self._weights(context)
         raw = self._raw(weights)
         text = unit_rows(raw)
-        text_gradient = self._home.bring(upstream, xp.float64)
+        text_gradient = self._backend.asarray(upstream, xp.float64)
         along = xp.sum(text_gradient * text, axis=1, keepdims=True)
         raw_gradient = (text_gradient - along * text) / xp.linalg.vector_norm(raw, axis=1, keepdims=True)
         weight_gradient = xp.sum(self._directions * raw_gradient[None, :, :], axis=(1, 2)) * (1 - weights**2)
-        gradient = self._home.bring(self._mixing, xp.float64).T @ weight_gradient
-        return Home.of(context).bring(xp.reshape(gradient, (CONTEXT_LENGTH, CONTEXT_WIDTH)), namespace(context).float64)
+        gradient = self._backend.asarray(self._mixing, xp.float64).T @ weight_gradient
+        return Backend.of(context).asarray(
+            xp.reshape(gradient, (CONTEXT_LENGTH, CONTEXT_WIDTH)), namespace(context).float64
+        )
 
     def _weights(self, context: Array) -> Array:
-        xp = self._home.xp
-        change = self._home.bring(context, xp.float64) - self._home.bring(self.context, xp.float64)
-        return xp.tanh(self._home.bring(self._mixing, xp.float64) @ xp.reshape(change, (-1,)))
+        xp = self._backend.xp
+        change = self._backend.asarray(context, xp.float64) - self._backend.asarray(self.context, xp.float64)
+        return xp.tanh(self._backend.asarray(self._mixing, xp.float64) @ xp.reshape(change, (-1,)))
 
     def _raw(self, weights: Array) -> Array:
-        return self._prototypes + self._home.xp.sum(weights[:, None, None] * self._directions, axis=0)
+        return self._prototypes + self._backend.xp.sum(weights[:, None, None] * self._directions, axis=0)
 
     def __repr__(self) -> str:
         return f"<example text of {self.n_classes} classes>"
@@ -175,10 +177,10 @@ class ExampleVision(PromptedVision):
     """
 
     def __init__(self, prototypes: Array) -> None:
-        self._home = Home.of(prototypes)
-        with self._home.computing():
-            xp = self._home.xp
-            wide = unit_rows(self._home.bring(prototypes, xp.float64))
+        self._backend = Backend.of(prototypes)
+        with self._backend.computing():
+            xp = self._backend.xp
+            wide = unit_rows(self._backend.asarray(prototypes, xp.float64))
             mean = unit_rows(xp.mean(wide, axis=0))
             cosines = wide @ mean
             self._directions = unit_rows(xp.stack([mean, cosines**2 @ wide - mean, (1 - cosines) @ wide + mean]))
@@ -195,28 +197,28 @@ class ExampleVision(PromptedVision):
         check_matrix(name, images, columns=self.dimension)
 
     def encode(self, images: Array, prompt: Array | None) -> VisionOutput:
-        with self._home.computing():
-            features = self._home.bring(images, self._home.xp.float64)
+        with self._backend.computing():
+            features = self._backend.asarray(images, self._backend.xp.float64)
             if prompt is not None:
                 features = unit_rows(features + self._weights(prompt)[1] @ self._directions)
             states = features @ self._directions.T
-        caller = Home.of(images if prompt is None else prompt)
-        return VisionOutput(caller.bring(features), caller.bring(states))
+        caller = Backend.of(images if prompt is None else prompt)
+        return VisionOutput(caller.asarray(features), caller.asarray(states))
 
     def pull_back(self, images: Array, prompt: Array, upstream: Array) -> Array:
-        xp = self._home.xp
-        with self._home.computing():
+        xp = self._backend.xp
+        with self._backend.computing():
             each, weights = self._weights(prompt)
-            raw = self._home.bring(images, xp.float64) + weights @ self._directions
-            feature_gradient = self._home.bring(upstream, xp.float64) @ self._directions
+            raw = self._backend.asarray(images, xp.float64) + weights @ self._directions
+            feature_gradient = self._backend.asarray(upstream, xp.float64) @ self._directions
             weight_gradient = xp.sum(through_unit_rows(feature_gradient, raw) @ self._directions.T, axis=0)
-            gradient = (weight_gradient * (1 - each**2) / each.shape[0]) @ self._home.bring(self._mixing)
-        return Home.of(prompt).bring(gradient)
+            gradient = (weight_gradient * (1 - each**2) / each.shape[0]) @ self._backend.asarray(self._mixing)
+        return Backend.of(prompt).asarray(gradient)
 
     def _weights(self, prompt: Array) -> tuple[Array, Array]:
         """tanh(W p) of each token, and their mean."""
-        xp = self._home.xp
-        each = xp.tanh(self._home.bring(prompt, xp.float64) @ self._home.bring(self._mixing).T)
+        xp = self._backend.xp
+        each = xp.tanh(self._backend.asarray(prompt, xp.float64) @ self._backend.asarray(self._mixing).T)
         return each, xp.mean(each, axis=0)
 
     def __repr__(self) -> str:
@@ -233,8 +235,8 @@ def example_source(prototypes: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of the states of three example samples per class."""
     images, vision = example_unlabelled(prototypes), example_vision(prototypes)
     states = vision.encode(images, None).states
-    with Home.of(states).computing():
-        xp = Home.of(states).xp
+    with Backend.of(states).computing():
+        xp = Backend.of(states).xp
         return xp.mean(states, axis=0), xp.std(states, axis=0, correction=1)
 
 
@@ -253,7 +255,7 @@ class ExampleMaple(CoupledPrompts):
     """
 
     def __init__(self, prototypes: Array) -> None:
-        self._text, self._home = ExampleText(prototypes), Home.of(prototypes)
+        self._text, self._backend = ExampleText(prototypes), Backend.of(prototypes)
         self._directions = ExampleVision(prototypes)._directions
         projection = np.random.default_rng(7).normal(size=CONTEXT_WIDTH * CONTEXT_WIDTH)
         self.parameters = np.concatenate([self._text.context.reshape(-1), projection])
@@ -275,23 +277,23 @@ class ExampleMaple(CoupledPrompts):
         return self._joined(self._text.pull_back(context, upstream), 0 * projection, parameters)
 
     def encode_images(self, images: Array, parameters: Array, layers: int = 0) -> LayerOutput:
-        xp = self._home.xp
-        with self._home.computing():
-            rows, (prompt, shift) = self._home.bring(images, xp.float64), self._shift(parameters)
-            tokens = self._home.zeros((rows.shape[0], layers, *self.token_shape))
+        xp = self._backend.xp
+        with self._backend.computing():
+            rows, (prompt, shift) = self._backend.asarray(images, xp.float64), self._shift(parameters)
+            tokens = self._backend.zeros((rows.shape[0], layers, *self.token_shape))
             for layer in range(layers):
                 tokens[:, layer, 0, :] = (rows + layer * shift) @ self._directions.T
                 tokens[:, layer, 1, :] = (layer + 1) * prompt
-            caller = Home.of(parameters)
-            return LayerOutput(caller.bring(unit_rows(rows + shift)), caller.bring(tokens))
+            caller = Backend.of(parameters)
+            return LayerOutput(caller.asarray(unit_rows(rows + shift)), caller.asarray(tokens))
 
     def pull_back_images(self, images: Array, parameters: Array, upstream: LayerOutput) -> Array:
-        xp = self._home.xp
-        with self._home.computing():
+        xp = self._backend.xp
+        with self._backend.computing():
             context, projection = self._split(parameters)
             prompt, shift = self._shift(parameters)
-            rows, feature_gradient, tokens = (self._home.bring(array, xp.float64) for array in (images, *upstream))
-            numbers = xp.arange(tokens.shape[1], dtype=xp.float64, device=self._home.device)[None, :, None]
+            rows, feature_gradient, tokens = (self._backend.asarray(array, xp.float64) for array in (images, *upstream))
+            numbers = xp.arange(tokens.shape[1], dtype=xp.float64, device=self._backend.device)[None, :, None]
             shift_gradient = xp.sum(through_unit_rows(feature_gradient, rows + shift), axis=0)
             shift_gradient = shift_gradient + xp.sum(numbers * tokens[:, :, 0, :], axis=(0, 1)) @ self._directions
             prompt_gradient = MAPLE_REACH * (1 - xp.tanh(prompt) ** 2) * (self._directions @ shift_gradient)
@@ -302,22 +304,22 @@ class ExampleMaple(CoupledPrompts):
 
     def _split(self, parameters: Array) -> tuple[Array, Array]:
         """Context (n, width) and projection (width, width), in the library of the prototypes."""
-        xp = self._home.xp
-        flat, cut = self._home.bring(parameters, xp.float64), CONTEXT_LENGTH * CONTEXT_WIDTH
+        xp = self._backend.xp
+        flat, cut = self._backend.asarray(parameters, xp.float64), CONTEXT_LENGTH * CONTEXT_WIDTH
         return xp.reshape(flat[:cut], (CONTEXT_LENGTH, CONTEXT_WIDTH)), xp.reshape(
             flat[cut:], (CONTEXT_WIDTH, CONTEXT_WIDTH)
         )
 
     def _shift(self, parameters: Array) -> tuple[Array, Array]:
         """The prompt q (width,) and the shift h (d,)."""
-        xp = self._home.xp
+        xp = self._backend.xp
         context, projection = self._split(parameters)
         prompt = projection @ xp.mean(context, axis=0)
         return prompt, MAPLE_REACH * xp.tanh(prompt) @ self._directions
 
     def _joined(self, context: Array, projection: Array, like: Array) -> Array:
-        xp = self._home.xp
-        return Home.of(like).bring(xp.concat([xp.reshape(context, (-1,)), xp.reshape(projection, (-1,))]))
+        xp = self._backend.xp
+        return Backend.of(like).asarray(xp.concat([xp.reshape(context, (-1,)), xp.reshape(projection, (-1,))]))
 
     def __repr__(self) -> str:
         return f"<example of coupled prompts for {self.n_classes} classes>"
@@ -333,7 +335,7 @@ def example_token_source(prototypes: Array) -> tuple[Array, Array]:
     """Means and variances of the tokens of three example samples per class."""
     images, maple = example_unlabelled(prototypes), example_maple(prototypes)
     tokens = maple.encode_images(images, maple.parameters, MAPLE_LAYERS).tokens
-    xp = Home.of(tokens).xp
+    xp = Backend.of(tokens).xp
     return xp.mean(tokens, axis=0), xp.var(tokens, axis=0)
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory
 
 K = 3
@@ -21,7 +21,7 @@ def streams(draw):
 
 
 def memory_of(capacity, **options):
-    return LowEntropyMemory(Home.of(np.zeros(1)), K, capacity, 1, **options)
+    return LowEntropyMemory(Backend.of(np.zeros(1)), K, capacity, 1, **options)
 
 
 def numbered(n, start=0):
@@ -189,8 +189,8 @@ def test_a_memory_of_another_shape_raises():
 
 
 def test_torch_gives_the_same():
-    home = Home.of(torch.zeros(1))
-    memory = LowEntropyMemory(home, K, 2, 1, dtype=torch.float32)
+    backend = Backend.of(torch.zeros(1))
+    memory = LowEntropyMemory(backend, K, 2, 1, dtype=torch.float32)
     classes, entropies = np.array([0, 0, 0, 1]), np.array([0.5, 0.3, 0.4, 0.9])
     memory.apply(memory.plan(classes, entropies), torch.tensor(numbered(4), dtype=torch.float32))
     assert memory.features[:, :, 0].tolist() == [[3, 2], [4, 0], [0, 0]]

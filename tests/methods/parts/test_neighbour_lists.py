@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.methods.ecalp import NO_NEIGHBOUR, NeighbourLists, largest_indices
 
 both_libraries = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
@@ -20,7 +20,7 @@ def cosines_of(n, *, ties):
 
 
 def build_lists(cosines, k, library, n=None):
-    lists = NeighbourLists.empty(Home.of(library(cosines)), k)
+    lists = NeighbourLists.empty(Backend.of(library(cosines)), k)
     for i in range(len(cosines) if n is None else n):
         row = library(cosines[i, : i + 1].copy())
         lists = lists.with_node(row, row**2)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.methods._shared.sparse import SparseMatrix
 
 SHAPE = (6, 4)
@@ -15,7 +15,7 @@ SHAPE = (6, 4)
 @pytest.fixture(params=["numpy", "torch", "as on a gpu"])
 def library(request, monkeypatch):
     if request.param == "as on a gpu":
-        monkeypatch.setattr(Home, "on_gpu", property(lambda home: home.library == "torch"))
+        monkeypatch.setattr(Backend, "on_gpu", property(lambda backend: backend.library == "torch"))
     return np.asarray if request.param == "numpy" else torch.tensor
 
 

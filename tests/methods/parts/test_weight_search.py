@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.arrays import Home
+from zeroshift.arrays import Backend
 from zeroshift.methods._shared.few_shot import best_weight, count_correct, row_blocks
 
 WEIGHTS = np.array([0.0, 1e-4, 0.03, 0.5, 1.0, 2.5, 40.0, 1e4])
@@ -67,6 +67,6 @@ def test_best_weight_is_the_first_of_the_best(monkeypatch):
 
 def test_blocks_cover_every_row_once(monkeypatch):
     monkeypatch.setattr("zeroshift.methods._shared.few_shot.WORK_NUMBERS", 10)
-    blocks = list(row_blocks(7, 3, Home.of(np.eye(2))))
+    blocks = list(row_blocks(7, 3, Backend.of(np.eye(2))))
     assert [(block.start, block.stop) for block in blocks] == [(0, 3), (3, 6), (6, 7)]
-    assert len(list(row_blocks(4, 1000, Home.of(np.eye(2))))) == 4
+    assert len(list(row_blocks(4, 1000, Backend.of(np.eye(2))))) == 4

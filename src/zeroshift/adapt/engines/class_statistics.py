@@ -23,7 +23,7 @@ from zeroshift.adapt.bank_term_bounds import (
     uncertain_pairs,
 )
 from zeroshift.adapt.statistics import AdaptSettings, bank_sums, bank_term, class_means
-from zeroshift.arrays import Array, Home, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 
 __all__ = ["BankInsertion", "ClassSums", "check_shapes", "scatter_rows"]
 
@@ -81,16 +81,16 @@ class ClassSums:
         self._prototypes = prototypes
         self._settings = settings
         self._bank = bank
-        self._home = Home.of(prototypes)
+        self._backend = Backend.of(prototypes)
         self.refresh()
 
     def refresh(self) -> None:
         """Recompute everything from the bank."""
         classes, d = self._prototypes.shape
-        zeros = self._home.zeros
+        zeros = self._backend.zeros
         self.weighted_sums, self.totals = zeros((classes, d)), zeros((classes, d))
         self.weights = zeros((classes,))
-        self.means = self._home.copy(self._prototypes)
+        self.means = self._backend.copy(self._prototypes)
         self.cones = Cones(zeros((classes,)), zeros((classes,)))
         self.counts = self._bank.counts
         self._compute_sums(slice(None))
@@ -98,7 +98,7 @@ class ClassSums:
 
     def _compute_sums(self, k: Any) -> None:
         """Recompute sums and means of the classes k from their entries."""
-        xp, settings = self._home.xp, self._settings
+        xp, settings = self._backend.xp, self._settings
         features, weights = self._bank.features[k], self._bank.weights[k]
         weighted_sums, total_weights = bank_sums(features, weights)
         self.weighted_sums[k], self.weights[k] = weighted_sums, total_weights
@@ -114,16 +114,16 @@ class ClassSums:
         self._cones_fitted_at = -1 if self.is_small else self.size.bit_length()
         if self._bounds_entries:
             features = self._bank.features
-            entries = self._home.xp.where(self._bank.occupied[..., None] > 0, features, self.direction)
-            flat = self._home.xp.reshape(entries, (-1, entries.shape[2]))
+            entries = self._backend.xp.where(self._bank.occupied[..., None] > 0, features, self.direction)
+            flat = self._backend.xp.reshape(entries, (-1, entries.shape[2]))
             self.basis = subspace(flat, self.direction, COORDINATES)
-            self.entry_coordinates = self._home.zeros((*features.shape[:2], self.basis.shape[0] + 1))
+            self.entry_coordinates = self._backend.zeros((*features.shape[:2], self.basis.shape[0] + 1))
         self._update_bounds(slice(None), self._bank.occupied)
 
     @property
     def _bounds_entries(self) -> bool:
         """Whether bounds on single entries are maintained. On a GPU an exact sum is cheaper."""
-        return self._settings.use_bank_term and self.size > 0 and not (self.is_small or self._home.on_gpu)
+        return self._settings.use_bank_term and self.size > 0 and not (self.is_small or self._backend.on_gpu)
 
     @property
     def is_small(self) -> bool:
@@ -155,7 +155,7 @@ class ClassSums:
     def recompute(self, classes: np.ndarray) -> None:
         """Recompute the statistics of classes whose banks changed."""
         self.counts = self._bank.counts
-        k = self._home.xp.asarray(classes, device=self._home.device)
+        k = self._backend.xp.asarray(classes, device=self._backend.device)
         self._compute_sums(k)
         if not self._settings.use_bank_term:
             return
@@ -165,7 +165,7 @@ class ClassSums:
             # The direction is recomputed whenever the bank has doubled.
             self._refit_cones()
         else:
-            self._update_bounds(k, self._home.bring(self._bank.occupied_in(classes).astype(np.float64)))
+            self._update_bounds(k, self._backend.asarray(self._bank.occupied_in(classes).astype(np.float64)))
 
     @property
     def _bank_widened(self) -> bool:
@@ -182,7 +182,7 @@ class ClassSums:
         """Update class k after `x` entered its bank and replaced `old`, if that is not None."""
         count = int(self.counts[k])
         centre = self.totals[k] / max(count, 1)
-        mean_before = self._home.copy(self.means[k])
+        mean_before = self._backend.copy(self.means[k])
         self.recompute(np.array([k]))
         return BankInsertion(k, count, x, old, centre, mean_before, self.means[k], self._settings.update_mean)
 
@@ -206,15 +206,15 @@ class ClassSums:
 
     def _exact_bank_term(self, x: Array) -> Array:
         features, weights = self._bank.features, self._bank.weights
-        if x.shape[0] > 1 or self._home.on_gpu:
+        if x.shape[0] > 1 or self._backend.on_gpu:
             return bank_term(x, features, weights)
         # One product per class: a single product would start other threads, which takes longer than the product.
-        cosines = self._home.xp.matmul(features, x[0])
-        return self._home.xp.sum(cosines * (cosines > 0) * weights, axis=1)[None, :]
+        cosines = self._backend.xp.matmul(features, x[0])
+        return self._backend.xp.sum(cosines * (cosines > 0) * weights, axis=1)[None, :]
 
     def refine_uncertain(self, uncertain: Array, x: Array) -> None:
         """Clear pairs in `uncertain` (n, K) if bounds on the single entries rule out a negative cosine."""
-        xp = self._home.xp
+        xp = self._backend.xp
         classes = xp.nonzero(xp.any(uncertain, axis=0))[0] if self._bounds_entries else ()
         if len(classes) == 0:
             return
@@ -232,7 +232,7 @@ class ClassSums:
     def uncertain_insertions(self, x: Array, inserted: Array) -> Array:
         """(n, E): which rows may have a negative cosine with which samples that are still to be inserted."""
         if not self._bounds_entries:
-            return self._home.xp.ones((x.shape[0], inserted.shape[0]), dtype=bool)
+            return self._backend.xp.ones((x.shape[0], inserted.shape[0]), dtype=bool)
         return bounding_coordinates(x, self.basis) @ coordinates(inserted, self.basis).T < BOUND_SLACK
 
     def arrays(self) -> dict[str, Array]:

@@ -55,16 +55,16 @@ class RecordedStep:
     def __init__(self, engine: StreamingEngine) -> None:
         self._engine = engine
         self._torch = sys.modules["torch"]
-        home = engine._home
+        backend = engine._backend
         classes, d = engine._prototypes.shape
         self.degree = q = self._precision.degree
         width = RANK + 1
-        zeros = home.zeros
+        zeros = backend.zeros
         self.x, self.log_y, self.scores = zeros((1, d)), zeros((1, classes)), zeros((1, classes))
         self.term, self.zero_shot = zeros((1, classes)), zeros((2,))
         self.slots = int(engine._bank.weights.shape[1])
         self.insertion = zeros((len(INSERTION_FIELDS) + self.slots,))
-        self.k = zeros((1,), home.xp.int64)
+        self.k = zeros((1,), backend.xp.int64)
         self.old, self.old_weight = zeros((1, d)), zeros((1,))
         self.rows, self.powers = zeros((RANK, d)), zeros((q * width, d))
         self.inner = zeros((width * width * (q + 1) + 1,))
@@ -95,7 +95,7 @@ class RecordedStep:
         """Record `work` as a graph and undo what it did to the arrays."""
         torch = self._torch
         kept = {name: array.clone() for name, array in self._arrays.items()}
-        stream = torch.cuda.Stream(self._engine._home.device)
+        stream = torch.cuda.Stream(self._engine._backend.device)
         stream.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
         try:
@@ -124,7 +124,7 @@ class RecordedStep:
         for owner, name in places:
             current, own = getattr(owner, name), self._arrays.get(f"{type(owner).__name__}.{name}")
             if own is None:
-                own = self._arrays[f"{type(owner).__name__}.{name}"] = self._engine._home.copy(current)
+                own = self._arrays[f"{type(owner).__name__}.{name}"] = self._engine._backend.copy(current)
             if current is not own:
                 own.copy_(current)
                 setattr(owner, name, own)
@@ -132,7 +132,7 @@ class RecordedStep:
         for name in ("across", "along"):
             current, own = getattr(engine._sums.cones, name), self._arrays.get(name)
             if own is None:
-                own = self._arrays[name] = self._engine._home.copy(current)
+                own = self._arrays[name] = self._engine._backend.copy(current)
             if current is not own:
                 own.copy_(current)
                 engine._sums.cones = engine._sums.cones._replace(**{name: own})

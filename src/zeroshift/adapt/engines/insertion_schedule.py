@@ -12,7 +12,7 @@ import numpy as np
 from zeroshift.adapt.bank import NEW, InsertionPlan, KnowledgeBank
 from zeroshift.adapt.engines.class_statistics import ClassSums
 from zeroshift.adapt.statistics import AdaptSettings, class_means
-from zeroshift.arrays import Array, Home, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 
 __all__ = ["InsertionSchedule", "build_schedule"]
 
@@ -64,10 +64,10 @@ def build_schedule(
     settings: AdaptSettings,
 ) -> InsertionSchedule:
     """`features` and `log_y` are the offered rows; `trace` is the scatter's history the first insertion."""
-    home = Home.of(prototypes)
-    xp = home.xp
-    k = home.index(plan.classes)
-    entered, weights = features[home.index(plan.rows)], bank.inserted_weights(plan, log_y)
+    backend = Backend.of(prototypes)
+    xp = backend.xp
+    k = backend.index(plan.classes)
+    entered, weights = features[backend.index(plan.rows)], bank.inserted_weights(plan, log_y)
     replaced, replaced_weights = _replaced_samples(plan, features, log_y, bank)
     history = _ClassHistory.of(plan, sums.counts)
 
@@ -76,7 +76,7 @@ def build_schedule(
     weight_after = sums.weights[k] + within((weights - replaced_weights)[:, None])[:, 0]
     exchanged = entered - replaced
     total_before = sums.totals[k] + within(exchanged) - exchanged
-    count = home.bring(history.counts.astype(np.float64))
+    count = backend.asarray(history.counts.astype(np.float64))
     centre = total_before / xp.clip(count, min=1.0)[:, None]
     if settings.update_mean:
         mean_after = class_means(sum_after, weight_after, prototypes[k], settings.alpha, settings.beta)
@@ -108,8 +108,8 @@ def build_schedule(
         sizes=sums.size + np.cumsum(plan.replaced == NEW),
         traces=trace + np.cumsum(steps),
         accumulated=float(lengths.sum()),
-        cone_across=home.bring(across),
-        cone_along=home.bring(along),
+        cone_across=backend.asarray(across),
+        cone_along=backend.asarray(along),
     )
 
 
@@ -136,30 +136,30 @@ class _ClassHistory(NamedTuple):
 
     def within_class(self, steps: Array) -> Array:
         """Running sums (E, c) over the insertions into the same class, including the present one."""
-        home = Home.of(steps)
-        xp = home.xp
-        sorted_steps = steps[home.index(self.order)]
+        backend = Backend.of(steps)
+        xp = backend.xp
+        sorted_steps = steps[backend.index(self.order)]
         running = xp.cumulative_sum(sorted_steps, axis=0, include_initial=True)
-        first = home.index(self.first)
+        first = backend.index(self.first)
         own = running[1:] - running[first]
         back = np.empty_like(self.order)
         back[self.order] = np.arange(len(self.order))
-        return own[home.index(back)]
+        return own[backend.index(back)]
 
     def previous(self, after: Array, base: Array) -> Array:
         """The value of the class before each insertion: `after` the previous insertion into it, or `base`."""
-        home = Home.of(after)
-        xp = home.xp
-        last = home.index(np.maximum(self.last, 0))
-        has = home.index(self.last >= 0)
+        backend = Backend.of(after)
+        xp = backend.xp
+        last = backend.index(np.maximum(self.last, 0))
+        has = backend.index(self.last >= 0)
         return xp.where(has[:, None], after[last], base)
 
 
 def _replaced_samples(plan: InsertionPlan, features: Array, log_y: Array, bank: KnowledgeBank) -> tuple[Array, Array]:
     """The replaced samples and their weights: from the bank or from an earlier row; zero if nothing is replaced."""
-    home = Home.of(features)
-    xp = home.xp
-    index = home.index
+    backend = Backend.of(features)
+    xp = backend.xp
+    index = backend.index
     place = index(plan.classes), index(plan.slots)
     replaced, replaced_weights = bank.features[place], bank.weights[place]
     earlier = np.flatnonzero(plan.replaced >= 0)
@@ -167,7 +167,7 @@ def _replaced_samples(plan: InsertionPlan, features: Array, log_y: Array, bank: 
         rows = index(plan.replaced[earlier])
         replaced[index(earlier)] = features[rows]
         replaced_weights[index(earlier)] = xp.exp(log_y[rows, index(plan.classes[earlier])])
-    replaces = home.bring((plan.replaced != NEW).astype(np.float64))
+    replaces = backend.asarray((plan.replaced != NEW).astype(np.float64))
     return replaced * replaces[:, None], replaced_weights * replaces
 
 
@@ -183,8 +183,8 @@ def _scatter_rows(
     settings: AdaptSettings,
 ) -> tuple[Array, np.ndarray, np.ndarray]:
     """`class_statistics.scatter_rows` for all insertions: rows, signs, and (E, 4) which of the four rows exist."""
-    home = Home.of(entered)
-    xp = home.xp
+    backend = Backend.of(entered)
+    xp = backend.xp
     root = xp.sqrt(count)[:, None]
     four = xp.stack(
         [root * (centre - mean_after), entered - mean_after, root * (centre - mean_before), replaced - mean_after],
@@ -194,7 +194,7 @@ def _scatter_rows(
     present = np.stack([moved, np.ones_like(moved), moved, plan.replaced != NEW], axis=1)
     signs = np.broadcast_to([1.0, 1.0, -1.0, -1.0], present.shape)[present]
     flat = xp.reshape(four, (-1, four.shape[2]))
-    return flat[home.index(np.flatnonzero(present))], signs, present
+    return flat[backend.index(np.flatnonzero(present))], signs, present
 
 
 def _cone_distances(

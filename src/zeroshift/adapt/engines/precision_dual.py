@@ -18,7 +18,7 @@ import numpy as np
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines.base import EngineDiagnostics
 from zeroshift.adapt.engines.class_statistics import BankInsertion, ClassSums, check_shapes
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.linalg import ZERO_TRACE, positive_inverse
 
 __all__ = ["DualPrecision"]
@@ -29,25 +29,25 @@ class DualPrecision:
 
     form = "dual"
 
-    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
-        self._home = home
+    def __init__(self, backend: Backend, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
+        self._backend = backend
         self._bank = bank
         self._sums = sums
         self.refresh()
 
     def refresh(self) -> None:
         """Recompute everything from the bank."""
-        home, bank, sums = self._home, self._bank, self._sums
+        backend, bank, sums = self._backend, self._bank, self._sums
         occupied = np.argwhere(bank.occupied_in(slice(None)))
         self._row = {(int(k), int(slot)): row for row, (k, slot) in enumerate(occupied)}
-        k, slot = (home.xp.asarray(column, device=home.device) for column in occupied.T)
+        k, slot = (backend.xp.asarray(column, device=backend.device) for column in occupied.T)
         self.centred = bank.features[k, slot] - sums.means[k]
         self.gram = self.centred @ self.centred.T
         self.projected = self.centred @ sums.means.T
         self._factorise()
 
     def _factorise(self) -> None:
-        xp = self._home.xp
+        xp = self._backend.xp
         n, d = self.centred.shape
         means = self._sums.means
         lengths = xp.sum(means * means, axis=1)
@@ -56,7 +56,7 @@ class DualPrecision:
         self._solved = None
         quadratic = lengths
         if n > 1 and trace > ZERO_TRACE * n:
-            ridge = trace / (n - 1) * xp.eye(n, dtype=means.dtype, device=self._home.device)
+            ridge = trace / (n - 1) * xp.eye(n, dtype=means.dtype, device=self._backend.device)
             self._solved = positive_inverse(self.gram + ridge) @ self.projected
             quadratic = lengths - xp.sum(self.projected * self._solved, axis=0)
         self.quadratic = self._scale * quadratic
@@ -64,7 +64,7 @@ class DualPrecision:
     @property
     def accumulated(self) -> float:
         """The trace of the scatter, which is computed on request and accumulates no changes."""
-        return float(self._home.xp.linalg.trace(self.gram))
+        return float(self._backend.xp.linalg.trace(self.gram))
 
     def current_scatter(self) -> Array:
         """The scatter matrix."""
@@ -72,13 +72,13 @@ class DualPrecision:
 
     def insert(self, change: BankInsertion, slot: int) -> None:
         """Update after one insertion into `slot` of the class."""
-        xp, bank, k = self._home.xp, self._bank, change.k
+        xp, bank, k = self._backend.xp, self._bank, change.k
         members = bank.slots_of(k)
         if (k, slot) not in self._row:
             self._grow(k, slot)
-        rows = xp.asarray([self._row[k, member] for member in members], device=self._home.device)
+        rows = xp.asarray([self._row[k, member] for member in members], device=self._backend.device)
         means = self._sums.means
-        own = bank.features[k][xp.asarray(members, device=self._home.device)] - means[k]
+        own = bank.features[k][xp.asarray(members, device=self._backend.device)] - means[k]
         self.centred[rows] = own
         products = own @ self.centred.T
         self.gram[rows] = products
@@ -90,7 +90,7 @@ class DualPrecision:
     def _grow(self, k: int, slot: int) -> None:
         """Add a row for a new entry."""
         n, d = self.centred.shape
-        xp, zeros = self._home.xp, self._home.zeros
+        xp, zeros = self._backend.xp, self._backend.zeros
         self._row[k, slot] = n
         self.centred = xp.concat([self.centred, zeros((1, d))])
         self.projected = xp.concat([self.projected, zeros((1, self.projected.shape[1]))])
@@ -114,17 +114,17 @@ class DualPrecision:
 
     def matrix(self) -> Array:
         """P (d, d)."""
-        xp, n = self._home.xp, self.centred.shape[0]
-        identity = xp.eye(self.centred.shape[1], dtype=xp.float64, device=self._home.device)
+        xp, n = self._backend.xp, self.centred.shape[0]
+        identity = xp.eye(self.centred.shape[1], dtype=xp.float64, device=self._backend.device)
         if self._solved is None:
             return self._scale * identity
-        ridge = xp.linalg.trace(self.gram) / (n - 1) * xp.eye(n, dtype=xp.float64, device=self._home.device)
+        ridge = xp.linalg.trace(self.gram) / (n - 1) * xp.eye(n, dtype=xp.float64, device=self._backend.device)
         return self._scale * (identity - self.centred.T @ positive_inverse(self.gram + ridge) @ self.centred)
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         places = np.array(sorted(self._row, key=self._row.__getitem__), dtype=np.int64).reshape(-1, 2)
         kept = {"centred": self.centred, "gram": self.gram, "projected": self.projected}
-        return {**kept, "places": self._home.xp.asarray(places, device=self._home.device)}, {}
+        return {**kept, "places": self._backend.xp.asarray(places, device=self._backend.device)}, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         places = [tuple(place) for place in to_numpy(arrays["places"]).tolist()]

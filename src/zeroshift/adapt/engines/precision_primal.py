@@ -30,7 +30,7 @@ from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines.base import DRIFT_TOLERANCE, EngineDiagnostics
 from zeroshift.adapt.engines.class_statistics import BankInsertion, ClassSums, check_shapes, scatter_rows
 from zeroshift.adapt.engines.woodbury import PrecisionUpdate, compute_update, moment_decrease, rows_and_sample
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.linalg import ZERO_TRACE, positive_inverse, subtract_product
 
 __all__ = [
@@ -148,8 +148,8 @@ class PrimalPrecision:
 
     form = "primal"
 
-    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
-        self._home = home
+    def __init__(self, backend: Backend, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
+        self._backend = backend
         self._bank = bank
         self._sums = sums
         self._diagnostics = diagnostics
@@ -162,7 +162,7 @@ class PrimalPrecision:
     def restart(self, scatter: Array, accumulated: float = 0.0) -> None:
         """Start from a scatter matrix; `accumulated` is the size of its changes since it was summed from the bank."""
         self.scatter = scatter
-        self.trace = float(self._home.xp.linalg.trace(scatter))
+        self.trace = float(self._backend.xp.linalg.trace(scatter))
         self._waiting: list[tuple[Array, np.ndarray]] = []
         self.accumulated = accumulated or self.trace
         self._is_factorised = False
@@ -202,9 +202,9 @@ class PrimalPrecision:
     def _factorise(self) -> None:
         self._apply_waiting()
         self._diagnostics.factorisations += 1
-        xp, means = self._home.xp, self._sums.means
+        xp, means = self._backend.xp, self._sums.means
         d = self.scatter.shape[0]
-        identity = xp.eye(d, dtype=xp.float64, device=self._home.device)
+        identity = xp.eye(d, dtype=xp.float64, device=self._backend.device)
         self.rho0 = self._ridge
         self._had_no_spread = self._has_no_spread
         if self._has_no_spread:
@@ -226,15 +226,15 @@ class PrimalPrecision:
         """Compute the polynomial for the present ridge and the quadratic terms."""
         self._e = 0.0 if self._has_no_spread else self._ridge / self.rho0 - 1.0
         self._coefficients = polynomial(self._e, self.degree)
-        coefficients = self._home.bring(self._coefficients)
+        coefficients = self._backend.asarray(self._coefficients)
         self._quadratic = self._scale * (coefficients @ self.moments)
 
     def _apply_waiting(self) -> None:
         """Add the collected changes to the scatter matrix in one product."""
         if not self._waiting:
             return
-        rows = self._home.xp.concat([rows for rows, _ in self._waiting])
-        signs = self._home.bring(np.concatenate([signs for _, signs in self._waiting]))
+        rows = self._backend.xp.concat([rows for rows, _ in self._waiting])
+        signs = self._backend.asarray(np.concatenate([signs for _, signs in self._waiting]))
         self.scatter = self.scatter + (rows * signs[:, None]).T @ rows
         self._waiting = []
 
@@ -244,7 +244,7 @@ class PrimalPrecision:
         if self._had_no_spread:
             self.refresh()
             return None
-        xp = self._home.xp
+        xp = self._backend.xp
         rows, signs, new_row = scatter_rows(change)
         self._waiting.append((rows, signs))
         # Powers of C0 times the vectors of the update and the sample: the only products with C0 that are needed.
@@ -303,14 +303,14 @@ class PrimalPrecision:
         return True
 
     def _apply(self, k: int, update: PrecisionUpdate, powers: Array, rank: int) -> Array:
-        home = self._home
+        backend = self._backend
         # Only the mean of class k has changed; its moments are part of the update.
-        onto = rows_and_sample(powers, home.bring(update.sample_coefficients), rank) @ self._sums.means.T
+        onto = rows_and_sample(powers, backend.asarray(update.sample_coefficients), rank) @ self._sums.means.T
         cross = onto[-1]
-        self.moments -= moment_decrease(onto[:-1], home.bring(update.spread), self.degree)
-        self.moments[:, k] = home.bring(update.own_moments)
+        self.moments -= moment_decrease(onto[:-1], backend.asarray(update.spread), self.degree)
+        self.moments[:, k] = backend.asarray(update.own_moments)
         first = powers[:rank]
-        subtract_product(self.contraction, first.T @ home.bring(update.inverse), first)
+        subtract_product(self.contraction, first.T @ backend.asarray(update.inverse), first)
         self._move_to_ridge()
         cross[k] = update.own_cross
         return self._scale * cross
@@ -321,7 +321,7 @@ class PrimalPrecision:
         self._diagnostics.checks += 1
         answer = self.contraction @ probe
         residual = (self.scatter @ answer) / self.rho0 + answer - probe
-        drift = float(self._home.xp.linalg.vector_norm(residual) / self._home.xp.linalg.vector_norm(probe))
+        drift = float(self._backend.xp.linalg.vector_norm(residual) / self._backend.xp.linalg.vector_norm(probe))
         self._diagnostics.largest_drift = max(self._diagnostics.largest_drift, drift if drift >= 0 else np.inf)
         if not drift <= DRIFT_TOLERANCE:
             self._diagnostics.drift_factorisations += 1
@@ -354,26 +354,28 @@ class PrimalPrecision:
     def matrix(self) -> Array:
         """P (d, d)."""
         self.finish()
-        xp = self._home.xp
-        return self._scale * self._contract(xp.eye(self.scatter.shape[0], dtype=xp.float64, device=self._home.device))
+        xp = self._backend.xp
+        return self._scale * self._contract(
+            xp.eye(self.scatter.shape[0], dtype=xp.float64, device=self._backend.device)
+        )
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         self.finish()
         arrays = {"scatter": self.scatter, "contraction": self.contraction, "moments": self.moments}
         if self._waiting:
-            arrays["waiting"] = self._home.xp.concat([rows for rows, _ in self._waiting])
+            arrays["waiting"] = self._backend.xp.concat([rows for rows, _ in self._waiting])
             signs = np.concatenate([signs for _, signs in self._waiting])
-            arrays["waiting_signs"] = self._home.bring(signs)
+            arrays["waiting_signs"] = self._backend.asarray(signs)
         waiting = sum(len(signs) for _, signs in self._waiting)
         return arrays, {"waiting": waiting, **{name: getattr(self, name) for name in SCALARS}}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         own = {"scatter": self.scatter, "contraction": self.contraction}
         self.degree = int(values["degree"])
-        check_shapes(arrays, {**own, "moments": self._home.zeros((self.degree, self.moments.shape[1]))})
+        check_shapes(arrays, {**own, "moments": self._backend.zeros((self.degree, self.moments.shape[1]))})
         waiting = int(values["waiting"])
         if waiting:
-            zeros = self._home.zeros
+            zeros = self._backend.zeros
             check_shapes(arrays, {"waiting": zeros((waiting, len(self.scatter))), "waiting_signs": zeros((waiting,))})
         for name in SCALARS:
             setattr(self, name, type(getattr(self, name))(values[name]))

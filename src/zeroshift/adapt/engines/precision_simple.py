@@ -9,7 +9,7 @@ from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines.base import EngineDiagnostics
 from zeroshift.adapt.engines.class_statistics import BankInsertion, ClassSums
 from zeroshift.adapt.statistics import ridge_precision
-from zeroshift.arrays import Array, Home
+from zeroshift.arrays import Array, Backend
 
 __all__ = ["RECOMPUTE_WORK", "FixedPrecision", "RecomputedPrecision"]
 
@@ -19,13 +19,13 @@ class FixedPrecision:
 
     form = "fixed"
 
-    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
-        self._home = home
+    def __init__(self, backend: Backend, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
+        self._backend = backend
         self._sums = sums
 
     @property
     def quadratic(self) -> Array:
-        return self._home.xp.sum(self._sums.means * self._sums.means, axis=1)
+        return self._backend.xp.sum(self._sums.means * self._sums.means, axis=1)
 
     def insert(self, change: BankInsertion, slot: int) -> None:
         """Nothing to do: only the means change."""
@@ -34,11 +34,11 @@ class FixedPrecision:
         return x @ self._sums.means.T
 
     def directions(self) -> Array:
-        return self._home.copy(self._sums.means)
+        return self._backend.copy(self._sums.means)
 
     def matrix(self) -> Array:
-        xp = self._home.xp
-        return xp.eye(self._sums.means.shape[1], dtype=xp.float64, device=self._home.device)
+        xp = self._backend.xp
+        return xp.eye(self._sums.means.shape[1], dtype=xp.float64, device=self._backend.device)
 
     accumulated = 0.0
 
@@ -61,8 +61,8 @@ class RecomputedPrecision:
 
     form = "fresh"
 
-    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
-        self._home = home
+    def __init__(self, backend: Backend, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None:
+        self._backend = backend
         self._bank = bank
         self._sums = sums
         self.refresh()
@@ -71,12 +71,12 @@ class RecomputedPrecision:
         means = self._sums.means
         self._precision = ridge_precision(self.current_scatter(), self._sums.size) if self._sums.size else None
         self._directions = means if self._precision is None else means @ self._precision
-        self.quadratic = self._home.xp.sum(self._directions * means, axis=1)
+        self.quadratic = self._backend.xp.sum(self._directions * means, axis=1)
 
     @property
     def accumulated(self) -> float:
         """The trace of the scatter, which is summed from the bank on request and accumulates no changes."""
-        return float(self._home.xp.linalg.trace(self.current_scatter()))
+        return float(self._backend.xp.linalg.trace(self.current_scatter()))
 
     def current_scatter(self) -> Array:
         """The scatter matrix."""
@@ -91,14 +91,14 @@ class RecomputedPrecision:
 
     def directions(self) -> Array:
         """P mu_k, (K, d)."""
-        return self._home.copy(self._directions)
+        return self._backend.copy(self._directions)
 
     def matrix(self) -> Array:
         """P (d, d)."""
         if self._precision is None:
-            xp = self._home.xp
-            return xp.eye(self._sums.means.shape[1], dtype=xp.float64, device=self._home.device)
-        return self._home.copy(self._precision)
+            xp = self._backend.xp
+            return xp.eye(self._sums.means.shape[1], dtype=xp.float64, device=self._backend.device)
+        return self._backend.copy(self._precision)
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         return {}, {}

@@ -31,12 +31,12 @@ class ReplayEngine(StreamingEngine):
     @property
     def block_rows(self) -> int:  # type: ignore[override]
         """Rows whose insertions are scheduled together; their posteriors are held in memory."""
-        return 8192 if self._home.on_gpu else 2048
+        return 8192 if self._backend.on_gpu else 2048
 
     @property
     def _blocks_per_solve(self) -> int:
         """Blocks solved together: one keeps a CPU busy, a GPU needs as many as fit in its memory."""
-        if not self._home.on_gpu:
+        if not self._backend.on_gpu:
             return 1
         (classes, d), r = (int(n) for n in self._prototypes.shape), GPU_RANK_LIMIT
         return max(1, GPU_NUMBERS // (3 * (4 * d * d + (d + r) * (classes + r) + 4 * r * r)))
@@ -45,7 +45,7 @@ class ReplayEngine(StreamingEngine):
     def _single_insertion_limit(self) -> int:
         """Bank entries up to which insertions are processed one by one: blocks need some entries to start with, and on
         a CPU the dual form is cheaper for small banks."""
-        return SMALLEST_PRIMAL if self._home.on_gpu else self._dual_limit
+        return SMALLEST_PRIMAL if self._backend.on_gpu else self._dual_limit
 
     def run(self, features: Array, batch_size: int) -> Iterator[Array]:
         """Learn and score the rows in large blocks."""
@@ -56,7 +56,7 @@ class ReplayEngine(StreamingEngine):
     def _replay(self, features: Array, batch_size: int) -> Array:
         """Learn and score one block of rows, (n, K)."""
         log_y, plan, confidences = self._plan_insertions(features)
-        scores = self._home.xp.empty_like(log_y)
+        scores = self._backend.xp.empty_like(log_y)
         bank_limit = self._single_insertion_limit
         done, row = self._replay_singly(plan, 0, features, log_y, confidences, batch_size, scores, bank_limit)
         if row < features.shape[0]:
@@ -128,7 +128,7 @@ class ReplayEngine(StreamingEngine):
                 problems.append((rows, problem))
                 replay.advance(int(segments.events[block.last]))
             for (rows, problem), (cross, quadratic) in zip(problems, solve_all([p for _, p in problems]), strict=True):
-                scale = self._home.bring(problem.scale)[:, None]
+                scale = self._backend.asarray(problem.scale)[:, None]
                 scores[rows] += scale * problem.select_means(cross - 0.5 * quadratic)
         self._sums.recompute(np.unique(plan.classes))
         if isinstance(precision, PrimalPrecision):

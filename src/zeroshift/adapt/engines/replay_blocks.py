@@ -28,7 +28,7 @@ from zeroshift.adapt.engines.class_statistics import ClassSums
 from zeroshift.adapt.engines.insertion_schedule import InsertionSchedule, build_schedule
 from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes
 from zeroshift.adapt.statistics import AdaptSettings, bank_term
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.linalg import ldl_inverse, positive_inverse
 
 __all__ = [
@@ -171,11 +171,11 @@ class BlockProblem:
 
     def select_means(self, values: Array) -> Array:
         """(n, K + m) to (n, K): for every class, the value of the mean it has at the row."""
-        home = Home.of(values)
+        backend = Backend.of(values)
         classes = values.shape[1] - (self.events[1] - self.events[0])
-        chosen = home.copy(values[:, :classes])
+        chosen = backend.copy(values[:, :classes])
         if len(self.changed_classes):
-            rows = home.xp.arange(values.shape[0], device=home.device)
+            rows = backend.xp.arange(values.shape[0], device=backend.device)
             chosen[:, self.changed_classes] = values[rows[:, None], self.mean_index]
         return chosen
 
@@ -200,10 +200,10 @@ class ReplayBlocks:
         self._confidences = confidences
         self._bank = bank
         self._sums = sums
-        self._home = Home.of(prototypes)
+        self._backend = Backend.of(prototypes)
         self.scatter = scatter
         self._size = sums.size
-        self._trace = float(self._home.xp.linalg.trace(scatter))
+        self._trace = float(self._backend.xp.linalg.trace(scatter))
         sums.prepare_for(plan)
         self.schedule = build_schedule(plan, features, log_y, bank, sums, self._trace, prototypes, settings)
         self._advanced_to = 0
@@ -222,22 +222,22 @@ class ReplayBlocks:
     def cut_blocks(self, segments: Segments) -> list[Block]:
         """Divide the segments into blocks."""
         classes, d = self._sums.means.shape
-        rank_limit = GPU_RANK_LIMIT if self._home.on_gpu else min(RANK_LIMIT, max(SMALLEST_RANK_LIMIT, d))
+        rank_limit = GPU_RANK_LIMIT if self._backend.on_gpu else min(RANK_LIMIT, max(SMALLEST_RANK_LIMIT, d))
         return cut_blocks(self.schedule, segments, self._size, self._trace, d, classes, rank_limit)
 
     def advance(self, event: int) -> None:
         """Apply all insertions up to number `event`."""
         if event == self._advanced_to:
             return
-        schedule, home = self.schedule, self._home
+        schedule, backend = self.schedule, self._backend
         start, self._advanced_to = self._advanced_to, event
         part = self._plan.part(start, event)
         rows, signs = self._changes(start, event)
-        self.scatter = self.scatter + (rows * home.bring(signs)[:, None]).T @ rows
+        self.scatter = self.scatter + (rows * backend.asarray(signs)[:, None]).T @ rows
         self._bank.insert(part, self._features, schedule.entered_weights[start:event], self._confidences[part.rows])
         # Of several insertions into a class, only the last one matters.
         classes, last = np.unique(part.classes[::-1], return_index=True)
-        e, k = home.index(event - 1 - last), home.index(classes)
+        e, k = backend.index(event - 1 - last), backend.index(classes)
         sums = self._sums
         sums.weighted_sums[k], sums.weights[k] = schedule.weighted_sums[e], schedule.weights[e]
         sums.means[k] = schedule.means[e]
@@ -270,17 +270,17 @@ class ReplayBlocks:
             n_changes=ends[at] - ends[start],
             weights=node_weights(traces / (sizes - 1), block.ridges),
             x=self._features[int(segments.starts[block.first]) : int(segments.starts[block.last + 1])],
-            means=self._home.xp.concat([self._sums.means, schedule.means[start:stop]]),
+            means=self._backend.xp.concat([self._sums.means, schedule.means[start:stop]]),
             scale=d * sizes / traces,
             events=(start, stop),
             n_insertions=at - start,
-            changed_classes=self._home.index(changed_classes),
-            mean_index=self._home.index(mean_index),
+            changed_classes=self._backend.index(changed_classes),
+            mean_index=self._backend.index(mean_index),
         )
 
     def bank_term(self, problem: BlockProblem) -> Array:
         """r_k (n, K) with the bank at each row."""
-        xp, schedule, sums = self._home.xp, self.schedule, self._sums
+        xp, schedule, sums = self._backend.xp, self.schedule, self._sums
         own = slice(*problem.events)
         x = problem.x
         term = x @ xp.concat([sums.weighted_sums, schedule.weighted_sums[own]]).T
@@ -291,7 +291,7 @@ class ReplayBlocks:
             return bank_term(x, self._bank.features, self._bank.weights) + self._bank_term_change(problem, x)
         uncertain = problem.select_means(uncertain_pairs(term, x, sums.direction, Cones(across, along), weights))
         term = problem.select_means(term)
-        if not self._home.on_gpu:
+        if not self._backend.on_gpu:
             self._refine_uncertain(uncertain, x)
         if not bool(xp.any(uncertain)):
             return term
@@ -302,23 +302,23 @@ class ReplayBlocks:
 
     def _refine_uncertain(self, uncertain: Array, x: Array) -> None:
         """Clear pairs in `uncertain` by bounds on single entries: those held now, and all that enter in this replay."""
-        held = self._home.copy(uncertain)
+        held = self._backend.copy(uncertain)
         self._sums.refine_uncertain(held, x)
         new = to_numpy(self._sums.uncertain_insertions(x, self.schedule.entered))
         for e in np.flatnonzero(new.any(axis=0)).tolist():
-            held[:, int(self.schedule.classes[e])] |= self._home.index(new[:, e])
+            held[:, int(self.schedule.classes[e])] |= self._backend.index(new[:, e])
         uncertain &= held
 
     def _bank_term_change(self, problem: BlockProblem, x: Array) -> Array:
         """What the block's insertions before each row add to the bank terms of `x`."""
-        home, xp, schedule = self._home, self._home.xp, self.schedule
+        backend, xp, schedule = self._backend, self._backend.xp, self.schedule
         own = slice(*problem.events)
         gained = xp.clip(x @ schedule.entered[own].T, min=0.0) * schedule.entered_weights[own]
         lost = xp.clip(x @ schedule.replaced[own].T, min=0.0) * schedule.replaced_weights[own]
         applied = np.arange(own.stop - own.start) < problem.n_insertions[:, None]
         classes = np.zeros((own.stop - own.start, int(self._sums.means.shape[0])))
         classes[np.arange(len(classes)), schedule.classes[own]] = 1.0
-        return ((gained - lost) * home.bring(applied.astype(np.float64))) @ home.bring(classes)
+        return ((gained - lost) * backend.asarray(applied.astype(np.float64))) @ backend.asarray(classes)
 
 
 def _changed_classes(classes: np.ndarray, n_insertions: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -333,18 +333,18 @@ def _changed_classes(classes: np.ndarray, n_insertions: np.ndarray, count: int) 
 
 def solve_all(problems: Sequence[BlockProblem]) -> list[tuple[Array, Array]]:
     """`solve` for several blocks with the same number of ridges, padded with zeros to the same size."""
-    home = Home.of(problems[0].scatter)
-    bring, stack = home.bring, home.xp.stack
+    backend = Backend.of(problems[0].scatter)
+    bring, stack = backend.asarray, backend.xp.stack
     n, r = max(len(p.n_changes) for p in problems), max(len(p.signs) for p in problems)
     k = max(p.means.shape[0] for p in problems)
-    n_changes = home.index(np.stack([np.pad(p.n_changes, (0, n - len(p.n_changes))) for p in problems]))
+    n_changes = backend.index(np.stack([np.pad(p.n_changes, (0, n - len(p.n_changes))) for p in problems]))
     cross, quadratic = solve(
         stack([p.scatter for p in problems]),
         bring(np.stack([p.ridges for p in problems])),
         stack([_padded(p.rows, r) for p in problems]),
         bring(np.stack([np.pad(p.signs, (0, r - len(p.signs)), constant_values=1.0) for p in problems])),
         bring(np.stack([np.pad(p.weights, ((0, n - len(p.weights)), (0, 0))) for p in problems])),
-        home.xp.astype(home.xp.arange(r, device=home.device) < n_changes[:, :, None], home.xp.float64),
+        backend.xp.astype(backend.xp.arange(r, device=backend.device) < n_changes[:, :, None], backend.xp.float64),
         stack([_padded(p.x, n) for p in problems]),
         stack([_padded(p.means, k) for p in problems]),
     )
@@ -357,8 +357,8 @@ def solve_all(problems: Sequence[BlockProblem]) -> list[tuple[Array, Array]]:
 def _padded(rows: Array, count: int) -> Array:
     if rows.shape[0] == count:
         return rows
-    home = Home.of(rows)
-    return home.xp.concat([rows, home.zeros((count - rows.shape[0], rows.shape[1]))])
+    backend = Backend.of(rows)
+    return backend.xp.concat([rows, backend.zeros((count - rows.shape[0], rows.shape[1]))])
 
 
 def solve(
@@ -376,12 +376,12 @@ def solve(
     scatter (..., d, d); ridges (..., q); rows (..., r, d), signs (..., r); weights of the ridges (..., n, q); mask
     (..., n, r) of 0 and 1; x (..., n, d); means (..., K', d).
     """
-    home = Home.of(scatter)
-    xp = home.xp
+    backend = Backend.of(scatter)
+    xp = backend.xp
     transpose = xp.matrix_transpose
     d, r, n, q = scatter.shape[-1], rows.shape[-2], x.shape[-2], ridges.shape[-1]
     lead = tuple(scatter.shape[:-2])
-    identity = xp.eye(d, dtype=xp.float64, device=home.device)
+    identity = xp.eye(d, dtype=xp.float64, device=backend.device)
     ridge = ridges[..., None, None]
     contraction = ridge * positive_inverse(scatter[..., None, :, :] + ridge * identity)
     # First the terms without changes, at every node: (..., q, *, *).
@@ -392,7 +392,7 @@ def solve(
     if r == 0:
         return xp.matmul(solved, transpose(means)), quadratic
     contracted_rows = xp.matmul(rows[..., None, :, :], contraction)
-    diagonal = xp.eye(r, dtype=xp.float64, device=home.device) * (ridge / signs[..., None, None, :])
+    diagonal = xp.eye(r, dtype=xp.float64, device=backend.device) * (ridge / signs[..., None, None, :])
     inverse, pivots = ldl_inverse(xp.matmul(contracted_rows, transpose(rows)[..., None, :, :]) + diagonal)
     reduced = xp.reshape(xp.matmul(inverse, contracted_rows), (*lead, q * r, d))
     # Then the changes, for all nodes in one product: node weights, mask and pivots form one (n, q r) matrix.

@@ -20,7 +20,7 @@ from zeroshift.adapt.engines.precision_dual import DualPrecision
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision
 from zeroshift.adapt.engines.precision_simple import RECOMPUTE_WORK, FixedPrecision, RecomputedPrecision
 from zeroshift.adapt.statistics import AdaptSettings, Gaussians
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.zero_shot import log_posterior, zero_shot_stats
 
 __all__ = ["SMALLEST_PRIMAL", "Precision", "StreamingEngine"]
@@ -38,7 +38,9 @@ class Precision(Protocol):
 
     form: str
 
-    def __init__(self, home: Home, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics) -> None: ...
+    def __init__(
+        self, backend: Backend, bank: KnowledgeBank, sums: ClassSums, diagnostics: EngineDiagnostics
+    ) -> None: ...
 
     @property
     def quadratic(self) -> Array:
@@ -63,7 +65,7 @@ class StreamingEngine(EngineBase):
         self._logit_scale = logit_scale
         self._settings = settings
         self._bank = evidence
-        self._home = Home.of(prototypes)
+        self._backend = Backend.of(prototypes)
         self.diagnostics = EngineDiagnostics()
         self._recorded_step: RecordedStep | None = None
         self.refresh()
@@ -87,7 +89,7 @@ class StreamingEngine(EngineBase):
         return DualPrecision if self._sums.size <= self._dual_limit else PrimalPrecision
 
     def _new_precision(self) -> Precision:
-        return self._suitable_form(self._home, self._bank, self._sums, self.diagnostics)
+        return self._suitable_form(self._backend, self._bank, self._sums, self.diagnostics)
 
     @property
     def _dual_limit(self) -> int:
@@ -105,7 +107,7 @@ class StreamingEngine(EngineBase):
 
     def step(self, features: Array) -> Array:
         """Algorithm 1 for one sample or one batch: offer, update, score (n, K)."""
-        if self._home.on_gpu and features.shape[0] == 1:
+        if self._backend.on_gpu and features.shape[0] == 1:
             scores = self._step_recorded(features)
             if scores is not None:
                 return scores
@@ -127,7 +129,7 @@ class StreamingEngine(EngineBase):
         ):
             return None
         self._precision.finish()
-        with sys.modules["torch"].cuda.device(self._home.device):
+        with sys.modules["torch"].cuda.device(self._backend.device):
             if self._recorded_step is None or not self._recorded_step.is_valid():
                 self._recorded_step = None
                 self._recorded_step = RecordedStep(self)
@@ -148,7 +150,7 @@ class StreamingEngine(EngineBase):
             x = features[row]
             old = None
             if replaced >= HELD:
-                old = self._home.copy(self._bank.features[k, slot])
+                old = self._backend.copy(self._bank.features[k, slot])
             self._bank.insert(plan.part(e, e + 1), features, weights[e : e + 1], confidences[row : row + 1])
             change = self._sums.insert(k, x, old)
             if type(self._precision) is self._suitable_form:

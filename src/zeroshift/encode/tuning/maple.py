@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, is_array, to_numpy
+from zeroshift.arrays import Array, Backend, is_array, to_numpy
 from zeroshift.encode.encoder import Encoder, warn_truncated
 from zeroshift.encode.families.base import TransformersEncoder
 from zeroshift.encode.prompts.templates import SLOT, check_template, fill_template
@@ -366,7 +366,7 @@ class MapleClip(CoupledPrompts):
         image_chunk_size: int,
     ) -> None:
         self._encoder, self._model, self._tokens = encoder, encoder.model, dict(tokens)
-        self._vision, self._home = TokenVision(encoder), Home.of(tokens["input_ids"])
+        self._vision, self._backend = TokenVision(encoder), Backend.of(tokens["input_ids"])
         self.chunk_size, self.image_chunk_size = chunk_size, image_chunk_size
         self.batch_size, self.text_batch_size = encoder.batch_size, encoder.text_batch_size
         self.depth, self.words, self._text_width = (int(size) for size in trained.prompts.shape)
@@ -395,7 +395,7 @@ class MapleClip(CoupledPrompts):
         import torch
 
         parts: list[torch.Tensor] = []
-        with gradient_mode(self._home.device, gradients=False):
+        with gradient_mode(self._backend.device, gradients=False):
             prompts, _ = self._prompts(self._to_device(parameters))
             self.text_batch_size = for_each_chunk(
                 self.n_classes, self.text_batch_size, lambda rows: parts.append(self._encode_text(prompts, rows))
@@ -408,7 +408,7 @@ class MapleClip(CoupledPrompts):
         import torch
 
         parts: list[LayerOutput] = []
-        with gradient_mode(self._home.device, gradients=False):
+        with gradient_mode(self._backend.device, gradients=False):
             _, prompts = self._prompts(self._to_device(parameters))
             self.batch_size = for_each_chunk(
                 int(images.shape[0]),
@@ -417,10 +417,10 @@ class MapleClip(CoupledPrompts):
             )
             features, tokens = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
             features = self._check_finite(features, parameters, "the image model returned a zero or non-finite feature")
-            return LayerOutput(features, Home.of(parameters).bring(tokens))
+            return LayerOutput(features, Backend.of(parameters).asarray(tokens))
 
     def pull_back_text(self, parameters: Array, upstream: Array) -> Array:
-        gradient = self._home.bring(upstream, self._compute_dtype)
+        gradient = self._backend.asarray(upstream, self._compute_dtype)
 
         def outputs(prompts: tuple[torch.Tensor, torch.Tensor], rows: slice) -> list[tuple[torch.Tensor, torch.Tensor]]:
             return [(self._encode_text(prompts[0], rows), gradient[rows])]
@@ -429,7 +429,7 @@ class MapleClip(CoupledPrompts):
         return total
 
     def pull_back_images(self, images: Array, parameters: Array, upstream: LayerOutput) -> Array:
-        feature_gradient, token_gradient = (self._home.bring(part, self._compute_dtype) for part in upstream)
+        feature_gradient, token_gradient = (self._backend.asarray(part, self._compute_dtype) for part in upstream)
         layers = int(token_gradient.shape[1])
 
         def outputs(prompts: tuple[torch.Tensor, torch.Tensor], rows: slice) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -446,7 +446,7 @@ class MapleClip(CoupledPrompts):
         """The gradient of the pairs (output, upstream gradient) of `outputs`, summed over chunks; the chunk size."""
         import torch
 
-        with gradient_mode(self._home.device, gradients=True), freeze_parameters([self._model]):
+        with gradient_mode(self._backend.device, gradients=True), freeze_parameters([self._model]):
             flat = self._to_device(parameters).clone().requires_grad_()
             total = torch.zeros_like(flat)
 
@@ -488,7 +488,7 @@ class MapleClip(CoupledPrompts):
         hooked_layers = vision.encoder.layers[: max(self.depth, layers)]
         with insert_prompts(vision.embeddings, hooked_layers, insert, layer_inputs):
             output = self._model.get_image_features(pixel_values=pixels)
-        empty = self._home.zeros((len(pixels), 0, *self.token_shape), self._compute_dtype)
+        empty = self._backend.zeros((len(pixels), 0, *self.token_shape), self._compute_dtype)
         tokens = torch.stack(layer_inputs[:layers], dim=1).to(self._compute_dtype) if layers else empty
         return LayerOutput(self._unit(output.pooler_output), tokens)
 
@@ -508,13 +508,13 @@ class MapleClip(CoupledPrompts):
             raise ValueError(
                 f"parameters must have the shape {self.parameters.shape}; got {given}. Fix: maple.parameters."
             )
-        tensor: torch.Tensor = self._home.bring(parameters, self._compute_dtype)
+        tensor: torch.Tensor = self._backend.asarray(parameters, self._compute_dtype)
         return tensor
 
     def _check_finite(self, values: torch.Tensor, like: Array, problem: str) -> Array:
         if not bool(values.isfinite().all()):
             raise ValueError(f"{problem}. Fix: dtype='float32' if the encoder's is narrower; otherwise smaller steps.")
-        return Home.of(like).bring(values)
+        return Backend.of(like).asarray(values)
 
     @property
     def _compute_dtype(self) -> torch.dtype:

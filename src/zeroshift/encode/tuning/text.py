@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, is_array, to_numpy
+from zeroshift.arrays import Array, Backend, is_array, to_numpy
 from zeroshift.encode.encoder import Encoder, warn_truncated
 from zeroshift.encode.prompts.templates import SLOT, fill_template
 from zeroshift.encode.prompts.user_text import clean_name
@@ -229,7 +229,7 @@ class ContextText(PromptedText):
         ids = _validate_tokens(tokens)
         default_chunk = GPU_CHUNK if ids.device.type == "cuda" else CHUNK
         self.chunk_size = int(_COUNT.check("chunk_size", default_chunk if chunk_size is None else chunk_size))
-        self._tokens, self.n_classes, self._home = dict(tokens), len(ids), Home.of(ids)
+        self._tokens, self.n_classes, self._backend = dict(tokens), len(ids), Backend.of(ids)
         starts = [start] * len(ids) if isinstance(start, int) else list(start)
         self._positions = _context_positions(ids, starts, self.words)
         with torch.inference_mode():
@@ -244,7 +244,7 @@ class ContextText(PromptedText):
             "start": sorted(set(map(int, starts))),
             "words": self.words,
         }
-        with gradient_mode(self._home.device, gradients=False):
+        with gradient_mode(self._backend.device, gradients=False):
             self.dimension = int(self._unit(self._context_tensor(self.context), slice(0, 1)).shape[1])
 
     @property
@@ -255,7 +255,7 @@ class ContextText(PromptedText):
         import torch
 
         parts: list[torch.Tensor] = []
-        with gradient_mode(self._home.device, gradients=False):
+        with gradient_mode(self._backend.device, gradients=False):
             tensor = self._context_tensor(context)
             self.batch_size = for_each_chunk(
                 self.n_classes, self.batch_size, lambda rows: parts.append(self._unit(tensor, rows))
@@ -266,12 +266,12 @@ class ContextText(PromptedText):
                 "the text model returned a zero or non-finite feature for this context. Fix: dtype='float32' if it is "
                 "narrower; otherwise smaller steps."
             )
-        return Home.of(context).bring(features)
+        return Backend.of(context).asarray(features)
 
     def pull_back(self, context: Array, upstream: Array) -> Array:
         import torch
 
-        with gradient_mode(self._home.device, gradients=True), freeze_parameters(self._modules):
+        with gradient_mode(self._backend.device, gradients=True), freeze_parameters(self._modules):
             tensor, gradient = self._context_tensor(context), self._upstream(upstream)
             scales, total = powers_of_two(gradient), torch.zeros_like(tensor)
 
@@ -287,7 +287,7 @@ class ContextText(PromptedText):
                 "the gradient of the context is not finite: it exceeds the range of the text model's precision. "
                 "Fix: load the encoder with dtype='float32' or 'bfloat16'."
             )
-        return Home.of(context).bring(total)
+        return Backend.of(context).asarray(total)
 
     def _context_tensor(self, context: Array) -> torch.Tensor:
         return self._to_device("context", context, tuple(self.context.shape), "like text.context")
@@ -300,7 +300,7 @@ class ContextText(PromptedText):
             raise TypeError(f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}. Fix: {fix}.")
         if tuple(array.shape) != shape:
             raise ValueError(f"{name} must have the shape {shape}; got {tuple(array.shape)}. Fix: {fix}.")
-        tensor: torch.Tensor = self._home.bring(array, self._compute_dtype)
+        tensor: torch.Tensor = self._backend.asarray(array, self._compute_dtype)
         return tensor
 
     def _unit(self, context: torch.Tensor, rows: slice) -> torch.Tensor:

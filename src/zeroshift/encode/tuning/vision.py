@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from zeroshift.arrays import Array, Home, is_array, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, is_array, namespace, to_numpy
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.families.base import TransformersEncoder
 from zeroshift.encode.preprocessing import PixelPreprocessing
@@ -83,7 +83,7 @@ class TokenVision(PromptedVision):
         self.width = int(weights.shape[0])
         values = to_numpy(weights).astype("float64")
         self.patches = Patches(int(values[0].size), float(values.mean()), float(values.std(ddof=1)))
-        self._home = Home.of(weights)
+        self._backend = Backend.of(weights)
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -121,7 +121,7 @@ class TokenVision(PromptedVision):
         import torch
 
         parts: list[VisionOutput] = []
-        with gradient_mode(self._home.device, gradients=False):
+        with gradient_mode(self._backend.device, gradients=False):
             tokens = None if prompt is None else self._tokens(prompt)
 
             def encode(rows: slice) -> None:
@@ -138,15 +138,15 @@ class TokenVision(PromptedVision):
                 "the image model returned a zero or non-finite feature for this prompt. Fix: dtype='float32' if it is "
                 "narrower; otherwise smaller steps."
             )
-        caller = Home.of(images if prompt is None else prompt)
-        return VisionOutput(caller.bring(features), caller.bring(states))
+        caller = Backend.of(images if prompt is None else prompt)
+        return VisionOutput(caller.asarray(features), caller.asarray(states))
 
     def pull_back(self, images: Array, prompt: Array, upstream: Array) -> Array:
         import torch
 
         modules = (self._model.vision_model,)
-        with gradient_mode(self._home.device, gradients=True), freeze_parameters(modules):
-            tokens, gradient = self._tokens(prompt), self._to_compute_dtype(self._home.bring(upstream))
+        with gradient_mode(self._backend.device, gradients=True), freeze_parameters(modules):
+            tokens, gradient = self._tokens(prompt), self._to_compute_dtype(self._backend.asarray(upstream))
             scales, total = powers_of_two(gradient), torch.zeros_like(tokens)
 
             def add_gradient(rows: slice) -> None:
@@ -162,13 +162,13 @@ class TokenVision(PromptedVision):
                 "the gradient of the prompt is not finite: it exceeds the range of the image model's precision. "
                 "Fix: load the encoder with dtype='float32' or 'bfloat16'."
             )
-        return Home.of(prompt).bring(total)
+        return Backend.of(prompt).asarray(total)
 
     def _tokens(self, prompt: Array) -> torch.Tensor:
         if not is_array(prompt) or len(prompt.shape) != 2 or prompt.shape[1] != self.width or not prompt.shape[0]:
             given = tuple(prompt.shape) if is_array(prompt) else type(prompt).__name__
             raise ValueError(f"prompt must have the shape (n, {self.width}), one row per token; got {given}.")
-        return self._to_compute_dtype(self._home.bring(prompt))
+        return self._to_compute_dtype(self._backend.asarray(prompt))
 
     def _to_compute_dtype(self, tensor: torch.Tensor) -> torch.Tensor:
         """Convert to at least float32: tuning steps are smaller than the rounding of half precision."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, Labelled, checked_labelled, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Labelled, checked_labelled, namespace, to_numpy
 from zeroshift.method import Method
 from zeroshift.parameters import array_parameter
 
@@ -53,8 +53,8 @@ class FewShotMethod(Method):
 
     def _to_float64(self, array: Array) -> Array:
         """Fits are computed in float64, whatever the precision of the samples."""
-        home = Home.of(self.prototypes)
-        return home.bring(array, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        return backend.asarray(array, backend.xp.float64)
 
 
 def accuracy(scores: Array, labels: np.ndarray) -> float:
@@ -70,12 +70,12 @@ def best_weight(
     `scores` computes (base, term), (n, K) each for K `classes`, of a block of features in float64.
     """
     features, labels = validation
-    home = Home.of(features)
-    candidates = home.xp.asarray(weights, dtype=home.xp.float64, device=home.device)
-    correct = home.zeros((len(weights),), home.xp.int64)
-    for block in row_blocks(len(labels), max(classes, features.shape[1]), home):
-        base, term = scores(home.bring(features[block], home.xp.float64))
-        correct += count_correct(base, term, home.index(labels[block]), candidates)
+    backend = Backend.of(features)
+    candidates = backend.xp.asarray(weights, dtype=backend.xp.float64, device=backend.device)
+    correct = backend.zeros((len(weights),), backend.xp.int64)
+    for block in row_blocks(len(labels), max(classes, features.shape[1]), backend):
+        base, term = scores(backend.asarray(features[block], backend.xp.float64))
+        correct += count_correct(base, term, backend.index(labels[block]), candidates)
     counts = to_numpy(correct)
     best = int(np.argmax(counts))
     return weights[best], float(counts[best]) / len(labels)
@@ -98,7 +98,7 @@ def count_correct(base: Array, term: Array, labels: Array, weights: Array) -> Ar
     constant = loss == 0
     bound = lead / xp.where(constant, 1.0, loss)
     # The label must beat the classes before it, and may tie with those after it.
-    before = xp.arange(base.shape[1], device=Home.of(base).device)[None, :] < label
+    before = xp.arange(base.shape[1], device=Backend.of(base).device)[None, :] < label
     never = xp.any(constant & ((lead < 0) | (before & (lead == 0))), axis=1)
     correct = ~never[:, None]
     for classes, strict in ((before, True), (~before, False)):
@@ -109,7 +109,7 @@ def count_correct(base: Array, term: Array, labels: Array, weights: Array) -> Ar
     return xp.sum(xp.astype(correct, xp.int64), axis=0)
 
 
-def row_blocks(rows: int, width: int, home: Home) -> Iterator[slice]:
+def row_blocks(rows: int, width: int, backend: Backend) -> Iterator[slice]:
     """Slices that split the rows into blocks of a suitable size, where each row needs `width` numbers."""
-    size = max(1, (WORK_NUMBERS_ON_GPU if home.on_gpu else WORK_NUMBERS) // width)
+    size = max(1, (WORK_NUMBERS_ON_GPU if backend.on_gpu else WORK_NUMBERS) // width)
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))

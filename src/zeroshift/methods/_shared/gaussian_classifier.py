@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zeroshift.adapt.statistics import discriminant, linear_head
-from zeroshift.arrays import Array, Home
+from zeroshift.arrays import Array, Backend
 from zeroshift.linalg import residual_precision
 
 __all__ = ["ClassGroups", "LinearDiscriminant", "linear_discriminant"]
@@ -53,25 +53,25 @@ class ClassGroups:
 
     def sums(self, values: Array) -> Array:
         """Sums (K, m) per class of the rows of values (n, m)."""
-        home = Home.of(values)
-        sums = home.zeros((len(self.counts), values.shape[1]), values.dtype)
+        backend = Backend.of(values)
+        sums = backend.zeros((len(self.counts), values.shape[1]), values.dtype)
         for block in self._blocks:
             shots = values[block.rows].reshape(block.shots, len(block.classes), -1)
-            sums[home.index(block.classes)] = home.xp.sum(shots, axis=0)
+            sums[backend.index(block.classes)] = backend.xp.sum(shots, axis=0)
         return sums
 
     def means(self, values: Array) -> Array:
         """Means (K, m) per class of the rows of values (n, m)."""
-        home = Home.of(values)
-        counts = home.xp.asarray(np.maximum(self.counts, 1), dtype=values.dtype, device=home.device)
+        backend = Backend.of(values)
+        counts = backend.xp.asarray(np.maximum(self.counts, 1), dtype=values.dtype, device=backend.device)
         return self.sums(values) / counts[:, None]
 
     def subtract(self, values: Array, means: Array) -> None:
         """Subtract the class mean, a row of (K, m), from each row of values (n, m), in place to save memory."""
-        home = Home.of(values)
+        backend = Backend.of(values)
         for block in self._blocks:
             shots = values[block.rows].reshape(block.shots, len(block.classes), -1)  # a view
-            shots -= means[home.index(block.classes)]
+            shots -= means[backend.index(block.classes)]
 
 
 class LinearDiscriminant(NamedTuple):
@@ -104,15 +104,17 @@ def linear_discriminant(features: Array, labels: np.ndarray, classes: int) -> Li
     >>> int(fit.scores(np.array([[1.0, 0.0]])).argmax())
     0
     """
-    home = Home.of(features)
+    backend = Backend.of(features)
     groups = ClassGroups(labels, classes)
     # Indexing by number makes a copy, so it can be changed in place.
-    ordered = home.bring(features[home.index(groups.order)], home.xp.float64)
+    ordered = backend.asarray(features[backend.index(groups.order)], backend.xp.float64)
     means = groups.means(ordered)
     groups.subtract(ordered, means)
     precision = residual_precision(ordered)
     present = np.flatnonzero(groups.counts)
     if len(present) < classes:
-        means[home.index(np.flatnonzero(groups.counts == 0))] = home.xp.mean(means[home.index(present)], axis=0)
+        means[backend.index(np.flatnonzero(groups.counts == 0))] = backend.xp.mean(
+            means[backend.index(present)], axis=0
+        )
     weights, offsets = linear_head(means, precision)
     return LinearDiscriminant(weights, offsets - math.log(classes), means, precision)

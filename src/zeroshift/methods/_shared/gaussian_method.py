@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from zeroshift.arrays import Array, Home, Rows, namespace
+from zeroshift.arrays import Array, Backend, Rows, namespace
 from zeroshift.method import Method
 from zeroshift.methods._shared.similarity import normalize_rows, unit_rows
 from zeroshift.methods._shared.sparse import SparseMatrix
@@ -137,16 +137,16 @@ def log_densities(features: Array, gaussians: ClassGaussians) -> Array:
     >>> log_densities(x, ClassGaussians(means, np.full((2, 2), 0.5))) @ np.array([1.0, -1.0])
     array([0.4])
     """
-    xp, home = namespace(features), Home.of(features)
+    xp, backend = namespace(features), Backend.of(features)
     means, variances = gaussians
     slopes = means / variances
     offsets = -0.5 * xp.sum(means * slopes, axis=1)
-    densities = features @ home.bring(slopes, features.dtype).T
+    densities = features @ backend.asarray(slopes, features.dtype).T
     if len(variances.shape) == 2:
         offsets = offsets - 0.5 * xp.sum(xp.log(variances), axis=1)
-        densities += (features * features) @ home.bring(-0.5 / variances, features.dtype).T
+        densities += (features * features) @ backend.asarray(-0.5 / variances, features.dtype).T
     # Only differences between classes matter; small offsets lose less in the precision of the features.
-    densities += home.bring(offsets - xp.mean(offsets), features.dtype)
+    densities += backend.asarray(offsets - xp.mean(offsets), features.dtype)
     return densities
 
 
@@ -186,7 +186,7 @@ def neighbour_edges(
     skipped = int(drop_first)
     cosines, columns = nearest(features, others, neighbours + skipped, exclude_self=exclude_self)
     cosines, columns = cosines[:, skipped:], columns[:, skipped:]
-    rows = xp.arange(features.shape[0], dtype=columns.dtype, device=Home.of(features).device)
+    rows = xp.arange(features.shape[0], dtype=columns.dtype, device=Backend.of(features).device)
     rows = xp.broadcast_to(rows[:, None], columns.shape)
     return NeighbourEdges(*(xp.reshape(part, (-1,)) for part in (rows, columns, cosines)))
 
@@ -344,17 +344,17 @@ class GaussianMethod(Method):
     @property
     def means(self) -> Array:
         """Class means (K, d), float64: the text embeddings before anything is learned."""
-        return Home.of(self.prototypes).copy(self._gaussians.means)
+        return Backend.of(self.prototypes).copy(self._gaussians.means)
 
     @property
     def variances(self) -> Array:
         """Variances of the dimensions, float64: (d,) if all classes share them, else (K, d)."""
-        return Home.of(self.prototypes).copy(self._gaussians.variances)
+        return Backend.of(self.prototypes).copy(self._gaussians.variances)
 
     @property
     def _wide_text(self) -> Array:
-        home = Home.of(self.prototypes)
-        return home.bring(self._text, home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        return backend.asarray(self._text, backend.xp.float64)
 
     def _text_log_posterior(self, features: Array) -> Array:
         return log_posterior(features, self._text, self.logit_scale)

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from zeroshift.arrays import Array, Home, Rows, check_matrix, is_array
+from zeroshift.arrays import Array, Backend, Rows, check_matrix, is_array
 from zeroshift.method import EpisodicMethod, Method
 from zeroshift.methods._shared.towers import CoupledPrompts, PromptedVision, VisionOutput
 from zeroshift.parameters import Model, Number, Optional, model_parameter, parameter
@@ -46,7 +46,7 @@ class _ImageInput(Method):
         return super().predict_scores(images)
 
     def _rows(self, features: Array) -> Rows:
-        return _RawImages(features, Home.of(self.prototypes), None)
+        return _RawImages(features, Backend.of(self.prototypes), None)
 
 
 class ImageMethod(_ImageInput):
@@ -104,9 +104,9 @@ class ImageMethod(_ImageInput):
 
     def _encode(self, images: Array, prompt: Array | None = None) -> VisionOutput:
         """Features and states of a batch with a visual prompt, in this method's library and in float64."""
-        home = Home.of(self.prototypes)
+        backend = Backend.of(self.prototypes)
         output = VisionOutput(images, images) if self.vision is None else self.vision.encode(images, prompt)
-        return VisionOutput(*(home.bring(array, home.xp.float64) for array in output))
+        return VisionOutput(*(backend.asarray(array, backend.xp.float64) for array in output))
 
 
 class EpisodicImageMethod(_ImageInput, EpisodicMethod):
@@ -155,4 +155,4 @@ class EpisodicImageMethod(_ImageInput, EpisodicMethod):
         return 1
 
     def _episodes(self, views: Array) -> Array:
-        return Home.of(self.prototypes).xp.stack([self._episode(image) for image in views])
+        return Backend.of(self.prototypes).xp.stack([self._episode(image) for image in views])

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from zeroshift.arrays import Array, Home, Rows, is_double
+from zeroshift.arrays import Array, Backend, Rows, is_double
 from zeroshift.method import Method
 from zeroshift.parameters import Number, parameter, state
 
@@ -26,9 +26,12 @@ class LinearHead:
     """
 
     def __init__(self, weights: Array, offsets: Array) -> None:
-        home = Home.of(weights)
-        self.weights, self.offsets = home.bring(weights, home.xp.float64), home.bring(offsets, home.xp.float64)
-        self._single = (home.bring(weights, home.xp.float32), home.bring(offsets, home.xp.float32))
+        backend = Backend.of(weights)
+        self.weights, self.offsets = (
+            backend.asarray(weights, backend.xp.float64),
+            backend.asarray(offsets, backend.xp.float64),
+        )
+        self._single = (backend.asarray(weights, backend.xp.float32), backend.asarray(offsets, backend.xp.float32))
 
     def scores(self, features: Array) -> Array:
         """(n, K) for features (n, d) in float32 or float64."""
@@ -66,9 +69,9 @@ class TransductiveLinearMethod(Method):
 
     @property
     def _zero_shot(self) -> LinearHead:
-        home = Home.of(self.prototypes)
-        prototypes = home.bring(self.prototypes, home.xp.float64)
-        return LinearHead(self.logit_scale * prototypes, home.zeros((self.n_classes,)))
+        backend = Backend.of(self.prototypes)
+        prototypes = backend.asarray(self.prototypes, backend.xp.float64)
+        return LinearHead(self.logit_scale * prototypes, backend.zeros((self.n_classes,)))
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         head = self._learn(rows)

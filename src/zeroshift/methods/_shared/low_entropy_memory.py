@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, to_numpy
+from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.zero_shot import quantize
 
 __all__ = ["LowEntropyMemory", "MemoryInsertion", "MemoryPlan"]
@@ -66,7 +66,7 @@ class LowEntropyMemory:
     ties : which of several samples with the highest entropy is replaced, the "newest" or the one in the "first slot".
     dtype : of the features, float64 by default.
 
-    >>> memory = LowEntropyMemory(Home.of(np.eye(2)), classes=2, capacity=1, width=2)
+    >>> memory = LowEntropyMemory(Backend.of(np.eye(2)), classes=2, capacity=1, width=2)
     >>> plan = memory.plan(np.array([0, 0, 1]), np.array([0.5, 0.4, 0.6]))
     >>> plan.rows, plan.slots, plan.replaced_at
     (array([0, 1, 2]), array([0, 0, 1]), array([1, 3, 3]))
@@ -77,10 +77,10 @@ class LowEntropyMemory:
     """
 
     def __init__(
-        self, home: Home, classes: int, capacity: int, width: int, *, ties: str = "newest", dtype: Any = None
+        self, backend: Backend, classes: int, capacity: int, width: int, *, ties: str = "newest", dtype: Any = None
     ) -> None:
-        self._home, self._replace_newest = home, {"newest": True, "first slot": False}[ties]
-        self.features = home.zeros((classes, capacity, width), dtype)
+        self._backend, self._replace_newest = backend, {"newest": True, "first slot": False}[ties]
+        self.features = backend.zeros((classes, capacity, width), dtype)
         self.entropies = np.full((classes, capacity), np.inf)
         self.arrivals = np.zeros((classes, capacity), dtype=np.int64)
         """Numbers that increase in the order in which samples enter a class; not comparable between classes."""
@@ -137,7 +137,7 @@ class LowEntropyMemory:
         kept = plan.kept()
         if len(kept):
             flat = self.features.reshape(-1, self.features.shape[2])
-            flat[self._home.index(plan.slots[kept])] = features[self._home.index(plan.rows[kept])]
+            flat[self._backend.index(plan.slots[kept])] = features[self._backend.index(plan.rows[kept])]
         self.record_plan(plan)
 
     def record_plan(self, plan: MemoryPlan) -> None:
@@ -175,8 +175,8 @@ class LowEntropyMemory:
         entropies = np.where(np.isfinite(self.entropies), self.entropies, -1.0)
         return {
             "features": self.features,
-            "entropies": self._home.bring(entropies, self._home.xp.float64),
-            "arrivals": self._home.xp.asarray(self.arrivals, device=self._home.device, copy=True),
+            "entropies": self._backend.asarray(entropies, self._backend.xp.float64),
+            "arrivals": self._backend.xp.asarray(self.arrivals, device=self._backend.device, copy=True),
         }, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:

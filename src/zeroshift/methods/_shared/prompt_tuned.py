@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.method import EpisodicMethod, ViewMethod
 from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
@@ -47,12 +47,12 @@ class PromptTuned(ViewMethod):
                 f"text has {self.text.n_classes} classes in d = {self.text.dimension}, the prototypes have "
                 f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
             )
-        home = Home.of(self.prototypes)
-        with home.computing():
+        backend = Backend.of(self.prototypes)
+        with backend.computing():
             # (n, width) and (K, d) in float64. Both are shared between copies and never written to.
-            self._initial_context: Array = home.bring(self.text.context, home.xp.float64)
+            self._initial_context: Array = backend.asarray(self.text.context, backend.xp.float64)
             self._initial_text: Array = self._text_features(self._initial_context)
-            gap = to_numpy(self._initial_text - home.bring(self.prototypes, home.xp.float64))
+            gap = to_numpy(self._initial_text - backend.asarray(self.prototypes, backend.xp.float64))
         if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
             raise ValueError(
                 "prototypes differ from the features of text's own context, where this method starts. "
@@ -61,13 +61,13 @@ class PromptTuned(ViewMethod):
 
     def _text_features(self, context: Array) -> Array:
         """Text features (K, d) in float64."""
-        home = Home.of(self.prototypes)
-        return home.bring(self.text.features(context), home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        return backend.asarray(self.text.features(context), backend.xp.float64)
 
     def _context_gradient(self, context: Array, text_gradient: Array) -> Array:
         """Gradient (n, width) with respect to the context, from that with respect to the text features (K, d)."""
-        home = Home.of(self.prototypes)
-        return home.bring(self.text.pull_back(context, text_gradient), home.xp.float64)
+        backend = Backend.of(self.prototypes)
+        return backend.asarray(self.text.pull_back(context, text_gradient), backend.xp.float64)
 
 
 class EpisodicPromptTuning(PromptTuned, EpisodicMethod):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from zeroshift.arrays import Array, Home, UnitLengthError, check_matrix, is_array, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, UnitLengthError, check_matrix, is_array, namespace, to_numpy
 
 __all__ = ["checked_prompts"]
 
@@ -37,9 +37,9 @@ def checked_prompts(prompts: Any, prototypes: Array) -> Array:
             raise UnitLengthError(
                 f"{problem} Fix: prompts /= numpy.linalg.norm(prompts, axis=-1, keepdims=True)."
             ) from None
-    home = Home.of(prototypes)
-    with home.computing():
-        copied = home.copy(home.bring(prompts))
+    backend = Backend.of(prototypes)
+    with backend.computing():
+        copied = backend.copy(backend.asarray(prompts))
         _warn_if_misordered(copied, prototypes)
     return copied
 
@@ -47,7 +47,7 @@ def checked_prompts(prompts: Any, prototypes: Array) -> Array:
 def _warn_if_misordered(prompts: Array, prototypes: Array) -> None:
     """Prompts in another order than the prototypes pass all checks of shapes but make every prediction wrong."""
     xp = namespace(prompts)
-    cosines = to_numpy(xp.mean(prompts, axis=1) @ Home.of(prompts).bring(prototypes, prompts.dtype).T)
+    cosines = to_numpy(xp.mean(prompts, axis=1) @ Backend.of(prompts).asarray(prototypes, prompts.dtype).T)
     own = (cosines.diagonal() >= cosines.max(axis=1) - TIE).mean()
     if own < FEW:
         warnings.warn(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from zeroshift.arrays import Array, Home, check_matrix, is_array, namespace
+from zeroshift.arrays import Array, Backend, check_matrix, is_array, namespace
 from zeroshift.methods._shared.towers import PromptedVision
 from zeroshift.parameters import Number
 from zeroshift.views import entropy
@@ -95,13 +95,13 @@ def source_statistics(
     limit = int(Number(2, integer=True).check("limit", limit))
     batch_size = int(Number(1, integer=True).check("batch_size", batch_size))
     bound = math.log(prototypes.shape[0]) / 2 - 1 if max_entropy is None else float(max_entropy)
-    home = Home.of(prototypes)
+    backend = Backend.of(prototypes)
     kept, n_kept = [], 0
-    with home.computing():
-        wide = home.bring(prototypes, home.xp.float64)
+    with backend.computing():
+        wide = backend.asarray(prototypes, backend.xp.float64)
         for start in range(0, images.shape[0], batch_size):
             output = vision.encode(images[start : start + batch_size], None)
-            features, states = (home.bring(array, home.xp.float64) for array in output)
+            features, states = (backend.asarray(array, backend.xp.float64) for array in output)
             kept.append(states[entropy(logits(features, wide, logit_scale)) < bound])
             n_kept += kept[-1].shape[0]
             if n_kept >= limit:
@@ -111,11 +111,11 @@ def source_statistics(
                 f"{n_kept} of {images.shape[0]} images have a prediction of entropy below max_entropy = {bound:.3g}; "
                 "at least two are needed. Fix: more images, or a larger max_entropy, log(K) to keep nearly all."
             )
-        return moments(home.xp.concat(kept)[:limit])
+        return moments(backend.xp.concat(kept)[:limit])
 
 
-def checked_source(source: Any, vision: PromptedVision, home: Home) -> tuple[Array, Array]:
-    """A user's pair (mean, std), copied to `home` in float64; an error if it does not fit `vision`."""
+def checked_source(source: Any, vision: PromptedVision, backend: Backend) -> tuple[Array, Array]:
+    """A user's pair (mean, std), copied to `backend` in float64; an error if it does not fit `vision`."""
     if not isinstance(source, (tuple, list)) or len(source) != 2:
         raise TypeError(f"source must be a pair (mean, std); got {type(source).__name__}. {FIX}.")
     parts = []
@@ -125,9 +125,9 @@ def checked_source(source: Any, vision: PromptedVision, home: Home) -> tuple[Arr
             raise ValueError(
                 f"source's {name} must be an array of shape ({vision.width},), like a state; got {found}. {FIX}."
             )
-        with home.computing():
-            parts.append(home.copy(home.bring(given, home.xp.float64)))
-        if not bool(home.xp.all(home.xp.isfinite(parts[-1]))):
+        with backend.computing():
+            parts.append(backend.copy(backend.asarray(given, backend.xp.float64)))
+        if not bool(backend.xp.all(backend.xp.isfinite(parts[-1]))):
             raise ValueError(f"source's {name} holds NaN or infinity. {FIX}.")
     if bool((parts[1] < 0).any()):
         raise ValueError(f"source's std holds a negative number. {FIX}.")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Home, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 
 __all__ = ["GpuSparseMatrix", "SparseMatrix", "degree_factors"]
 
@@ -31,10 +31,10 @@ class GpuSparseMatrix(NamedTuple):
     @classmethod
     def of(cls, rows: Array, columns: Array, values: Array, shape: tuple[int, int]) -> GpuSparseMatrix:
         """From entries in any order."""
-        home = Home.of(values)
-        rows, columns = (home.xp.asarray(numbers, device=home.device) for numbers in (rows, columns))
-        order = home.xp.argsort(rows, stable=True)
-        lengths = home.xp.bincount(rows, minlength=shape[0])
+        backend = Backend.of(values)
+        rows, columns = (backend.xp.asarray(numbers, device=backend.device) for numbers in (rows, columns))
+        order = backend.xp.argsort(rows, stable=True)
+        lengths = backend.xp.bincount(rows, minlength=shape[0])
         return cls(rows[order], columns[order], values[order], lengths, shape)
 
     @property
@@ -43,7 +43,7 @@ class GpuSparseMatrix(NamedTuple):
 
     def plus_transpose(self) -> GpuSparseMatrix:
         """The matrix plus its transpose."""
-        xp = Home.of(self.values).xp
+        xp = Backend.of(self.values).xp
         rows, columns = xp.concat([self.rows, self.columns]), xp.concat([self.columns, self.rows])
         return GpuSparseMatrix.of(rows, columns, xp.concat([self.values, self.values]), self.shape)
 
@@ -53,17 +53,17 @@ class GpuSparseMatrix(NamedTuple):
 
     def dense(self) -> Array:
         """All entries, as an array."""
-        home = Home.of(self.values)
-        return self.times(home.xp.eye(self.shape[1], dtype=self.values.dtype, device=home.device))
+        backend = Backend.of(self.values)
+        return self.times(backend.xp.eye(self.shape[1], dtype=self.values.dtype, device=backend.device))
 
     def times(self, dense: Array) -> Array:
         """The product with a dense matrix; the entries of each row are summed in order."""
-        home = Home.of(dense)
-        product = home.zeros((self.shape[0], dense.shape[1]), dense.dtype)
+        backend = Backend.of(dense)
+        product = backend.zeros((self.shape[0], dense.shape[1]), dense.dtype)
         size = max(1, WORK_NUMBERS // max(1, self.values.shape[0]))
         for start in range(0, dense.shape[1], size):
             terms = self.values[:, None] * dense[:, start : start + size][self.columns]
-            product[:, start : start + size] = home.xp.segment_reduce(terms, "sum", lengths=self.lengths, axis=0)
+            product[:, start : start + size] = backend.xp.segment_reduce(terms, "sum", lengths=self.lengths, axis=0)
         return product
 
 
@@ -82,9 +82,9 @@ class SparseMatrix:
 
     def __init__(self, rows: Array, columns: Array, values: Array, shape: tuple[int, int]) -> None:
         self.shape = shape
-        self.home = Home.of(values)
+        self.backend = Backend.of(values)
         self._matrix: Any
-        if self.home.on_gpu:
+        if self.backend.on_gpu:
             self._matrix = GpuSparseMatrix.of(rows, columns, values, shape)
         else:
             from scipy.sparse import csr_array
@@ -101,9 +101,9 @@ class SparseMatrix:
         array([[8., 0., 7.]])
         """
         n, k = columns.shape
-        home = Home.of(values)
-        if home.on_gpu:
-            rows = home.xp.arange(n, device=home.device)[:, None] + home.xp.zeros_like(columns)
+        backend = Backend.of(values)
+        if backend.on_gpu:
+            rows = backend.xp.arange(n, device=backend.device)[:, None] + backend.xp.zeros_like(columns)
             return cls(rows.reshape(-1), columns.reshape(-1), values.reshape(-1), (n, width))
         from scipy.sparse import csr_array
 
@@ -111,17 +111,17 @@ class SparseMatrix:
         narrow = np.int32 if max(width, n * k) < 2**31 else np.int64
         starts = np.arange(n + 1, dtype=narrow) * narrow(k)
         entries = (to_numpy(values).reshape(-1), to_numpy(columns).reshape(-1).astype(narrow), starts)
-        return cls._wrap(home, csr_array(entries, shape=(n, width)))
+        return cls._wrap(backend, csr_array(entries, shape=(n, width)))
 
     @classmethod
-    def _wrap(cls, home: Home, matrix: Any) -> SparseMatrix:
+    def _wrap(cls, backend: Backend, matrix: Any) -> SparseMatrix:
         wrapped = object.__new__(cls)
-        wrapped.shape, wrapped.home, wrapped._matrix = tuple(matrix.shape), home, matrix
+        wrapped.shape, wrapped.backend, wrapped._matrix = tuple(matrix.shape), backend, matrix
         return wrapped
 
     @property
     def T(self) -> SparseMatrix:  # noqa: N802 (as arrays call it)
-        return self._wrap(self.home, self._matrix.T if self.home.on_gpu else self._matrix.T.tocsr())
+        return self._wrap(self.backend, self._matrix.T if self.backend.on_gpu else self._matrix.T.tocsr())
 
     def plus_transpose(self) -> SparseMatrix:
         """The matrix plus its transpose: links in one direction become links in both directions.
@@ -131,13 +131,13 @@ class SparseMatrix:
         array([[0., 1.],
                [1., 4.]])
         """
-        if self.home.on_gpu:
-            return self._wrap(self.home, self._matrix.plus_transpose())
-        return self._wrap(self.home, (self._matrix + self._matrix.T).tocsr())
+        if self.backend.on_gpu:
+            return self._wrap(self.backend, self._matrix.plus_transpose())
+        return self._wrap(self.backend, (self._matrix + self._matrix.T).tocsr())
 
     def row_sums(self) -> Array:
         """Sums over each row, (n,)."""
-        return (self @ self.home.xp.ones((self.shape[1], 1), dtype=self._dtype, device=self.home.device))[:, 0]
+        return (self @ self.backend.xp.ones((self.shape[1], 1), dtype=self._dtype, device=self.backend.device))[:, 0]
 
     def scaled(self, left: Array, right: Array) -> SparseMatrix:
         """Entry (i, j) times left[i] right[j].
@@ -148,34 +148,34 @@ class SparseMatrix:
         array([[ 0., 30.],
                [ 0.,  0.]])
         """
-        if self.home.on_gpu:
-            return self._wrap(self.home, self._matrix.scaled(left, right))
+        if self.backend.on_gpu:
+            return self._wrap(self.backend, self._matrix.scaled(left, right))
         from scipy.sparse import csr_array
 
         matrix = self._matrix
         values = matrix.data * np.repeat(to_numpy(left), np.diff(matrix.indptr))
         values *= to_numpy(right)[matrix.indices]
-        return self._wrap(self.home, csr_array((values, matrix.indices, matrix.indptr), shape=self.shape))
+        return self._wrap(self.backend, csr_array((values, matrix.indices, matrix.indptr), shape=self.shape))
 
     @property
     def _dtype(self) -> Any:
-        return self._matrix.values.dtype if self.home.on_gpu else getattr(self.home.xp, self._matrix.dtype.name)
+        return self._matrix.values.dtype if self.backend.on_gpu else getattr(self.backend.xp, self._matrix.dtype.name)
 
     def dense(self) -> Array:
         """All entries, as an array."""
-        return self._matrix.dense() if self.home.on_gpu else self._at_home(self._matrix.toarray())
+        return self._matrix.dense() if self.backend.on_gpu else self._on_backend(self._matrix.toarray())
 
     def __matmul__(self, other: Array | SparseMatrix) -> Array:
         """Times a dense matrix, or a sparse one; the product is dense."""
-        if self.home.on_gpu:
+        if self.backend.on_gpu:
             return self._matrix.times(other.dense() if isinstance(other, SparseMatrix) else other)
         if isinstance(other, SparseMatrix):
-            return self._at_home((self._matrix @ other._matrix).toarray())
+            return self._on_backend((self._matrix @ other._matrix).toarray())
         # SciPy's product is several times as fast as torch's on a CPU, and converting a CPU tensor costs nothing.
-        return self._at_home(self._matrix @ to_numpy(other))
+        return self._on_backend(self._matrix @ to_numpy(other))
 
-    def _at_home(self, array: np.ndarray) -> Array:
-        return array if self.home.library == "numpy" else self.home.xp.asarray(array)
+    def _on_backend(self, array: np.ndarray) -> Array:
+        return array if self.backend.library == "numpy" else self.backend.xp.asarray(array)
 
 
 def degree_factors(degrees: Array, softening: float = 0.0) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zeroshift.arrays import Array, Home, namespace
+from zeroshift.arrays import Array, Backend, namespace
 
 __all__ = ["nearest", "top_k"]
 
@@ -65,7 +65,7 @@ def nearest(features: Array, others: Array, k: int, *, exclude_self: bool = Fals
            [1]])
     """
     xp = namespace(features)
-    device = Home.of(features).device
+    device = Backend.of(features).device
     size = max(1, WORK_NUMBERS // others.shape[0])
     k = min(k, others.shape[0] - exclude_self)
     values, columns = [], []

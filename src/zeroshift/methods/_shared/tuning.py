@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zeroshift.arrays import Array, Home, namespace
+from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.methods._shared.similarity import TINY
 from zeroshift.zero_shot import log_softmax
 
@@ -139,7 +139,7 @@ def info_nce(queries: Array, keys: Array, temperature: float) -> tuple[Array, Ar
            [ 0.1345, -0.1345]]))
     """
     xp, rows = namespace(queries), queries.shape[0]
-    own = xp.eye(rows, dtype=queries.dtype, device=Home.of(queries).device)
+    own = xp.eye(rows, dtype=queries.dtype, device=Backend.of(queries).device)
     losses, gradient = cross_entropy(queries @ keys.T / temperature, own)
     gradient = gradient / (rows * temperature)
     return xp.mean(losses), gradient @ keys, gradient.T @ queries
