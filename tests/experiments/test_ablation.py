@@ -41,7 +41,7 @@ EVERYTHING = ("bank", "means", "covariance")
 
 @pytest.mark.parametrize(
     ("accuracy", "message"),
-    [(0.40, "So it is here"), (0.499, "Too close to say here"), (0.60, "Not so here")],
+    [(0.40, "Confirmed here"), (0.499, "Too close to call here"), (0.60, "Not confirmed here")],
     ids=["lower", "hardly-lower", "higher"],
 )
 def test_a_covariance_alone_is_held_against_zero_shot_with_its_interval(small_suite, accuracy, message):
@@ -51,7 +51,7 @@ def test_a_covariance_alone_is_held_against_zero_shot_with_its_interval(small_su
 
 @pytest.mark.parametrize(
     ("accuracy", "message"),
-    [(0.70, "So it is here"), (0.50, "Too close to say here"), (0.30, "Not so here")],
+    [(0.70, "Confirmed here"), (0.50, "Too close to call here"), (0.30, "Not confirmed here")],
     ids=["best", "equal-to-another", "worst"],
 )
 def test_what_another_row_equals_is_not_the_best(small_suite, accuracy, message):
@@ -75,9 +75,9 @@ def test_only_what_surely_goes_another_way_than_in_the_paper_is_a_warning(small_
             (f.text, f.kind) for f in chapter.findings if "gains and losses over zero-shot" in getattr(f, "text", "")
         ]
         assert kind == ("warning" if accuracy == 0.60 else "note")
-    assert "The other way" not in outcome_text[0.501]
-    assert "bank, corruption (here +0.1, the paper -0.4)" in outcome_text[0.501].split("Too close to say: ")[1]
-    assert "bank, corruption (here +10.0, the paper -0.4)" in outcome_text[0.60].split("Too close to say: ")[0]
+    assert "The opposite sign" not in outcome_text[0.501]
+    assert "bank, corruption (here +0.1, the paper -0.4)" in outcome_text[0.501].split("Too close to call: ")[1]
+    assert "bank, corruption (here +10.0, the paper -0.4)" in outcome_text[0.60].split("Too close to call: ")[0]
 
 
 def test_every_combination_is_there_once_and_the_data_is_reported_as_another(chapter, small_suite):

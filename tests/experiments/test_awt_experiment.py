@@ -72,22 +72,22 @@ def test_the_mean_counts_the_same_pictures_once(suite):
 
 
 @pytest.mark.parametrize(
-    ("alone", "message"), [(0.3, "So it is here"), (0.5, "Too close to say here"), (0.7, "Not so here")]
+    ("alone", "message"), [(0.3, "Confirmed here"), (0.5, "Too close to call here"), (0.7, "Not confirmed here")]
 )
 def test_awt_with_and_without_views(suite, alone, message):
     chapter = chapter_with(EXPERIMENT, enough(suite), accuracies(alone=alone))
     (text,) = [text for text in remarks(chapter) if "AWT is less accurate without views" in text]
     assert f"{message}: " in text
-    assert chapter.findings[1].kind == ("warning" if message == "Not so here" else "note")
+    assert chapter.findings[1].kind == ("warning" if message == "Not confirmed here" else "note")
 
 
 def test_adapt_is_held_against_both(suite):
     texts = remarks(chapter_with(EXPERIMENT, enough(suite), accuracies(adapt_online=0.6, alone=0.4, awt=0.8)))
     (without,) = [text for text in texts if "ADAPT (online) is more accurate than AWT without views" in text]
     (with_views,) = [text for text in texts if "ADAPT (online) does well" in text]
-    assert "So it is here" in without
+    assert "Confirmed here" in without
     assert "ADAPT (online) 60.0%, AWT* 40.0%" in without
-    assert "Not so here" in with_views
+    assert "Not confirmed here" in with_views
     assert "ADAPT (online) 60.0%, AWT 80.0%" in with_views
 
 

@@ -90,14 +90,14 @@ def test_a_method_that_failed_on_a_set_is_not_compared(small_suite):
     assert [panel.label for panel in found(chapter, "reliability").panels] == [
         label for label in METHODS.values() if label not in ("TDA", "TransCLIP")
     ]
-    assert "No answer on some set, and hence no mean: TDA, TransCLIP." in remarks(chapter, "warning")
+    assert "No result on some set, and so no mean: TDA, TransCLIP." in remarks(chapter, "warning")
     assert not any("TDA (" in text for text in remarks(chapter))
 
 
 def test_without_zero_shot_nothing_is_compared_and_without_results_nothing_reported(small_suite):
     without = [("zero_shot", member.name) for member in small_suite.members]
     chapter = chapter_with(EXPERIMENT, small_suite, made_up({}, without=without))
-    assert remarks(chapter) == ["No answer on some set, and hence no mean: zero-shot."]
+    assert remarks(chapter) == ["No result on some set, and so no mean: zero-shot."]
     assert len(chapter_with(EXPERIMENT, small_suite, nothing).findings) == 1
 
 

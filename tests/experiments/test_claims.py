@@ -1,4 +1,4 @@
-"""Claims held against numbers: what is surer than chance, what is too close to say, and what is said of it."""
+"""Claims held against numbers: what is surer than chance, what is too close to call, and what is said of it."""
 
 import pytest
 
@@ -29,12 +29,12 @@ HELD, FAILED, OPEN = (
 @pytest.mark.parametrize(
     ("evidence", "kind", "text"),
     [
-        ([HELD], "note", "So it is here: online (+9)."),
-        ([FAILED], "warning", "Not so here: transductive (-9)."),
-        ([OPEN], "note", "Too close to say here: both (+0)."),
-        ([HELD, FAILED], "warning", "Not so here for transductive (-9); so it is for online (+9)."),
-        ([HELD, OPEN], "note", "So it is here for online (+9); too close to say for both (+0)."),
-        ([OPEN, FAILED], "warning", "Not so here for transductive (-9); too close to say for both (+0)."),
+        ([HELD], "note", "Confirmed here: online (+9)."),
+        ([FAILED], "warning", "Not confirmed here: transductive (-9)."),
+        ([OPEN], "note", "Too close to call here: both (+0)."),
+        ([HELD, FAILED], "warning", "Not confirmed here for transductive (-9); confirmed for online (+9)."),
+        ([HELD, OPEN], "note", "Confirmed here for online (+9); too close to call for both (+0)."),
+        ([OPEN, FAILED], "warning", "Not confirmed here for transductive (-9); too close to call for both (+0)."),
     ],
     ids=["held", "failed", "open", "held-failed", "held-open", "open-failed"],
 )

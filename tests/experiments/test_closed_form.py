@@ -31,12 +31,12 @@ def test_the_verdict_follows_from_the_table(chapter):
         for at in (1, 2)
     ]
     (message,) = [text for text in remarks(chapter) if "matches the iterations" in text]
-    assert ("So it is here:" in message) is (max(lost) <= TOLERANCE)
+    assert ("Confirmed here:" in message) is (max(lost) <= TOLERANCE)
 
 
 @pytest.mark.parametrize(
     ("closed", "message"),
-    [(0.60, "So it is here"), (0.57, "Too close to say here"), (0.40, "Not so here")],
+    [(0.60, "Confirmed here"), (0.57, "Too close to call here"), (0.40, "Not confirmed here")],
     ids=["equal", "little-lower", "lower"],
 )
 def test_the_closed_form_misses_the_limit_only_where_that_is_surer_than_chance(small_suite, closed, message):
@@ -71,6 +71,6 @@ def test_times_are_ratios_to_the_closed_form(chapter):
         assert ratios[protocol, "closed form"] == 1
         expected = times[protocol, "iterative"] / times[protocol, "closed form"]
         assert ratios[protocol, "iterative"] == pytest.approx(expected)
-    (message,) = [text for text in remarks(chapter) if text.startswith("Iterating took")]
-    assert "a fast engine of its own" in message
+    (message,) = [text for text in remarks(chapter) if text.startswith("Time of iterating")]
+    assert "the closed form has a fast engine" in message
     assert "(the paper:" not in message

@@ -20,12 +20,12 @@ def test_a_covariance_a_class_does_harm_on_corrupted_images(chapter):
     table = found(chapter, "by-task")
     accuracy = {(row.group, row.cells[0]): row.cells[1].value for row in table.rows}
     for protocol in ("online", "transductive"):
-        assert accuracy[protocol, "one a class"] < accuracy[protocol, "one for all classes"]
+        assert accuracy[protocol, "one per class"] < accuracy[protocol, "one for all classes"]
 
 
 @pytest.mark.parametrize(
     ("separate", "message"),
-    [(0.40, "So it is here"), (0.60, "Too close to say here"), (0.70, "Not so here")],
+    [(0.40, "Confirmed here"), (0.60, "Too close to call here"), (0.70, "Not confirmed here")],
     ids=["lower", "equal", "higher"],
 )
 def test_the_verdict_on_separate_covariances_knows_ties(small_suite, separate, message):

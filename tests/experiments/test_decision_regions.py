@@ -136,7 +136,7 @@ def test_where_every_run_failed_nothing_is_claimed(small_suite):
 
 @pytest.mark.parametrize(
     ("ours", "held", "message"),
-    [(0.05, 4, "So it is here"), (0.096, 4, "Too close to say"), (0.2, 4, "Not so here"), (0.05, 3, None)],
+    [(0.05, 4, "Confirmed here"), (0.096, 4, "Too close to call"), (0.2, 4, "Not confirmed here"), (0.05, 3, None)],
 )
 def test_a_short_boundary_is_smooth_only_where_no_class_lost_its_region(small_suite, record, ours, held, message):
     """TDA's is 10% of all pairs of neighbours."""

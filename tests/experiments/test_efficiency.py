@@ -46,7 +46,11 @@ def test_the_papers_accuracies_are_next_to_ours_on_its_own_set(investigated, sma
 
 @pytest.mark.parametrize(
     ("tda", "message", "kind"),
-    [(0.50, "So it is here", "note"), (0.70, "Too close to say here", "note"), (0.90, "Not so here", "warning")],
+    [
+        (0.50, "Confirmed here", "note"),
+        (0.70, "Too close to call here", "note"),
+        (0.9, "Not confirmed here", "warning"),
+    ],
     ids=["lower", "equal", "higher"],
 )
 def test_the_most_accurate_is_reported_of_the_methods_named(small_suite, tda, message, kind):
@@ -66,5 +70,5 @@ def test_where_a_rival_failed_nothing_is_called_the_most_accurate(small_suite):
 def test_what_the_papers_times_hold_is_left_open(small_suite):
     notes = " ".join(found(chapter_with(EXPERIMENT, small_suite, lambda job: record(0.5)), "efficiency").notes)
     assert "does not say whether" in notes
-    assert "CLIP alone takes 8m" in notes
+    assert "CLIP by itself takes 8m" in notes
     assert "ADAPT takes 0.73m" in notes

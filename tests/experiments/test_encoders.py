@@ -54,7 +54,7 @@ def test_gains_are_over_the_same_encoder_and_a_loss_is_a_warning():
     gains = column(found(chapter, "encoders"), "online gain")
     assert (gains["A"].value, gains["B"].value) == pytest.approx((10, -10))
     (warning,) = remarks(chapter, "warning")
-    against, holds = warning.split("; so it is for ")
+    against, holds = warning.split("; confirmed for ")
     assert "B, other sets, ADAPT (online) (-10.0 points)" in against
     assert "A, other sets, ADAPT (online) (+10.0 points)" in holds
 
@@ -64,7 +64,7 @@ def test_a_loss_with_one_encoder_is_reported_too(adapt, kind):
     suite = Suite.of({"a": seen("birds", "A", 1, 400)})
     chapter = chapter_with_accuracies(EXPERIMENT, suite, lambda job: 0.5 if job.spec.method == "zero_shot" else adapt)
     (message,) = [text for text in remarks(chapter, kind) if "gains over zero-shot with every encoder" in text]
-    assert ("Too close to say" in message) == (adapt == 0.51)
+    assert ("Too close to call" in message) == (adapt == 0.51)
 
 
 def test_all_encoders_are_analysed_together():

@@ -76,7 +76,7 @@ CLAIMS = (
 )  # fmt: skip
 """How sentences begin that need answers."""
 
-JUDGED = ("so it is", "not so here", "not so for", "too close to say")
+JUDGED = ("confirmed here", "confirmed for", "too close to call")
 """What only a comparison of our numbers can say."""
 
 
@@ -108,9 +108,9 @@ def test_odd_sets_and_failed_runs_break_nothing_and_prove_nothing(odd, tmp_path)
     "text",
     [
         "No method ends below zero-shot on any stream.",
-        "The paper finds that it helps. So it is here: corruption (1.0 to 1.0).",
+        "The paper finds that it helps. Confirmed here: corruption (1.0 to 1.0).",
         "composed: On every set even the worst tenth of the orders ends above zero-shot.",
-        "By this reading it is too close to say.",
+        "By this reading it is too close to call.",
     ],
     ids=["none", "verdict", "every", "judged"],
 )

@@ -103,13 +103,13 @@ def test_tasks_are_joined_by_what_they_are(small_suite):
     (message,) = [
         text for text in remarks(chapter_with(EXPERIMENT, small_suite, answer, orders=1)) if "does better" in text
     ]
-    assert "So it is here: corruption (above at 6, below at 0 of 6 numbers of samples); fine-grained" in message
+    assert "Confirmed here: corruption (above at 6, below at 0 of 6 numbers of samples); fine-grained" in message
     assert "natural shift" not in message
 
 
 def test_ties_and_what_failed_are_no_evidence(small_suite):
     tied = remarks(chapter_with(EXPERIMENT, small_suite, lambda job: record(0.5, support=0), orders=1))
-    assert sum("Too close to say here" in text for text in tied) == 3
+    assert sum("Too close to call here" in text for text in tied) == 3
     assert not any("So it is" in text for text in tied)
     nothing = remarks(chapter_with(EXPERIMENT, small_suite, lambda job: None, orders=1))
     assert not any("The paper finds" in text for text in nothing)
@@ -120,5 +120,5 @@ def test_how_many_were_really_given_is_reported(investigated, small_suite):
     fog = small_suite.members[1]
     given = few_shot(fog.dataset.load(), prompt=fog.dataset.prompt, method="adapt_online", shots=16, most=16, seed=0)
     assert given["support"] < 160
-    assert f"{fog.title} at 16 a class, {given['support']} of 160" in " ".join(table.notes)
-    assert "drawn from the test set itself and never scored" in table.notes[0]
+    assert f"{fog.title} at 16 per class, {given['support']} of 160" in " ".join(table.notes)
+    assert "drawn from the test set and never scored" in table.notes[0]

@@ -138,7 +138,7 @@ def test_running_accuracy_begins_where_it_has_settled():
     short = {key: values[:4] for key, values in curve.items()}
     lines = running("running-x", "x", {"detail": {"curve": short}}, None, METHODS)
     assert lines.series[0].x == (10.0, 20.0, 30.0, 40.0)
-    assert "as a level" not in lines.caption
+    assert "horizontal line" not in lines.caption
 
 
 def test_something_is_reported_about_every_set_together(chapter):

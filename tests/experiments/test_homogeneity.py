@@ -100,9 +100,9 @@ def test_two_antipodal_points_have_a_trace_above_one():
 def test_shares_are_reported_as_of_sets_that_count_the_same(investigated, small_suite):
     texts = remarks(investigated(EXPERIMENT))
     assert any("a trace of at most n / (n - 1)" in text for text in texts)
-    assert any("in the mean over 3 sets, each counting the same" in text for text in texts)
+    assert any("on the mean of 3 sets, weighted equally" in text for text in texts)
     alone = remarks(investigated(EXPERIMENT, Suite(small_suite.members[:1])))
-    assert not any("each counting the same" in text for text in alone)
+    assert not any("weighted equally" in text for text in alone)
 
 
 def test_failed_runs_are_not_taken_for_classes_of_one_sample(small_suite):

@@ -31,10 +31,10 @@ def test_the_streams_are_sorted_by_confidence(suite):
 @pytest.mark.parametrize(
     ("easy", "hard", "kind", "words"),
     [
-        (0.917, 0.917, "note", "Too close to say here: natural shift (91.7% against 91.7%)"),
-        (0.94, 0.917, "note", "Too close to say here"),
-        (0.95, 0.7, "note", "So it is here: natural shift (95.0% against 70.0%)"),
-        (0.7, 0.95, "warning", "Not so here: natural shift (70.0% against 95.0%)"),
+        (0.917, 0.917, "note", "Too close to call here: natural shift (91.7% against 91.7%)"),
+        (0.94, 0.917, "note", "Too close to call here"),
+        (0.95, 0.7, "note", "Confirmed here: natural shift (95.0% against 70.0%)"),
+        (0.7, 0.95, "warning", "Not confirmed here: natural shift (70.0% against 95.0%)"),
     ],
     ids=["tie", "close", "better", "worse"],
 )

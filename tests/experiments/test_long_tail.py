@@ -105,7 +105,12 @@ def made_up(zero_shot: float, adapt: float):
 
 @pytest.mark.parametrize(
     ("adapt", "words"),
-    [(0.7, "Too close to say here"), (0.72, "Too close to say here"), (0.95, "So it is here"), (0.4, "Not so here")],
+    [
+        (0.7, "Too close to call here"),
+        (0.72, "Too close to call here"),
+        (0.95, "Confirmed here"),
+        (0.4, "Not confirmed here"),
+    ],
     ids=["tie", "close", "better", "worse"],
 )
 def test_a_tie_is_no_gain(suite, adapt, words):

@@ -53,12 +53,12 @@ def test_few_confident_samples_come_and_zero_shot_is_of_the_same_rows(chapter, s
 def test_only_a_sure_loss_against_zero_shot_is_a_warning(small_suite, accuracy, kind):
     chapter = chapter_with(EXPERIMENT, small_suite, lambda job: record(accuracy))
     (message,) = [text for text in remarks(chapter, kind) if "gain over zero-shot" in text]
-    assert ("too close to say" in message) is (kind == "note")
+    assert ("too close to call" in message) is (kind == "note")
 
 
 @pytest.mark.parametrize(
     ("least", "message"),
-    [(0.30, "So it is here"), (0.60, "Too close to say here"), (0.90, "Not so here")],
+    [(0.30, "Confirmed here"), (0.60, "Too close to call here"), (0.90, "Not confirmed here")],
     ids=["lower", "equal", "higher"],
 )
 def test_the_verdict_on_the_smallest_bank_knows_ties(small_suite, least, message):

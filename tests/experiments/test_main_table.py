@@ -57,13 +57,13 @@ def test_every_name_of_the_paper_is_that_of_a_row_of_its_tables():
 
 def test_methods_elsewhere_is_really_there(small_suite):
     notes = " ".join(found(chapter_with_accuracies(EXPERIMENT, small_suite, half), "accuracy").notes)
-    (outcome_text,) = re.findall(r"the few-shot experiment holds (.*?)\.", notes)
+    (outcome_text,) = re.findall(r"the few-shot experiment has (.*?)\.", notes)
     assert re.split(", | and ", outcome_text) == list(few_shot.PEERS.values())
 
 
 def test_methods_that_run_in_one_order_is_reported(small_suite):
     notes = " ".join(found(chapter_with_accuracies(EXPERIMENT, small_suite, half, orders=2), "accuracy").notes)
-    assert "Dota, ECALP and DPE, which take long: of one." in notes
+    assert "Dota, ECALP and DPE, which are slow, one order." in notes
 
 
 def test_all_but_the_slow_run_in_as_many_orders_as_adapt(small_suite):

@@ -74,9 +74,9 @@ def test_the_table_states_dimensions_rejections_and_what_a_mean_p_does_not_show(
             assert yardstick.value < 0.12
             assert rejected.value >= 0
     (outcome_text,) = [text for text in remarks(chapter) if "no evidence of normality" in text]
-    assert "a mean of 0.2 would go with" in outcome_text
+    assert "a mean of 0.2 would come with" in outcome_text
     for text in remarks(chapter, "warning"):
-        assert "how large the departure is, these tests do not say" in text
+        assert "these tests do not show how large the departure is" in text
     paper = found(chapter, "paper-normality-tests")
     assert paper.reference
     assert paper.rows[4].cells[2].value == pytest.approx(0.929)

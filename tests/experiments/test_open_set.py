@@ -113,7 +113,8 @@ def test_on_real_features_the_cosine_beats_the_softmax(investigated, small_suite
 
 @pytest.mark.parametrize(
     ("after", "kind", "words"),
-    [(0.70, "note", "too close to say on mine (+0.0 points)"), (0.72, "note", "too close to say on mine (+2.0 points)"),
+    [(0.7, "note", "too close to call on mine (+0.0 points)"),
+     (0.72, "note", "too close to call on mine (+2.0 points)"),
      (0.9, "note", "better on mine (+20.0 points)"), (0.5, "warning", "worse on mine (-20.0 points)")],
     ids=["tie", "close", "better", "worse"],
 )  # fmt: skip

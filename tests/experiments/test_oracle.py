@@ -85,7 +85,7 @@ def test_the_oracle_is_above_adapt_and_marked_as_using_labels(investigated, smal
     reach = natural["oracle (uses labels)"] - natural["zero-shot"]
     assert first[1].value == pytest.approx(100 * reach)
     assert first[3].value == pytest.approx((natural["ADAPT, transductive"] - natural["zero-shot"]) / reach)
-    (elsewhere,) = [text for text in remarks(chapter, "note") if "where the paper claims nothing" in text]
+    (elsewhere,) = [text for text in remarks(chapter, "note") if "the paper claims nothing" in text]
     assert f"natural shift, {gap.rows[0].cells[5].value:.1f} points below it" in elsewhere
     assert "fine-grained" not in elsewhere
     assert any("EuroSAT (56.51 against 68.19" in text for text in remarks(chapter))
@@ -111,9 +111,9 @@ def scored(adapt: float | None, oracle: float | None):
 @pytest.mark.parametrize(
     ("adapt", "oracle", "kind", "message"),
     [
-        (0.70, 0.74, "note", "So it is here: transductive (4.0 points from 70.0% to 74.0%)"),
-        (0.70, 0.76, "note", "Too close to say here: transductive (6.0 points"),
-        (0.60, 0.90, "warning", "Not so here: transductive (30.0 points"),
+        (0.70, 0.74, "note", "Confirmed here: transductive (4.0 points from 70.0% to 74.0%)"),
+        (0.70, 0.76, "note", "Too close to call here: transductive (6.0 points"),
+        (0.60, 0.90, "warning", "Not confirmed here: transductive (30.0 points"),
         (0.70, 0.60, "warning", "it is no bound there"),
     ],
 )

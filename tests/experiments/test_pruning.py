@@ -43,7 +43,7 @@ def test_pruning_often_changes_what_is_predicted_and_the_verdict_tells_which_way
 
 @pytest.mark.parametrize(
     ("pruned", "message"),
-    [(0.30, "So it is here"), (0.60, "Too close to say here"), (0.90, "Not so here")],
+    [(0.30, "Confirmed here"), (0.60, "Too close to call here"), (0.90, "Not confirmed here")],
     ids=["lower", "equal", "higher"],
 )
 def test_the_verdict_on_pruning_knows_ties(suite, pruned, message):

@@ -64,9 +64,9 @@ def test_the_question_is_judged_severity_by_severity(monkeypatch):
     gains = found(chapter, "severity-gain")
     assert column(gains, "Severity 5")["ADAPT (online)"].value == pytest.approx(-30)
     (zero_shot,) = [text for text in remarks(chapter, "warning") if "above zero-shot at every severity" in text]
-    assert "Not so here for online, severity 5 (-30.0 points)" in zero_shot
+    assert "Not confirmed here for online, severity 5 (-30.0 points)" in zero_shot
     assert "transductive, severity 1 (+30.0 points); transductive, severity 5" in zero_shot
-    assert "too close to say for online, severity 1" in zero_shot
+    assert "too close to call for online, severity 1" in zero_shot
     (tda,) = [text for text in remarks(chapter) if "outperforms TDA at all severities" in text]
     assert "severity 1 (+30.0 points)" in tda
     assert "severity 5" not in tda, "TDA failed there"

@@ -135,7 +135,7 @@ def test_the_note_says_how_many_orders_there_were(suite, orders, words):
 def test_the_concentration_of_a_correlated_stream_is_that_in_all():
     (correlated,) = [kind for kind in STREAMS if kind.label == "correlated"]
     assert correlated.parameters == {"concentration": 1.0}
-    assert "of concentration 1 in all" in STREAM_DESCRIPTIONS
+    assert "with total concentration 1," in STREAM_DESCRIPTIONS
 
 
 def test_methods_that_do_harm_are_reported(chapter):
@@ -155,7 +155,7 @@ def test_methods_that_do_harm_are_reported(chapter):
     ("gain", "kind", "words"),
     [
         (-20.0, "warning", "Below zero-shot, in points: TDA on random (-20.0)."),
-        (-2.0, "note", "too close to say: TDA on random (-2.0)."),
+        (-2.0, "note", "too close to call: TDA on random (-2.0)."),
         (0.0, "note", "Of 1 gains none is below zero; 0 are above it"),
         (20.0, "note", "Of 1 gains none is below zero; 1 are above it"),
     ],
@@ -177,7 +177,7 @@ def test_streams_that_failed_are_neither_the_worst_nor_harmless(suite):
     cells = column(found(chapter, "streams"), "TDA")
     assert cells["class-sorted"] is None
     assert cells["worst stream"] is None
-    assert "Some run failed, and hence no gain: TDA on class-sorted." in remarks(chapter, "warning")
+    assert "No gain, because a run failed: TDA on class-sorted." in remarks(chapter, "warning")
     assert remarks(chapter_with(EXPERIMENT, suite, nothing)) == [
         "Some run of every method failed on every stream, so that there is no gain to report."
     ]

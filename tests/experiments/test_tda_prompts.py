@@ -59,7 +59,7 @@ def test_where_tda_is_ahead_it_is_a_warning(small_suite, tda, kind):
     assert bool(remarks(chapter, "warning")) == (kind == "warning")
     (message,) = [text for text in remarks(chapter, kind) if "ahead of TDA under each of its 6 prompt modes" in text]
     assert message.endswith("Of these 6 modes 3 could be compared here.")
-    assert ("Too close to say here" in message) == (tda == 0.51)
+    assert ("Too close to call here" in message) == (tda == 0.51)
     assert message.count("ADAPT (online), natural shift (in points") == 1
     assert f"{100 * (0.5 - tda):+.1f} with Vanilla, {100 * (0.5 - tda):+.1f} with Ensemble" in message
 

@@ -109,7 +109,7 @@ def test_whoever_gives_views_gets_no_others(seen):
 
 @pytest.mark.parametrize(
     ("mta", "message", "kind"),
-    [(0.5, "So it is here", "note"), (0.7, "Too close to say here", "note"), (0.8, "Not so here", "warning")],
+    [(0.5, "Confirmed here", "note"), (0.7, "Too close to call here", "note"), (0.8, "Not confirmed here", "warning")],
     ids=["lower", "equal", "higher"],
 )
 def test_adapt_alone_is_held_against_the_best_with_views(seen, mta, message, kind):
@@ -137,7 +137,7 @@ def test_methods_skipped_is_named_with_the_reason(seen):
     (text,) = [t for t in remarks(chapter_with(EXPERIMENT, seen, accuracies())) if t.startswith("Left out")]
     for name in ("tpt", "ctpt", "difftpt", "dynaprompt", "b2tpt"):
         assert f" {name}" in text.split("(needs the encoder")[0], name
-    assert "ratta (needs 5 descriptions of a class to retrieve anything, and there are 3 prompt modes)" in text
+    assert "ratta (needs 5 descriptions per class to retrieve anything, but there are 3 prompt modes)" in text
 
 
 def test_with_enough_prompts_ratta_runs_on_half_and_is_not_compared():
@@ -148,7 +148,7 @@ def test_with_enough_prompts_ratta_runs_on_half_and_is_not_compared():
     scores = {"adapt_online": 0.9, "adapt_transductive": 0.9, "ratta": 1.0}
     chapter = chapter_with(EXPERIMENT, enough(Suite.of({"mine": held})), accuracies(scores))
     assert [row.cells[0] for row in found(chapter, "views").rows if "half" in row.group] == ["RA-TTA, with views"]
-    assert any("So it is here" in text for text in remarks(chapter))
+    assert any("Confirmed here" in text for text in remarks(chapter))
 
 
 def test_the_papers_numbers_are_next_to_rows_that_saw_what_its_rows_saw(seen):

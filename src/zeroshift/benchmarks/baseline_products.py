@@ -26,7 +26,7 @@ SINGLE_SAMPLES = 300
 
 
 def time_baseline_products(features: Array, prototypes: Array, array_backend: Backend, repeats: int) -> dict[str, Any]:
-    """Seconds of the one product (N, d) (d, K) in float64 and in float32, and of the products of one sample alone.
+    """Seconds of the one product (N, d) (d, K) in float64 and in float32, and of the products of a single sample.
 
     Only the products are timed: not the conversion of the features, and not the memory for the answer.
     """

@@ -54,7 +54,7 @@ def is_measured(held: CaseRecords, case: BenchCase) -> bool:
 
 
 def read_cases(path: Path) -> CaseRecords:
-    """The records of a file that an earlier run wrote; empty where there is no file."""
+    """The records of a file that an earlier run wrote; empty if there is no file."""
     if not path.exists():
         return {}
     try:

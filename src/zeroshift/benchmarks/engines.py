@@ -2,7 +2,7 @@
 
 `direct`, the definition, is too slow for whole streams. It is timed on sampled steps from saved states, and the other
 engines are compared with it on the same steps. The states are known without a prediction (`bank_schedule`): which
-samples enter a bank depends on the zero-shot posterior alone.
+samples enter a bank depends on the zero-shot posterior only.
 """
 
 from __future__ import annotations
@@ -354,9 +354,9 @@ def _definition(problem: BenchProblem, rows: np.ndarray, adapter: TransductiveAD
     banks, weights = np.zeros((classes, adapter.bank_size, d)), np.zeros((classes, adapter.bank_size))
     for label in range(classes):
         of_class = np.flatnonzero(k == label)
-        surest = of_class[np.argsort(-c[of_class], kind="stable")][: adapter.bank_size]
-        banks[label, : len(surest)] = problem.features[surest]
-        weights[label, : len(surest)] = p[surest]
+        chosen = of_class[np.argsort(-c[of_class], kind="stable")][: adapter.bank_size]
+        banks[label, : len(chosen)] = problem.features[chosen]
+        weights[label, : len(chosen)] = p[chosen]
     sums = sums + (weights[:, :, None] * banks).sum(axis=1)
     means = class_means(sums, weight + weights.sum(axis=1), prototypes, adapter.alpha, adapter.beta)
     occupied = (weights > 0).astype(np.float64)
@@ -395,7 +395,7 @@ def measure_mixture(problem: BenchProblem, features: Array, array_backend: Backe
     first = _record(
         "the whole stream, one sample a call", float(times.sum()), n, latency={"all": latency_percentiles(times)}
     )
-    # Means, because renewals of the statistics count; for ADAPT, medians show the usual sample.
+    # Means, because updates of the statistics count; for ADAPT, medians show the usual sample.
     first["windows"] = [
         {"seen": int(part[-1]) + 1, "seconds_a_sample": float(times[part].mean())}
         for part in np.array_split(np.arange(n), min(N_WINDOWS, n))

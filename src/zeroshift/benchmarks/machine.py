@@ -33,7 +33,7 @@ def machine() -> str:
 
 
 def busy_cores() -> float | None:
-    """How many cores other processes keep busy, measured while this one sleeps; None where the system does not say."""
+    """How many cores other processes keep busy, measured while this one sleeps; None if the system does not say."""
     before = _ticks()
     time.sleep(OBSERVED_SECONDS)
     after = _ticks()

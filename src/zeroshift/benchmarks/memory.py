@@ -47,7 +47,7 @@ class Measurement:
 
 
 def peak_memory(measurement: Measurement, threads: int | None) -> dict[str, Any]:
-    """Bytes, measured in a fresh process; {"error": ...} where that process failed."""
+    """Bytes, measured in a fresh process; {"error": ...} if that process failed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_import_paths())}
     if threads is not None:
         environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))

@@ -65,7 +65,7 @@ CONES_COSINE = 0.31
 makes the mean cosine between an image and the text of another class: sqrt(0.57 * 0.75) * 0.31 = 0.2."""
 
 AGREEMENT = 0.55
-"""Cosine between what is peculiar to a class in its images and in its text. It alone sets the zero-shot accuracy."""
+"""Cosine between what is peculiar to a class in its images and in its text. Only it sets the zero-shot accuracy."""
 
 DECAY = 1.2
 """Exponent of the power law by which variance falls off over the principal axes."""
@@ -92,7 +92,7 @@ class BenchProblem(NamedTuple):
 
     @classmethod
     def of(cls, features: FeatureSet) -> BenchProblem:
-        """Real features as a problem; labels are -1 where there are none."""
+        """Real features as a problem; labels are -1 if there are none."""
         labels = np.full(features.n_samples, -1) if features.labels is None else features.labels
         return cls(features.features, features.prototypes_for(), labels, features.logit_scale)
 
@@ -165,7 +165,7 @@ def _unit(rows: np.ndarray) -> np.ndarray:
 
 
 ROWS = 1500
-"""Images compared with each other; drawn at random where there are more."""
+"""Images compared with each other; drawn at random if there are more."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Geometry:
     unmatched: float
     """Mean cosine of an image and the text of another class."""
     top_axis: float
-    """Share of the variance within classes that lies along its first principal axis."""
+    """Share of the variance within classes along its first principal axis."""
     axes: float
     """Axes that hold that variance, as (sum of variances)^2 / sum of their squares."""
     accuracy: float

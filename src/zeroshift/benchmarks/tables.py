@@ -42,7 +42,7 @@ __all__ = [
 COLUMNS = ("engine", "sample", "p50", "p99", "total", "faster", "floors", "MB", "error")
 
 TOLERANCE = 1e-4
-"""An engine is wrong where a probability or a score differs by more from the definition's."""
+"""An engine is wrong if a probability or a score differs by more from the definition's."""
 
 
 def format_seconds(seconds: float | None) -> str:
@@ -180,7 +180,7 @@ def _curves_along_stream(case: Mapping[str, Any]) -> dict[str, list[list[float]]
 
 
 def _point_seconds(point: Mapping[str, Any]) -> float:
-    """The time of a sample that enters a bank, which costs most; where none did, of the others."""
+    """The time of a sample that enters a bank, which costs most; if none did, of the others."""
     kind = point["entering"] or point["other"]
     return float(kind["p50"])
 

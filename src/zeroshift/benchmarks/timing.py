@@ -65,7 +65,7 @@ def time_spread(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def latency_percentiles(seconds: np.ndarray) -> dict[str, float] | None:
-    """Percentiles of times of single samples; None where there are none."""
+    """Percentiles of times of single samples; None if there are none."""
     if len(seconds) == 0:
         return None
     p50, p90, p99 = np.percentile(seconds, [50, 90, 99])

@@ -22,7 +22,7 @@ KIND = "zeroshift run"
 SCHEMA = 1
 
 ABANDONED_SECONDS = 3600.0
-"""Age after which a temporary file counts as left behind by a killed process."""
+"""Age after which a temporary file counts as the leftover of a killed process."""
 
 
 class Ledger:
@@ -41,7 +41,7 @@ class Ledger:
         return self.folder / f"{job.slug}-{job.key}.json"
 
     def read(self, job: Job) -> dict[str, Any] | None:
-        """The record of a job; None where there is none or its file is damaged."""
+        """The record of a job; None if there is none or its file is damaged."""
         path = self.path(job)
         try:
             record = read_record(path)
@@ -102,7 +102,7 @@ def relabel_record(job: Job, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_record(path: Path) -> Any:
-    """The JSON content of a file; None where it is not valid JSON with finite numbers."""
+    """The JSON content of a file; None if it is not valid JSON with finite numbers."""
     try:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError):  # not UTF-8, not JSON, or not finite

@@ -134,9 +134,9 @@ def _directions(suite: Suite, results: JobResults) -> Remark | None:
     if not (same or close or other):
         return None
     compared = same + len(close) + len(other)
-    texts = [f"Of {compared} gains and losses over zero-shot, the way they go in the paper: {same}."]
-    texts += [f"The other way: {'; '.join(other)}."] if other else []
-    texts += [f"Too close to say: {'; '.join(close)}."] if close else []
+    texts = [f"Of {compared} gains and losses over zero-shot, {same} have the same sign as in the paper."]
+    texts += [f"The opposite sign: {'; '.join(other)}."] if other else []
+    texts += [f"Too close to call: {'; '.join(close)}."] if close else []
     return Remark(" ".join(texts), kind="warning" if other else "note")
 
 
@@ -146,7 +146,7 @@ class RowGain:
 
     points: float
     above: bool | None
-    """None where the difference is too small to decide."""
+    """None if the difference is too small to decide."""
 
 
 def _gains(task: Task, suite: Suite, results: JobResults) -> dict[str, RowGain]:

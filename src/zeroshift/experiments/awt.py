@@ -72,7 +72,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
     sets = {member.title: [member] for member in seen}
     counted = _counted(able)
     tasks = {task_title(task): counted.of_task(task.id) for task in counted.tasks}
-    unseen = Remark("AWT with views is not run: none of the sets holds any. Fix: `zeroshift extract ... --views 64`.")
+    unseen = Remark("AWT with views is not run: no set has any. Fix: `zeroshift extract ... --views 64`.")
     remarks = (
         verdict("AWT is less accurate without views", _held(sets, VIEWED, ALONE, options, results)),
         *(
@@ -109,9 +109,9 @@ def _table(suite: Suite, options: Options, results: JobResults) -> Table:
     twice = len(counted) < len(suite)
     modes = sorted({member.dataset.n_prompts for member in suite.members})
     notes = (
-        f"AWT weighs the prompt modes of a set ({' or '.join(map(str, modes))} a class), each a mean of its templates "
-        "or sentences; the authors' weighs the class name and 50 descriptions one by one. What the paper prints for it "
-        "is therefore never compared with ours.",
+        f"AWT weights the prompt modes of a set ({' or '.join(map(str, modes))} per class), each a mean of its "
+        "templates or sentences; the authors' code weights the class name and 50 descriptions separately. So the "
+        "paper's numbers for AWT are not compared with ours.",
         *(["In the mean, images present with and without views count once, without views."] if twice else []),
         "Online: one random order." if options.orders == 1 else f"Online: the mean of {options.orders} random orders.",
     )
@@ -124,7 +124,7 @@ def _cells(members: Sequence[Member], options: Options, results: JobResults) -> 
 
 
 def _cell(name: str, members: Sequence[Member], options: Options, results: JobResults) -> Value | None:
-    """The mean over sets; None where a set has no result."""
+    """The mean over sets; None if a set has no result."""
     value = mean_of_sets(results, [_jobs(name, member, options) for member in members])
     return None if value is None else replace(value, paper=_printed(name, members))
 

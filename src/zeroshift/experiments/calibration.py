@@ -133,7 +133,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         f"{BINS} bins of confidence, the samples of all sets together ({describe_sets(suite.members)}). Bars below the "
         "diagonal are over-confident, above it under-confident.",
     )
-    lacking = f"No answer on some set, and hence no mean: {', '.join(failed)}."
+    lacking = f"No result on some set, and so no mean: {', '.join(failed)}."
     return [_table(suite, means), figure, *_worse(means), *([Remark(lacking, kind="warning")] if failed else [])]
 
 
@@ -160,8 +160,8 @@ def _table(suite: Suite, means: Mapping[str, Mapping[str, Value | None]]) -> Tab
 
 
 def _marked(means: Mapping[str, Mapping[str, Value | None]], method: str, field: str) -> Value | None:
-    """The cell, marked where it is the best of its column: the highest accuracy, or the lowest of another measure. None
-    is marked where a method failed."""
+    """The cell, marked if it is the best of its column: the highest accuracy, or the lowest of another measure. None
+    is marked if a method failed."""
     cell = means[method][field]
     others = [other.value for row in means.values() if (other := row[field]) is not None]
     if cell is None or len(others) < len(means):
@@ -202,7 +202,7 @@ def _worse(means: Mapping[str, Mapping[str, Value | None]]) -> list[Remark]:
                 continue
             detail = worse.setdefault(label, [])
             if ours.value - before.value >= LEAST_DIFFERENCE:
-                detail.append(f"{words} {_told(field, ours)} against {_told(field, before)}")
+                detail.append(f"{words} {_format(field, ours)} against {_format(field, before)}")
     if not worse:
         return []
     text = [f"{label} ({', '.join(detail)})" for label, detail in worse.items() if detail]
@@ -213,7 +213,7 @@ def _worse(means: Mapping[str, Mapping[str, Value | None]]) -> list[Remark]:
     ]
 
 
-def _told(field: str, value: Value) -> str:
+def _format(field: str, value: Value) -> str:
     return f"{100 * value.value:.1f}%" if field == "calibration_error" else f"{value.value:.3f}"
 
 

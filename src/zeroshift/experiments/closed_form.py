@@ -71,8 +71,8 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         label="how",
         notes=(
             largest_per_task_note(suite),
-            f"At most {ITERATIONS} rounds, until no probability moves by 1e-6. Times were taken while other work ran: "
-            "compare them with each other only.",
+            f"At most {ITERATIONS} rounds, until no probability changes by 1e-6. Times were measured while other work "
+            "ran; compare them only with each other.",
         ),
         best_by_group=True,
     )
@@ -98,7 +98,7 @@ def _with_time(table: Table, suite: Suite, results: JobResults) -> Table:
 
 
 def _seconds(variant: Variant, suite: Suite, results: JobResults) -> float | None:
-    """The mean over sets; None where a run failed, because rows would be means over different sets."""
+    """The mean over sets; None if a run failed, because rows would be means over different sets."""
     jobs = [job for member in suite.members for job in variant.trials(member)]
     records = results.records(jobs)
     if len(records) < len(jobs):
@@ -145,9 +145,9 @@ def _cost(table: Table) -> Remark | None:
     if not detail:
         return None
     return Remark(
-        f"Iterating took, of the closed form's time: {', '.join(detail)}. Online that is not the cost of iterating "
-        "alone: the closed form has a fast engine of its own, and iterations have not. The paper's ratio is of "
-        "other code, and is not compared."
+        f"Time of iterating relative to the closed form: {', '.join(detail)}. Online this is not only the cost of "
+        "iterating: the closed form has a fast engine, and iterations have none. The paper's ratio is for other code "
+        "and is not compared."
     )
 
 

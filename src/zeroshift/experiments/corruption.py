@@ -29,7 +29,7 @@ GROUPS = {
 }
 """The kinds in the order of the paper's columns, with its headings."""
 
-HEADING = f"Accuracy under corruption, severity {PAPERS_SEVERITY} where a column says nothing else"
+HEADING = f"Accuracy under corruption, severity {PAPERS_SEVERITY} unless a column says otherwise"
 
 
 def _places(suite: Suite) -> list[TableColumn]:

@@ -28,7 +28,7 @@ __all__ = ["EXPERIMENT"]
 KINDS = {"shared": "ADAPT", "per_class": "ADAPT w/ Separate Cov."}
 """The setting, and the name of the row in the paper."""
 
-LABELS = {"shared": "one for all classes", "per_class": "one a class"}
+LABELS = {"shared": "one for all classes", "per_class": "one per class"}
 
 
 def _trials(member: Member, method: str, kind: str) -> list[Trial]:
@@ -70,8 +70,8 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         member,
         results,
         notes=(
-            "Online: one random order; the shared covariance has a fast engine of its own, and separate ones have not. "
-            "Times were taken while other work ran: compare them with each other only.",
+            "Online: one random order; the shared covariance has a fast engine, separate ones have none. Times were "
+            "measured while other work ran; compare them only with each other.",
         ),
     )
     by_task = task_table(

@@ -26,7 +26,7 @@ __all__ = ["EXPERIMENT", "HALF_SIDE", "METHODS", "Plane", "boundary", "lifted", 
 
 
 # Methods need rows of unit length, so that a plane of features is mapped to a sphere: (1) rows are projected to their
-# first two principal components; (2) prototypes, which lie in a cone apart from the images, are projected to the same
+# first two principal components; (2) prototypes, which are in another cone than the images, are projected to the same
 # plane about their own mean and scaled to the root-mean-square radius of the rows; (3) everything is scaled into a
 # square inside the unit disc, and each point (u, v) becomes (u, v, sqrt(1 - u^2 - v^2)). Near the centre the sphere is
 # almost flat, so that cosines order points like distances in the plane. (4) The logit scale is set so that zero-shot
@@ -47,7 +47,7 @@ class Plane:
     points: np.ndarray
     """(n, 2), at most `HALF_SIDE` from the centre in both directions."""
     anchors: np.ndarray
-    """(K, 2) prototypes, likewise."""
+    """(K, 2) prototypes, in the same range."""
     logit_scale: float
     kept: float
     """Fraction of the rows' variance in the plane."""
@@ -275,7 +275,7 @@ def _table(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> Table:
         tuple(rows),
         (
             "One random order. The boundary is the share of neighbouring fields of the grid that belong to two "
-            "classes; it is also short where a class has lost its region.",
+            "classes; it is also short if a class has lost its region.",
         ),
     )
 
@@ -283,8 +283,8 @@ def _table(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> Table:
 def _remarks(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> list[Remark]:
     remarks = [
         Remark(
-            "An illustration, not the classifiers the tables measure: a plane keeps a small part of what tells classes "
-            "apart. Methods need unit length, so samples are projected to the plane of their first two principal "
+            "An illustration, not the classifiers the tables measure: a plane keeps a small part of what distinguishes "
+            "classes. Methods need unit length, so samples are projected to the plane of their first two principal "
             "components and lifted from there to a sphere in three dimensions, (u, v, sqrt(1 - u^2 - v^2)); prototypes "
             "likewise, centred on their own mean and brought to the samples' radius; and the logit scale is set so "
             "that zero-shot logits vary as much as in all dimensions. Methods adapt to the lifted samples with their "
@@ -299,7 +299,7 @@ def _remarks(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> list[Remark]:
     ]
     if lost:
         remarks.append(Remark(f"Classes without any region left: {'; '.join(lost)}.", kind="warning"))
-    # A boundary is also short where a class has no region left, which is not smoothness.
+    # A boundary is also short if a class has no region left, which is not smoothness.
     in_all_dimensions = [
         (member, record) for member, record in found if _all_have_regions(record, ("adapt_online", "tda"))
     ]

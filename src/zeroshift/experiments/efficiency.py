@@ -62,8 +62,8 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         notes=(
             "One run each, one after the other, one thread, with features already computed.",
             _times_note(),
-            "Timed are the methods of the paper's table that need no back-propagation, and Frolic where a set has "
-            "several prompts. More are compared, by accuracy alone, in the main tables.",
+            "The table has the methods of the paper's table that need no back-propagation, and Frolic if a set has "
+            "several prompts. The main tables compare the accuracy of more methods.",
         ),
     )
     remarks = [_most_accurate(member, results, protocol) for protocol in ("online", "transductive")]
@@ -79,14 +79,14 @@ def _times_note() -> str:
         if (row := printed.row(method=wanted[0], protocol=wanted[1])) is not None
     )
     return (
-        "The paper does not say whether its times, of a graphics card, hold the encoding of the images: online ones "
-        f"appear to (CLIP alone takes {online}), transductive ones cannot (ADAPT takes {transductive} for all of "
-        "ImageNet). Ours are what adapting adds."
+        "The paper does not say whether its times, on a GPU, include encoding the images: online ones appear to (CLIP "
+        f"by itself takes {online}), transductive ones cannot (ADAPT takes {transductive} for all of ImageNet). Ours "
+        "are for adapting only."
     )
 
 
 def _most_accurate(member: Member, results: JobResults, protocol: str) -> Remark | None:
-    """The paper's claim for the methods available here; not judged where one of them failed."""
+    """The paper's claim for the methods available here; not judged if one of them failed."""
     costs = [cost for cost in _costs(member) if cost.group == protocol]
     records = {cost.label: results.record(cost.trial) for cost in costs}
     failed = [label for label, record in records.items() if record is None]

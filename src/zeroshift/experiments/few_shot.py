@@ -152,7 +152,7 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     able = _able(suite)
     if not able.members:
-        return [Remark("No class of any set has two samples: none can be given and another scored.", kind="warning")]
+        return [Remark("No class of any set has two samples: none can be labelled and another scored.", kind="warning")]
     found = {
         protocol: [_curve(method, task, able, options, results) for task in able.tasks]
         for protocol, method in OURS.items()
@@ -233,27 +233,27 @@ def _table(suite: Suite, options: Options, results: JobResults) -> Table:
         rows += [Row((str(shots), *(mean[float(shots)] for mean in means)), label) for shots in _given(method)]
     draws = "One random draw" if options.orders == 1 else f"The mean of {options.orders} random draws"
     notes = (
-        f"{draws}. Labelled samples are drawn from the test set itself and never scored: whatever the number, scored "
-        f"are the rows left over when {max(SHOTS)} of a class (at most half of it) are drawn, so that neither the rows "
-        "nor their zero-shot accuracy change with it.",
+        f"{draws}. Labelled samples are drawn from the test set and never scored. For every number of them, the scored "
+        f"rows are those left over when {max(SHOTS)} per class (at most half of the class) are drawn, so neither the "
+        "rows nor their zero-shot accuracy change with the number.",
         *_fewer(suite, options, results),
         f"{', '.join(_peers(suite).values())}: our addition, at their default parameters; their authors tune them on "
-        "a validation set, which there is none of here.",
+        "a validation set, which does not exist here.",
     )
     return Table("few-shot", "Accuracy with labelled samples", tuple(columns), tuple(rows), notes)
 
 
 def _fewer(suite: Suite, options: Options, results: JobResults) -> list[str]:
-    """How many samples were given where classes are too small."""
+    """How many samples were available if classes are too small."""
     detail = []
     for member in suite.members:
         for shots in reversed(SHOTS):
             wanted = shots * member.dataset.n_classes
             records = results.records(_draws(member, OURS["online"], shots, options)[:1])
             if records and int(records[0]["support"]) < wanted:
-                detail.append(f"{member.title} at {shots} a class, {records[0]['support']:,} of {wanted:,}")
+                detail.append(f"{member.title} at {shots} per class, {records[0]['support']:,} of {wanted:,}")
                 break
-    return [f"Fewer were given where classes are small: {'; '.join(detail)}."] if detail else []
+    return [f"Fewer were available in small classes: {'; '.join(detail)}."] if detail else []
 
 
 def _transductive_better(online: Sequence[Curve], transductive: Sequence[Curve]) -> Remark | None:

@@ -55,7 +55,7 @@ def running(
     ]
     detail = ""
     if whole is not None:
-        detail = f" {labels[level]} sees the whole set first: its accuracy on all of it, as a level."
+        detail = f" {labels[level]} sees the whole set first: its accuracy on all samples is a horizontal line."
         reached = 100 * float(whole["accuracy"])
         series.append(Series(labels[level], (x[0], x[-1]), (reached, reached), method=level))
     return Lines(
@@ -133,7 +133,7 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 
 
 def _titles(suite: Suite) -> list[str]:
-    """Titles of the sets, with their encoders where there are several."""
+    """Titles of the sets, with their encoders if there are several."""
     several = len(suite.encoders) > 1
     named = [f"{member.title}, {member.encoder}" if several else member.title for member in suite.members]
     return unique_titles(named, suite.members)
@@ -196,10 +196,10 @@ def _table(
         columns,
         tuple(rows),
         (
-            "Online: the mean of its random orders, and the least and the greatest of them.",
-            "The interval of a gain resamples the samples of the set, each with both answers, as many as there are; "
-            "the orders' counts are added up, so that it is the interval of one run in an order drawn at random.",
-            "Top-5 is the top K where a set has K < 5 classes.",
+            "Online: mean, minimum and maximum over random orders.",
+            "The interval of a gain is a bootstrap over the samples of the set, each with both answers. The counts of "
+            "all orders are added, so that it is the interval of one run in a random order.",
+            "Top-5 is the top K if a set has K < 5 classes.",
         ),
     )
 
@@ -207,7 +207,7 @@ def _table(
 def _means(
     encoder: str, suite: Suite, gains: Mapping[tuple[int, str], SetGain], options: Options, results: JobResults
 ) -> list[Row]:
-    """Means over the sets of one encoder, where it has several."""
+    """Means over the sets of one encoder, if it has several."""
     positions = [place for place, member in enumerate(suite.members) if member.encoder == encoder]
     group = MEAN if len(suite.encoders) == 1 else f"{MEAN}, {encoder}"
     rows = []

@@ -69,7 +69,7 @@ def covariance_spread(
     classes at random, so that all classes have the same covariance.
     """
     if features.labels is None:
-        raise ValueError("covariances of classes need labels that say which they are; this set has none.")
+        raise ValueError("covariances of classes need labels; this set has none.")
     labels = np.asarray(features.labels)
     classes = [k for k in range(features.n_classes) if np.count_nonzero(labels == k) >= 2]
     if not classes:
@@ -272,14 +272,14 @@ def _table(found: Sequence[tuple[Member, Mapping[str, Any]]]) -> Table:
             Column("distance", "number", "mean of the classes"),
             Column(f"classes nearer than {NEAR:g}"),
             Column("relative distance", "percent", "distance over norm"),
-            Column("by sampling alone, relative distance", "percent", "the yardstick"),
-            Column("classes beyond sampling", "percent", f"{BY_CHANCE:.1%} where all share one"),
+            Column("by sampling alone, relative distance", "percent", "for reference"),
+            Column("classes beyond sampling", "percent", f"{BY_CHANCE:.1%} if all share one"),
         ),
         tuple(rows),
         (
-            "Ranges are over the classes. Sampling alone: samples, each centred on its class, dealt to the classes "
-            f"anew {SHUFFLES} times; a class is beyond sampling where its distance exceeds all of those. That "
-            "errs to the side of sharing: a class of little spread may even lie nearer than sampling would put it.",
+            "Ranges are over the classes. Sampling alone: samples, each centred on its class, are assigned to classes "
+            f"at random {SHUFFLES} times; a class is beyond sampling if its distance exceeds all of those. This "
+            "favours a shared covariance: a class of little spread may even be nearer than sampling would put it.",
             *([f"{n_left_out} classes of a single sample or none are left out."] if n_left_out else []),
         ),
     )
@@ -290,18 +290,18 @@ def _remarks(records: Sequence[Mapping[str, Any]]) -> list[Remark]:
     found = [
         Remark(
             f"A distance below {NEAR:g} says little by itself: features have unit length, so the covariance of n "
-            "samples has a trace of at most n / (n - 1), and most often a far smaller norm. Where the pooled norm is "
+            "samples has a trace of at most n / (n - 1), and most often a far smaller norm. If the pooled norm is "
             f"itself below {NEAR:g} ({lenient} of {len(records)} sets here), even a class without any spread would "
-            "count as aligned. The relative distance and what sampling alone gives are the numbers to read."
+            "count as aligned. Read the relative distance, and compare it with that of sampling alone."
         )
     ]
     mean = float(np.mean([record["share_beyond_sampling"] for record in records]))
     if mean > 2 * BY_CHANCE:
-        sets = "" if len(records) == 1 else f", in the mean over {len(records)} sets, each counting the same,"
+        sets = "" if len(records) == 1 else f", on the mean of {len(records)} sets, weighted equally,"
         found.append(
             Remark(
-                f"Of the classes of a set{sets} {mean:.1%} lie farther from the pooled covariance than sampling "
-                f"explains, where {BY_CHANCE:.1%} would if all shared one: the covariances differ. The shared one is "
+                f"Of the classes of a set{sets} {mean:.1%} are farther from the pooled covariance than sampling "
+                f"explains; {BY_CHANCE:.1%} would be if all shared one: the covariances differ. The shared one is "
                 "then a simplification that saves samples, not a fact about these features.",
                 kind="warning",
             )

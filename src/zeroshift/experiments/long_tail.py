@@ -100,7 +100,7 @@ def long_tail_with_noise(
     """Accuracy of zero-shot and of online ADAPT on a long-tailed stream, by group.
 
     With `noisy`, both get the same posteriors, some of the early ones swapped: see `early_noise`. `zero_shot_accuracy`
-    is without noise, on the rows of the stream. Where a class has too few samples for a long tail, nothing is scored
+    is without noise, on the rows of the stream. If a class has too few samples for a long tail, nothing is scored
     and there are no accuracies.
     """
     every_label = StreamInputs(features, prompt).labels
@@ -194,12 +194,14 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
     left_out_remarks += _left_out(too_small, f"{FEWEST} samples of some class")
     if failed:
         left_out_remarks.append(Remark(f"Left out, because runs failed: {describe_sets(failed)}.", kind="warning"))
-    beside = Remark(
+    other_data = Remark(
         f"Ours are long-tailed draws from {describe_sets(included)}; the paper's is one from ImageNet, whose rows are "
         "not published: compare the pattern, not the numbers.",
         kind="data",
     )
-    found: list[Finding | None] = [_table(included, records, options), *_claims(records), beside] if included else []
+    found: list[Finding | None] = (
+        [_table(included, records, options), *_claims(records), other_data] if included else []
+    )
     return [*found, *left_out_remarks, reference("long_tail_noise")]
 
 
@@ -249,20 +251,20 @@ def _notes(members: Sequence[Member], records: Records, options: Options) -> tup
     ratios = [record["imbalance"] for draws in records[True] for record in draws]
     share, ratio = _ends([f"{value:.1f}%" for value in sorted(turned)]), _ends([f"{n:.0f}:1" for n in sorted(ratios)])
     notes = [
-        f"Sizes of classes fall by equal factors, up to {IMBALANCE:g}:1, in a drawn order, and never more than the "
-        f"smallest class has: here {ratio}. The paper calls it a power law, and this gives "
-        "its counts exactly. Head: at least 0.8 of the largest; tail: at most 0.2.",
-        f"Noise: {SHARE:.0%} of the confident pseudo-labels in the first {PHASE:.0%} of the stream are turned into "
-        f"another class that is wrong too, here {share} of all samples; confident is "
-        f"the surest {CONFIDENT:.0%}, because the paper does not say what is.",
-        f"Draws of each set: {options.orders}. The last accuracy is over all samples. So is the paper's average, not "
-        "the mean of its three columns; only CLIP's, printed as 69.33, would by its columns be 69.17.",
+        f"Class sizes fall by equal factors, in a random order of the classes, up to {IMBALANCE:g}:1 or as far as the "
+        f"smallest class allows: here {ratio}. The paper calls it a power law, and this gives its counts exactly. "
+        "Head: at least 0.8 of the largest; tail: at most 0.2.",
+        f"Noise: {SHARE:.0%} of the confident pseudo-labels in the first {PHASE:.0%} of the stream are changed to "
+        f"another wrong class, here {share} of all samples. Confident means the most confident {CONFIDENT:.0%}; the "
+        "paper does not define it.",
+        f"Draws of each set: {options.orders}. The last accuracy is over all samples. So is the paper's average; it is "
+        "not the mean of its three columns. Only CLIP's, printed as 69.33, would by its columns be 69.17.",
     ]
     few = [member for member in members if member.dataset.n_classes < FEW_CLASSES]
     if few:
         notes.append(
-            f"Few classes ({describe_sets(few)}): a group holds a handful, and what it shows is as much which classes "
-            "they happen to be."
+            f"Few classes ({describe_sets(few)}): each group has only a few, so its result depends much on which "
+            "classes they are."
         )
     return tuple(notes)
 

@@ -1,7 +1,7 @@
 """Table 21: very few confident samples per class.
 
 The paper varies "the number of high-confidence samples per class", N. Its transductive numbers at N = 6 equal its main
-result with banks of L = 6, so that N is the bank size, and so it is here. In addition we test a harder setting: the
+result with banks of L = 6, so N is the bank size, there and here. In addition we test a harder setting: the
 stream itself has few confident samples, because only N samples of the more confident half of each pseudo-class are
 kept.
 """
@@ -168,12 +168,12 @@ def _gain(suite: Suite, results: JobResults) -> Remark | None:
                 continue
             gained = [points(record["zero_shot_accuracy"], record["accuracy"]) for record in records]
             signs.append(above_zero_shot(records))
-            close = ", too close to say" if signs[-1] is None else ""
+            close = ", too close to call" if signs[-1] is None else ""
             detail.append(f"{task.title}, {protocol} {sum(gained) / len(gained):+.1f}{close}")
     if not detail:
         return None
     return Remark(
-        f"Where only {COUNTS[0]} samples of the more confident half of each pseudo-class are kept, ADAPT's gain over "
+        f"If only {COUNTS[0]} samples of the more confident half of each pseudo-class are kept, ADAPT's gain over "
         f"zero-shot is, in points: {'; '.join(detail)}.",
         kind="warning" if False in signs else "note",
     )

@@ -61,7 +61,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         suite,
         results,
         label="prompts",
-        notes=("One random order. Empty where some of the sets of a task have no such prompts.",),
+        notes=("One random order. Empty if some of the sets of a task have no such prompts.",),
         best_by_group=True,
     )
     # Prompts are compared in the table itself.

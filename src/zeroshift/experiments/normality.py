@@ -148,7 +148,7 @@ LOG_DEVIATION = (-0.4803, -0.082676, 0.0030302)
 
 
 def shapiro_w(samples: np.ndarray) -> np.ndarray:
-    """W of every sample along the last axis (..., n), with n of at least 6; NaN where all values are equal.
+    """W of every sample along the last axis (..., n), with n of at least 6; NaN if all values are equal.
 
     >>> shapiro_w(np.arange(20.0)).round(4).tolist()
     0.9604
@@ -211,7 +211,7 @@ def projected(samples: np.ndarray, kind: str, d: int, repeats: int, rng: np.rand
     """`repeats` random projections (R, n, d) of samples (n, D).
 
     `kind` is "coordinates": d of the D coordinates without replacement, as in the paper; "directions": d random
-    orthonormal directions; or "normal": normal samples of the same size, which show what a test returns where its
+    orthonormal directions; or "normal": normal samples of the same size, which show what a test returns if its
     hypothesis holds.
 
     >>> rng = np.random.default_rng(0)
@@ -284,7 +284,7 @@ def normality_of_classes(
 def _tested_rows(features: FeatureSet, most: int, seed: int) -> Iterator[tuple[int, np.ndarray]]:
     """Each class, and the rows of it that are tested."""
     if features.labels is None:
-        raise ValueError("classes can be looked at only where labels say which they are; this set has none.")
+        raise ValueError("classes can be tested only with labels; this set has none.")
     for k in range(features.n_classes):
         rows = np.flatnonzero(features.labels == k)
         if len(rows) > most:
@@ -318,10 +318,10 @@ Records = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class PooledSets:
-    """Sets whose classes are pooled: the paper's ImageNet alone, or all others."""
+    """Sets whose classes are pooled: the paper's ImageNet by itself, or all others."""
 
     name: str
-    """Name of the sets; empty where there is only one group."""
+    """Name of the sets; empty if there is only one group."""
     printed: bool
     """Whether the paper's numbers are for exactly these sets."""
     records: Mapping[str, Records]
@@ -350,7 +350,7 @@ def rows_of(kind: str, part: PooledSets) -> list[Row]:
 
 
 def pooled(records: Records, test: str, d: int, field: str, paper: float | None = None) -> Value | None:
-    """The mean over all classes of all sets, with the minimum and maximum over sets; None where no class was tested."""
+    """The mean over all classes of all sets, with the minimum and maximum over sets; None if no class was tested."""
     rows = [row for r in records for row in r["tests"] if row["test"] == test and row["dimension"] == d]
     rows = [row for row in rows if row["classes"]]
     if not rows:
@@ -427,9 +427,9 @@ def _table(kind: str, parts: Sequence[PooledSets]) -> Table:
             Column("projected to", "text"),
             Column(f"classes with mean p > {LEVEL:g}"),
             Column("mean p", "number"),
-            Column("mean p, normal samples", "number", "the yardstick"),
+            Column("mean p, normal samples", "number", "for reference"),
             Column(f"rejected at {LEVEL:.0%}", "percent", "of single tests"),
-            Column("rejected, normal samples", "percent", "the yardstick"),
+            Column("rejected, normal samples", "percent", "for reference"),
         ),
         tuple(rows),
         (
@@ -474,18 +474,18 @@ def _curves(part: PooledSets) -> Lines:
         "dimensions projected to",
         f"share of tests with p < {LEVEL:g}",
         tuple(series),
-        "The lines of normal samples are the yardstick: of as many truly normal samples the tests reject so many. What "
-        "lies above them comes from the features.",
+        "The lines of normal samples show how often the tests reject as many truly normal samples. What is above them "
+        "comes from the features.",
         steps=True,
     )
 
 
 NO_EVIDENCE = Remark(
-    f"A mean p-value above {LEVEL:g} is no evidence of normality. Of normal samples p is spread evenly from 0 to 1, so "
-    "that its mean is near 0.5 and few single tests reject; a mean of 0.2 would go with far more rejections than that. "
-    "A test that does not reject may also just have too few samples, and what is tested is a few dimensions of many: "
-    "normal views do not make a normal class. Rejection rates beside those of normal samples of the same size say "
-    "more. (Rows of unit length lie on a sphere: exactly normal they cannot be.)"
+    f"A mean p-value above {LEVEL:g} is no evidence of normality. For normal samples p is uniform from 0 to 1, so its "
+    "mean is near 0.5 and few single tests reject; a mean of 0.2 would come with far more rejections than that. A test "
+    "that does not reject may also simply have too few samples, and it sees only a few of many dimensions: normal "
+    "projections do not make a normal class. Comparing rejection rates with those of normal samples of the same size "
+    "shows more. (Rows of unit length are on a sphere, so they cannot be exactly normal.)"
 )
 
 
@@ -504,8 +504,8 @@ def _rejected(parts: Sequence[PooledSets]) -> Remark | None:
     if not worse:
         return None
     return Remark(
-        f"In {d} dimensions normality is rejected more than {FAR_MORE} times as often as of normal samples "
-        f"({'; '.join(worse)}). So normality is rejected; how large the departure is, these tests do not say. The "
+        f"In {d} dimensions normality is rejected more than {FAR_MORE} times as often as for normal samples "
+        f"({'; '.join(worse)}). So normality is rejected; these tests do not show how large the departure is. The "
         "paper reads its mean p-values as a sign that classes are approximately Gaussian.",
         kind="warning",
     )

@@ -37,10 +37,10 @@ BATCH_ROWS = 32
 
 
 def unknown_classes(features: FeatureSet, *, prompt: str, seed: int, held_out: float = HELD_OUT) -> dict[str, Any]:
-    """Hide the prototypes of random classes; all samples still come, in random order.
+    """Hide the prototypes of random classes; the stream still has all samples, in random order.
 
     For every score: `auroc`, and `fpr95`, the fraction of samples of known classes rejected at the threshold that
-    rejects 95% of the unknown ones; empty where all samples are of one kind. Accuracies are for samples of known
+    rejects 95% of the unknown ones; empty if all samples are of one kind. Accuracies are for samples of known
     classes: zero-shot, and as `known_accuracy` online ADAPT.
     """
     labels = features.labels
@@ -198,10 +198,10 @@ def _table(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]])
         ),
         tuple(rows),
         (
-            "A third of the classes, drawn at random, have no prototype; all samples come, in a random order. Mean, "
-            "least and greatest of the draws.",
-            "FPR95: share of samples of known classes that is rejected where 95% of the unknown are.",
-            "The cosine knows nothing of what a method has learned, and hence is the same for all.",
+            "A third of the classes, drawn at random, have no prototype; the stream has all samples, in random order. "
+            "Mean, minimum and maximum over the draws.",
+            "FPR95: share of samples of known classes rejected at the threshold that rejects 95% of the unknown.",
+            "The cosine does not use what a method has learned, so it is the same for all.",
             "The online mixture scores a sample before learning from it, the transductive one after the whole set.",
         ),
     )
@@ -233,13 +233,13 @@ def _against(
     for title, records in zip(titles, by_set, strict=True):
         new, old = (_value(records, score, "auroc").value for score in (after, before))
         by_verdict.setdefault(_higher(new, old, records), []).append(f"{title} ({100 * (new - old):+.1f} points)")
-    verdicts = {False: "worse on", True: "better on", None: "too close to say on"}
+    verdicts = {False: "worse on", True: "better on", None: "too close to call on"}
     text = "; ".join(f"{verdicts[holds]} {', '.join(by_verdict[holds])}" for holds in verdicts if holds in by_verdict)
     return Remark(f"{words}: {text}.", kind="warning" if False in by_verdict else "note")
 
 
 def _higher(a: float, b: float, records: Sequence[Mapping[str, Any]]) -> bool | None:
-    """Whether one AUROC is higher; None where they differ by less than one standard error of the difference, as if the
+    """Whether one AUROC is higher; None if they differ by less than one standard error of the difference, as if the
     samples were independent (see `claims.higher`)."""
     unknown = float(np.mean([record["unknown"] for record in records]))
     known = float(np.mean([record["scored"] for record in records])) - unknown

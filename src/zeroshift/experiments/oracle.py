@@ -53,7 +53,7 @@ __all__ = [
 
 
 # The oracle is Algorithm 2 with one-hot true labels in place of the posterior for means, banks and covariance, and with
-# the zero-shot posterior where a sample is scored ("y replaced by the one-hot truth for the statistics, over the full
+# the zero-shot posterior when a sample is scored ("y replaced by the one-hot truth for the statistics, over the full
 # test set"). The paper leaves two points open. One-hot posteriors have equal confidence, so that banks take the samples
 # of their true class with the highest zero-shot confidence. The covariance is that of the banks, as in Algorithm 2;
 # `covariance="all"` uses all samples instead.
@@ -118,14 +118,14 @@ def oracle_scores(
 
 
 def _true_banks(
-    x: np.ndarray, labels: np.ndarray, sureness: np.ndarray, n_classes: int, size: int
+    x: np.ndarray, labels: np.ndarray, confidences: np.ndarray, n_classes: int, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The most confident samples of each true class (K, L, d), and which slots are used (K, L)."""
     bank, occupied = np.zeros((n_classes, size, x.shape[1])), np.zeros((n_classes, size))
     for k in range(n_classes):
         rows = np.flatnonzero(labels == k)
-        surest = rows[np.argsort(-sureness[rows], kind="stable")][:size]
-        bank[k, : len(surest)], occupied[k, : len(surest)] = x[surest], 1.0
+        chosen = rows[np.argsort(-confidences[rows], kind="stable")][:size]
+        bank[k, : len(chosen)], occupied[k, : len(chosen)] = x[chosen], 1.0
     return bank, occupied
 
 
@@ -146,7 +146,7 @@ def left_to_oracle(means: Mapping[str, float], method: str) -> float | None:
 
 
 def claim(suite: Suite, gaps: Gaps) -> Remark | None:
-    """The paper's claim about fine-grained sets, judged by our results; None without such sets or where runs failed."""
+    """The paper's claim about fine-grained sets, judged by our results; None without such sets or if runs failed."""
     means = next((means for task, means in gaps if task.id == FINE_GRAINED), {})
     if not {"oracle", "adapt_transductive"} <= set(means):
         return None
@@ -171,11 +171,11 @@ def elsewhere(gaps: Gaps) -> Remark | None:
         if task.id == FINE_GRAINED or left is None:
             continue
         where = f"{task.title}, {abs(left):.1f} points"
-        text.append(f"{where} below it" if left >= 0 else f"{where} above it, where it is no bound")
+        text.append(f"{where} below it" if left >= 0 else f"{where} above it, so it is no bound")
     if not text:
         return None
     listed = "; ".join(text)
-    return Remark(f"Elsewhere, where the paper claims nothing, transductive ADAPT is so far from the oracle: {listed}.")
+    return Remark(f"For other tasks the paper claims nothing; distance of transductive ADAPT to the oracle: {listed}.")
 
 
 def papers_own() -> Remark | None:

@@ -108,7 +108,7 @@ def _printed_on(suite: Suite) -> list[Member]:
 
 
 def _as_printed(suite: Suite, results: JobResults) -> Table | None:
-    """The paper's two sets with its numbers; None where neither is present."""
+    """The paper's two sets with its numbers; None if neither is present."""
     paper = paper_table("bank_pruning")
     members = _printed_on(suite)
     if not members:

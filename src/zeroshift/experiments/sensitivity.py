@@ -1,4 +1,4 @@
-"""Not in the paper: every constant of the anchored mixture varied alone, and whether its default is on a plateau."""
+"""Not in the paper: each constant of the anchored mixture varied by itself; is its default on a plateau?"""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ CENTRES, LIKELIHOOD, CAUTION, ANSWERS = "class means", "likelihood", "caution", 
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant that is varied alone."""
+    """A constant that is varied by itself."""
 
     name: str
     """Name of the parameter."""
     values: tuple[float, ...]
-    """Values other than the default: about half and twice the default, and further where allowed."""
+    """Values other than the default: about half and twice the default, and further if allowed."""
     about: str
     protocols: tuple[str, ...] = BOTH
     """Protocols whose method has the parameter and where it matters."""
     end: int | None = None
-    """Index of the varied value where the parameter is a pair."""
+    """Index of the varied value if the parameter is a pair."""
     end_name: str = ""
 
     @property
@@ -119,7 +119,7 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 
 @dataclass(frozen=True)
 class TriedValue:
-    """Results of one value of one constant as means over sets; only where no run failed."""
+    """Results of one value of one constant as means over sets; only if no run failed."""
 
     constant: Constant
     value: float
@@ -186,7 +186,7 @@ def _table(protocol: str, found: Found, suite: Suite, results: JobResults) -> Ta
         f"{describe_sets(suite.members)}. {order} One constant at a time; its default is shown next to its name.",
         "Worst set: the set that loses most, or gains least, by the change.",
     )
-    return Table(f"sensitivity-{protocol}", f"Every constant varied alone, {protocol}", columns, tuple(rows), notes)
+    return Table(f"sensitivity-{protocol}", f"Every constant varied by itself, {protocol}", columns, tuple(rows), notes)
 
 
 def _cells(tried: TriedValue | None) -> tuple[Value | str | None, ...]:
@@ -243,9 +243,7 @@ def _remarks(protocol: str, found: Found) -> list[Remark]:
             text += f" Not on such a plateau: {', '.join(beaten)}."
         falls = sorted((min(tries, key=lambda tried: tried.change) for tries in whole.values()), key=lambda t: t.change)
         steep = [f"{tried.constant.label} ({_at(tried)})" for tried in falls if tried.change <= -PLATEAU]
-        text += (
-            f" It falls by as much or more for {', '.join(steep)}." if steep else " Nowhere does it fall by as much."
-        )
+        text += f" It falls by as much or more for {', '.join(steep)}." if steep else " It never falls by as much."
         remarks.append(Remark(text, kind="warning" if beaten else "note"))
     if lacking:
         remarks.append(

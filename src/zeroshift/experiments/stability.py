@@ -48,7 +48,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
     permutations = max(PERMUTATIONS, options.orders)
     columns = (
         Column("set", "text"),
-        Column("Mean", "percent", f"{permutations} orders, least and greatest"),
+        Column("Mean", "percent", f"{permutations} orders, minimum and maximum"),
         Column("Standard deviation", "number", f"of {permutations} orders, in points"),
         Column("Worst tenth", "percent", "of the orders"),
         Column("Zero-shot", "percent"),

@@ -48,7 +48,7 @@ def neighbours(
 ) -> dict[str, Any]:
     """Mean number of classes in `window` consecutive samples, and the ratio of the largest to the smallest class.
 
-    Windows do not overlap; a remainder counts only where the stream is shorter than one window.
+    Windows do not overlap; a remainder counts only if the stream is shorter than one window.
 
     >>> pets = FeatureSet(np.eye(2)[[0, 1] * 4], prototypes=np.eye(2), labels=[0, 1] * 4)
     >>> neighbours(pets, prompt="default", seed=0, kind="class_sorted", parameters={}, window=4)["classes_in_a_row"]
@@ -161,7 +161,7 @@ STREAMS = (
     RANDOM,
     Kind("class-sorted", "class_sorted"),
     Kind("correlated", "dirichlet", {"concentration": CONCENTRATION}),
-    Kind("few classes a batch", "few_classes", {"classes_per_batch": CLASSES, "batch_size": BATCH}),
+    Kind("few classes per batch", "few_classes", {"classes_per_batch": CLASSES, "batch_size": BATCH}),
     LONG_TAIL,
     Kind("few confident", "few_confident", {"per_class": SURE}),
     Kind("continual", "continual", domains=True),
@@ -170,11 +170,11 @@ STREAMS = (
 )
 
 STREAM_DESCRIPTIONS = (
-    f"class-sorted: one class after the other. correlated: a Dirichlet draw for each class, of concentration "
-    f"{CONCENTRATION:g} in all, says how it falls on as many stretches of time as there are classes. few classes a "
-    f"batch: at most {CLASSES} in every {BATCH}, as far as classes have samples enough; those that have not come last. "
-    f"long tail: up to {IMBALANCE:g} times as many of one class as of another, and never more than the smallest class "
-    f"has. few confident: of the surest half of what is taken for a class only {SURE} come."
+    f"class-sorted: one class after the other. correlated: a Dirichlet draw per class, with total concentration "
+    f"{CONCENTRATION:g}, divides its samples among as many time intervals as there are classes. few classes per batch: "
+    f"at most {CLASSES} in every {BATCH}, as long as classes have enough samples; those that do not come last. long "
+    f"tail: up to {IMBALANCE:g} times as many samples of one class as of another, as far as the smallest class allows. "
+    f"few confident: of the more confident half of each pseudo-class only {SURE} samples remain."
 )
 """Note below the table."""
 
@@ -196,7 +196,7 @@ class StreamGain:
 
     @property
     def sure(self) -> bool | None:
-        """Whether the method is better than zero-shot; None where the difference is too small to decide."""
+        """Whether the method is better than zero-shot; None if the difference is too small to decide."""
         after = self.zero_shot + self.gain / 100
         return higher(after, self.zero_shot, samples=effective_samples(self.samples))
 
@@ -209,7 +209,7 @@ def harm_remark(found: Sequence[StreamGain]) -> Remark:
     lost = [str(cell) for cell in found if cell.sure is False]
     close = [str(cell) for cell in found if cell.sure is None and cell.gain <= -LEAST_DIFFERENCE]
     text = [f"Below zero-shot, in points: {'; '.join(lost)}."] if lost else []
-    text += [f"Below zero-shot by less than a standard error, too close to say: {'; '.join(close)}."] if close else []
+    text += [f"Below zero-shot by less than a standard error, too close to call: {'; '.join(close)}."] if close else []
     if not text:
         text = [f"Of {len(found)} gains none is below zero; {sum(cell.sure is True for cell in found)} are above it by "
                 "more than a standard error."]  # fmt: skip
@@ -287,7 +287,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         for kind in kinds
     ]
     worst = {method: _worst([kind.label for kind in kinds], method, gains) for method in METHODS}
-    rows.append(Row(("worst stream", None, None, *map(_told, worst.values())), "worst", strong=True))
+    rows.append(Row(("worst stream", None, None, *map(_format_worst, worst.values())), "worst", strong=True))
     columns = (
         Column("stream", "text"),
         Column("Classes", "number", f"in {WINDOW} samples in a row"),
@@ -306,7 +306,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
 
 
 def _gain(kind: Kind, method: str, suite: Suite, options: Options, results: JobResults) -> Value | None:
-    """Gain in points, as the mean over sets per order; None where a run failed."""
+    """Gain in points, as the mean over sets per order; None if a run failed."""
     by_set = []
     for member in _members(kind, suite):
         trials = _trials(kind, method, member, options)
@@ -332,12 +332,12 @@ Gains = Mapping[tuple[str, str], Value | None]
 
 
 def _worst(labels: Sequence[str], method: str, gains: Gains) -> tuple[str, float] | None:
-    """The worst stream and its gain; None where a stream failed, because that might be the worst."""
+    """The worst stream and its gain; None if a stream failed, because that might be the worst."""
     found = [(value.value, label) for label in labels if (value := gains[label, method]) is not None]
     return min(found)[::-1] if len(found) == len(labels) else None
 
 
-def _told(worst: tuple[str, float] | None) -> Cell:
+def _format_worst(worst: tuple[str, float] | None) -> Cell:
     return None if worst is None else f"{worst[0]} ({worst[1]:+.1f})"
 
 
@@ -389,14 +389,14 @@ def _fall(worst: Mapping[str, tuple[str, float] | None], gains: Gains) -> list[R
 
 def _failed(gains: Gains) -> list[Remark]:
     lacking = [f"{METHODS[method]} on {label}" for (label, method), value in gains.items() if value is None]
-    return [Remark(f"Some run failed, and hence no gain: {'; '.join(lacking)}.", kind="warning")] if lacking else []
+    return [Remark(f"No gain, because a run failed: {'; '.join(lacking)}.", kind="warning")] if lacking else []
 
 
 def _notes(suite: Suite, options: Options, results: JobResults) -> tuple[str, ...]:
     orders = "All runs are in one order."
     if options.orders > 1:
         ours = " and ".join(METHODS[method] for method in OURS)
-        orders = f"{ours} in {options.orders} orders within each set, the peers and across domains in one."
+        orders = f"{ours} in {options.orders} orders within each set; other methods and streams across domains in one."
     within = _members(RANDOM, suite)
     found = results.records([_stream_analysis(LONG_TAIL, member) for member in within])
     ratios = sorted({round(record["imbalance"]) for record in found})

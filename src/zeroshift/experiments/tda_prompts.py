@@ -59,7 +59,7 @@ def _accuracy(suite: Suite, results: JobResults) -> Table:
             )
             rows.append(Row((label, *cells), task_title(task), method != TDA))
     columns = (Column("method", "text"), *(Column(mode_title(mode), "percent") for mode in modes))
-    notes = ("One random order, the same for all. Empty where some of the sets of a task have no such prompts.",)
+    notes = ("One random order, the same for all. Empty if some of the sets of a task have no such prompts.",)
     return Table("same-prompts", "TDA and ADAPT under the same prompts", columns, tuple(rows), notes)
 
 

@@ -22,7 +22,7 @@ from zeroshift.methods.inputs import VIEWS
 __all__ = ["EXPERIMENT", "ViewRow", "view_rows"]
 
 NO_VIEWS = (
-    "None of the sets holds several views of each image. Fix: a file that `zeroshift extract ... --views 64` made, or "
+    "No set has several views per image. Fix: a file that `zeroshift extract ... --views 64` made, or "
     "--packs views_cifar10c_fog_5."
 )
 
@@ -39,7 +39,7 @@ DESCRIBED = "min_descriptions"
 
 @dataclass(frozen=True)
 class ViewRow:
-    """A method on the image alone, or with its views."""
+    """A method on the plain image, or with its views."""
 
     method: str
     label: str
@@ -108,7 +108,7 @@ def _missing_input(spec: MethodSpec, member: Member) -> str | None:
     wanted = spec.settings.get(DESCRIBED)
     if wanted is not None and member.dataset.n_prompts < wanted:
         have = member.dataset.n_prompts
-        return f"needs {wanted} descriptions of a class to retrieve anything, and there are {have} prompt modes"
+        return f"needs {wanted} descriptions per class to retrieve anything, but there are {have} prompt modes"
     why = spec.missing_input(VIEWS)
     return None if why is None else why.split(". Fix:")[0]
 
@@ -122,7 +122,7 @@ def _row(spec: MethodSpec, member: Member, orders: int) -> ViewRow:
 
 
 def _without(spec: MethodSpec, member: Member, orders: int) -> Sequence[ViewRow]:
-    """The row of the same method on the image alone, where that differs from zero-shot."""
+    """The row of the same method on the plain image, if that differs from zero-shot."""
     if spec.method == "awt":
         return [ViewRow("awt", EPISODIC["awt"], False, row_group(spec), (awt_without_views(member, timed=True),))]
     return [_row(MethodSpec(spec.method), member, orders)] if VIEWS in spec.also else []
@@ -133,23 +133,23 @@ COLUMNS = (
     Column("accuracy"),
     Column("gain", "points", "over zero-shot on the image"),
     Column("calibration error"),
-    Column("views encoded", "number", "for an image"),
-    Column("gradient steps", "number", "for an image"),
+    Column("views encoded", "number", "per image"),
+    Column("gradient steps", "number", "per image"),
     Column("time", "seconds", f"for {TIMED_SAMPLES:,} images"),
     Column("peak memory", "bytes", "beyond the features"),
 )
 
 
 def view_table(name: str, member: Member, rows: Sequence[ViewRow], results: JobResults, orders: int) -> Table:
-    """The table of one set, with the paper's accuracies where the set is the paper's."""
+    """The table of one set, with the paper's accuracies if the set is the paper's."""
     lines = [Row((row.name, *_cells(row, member, results)), row.group, row.ours and not row.viewed) for row in rows]
-    ran = "one random order" if orders == 1 else f"the mean of {orders} random orders where they are quick"
+    ran = "one random order" if orders == 1 else f"the mean of {orders} random orders (one if slow)"
     notes = (
         f"Accuracy, gain and calibration error of online methods: {ran}. Time and memory: one run each, one after the "
         "other, one thread.",
-        "The features of all views are already there: time is what adapting adds. What encoding adds is the views "
-        "encoded, each a pass of the image encoder.",
-        "All methods run at their default parameters, view 0 being the image itself. AWT weighs the "
+        "Times are for adapting only, because the features of all views already exist. Encoding adds one pass of the "
+        "image encoder per view.",
+        "All methods run at their default parameters, and view 0 is the image itself. AWT weights the "
         f"{member.dataset.n_prompts} prompt modes of the set as if they were descriptions.",
     )
     return Table(name, f"Gain and cost of several views per image on {member.title}", COLUMNS, tuple(lines), notes)
@@ -200,7 +200,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         bought += _bought(member, rows, accuracies)
     remark = data_remark(Suite(tuple(members)))
     claim = verdict(
-        "ADAPT does well without views (read as: on the image alone it is more accurate than every other method is "
+        "ADAPT does well without views (read as: on the plain image it is more accurate than every other method is "
         "with views)",
         strong,
     )
@@ -239,14 +239,14 @@ def _figure(name: str, member: Member, rows: Sequence[ViewRow], results: JobResu
         "views encoded for each image",
         "accuracy, percent",
         tuple(series),
-        caption="A method that runs on the image alone as well as with its views is a line, any other a dot.",
+        caption="A method that runs on the plain image as well as with its views is a line, any other a dot.",
         log_x=True,
         steps=True,
     )
 
 
 def _strong(member: Member, rows: Sequence[ViewRow], accuracies: Mapping[str, float]) -> list[ClaimEvidence]:
-    """Each version of ADAPT on the image alone against the best other method with views; nothing where one of them
+    """Each version of ADAPT on the plain image against the best other method with views; nothing if one of them
     failed."""
     rivals = [row for row in rows if row.viewed and not row.ours and row.whole]
     if any(row.name not in accuracies for row in rivals) or not rivals:
@@ -283,8 +283,8 @@ def _left_out(members: Sequence[Member]) -> Remark | None:
         return None
     listed = "; ".join(f"{names} ({why})" for names, why in reasons)
     return Remark(
-        f"Left out: {listed}. Methods that tune prompts run in `zeroshift compare --encoder SOURCE`, which counts what "
-        "they ask of the encoder, too."
+        f"Left out: {listed}. Methods that tune prompts run in `zeroshift compare --encoder SOURCE`, which also "
+        "counts their use of the encoder."
     )
 
 

@@ -19,7 +19,7 @@ CHECKS: Mapping[str, Check] = {
     for module in (contract, inputs, symmetry, libraries, persistence, interrupts)
     for check in module.CHECKS
 }
-"""All checks by name. A check takes a `Case` and raises AssertionError where the method fails it."""
+"""All checks by name. A check takes a `Case` and raises AssertionError if the method fails it."""
 
 
 @dataclass

@@ -106,7 +106,7 @@ CONTEXT_LENGTH, CONTEXT_WIDTH = 2, 3
 class ExampleText(PromptedText):
     """t_k = unit(p_k + sum_i tanh(W c)_i u_ik), where c is the change of context and u_i three directions per class.
 
-    The directions depend on the prototypes alone (their mean, and sums of all of them weighted by powers of their
+    The directions depend only on the prototypes (their mean, and sums of all of them weighted by powers of their
     cosines), so rotating or permuting the prototypes rotates or permutes everything. At the initial context the
     features are exactly the prototypes.
     """
@@ -171,7 +171,7 @@ TOKEN_WIDTH = 3
 class ExampleVision(PromptedVision):
     """x becomes unit(x + sum_i w_i u_i), w the mean of tanh(W p) over the tokens p of the prompt; its state is u . x.
 
-    The "images" are unit features. The three directions u depend on the prototypes alone: their mean, and sums of all
+    The "images" are unit features. The three directions u depend only on the prototypes: their mean, and sums of all
     of them weighted by powers of their cosines with it. So rotating images and prototypes rotates the features, and
     permuting the classes changes nothing. Without a prompt the features are the images themselves.
     """

@@ -29,7 +29,7 @@ def saved_and_continued_bit_for_bit(case: Case) -> None:
         first.save(path)
         assert fingerprint(first) == before, "save changed the method"
         second = case.load(path, first)
-        assert [entry.name for entry in Path(folder).iterdir()] == [path.name], "save left other files behind"
+        assert [entry.name for entry in Path(folder).iterdir()] == [path.name], "save left other files"
     assert fingerprint(second.get_params()) == fingerprint(first.get_params()), "parameters of the loaded method"
     assert second.n_seen == first.n_seen, "n_seen of the loaded method"
     assert_same(second.predict(problem.features), first.predict(problem.features), "predict after load")

@@ -30,12 +30,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ClaimEvidence:
-    """Whether a claim holds for one task, set or protocol, and the numbers behind that."""
+    """Whether a claim holds for one task, set or protocol, and the numbers for it."""
 
     where: str
     """Name of the task, set or protocol in a sentence."""
     holds: bool | None
-    """None where the difference is too small to decide."""
+    """None if the difference is too small to decide."""
     detail: str
     """The numbers, such as "45.1 to 47.6"."""
 
@@ -44,20 +44,20 @@ class ClaimEvidence:
 
 
 def verdict(claim: str, evidence: Sequence[ClaimEvidence]) -> Remark | None:
-    """A claim of the paper and where it holds in our results; a warning where it does not. None without evidence.
+    """A claim of the paper and where it holds in our results; a warning if it does not. None without evidence.
 
-    >>> verdict("pruning lowers accuracy", [ClaimEvidence("corruption", False, "+4.0 points")])
-    Remark(text='The paper finds that pruning lowers accuracy. Not so here: corruption (+4.0 points).', kind='warning')
+    >>> verdict("pruning lowers accuracy", [ClaimEvidence("tiny", False, "+4.0 points")])
+    Remark(text='The paper finds that pruning lowers accuracy. Not confirmed here: tiny (+4.0 points).', kind='warning')
     >>> verdict("pruning lowers accuracy", [ClaimEvidence("corruption", None, "-0.1 points")]).text
-    'The paper finds that pruning lowers accuracy. Too close to say here: corruption (-0.1 points).'
+    'The paper finds that pruning lowers accuracy. Too close to call here: corruption (-0.1 points).'
     """
     if not evidence:
         return None
-    results = (("not so", False), ("so it is", True), ("too close to say", None))
+    results = (("not confirmed", False), ("confirmed", True), ("too close to call", None))
     listed = ((answer, "; ".join(str(e) for e in evidence if e.holds is holds)) for answer, holds in results)
     (first, places), *others = ((answer, places) for answer, places in listed if places)
     begins = f"The paper finds that {claim}. {first.capitalize()} here"
-    kind: Literal["warning", "note"] = "warning" if first == "not so" else "note"
+    kind: Literal["warning", "note"] = "warning" if first == "not confirmed" else "note"
     if not others:
         return Remark(f"{begins}: {places}.", kind)
     further = (f"; {answer} for {where}" for answer, where in others)
@@ -91,7 +91,7 @@ def standard_error(a: float, b: float, samples: float) -> float:
 def higher(a: float, b: float, *, samples: float, by: float = 0.0) -> bool | None:
     """Whether accuracy `a` exceeds `b` by more than `by` (all fractions).
 
-    None where `a` is less than one `standard_error` away from `b + by`. For means over sets, `samples` comes from
+    None if `a` is less than one `standard_error` away from `b + by`. For means over sets, `samples` comes from
     `effective_samples`.
 
     >>> higher(0.80, 0.70, samples=1000), higher(0.70, 0.80, samples=1000), higher(0.705, 0.70, samples=1000)
@@ -106,7 +106,7 @@ def higher(a: float, b: float, *, samples: float, by: float = 0.0) -> bool | Non
 def within(low: float, high: float, limit: float, *, samples: float) -> bool | None:
     """Whether two accuracies differ by at most `limit` (all fractions).
 
-    True where the measured difference is within the limit; False where it exceeds the limit by more than one
+    True if the measured difference is within the limit; False if it exceeds the limit by more than one
     `standard_error`; None otherwise.
 
     >>> [within(0.70, high, 0.01, samples=1000) for high in (0.705, 0.715, 0.75)]
@@ -129,7 +129,7 @@ def effective_samples(sizes: Iterable[int]) -> float:
 
 
 def gain_sign(record: Mapping[str, Any]) -> bool | None:
-    """Whether a run is better than zero-shot on its samples; None where the interval of its gain contains zero.
+    """Whether a run is better than zero-shot on its samples; None if the interval of its gain contains zero.
 
     >>> (
     ...     gain_sign({"paired": [70, 20, 2, 8]}),
@@ -157,7 +157,7 @@ def paper_reference(suite: Suite, *tables: str, needs: Sequence[str] = ()) -> li
     """Remarks on how our data, prompts or backbone differ from the paper's, and its tables where its numbers are not in
     ours.
 
-    `needs` are the catalogue ids of the sets behind the printed tables; by default all sets of each task.
+    `needs` are the catalogue ids of the sets of the printed tables; by default all sets of each task.
     """
     other = [encoder for encoder in suite.encoders if encoder != PAPERS_BACKBONE]
     backbone = None

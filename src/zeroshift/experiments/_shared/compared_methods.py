@@ -88,7 +88,7 @@ def excluded_methods() -> list[MethodSpec]:
 
 
 def method_trials(spec: MethodSpec, member: Member, orders: int) -> list[Trial]:
-    """Trials in `orders` random orders; one where the method is slow or does not depend on the order."""
+    """Trials in `orders` random orders; one if the method is slow or does not depend on the order."""
     return runs(member, spec.label, 1 if spec.method in (*SLOW, ORDER_INDEPENDENT) else orders)
 
 
@@ -103,7 +103,7 @@ def method_label(method: str) -> str:
 
 
 def paper_accuracy(table: PaperTable | None, column: str | None, method: str) -> float | None:
-    """The accuracy printed in the paper, as a fraction; None where there is none, or where ours is scored on part of
+    """The accuracy printed in the paper, as a fraction; None if there is none, or where ours is scored on part of
     the set."""
     if table is None or column is None or method not in PAPER_ROWS or MethodSpec.named(method).drawn:
         return None

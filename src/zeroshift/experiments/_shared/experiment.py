@@ -51,7 +51,7 @@ class JobResults:
         self.failed = [outcome for outcome in outcomes if outcome.error is not None]
 
     def record(self, job: Job) -> Record | None:
-        """The record of a job; None where it failed."""
+        """The record of a job; None if it failed."""
         return self._records.get(job.key)
 
     def records(self, jobs: Sequence[Job]) -> list[Record]:

@@ -41,7 +41,7 @@ class Value:
     high: float | None = None
     """Minimum and maximum over runs, or the ends of an interval; None for a single run."""
     paper: float | None = None
-    """In the unit of the column; None where the paper has no number on the same data."""
+    """In the unit of the column; None if the paper has no number on the same data."""
     best: bool = False
     """Whether it is the best of its column, or of its group in the column."""
 

@@ -50,7 +50,7 @@ def ranking_remarks(table: Table, members: Sequence[Member], printed: PaperTable
     ----------
     table : rows grouped by protocol; an empty cell in the last column means that the method failed on some set.
     members : the sets of the mean in the last column.
-    printed : the paper's table to compare with; None where it has none for these sets.
+    printed : the paper's table to compare with; None if it has none for these sets.
     """
     where = f"On {members[0].title}" if len(members) == 1 else f"On the mean of {len(members)} sets"
     samples = effective_samples(member.dataset.n_samples for member in members)
@@ -109,7 +109,7 @@ class TableColumn:
     title: str
     members: tuple[Member, ...]
     paper: str | None
-    """Name of the column in the paper's table; None where the paper has no such column or ours is of other data."""
+    """Name of the column in the paper's table; None if the paper has no such column or ours is of other data."""
     detail: str = ""
 
 
@@ -187,16 +187,16 @@ def _notes(options: Options) -> tuple[str, ...]:
     orders = (
         "Online methods: one random order."
         if options.orders == 1
-        else f"Online methods: the mean of {options.orders} random orders; {slow}, which take long: of one."
+        else f"Online methods: the mean of {options.orders} random orders; {slow}, which are slow, one order."
     )
     return (
         f"{orders} Transductive methods do not depend on the order.",
         "All methods run on the features of the plain images, without views, at their default parameters. The "
-        "inductive ZLaP is given half of the samples without labels, and scored on the other half: what the paper "
-        "prints for ZLaP among the online methods, for all samples, is therefore not compared.",
-        f"Left out, because features alone are not enough: {joined_names(excluded_methods())}; methods that need views "
-        "of an image, which are in the experiment `views`; and those that see labels, of which the few-shot "
-        "experiment holds Tip-Adapter, GDA-CLIP and TIMO.",
+        "inductive ZLaP gets half of the samples without labels and is scored on the other half, so the paper's "
+        "numbers for ZLaP among the online methods, which are for all samples, are not compared.",
+        f"Left out, because they need more than features: {joined_names(excluded_methods())}; methods that need views "
+        "of each image, which are in the experiment `views`; and methods that use labels, of which the few-shot "
+        "experiment has Tip-Adapter, GDA-CLIP and TIMO.",
     )
 
 

@@ -20,7 +20,7 @@ class PaperRow:
 
     method: str
     protocol: str | None
-    """"online", "transductive", or None where the paper does not say."""
+    """"online", "transductive", or None if the paper does not say."""
     values: Mapping[str, Any]
     """By column; numbers in the printed unit (percent), text as it is, None for a dash."""
     label: str
@@ -41,7 +41,7 @@ class PaperTable:
     columns: tuple[str, ...]
     rows: tuple[PaperRow, ...]
     backbone: str
-    """Empty where the paper does not say."""
+    """Empty if the paper does not say."""
     notes: str
 
     @property
@@ -63,7 +63,7 @@ class PaperTable:
         return None
 
     def number_at(self, column: str, **wanted: Any) -> float | None:
-        """A printed number; None where there is no such row or number."""
+        """A printed number; None if there is no such row or number."""
         row = self.row(**wanted)
         return None if row is None else row.number(column)
 

@@ -21,7 +21,7 @@ def modes_of(suite: Suite) -> list[str]:
 
 
 def runs_in_mode(member: Member, method: str, mode: str) -> list[Trial]:
-    """One run of a method from the prototypes of a mode; empty where the set does not have the mode."""
+    """One run of a method from the prototypes of a mode; empty if the set does not have the mode."""
     return runs(member, method, prompt=mode) if mode in member.prompts else []
 
 
@@ -35,7 +35,7 @@ def mode_title(mode: str) -> str:
 
 
 def modes_remark(suite: Suite) -> Remark | None:
-    """Lists which of the paper's modes are missing and how to get them; None where every set has all six."""
+    """Lists which of the paper's modes are missing and how to get them; None if every set has all six."""
     text = []
     for mode in PAPERS_MODES:
         lacking = [member for member in suite.members if mode not in member.prompts]

@@ -58,7 +58,7 @@ def data_set_of(provenance: Mapping[str, Any], name: str) -> str:
 
 
 def corruption_of(provenance: Mapping[str, Any]) -> tuple[str | None, int | None]:
-    """Kind and severity of the corruption; None where there is none.
+    """Kind and severity of the corruption; None if there is none.
 
     >>> corruption_of({"corruption": "JPEG compression", "severity": 5})
     ('jpeg_compression', 5)
@@ -153,7 +153,7 @@ class Member:
 
     @property
     def paper_column(self) -> str | None:
-        """Name of the column of this set in the paper's tables; None where there is none."""
+        """Name of the column of this set in the paper's tables; None if there is none."""
         if not self.from_paper:
             return None
         if self.data_set == "imagenet_c":

@@ -31,7 +31,7 @@ class Curve:
     whole: bool
     """Whether no value failed; nothing is concluded from incomplete curves."""
     samples: float
-    """Samples behind each accuracy: see `effective_samples`."""
+    """Number of samples for each accuracy: see `effective_samples`."""
 
     @classmethod
     def of(cls, task: Task, found: Mapping[float, Value | None], samples: float) -> Curve:

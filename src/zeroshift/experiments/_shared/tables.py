@@ -180,9 +180,9 @@ def accuracies(table: Table, suite: Suite) -> list[tuple[Task, dict[tuple[str, s
 def data_remark(
     suite: Suite, what: str = "The paper's", *, needs: Sequence[str] = (), prompts: bool = True
 ) -> Remark | None:
-    """Says where our data or prompts differ from the paper's; None where they do not.
+    """Says where our data or prompts differ from the paper's; None if they do not.
 
-    `needs` are the catalogue ids of the sets behind the paper's numbers, where these are not means over all sets of a
+    `needs` are the catalogue ids of the sets of the paper's numbers, if these are not means over all sets of a
     task. Experiments that compare prompts pass `prompts=False`.
     """
     texts = []

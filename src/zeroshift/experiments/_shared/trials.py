@@ -65,7 +65,7 @@ def analysis(
 
 
 def measured(results: JobResults, trials: Sequence[Job], field: str = "accuracy") -> Value | None:
-    """Mean, minimum and maximum of a field over orders; None where all runs failed."""
+    """Mean, minimum and maximum of a field over orders; None if all runs failed."""
     values = [float(record[field]) for record in results.records(trials) if record.get(field) is not None]
     return spread(values) if values else None
 
@@ -108,7 +108,7 @@ def points(low: float, high: float) -> float:
 
 
 def difference(value: Cell, base: Cell) -> Value | None:
-    """The difference of two cells of fractions in percentage points, also of the paper's; None where one is missing.
+    """The difference of two cells of fractions in percentage points, also of the paper's; None if one is missing.
 
     >>> difference(Value(0.75, paper=0.5), Value(0.5))
     Value(value=25.0, low=None, high=None, paper=None, best=False)
