@@ -341,16 +341,16 @@ def _definition(problem: BenchProblem, rows: np.ndarray, adapter: TransductiveAD
     prototypes = np.asarray(problem.prototypes, np.float64)
     classes, d = prototypes.shape
     sums, weight = np.zeros((classes, d)), np.zeros(classes)
-    pseudo, sure, own = [], [], []
+    pseudo, confidences, own = [], [], []
     for start in range(0, len(problem.features), BLOCK_ROWS):
         x = np.asarray(problem.features[start : start + BLOCK_ROWS], np.float64)
         log_y = log_posterior(x, prototypes, problem.logit_scale)
         y = np.exp(log_y)
         sums, weight = sums + y.T @ x, weight + y.sum(axis=0)
         pseudo.append(pseudo_class(log_y))
-        sure.append(confidence(log_y))
+        confidences.append(confidence(log_y))
         own.append(y[np.arange(len(x)), pseudo[-1]])
-    k, c, p = (np.concatenate(parts) for parts in (pseudo, sure, own))
+    k, c, p = (np.concatenate(parts) for parts in (pseudo, confidences, own))
     banks, weights = np.zeros((classes, adapter.bank_size, d)), np.zeros((classes, adapter.bank_size))
     for label in range(classes):
         of_class = np.flatnonzero(k == label)

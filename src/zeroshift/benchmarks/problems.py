@@ -216,7 +216,7 @@ def describe_geometry(problem: BenchProblem) -> Geometry:
 
 
 def _within_variances(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Variances along the principal axes of what is left when each class's mean is taken off."""
+    """Variances along the principal axes of the features after each class's mean is subtracted."""
     _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
     sums = np.zeros((len(counts), features.shape[1]))
     np.add.at(sums, place, features)

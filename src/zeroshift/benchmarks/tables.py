@@ -151,7 +151,7 @@ def _busy_warnings(cases: Mapping[str, Any]) -> list[str]:
         return []
     return [
         f"other programs kept up to {max(busy):.1f} cores busy while {len(busy)} of {len(cases)} sizes were measured: "
-        "no time can be trusted, nor a ratio where threads wait for each other. Fix: a quiet machine, or --threads 1"
+        "no time can be trusted, and no ratio if threads wait for each other. Fix: a quiet machine, or --threads 1"
     ]
 
 

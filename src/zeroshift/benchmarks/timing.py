@@ -87,7 +87,7 @@ class TimedSteps:
     probabilities: np.ndarray
     """(n, K), as the engine answered."""
     scores: np.ndarray | None = None
-    """(n, K), float64, where they were requested."""
+    """(n, K), float64, if requested."""
 
 
 def time_steps(
@@ -141,7 +141,7 @@ def agreement(
     """Differences to the definition on the same samples, so that an engine that is fast and wrong is noticed.
 
     Probabilities of ADAPT are close to 0 or 1, above all early in a stream, and barely show an error; scores do. They
-    are compared as differences to the largest of the row, relative where they are large.
+    are compared as differences to the largest of the row, relative if they are large.
     """
     found: dict[str, float] = {
         "samples": len(definition),
@@ -180,7 +180,7 @@ def limit_threads(threads: int | None) -> Iterator[None]:
 
 
 def threads_in_use() -> int:
-    """Threads that a NumPy product may use; the number of cores where that is not known."""
+    """Threads that a NumPy product may use; the number of cores if that is not known."""
     try:
         from threadpoolctl import threadpool_info
     except ImportError:

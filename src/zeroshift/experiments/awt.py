@@ -156,7 +156,7 @@ def _held(
 EXPERIMENT = Experiment(
     name="awt",
     title="AWT without views",
-    question="What is left of AWT without the views it weighs, and where does ADAPT stand, which needs none?",
+    question="How accurate is AWT without the views it weights, compared with ADAPT, which needs none?",
     plan=_plan,
     find=_find,
     where="Table 19",

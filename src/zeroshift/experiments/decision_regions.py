@@ -73,7 +73,7 @@ class Plane:
         if variation == 0.0:
             raise ValueError(
                 f"the {len(anchors)} prototypes fall on one point of the plane: no field is nearer to any. Fix: "
-                "prompts that tell the classes apart."
+                "prompts that distinguish the classes."
             )
         return cls(points, anchors, before / variation, float(np.sum(lengths[:2] ** 2) / np.sum(lengths**2)))
 

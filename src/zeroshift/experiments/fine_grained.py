@@ -17,7 +17,7 @@ PLACES = partial(set_columns, TASK)
 EXPERIMENT = Experiment(
     name="fine-grained",
     title="Fine-grained categorisation",
-    question="How accurate is each method where all classes are things of one kind?",
+    question="How accurate is each method if all classes are of one kind, such as birds or cars?",
     plan=partial(main_table_jobs, PLACES),
     find=partial(main_table_findings, TASK, PLACES, heading="Accuracy on fine-grained sets"),
     where="Tables 4 and 16",

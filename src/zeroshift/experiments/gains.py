@@ -227,12 +227,12 @@ def _losses(titles: Sequence[str], gains: Mapping[tuple[int, str], SetGain]) -> 
     lost = [named[key] for key, gain in gains.items() if gain.high < 0]
     open_ = [named[key] for key, gain in gains.items() if gain.low <= 0 <= gain.high]
     failed = [words for key, words in named.items() if key not in gains]
-    sure = len(gains) > len(lost) + len(open_)
+    others = len(gains) > len(lost) + len(open_)
     if not lost and not open_ and not failed:
         return Remark("The interval of every gain is above zero.")
     text = [f"Worse than zero-shot: {'; '.join(lost)}."] if lost else []
     text += [f"The interval covers zero, so that the sign of the gain is open: {'; '.join(open_)}."] if open_ else []
-    text += ["The intervals of the other gains are above zero."] if sure else []
+    text += ["The intervals of the other gains are above zero."] if others else []
     text += [f"All runs failed: {'; '.join(failed)}."] if failed else []
     return Remark(" ".join(text), kind="warning" if lost or failed else "note")
 

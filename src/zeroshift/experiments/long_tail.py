@@ -290,7 +290,7 @@ def _claims(records: Records) -> list[Remark | None]:
 EXPERIMENT = Experiment(
     name="long-tail",
     title="Long tail with early noise",
-    question="Does online ADAPT hold where most classes are rare, and where early pseudo-labels are wrong?",
+    question="Does online ADAPT still help if most classes are rare, or if early pseudo-labels are wrong?",
     plan=_plan,
     find=_find,
     where="Table 23",

@@ -47,7 +47,7 @@ FLAT = 1e-10
 def whitened(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Whiten sets of samples (R, n, d): S^(-1/2) (x - mean), with the divisor n in S and its symmetric root.
 
-    Also returns whether S is invertible (R,); where it is not, the result is zero.
+    Also returns whether S is invertible (R,); if it is not, the result is zero.
 
     >>> z, regular = whitened(np.random.default_rng(0).normal(3.0, 2.0, (1, 50, 2)))
     >>> np.allclose(z[0].T @ z[0] / 50, np.eye(2)), regular

@@ -118,13 +118,9 @@ METHODS = ("zero_shot", "adapt_online", "anchored_mixture_online")
 """Scores computed from the probabilities of a method, with the name of the method."""
 
 COMPARED = (
-    (
-        "How well ADAPT's probabilities tell unknown classes, by AUROC and against zero-shot's",
-        "adapt_online",
-        "zero_shot",
-    ),
-    ("How well the online mixture's reject score tells them, against the cosine", "mixture_online", "cosine"),
-    ("How well the transductive mixture's does, against the cosine", "mixture_transductive", "cosine"),
+    ("AUROC of ADAPT's probabilities, against zero-shot's", "adapt_online", "zero_shot"),
+    ("AUROC of the online mixture's reject score, against the cosine's", "mixture_online", "cosine"),
+    ("AUROC of the transductive mixture's reject score, against the cosine's", "mixture_transductive", "cosine"),
 )
 """Comparisons of scores: text, score after adaptation, score before."""
 

@@ -37,7 +37,7 @@ class PlannedExperiment:
             return cls(experiment, suites, (), f"could not be planned: {type(error).__name__}: {error}")
 
     def chapter(self, options: Options, results: JobResults) -> Chapter:
-        """The findings; where `find` fails, a warning with the reason."""
+        """The findings; if `find` fails, a warning with the reason."""
         keys = {job.key for job in self.jobs}
         failed = [f"{o.job}: {o.error}" for o in results.failed if o.job.key in keys]
         seconds = sum(float(record.get("seconds") or 0.0) for record in results.records(self.jobs))

@@ -35,7 +35,7 @@ class Constant:
     """Values other than the default: about half and twice the default, and further if allowed."""
     about: str
     protocols: tuple[str, ...] = BOTH
-    """Protocols whose method has the parameter and where it matters."""
+    """Protocols whose method has the parameter and depends on it."""
     end: int | None = None
     """Index of the varied value if the parameter is a pair."""
     end_name: str = ""

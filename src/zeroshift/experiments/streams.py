@@ -195,7 +195,7 @@ class StreamGain:
     """Of each set."""
 
     @property
-    def sure(self) -> bool | None:
+    def is_gain(self) -> bool | None:
         """Whether the method is better than zero-shot; None if the difference is too small to decide."""
         after = self.zero_shot + self.gain / 100
         return higher(after, self.zero_shot, samples=effective_samples(self.samples))
@@ -206,13 +206,13 @@ class StreamGain:
 
 def harm_remark(found: Sequence[StreamGain]) -> Remark:
     """Which methods are below zero-shot on which streams."""
-    lost = [str(cell) for cell in found if cell.sure is False]
-    close = [str(cell) for cell in found if cell.sure is None and cell.gain <= -LEAST_DIFFERENCE]
+    lost = [str(cell) for cell in found if cell.is_gain is False]
+    close = [str(cell) for cell in found if cell.is_gain is None and cell.gain <= -LEAST_DIFFERENCE]
     text = [f"Below zero-shot, in points: {'; '.join(lost)}."] if lost else []
     text += [f"Below zero-shot by less than a standard error, too close to call: {'; '.join(close)}."] if close else []
     if not text:
-        text = [f"Of {len(found)} gains none is below zero; {sum(cell.sure is True for cell in found)} are above it by "
-                "more than a standard error."]  # fmt: skip
+        above = sum(cell.is_gain is True for cell in found)
+        text = [f"Of {len(found)} gains none is below zero; {above} are above it by more than a standard error."]
     return Remark(" ".join(text), kind="warning" if lost else "note")
 
 

@@ -233,7 +233,7 @@ def reset_forgets(case: Case) -> None:
 
 
 def state_can_be_read(case: Case) -> None:
-    """`means`, `precision`, `bank_counts` and `n_seen`, where they exist, have the right shapes and are copies."""
+    """`means`, `precision`, `bank_counts` and `n_seen`, if they exist, have the right shapes and are copies."""
     problem = case.problem()
     method = case.create(problem.prototypes)
     method.adapt(problem.features)

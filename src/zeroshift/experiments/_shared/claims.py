@@ -1,4 +1,4 @@
-"""Comparing the conclusions of the paper with our results, and the paper's tables next to ours where the data
+"""Comparing the conclusions of the paper with our results, and the paper's tables next to ours if the data
 differ."""
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def above_zero_shot(records: Sequence[Mapping[str, Any]]) -> bool | None:
 
 
 def paper_reference(suite: Suite, *tables: str, needs: Sequence[str] = ()) -> list[Finding]:
-    """Remarks on how our data, prompts or backbone differ from the paper's, and its tables where its numbers are not in
+    """Remarks on how our data, prompts or backbone differ from the paper's, and its tables if its numbers are not in
     ours.
 
     `needs` are the catalogue ids of the sets of the printed tables; by default all sets of each task.

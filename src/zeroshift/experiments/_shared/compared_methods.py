@@ -103,7 +103,7 @@ def method_label(method: str) -> str:
 
 
 def paper_accuracy(table: PaperTable | None, column: str | None, method: str) -> float | None:
-    """The accuracy printed in the paper, as a fraction; None if there is none, or where ours is scored on part of
+    """The accuracy printed in the paper, as a fraction; None if there is none, or if ours is scored on part of
     the set."""
     if table is None or column is None or method not in PAPER_ROWS or MethodSpec.named(method).drawn:
         return None

@@ -41,7 +41,7 @@ class CostRow:
 def cost_table(
     name: str, title: str, costs: Sequence[CostRow], member: Member, results: JobResults, notes: Sequence[str] = ()
 ) -> Table:
-    """A table of costs; times are relative to zero-shot, the first row. The paper's accuracies are shown where the set
+    """A table of costs; times are relative to zero-shot, the first row. The paper's accuracies are shown if the set
     is the paper's; its times and memory are from a GPU and are never shown."""
     same = is_paper_imagenet(member)
     first = results.record(costs[0].trial)

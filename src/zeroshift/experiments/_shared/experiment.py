@@ -64,7 +64,7 @@ class JobResults:
 class Experiment:
     """A named question about methods or features.
 
-    `plan` returns the jobs the experiment needs; an empty list where the sets do not allow it. `find` turns their
+    `plan` returns the jobs the experiment needs; an empty list if the sets do not allow it. `find` turns their
     results into findings (None entries are ignored); it is called even without jobs, and then says why. Neither reads
     files nor prints.
     """

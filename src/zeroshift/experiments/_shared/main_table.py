@@ -204,7 +204,7 @@ OOD_AVERAGE = "OOD Avg."
 
 
 def set_columns(task: str, suite: Suite, *, source: str | None = None, also: Sequence[str] = ()) -> list[TableColumn]:
-    """One column per set of the task, and of the tasks in `also`; where `source` is among them, also a mean without
+    """One column per set of the task, and of the tasks in `also`; if `source` is among them, also a mean without
     it."""
     order = get_task(task).papers_sets
     members = sorted(suite.of_task(task), key=lambda m: order.index(m.data_set) if m.data_set in order else len(order))

@@ -24,7 +24,7 @@ class PaperRow:
     values: Mapping[str, Any]
     """By column; numbers in the printed unit (percent), text as it is, None for a dash."""
     label: str
-    """Label of the row where the method is not enough, such as "Vanilla" or "Hard-to-Easy"."""
+    """Label of the row if the method is not enough, such as "Vanilla" or "Hard-to-Easy"."""
     extra: Mapping[str, Any]
     """Further fields: `task`, `config`, `std`, `seconds`, `delta`."""
 

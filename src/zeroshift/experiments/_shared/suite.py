@@ -249,7 +249,7 @@ class Suite:
         return [self.of_encoder(encoder) for encoder in self.encoders]
 
     def paper_backbone(self, task: Task) -> str | None:
-        """The backbone, where the sets of a task are exactly the paper's; None otherwise, because means do not compare
+        """The backbone, if the sets of a task are exactly the paper's; None otherwise, because means do not compare
         then."""
         members = self.of_task(task.id)
         backbones = {member.encoder for member in members}
@@ -344,7 +344,7 @@ PICTURED_SETS = 2
 
 
 def clean_and_corrupted(suite: Suite, most: int = PICTURED_SETS) -> list[Member]:
-    """The first clean and the first corrupted set, in the order of the suite; other sets where there is no such pair.
+    """The first clean and the first corrupted set, in the order of the suite; other sets if there is no such pair.
 
     >>> from zeroshift.data import packs
     >>> names = ("cifar10", "fmnist", "cifar10c_fog_5")

@@ -91,7 +91,7 @@ def mean_notes(table: PaperTable) -> tuple[str, ...]:
 
 
 def with_mean_note(table: Table) -> Table:
-    """The table, with a note where it contains the mean of Table 3 that is not the mean of its numbers."""
+    """The table, with a note if it contains the mean of Table 3 that is not the mean of its numbers."""
     printed = paper_table("corruption_vitb16")
     number = printed.number_at("Avg.", **REPEATED)
     if number is None or not any(math.isclose(n, number / 100, abs_tol=1e-9) for n in _printed(table)):
@@ -143,7 +143,7 @@ def task_table(
     notes: Sequence[str] = (),
     best_by_group: bool = False,
 ) -> Table:
-    """Mean accuracy over the sets of each task, with the paper's number where the sets are the paper's.
+    """Mean accuracy over the sets of each task, with the paper's number if the sets are the paper's.
 
     The best number is marked per column or, with `best_by_group`, per group of rows.
     """
@@ -220,7 +220,7 @@ def _other_data(suite: Suite) -> list[str]:
 
 
 def _missing(suite: Suite, needs: Sequence[str]) -> list[str]:
-    """Needed sets that are missing, where other sets of the paper are present."""
+    """Needed sets that are missing, if other sets of the paper are present."""
     here = {member.data_set for member in suite.members if member.from_paper}
     return [name for name in needs if name not in here] if here else []
 
@@ -298,7 +298,7 @@ def reference(name: str, methods: Collection[str] | None = None) -> Table:
 
 
 def _paper_part(table: PaperTable) -> str:
-    """Which part of a table, where several share a number."""
+    """Which part of a table, if several share a number."""
     parts = [other.id for other in paper_tables().values() if other.number == table.number]
     return f", part {parts.index(table.id) + 1}" if len(parts) > 1 else ""
 
@@ -312,7 +312,7 @@ def _paper_unit(table: PaperTable, column: str) -> Unit:
 def _paper_row(table: PaperTable, row: PaperRow, units: list[Unit]) -> Row:
     label, group = _paper_row_names(table, row)
     cells = (_paper_cell(row, column, unit) for column, unit in zip(table.columns, units, strict=True))
-    # Highlight ADAPT only where other methods are in the table.
+    # Highlight ADAPT only if other methods are in the table.
     strong = _base_method(row.method) == "ADAPT" and len({_base_method(other.method) for other in table.rows}) > 1
     return Row((label, *cells), group, strong)
 

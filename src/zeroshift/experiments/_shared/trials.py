@@ -16,7 +16,7 @@ from zeroshift.experiments._shared.suite import Member
 __all__ = ["analysis", "mean_of_sets", "measured", "points", "runs", "spread"]
 
 BATCH_ROWS = 256
-"""Rows per call of an online method where its time does not matter; twice as fast as 64."""
+"""Rows per call of an online method if its time does not matter; twice as fast as 64."""
 
 
 def runs(
@@ -30,7 +30,7 @@ def runs(
     stream_spec: StreamSpec | None = None,
     timed: bool = False,
 ) -> list[Trial]:
-    """Trials of a method on a set: `orders` random orders where order or drawn rows matter, otherwise one.
+    """Trials of a method on a set: `orders` random orders if order or drawn rows matter, otherwise one.
 
     `method` may be `NAME+support`, with `shots` labelled samples per class.
     """

@@ -34,7 +34,7 @@ def with_views(suite: Suite) -> list[Member]:
 
 
 def bundled_views(suite: Suite) -> list[Member]:
-    """The bundled packs with views of the same images, where no set has views.
+    """The bundled packs with views of the same images, if no set has views.
 
     A pack is added only if its bundled counterpart without views is in the suite.
 
