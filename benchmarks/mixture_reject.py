@@ -42,7 +42,7 @@ SCORES = {
     "transductive_distance": "mixture transductive, distance",
     "transductive": "mixture transductive, reject score",
 }
-"""Probability: one less the largest. Distance: Mahalanobis, to the nearest class, after the whole stream or set."""
+"""Probability: one minus the largest. Distance: Mahalanobis, to the nearest class, after the whole stream or set."""
 
 
 def measure(group: str, where: str, seed: int) -> dict[str, float]:

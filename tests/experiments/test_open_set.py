@@ -94,8 +94,8 @@ def test_on_real_features_the_cosine_beats_the_softmax(investigated, small_suite
     table = found(chapter, "unknown-classes")
     photographs = {row.cells[0]: row.cells[1:] for row in table.rows if row.group == small_suite.members[0].title}
     cosine, zero_shot = (
-        photographs["one less the largest cosine"],
-        photographs["one less the largest probability, zero-shot"],
+        photographs["one minus the largest cosine"],
+        photographs["one minus the largest probability, zero-shot"],
     )
     assert cosine[0].value > zero_shot[0].value > 0.5
     assert cosine[1].value < zero_shot[1].value

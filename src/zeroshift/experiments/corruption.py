@@ -71,7 +71,7 @@ def _detail(member: Member) -> str:
 EXPERIMENT = Experiment(
     name="corruption",
     title="Corruption",
-    question="How accurate is each method on images that are blurred, noisy, under weather or badly stored?",
+    question="How accurate is each method on images degraded by blur, noise, weather or compression?",
     plan=partial(main_table_jobs, _places),
     find=partial(main_table_findings, TASK, _places, heading=HEADING),
     where="Tables 3 and 15",

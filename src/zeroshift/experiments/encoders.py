@@ -171,7 +171,7 @@ def _verdict(table: Table, shared: Suite) -> Remark | None:
 EXPERIMENT = Experiment(
     name="encoders",
     title="Encoders side by side",
-    question="Does ADAPT gain with one encoder as with another?",
+    question="Does ADAPT improve accuracy with every encoder?",
     plan=_plan,
     find=_find,
     where="Tables 14, 15 and 16, Figure of different VLMs",

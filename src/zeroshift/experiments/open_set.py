@@ -106,10 +106,10 @@ def _separation(scores: np.ndarray, unknown: np.ndarray) -> dict[str, float | No
 
 
 SCORES = {
-    "cosine": "one less the largest cosine",
-    "zero_shot": "one less the largest probability, zero-shot",
-    "adapt_online": "one less the largest probability, ADAPT (online)",
-    "anchored_mixture_online": "one less the largest probability, mixture (online)",
+    "cosine": "one minus the largest cosine",
+    "zero_shot": "one minus the largest probability, zero-shot",
+    "adapt_online": "one minus the largest probability, ADAPT (online)",
+    "anchored_mixture_online": "one minus the largest probability, mixture (online)",
     "mixture_online": "the mixture's reject score (online)",
     "mixture_transductive": "the mixture's reject score (transductive)",
 }
@@ -186,7 +186,7 @@ def _table(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]])
             rows.append(Row((SCORES[score], *map(Value, means)), "Mean of the sets"))
     return Table(
         "unknown-classes",
-        "Telling samples of unknown classes from the others",
+        "Detecting samples of unknown classes",
         (
             Column("score", "text"),
             Column("AUROC", detail="50 is chance"),

@@ -256,10 +256,10 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         label="method",
         notes=(
             "Oracle: Algorithm 2 with the one-hot truth in place of the zero-shot posterior for means, banks and "
-            "covariance, over the full test set; samples are scored with their zero-shot posterior. It sees "
-            "the labels of the very samples it is scored on: it shows what better pseudo-labels could bring, and is no "
-            "method.",
-            "Its covariance is that of the banks, as in Algorithm 2; the last row takes it from all samples instead.",
+            "covariance, over the full test set; samples are scored with their zero-shot posterior. It uses "
+            "the labels of the samples it is scored on: it shows what better pseudo-labels could gain, and is not a "
+            "usable method.",
+            "Its covariance is that of the banks, as in Algorithm 2; the last row uses all samples instead.",
         ),
     )
     gaps = [(task, _gap(suite.of_task(task.id), options, results)) for task in suite.tasks]
