@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from zeroshift.data import packs
 from zeroshift.evaluate import runner
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
@@ -53,12 +54,26 @@ def run_commands(code: str, where: str) -> None:
             command = ["make", "--dry-run", *arguments[1:]]
             finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
             assert finished.returncode == 0, f"{where}: `{line}` failed:\n{finished.stdout}{finished.stderr}"
+        elif arguments[0] == "pip":
+            check_pip_install(arguments, where)
+        elif arguments == [".", ".venv/bin/activate"]:
+            continue  # `make demo` creates it
         elif arguments[0] == "zeroshift":
             # In this process: importing the libraries of an encoder takes seconds.
             result = CliRunner().invoke(app, arguments[1:])
             assert result.exit_code == 0, f"{where}: `{line}` failed:\n{result.output}"
         else:
             pytest.fail(f"{where}: {arguments[0]!r} is not a command the tests can run")
+
+
+def check_pip_install(arguments: list[str], where: str) -> None:
+    """Nothing is installed: the extras exist, and torch comes from the constraints and the index of CPU builds."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    requested = re.fullmatch(r"\.\[([\w,]+)\]", arguments[-1])
+    assert requested, f"{where}: {arguments[-1]!r} is not .[EXTRAS]"
+    assert set(requested[1].split(",")) <= set(extras), f"{where}: unknown extras in {arguments[-1]!r}"
+    assert (ROOT / arguments[arguments.index("-c") + 1]).is_file(), where
+    assert arguments[arguments.index("--extra-index-url") + 1].endswith("/whl/cpu"), where
 
 
 @pytest.fixture
@@ -94,7 +109,7 @@ def run_page(page, tmp_path, monkeypatch, request) -> None:
         elif language == "sh":
             run_commands(code, where)
         elif language == "toml":
-            pytest.importorskip("tomllib", reason="tomllib came with Python 3.11").loads(code)
+            tomllib.loads(code)
         else:
             assert language == "text", f"{where}: no test runs blocks in {language or 'no language'!r}"
 

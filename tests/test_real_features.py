@@ -93,8 +93,17 @@ def test_the_results_page_follows_from_the_records(monkeypatch):
     assert results.section("accuracy") == accuracy.table(RECORDS)
 
 
-def test_the_readme_table_is_reproduced():
+def test_readme_output_of_adapt_is_reproduced():
     text = (ROOT / "README.md").read_text()
+    written = re.search(r"^accuracy +([\d.]+)%\nzero-shot +([\d.]+)%\ngain +\+([\d.]+) points$", text, re.MULTILINE)
+    adapted, zero_shot = (
+        RECORDS[f"bundled/cifar10/{method}/stored"]["accuracy"] for method in ("adapt_online", "zero_shot")
+    )
+    assert written.groups() == (f"{adapted:.1f}", f"{zero_shot:.1f}", f"{adapted - zero_shot:.1f}")
+
+
+def test_docs_table_is_reproduced():
+    text = (ROOT / "docs" / "results.md").read_text()
     errors = []
     for name in BUNDLED:
         zero_shot, online, transductive = (
