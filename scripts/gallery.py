@@ -35,10 +35,13 @@ SHOWN = {
 
 TOP = """# Gallery
 
-What `zeroshift experiment all` draws, on the bundled packs: real features of a composed dual encoder, not CLIP, so the
-numbers are not CLIP's. Each picture is one of a chapter's; the chapter has its tables, and says what came out otherwise
-than in the paper. All of it is one file, [`report.html`](experiments.md), that follows light and dark and fits a phone.
-Made by `scripts/gallery.py`.
+```text
+zeroshift experiment all
+```
+
+The command runs every [experiment](experiments.md) on the bundled packs and writes one file, `report.html`, with tables,
+figures and remarks where our results differ from the paper's. This page shows a selection of the figures. The features
+come from a composed dual encoder, so the numbers are not CLIP's. `scripts/gallery.py` writes this page.
 """
 
 

@@ -356,7 +356,7 @@ def _map(kinds: Sequence[Kind], gains: Gains) -> list[HeatMaps]:
             "gains-by-stream",
             "Gain over zero-shot",
             (field,),
-            "Rows are streams, columns are methods; below zero a method does harm.",
+            "Rows are streams, columns are methods; values below zero are losses.",
             unit="points",
             diverging=True,
             written=True,
