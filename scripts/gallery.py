@@ -39,9 +39,9 @@ TOP = """# Gallery
 zeroshift experiment all
 ```
 
-The command runs every [experiment](experiments.md) on the bundled packs and writes one file, `report.html`, with tables,
-figures and remarks where our results differ from the paper's. This page shows a selection of the figures. The features
-come from a composed dual encoder, so the numbers are not CLIP's. `scripts/gallery.py` writes this page.
+This command runs every [experiment](experiments.md) on the bundled packs and writes one file, `report.html`, with
+tables, figures and remarks where our results differ from the paper's. This page shows a selection of the figures. The
+features come from a composed dual encoder, so the numbers are not CLIP's. `scripts/gallery.py` writes this page.
 """
 
 
