@@ -123,7 +123,7 @@ def classify(
 
 
 DEFAULT_METHODS = {"online": "anchored_mixture_online", "transductive": "anchored_mixture_transductive"}
-"""More accurate than ADAPT on average, better calibrated, and safer with few images or few of the classes: README."""
+"""More accurate than ADAPT on average, better calibrated, and safer with few images or few classes: docs/guide.md."""
 
 CLASSIFY_HINTS = {
     SETTING: "--set {name}=VALUE",
