@@ -295,6 +295,16 @@ class Method(Declared, ABC):
             setattr(self, name, serialization.unpack(fresh, declared.saved_as, arrays, values, grows=declared.grows))
         self._derive()
 
+    def zeros(self, *shape: int) -> Array:
+        """A float64 array of zeros in the library and on the device of the prototypes, for the state of a method."""
+        return Backend.of(self.prototypes).zeros(shape)
+
+    @property
+    def prototypes64(self) -> Array:
+        """The prototypes in float64, the precision that features have in `learn` and `score`."""
+        backend = Backend.of(self.prototypes)
+        return backend.asarray(self.prototypes, backend.xp.float64)
+
     @property
     def n_classes(self) -> int:
         return int(self.prototypes.shape[0])

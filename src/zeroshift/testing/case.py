@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from unittest import SkipTest
 
 import numpy as np
 
@@ -72,8 +73,9 @@ SAMPLES = 36
 """Default number of samples of a problem: small, because every check runs its method several times."""
 
 
-class NotApplicable(Exception):  # noqa: N818 (nothing went wrong)
-    """Raised by a check that does not apply to the method or cannot run here; the message says why."""
+class NotApplicable(SkipTest):
+    """Raised by a check that does not apply to the method or cannot run here; the message says why. Test runners
+    report a skipped test."""
 
 
 @dataclass(frozen=True)

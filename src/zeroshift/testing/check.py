@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -34,9 +34,7 @@ class CheckReport:
     """Checks the method declares it cannot satisfy, with its reason."""
 
 
-def checks(
-    method: type[Method], parameters: Mapping[str, Any] | None = None
-) -> Iterator[tuple[str, Callable[[], None]]]:
+def checks(method: type[Method], parameters: Mapping[str, Any] | None = None) -> list[tuple[str, Callable[[], None]]]:
     """(name, call) for every check that the method does not declare as an exception, for parametrized tests."""
     case = Case(method, parameters or {})
     for name in method.check_exceptions:
@@ -45,9 +43,7 @@ def checks(
                 f"{method.__name__}.check_exceptions names {name!r}, which is not a check. "
                 "Fix: one of the names in zeroshift.testing.CHECKS."
             )
-    for name, check in CHECKS.items():
-        if name not in method.check_exceptions:
-            yield name, partial(check, case)
+    return [(name, partial(check, case)) for name, check in CHECKS.items() if name not in method.check_exceptions]
 
 
 def check_method(method: type[Method] | str, *, parameters: Mapping[str, Any] | None = None) -> CheckReport:
