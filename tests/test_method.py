@@ -219,9 +219,12 @@ def test_states_that_must_be_equal_and_are_not():
 
 
 def test_methods_that_cannot_merge():
-    for create in (lambda: learned(cls=Ordered), lambda: TDA(PROTOTYPES), lambda: ZeroShot(PROTOTYPES)):
+    for create in (lambda: learned(cls=Ordered), lambda: TDA(PROTOTYPES)):
         with pytest.raises(TypeError, match=r"cannot be merged.*Fix: adapt one object to all samples"):
             create().merge(create())
+    both = ZeroShot(PROTOTYPES)
+    both.adapt(PROTOTYPES)
+    assert both.merge(copy.deepcopy(both)).n_seen == 2 * len(PROTOTYPES)  # it has no state but the number of samples
     with pytest.raises(TypeError, match="other must be a Example; got TDA"):
         learned().merge(TDA(PROTOTYPES))
     with pytest.raises(ValueError, match=r"another weight \(0\.25\).*Fix: make both with the same weight"):

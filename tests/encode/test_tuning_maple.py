@@ -304,5 +304,5 @@ def test_a_saved_method_knows_its_prompts(tmp_path, encoder, maple, source):
     assert PromptAlign.load(tmp_path / "state.safetensors", maple=maple).maple is maple
     torch.save({"state_dict": {**state(), "prompt_learner.ctx": torch.zeros(2, 32)}}, tmp_path / "other.pth")
     other = load_maple(encoder, tmp_path / "other.pth", NAMES)
-    with pytest.raises(ValueError, match="give the maple it was saved with"):
+    with pytest.raises(ValueError, match="pass the maple it was saved with"):
         PromptAlign.load(tmp_path / "state.safetensors", maple=other)

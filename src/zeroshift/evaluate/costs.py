@@ -104,7 +104,7 @@ def count_calls(tower: Tower, counts: EncoderCounts) -> Tower:
     """Wrap `tower` so that its calls add to `counts`; other kinds of towers are returned unchanged.
 
     >>> import numpy as np
-    >>> from zeroshift.methods._shared.examples import ExampleText
+    >>> from zeroshift.testing.examples import ExampleText
     >>> counts = EncoderCounts()
     >>> text = count_calls(ExampleText(np.eye(5)), counts)
     >>> text.features(text.context).shape, counts.prompts

@@ -185,7 +185,8 @@ def _file(module: str) -> Path | None:
 
 def _defines_code(path: Path) -> bool:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    return any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in tree.body)
+    definitions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return any(not node.name.startswith("__") for node in definitions)  # `__dir__` computes nothing
 
 
 def _is_bare_string(line: ast.stmt) -> bool:

@@ -50,7 +50,7 @@ def methods_markdown(methods: Sequence[MethodInfo]) -> str:
 
     >>> from zeroshift.methods import get
     >>> print(methods_markdown([get("zero_shot")]).splitlines()[-1])
-    | zero_shot | `ZeroShot` | online | | K d, the prototypes | O(K d) a sample | |
+    | zero_shot | `ZeroShot` | online | | K d, the prototypes | O(K d) per sample | |
     """
     titles = ("name", "class", "protocol", "needs", "state", "cost", "")
     columns = [ReportColumn(title, is_code=title == "class") for title in titles]

@@ -175,7 +175,7 @@ def _is_guard(frame: FrameType) -> bool:
     """Whether the line belongs to the mechanism itself. Between the end of a `with` block and its `__exit__`, where a
     trace function can raise an exception, no exception can occur otherwise."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-    return frame.f_code.co_name in GUARDS or "_learning(" in line
+    return frame.f_code.co_name in GUARDS or "_learning(" in line or "Watch(" in line
 
 
 GUARDS = ("__enter__", "__exit__", "__setattr__", "_check_usable")
