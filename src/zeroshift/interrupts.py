@@ -1,8 +1,11 @@
 """Postpone signals while a method changes its state, so that Ctrl-C never leaves a sample half learned.
 
-`Watch` wraps one call that learns. Within it, `postpone` and `resume` enclose each change of the state: a SIGINT or
-SIGTERM that arrives in between is handled when the change is complete. Python runs signal handlers in the main thread
-only, so other threads need no protection.
+`Watch` wraps one call that learns: it puts `_handle` in front of the handlers that the program has installed.
+`postpone` and `resume` enclose each change of the state: a signal that arrives in between is handled when the change is
+complete. Python runs signal handlers in the main thread only, so other threads need no protection.
+
+A signal may arrive at any instruction, also while `Watch` installs or removes `_handle`. Then `_handle` may stay
+installed. That is harmless: it calls the handler of the program, and the next `Watch` finds it in place.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ from typing import Any
 
 __all__ = ["Watch", "postpone", "resume"]
 
-SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGBREAK")
+SIGNALS = tuple(int(getattr(signal, name)) for name in NAMES if hasattr(signal, name))
+"""Signals whose handlers, if the program has installed any, may raise an exception."""
+
 MAIN_THREAD = threading.main_thread().ident
 
 # The functions below those of `signal`, which convert numbers to enumerations and take ten times as long.
@@ -26,7 +32,7 @@ _get_handler, _set_handler = _fast_signal.getsignal, _fast_signal.signal
 
 class _State:
     handlers: dict[int, Any] = {}  # noqa: RUF012 (one for the process, as the signal handlers are)
-    """The handlers that `Watch` replaced, by signal number."""
+    """The handlers that `_handle` calls, by signal number."""
     depth = 0
     """Calls of `postpone` without their `resume`."""
     pending: dict[int, FrameType | None] = {}  # noqa: RUF012
@@ -51,9 +57,11 @@ def resume() -> None:
 def _handle_pending() -> None:
     number = next(iter(_State.pending))
     frame = _State.pending.pop(number)
-    handler = _State.handlers.get(number) or _get_handler(number)
+    handler = _get_handler(number)
     try:
-        if callable(handler):
+        if handler is _handle:
+            _State.handlers[number](number, frame)
+        elif callable(handler):
             handler(number, frame)
     finally:
         if _State.pending:
@@ -70,36 +78,27 @@ def _handle(number: int, frame: FrameType | None) -> None:
 class Watch:
     """Around one call that learns: signals go through this module, and to their own handlers again afterwards."""
 
-    __slots__ = ("_installed",)
+    __slots__ = ("_enabled", "_installed")
 
     def __init__(self, enabled: bool = True) -> None:
-        self._installed = enabled and not _State.handlers and threading.get_ident() == MAIN_THREAD
+        self._enabled = enabled and threading.get_ident() == MAIN_THREAD
+        self._installed: list[int] = []
 
     def __enter__(self) -> None:
-        if not self._installed:
+        if not self._enabled:
             return
-        postpone()
         try:
             for number in SIGNALS:
                 handler = _get_handler(number)
-                if callable(handler):
+                if handler is not _handle and callable(handler):
                     _State.handlers[number] = handler
+                    self._installed.append(number)
                     _set_handler(number, _handle)
-        finally:
-            try:
-                resume()
-            except BaseException:
-                self.__exit__()  # `with` calls it only if this method returns
-                raise
+        except BaseException:
+            self.__exit__()  # a signal arrived; `with` calls it only if this method returns
+            raise
 
     def __exit__(self, *failure: object) -> None:
-        if not self._installed:
-            return
-        postpone()
-        try:
-            for number, handler in _State.handlers.items():
-                if _get_handler(number) is _handle:  # otherwise it was replaced meanwhile, and that stays
-                    _set_handler(number, handler)
-            _State.handlers.clear()
-        finally:
-            resume()
+        for number in self._installed:
+            if _get_handler(number) is _handle:  # otherwise it was replaced meanwhile, and that stays
+                _set_handler(number, _State.handlers[number])

@@ -164,7 +164,8 @@ class Method(Declared, ABC):
     def adapt(self, features: Array) -> Array:
         """Learn from `features` and predict them, in the order `scored` says: (N, K) for (N, d), (K,) for (d,).
 
-        If the call is interrupted or fails, the state is as before the call or after a whole number of samples.
+        If the call is interrupted or fails, the state is as before the call or after a whole number of samples. If an
+        exception is raised while the state is being changed, the object refuses calls until `reset` or `load`.
         """
         return self._answer(features, learn=True, probabilities=True)
 

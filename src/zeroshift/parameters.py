@@ -212,7 +212,7 @@ class Parameter:
 
     def describe(self) -> str:
         """The allowed values in words."""
-        return self.allowed.describe() if self.allowed else "an array" if self.kind == "array" else "any value"
+        return self.allowed.describe() if self.allowed else "arrays" if self.kind == "array" else "any value"
 
 
 @dataclass(frozen=True)

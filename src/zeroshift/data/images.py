@@ -188,7 +188,7 @@ def _describe_content(data: bytes) -> str:
 
 @contextmanager
 def _refuse_truncated() -> Iterator[None]:
-    """Make truncated images an error, also where another library told Pillow to pad them with grey."""
+    """Make truncated images an error, even if another library configured Pillow to pad them with grey."""
     from PIL import ImageFile
 
     before = ImageFile.LOAD_TRUNCATED_IMAGES

@@ -79,3 +79,7 @@ __all__ = [
     "source_statistics",
 ]
 __all__ += sorted(_classes)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

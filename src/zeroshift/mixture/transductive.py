@@ -28,8 +28,8 @@ class TransductiveAnchoredMixture(AnchoredMixture):
     """Adapts to a whole set: rounds of estimating a Gaussian mixture, with means anchored at the text, from the
     posterior of every sample, and of predicting every sample from it.
 
-    `adapt` replaces what was learned before; `predict` scores other features with what the last set taught. For a set
-    stored in several places, see `survey` and `merge`, or `adapt_shards`.
+    `adapt` replaces what was learned before; `predict` scores other features with what was learned from the last set.
+    For a set stored in several places, see `survey` and `merge`, or `adapt_shards`.
 
     Examples
     --------
