@@ -166,7 +166,7 @@ class T3A(Method):
         """A single sample becomes a support before it is predicted: learn, then predict."""
         one = single_sample_stats(features, self._text, self.logit_scale)
         insertion = supports.plan_one(one.k, one.entropy)
-        feature = unit_rows(features)[0]
+        feature = None if insertion is None else unit_rows(features)[0]
         with self._learning():
             if insertion is not None:
                 self._vectors[one.k] = self._directions(supports.insert(insertion, feature))[0]
