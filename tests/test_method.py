@@ -225,7 +225,7 @@ def test_methods_that_cannot_merge():
     both = ZeroShot(PROTOTYPES)
     both.adapt(PROTOTYPES)
     assert both.merge(copy.deepcopy(both)).n_seen == 2 * len(PROTOTYPES)  # it has no state but the number of samples
-    with pytest.raises(TypeError, match="other must be a Example; got TDA"):
+    with pytest.raises(TypeError, match="other must be of class Example; got TDA"):
         learned().merge(TDA(PROTOTYPES))
     with pytest.raises(ValueError, match=r"another weight \(0\.25\).*Fix: make both with the same weight"):
         learned().merge(learned(weight=0.25))
@@ -283,8 +283,24 @@ def test_pickle_keeps_what_was_learned_and_read_only_parameters():
         np.testing.assert_array_equal(other.predict(FEATURES), method.predict(FEATURES))
         for array in (other.prototypes, other.offsets):
             assert not array.flags.writeable
-        with pytest.raises(AttributeError, match="weight is fixed once a Example is made"):
+        with pytest.raises(AttributeError, match="weight of Example cannot be changed after construction"):
             other.weight = 2.0
+
+
+def test_an_interrupted_reset_is_refused_until_the_next_reset(monkeypatch):
+    method = learned()
+
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(method), "_prepare", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            method.reset()
+    with pytest.raises(RuntimeError, match=r"a reset was interrupted.*Fix: call reset\(\)"):
+        method.predict(FEATURES)
+    method.reset()
+    np.testing.assert_array_equal(method.predict(FEATURES), method.clone().predict(FEATURES))
 
 
 def test_an_array_parameter_without_validation_is_copied():

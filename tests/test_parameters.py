@@ -167,7 +167,7 @@ def test_bind_returns_every_parameter_in_plain_python():
 @pytest.mark.parametrize(
     ("arguments", "given", "error", "message"),
     [
-        ((), {"count": 1}, TypeError, r"Settings needs features \(arrays\); it has no default\."),
+        ((), {"count": 1}, TypeError, r"Settings needs features \(arrays\); it has no default\. Fix: pass features="),
         (("x",), {}, TypeError, r"Settings needs count \(an integer of at least 1\)"),
         (
             ("x", 0.1),

@@ -129,7 +129,7 @@ class Method(Declared, ABC):
         # What was learned was learned with these parameters; changing one later would mix two methods.
         if name in self.__dict__.get("_fixed", ()):
             raise AttributeError(
-                f"{name} is fixed once a {type(self).__name__} is made. "
+                f"{name} of {type(self).__name__} cannot be changed after construction. "
                 f"Fix: {type(self).__name__}(**{{**method.get_params(), {name!r}: ...}}) makes another."
             )
         super().__setattr__(name, value)
@@ -183,14 +183,15 @@ class Method(Declared, ABC):
 
     def reset(self) -> None:
         """Forget everything learned."""
+        self._failure: str | None = "a reset was interrupted"  # unless it reaches its end
         self.n_seen: int = 0
-        self._failure: str | None = None
         with Backend.of(self.prototypes).computing():
             self._prepare()
             for name, declared in self.declared_states.items():
                 initial = declared.initial
                 setattr(self, name, initial(self) if callable(initial) else copy.deepcopy(initial))
             self._derive()
+        self._failure = None
 
     def clone(self) -> Self:
         """A new method with the same parameters that has learned nothing (`copy.deepcopy` keeps what was learned)."""
@@ -220,7 +221,7 @@ class Method(Declared, ABC):
 
     def _check_mergeable(self, other: object) -> None:
         if type(other) is not type(self):
-            raise TypeError(f"other must be a {type(self).__name__}; got {type(other).__name__}.")
+            raise TypeError(f"other must be of class {type(self).__name__}; got {type(other).__name__}.")
         rules = [declared.merge for declared in self.declared_states.values()]
         if None in rules:
             raise TypeError(

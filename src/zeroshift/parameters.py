@@ -331,7 +331,9 @@ class Declared:
         for name, one in declared.items():
             if name not in values:
                 if one.required:
-                    raise TypeError(f"{cls.__name__} needs {name} ({one.describe()}); it has no default.")
+                    raise TypeError(
+                        f"{cls.__name__} needs {name} ({one.describe()}); it has no default. Fix: pass {name}=..."
+                    )
                 values[name] = one.default
             elif one.allowed is not None:
                 values[name] = one.allowed.check(name, values[name])

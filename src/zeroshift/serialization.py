@@ -95,7 +95,7 @@ def load(
         if name not in cls.reload_parameters:
             allowed = ", ".join((*cls.model_parameters, *cls.reload_parameters)) or "none"
             raise TypeError(
-                f"{name} cannot be changed when a {cls.__name__} is loaded (allowed: {allowed}): "
+                f"{name} cannot be changed by {cls.__name__}.load (allowed: {allowed}): "
                 "the saved state was learned with the saved value."
             )
     for key in ("parameters", "values", "library", "device"):

@@ -232,7 +232,7 @@ def test_merge_rejects_other_classes(cls):
     stream = first_rows("small")
     method = create(cls, stream)
     (another,) = {OnlineAnchoredMixture, TransductiveAnchoredMixture} - {cls}
-    with pytest.raises(TypeError, match=f"other must be a {cls.__name__}; got {another.__name__}"):
+    with pytest.raises(TypeError, match=f"other must be of class {cls.__name__}; got {another.__name__}"):
         method.merge(create(another, stream))
-    with pytest.raises(TypeError, match=f"other must be a {cls.__name__}; got dict"):
+    with pytest.raises(TypeError, match=f"other must be of class {cls.__name__}; got dict"):
         method.merge({})
