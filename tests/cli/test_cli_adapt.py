@@ -26,7 +26,15 @@ def test_csv_is_what_the_library_predicts(call, small, small_file, tmp_path):
     expected = library_answer(small, bank_size=4)
     zero_shot = ZeroShot(small.prototypes_for(), logit_scale=small.logit_scale).predict(small.features)
     rows = read(out)
-    assert list(rows[0]) == ["row", "prediction", "probability", "zero_shot", "zero_shot_probability", "label"]
+    assert list(rows[0]) == [
+        "row",
+        "prediction",
+        "probability",
+        "zero_shot",
+        "zero_shot_probability",
+        "reject",
+        "label",
+    ]
     assert [row["prediction"] for row in rows] == [small.class_names[k] for k in expected.argmax(axis=1)]
     assert [row["zero_shot"] for row in rows] == [small.class_names[k] for k in zero_shot.argmax(axis=1)]
     assert [row["label"] for row in rows] == [small.class_names[k] for k in small.labels]

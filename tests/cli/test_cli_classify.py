@@ -14,7 +14,7 @@ from pet_images import CLASSES, PER_CLASS, encoded, prototypes, record, write_pe
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture, ZeroShot
 from zeroshift.encode.prompts import MODES
 
-COLUMNS = ["file", "label", "probability", "zero_shot_label", "zero_shot_probability", "reject_score"]
+COLUMNS = ["file", "prediction", "probability", "zero_shot", "zero_shot_probability", "reject"]
 
 
 @pytest.fixture(autouse=True)
@@ -66,15 +66,15 @@ def test_labels_and_probabilities_are_those_of_the_python_interface(
     words = [[template.replace("{}", name) for template in MODES["ensemble"].templates] for name in CLASSES]
     texts = prototypes(model, words).astype(np.float32)
     scale = float(np.exp(3.3))  # of the tiny model
-    for column, probabilities in {
-        "": method(texts, logit_scale=scale).adapt(features),
-        "zero_shot_": ZeroShot(texts, logit_scale=scale).predict(features),
-    }.items():
-        assert [row[f"{column}label"] for row in rows] == [CLASSES[k] for k in probabilities.argmax(axis=1)]
-        written = [float(row[f"{column}probability"]) for row in rows]
+    for column, number, probabilities in (
+        ("prediction", "probability", method(texts, logit_scale=scale).adapt(features)),
+        ("zero_shot", "zero_shot_probability", ZeroShot(texts, logit_scale=scale).predict(features)),
+    ):
+        assert [row[column] for row in rows] == [CLASSES[k] for k in probabilities.argmax(axis=1)]
+        written = [float(row[number]) for row in rows]
         np.testing.assert_allclose(written, probabilities.max(axis=1), atol=1e-4)
     np.testing.assert_allclose(
-        [float(row["reject_score"]) for row in rows], 1 - (features.astype(np.float32) @ texts.T).max(axis=1), rtol=1e-5
+        [float(row["reject"]) for row in rows], 1 - (features.astype(np.float32) @ texts.T).max(axis=1), rtol=1e-5
     )
 
 
@@ -105,8 +105,8 @@ def test_the_record(classify, photos, tmp_path):
     rows = table(tmp_path / "p.csv")
     assert summary["images"] == len(rows) == summary["computed"] == len(CLASSES) * PER_CLASS
     assert summary["classes"] == list(CLASSES)
-    assert summary["counts"] == {name: sum(row["label"] == name for row in rows) for name in CLASSES}
-    assert summary["changed"] == sum(row["label"] != row["zero_shot_label"] for row in rows)
+    assert summary["counts"] == {name: sum(row["prediction"] == name for row in rows) for name in CLASSES}
+    assert summary["changed"] == sum(row["prediction"] != row["zero_shot"] for row in rows)
     assert (summary["accuracy"], summary["zero_shot_accuracy"]) == (None, None)
     assert (summary["out"], summary["sheet"]) == (str(tmp_path / "p.csv"), str(tmp_path / "p.html"))
     assert summary["encoder"]["family"] == "clip"
@@ -116,9 +116,9 @@ def test_the_record(classify, photos, tmp_path):
 def test_a_labelled_folder_gives_an_accuracy(classify, pets, tmp_path):
     done = classify(pets, env={"COLUMNS": "160"})
     rows = table(tmp_path / "predictions.csv")
-    assert list(rows[0]) == [*COLUMNS, "true_label"]
-    assert all(row["file"].startswith(f"{row['true_label']}/") for row in rows)
-    right = sum(row["label"] == row["true_label"] for row in rows) / len(rows)
+    assert list(rows[0]) == [*COLUMNS, "label"]
+    assert all(row["file"].startswith(f"{row['label']}/") for row in rows)
+    right = sum(row["prediction"] == row["label"] for row in rows) / len(rows)
     shown = " ".join(done.stdout.split())
     assert f"accuracy {100 * right:.1f}%, zero-shot " in shown
     assert "by the names of the sub-folders" in shown
@@ -129,7 +129,7 @@ def test_a_labelled_folder_gives_an_accuracy(classify, pets, tmp_path):
 def test_the_names_of_sub_folders_can_be_ignored(classify, pets, tmp_path):
     summary = record(classify(pets, "--unlabelled", "--classes", "dog,frog", "--json"))
     assert summary["accuracy"] is None
-    assert {row["label"] for row in table(tmp_path / "predictions.csv")} <= {"dog", "frog"}
+    assert {row["prediction"] for row in table(tmp_path / "predictions.csv")} <= {"dog", "frog"}
 
 
 def test_a_tables_labels_are_named_as_such(classify, pets, tmp_path):
@@ -224,7 +224,7 @@ def test_only_pages_of_zeroshift_are_replaced(classify, photos, tmp_path):
         (["--classes", "cat,dog", "--sheet", "predictions.csv"], "predictions.csv is named for two outputs"),
         (["--classes", "cat,dog", "--sheet", "no/x.html"], "the folder no does not exist"),
         (["--classes", "cat,dog", "--sheet", "photos"], "photos is a folder; the name of a file is needed"),
-        (["--classes", "cat,dog", "--out", "p.txt"], ".csv or .parquet"),
+        (["--classes", "cat,dog", "--out", "p.txt"], ".csv, .parquet or .npz"),
         (["--classes", "cat,dog", "--out", "no/p.csv"], "the folder no does not exist"),
         (["--classes", "cat,dog", "--prompts", "custm"], "Did you mean 'custom'?"),
         (["--classes", "cat,dog", "--cache", "c", "--no-cache"], "--cache and --no-cache contradict each other"),

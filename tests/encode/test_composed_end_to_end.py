@@ -155,7 +155,7 @@ def test_other_class_names_use_the_same_text_map(first, run, top, no_fitting):
     with open(top / "p.csv", newline="") as handle:
         rows = list(csv.DictReader(handle))
     assert [row["file"] for row in rows] == sorted(path.name for path in (top / "drawn").iterdir())
-    assert all(row["label"] in names and 1 / 3 <= float(row["probability"]) <= 1 for row in rows)
+    assert all(row["prediction"] in names and 1 / 3 <= float(row["probability"]) <= 1 for row in rows)
     # No photographs, but a ball is a ball: features or prototypes of another space would be at chance.
-    assert all(row["zero_shot_label"] == "soccer ball" for row in rows if row["file"].startswith("ball"))
+    assert all(row["zero_shot"] == "soccer ball" for row in rows if row["file"].startswith("ball"))
     assert (top / "p.html").read_text().count("data:image/jpeg") == 9

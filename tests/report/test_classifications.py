@@ -1,4 +1,4 @@
-"""The file of `zeroshift classify`: every image by its name, whatever the name holds."""
+"""The file of predictions of named images: every image by its name, whatever the name contains."""
 
 import csv
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from report.classified import FILES, LABELS, REJECT, classified
-from zeroshift.report.predictions import check_classifications_format, write_classifications
+from zeroshift.report.predictions import write_predictions
 
 ODD_NAMES = ("a,b.jpg", 'say "hi".jpg', "two\nlines.jpg", "Icon\r.jpg", "=1+1.jpg", "ünï 猫.jpg")
 """What breaks a CSV file that forgets to quote; and a formula, which is a file's name all the same."""
@@ -18,9 +18,9 @@ def read(path):
 
 
 def test_the_file_as_written(tmp_path):
-    write_classifications(tmp_path / "p.csv", classified(labels=LABELS), REJECT)
+    write_predictions(tmp_path / "p.csv", classified(labels=LABELS), REJECT)
     assert (tmp_path / "p.csv").read_bytes() == (
-        b"file,label,probability,zero_shot_label,zero_shot_probability,reject_score,true_label\n"
+        b"file,prediction,probability,zero_shot,zero_shot_probability,reject,label\n"
         b"a.jpg,dog,0.6,cat,0.55,0.3,dog\n"
         b"b.jpg,dog,0.95,cat,0.5,0.9,cat\n"
         b"c.jpg,dog,0.8,dog,0.8,0.1,dog\n"
@@ -30,21 +30,21 @@ def test_the_file_as_written(tmp_path):
     )
 
 
-def test_without_labels_there_is_no_true_label(tmp_path):
-    write_classifications(tmp_path / "p.csv", classified(), REJECT)
+def test_without_labels_there_is_no_label(tmp_path):
+    write_predictions(tmp_path / "p.csv", classified(), REJECT)
     header, *rows = read(tmp_path / "p.csv")
-    assert header[-1] == "reject_score"
+    assert header[-1] == "reject"
     assert {len(row) for row in rows} == {6}
 
 
 def test_numbers_have_six_significant_digits(tmp_path):
-    write_classifications(tmp_path / "p.csv", classified(), np.full(6, -1234.56789))
+    write_predictions(tmp_path / "p.csv", classified(), np.full(6, -1234.56789))
     assert [row[5] for row in read(tmp_path / "p.csv")[1:]] == ["-1234.57"] * 6
 
 
 def test_odd_names_come_back_as_they_were(tmp_path):
     classes = ('the "best", cat', "=dog", "horse\nand cart")
-    write_classifications(tmp_path / "p.csv", classified(files=ODD_NAMES, classes=classes), REJECT)
+    write_predictions(tmp_path / "p.csv", classified(files=ODD_NAMES, classes=classes), REJECT)
     _, *rows = read(tmp_path / "p.csv")
     assert tuple(row[0] for row in rows) == ODD_NAMES
     assert [row[1] for row in rows] == [classes[k] for k in (1, 1, 1, 0, 0, 1)]
@@ -56,11 +56,11 @@ def test_a_name_that_is_no_text_is_spelled_out(tmp_path, suffix):
     files = ("caf\udce9.jpg", *FILES[1:])
     path = tmp_path / f"p{suffix}"
     if suffix == ".csv":
-        write_classifications(path, classified(files=files), REJECT)
+        write_predictions(path, classified(files=files), REJECT)
         found = read(path)[1][0]
     else:
         parquet = pytest.importorskip("pyarrow.parquet")
-        write_classifications(path, classified(files=files), REJECT)
+        write_predictions(path, classified(files=files), REJECT)
         found = parquet.read_table(path)["file"][0].as_py()
     assert found == r"caf\udce9.jpg"
 
@@ -68,35 +68,19 @@ def test_a_name_that_is_no_text_is_spelled_out(tmp_path, suffix):
 def test_parquet_holds_the_same_at_full_precision(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     reject = REJECT / 3
-    write_classifications(tmp_path / "p.parquet", classified(files=ODD_NAMES, labels=LABELS), reject)
+    write_predictions(tmp_path / "p.parquet", classified(files=ODD_NAMES, labels=LABELS), reject)
     rows = parquet.read_table(tmp_path / "p.parquet").to_pylist()
     assert tuple(row["file"] for row in rows) == ODD_NAMES
-    assert [row["reject_score"] for row in rows] == reject.tolist()
+    assert [row["reject"] for row in rows] == reject.tolist()
     assert rows[0] == {
         "file": "a,b.jpg",
-        "label": "dog",
+        "prediction": "dog",
         "probability": 0.6,
-        "zero_shot_label": "cat",
+        "zero_shot": "cat",
         "zero_shot_probability": 0.55,
-        "reject_score": reject[0],
-        "true_label": "dog",
+        "reject": reject[0],
+        "label": "dog",
     }
-
-
-@pytest.mark.parametrize("name", ["p.txt", "p", "p.npz", "p.CSV"])
-def test_another_suffix_is_refused_with_the_fix(name, tmp_path):
-    with pytest.raises(ValueError, match=rf"\.csv or \.parquet, by the file's suffix; got '{name}'\. Fix: p\.csv"):
-        check_classifications_format(name)
-    with pytest.raises(ValueError, match="suffix"):
-        write_classifications(tmp_path / name, classified(), REJECT)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_parquet_without_pyarrow_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'zeroshift\[parquet\]'"):
-        check_classifications_format("p.parquet")
-    check_classifications_format("p.csv")
 
 
 @pytest.mark.parametrize(
@@ -110,13 +94,8 @@ def test_parquet_without_pyarrow_says_what_to_install(monkeypatch):
 )
 def test_reject_is_one_finite_score_an_image(reject, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        write_classifications(tmp_path / "p.csv", classified(), reject)
+        write_predictions(tmp_path / "p.csv", classified(), reject)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_images_need_names(tmp_path):
-    with pytest.raises(ValueError, match=r"sample_names is None. Fix: FeatureSet\(\.\.\., sample_names="):
-        write_classifications(tmp_path / "p.csv", classified(files=None), REJECT)
 
 
 def test_a_failure_keeps_the_old_file(tmp_path, monkeypatch):
@@ -126,5 +105,5 @@ def test_a_failure_keeps_the_old_file(tmp_path, monkeypatch):
     (tmp_path / "p.csv").write_text("old")
     monkeypatch.setattr("csv.writer", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_classifications(tmp_path / "p.csv", classified(), REJECT)
+        write_predictions(tmp_path / "p.csv", classified(), REJECT)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]

@@ -20,6 +20,7 @@ from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
 from zeroshift.evaluate import Comparison, StreamStep, compare, zero_shot_baseline
+from zeroshift.evaluate.metrics.reject import reject_scores
 from zeroshift.method import Method
 from zeroshift.methods.inputs import TEXT, resolve_inputs
 from zeroshift.report.comparisons import comparison_record
@@ -144,7 +145,7 @@ def adapt(
     # The state first: predictions can be made again from it, while predictions without it look like a complete run.
     if save_state is not None:
         made.save(save_state)
-    write_predictions(out, comparison)
+    write_predictions(out, comparison, reject_scores(loaded, prototypes=made.prototypes))
     summary = AdaptSummary(
         comparison,
         made,

@@ -27,7 +27,7 @@ from zeroshift.evaluate.metrics.reject import reject_scores
 from zeroshift.methods.inputs import OTHER, SETTING, feature_source, missing_input, resolve_inputs
 from zeroshift.report.contact_sheet import check_contact_sheet_target, write_contact_sheet
 from zeroshift.report.formatting import counted, method_label, percent, points
-from zeroshift.report.predictions import check_classifications_format, write_classifications
+from zeroshift.report.predictions import check_predictions_format, write_predictions
 from zeroshift.report.tables import ReportTable, summary_table
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def classify(
         str, typer.Argument(metavar="FOLDER", help="Images: a folder, a .csv or .parquet table, or an .npy array.")
     ],
     classes: options.ClassNames = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Predictions: a .csv or .parquet file.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Predictions: a .csv, .parquet or .npz file.")] = Path(
         "predictions.csv"
     ),
     sheet: Annotated[
@@ -85,7 +85,7 @@ def classify(
         raise ValueError(f"--method {chosen_method.info.name} {missing}.")
     if sheet is not None and no_sheet:
         raise ValueError("--sheet and --no-sheet contradict each other. Fix: give one.")
-    check_classifications_format(out)
+    check_predictions_format(out)
     page = None if no_sheet else sheet or out.with_suffix(".html")
     inputs = [Path(given) for given in (source, classes, templates, descriptions) if given is not None]
     check_output_files([out], inputs=inputs, force=force)
@@ -177,8 +177,8 @@ def _classify_images(
     arguments = resolve_inputs(chosen.info, chosen.parameters, feature_source(features), hints=CLASSIFY_HINTS)
     method = methods.create(chosen.info.name, **arguments)
     comparison = compare(features, [zero_shot_baseline(method, features), method], name=images.name)
-    rejected = reject_scores(features)
-    write_classifications(out, comparison, rejected)
+    rejected = reject_scores(features, prototypes=method.prototypes)
+    write_predictions(out, comparison, rejected)
     if page is not None:
         # By name, because images that could not be read are not among the features.
         index = {images.images.name(i): i for i in range(len(images))}

@@ -19,13 +19,10 @@ __all__ = [
     "TABLE_WRITERS",
     "ClassColumn",
     "PredictionColumn",
-    "check_classifications_format",
     "check_predictions_format",
-    "check_suffix",
     "checked_files",
     "checked_reject",
     "encodable",
-    "write_classifications",
     "write_csv",
     "write_parquet",
     "write_predictions",
@@ -41,24 +38,6 @@ class ClassColumn(NamedTuple):
 
 PredictionColumn = ClassColumn | np.ndarray | Sequence[str]
 """Classes, numbers or texts, one per row."""
-
-
-def check_suffix(path: str | os.PathLike[str], suffixes: Sequence[str]) -> None:
-    """Refuse a file of predictions whose name does not end in one of `suffixes`, or whose format cannot be written.
-
-    >>> check_suffix("predictions.csv", [".csv", ".parquet"])
-    """
-    suffix = Path(path).suffix
-    if suffix not in suffixes:
-        allowed = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
-        raise ValueError(
-            f"predictions are written as {allowed}, by the file's suffix; got {str(path)!r}. "
-            f"Fix: {Path(path).with_suffix('.csv')}."
-        )
-    if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise ImportError(
-            f"{path} needs pyarrow, which is not installed. Fix: pip install 'zeroshift[parquet]', or write a .csv."
-        )
 
 
 def encodable(text: str) -> str:
@@ -118,78 +97,36 @@ ARCHIVE = ".npz"
 
 
 def check_predictions_format(path: str | os.PathLike[str]) -> None:
-    """Refuse a file name `write_predictions` could not write to, before anything has been computed."""
-    check_suffix(path, [*TABLE_WRITERS, ARCHIVE])
+    """Refuse a file name `write_predictions` could not write to, before anything has been computed.
+
+    >>> check_predictions_format("predictions.csv")
+    """
+    suffixes = [*TABLE_WRITERS, ARCHIVE]
+    suffix = Path(path).suffix
+    if suffix not in suffixes:
+        raise ValueError(
+            f"predictions are written as {', '.join(suffixes[:-1])} or {suffixes[-1]}, by the file's suffix; "
+            f"got {str(path)!r}. Fix: {Path(path).with_suffix('.csv')}."
+        )
+    if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise ImportError(
+            f"{path} needs pyarrow, which is not installed. Fix: pip install 'zeroshift[parquet]', or write a .csv."
+        )
 
 
-def write_predictions(path: str | os.PathLike[str], comparison: Comparison) -> None:
+def write_predictions(path: str | os.PathLike[str], comparison: Comparison, reject: Array) -> None:
     """Write the predictions of the last method of a comparison and of its baseline; completely or not at all.
 
-    .csv and .parquet hold a row for each sample: `row`, where known `file`, `prediction`, `probability`, `zero_shot`,
-    `zero_shot_probability` and, where known, `label`, classes by their names. .npz holds `probabilities` (N, K),
-    `predictions`, `zero_shot_predictions` and `labels` as class indices, `class_names` and `files`.
-    """
-    check_predictions_format(path)
-    suffix = Path(path).suffix
-    with atomic_path(path) as temporary:
-        if suffix == ARCHIVE:
-            _write_npz(temporary, comparison)
-        else:
-            TABLE_WRITERS[suffix](temporary, _prediction_columns(comparison))
-
-
-def _prediction_columns(comparison: Comparison) -> dict[str, PredictionColumn]:
-    adapted, zero_shot = comparison.results[-1], comparison.baseline
-    names, labels = comparison.features.class_names, comparison.features.labels
-    files = comparison.features.sample_names
-    columns: dict[str, PredictionColumn] = {
-        "row": np.arange(comparison.features.n_samples),
-        **({} if files is None else {"file": files}),
-        "prediction": ClassColumn(adapted.predictions, names),
-        "probability": adapted.run.probabilities.max(axis=1),
-        "zero_shot": ClassColumn(zero_shot.predictions, names),
-        "zero_shot_probability": zero_shot.run.probabilities.max(axis=1),
-    }
-    if labels is not None:
-        columns["label"] = ClassColumn(labels, names)
-    return columns
-
-
-def _write_npz(path: Path, comparison: Comparison) -> None:
-    arrays: dict[str, Any] = {
-        "probabilities": comparison.results[-1].run.probabilities,
-        "predictions": comparison.results[-1].predictions,
-        "zero_shot_predictions": comparison.baseline.predictions,
-        "class_names": np.array(comparison.features.class_names, dtype=str),
-    }
-    if comparison.features.labels is not None:
-        arrays["labels"] = comparison.features.labels
-    if comparison.features.sample_names is not None:
-        arrays["files"] = np.array(comparison.features.sample_names, dtype=str)
-    # Through a handle: NumPy would add ".npz" to the temporary name.
-    with open(path, "wb") as handle:
-        np.savez(handle, **arrays)
-
-
-def check_classifications_format(path: str | os.PathLike[str]) -> None:
-    """Refuse a file name `write_classifications` could not write to, before anything has been computed.
-
-    >>> check_classifications_format("predictions.csv")
-    """
-    check_suffix(path, list(TABLE_WRITERS))
-
-
-def write_classifications(path: str | os.PathLike[str], comparison: Comparison, reject: Array) -> None:
-    """Write one row per image as .csv or .parquet, by the suffix of `path`; completely or not at all.
-
-    The columns are `file`, `label`, `probability`, `zero_shot_label`, `zero_shot_probability`, `reject_score` and,
-    where known, `true_label`. CSV holds six significant digits, parquet all.
+    .csv and .parquet have one row per sample with the columns `file` (`row` where samples have no names),
+    `prediction`, `probability`, `zero_shot`, `zero_shot_probability`, `reject` and, where it is known, `label`, the
+    true class. Classes are names. CSV holds six significant digits, parquet all. .npz holds `probabilities` (N, K),
+    `predictions`, `zero_shot_predictions` and `labels` as class indices, `reject`, `class_names` and `files`.
 
     Parameters
     ----------
     path : where to; a file of that name is replaced.
-    comparison : zero-shot first and the method last, on a set with `sample_names`.
-    reject : (N,) scores; the higher, the less an image is like any of the classes.
+    comparison : zero-shot first and the method last.
+    reject : (N,) scores; the higher, the less a sample is like any of the classes.
 
     Examples
     --------
@@ -199,32 +136,53 @@ def write_classifications(path: str | os.PathLike[str], comparison: Comparison, 
     >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), class_names=["cat", "dog"], sample_names=["a.jpg", "b.jpg"])
     >>> comparison = compare(pets, [ZeroShot(np.eye(2)), OnlineADAPT(np.eye(2))])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_classifications(Path(folder) / "p.csv", comparison, np.array([0.25, 0.5]))
+    ...     write_predictions(Path(folder) / "p.csv", comparison, np.array([0.25, 0.5]))
     ...     print((Path(folder) / "p.csv").read_text())
-    file,label,probability,zero_shot_label,zero_shot_probability,reject_score
+    file,prediction,probability,zero_shot,zero_shot_probability,reject
     a.jpg,cat,1,cat,1,0.25
     b.jpg,dog,1,dog,1,0.5
     """
-    check_classifications_format(path)
-    columns = _classification_columns(comparison, reject)
+    check_predictions_format(path)
+    suffix, reject = Path(path).suffix, checked_reject(comparison, reject)
     with atomic_path(path) as temporary:
-        TABLE_WRITERS[Path(path).suffix](temporary, columns)
+        if suffix == ARCHIVE:
+            _write_npz(temporary, comparison, reject)
+        else:
+            TABLE_WRITERS[suffix](temporary, _columns(comparison, reject))
 
 
-def _classification_columns(comparison: Comparison, reject: Array) -> dict[str, PredictionColumn]:
+def _columns(comparison: Comparison, reject: np.ndarray) -> dict[str, PredictionColumn]:
     adapted, zero_shot = comparison.results[-1], comparison.baseline
     names, labels = comparison.features.class_names, comparison.features.labels
+    files = comparison.features.sample_names
     columns: dict[str, PredictionColumn] = {
-        "file": checked_files(comparison),
-        "label": ClassColumn(adapted.predictions, names),
+        **({"row": np.arange(comparison.features.n_samples)} if files is None else {"file": files}),
+        "prediction": ClassColumn(adapted.predictions, names),
         "probability": adapted.run.probabilities.max(axis=1),
-        "zero_shot_label": ClassColumn(zero_shot.predictions, names),
+        "zero_shot": ClassColumn(zero_shot.predictions, names),
         "zero_shot_probability": zero_shot.run.probabilities.max(axis=1),
-        "reject_score": checked_reject(comparison, reject),
+        "reject": reject,
     }
     if labels is not None:
-        columns["true_label"] = ClassColumn(labels, names)
+        columns["label"] = ClassColumn(labels, names)
     return columns
+
+
+def _write_npz(path: Path, comparison: Comparison, reject: np.ndarray) -> None:
+    arrays: dict[str, Any] = {
+        "probabilities": comparison.results[-1].run.probabilities,
+        "predictions": comparison.results[-1].predictions,
+        "zero_shot_predictions": comparison.baseline.predictions,
+        "reject": reject,
+        "class_names": np.array(comparison.features.class_names, dtype=str),
+    }
+    if comparison.features.labels is not None:
+        arrays["labels"] = comparison.features.labels
+    if comparison.features.sample_names is not None:
+        arrays["files"] = np.array(comparison.features.sample_names, dtype=str)
+    # Through a handle: NumPy would add ".npz" to the temporary name.
+    with open(path, "wb") as handle:
+        np.savez(handle, **arrays)
 
 
 def checked_files(comparison: Comparison) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeroshift.arrays import Array
+from zeroshift.arrays import Array, to_numpy
 from zeroshift.evaluate.metrics.base import Metric, checked_flags, checked_fraction, checked_numbers
 from zeroshift.features import FeatureSet
 from zeroshift.features.checks import blocks
@@ -12,11 +12,12 @@ from zeroshift.features.checks import blocks
 __all__ = ["TRUE_POSITIVE_RATE", "RejectCurve", "reject_scores"]
 
 
-def reject_scores(features: FeatureSet, prompt: str | None = None) -> np.ndarray:
+def reject_scores(features: FeatureSet, prompt: str | None = None, *, prototypes: Array | None = None) -> np.ndarray:
     """(N,) 1 - the largest cosine similarity to a prototype; higher means less similar to every class.
 
-    The scores of one set can be ranked and thresholded; a good threshold depends on the encoder. The scores depend
-    neither on the logit scale nor on what a method has learned.
+    The prototypes are those of the prompt mode, unless others are given (K, d). The scores of one set can be ranked and
+    thresholded; a good threshold depends on the encoder. The scores depend neither on the logit scale nor on what a
+    method has learned.
 
     >>> pets = FeatureSet(np.array([[1.0, 0.0], [0.6, 0.8]]), prototypes=np.array([[1.0, 0.0]]))
     >>> reject_scores(pets).tolist()
@@ -27,10 +28,11 @@ def reject_scores(features: FeatureSet, prompt: str | None = None) -> np.ndarray
             f"features must be a FeatureSet; got {type(features).__name__}. "
             "Fix: zeroshift.FeatureSet(features, prototypes=prototypes)."
         )
-    prototypes = features.prototypes_for(prompt).astype(np.float32)
+    given = features.prototypes_for(prompt) if prototypes is None else to_numpy(prototypes)
+    wide = given.astype(np.float32)
     scores = np.empty(features.n_samples, np.float32)
     for rows in blocks(features.n_samples, max(features.n_classes, features.dimension)):
-        cosines = np.asarray(features.features[rows], np.float32) @ prototypes.T
+        cosines = np.asarray(features.features[rows], np.float32) @ wide.T
         scores[rows] = np.maximum(1 - cosines.max(axis=1), 0)  # rounding can make a row slightly longer than 1
     return scores.astype(np.float64).round(6)
 
