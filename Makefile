@@ -16,7 +16,7 @@ help:
 	@echo "make test      lint, types, import contracts, tests, doctests, docs"
 	@echo "make test-all  the same with the slow tests"
 	@echo "make lint      only the static checks"
-	@echo "make bench     startup, accuracy, engines and extraction, as in benchmarks/RESULTS.md"
+	@echo "make bench     startup, accuracy, engines and extraction, as in benchmarks/results"
 	@echo "make clean     remove .venv and everything built"
 
 demo: $(VENV)/.core

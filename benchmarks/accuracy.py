@@ -1,11 +1,11 @@
 """Accuracy of zero-shot, online and transductive ADAPT on real features, default parameters, nothing tuned.
 
     python benchmarks/accuracy.py                          the bundled packs
-    python benchmarks/accuracy.py ../shared/packs/clip     any folder of feature files beside them
+    python benchmarks/accuracy.py ../shared/packs/clip     and any folders of feature files
 
-Online answers depend on the order of the stream, so every pack is run in its stored order and in random ones. Results
-go to accuracy.json next to this file as they are made (a run that is there is not repeated, unless with --again) and
-from there into RESULTS.md.
+Online answers depend on the order of the stream, so every pack is run in its stored order and in random orders. Each
+run is recorded in accuracy.json next to this file when it ends, and the table is written to results/accuracy.md.
+Recorded runs are not repeated unless --again is given.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import machine, replace_section
+from sections import machine, replace_section
 
 import zeroshift
 from zeroshift import evaluate

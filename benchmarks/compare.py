@@ -1,7 +1,7 @@
-"""The numbers of a comparison, small enough to keep: what the tests hold RESULTS.md and the library to.
+"""Reduce the records of a comparison to the numbers with which the tests compare results/comparison.md.
 
     zeroshift compare ../shared/packs/clip ../shared/packs/eval --packs all --out benchmarks/compare \
-        --markdown benchmarks/RESULTS.md --json | python benchmarks/compare.py
+        --markdown benchmarks/results/comparison.md --json | python benchmarks/compare.py
 """
 
 from __future__ import annotations

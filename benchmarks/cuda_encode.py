@@ -1,4 +1,4 @@
-"""Encoding on CUDA: the features of the CPU, the same bytes twice, and memory that runs out met by smaller batches.
+"""Encoding on CUDA: equal to the CPU, the same bytes twice, smaller batches if memory runs out.
 
 python benchmarks/cuda_encode.py           needs a GPU, transformers and pillow; prints one JSON record
 """
@@ -17,7 +17,7 @@ from extraction import write_images, write_model
 
 IMAGES = 96
 MEMORY_SHARE = 0.02
-"""Of the GPU's memory left to the process, so that a batch of everything cannot fit."""
+"""Share of the GPU's memory that the process may use, so that one batch of all images cannot fit."""
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def agreement(folder: Path) -> dict[str, float]:
 
 
 def repeated(folder: Path) -> dict[str, bool]:
-    """Whether two extractions, each with a cache of its own, write the same file."""
+    """Whether two extractions with separate caches write the same file."""
     from zeroshift.data import open_images
     from zeroshift.encode import Prompts, extract, load_encoder
 
@@ -79,7 +79,7 @@ def repeated(folder: Path) -> dict[str, bool]:
 
 
 def short_of_memory(folder: Path) -> dict[str, Any]:
-    """A first batch far too large for the memory there is; the features must be those of small batches."""
+    """A first batch far too large for the memory. The features must equal those of small batches."""
     import torch
 
     from zeroshift.encode import load_encoder

@@ -1,9 +1,9 @@
-"""The engines on a CUDA device: time, memory, and the same answers as `direct` in NumPy. One run makes every claim.
+"""The engines on a CUDA device: time, memory, and the same answers as `direct` in NumPy. One run checks every claim.
 
-    python benchmarks/cuda_engines.py        (exits 1 where an answer is wrong; a missed time is only reported)
+    python benchmarks/cuda_engines.py        (exits with 1 if an answer is wrong; a missed target is only reported)
 
 It needs torch with CUDA, NumPy and safetensors, nothing else; `src` must be importable. It stops within eight minutes.
-Where OUT is set, cuda_engines.json is written there.
+If OUT is set, cuda_engines.json is written there.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ LIMIT_SECONDS = 450.0
 
 POINTS = (0, 200, 2000, 9000, 20000, 45000)
 COMPARED = 5000
-"""Samples every one of which is compared with `direct`."""
+"""Number of samples, all of which are compared with `direct`."""
 
 STREAMED = 1500
-"""Samples of each stretch that is streamed, one sample a call."""
+"""Samples of each part that is streamed, one sample per call."""
 
 
 class Report:
-    """Rows as they are measured, printed at once."""
+    """Rows, printed as soon as they are measured."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter()
@@ -75,7 +75,7 @@ class Report:
         self.add(f"{name}, against NumPy `direct` on {found['samples']} samples", text, agreement=found)
 
     def run_part(self, name: str, call: Callable[[], None]) -> None:
-        """Measure one part; a failure is printed and the others go on."""
+        """Measure one part. A failure is printed, and the other parts still run."""
         if time.perf_counter() - self.began > LIMIT_SECONDS:
             self.add(name, "left out: no time")
             return
@@ -123,7 +123,7 @@ class Bench:
         return OnlineADAPT(self.prototypes, logit_scale=self.problem.logit_scale, engine=engine)
 
     def memory(self, call: Callable[[], object]) -> float | None:
-        """Peak on the device beyond what was allocated before, in MB; the answer included."""
+        """Peak memory on the device in MB, including the answer, in addition to what was allocated before."""
         if self.cuda is None:
             return None
         before = self.cuda.memory_allocated()
@@ -143,7 +143,7 @@ class Bench:
         taken = {seen: time_steps(s, DEFINITION, self.features, self.definition[seen].rows, self.backend, scores=True)
                  for seen, s in self.schedule.states.items()}  # fmt: skip
         last = taken[max(taken)].seconds
-        text = f"{format_seconds(float(np.median(last)))} a sample at {max(taken)} seen"
+        text = f"{format_seconds(float(np.median(last)))} per sample at {max(taken)} seen"
         self.report.add("direct", text, seconds=[float(s) for s in last])
         self.check_agreement("direct", list(taken.values()))
 
@@ -166,7 +166,7 @@ class Bench:
         self.report.check_agreement("replay", agreement(sampled, self.expected, scores, self.expected_scores))
 
     def streaming(self) -> None:
-        """From the beginning, and from states further on; each step waits for its answer."""
+        """From the start, and from later states. Each step waits for its answer."""
         whole = time_stream(self.new_adapter("streaming"), self.features[:STREAMED], np.arange(0), self.backend)
         self._latency("streaming, the first samples", whole.seconds, self.schedule.entered[:STREAMED])
         for seen, state in list(self.schedule.states.items())[3:]:
@@ -189,7 +189,7 @@ class Bench:
         self.report.add(f"{name}; target p50 1 ms, aim 0.3 ms", shown, latencies=found)
 
     def whole(self) -> None:
-        """`direct` over every one of the first samples, on the device, where it takes milliseconds a sample."""
+        """`direct` over all of the first samples, on the device, where it takes milliseconds per sample."""
         some = self.backend.asarray(self.problem.features[:COMPARED], self.backend.xp.float64)
         wide = self.backend.asarray(self.prototypes, self.backend.xp.float64)
         answers = {}
@@ -223,7 +223,7 @@ class Bench:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda", help="cpu tries the script itself")
+    parser.add_argument("--device", default="cuda", help="cpu only tests the script")
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--dimension", type=int, default=512)
     parser.add_argument("--samples", type=int, default=50000)

@@ -1,10 +1,10 @@
-"""The anchored mixture on a CUDA device, or on this processor: the same answers as in NumPy, and time beside ADAPT's.
+"""The anchored mixture on a CUDA device, or on the CPU: the same answers as NumPy's, and time next to ADAPT's.
 
     python benchmarks/cuda_mixture.py                                          (exits 1 where an answer is wrong)
     python benchmarks/cuda_mixture.py --device cpu --samples 5000 --set 20000  (times alone, in NumPy)
 
 It needs NumPy and safetensors, and torch for a CUDA device; `src` must be importable. Methods take turns, so that
-ratios are of one run. Where OUT is set, mixture_<device>.json is written there.
+ratios are of one run. If OUT is set, mixture_<device>.json is written there.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from zeroshift.benchmarks.tables import format_seconds
 from zeroshift.benchmarks.timing import Clock, latency_percentiles, time_spread
 
 TOLERANCE = 1e-9
-"""Of a probability, and of a score relative to the row's largest, to those NumPy answers from the same float64."""
+"""Largest allowed difference to NumPy, of a probability, and of a score relative to the largest in its row."""
 
 METHODS = (OnlineAnchoredMixture, TransductiveAnchoredMixture)
 SIZES = ((10, 64, 700), (47, 512, 900), (300, 128, 1500))
-"""(K, d, N) of the problems that are compared: few classes, more dimensions than samples at first, many classes."""
+"""(K, d, N) of the problems that are compared: few classes, more dimensions than samples, many classes."""
 
 VIEWS, PERTURBED = 8, 0.2
-"""Views of an image, and how far each lies from it."""
+"""Views per image, and the distance of each from the image."""
 
 
 def difference(found: Array, expected: np.ndarray) -> float:
@@ -46,7 +46,7 @@ def difference(found: Array, expected: np.ndarray) -> float:
 
 
 def parity(backend: Backend) -> dict[str, float]:
-    """Differences to NumPy: adapting, predicting, several views an image, merging, in blocks as they come."""
+    """Differences to NumPy: adapting, predicting, several views per image, merging, in blocks."""
     found: dict[str, float] = {}
     for classes, d, samples in SIZES:
         problem = clip_like(classes, d, samples)
@@ -76,7 +76,7 @@ def answers(method: Any, features: Array, prototypes: Array, views: Array) -> di
 
 
 class Times:
-    """Seconds of several ways, taken in turns."""
+    """Seconds of several methods, measured in turns."""
 
     def __init__(self, problem: BenchProblem, backend: Backend) -> None:
         self.clock, self.backend = Clock(backend), backend
@@ -131,7 +131,7 @@ def measure(problem: BenchProblem, backend: Backend, sizes: argparse.Namespace) 
 
 def table(rows: dict[str, Any], bare: float, bare_samples: int) -> list[str]:
     lines = [
-        "| | samples | time (least to most) | a sample | p50, p99 of a call | times the floor |",
+        "| | samples | time (minimum to maximum) | per sample | p50, p99 of a call | times the floor |",
         "|---|---|---|---|---|---|",
     ]
     for name, row in rows.items():
@@ -156,8 +156,8 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--dimension", type=int, default=512)
-    parser.add_argument("--samples", type=int, default=50_000, help="of the online stream in one call")
-    parser.add_argument("--singles", type=int, default=5000, help="of the stream one by one")
+    parser.add_argument("--samples", type=int, default=50_000, help="samples of the online stream in one call")
+    parser.add_argument("--singles", type=int, default=5000, help="samples passed one per call")
     parser.add_argument("--set", type=int, default=50_000, help="samples adapted to transductively")
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()

@@ -1,8 +1,8 @@
-"""Every method on a CUDA device against NumPy: same numbers, answers on the device, state that travels.
+"""Every method on a CUDA device against NumPy: same numbers, results on the device, portable state.
 
-    python benchmarks/cuda_parity.py            (exits 1 where a claim does not hold)
+    python benchmarks/cuda_parity.py            (exits with 1 if a claim does not hold)
 
-One run makes every CUDA claim of the core. It needs torch with CUDA; `src` must be importable.
+One run checks every claim about CUDA. It needs torch with CUDA; `src` must be importable.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def worst(a: object, b: object) -> float:
 
 
 def check(method: MethodInfo, geometry: dict[str, float]) -> dict[str, float]:
-    """Largest differences of one method on one problem; AssertionError where an answer is on the wrong device."""
+    """Largest differences of one method on one problem; AssertionError if a result is on the wrong device."""
     case, problem = Case(method.cls), make_problem(**geometry)  # type: ignore[arg-type]
     prototypes = torch.tensor(problem.prototypes, device=DEVICE)
     features = torch.tensor(problem.features, device=DEVICE)
@@ -94,10 +94,10 @@ def check(method: MethodInfo, geometry: dict[str, float]) -> dict[str, float]:
 
 
 def resumed_graphs() -> dict[str, float]:
-    """The recorded graphs of streaming after every way to come to a state: loaded, copied, after replay, by turns.
+    """The recorded graphs of streaming after every way to obtain a state: loaded, copied, after replay, alternating.
 
     Largest differences of scores to `direct` in NumPy from the same file: of samples that enter no bank, which are the
-    first after a recording, and of a stretch of fresh ones.
+    first after a recording, and of a stretch of new samples.
     """
     problem = clip_like(100, 128, 4000)
     features = torch.tensor(problem.features, dtype=torch.float64, device=DEVICE)
@@ -111,7 +111,7 @@ def resumed_graphs() -> dict[str, float]:
             adapter.save(path)
             reference = OnlineADAPT.load(path, library="numpy", engine="direct")
             loaded, copied = OnlineADAPT.load(path, engine=engine), copy.deepcopy(adapter)
-            # Seen before, and no surer than what the banks hold: nothing enters.
+            # Seen before, and not more confident than the banks' entries: nothing enters.
             again = [row for row in range(300) if not torch.equal(features[row], features[row + 1])][:40]
             rows = [*again, *range(2500, 2700)]
             expected = np.stack([reference.adapt_scores(problem.features[row].astype(np.float64)) for row in rows])
@@ -144,7 +144,7 @@ def extra_inputs(method: MethodInfo, pack: FeatureSet) -> dict[str, object]:
 
 
 def on_pack(method: MethodInfo, pack: FeatureSet) -> bool:
-    """Predictions on real features are those of NumPy; models a method computes with are those of the checks."""
+    """Predictions on real features equal NumPy's. Methods that need a model get the models of the checks."""
     case = Case(method.cls, extra_inputs(method, pack))
     pack = pack.subset(range(MODELLED)) if method.cls.model_parameters else pack
     adapter = case.create(torch.tensor(pack.prototypes_for(), device=DEVICE))

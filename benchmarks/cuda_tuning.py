@@ -1,10 +1,10 @@
-"""What TPT costs beside streaming ADAPT on the same images: a random CLIP of ViT-B/16's size, 64 views, K = 1000.
+"""Cost of TPT compared with streaming ADAPT on the same images: a random CLIP of ViT-B/16's size, 64 views, K = 1000.
 
     python benchmarks/cuda_tuning.py            needs torch with CUDA and transformers; prints one JSON record
-    python benchmarks/cuda_tuning.py --small    tiny sizes, on whatever there is: to see that it runs
+    python benchmarks/cuda_tuning.py --small    tiny sizes, on any device, to test the script
 
 Weights, images and tokens are random: the time and memory of a pass do not depend on them, and no file is needed. Every
-image is timed by itself, after a warm-up, with the device waited for. Where OUT is set, tuning_cuda.json is written
+image is timed separately after a warm-up, including the wait for the device. If OUT is set, tuning_cuda.json is written
 there. `src` and `benchmarks` must be importable.
 """
 
@@ -38,7 +38,7 @@ LOGIT_SCALE = 100.0
 CLASSES, VIEWS, IMAGES, WARM_UP = 1000, 64, 20, 3
 CHUNKS = (16, 32, 64, 128, 1000)
 CHUNK_IMAGES = 5
-"""Images for each chunk size beside the library's own."""
+"""Images for each chunk size other than the library's own."""
 
 STREAMED = 300
 """Samples ADAPT has learned from before it is timed: its bank and its precision are in use."""
@@ -83,7 +83,7 @@ def encode(model: Any, pixels: torch.Tensor) -> torch.Tensor:
 
 
 class Peak:
-    """Memory of the device at its highest, above what was held when this began: the weights, and all images."""
+    """Peak memory of the device in addition to what was allocated before: the weights and all images."""
 
     def __init__(self) -> None:
         self.held = 0
@@ -99,13 +99,13 @@ class Peak:
 
 
 def timed(images: int, warm_up: int, one: Callable[[int], dict[str, float]]) -> dict[str, Any]:
-    """Median and spread, over images, of each part `one` tells the seconds of."""
+    """Median and spread over images of each part that `one` times."""
     rows = [one(i) for i in range(warm_up + images)][warm_up:]
     return {name: time_spread([row[name] for row in rows]) for name in rows[0]}
 
 
 class Cost:
-    """One model in one precision, and the images everything is timed on."""
+    """One model in one precision, and the images used for all timings."""
 
     def __init__(self, small: bool, dtype: torch.dtype, n_classes: int, n_views: int, images: int) -> None:
         self.model, self.images = clip(small, dtype), images
@@ -129,7 +129,7 @@ class Cost:
             return {"total": views_s + adapt_s, "encode_views": views_s, "tune_and_predict": adapt_s}
 
         record = {"chunk_size": chunk_size, **timed(images, WARM_UP, one), "peak_gb": peak.gigabytes()}
-        # What tuning and prediction are made of, each by itself.
+        # The parts of tuning and prediction, each timed separately.
         views = encode(self.model, self.pixels[0])[: max(1, len(self.pixels[0]) // 10)].clone()
         features = text.features(context)
         upstream = logits_to_text(entropy_of_mean(logits(views, features, LOGIT_SCALE))[1], views, LOGIT_SCALE)
@@ -168,7 +168,7 @@ def parity() -> dict[str, float]:
         upstream = np.random.default_rng(2).normal(size=(PARITY_CLASSES, text.dimension))
         found.append((text.features(context), text.pull_back(context, upstream)))
         if device == "cpu":
-            # A step somewhere else: were they not one function of the words, this would show.
+            # A step elsewhere: the check fails if the two are not the same function of the words.
             far = text.features(context + draw.normal(size=context.shape))
     (features, gradient), (other_features, other_gradient) = found
     return {
@@ -213,14 +213,14 @@ def main() -> None:
             "tpt_by_adapt_all_views": round(medians[0] / medians[2], 1),
             "tpt_chunks": chunks,
         }
-        print(f"{name}: TPT {medians[0]:.4f} s an image, ADAPT {medians[1]:.4f} s", file=sys.stderr, flush=True)
+        print(f"{name}: TPT {medians[0]:.4f} s per image, ADAPT {medians[1]:.4f} s", file=sys.stderr, flush=True)
         del cost
         write(record)
     print(json.dumps(record, indent=2))
 
 
 def write(record: dict[str, Any]) -> None:
-    """As far as it is, so that a run that is stopped leaves what it measured."""
+    """Written after each part, so that a stopped run leaves its measurements."""
     if os.environ.get("OUT"):
         (Path(os.environ["OUT"]) / "tuning_cuda.json").write_text(json.dumps(record, indent=2) + "\n")
 

@@ -1,7 +1,7 @@
-"""What `zeroshift bench` measured, as a section of RESULTS.md.
+"""The measurements of `zeroshift bench` as a section of results/engines.md.
 
 zeroshift bench --out benchmarks/engines.json
-python benchmarks/engines.py                    (RESULTS.md must hold the marks <!-- engines --> and <!-- /engines -->)
+python benchmarks/engines.py
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from results import replace_section
+from sections import replace_section
 
 from zeroshift.benchmarks.tables import LEGEND, cases_markdown, growth, growth_table
 
@@ -43,8 +43,8 @@ def _where(case: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("records", nargs="?", type=Path, default=RECORDS, help="what zeroshift bench wrote")
-    parser.add_argument("--print", action="store_true", help="print the section; leave RESULTS.md as it is")
+    parser.add_argument("records", nargs="?", type=Path, default=RECORDS, help="file written by zeroshift bench")
+    parser.add_argument("--print", action="store_true", help="print the section and leave the page unchanged")
     arguments = parser.parse_args()
     text = section(json.loads(arguments.records.read_text())["cells"])
     if arguments.print:

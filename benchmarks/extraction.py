@@ -1,12 +1,12 @@
-"""How much of a bare encoder's speed the whole pipeline keeps: files read, decoded beside it, encoded, put on the disk.
+"""How much of a bare encoder's speed the whole pipeline keeps: read, decode in workers, encode, write.
 
     python benchmarks/extraction.py                    two cores: the encoder on one, decoding on the other
     python benchmarks/extraction.py --device cuda --patch 16 --images 8192 --workers 15 --out cuda.json
 
-The model is a CLIP ViT-B with random weights (speed does not depend on them), of 32 pixels a patch or, for four times
-the work, 16; the images are JPEGs of 500 x 375 pixels, made up. Bare is `encode_pixels` alone, on the same pictures
-decoded beforehand. Both are measured in turn. Peak memory is that of a process of its own, less what it had when the
-model had encoded one batch.
+The model is a CLIP ViT-B with random weights (speed does not depend on them), with patches of 32 pixels or, for
+four times the work, 16. The images are synthetic JPEGs of 500 x 375 pixels. Bare is `encode_pixels` alone, on the same
+images decoded beforehand. Both are measured in turns. Peak memory is measured in a separate process, relative to its
+memory after the model encoded one batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import replace_section
+from sections import replace_section
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests"))
@@ -38,11 +38,11 @@ RECORDS = HERE / "extraction.json"
 WIDTH, HEIGHT = 500, 375
 QUALITY = 90
 DRAWN = 256
-"""Different pictures; further files repeat them under another content."""
+"""Different images; further files repeat them with other bytes at the end."""
 
 
 def write_images(folder: Path, count: int) -> None:
-    """JPEGs with the look of photographs as far as decoding is concerned: smooth areas, edges, some noise."""
+    """JPEGs that take as long to decode as photographs: smooth areas, edges, some noise."""
     from PIL import Image
 
     folder.mkdir()
@@ -56,7 +56,7 @@ def write_images(folder: Path, count: int) -> None:
             buffer = io.BytesIO()
             Image.fromarray(noisy).save(buffer, "JPEG", quality=QUALITY)
             drawn.append(buffer.getvalue())
-        # What follows a JPEG's end is not decoded, but makes it another file: equal ones would be encoded once.
+        # Bytes after the end of a JPEG are not decoded but make the files differ: equal files would be encoded once.
         (folder / f"{i:06}.jpg").write_bytes(drawn[i % DRAWN] + i.to_bytes(4, "little"))
 
 
@@ -75,7 +75,7 @@ def write_model(folder: Path, patch: int = 16) -> None:
 
 
 class LargestWorker(threading.Thread):
-    """MB of the largest child process while this runs; what the system says of ended children counts their parent."""
+    """MB of the largest child process while this runs. The system's value for ended children includes their parent."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -91,12 +91,12 @@ class LargestWorker(threading.Thread):
 
 
 def peak() -> float:
-    """MB of this process at its largest."""
+    """Peak MB of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
 
 
 def measure_memory(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
-    """In a fresh process: what one already was at its largest cannot be measured again."""
+    """In a fresh process, because the peak of a process cannot be reset."""
     command = [sys.executable, __file__, "--memory-of", str(folder), *_repeated(arguments)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -211,18 +211,19 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def table(records: list[dict[str, Any]]) -> str:
-    """A row for each record, as RESULTS.md has it."""
+    """One row per record, for results/extraction.md."""
     lines = [
         "| model | on | images | decoding | bare | pipeline | ratio (all) | one process "
-        "| peak memory (above one batch) | a worker |",
+        "| peak memory (above one batch) | largest worker |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for record in records:
         rate, ratio = record["images_per_second"], record["ratio_to_bare"]
         single = ratio.get("one process", {}).get("median")
         lines.append(
-            f"| {record['model']} | {record['device']} | {record['images']} | {record['workers']} beside it, "
-            f"{record['decoding_ms_an_image']:.1f} ms an image | {rate['bare']:,.1f}/s | {rate['pipeline']:,.1f}/s | "
+            f"| {record['model']} | {record['device']} | {record['images']} | {record['workers']} "
+            f"worker{'' if record['workers'] == 1 else 's'}, "
+            f"{record['decoding_ms_an_image']:.1f} ms per image | {rate['bare']:,.1f}/s | {rate['pipeline']:,.1f}/s | "
             f"{ratio['pipeline']['median']:.2f} ({', '.join(f'{each:.2f}' for each in ratio['pipeline']['all'])}) | "
             f"{'' if single is None else f'{single:.2f}'} | "
             f"{record['memory']['one_batch_mb'] + record['memory']['above_mb']:,.0f} MB "
@@ -234,7 +235,7 @@ def table(records: list[dict[str, Any]]) -> str:
 
 
 def ratios(bare: list[float], whole: list[float]) -> dict[str, Any]:
-    """Of times measured in turn."""
+    """Ratios of times measured in turns."""
     each = [first / second for first, second in zip(bare, whole, strict=True)]
     return {"median": statistics.median(each), "all": each}
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import machine
+from sections import machine
 
 import zeroshift
 from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture, ZeroShot, evaluate

@@ -1,10 +1,11 @@
-"""How far the anchored mixture's probabilities can be trusted, before and after its label-free temperature.
+"""Calibration of the anchored mixture, before and after its label-free temperature.
 
     python benchmarks/mixture_calibration.py ../shared/packs/eval ../shared/packs/clip
 
-Calibration error (ECE, 15 bins), log loss and Brier score of zero-shot, ADAPT, the mixture untempered and as it
-answers, in three random orders (what needs no order is run once), go to mixture_calibration.json next to this file as
-they are made (a run that is there is not repeated, unless with --again) and from there into RESULTS.md.
+Calibration error (ECE, 15 bins), log loss and Brier score of zero-shot, ADAPT and the mixture with and without its
+temperature. Online methods run in three random orders. Each run is recorded in mixture_calibration.json next to this
+file when it ends, and the tables are written to results/mixture.md. Recorded runs are not repeated unless --again is
+given.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from accuracy import feature_files, load
-from results import machine, replace_section
+from sections import machine, replace_section
 
 from zeroshift import methods
 from zeroshift.evaluate.metrics.scorecard import Scorecard

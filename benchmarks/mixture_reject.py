@@ -1,10 +1,10 @@
-"""How well unknown classes are told from the others, by the anchored mixture's reject score and by what else there is.
+"""How well the anchored mixture's reject score and other scores separate unknown classes from known ones.
 
     python benchmarks/mixture_reject.py ../shared/packs/eval ../shared/packs/clip
 
-A third of the classes of each pack, drawn at random, have no prototype; all samples come. The area under the curve
-(AUROC, 50 is chance) of every score, three draws each, goes to mixture_reject.json next to this file as it is made (a
-draw that is there is not repeated, unless with --again) and from there into RESULTS.md.
+A third of the classes of each pack, drawn at random, have no prototype; the stream contains samples of all classes. The
+area under the curve (AUROC, 50 is chance) of every score is recorded for three draws in mixture_reject.json next to
+this file, and the table is written to results/mixture.md. Recorded draws are not repeated unless --again is given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from accuracy import feature_files, load
-from results import machine, replace_section
+from sections import machine, replace_section
 
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture, ZeroShot
 from zeroshift.evaluate.metrics.reject import RejectCurve

@@ -1,8 +1,8 @@
-"""What it costs in accuracy that the online mixture's statistics are renewed on a schedule, not at every sample.
+"""Accuracy of the online mixture if its statistics are recomputed on a schedule and not at every sample.
 
     python benchmarks/mixture_schedule.py [PACK.npz ...]      (prints Markdown; the bundled packs come first)
 
-Three random orders of each pack, the same for every schedule. Where OUT is set, mixture_schedule.json is written there.
+Three random orders of each pack, the same for every schedule. If OUT is set, mixture_schedule.json is written there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SYNTHETIC = {"made up, K=200": (200, 256, 4000), "made up, K=1000": (1000, 256, 
 
 
 def accuracy(name: str, staleness: float, order: int) -> float:
-    """Top-1 in per cent, each sample answered before it is learned from."""
+    """Top-1 accuracy in percent; each sample is predicted before it is learned."""
     if name in SYNTHETIC:
         features, prototypes, labels, scale = clip_like(*SYNTHETIC[name], seed=order)
     else:

@@ -1,10 +1,10 @@
-"""A few images, and perhaps of a few of the classes: zero-shot, transductive ADAPT and the transductive mixture.
+"""Small sets, of all or few of the classes: zero-shot, transductive ADAPT and the transductive mixture.
 
     python benchmarks/mixture_small_sets.py ../shared/packs/eval ../shared/packs/clip
 
-`zeroshift classify` is often given a few dozen images; which method it answers with by default was decided here. Each
-set of features is drawn from at random, once with all its classes and once with a third of them; the prototypes of all
-classes are given. Results go to mixture_small_sets.json next to this file; the table, of docs/guide.md, is printed.
+`zeroshift classify` is often used on a few dozen images; its default method was chosen by these results. Samples are
+drawn at random from each set, once from all classes and once from a third of them. The prototypes of all classes are
+given. Results are written to mixture_small_sets.json next to this file, and the table of docs/guide.md is printed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DRAWS = 3
 
 
 def feature_sets(folders: list[Path]) -> Iterator[tuple[str, str, zeroshift.FeatureSet]]:
-    """(group, name, set) of the bundled packs and of every feature file in the folders, but for those with views."""
+    """(group, name, set) of the bundled packs and of every feature file in the folders, except those with views."""
     for info in zeroshift.data.packs.list():
         if not info.n_views:
             yield "bundled", info.name, zeroshift.data.packs.load(info.name)

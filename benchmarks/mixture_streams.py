@@ -1,11 +1,11 @@
-"""The anchored mixture on every kind of stream, against zero-shot on the very rows that came, and without its caution.
+"""The anchored mixture on every kind of stream, compared with zero-shot on the same rows, and without its caution.
 
     python benchmarks/mixture_streams.py                  the bundled packs, and ../shared/packs/eval and clip if there
-    python benchmarks/mixture_streams.py --markdown FILE  the section into a file, not into RESULTS.md
+    python benchmarks/mixture_streams.py --markdown FILE  writes the section to another file
 
-Every set in every stream, three orders each; streams across domains over the sets of one family, stacked. Runs are
-recorded one by one in --runs, and the same command goes on where it was stopped; what is there goes to
-mixture_streams.json next to this file. A cell is one set in one stream and one order.
+Every set in every stream, three orders each. Streams across domains combine the sets of a family. Each run is recorded
+in --runs, and the same command resumes where it was stopped. All recorded runs are written to mixture_streams.json next
+to this file. A cell is one set in one stream and one order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import machine, replace_section
+from sections import machine, replace_section
 
 import zeroshift
 from zeroshift.evaluate import Ledger, Trial, run_jobs
@@ -35,10 +35,10 @@ FOLDERS = (PACKS / "eval", PACKS / "clip")
 
 ORDERS = 3
 LIMIT = -1.0
-"""Points: what the safeguard is to keep every cell above."""
+"""In points. The safeguard is meant to keep every cell above it."""
 
 CORRELATED = 0.1
-"""Concentration of the stronger of the two Dirichlet streams: for ten classes nearly one class after the other."""
+"""Concentration of the stronger of the two Dirichlet streams: with ten classes, nearly one class after another."""
 
 KINDS = (
     *(kind for kind in STREAMS if not kind.domains),
@@ -48,7 +48,7 @@ KINDS = (
     *(kind for kind in STREAMS if kind.domains),
 )
 THIRD = Kind("a third of the classes", "random")
-"""In random order; which classes is drawn anew for every order."""
+"""In random order; the classes are drawn separately for every order."""
 
 NO_CAUTION = {"balance": (0.0, 0.0), "correlation": 1e6}
 
@@ -73,7 +73,7 @@ METHODS = (
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run to be done, and where it stands."""
+    """One run to do, and its place in the tables."""
 
     stream: str
     set: str
@@ -87,7 +87,7 @@ def load(where: str) -> zeroshift.FeatureSet:
 
 
 def third_of_classes(where: str, seed: int) -> zeroshift.FeatureSet:
-    """The samples of a third of the classes, two at least; the others stay among the prototypes."""
+    """The samples of a third of the classes, at least two classes. All prototypes are kept."""
     whole = load(where)
     if whole.labels is None:
         raise ValueError(f"{where} has no labels: there is nothing to score. Fix: a labelled set.")
@@ -96,14 +96,14 @@ def third_of_classes(where: str, seed: int) -> zeroshift.FeatureSet:
 
 
 def sources() -> dict[str, str]:
-    """Name and place of every set without views: bundled packs, then files."""
+    """Name and source of every set without views: bundled packs, then files."""
     places = {info.name: info.name for info in zeroshift.data.packs.list()}
     places |= {path.stem: str(path) for folder in FOLDERS for path in sorted(folder.glob("*.npz"))}
     return {name: where for name, where in places.items() if load(where).views is None}
 
 
 def planned_runs(places: Mapping[str, str], members: Sequence[Member]) -> Iterator[PlannedRun]:
-    """All of them; `members` are the sets, and last those stacked from several."""
+    """All runs. `members` are the sets, then the combinations of several sets."""
     for kind in KINDS:
         for member in members:
             if kind.domains == (member.name in places) or (kind == LONG_TAIL and member.dataset.fewest < 2):
@@ -130,7 +130,7 @@ def planned_runs_of_thirds(places: Mapping[str, str]) -> Iterator[tuple[Member, 
 def measure(
     folder: Path, processes: int, methods: Sequence[str], orders: int, sets: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Run what is not recorded of these methods, orders and sets; return everything that is recorded, as rows."""
+    """Run what is not recorded for these methods, orders and sets. Return all records as rows."""
     places = sources()
     suite = Suite.of({name: load(where) for name, where in places.items()})
     members = (*suite.members, *stacked_members(suite))
@@ -159,7 +159,7 @@ def measure(
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table and what it says, from the rows alone."""
+    """The table and its conclusions, from the rows alone."""
     streams = list(dict.fromkeys(row["stream"] for row in rows))
     titles = [compared.title for compared in METHODS if any(row["method"] == compared.title for row in rows)]
     lines = [
@@ -176,7 +176,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     worst = min(ours, key=lambda row: row["gain"])
     lines += [
         "",
-        f"Gain over zero-shot on the rows that came, in points. The worst of all {len(ours)} cells is "
+        f"Gain over zero-shot on the rows of the stream, in points. The worst of all {len(ours)} cells is "
         f"{worst['gain']:+.1f} ({worst['set']}, {worst['stream']}, order {worst['seed']}).",
         f"More than {-LIMIT:g} point below zero-shot: {len(missed)} of {len(ours)} cells, in "
         f"{len({(row['stream'], row['set']) for row in missed})} of "
@@ -186,7 +186,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in missed:
         by_place.setdefault((row["stream"], row["set"]), []).append(f"{row['gain']:+.1f}")
     lines += [f"- {stream}, {name}: {', '.join(gains)}" for (stream, name), gains in sorted(by_place.items())]
-    lines += ["", "Below the limit, of as many cells in all: " + "; ".join(
+    lines += ["", "Cells below the limit: " + "; ".join(
         f"{title} {sum(row['gain'] < LIMIT for row in rows if row['method'] == title)} of "
         f"{sum(row['method'] == title for row in rows)}" for title in titles) + "."]  # fmt: skip
     return "\n".join(lines)
@@ -216,7 +216,7 @@ def main() -> None:
     )
     parser.add_argument("--orders", type=int, default=ORDERS, help="orders to run")
     parser.add_argument("--sets", nargs="*", default=[], help="sets to run; default all")
-    parser.add_argument("--markdown", type=Path, help="file for the section, in place of RESULTS.md")
+    parser.add_argument("--markdown", type=Path, help="file for the section, instead of results/mixture.md")
     arguments = parser.parse_args()
     rows = measure(arguments.runs, arguments.jobs, arguments.ways, arguments.orders, arguments.sets)
     with atomic_path(RECORDS) as temporary:

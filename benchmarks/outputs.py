@@ -6,7 +6,7 @@ Run `save` with each version (PYTHONPATH selects it), then `compare` the two fil
     PYTHONPATH=src             python benchmarks/outputs.py save new.npz
     python benchmarks/outputs.py compare old.npz new.npz
 
-Every method runs on a small made-up problem and on two bundled packs, with NumPy arrays and with torch tensors, in one
+Every method runs on a small synthetic problem and on two bundled packs, with NumPy arrays and torch tensors, in one
 call and split into several, on several views per image where the method accepts them, and after save and load.
 """
 
@@ -26,7 +26,7 @@ PACKS = ("cifar10", "fmnist")
 PACK_ROWS = 240
 """Samples used of each pack: enough for every cache and bank to fill and to replace entries."""
 SPLITS = (0, 1, 2, 5, 37, 38, 200, 240)
-"""Where the stream is cut when it is given in several calls."""
+"""Where the stream is cut when it is passed in several calls."""
 
 
 def problems() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:

@@ -1,16 +1,16 @@
-"""Seconds of every peer against the authors' algorithm written plainly in torch (benchmarks/plain), on one problem.
+"""Time of every published method compared with the authors' algorithm in plain torch (benchmarks/plain).
 
     python benchmarks/peers.py                                   everything that is not recorded yet
     python benchmarks/peers.py --methods tda dota --problems small --repeats 3
     python benchmarks/peers.py --device cuda
 
-Both get the same float32 features and as many threads, turn by turn, and are timed from making the method to its last
-answer; the ratio is taken inside each turn. Ours runs on torch tensors and, on the CPU, on NumPy arrays. It is given
-the whole stream in one call, of which it may take advantage, so online methods are also fed one sample at a time (NumPy
-on the CPU, torch elsewhere), beside the plain version's time a sample and `OnlineADAPT`.
+Both get the same float32 features and the same number of threads, in turns. The time is from the construction of the
+method to its last answer, and the ratio is taken within each turn. Ours runs on torch tensors and, on the CPU, on NumPy
+arrays. It gets the whole stream in one call, which it may exploit. Therefore online methods are also timed with one
+sample per call (NumPy on the CPU, torch elsewhere), next to the plain version's time per sample and `OnlineADAPT`.
 
-Records go to peers.json next to this file as they are made (a run that is there is not repeated, unless with --again)
-and from there into RESULTS.md.
+Each run is recorded in peers.json next to this file when it ends, and the table is written to results/peers.md.
+Recorded runs are not repeated unless --again is given.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from results import replace_section
+from sections import replace_section
 
 import zeroshift
 from plain import (
@@ -56,11 +56,11 @@ from zeroshift.files import atomic_path
 RECORDS = Path(__file__).parent / "peers.json"
 SHOTS, VALIDATION_SHOTS, PROMPTS, UNLABELLED = 4, 4, 8, 1000
 EXTRA_A_CLASS = 24
-"""Samples a class beyond those predicted, for the support, the validation set and the unlabelled samples."""
+"""Samples per class for the support, the validation set and the unlabelled samples; they are not predicted."""
 PROMPT_NOISE = 0.5
 WARM_UP = 64
 STREAMED = 300
-"""Samples fed one at a time at most."""
+"""At most this many samples are passed one per call."""
 
 
 class Peer(NamedTuple):
@@ -101,12 +101,12 @@ class Size(NamedTuple):
 SIZES = {"small": Size(10, 256, 1500, 1500), "medium": Size(100, 512, 2000, 2000), "large": Size(1000, 512, 300, 3000)}
 FEWER = {("medium", "dota"): 200, ("medium", "oga"): 200, ("large", "dota"): 20, ("large", "oga"): 40}
 FEWER |= {("large", "frolic"): 300}
-"""Samples where the plain version would take many minutes."""
+"""Number of samples where the plain version would take many minutes."""
 
 
 @cache
 def arrays(problem: str, samples: int) -> dict[str, Any]:
-    """Everything any method may be given, in float32 NumPy."""
+    """Every input that a method may need, in float32 NumPy."""
     size = SIZES[problem]
     extra = max(EXTRA_A_CLASS * size.classes, 2 * UNLABELLED)
     problem_data = clip_like(size.classes, size.dimension, samples + extra)
@@ -133,7 +133,7 @@ def to_torch(value: Any, device: str) -> Any:
 
 
 def measure(name: str, problem: str, device: str, repeats: int, threads: int, limit: float) -> dict[str, Any]:
-    """One record: spreads of seconds and ratios, and whether both say the same."""
+    """One record: spreads of seconds and ratios, and whether the predictions are equal."""
     peer, size = PEERS[name], SIZES[problem]
     samples = FEWER.get((problem, name), size.online if peer.kind == "online" else size.transductive)
     given = arrays(problem, samples)
@@ -184,7 +184,7 @@ def measure(name: str, problem: str, device: str, repeats: int, threads: int, li
 
 
 def plain_version(name: str, method: type) -> Callable[..., torch.Tensor]:
-    """What is to be compared with a method's defaults."""
+    """The parameters that are compared with a method's defaults."""
     sparse = inspect.signature(method).parameters.get("sparse")
     return zlap.sparse_inductive_scores if sparse is not None and sparse.default is True else PEERS[name].plain
 
@@ -201,7 +201,7 @@ def make_method(method: type, prototypes: Any, **rest: Any) -> Any:
 
 
 def time_one_by_one(method: type, given: dict[str, Any], clock: Clock) -> dict[str, dict[str, float]]:
-    """Seconds a sample, each given by itself, of a method and of OnlineADAPT."""
+    """Seconds per sample of a method and of OnlineADAPT, one sample per call."""
     features = given["features"][:STREAMED]
     rest = {key: value for key, value in given.items() if key != "features"}
     adapt = zeroshift.methods.create("adapt_online", given["prototypes"])
@@ -274,13 +274,13 @@ def _streamed(ordered: list[tuple[str, str, dict[str, Any]]]) -> str:
     if not rows:
         return ""
     lines = [
-        "| fed one sample at a time | K, d | ours, ms a sample | plain torch, ms a sample | ratio "
-        "| `OnlineADAPT`, ms a sample |",
+        "| one sample per call | K, d | ours, ms per sample | plain torch, ms per sample | ratio "
+        "| `OnlineADAPT`, ms per sample |",
         "|---|---|---|---|---|---|",
     ]
     for name, record in rows:
         mine, adapt = (1000 * record["streamed"][who]["median"] for who in ("method", "adapt_online"))
-        # The plain version is a loop over samples anyway; what begins before the loop is spread over them.
+        # The plain version is a loop over samples anyway; the time before the loop is divided among them.
         plain = 1000 * record["seconds"]["plain"]["median"] / record["samples"]
         cells = [name, f"{record['classes']}, {record['dimension']}", f"{mine:.3g}", f"{plain:.3g}"]
         lines.append(f"| {' | '.join([*cells, f'{mine / plain:.2f}', f'{adapt:.3g}'])} |")
@@ -295,8 +295,8 @@ def _where(ordered: list[tuple[str, str, dict[str, Any]]]) -> str:
         places.add(f"{at}, torch {found['torch']}, NumPy {found['numpy']}")
         if record["busy_cores"] > BUSY:
             busy.append(f"{name} {problem}")
-    text = f"Measured on: {'; '.join(sorted(places))}. Medians over the repeats; spread: least to most."
-    return text + (f" While others used the machine: {', '.join(busy)}." if busy else "")
+    text = f"Measured on: {'; '.join(sorted(places))}. Medians over the repeats; spread: minimum to maximum."
+    return text + (f" Measured while other programs used the machine: {', '.join(busy)}." if busy else "")
 
 
 def _ratio(taken: dict[str, float]) -> str:
@@ -308,12 +308,12 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=list(PEERS), default=list(PEERS), metavar="NAME")
     parser.add_argument("--problems", nargs="+", choices=list(SIZES), default=list(SIZES), metavar="SIZE")
     parser.add_argument("--repeats", type=int, default=5, help="turns of every implementation")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds after which no further turn is begun")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds after which no further turn starts")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=1, help="threads of every implementation")
     parser.add_argument("--again", action="store_true", help="repeat runs that are recorded")
     parser.add_argument("--records", type=Path, default=RECORDS, help="file of the records")
-    parser.add_argument("--print", action="store_true", help="print the section; leave RESULTS.md as it is")
+    parser.add_argument("--print", action="store_true", help="print the section and leave the page unchanged")
     arguments = parser.parse_args()
     text = table(run(arguments.methods, arguments.problems, arguments))
     if not arguments.print:

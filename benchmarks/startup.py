@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from results import machine, replace_section
+from sections import machine, replace_section
 
 RUNS = 11
 COMMANDS = {

@@ -4,7 +4,7 @@
     python benchmarks/targets.py --only replay        one row
     python benchmarks/targets.py --whole              `direct` over every sample of the first row: a quarter of an hour
 
-Everything that is compared is measured in one run, in turn, with the same threads.
+Everything that is compared is measured in one run, in turns, with the same threads.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def fast_engines() -> list[str]:
 
 
 def scores_of(engine: str, problem: Any) -> np.ndarray:
-    """Scores in float64; `replay` gets the array, the others a sample at a time."""
+    """Scores in float64; `replay` gets the array, the others one sample at a time."""
     adapter = OnlineADAPT(problem.prototypes, logit_scale=problem.logit_scale, engine=engine)
     wide = problem.features.astype(np.float64)
     if engine == "replay":
@@ -139,7 +139,7 @@ def insertion() -> Row:
 
 
 def early_stream() -> Row:
-    """The first 1 000 samples in total; `direct` runs all of them, too."""
+    """The first 1 000 samples in total; `direct` runs all of them too."""
     problem = clip_like(1000, 512, 1000)
     none = np.arange(0)
 
@@ -174,7 +174,7 @@ def replay() -> Row:
 
 
 def transductive() -> Row:
-    """50 000 x 1000 x 512 against three bare products measured before and after; memory in a process of its own."""
+    """50 000 x 1000 x 512 against three bare products measured before and after; memory in a separate process."""
     problem = clip_like(1000, 512, 50000)
     before = time_baseline_products(problem.features, problem.prototypes, BACKEND, REPEATS)
     record = measure_transductive(problem, problem.features, BACKEND, before["float64"]["median"], REPEATS)
@@ -202,7 +202,7 @@ def transductive() -> Row:
 
 
 def overhead() -> Row:
-    """K = 10, d = 512, one sample a call: what is left when the products are taken off."""
+    """K = 10, d = 512, one sample per call: the time minus that of the products."""
     problem = clip_like(10, 512, 2000)
     overheads, medians = [], []
     for _ in range(REPEATS):

@@ -1,12 +1,12 @@
 """Peak memory of one TPT gradient for K prompts, in chunks and whole, on a text model of CLIP ViT-B/16's size.
 
-    python benchmarks/tuning.py                       K = 100, 250, 500, 1000: tuning.json and RESULTS.md
-    python benchmarks/tuning.py --written             RESULTS.md again from tuning.json and tuning_cuda.json
+    python benchmarks/tuning.py                       K = 100, 250, 500, 1000: writes tuning.json and results/tuning.md
+    python benchmarks/tuning.py --written             only results/tuning.md, from the records
     python benchmarks/tuning.py --classes 10 20 --small
 
-Each number is of a fresh process: what its resident memory rose by, at most, from the loaded model to the gradient of
-the words. Weights are random, which changes nothing about memory. Whole gradients are measured up to the K that fits
-half of the memory that is free, as the chunked one foretells it.
+Each measurement runs in a fresh process: the largest increase of its resident memory between loading the model and the
+gradient of the words. Weights are random, which does not affect memory. The gradient of all prompts at once is measured
+if it is expected to fit into half of the free memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIZES = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12,
 SMALL = {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
 VOCABULARY, LENGTH, DIMENSION = 49408, 77, 512
 START, WORDS, NAME = 1, 4, 3
-"""In every prompt: a sign, the words to tune, tokens of the name, a full stop, the end, and padding."""
+"""Every prompt: a start token, the words to tune, the tokens of the name, a full stop, an end token, padding."""
 
 FULL_STOP = 269
 VIEWS, KEPT = 64, 6
@@ -51,7 +51,7 @@ def text_model(small: bool, device: str = "cpu", dtype: Any = None) -> Any:
 
 
 def prompts(n_classes: int, device: str = "cpu") -> Any:
-    """(K, 77) tokens such as CLIP's tokenizer makes: "a photo of a NAME." with random names, filled up."""
+    """(K, 77) tokens such as CLIP's tokenizer makes: "a photo of a NAME." with random names, padded."""
     import torch
 
     drawn = np.random.default_rng(0)
@@ -110,7 +110,7 @@ def measure(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
 
 
 def measure_in_new_process(n_classes: int, chunk_size: int, small: bool) -> dict[str, Any]:
-    """The same in a process of its own."""
+    """The same in a separate process."""
     command = [sys.executable, __file__, "--one", str(n_classes), str(chunk_size), *(["--small"] if small else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--chunk", type=int, default=None, help="prompts at a time; that of the library by default")
     parser.add_argument("--small", action="store_true", help="a text model of two layers")
     parser.add_argument("--one", type=int, nargs=2, metavar=("K", "CHUNK"), help="measure in this process")
-    parser.add_argument("--written", action="store_true", help="measure nothing: RESULTS.md from what was recorded")
+    parser.add_argument("--written", action="store_true", help="measure nothing; write the page from the records")
     given = parser.parse_args()
     if given.one:
         print(json.dumps(measure(*given.one, given.small)))
@@ -176,8 +176,11 @@ def memory_table(record: dict[str, Any]) -> str:
 
 
 def cost_table(record: dict[str, Any]) -> str:
-    """TPT next to ADAPT, in each precision of the encoder: medians over images, in brackets the least and the most."""
-    lines = ["| encoder in | | an image | peak memory | to streaming ADAPT |", "|---|---|---|---|---|"]
+    """TPT next to ADAPT, in each precision of the encoder: medians over images (minimum to maximum)."""
+    lines = [
+        "| precision of the encoder | | time per image | peak memory | ratio to streaming ADAPT |",
+        "|---|---|---|---|---|",
+    ]
     for name, tower in record["towers"].items():
         usual = tower["adapt_streaming"]["total"]["median"]
         rows = [
@@ -196,12 +199,11 @@ def cost_table(record: dict[str, Any]) -> str:
 
 
 def write_results() -> None:
-    from results import replace_section
+    from sections import replace_section
 
     for name, path, table in (("tuning", RECORD, memory_table), ("tuning-cuda", CUDA_RECORD, cost_table)):
         if path.exists():
             replace_section(name, table(json.loads(path.read_text())))
-            print(f"{path.name}: written to RESULTS.md")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""View-based and prompt-tuning methods next to ADAPT on the two sets of features with views: the table in RESULTS.md.
+"""View-based and prompt-tuning methods next to ADAPT on the two sets of features with views: results/views.md.
 
-python benchmarks/views.py [--again]          needs ../shared/packs; goes on where it was stopped
+python benchmarks/views.py [--again]          needs ../shared/packs; resumes where it was stopped
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from results import RESULTS, replace_section
+from sections import replace_section
 
 from zeroshift import FeatureSet, ZeroShot, encode
 from zeroshift.cli._inputs import load_features
@@ -20,14 +20,14 @@ from zeroshift.methods import AWT, RATTA
 HERE = Path(__file__).parent
 SETS = ("pack:views_cifar10c_fog_5", str(HERE.parents[1] / "shared/packs/eval/views_pacs_art_painting.npz"))
 BOTH = ("adapt_online", "adapt_transductive", "tda", "dmn", "dota", "bca", "dpe")
-"""Those that take views and do without: a row for each."""
+"""Methods for which views are optional: one row with them and one without."""
 
 VIEWS = ("mta", "zero", "awt", "ratta", "tps")
 TEXT = ("tpt", "ctpt", "difftpt", "dynaprompt", "histpt", "b2tpt", "swapprompt")
 
 
 MANY = "clip_template"
-"""A mode of eighty templates: as descriptions for the methods that weigh prompts, where a set has three modes only."""
+"""A mode of eighty templates, as descriptions for the methods that weight prompts: the sets have only three modes."""
 
 
 def main() -> None:
@@ -40,18 +40,17 @@ def main() -> None:
         subprocess.run([*command, *sys.argv[1:]], check=True)
         marked = table.read_text().strip()
         replace_section("views", marked.removeprefix("<!-- compare -->").removesuffix("<!-- /compare -->").strip())
-    print(f"written: {RESULTS}")
 
 
 def many_prompts() -> str:
-    """AWT and RA-TTA with eighty prompts of each class; RA-TTA's database is half of the set, the other half scored."""
+    """AWT and RA-TTA with eighty prompts per class. RA-TTA's database is half of the set; the other half is scored."""
     encoder = encode.load_encoder("composed", cache=encode.default_cache())
-    lines = ["| method | set | prompts a class | accuracy | zero-shot on the same rows |", "|---|---|---|---|---|"]
+    lines = ["| method | set | prompts per class | accuracy | zero-shot on the same rows |", "|---|---|---|---|---|"]
     for source in SETS:
         features = load_features(source, normalize=False)
         wording = encode.Prompts.named(MANY)
         prompts = encode.encode_prompts(encoder, wording.for_classes(features.class_names), templates=wording.templates)
-        # An axis of the set may have come out with the other sign than the encoder's: see docs/encode.md.
+        # An axis of the set may have the opposite sign from the encoder's: see docs/encode.md.
         own = features.prototypes_for(MANY)
         prompts = prompts * np.sign(np.sum(prompts.mean(axis=1) * own, axis=0)).astype(prompts.dtype)
         name = source.removeprefix("pack:") if ":" in source else Path(source).stem

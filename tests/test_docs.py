@@ -16,9 +16,11 @@ from zeroshift.data import packs
 from zeroshift.evaluate import runner
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md")]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
+MEASUREMENTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
 
 PHOTOS = ("cat", "dog", "horse", "horse")
 """The pages use a folder `photos`. The tests create one, with one image for each of these classes."""
@@ -113,10 +115,18 @@ def run_page(page, tmp_path, monkeypatch, request) -> None:
             assert language == "text", f"{where}: no test runs blocks in {language or 'no language'!r}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *MEASUREMENTS], ids=lambda page: page.name)
 def test_links_exist(page):
-    for target in LINK.findall(page.read_text()):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
+    for target, anchor in LINK.findall(page.read_text()):
+        linked = page.parent / target if target else page
+        assert linked.exists(), f"{page.name} links to {target}, which does not exist"
+        assert not anchor or anchor in anchors(linked), f"{page.name} links to {target}#{anchor}, which does not exist"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 def test_readme_starts_with_the_two_commands():

@@ -1,4 +1,4 @@
-"""The comparison in benchmarks/RESULTS.md follows from its records and is reproduced on one bundled pack."""
+"""The comparison in benchmarks/results follows from its records and is reproduced on one bundled pack."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from zeroshift.evaluate.trial import Trial, run_trial
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 RECORDS = json.loads((BENCHMARKS / "compare.json").read_text())
+SUMMARY = BENCHMARKS / "RESULTS.md"
+COMPARISON = BENCHMARKS / "results" / "comparison.md"
 
 PACK = "cifar10c_jpeg_compression_5"
 SHOTS = 4
@@ -49,7 +51,7 @@ def test_the_first_run_equals_its_record(spec):
 
 
 def test_the_means_in_the_results_follow_from_the_records():
-    section = re.search(r"<!-- compare -->(.*?)<!-- /compare -->", (BENCHMARKS / "RESULTS.md").read_text(), re.DOTALL)
+    section = re.search(r"<!-- compare -->(.*?)<!-- /compare -->", COMPARISON.read_text(), re.DOTALL)
     rows = dict(
         re.findall(r"^\| `([^`]+)` \| (?:online|transductive|few-shot) \| 14 \| ([\d.]+) ", section[1], re.MULTILINE)
     )
@@ -59,10 +61,8 @@ def test_the_means_in_the_results_follow_from_the_records():
         assert float(printed) == pytest.approx(np.mean([np.mean(values) for values in runs]), abs=0.051), label
 
 
-def test_docs_table_is_the_mean_of_the_records():
-    rows = re.findall(
-        r"^\| (\w+) \| ([\d.]+) \| ([\d.]+) \|$", (ROOT / "docs" / "results.md").read_text(), re.MULTILINE
-    )
+def test_summary_table_is_the_mean_of_the_records():
+    rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| ([\d.]+) \|$", SUMMARY.read_text(), re.MULTILINE)
     assert len(rows) == 17
     for label, mean_of_all, mean_of_clip in rows:
         means = {name: np.mean(list(methods[label].values())) for name, methods in RECORDS.items()}
@@ -91,8 +91,8 @@ def test_readme_comparison_is_recorded():
         assert float(gain) == pytest.approx(found - zero_shot, abs=THREE_SAMPLES), label
 
 
-def test_conclusions_of_the_docs_hold():
-    """docs/results.md: which method is ahead where, and which calibration error is largest."""
+def test_conclusions_of_the_summary_hold():
+    """benchmarks/RESULTS.md: which method is ahead where, and which calibration error is largest."""
 
     def mean(label, which=""):
         return np.mean([np.mean(list(methods[label].values())) for name, methods in RECORDS.items() if which in name])
@@ -115,7 +115,7 @@ def test_conclusions_of_the_docs_hold():
     assert mean("dpe", "_clip_") > mean("oga", "_clip_") > mean("adapt_online", "_clip_")
     for label in ("transclip", "stata", "gda_pseudo"):
         assert mean(label, "_clip_") > mean("adapt_transductive", "_clip_")
-    results = (BENCHMARKS / "RESULTS.md").read_text()
+    results = COMPARISON.read_text()
     errors = re.findall(r"^\| `([^`]+)` \| [\w-]+ \| 14 \|(?:[^|]*\|){3} ([\d.]+) \|", results, re.MULTILINE)
     assert len(errors) == len(COMPARED)
     assert max(errors, key=lambda row: float(row[1]))[0] == "adapt_online"

@@ -1,4 +1,4 @@
-"""The numbers for real features in benchmarks/RESULTS.md and README are what the library computes."""
+"""The numbers for real features in benchmarks/ and README are what the library computes."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def test_released_scores_raise_negative_logits():
     assert (scores[negative] >= logits[negative] - 1e-4).all()
 
 
-def test_the_results_page_follows_from_the_records(monkeypatch):
+def test_the_accuracy_page_follows_from_the_records(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    for module in ("accuracy", "results"):
+    for module in ("accuracy", "sections"):
         sys.modules.pop(module, None)
     import accuracy
-    import results
+    import sections
 
-    assert results.section("accuracy") == accuracy.table(RECORDS)
+    assert sections.section("accuracy") == accuracy.table(RECORDS)
 
 
 def test_readme_output_of_adapt_is_reproduced():
@@ -102,8 +102,8 @@ def test_readme_output_of_adapt_is_reproduced():
     assert written.groups() == (f"{adapted:.1f}", f"{zero_shot:.1f}", f"{adapted - zero_shot:.1f}")
 
 
-def test_docs_table_is_reproduced():
-    text = (ROOT / "docs" / "results.md").read_text()
+def test_summary_table_is_reproduced():
+    text = (ROOT / "benchmarks" / "RESULTS.md").read_text()
     errors = []
     for name in BUNDLED:
         zero_shot, online, transductive = (

@@ -38,7 +38,7 @@ def test_rows_follow_the_order_of_methods_and_sizes():
         "| tda | 10, 256 | 500 | 0.667 | 750.00 | 500 |",
     ]
     assert "a machine, 1 thread(s), torch 2, NumPy 2" in where
-    assert "others used the machine" not in where
+    assert "other programs used the machine" not in where
 
 
 def test_notes_about_a_busy_machine_and_a_device_without_numpy():
@@ -48,7 +48,7 @@ def test_notes_about_a_busy_machine_and_a_device_without_numpy():
     whole, where = peers.table({"cuda/small/zlap": on_cuda}).split("\n\n")
     assert whole.splitlines()[2].endswith("| 0.5 | 0.50 (0.25 to 1.00) | - | - | 100.0 % |")
     assert where.startswith("Measured on: a GPU, torch 2")
-    assert where.endswith("While others used the machine: zlap small.")
+    assert where.endswith("Measured while other programs used the machine: zlap small.")
 
 
 def test_every_method_has_a_size_for_its_kind():

@@ -1,4 +1,4 @@
-"""Records of cases as tables, warnings and a figure, for the terminal and for RESULTS.md.
+"""Records of cases as tables, warnings and a figure, for the terminal and for Markdown pages.
 
 A case is the record of `zeroshift.benchmarks.case.measure_case`, as the JSON file holds it.
 """
@@ -250,7 +250,7 @@ def _columns() -> list[ReportColumn]:
 
 def growth_table(growth: Mapping[str, Any]) -> ReportTable:
     """How the time per sample grows with the samples seen, with K, d and N."""
-    columns = (ReportColumn("engine", is_whole=True), ReportColumn("over"), ReportColumn("time of a sample"))
+    columns = (ReportColumn("engine", is_whole=True), ReportColumn("over"), ReportColumn("time per sample"))
     return ReportTable.from_values(columns, _growth_rows(growth))
 
 

@@ -241,7 +241,7 @@ def compare_markdown(summary: ComparisonSummary) -> str:
         parts.append(legend)
     if len(summary.plan.datasets) > 1:
         parts += [
-            "Accuracy in percent, mean over the orders (least to greatest):",
+            "Accuracy in percent, mean over the orders (minimum to maximum):",
             _sets_matrix(summary, lambda s: _with_range(percent(s.accuracy.mean), s.accuracy)),
             "Gain over zero-shot on the same rows, in points:",
             _sets_matrix(summary, lambda s: points(s.gain.mean)),
@@ -256,7 +256,7 @@ def compare_markdown(summary: ComparisonSummary) -> str:
 def _means_table(summary: ComparisonSummary) -> str:
     n_sets = len(summary.plan.datasets)
     costs = shown_costs(summary.overall)
-    numbers = ["sets", "accuracy", "gain", "min to max", "ECE", "µs a sample", "set-up, ms", "MB", *costs]
+    numbers = ["sets", "accuracy", "gain", "min to max", "ECE", "µs per sample", "set-up, ms", "MB", *costs]
     columns = (
         ReportColumn("method", is_code=True),
         ReportColumn("protocol"),
