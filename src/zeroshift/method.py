@@ -13,9 +13,10 @@ from __future__ import annotations
 import copy
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import wraps
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from zeroshift.features.checks import blocks
 from zeroshift.interrupts import Watch, postpone, resume
 from zeroshift.parameters import Constraint, Declared, array_parameter
 from zeroshift.suggest import did_you_mean
+from zeroshift.turns import Shared
 from zeroshift.views import as_images, check_unit_views
 from zeroshift.zero_shot import softmax
 
@@ -36,6 +38,8 @@ PREDICT_ROWS = 4096
 WORK_NUMBERS = 4_000_000
 """Features or logits of views held in memory at one time: 32 MB in float64."""
 
+T = TypeVar("T")
+
 _REGISTERED: dict[str, type[Method]] = {}
 
 
@@ -44,8 +48,14 @@ def registered_methods() -> dict[str, type[Method]]:
     return dict(_REGISTERED)
 
 
-class Method(Declared, ABC):
-    """A zero-shot classifier that adapts at test time. Subclasses document what they learn and when."""
+class Method(Shared, Declared, ABC):
+    """A zero-shot classifier that adapts at test time. Subclasses document what they learn and when.
+
+    Several threads may use one object. Calls that learn (`adapt`, `adapt_views`, `merge`, `reset`, ...) run one at a
+    time, in the order in which they arrive, and each of them as a whole: no other call sees part of it. Calls that read
+    (`predict`, `save`, properties, copies, pickles) run at the same time as each other and see the state after whole
+    calls. A call arrives when its input has been checked.
+    """
 
     name: ClassVar[str]
     """Name in the registry."""
@@ -94,6 +104,9 @@ class Method(Declared, ABC):
         cls.array_parameters = tuple(name for name, one in declared if one.kind == "array")
         cls.model_parameters = tuple(name for name, one in declared if one.kind == "model")
         cls.reload_parameters = tuple(name for name, one in declared if one.reload)
+        for name, value in list(vars(cls).items()):
+            if isinstance(value, property) and value.fget is not None and not name.startswith("_"):
+                setattr(cls, name, value.getter(_in_turn(value.fget)))
         if "name" in vars(cls) and cls.__module__.startswith("zeroshift."):
             _REGISTERED[cls.name] = cls
 
@@ -114,6 +127,15 @@ class Method(Declared, ABC):
         self._make_arrays_read_only()
         self._fixed = self.parameter_names()
         self.reset()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._turns.run(False, self._copied_attributes)
+
+    def _copied_attributes(self) -> dict[str, Any]:
+        """All attributes at one moment: what is written to later is copied, parameters are not."""
+        parameters = [getattr(self, name) for name in self._fixed]
+        parts = [part for value in parameters if isinstance(value, tuple) for part in value]
+        return copy.deepcopy(self.__dict__, {id(value): value for value in (*parameters, *parts)})
 
     def __setstate__(self, attributes: dict[str, Any]) -> None:
         # Copies and pickles of read-only arrays can be written to.
@@ -183,6 +205,9 @@ class Method(Declared, ABC):
 
     def reset(self) -> None:
         """Forget everything learned."""
+        self._turns.run(True, self._reset)
+
+    def _reset(self) -> None:
         self._failure: str | None = "a reset was interrupted"  # unless it reaches its end
         self.n_seen: int = 0
         with Backend.of(self.prototypes).computing():
@@ -191,7 +216,7 @@ class Method(Declared, ABC):
                 initial = declared.initial
                 setattr(self, name, initial(self) if callable(initial) else copy.deepcopy(initial))
             self._derive()
-        self._failure = None
+        self._failure, self._turns.broken_by_fork = None, False
 
     def clone(self) -> Self:
         """A new method with the same parameters that has learned nothing (`copy.deepcopy` keeps what was learned)."""
@@ -208,16 +233,27 @@ class Method(Declared, ABC):
         mixture, whose state is sums.
         """
         self._check_mergeable(other)
+        # A copy first, so that no call ever waits in the turn of one object for that of another.
+        theirs, n_seen = other._turns.run(False, other._copied_states)
+        self._turns.run(True, self._add_states, theirs, n_seen)
+        return self
+
+    def _copied_states(self) -> tuple[dict[str, Any], int]:
+        """The declared state and the number of samples seen, at one moment."""
+        self._check_usable()
+        return {name: copy.deepcopy(getattr(self, name)) for name in self.declared_states}, self.n_seen
+
+    def _add_states(self, theirs: Mapping[str, Any], n_seen: int) -> None:
+        self._check_usable()
         with Backend.of(self.prototypes).computing():
             merged = {
-                name: _merged(declared.merge, getattr(self, name), getattr(other, name))
+                name: _merged(declared.merge, getattr(self, name), theirs[name])
                 for name, declared in self.declared_states.items()
             }
-            with Watch(), self._learning(other.n_seen):
+            with Watch(), self._learning(n_seen):
                 for name, value in merged.items():
                     setattr(self, name, value)
                 self._derive()
-        return self
 
     def _check_mergeable(self, other: object) -> None:
         if type(other) is not type(self):
@@ -261,6 +297,9 @@ class Method(Declared, ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters and state to one safetensors file. A file at `path` is replaced completely or not at all."""
+        self._turns.run(False, self._save, path)
+
+    def _save(self, path: str | os.PathLike[str]) -> None:
         self._check_usable()
         serialization.save(self, path)
 
@@ -355,13 +394,28 @@ class Method(Declared, ABC):
         probabilities: bool,
     ) -> Array:
         """The scores that `run` yields for the rows, in the library, device and precision of `given`."""
+        return self._turns.run(learn, self._collect_in_turn, rows, given, run, learn, probabilities)
+
+    def _collect_in_turn(
+        self,
+        rows: Rows,
+        given: Array,
+        run: Callable[[Any], Iterator[tuple[slice, Array]]],
+        learn: bool,
+        probabilities: bool,
+    ) -> Array:
         self._check_usable()
         backend, caller = Backend.of(self.prototypes), Backend.of(given)
         precision = "float64" if is_double(given) else "float32"
         with backend.computing(), Watch(enabled=learn):
             answer = backend.zeros((len(rows), self.n_classes), getattr(backend.xp, precision))
-            for block, scores in run(rows):
-                answer[block] = self._probabilities(scores) if probabilities else scores
+            steps = run(rows)
+            try:
+                for block, scores in steps:
+                    answer[block] = self._probabilities(scores) if probabilities else scores
+            finally:
+                if isinstance(steps, Generator):
+                    steps.close()  # now: what it does at its end belongs to this call
             return caller.asarray(answer, getattr(caller.xp, precision))
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
@@ -382,11 +436,23 @@ class Method(Declared, ABC):
         return _Learning(self, samples)
 
     def _check_usable(self) -> None:
+        if self._turns.broken_by_fork:
+            self._failure = "the process was forked meanwhile, in another thread"
         if self._failure is not None:
             raise RuntimeError(
                 f"this {type(self).__name__} failed while it changed its state ({self._failure}), which may be "
                 "incomplete. Fix: call reset(), or load the last saved state."
             )
+
+
+def _in_turn(read: Callable[[Any], T]) -> Callable[[Any], T]:
+    """The getter of a property as a call that reads."""
+
+    @wraps(read)
+    def getter(method: Method) -> T:
+        return method._turns.run(False, read, method)
+
+    return getter
 
 
 class OnlineMethod(Method):

@@ -184,8 +184,10 @@ class TCA(Method):
     def _set_layers(self, layers: int, width: int) -> None:
         """Check the shape of tokens to learn from; an empty reservoir takes their shape."""
         if self.n_seen == 0 and tuple(self._reservoir.tokens.shape[2:]) != (layers, width):
-            self._reservoir = self._empty_reservoir(layers, width)
-            self._derive()
+            reservoir = self._empty_reservoir(layers, width)
+            with self._learning(0):
+                self._reservoir = reservoir
+                self._derive()
         self._check_layers(layers, width)
 
     def _answer_tokens(self, features: Array, tokens: Array, *, learn: bool, probabilities: bool) -> Array:

@@ -152,6 +152,10 @@ class AnchoredMixture(ViewMethod):
         single = is_array(features) and len(features.shape) == 1
         matrix = features[None, :] if single else features
         check_matrix("features", matrix, columns=self.dimension)
+        scores = self._turns.run(False, self._reject_scores, matrix)
+        return scores[0] if single else scores
+
+    def _reject_scores(self, matrix: Array) -> Array:
         self._check_usable()
         backend, caller = Backend.of(self.prototypes), Backend.of(matrix)
         precision = "float64" if is_double(matrix) else "float32"
@@ -164,8 +168,7 @@ class AnchoredMixture(ViewMethod):
                 if mixture is not None:
                     log_evidence += relative_log_evidence(mixture, x, sums.total / backend.xp.sum(sums.counts))
                 scores[block] = negative_log_evidence(log_evidence)
-            scores = caller.asarray(scores, getattr(caller.xp, precision))
-        return scores[0] if single else scores
+            return caller.asarray(scores, getattr(caller.xp, precision))
 
     def _averaged(self, images: Rows) -> AveragedRows:
         """The most confident views of each image as one feature of unit length."""

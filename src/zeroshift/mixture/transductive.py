@@ -108,6 +108,9 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         """`adapt` for a set that is stored in several arrays: the answers for each, as if they were one."""
         if not shards:
             raise ValueError("shards is empty; at least one array of features is needed.")
+        return self._turns.run(True, self._adapt_shards, shards)
+
+    def _adapt_shards(self, shards: Sequence[Array]) -> list[Array]:
         self._check_usable()
         whole = self.clone()
         for _ in range(self.rounds):
