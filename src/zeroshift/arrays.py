@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,8 @@ __all__ = [
     "Labelled",
     "Rows",
     "UnitLengthError",
+    "as_array",
+    "as_floats",
     "check_labels",
     "check_matrix",
     "checked_labelled",
@@ -67,10 +69,11 @@ def is_double(array: Array) -> bool:
 
 
 def to_numpy(array: Array) -> np.ndarray:
-    """The values as a NumPy array; bfloat16, which NumPy does not have, becomes float32."""
+    """The values as a NumPy array; the floats of torch that NumPy does not have become float32."""
     if array_api_compat.is_torch_array(array):
-        array = array.detach().cpu()
-        return (array.float() if array.dtype == namespace(array).bfloat16 else array).numpy()
+        array = array.detach().cpu().resolve_conj().resolve_neg()
+        unknown = array.dtype == namespace(array).bfloat16 or (array.is_floating_point() and array.dtype.itemsize == 1)
+        return (array.float() if unknown else array).numpy()
     return np.asarray(array)
 
 
@@ -118,7 +121,10 @@ class Backend:
         given = "torch" if array_api_compat.is_torch_array(array) else "numpy"
         if given != self.library:
             # A copy: torch must not get memory of the caller that it could write to.
-            return self.xp.asarray(np.array(to_numpy(array)), dtype=wanted, device=self.device)
+            values = to_numpy(array)
+            # Of the floats of NumPy, torch has neither those of the other byte order nor those above 64 bits.
+            numbers = np.float64 if values.dtype.kind == "f" and is_double(values) else values.dtype.newbyteorder("=")
+            return self.xp.asarray(np.array(values, numbers), dtype=wanted, device=self.device)
         if given == "torch":
             return array.detach().to(self.device, wanted)
         return self.xp.astype(array, wanted, copy=False)
@@ -149,36 +155,114 @@ class Backend:
 _NUMPY_BACKEND = Backend(array_api_compat.numpy, "cpu")
 
 
-def _check_floating(name: str, array: object) -> None:
+def as_array(name: str, value: object) -> Array:
+    """The argument `name` as a plain NumPy array or dense torch tensor, or a TypeError that names it and the fix.
+
+    Of a data frame or series (pandas, or whatever has `to_numpy`) the values are taken, and its index is ignored.
+    Nothing is copied unless the conversion needs it.
+    """
+    if type(value) is np.ndarray or type(value) is np.memmap:
+        return value
     variable = name.split()[-1]
-    if not is_array(array):
-        whole = {"features": ".features", "prototypes": ".prototypes_for()"}.get(variable, "")
-        fix = (
-            f"{variable}{whole}"
-            if whole and hasattr(array, "prototypes_for")
-            else f"numpy.asarray({variable}, dtype='float32')"
-        )
-        raise TypeError(f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}. Fix: {fix}.")
-    if isinstance(array, np.ma.MaskedArray | np.matrix):
+    if array_api_compat.is_torch_array(value):
+        return _dense_tensor(name, variable, value)
+    if isinstance(value, np.ma.MaskedArray | np.matrix):
         raise TypeError(
-            f"{name} must be a plain array; got a {type(array).__name__}, which computes differently. "
+            f"{name} must be a plain array; got a {type(value).__name__}, which computes differently. "
             f"Fix: drop the masked rows, or numpy.asarray({variable})."
         )
-    xp = namespace(array)
-    dtype = array.dtype  # type: ignore[attr-defined]
-    if not xp.isdtype(dtype, "real floating"):
+    if isinstance(value, np.ndarray):
+        return np.asarray(value)  # a subclass may compute differently, too
+    if hasattr(value, "shape") and callable(getattr(value, "to_numpy", None)):
+        return _frame_values(name, variable, value)
+    whole = {"features": ".features", "prototypes": ".prototypes_for()"}.get(variable, "")
+    fix = f"numpy.asarray({variable}, dtype='float32')"
+    if whole and hasattr(value, "prototypes_for"):
+        fix = f"{variable}{whole}"
+    elif hasattr(value, "toarray"):
+        fix = f"{variable}.toarray()"
+    raise TypeError(f"{name} must be a NumPy array or a torch tensor; got {type(value).__name__}. Fix: {fix}.")
+
+
+def _dense_tensor(name: str, variable: str, tensor: Any) -> Any:
+    """The tensor, if it has values in memory, one number per entry."""
+    problem = fix = None
+    if tensor.is_nested:
+        problem, fix = "a nested tensor", f"torch.stack(list({variable})), of rows of one length"
+    elif tensor.layout is not sys.modules["torch"].strided:
+        problem, fix = f"a tensor of layout {tensor.layout}", f"{variable}.to_dense()"
+    elif tensor.is_quantized:
+        problem, fix = f"a quantized tensor ({tensor.dtype})", f"{variable}.dequantize()"
+    elif tensor.device.type == "meta":
+        problem, fix = "a tensor on the meta device, which has no values", "load its values, on a CPU or a GPU"
+    if problem is not None:
+        raise TypeError(f"{name} must be a dense tensor with values; got {problem}. Fix: {fix}.")
+    return tensor
+
+
+def _frame_values(name: str, variable: str, frame: Any) -> np.ndarray:
+    try:
+        return np.asarray(frame.to_numpy())
+    except Exception as error:  # whatever the library of the frame raises
         raise TypeError(
-            f"{name} must hold floating-point numbers (float16, bfloat16, float32 or float64); got {dtype}. "
-            f"Fix: convert it, for example {variable}.astype('float32') in NumPy or {variable}.float() in torch."
-        )
-    if "mps" in str(getattr(array, "device", "")):
-        raise TypeError(f"{name} is on an MPS device, which has no float64; statistics need it. Fix: {variable}.cpu().")
+            f"{name} must be a NumPy array or a torch tensor; {type(frame).__name__}.to_numpy() raised "
+            f"{type(error).__name__}: {error}. Fix: numpy.asarray({variable}, dtype='float32')."
+        ) from error
 
 
-def check_matrix(name: str, array: object, *, columns: int | None = None, unit: bool = True) -> None:
-    """Raise unless `array` is a non-empty floating-point matrix of finite rows; with `unit`, of rows of length 1."""
-    _check_floating(name, array)
-    shape = tuple(array.shape)  # type: ignore[attr-defined]
+def as_floats(name: str, value: object) -> Array:
+    """`as_array`, and a TypeError unless the numbers are real floating-point ones of at least 16 bits."""
+    array = as_array(name, value)
+    dtype = array.dtype
+    if isinstance(array, np.ndarray):
+        if dtype.kind == "f":
+            return array
+    elif dtype.is_floating_point and dtype.itemsize > 1:
+        if array.device.type == "mps":
+            variable = name.split()[-1]
+            raise TypeError(
+                f"{name} is on an MPS device, which has no float64; statistics need it. Fix: {variable}.cpu()."
+            )
+        return array
+    raise TypeError(
+        f"{name} must hold floating-point numbers (float16, bfloat16, float32 or float64); got {_dtype_words(array)}. "
+        f"Fix: {_floats_fix(name.split()[-1], array, value)}."
+    )
+
+
+def _dtype_words(array: Array) -> str:
+    if isinstance(array, np.ndarray) and array.dtype.names is not None:
+        return f"a structured array with the fields {', '.join(map(repr, array.dtype.names))}"
+    return str(array.dtype)
+
+
+def _floats_fix(variable: str, array: Array, given: Any) -> str:
+    """How to convert an array of another type."""
+    if not isinstance(array, np.ndarray):
+        if array.dtype.is_complex:
+            return f"{variable}.real, if the imaginary parts mean nothing"
+        return f"{variable}.float()"
+    kind = array.dtype.kind
+    if array.dtype.names is not None:
+        return f"numpy.lib.recfunctions.structured_to_unstructured({variable}), if every field is a number"
+    if kind == "c":
+        return f"{variable}.real, if the imaginary parts mean nothing"
+    rows = kind == "O" and array.ndim == 1 and array.size and not isinstance(array[0], (str, bytes))
+    if rows and hasattr(array[0], "__len__"):
+        return f"numpy.stack({variable}).astype('float32'), if every entry is a row of numbers"
+    if kind in "OUSMm" and hasattr(given, "select_dtypes"):
+        return f"{variable}.select_dtypes('number'), without the columns that are no features"
+    if kind in "OUS":
+        return f"numpy.asarray({variable}, dtype='float32'), if every entry is a number"
+    if kind in "Mm":
+        return "pass features; these are dates or times"
+    return f"{variable}.astype('float32')"
+
+
+def check_matrix(name: str, value: object, *, columns: int | None = None, unit: bool = True) -> Array:
+    """`as_floats`; raises unless it is a non-empty matrix of finite rows; with `unit`, of rows of length 1."""
+    array = as_floats(name, value)
+    shape = tuple(array.shape)
     if len(shape) != 2:
         raise ValueError(f"{name} must have two dimensions (rows, d); got shape {shape}.")
     if shape[0] == 0 or shape[1] == 0:
@@ -190,7 +274,8 @@ def check_matrix(name: str, array: object, *, columns: int | None = None, unit: 
         )
     block_size = CHECK_ROWS_ON_GPU if Backend.of(array).on_gpu else CHECK_ROWS
     for start in range(0, shape[0], block_size):
-        _check_rows(name, array[start : start + block_size], start, unit)  # type: ignore[index]
+        _check_rows(name, array[start : start + block_size], start, unit)
+    return array
 
 
 def _check_rows(name: str, block: Array, start: int, unit: bool) -> None:
@@ -224,25 +309,25 @@ def _check_rows(name: str, block: Array, start: int, unit: bool) -> None:
 
 def check_labels(name: str, labels: object, *, rows: int, classes: int) -> np.ndarray:
     """Class indices as a NumPy int64 vector. Raises for a wrong length, non-integers and indices out of range."""
-    if not is_array(labels) and not isinstance(labels, (list, tuple)):
-        raise TypeError(f"{name} must be a vector of class indices; got {type(labels).__name__}.")
-    if isinstance(labels, np.ma.MaskedArray):
-        raise TypeError(
-            f"{name} must be a plain vector; got a masked one. Fix: drop the rows whose label is not known."
-        )
-    values = to_numpy(labels) if is_array(labels) else np.asarray(labels)
-    if values.shape != (rows,):
-        raise ValueError(f"{name} must have one entry per row, shape ({rows},); got shape {values.shape}.")
-    if values.dtype.kind not in "iu":
-        variable = name.split()[-1]
-        fix = f"[class_names.index(name) for name in {variable}]"
-        if values.dtype.kind == "f":
-            whole = bool((values == np.floor(values)).all())
-            fix = (
-                f"numpy.asarray({variable}).astype(int)" if whole else "they are not class indices; check what they are"
+    variable = name.split()[-1]
+    if isinstance(labels, (list, tuple)):
+        values = _list_values(name, labels)
+    elif is_array(labels) or hasattr(labels, "to_numpy"):
+        if isinstance(labels, np.ma.MaskedArray):
+            raise TypeError(
+                f"{name} must be a plain vector; got a masked one. Fix: drop the rows whose label is not known."
             )
+        values = to_numpy(as_array(name, labels))
+    else:
+        raise TypeError(f"{name} must be a vector of class indices; got {type(labels).__name__}.")
+    if values.shape != (rows,):
+        column = ".iloc[:, 0]" if hasattr(labels, "iloc") else "[:, 0]"
+        fix = f" Fix: {variable}{column}." if values.shape == (rows, 1) and not isinstance(labels, list) else ""
+        raise ValueError(f"{name} must have one entry per row, shape ({rows},); got shape {values.shape}.{fix}")
+    if values.dtype.kind not in "iu":
         raise TypeError(
-            f"{name} must hold integers (class indices 0 to {classes - 1}); got {values.dtype}. Fix: {fix}."
+            f"{name} must hold integers (class indices 0 to {classes - 1}); got {_dtype_words(values)}. "
+            f"Fix: {_integers_fix(variable, values)}."
         )
     outside = (values < 0) | (values >= classes)
     if outside.any():
@@ -252,6 +337,32 @@ def check_labels(name: str, labels: object, *, rows: int, classes: int) -> np.nd
             "Fix: check that labels and prototypes list the same classes in the same order, starting at 0."
         )
     return values.astype(np.int64)
+
+
+def _list_values(name: str, labels: Sequence[Any]) -> np.ndarray:
+    """A list or tuple as an array; NumPy's own messages do not name the argument."""
+    try:
+        return np.asarray(labels)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise ValueError(
+            f"{name} must be a flat list of class indices, one integer per row; got entries of different lengths or "
+            f"kinds. Fix: [int(k) for k in {name.split()[-1]}], if every entry is one number."
+        ) from error
+
+
+def _integers_fix(variable: str, values: np.ndarray) -> str:
+    """How to convert labels of another type to class indices."""
+    kind = values.dtype.kind
+    if kind == "f":
+        if not np.isfinite(values).all():
+            return "drop the rows whose label is NaN or infinite, then convert to integers"
+        whole = bool((values == np.floor(values)).all())
+        return f"numpy.asarray({variable}).astype(int)" if whole else "they are not class indices; check what they are"
+    if kind == "b" or (kind == "O" and all(isinstance(value, (int, np.integer)) for value in values.tolist())):
+        return f"numpy.asarray({variable}).astype(int)"
+    if kind in "OUST":
+        return f"[class_names.index(name) for name in {variable}]"
+    return "they are not class indices; check what they are"
 
 
 class UnitLengthError(ValueError):
@@ -304,7 +415,7 @@ def normalize(features: Array) -> Array:
     >>> normalize(np.array([[3.0, 4.0]]))
     array([[0.6, 0.8]])
     """
-    _check_floating("features", features)
+    features = as_floats("features", features)
     single = len(features.shape) == 1
     matrix = features[None, :] if single else features
     check_matrix("features", matrix, unit=False)
@@ -330,7 +441,7 @@ def checked_labelled(name: str, pair: Any, prototypes: Array) -> Labelled:
         fix = f"{name}=({name}.features, {name}.labels)" if hasattr(pair, "labels") else f"{name}=(features, labels)"
         raise TypeError(f"{name} must be a pair (features, labels); got {given}. Fix: {fix}.")
     features, labels = pair
-    check_matrix(f"{name} features", features, columns=prototypes.shape[1])
+    features = check_matrix(f"{name} features", features, columns=prototypes.shape[1])
     labels = check_labels(f"{name} labels", labels, rows=features.shape[0], classes=prototypes.shape[0])
     backend = Backend.of(prototypes)
     return backend.copy(backend.asarray(features)), labels

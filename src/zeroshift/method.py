@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from zeroshift import serialization
-from zeroshift.arrays import Array, Backend, Rows, check_matrix, is_array, is_double, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, is_double, to_numpy
 from zeroshift.features.checks import blocks
 from zeroshift.interrupts import Watch, postpone, resume
 from zeroshift.parameters import Constraint, Declared, array_parameter
@@ -112,8 +112,7 @@ class Method(Shared, Declared, ABC):
 
     def __init__(self, *arguments: Any, **parameters: Any) -> None:
         values = self.bind(arguments, parameters)
-        prototypes = values["prototypes"]
-        check_matrix("prototypes", prototypes)
+        prototypes = check_matrix("prototypes", values["prototypes"])
         backend = Backend.of(prototypes)
         with backend.computing():
             # A copy: a caller who changes the array later must not change the classifier.
@@ -369,7 +368,8 @@ class Method(Shared, Declared, ABC):
         return f"{type(self).__name__}({', '.join(parts)}, n_seen={self.n_seen})"
 
     def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
-        single = is_array(features) and len(features.shape) == 1
+        features = as_floats("features", features)
+        single = len(features.shape) == 1
         matrix = features[None, :] if single else features
         # The whole input is checked before anything is learned: a bad row leaves the state as it was.
         check_matrix("features", matrix, columns=self.dimension)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from zeroshift import zero_shot
-from zeroshift.arrays import Array, Backend, Rows, check_matrix, is_array, is_double, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, is_double, namespace, to_numpy
 from zeroshift.arrays import normalize as unit_rows
 from zeroshift.features.checks import blocks
 from zeroshift.parameters import Choice, Number
@@ -63,7 +63,7 @@ def entropy(logits: Array) -> Array:
     >>> entropy(np.array([[4.0, 3.0], [0.0, 0.0], [0.0, 5000.0]])).round(4)
     array([0.5822, 0.6931, 0. ])
     """
-    _check_kind("logits", logits)
+    logits = as_floats("logits", logits)
     if not logits.shape or not logits.shape[-1]:
         raise ValueError(
             f"logits must have classes along its last axis; got shape {tuple(logits.shape)}. Fix: (..., K)."
@@ -80,7 +80,7 @@ def marginal_entropy(logits: Array) -> Array:
     >>> round(float(marginal_entropy(np.array([[50.0, 0.0], [0.0, 50.0]]))), 4)
     0.6931
     """
-    _check_shape("logits", logits, "K")
+    logits = _check_shape("logits", logits, "K")
     return _entropy(_log_mean_posterior(_wide(logits)))
 
 
@@ -100,7 +100,7 @@ def select_lowest_entropy(logits: Array, ratio: float = RATIO) -> Array:
     >>> select_lowest_entropy(np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [0.0, 3.0]]), ratio=0.5)
     array([1, 3])
     """
-    _check_shape("logits", logits, "K")
+    logits = _check_shape("logits", logits, "K")
     ratio = _check_ratio(ratio)
     xp = namespace(logits)
     if not bool(xp.all(xp.isfinite(logits))):
@@ -144,10 +144,10 @@ def average_views(
     """
     ratio, mode = _check_ratio(ratio), MODES.check("mode", mode)
     logit_scale = Number(0, above=True).check("logit_scale", logit_scale)
-    check_matrix("prototypes", prototypes)
+    prototypes = check_matrix("prototypes", prototypes)
     many, single = as_images(views, prototypes.shape[1])
     n_images, n_views, dimension = many.shape
-    backend = Backend.of(views)
+    backend = Backend.of(many)
     parts = []
     with backend.computing():
         prototypes = backend.asarray(prototypes)
@@ -195,26 +195,19 @@ def _check_ratio(ratio: float) -> float:
     return float(Number(0, 1, above=True).check("ratio", ratio))
 
 
-def _check_kind(name: str, array: Array) -> None:
-    if not is_array(array):
-        raise TypeError(
-            f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}. "
-            f"Fix: numpy.asarray({name}, dtype='float32')."
-        )
-
-
-def _check_shape(name: str, array: Array, last: str) -> None:
-    _check_kind(name, array)
+def _check_shape(name: str, value: Array, last: str) -> Array:
+    array = as_floats(name, value)
     if len(array.shape) not in (2, 3) or 0 in array.shape:
         raise ValueError(
             f"{name} must have the shape (N, V, {last}), or (V, {last}) for one image, without empty axes; "
             f"got {tuple(array.shape)}. Fix: with one view per image, pass {name}[:, None, :]."
         )
+    return array
 
 
 def as_images(views: Array, dimension: int) -> tuple[Array, bool]:
     """Views as (N, V, d), and whether they were a single image (V, d); ValueError if d is not `dimension`."""
-    _check_shape("views", views, "d")
+    views = _check_shape("views", views, "d")
     if views.shape[-1] != dimension:
         raise ValueError(
             f"views has d = {views.shape[-1]}, but the prototypes have d = {dimension}. "

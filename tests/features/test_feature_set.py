@@ -168,7 +168,7 @@ REFUSED = {
     "flat views": ({"features": None, "views": unit(6, 4)}, ValueError, r"three dimensions .* got shape \(6, 4\)"),
     "no view": ({"features": None, "views": unit(6, 0, 4)}, ValueError, r"none of them 0; got shape \(6, 0, 4\)"),
     "list of views": ({"features": None, "views": [[[1.0]]]}, TypeError, "views must be a NumPy array"),
-    "integer views": ({"features": None, "views": np.ones((6, 2, 4), int)}, TypeError, "views must contain floating"),
+    "integer views": ({"features": None, "views": np.ones((6, 2, 4), int)}, TypeError, "views must hold floating"),
     "views d": ({"features": None, "views": unit(6, 2, 5)}, ValueError, "views has d = 5 .* prototypes have d = 4"),
     "NaN view": (
         {"features": None, "views": spoilt(unit(6, 3, 4), (4, 2, 0), NAN)},

@@ -120,7 +120,7 @@ class TestNormalize:
             ({"features": unit(6, 5)}, "features has d = 5 .* prototypes have d = 4"),
             ({"view_features": unit(6, 4)}, "views must have three dimensions"),
             ({"view_features": unit(6, 0, 4)}, "views must have three dimensions"),
-            ({"view_features": np.ones((6, 2, 4), int)}, "views must contain floating-point numbers"),
+            ({"view_features": np.ones((6, 2, 4), int)}, "views must hold floating-point numbers"),
             ({"view_features": np.roll(raw(6, 1, 4), 1, axis=0)}, "features row 0 is not view 0"),
         ],
     )

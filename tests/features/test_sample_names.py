@@ -37,7 +37,7 @@ class TestSampleNames:
             (iter(NAMES), TypeError, "sample_names must be a sequence of strings, one per sample; got tuple_iterator"),
             (set("abcdef"), TypeError, "sample_names must be a sequence of strings, one per sample; got set"),
             (NAMES[:5], ValueError, "sample_names has 5 names, but there are 6 samples"),
-            ([*NAMES[:5], 7], TypeError, "sample_names must be strings; got 7"),
+            ([*NAMES[:5], 7], TypeError, r"sample_names\[5\] must be a string; got 7"),
         ],
     )
     def test_refusals(self, names, error, message):
@@ -91,7 +91,7 @@ class TestSampleNames:
             (b"\xff\xfe", r"sample_names is damaged"),
             (b'"abcdef"', "sample_names must be a sequence of strings"),
             (b'["a"]', "sample_names has 1 names, but there are 6 samples"),
-            (b"[1, 2, 3, 4, 5, 6]", "sample_names must be strings; got 1"),
+            (b"[1, 2, 3, 4, 5, 6]", r"sample_names\[0\] must be a string; got 1"),
             (b"{}", "sample_names must be a sequence of strings, one per sample; got dict"),
         ],
     )

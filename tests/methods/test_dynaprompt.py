@@ -265,7 +265,7 @@ def test_a_state_of_another_buffer_raises():
 @pytest.mark.parametrize(
     ("residuals", "kind", "message"),
     [
-        ([[0.0]], TypeError, "residuals must be an array .* got list"),
+        ([[0.0]], TypeError, "residuals must be a NumPy array or a torch tensor; got list"),
         (np.zeros((3, 2, 3), dtype=int), TypeError, "floating-point .* got int64"),
         (np.zeros((4, 2, 3)), ValueError, r"= \(3, 2, 3\); got \(4, 2, 3\)"),
         (np.full((3, 2, 3), np.nan), ValueError, "NaN or infinity"),

@@ -74,7 +74,13 @@ class ImageSet:
         return ids
 
     def _validate_labels(self, given: Any) -> np.ndarray:
-        labels = np.asarray(given)
+        try:
+            labels = np.asarray(given)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(
+                "labels must be a flat list of integers, one per image; got entries of different lengths or kinds. "
+                "Fix: [int(k) for k in labels], if every entry is one number."
+            ) from error
         if self.class_names is None:
             raise ValueError(
                 "labels are given without class_names. Fix: pass class_names= (--classes), in the order of the labels."

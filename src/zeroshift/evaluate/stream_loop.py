@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.arrays import Array, check_matrix, is_array, to_numpy
+from zeroshift.arrays import Array, as_array, check_matrix, to_numpy
 from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.features.checks import blocks
 from zeroshift.method import Method, ViewMethod
@@ -75,6 +75,7 @@ def stream_steps(
     4 5 [1] [3 2]
     """
     every = int(Number(1, integer=True).check("every", every))
+    features = as_array("features", features)
     adapt = _adapt_function(method, features)
     if rows is not None:
         _check_rows(rows, int(features.shape[0]))
@@ -98,7 +99,7 @@ def _check_rows(rows: Any, n_rows: int) -> None:
 
 def _adapt_function(method: Method, features: Array) -> Callable[[Array], Array]:
     """`adapt` or `adapt_views`, after validating all features."""
-    if not is_array(features) or len(features.shape) != 3:
+    if len(features.shape) != 3:
         check_matrix("features", features, columns=method.dimension)
         return method.adapt
     if not isinstance(method, ViewMethod):
@@ -142,6 +143,7 @@ def run_stream(
     array([[1., 0.],
            [0., 1.]])
     """
+    features = as_array("features", features)
     probabilities: np.ndarray | None = None
     seconds, rows_seen, history = 0.0, [], []
     for step in stream_steps(method, features, every=every):

@@ -12,7 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, UnitLengthError, check_matrix, normalize, to_numpy
+from zeroshift.arrays import (
+    UNIT_NORM_TOLERANCE,
+    Array,
+    UnitLengthError,
+    as_floats,
+    check_matrix,
+    normalize,
+    to_numpy,
+)
 
 __all__ = [
     "blocks",
@@ -56,13 +64,12 @@ def read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def _as_read_only_numpy(name: str, array: Array) -> np.ndarray:
+def _as_read_only_numpy(name: str, given: Array) -> np.ndarray:
     """A read-only NumPy view of `array` in a precision the file format supports; memory-mapped arrays stay mapped."""
-    if not hasattr(array, "shape"):
-        check_matrix(name, array)  # raises the usual error for something that is no array
+    array = as_floats(name, given)
     if not isinstance(array, np.memmap):
         array = to_numpy(array)
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+    if array.dtype.itemsize > 8:
         raise TypeError(
             f"{name} must be float16, float32 or float64; got {array.dtype}. Fix: {name}.astype('float64')."
         )
@@ -137,8 +144,6 @@ def _as_views(given: Array) -> np.ndarray:
     views = _as_read_only_numpy("views", given)
     if views.ndim != 3 or 0 in views.shape:
         raise ValueError(f"views must have three dimensions (N, V, d), none of them 0; got shape {views.shape}.")
-    if views.dtype.kind != "f":
-        raise TypeError(f"views must contain floating-point numbers; got {views.dtype}. Fix: views.astype('float32').")
     return views
 
 
@@ -200,8 +205,7 @@ def validate_class_names(class_names: Sequence[str] | None, n_classes: int) -> t
     """One name per class, all different; "class 0", "class 1", ... if none are given."""
     if class_names is None:
         return tuple(f"class {k}" for k in range(n_classes))
-    if isinstance(class_names, np.ndarray):
-        class_names = class_names.tolist()
+    class_names = _listed(class_names)
     if isinstance(class_names, (str, bytes)):
         raise TypeError(f"class_names must be a sequence of names; got the single string {class_names!r}.")
     # A set has no order, and the keys of a mapping may be in another order than the prototypes.
@@ -228,17 +232,24 @@ def validate_class_names(class_names: Sequence[str] | None, n_classes: int) -> t
     return tuple(str(name) for name in names)
 
 
+def _listed(names: Any) -> Any:
+    """An array or series of names as a list; anything else unchanged."""
+    return names.tolist() if hasattr(names, "shape") and hasattr(names, "tolist") else names
+
+
 def validate_sample_names(names: Sequence[str] | None, samples: int) -> tuple[str, ...] | None:
     """One string per sample; they may repeat."""
     if names is None:
         return None
+    names = _listed(names)
     if isinstance(names, (str, bytes)) or not isinstance(names, Sequence):
         raise TypeError(f"sample_names must be a sequence of strings, one per sample; got {type(names).__name__}.")
     if len(names) != samples:
         raise ValueError(f"sample_names has {len(names)} names, but there are {samples} samples: one name per sample.")
-    if wrong := [name for name in names if not isinstance(name, str)]:
-        raise TypeError(f"sample_names must be strings; got {wrong[0]!r}.")
-    return tuple(names)
+    for i, name in enumerate(names):
+        if not isinstance(name, str):
+            raise TypeError(f"sample_names[{i}] must be a string; got {name!r}.")
+    return tuple(map(str, names))
 
 
 def validate_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,7 +267,10 @@ def validate_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 def validate_indices(indices: Array | Sequence[int], rows: int) -> np.ndarray:
     """Row numbers within `rows`, from integers or a mask."""
-    values = to_numpy(indices)
+    try:
+        values = to_numpy(indices)
+    except (TypeError, ValueError, RuntimeError):  # lists of different lengths; tensors that are not dense
+        values = np.array(None)
     if values.dtype == bool:
         if values.shape != (rows,):
             raise ValueError(

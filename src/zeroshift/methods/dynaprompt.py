@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Rows, is_array, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, as_floats, namespace, to_numpy
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
 from zeroshift.parameters import Choice, Number, array_parameter, parameter, state
@@ -75,12 +75,7 @@ class PromptBuffer:
 
 def checked_residuals(residuals: Any, shape: tuple[int, ...], backend: Backend) -> Array:
     """A user's residuals (M, n, width), checked and copied to the library and device of the method."""
-    if not is_array(residuals) or not namespace(residuals).isdtype(residuals.dtype, "real floating"):
-        what = residuals.dtype if is_array(residuals) else type(residuals).__name__
-        raise TypeError(
-            f"residuals must be an array or tensor of floating-point numbers of shape {shape}; got {what}. "
-            "Fix: numpy.asarray(residuals, dtype='float32')."
-        )
+    residuals = as_floats("residuals", residuals)
     if tuple(residuals.shape) != shape:
         raise ValueError(
             f"residuals must have the shape (n_prompts, n_words, width) = {shape}; got {tuple(residuals.shape)}. "

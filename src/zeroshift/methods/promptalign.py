@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, is_array, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, as_floats, namespace, to_numpy
 from zeroshift.methods._shared.image_method import EpisodicImageMethod
 from zeroshift.methods._shared.prompt_tuned import MAX_PROTOTYPE_GAP
 from zeroshift.methods._shared.towers import CoupledPrompts, LayerOutput
@@ -48,12 +48,12 @@ def checked_token_source(source: Any, maple: CoupledPrompts, layers: int, backen
         raise TypeError(f"source must be a pair (means, variances); got {type(source).__name__}. {FIX}.")
     parts = []
     for name, given in zip(("means", "variances"), source, strict=True):
-        fits = is_array(given) and len(given.shape) == 3 and tuple(given.shape[1:]) == maple.token_shape
+        given = as_floats(f"source {name}", given)
+        fits = len(given.shape) == 3 and tuple(given.shape[1:]) == maple.token_shape
         if not fits or given.shape[0] < layers:
-            found = f"shape {tuple(given.shape)}" if is_array(given) else type(given).__name__
             raise ValueError(
                 f"source's {name} must be an array (L, {', '.join(map(str, maple.token_shape))}), L at least "
-                f"layers = {layers}: a number for each token and channel; got {found}. {FIX}."
+                f"layers = {layers}: a number for each token and channel; got shape {tuple(given.shape)}. {FIX}."
             )
         with backend.computing():
             parts.append(backend.copy(backend.asarray(given, backend.xp.float64)))

@@ -75,11 +75,11 @@ def checked_descriptions(name: str, given: Any, prototypes: Array) -> Descriptio
             f"{name} must be an array (K, P, d) or a pair (descriptions, classes); got a {type(given).__name__} of "
             f"{len(given)}. Fix: {name}=(descriptions, classes)."
         )
-    check_matrix(f"{name} descriptions", given[0], columns=prototypes.shape[1])
-    classes = check_labels(f"{name} classes", given[1], rows=given[0].shape[0], classes=prototypes.shape[0])
+    rows = check_matrix(f"{name} descriptions", given[0], columns=prototypes.shape[1])
+    classes = check_labels(f"{name} classes", given[1], rows=rows.shape[0], classes=prototypes.shape[0])
     backend = Backend.of(prototypes)
     with backend.computing():
-        rows = backend.copy(backend.asarray(given[0]))
+        rows = backend.copy(backend.asarray(rows))
         checked_prompts(_class_means(rows, classes, prototypes), prototypes)
     return rows, classes
 
@@ -255,10 +255,10 @@ class RATTA(EpisodicMethod):
 
     def _validate(self) -> None:
         self.prompts = checked_descriptions("prompts", self.prompts, self.prototypes)
-        check_matrix("unlabelled", self.unlabelled, columns=self.dimension)
+        unlabelled = check_matrix("unlabelled", self.unlabelled, columns=self.dimension)
         backend = Backend.of(self.prototypes)
         with backend.computing():
-            self.unlabelled = backend.copy(backend.asarray(self.unlabelled))
+            self.unlabelled = backend.copy(backend.asarray(unlabelled))
 
     def _prepare(self) -> None:
         self._bank = DescriptionBank.of(self.prompts)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Rows, check_matrix, is_array, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, namespace, to_numpy
 from zeroshift.method import Method
 from zeroshift.methods._shared.similarity import exponential_kernel, unit_rows
 from zeroshift.parameters import Number, parameter, state
@@ -191,10 +191,12 @@ class TCA(Method):
         self._check_layers(layers, width)
 
     def _answer_tokens(self, features: Array, tokens: Array, *, learn: bool, probabilities: bool) -> Array:
-        check_matrix("features", features, columns=self.dimension)
-        if not is_array(tokens) or len(tokens.shape) != 3 or tokens.shape[0] != features.shape[0] or 0 in tokens.shape:
-            shape = tuple(tokens.shape) if is_array(tokens) else type(tokens).__name__
-            raise ValueError(f"tokens must have the shape (N, L, w) with N = {features.shape[0]}; got {shape}.")
+        features = check_matrix("features", features, columns=self.dimension)
+        tokens = as_floats("tokens", tokens)
+        if len(tokens.shape) != 3 or tokens.shape[0] != features.shape[0] or 0 in tokens.shape:
+            raise ValueError(
+                f"tokens must have the shape (N, L, w) with N = {features.shape[0]}; got {tuple(tokens.shape)}."
+            )
         for layer in range(tokens.shape[1]):
             check_matrix(f"tokens[:, {layer}]", tokens[:, layer, :], unit=False)
         rows, backend = self._rows(features), Backend.of(self.prototypes)

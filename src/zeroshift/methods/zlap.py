@@ -166,10 +166,10 @@ class ZLaPInductive(ZLaPBase):
     sparse: bool = parameter(Flag(), "Keep only the largest label of every node.", default=False)
 
     def _validate(self) -> None:
-        check_matrix("unlabelled", self.unlabelled, columns=self.dimension)
+        unlabelled = check_matrix("unlabelled", self.unlabelled, columns=self.dimension)
         backend = Backend.of(self.prototypes)
         with backend.computing():
-            self.unlabelled = backend.copy(backend.asarray(self.unlabelled))
+            self.unlabelled = backend.copy(backend.asarray(unlabelled))
 
     def _prepare(self) -> None:
         # The graph depends on the parameters alone, so a reset need not build it again.

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from zeroshift.arrays import Array, Backend, is_array, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, as_array, is_array, namespace, to_numpy
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.families.base import TransformersEncoder
 from zeroshift.encode.preprocessing import PixelPreprocessing
@@ -95,6 +95,7 @@ class TokenVision(PromptedVision):
                 f"{name} must be a NumPy array or a torch tensor; got {type(images).__name__}. "
                 "Fix: encoder.preprocessing(image)[0] for each image, stacked."
             )
+        images = as_array(name, images)
         if not images.shape or tuple(images.shape[1:]) != self.input_shape or not images.shape[0]:
             raise ValueError(
                 f"{name} must have the shape (B, {', '.join(map(str, self.input_shape))}), with at least one image; "

@@ -148,7 +148,7 @@ def checked_labels(labels: Array, matrix: np.ndarray, name: str) -> np.ndarray:
     """Check the true class of every row of the matrix, which is the argument `name`."""
     rows, classes = matrix.shape
     wanted = f"labels must be a vector of class indices, one for each row of {name}"
-    if not is_array(labels) and not isinstance(labels, (list, tuple)):
+    if not is_array(labels) and not isinstance(labels, (list, tuple)) and not hasattr(labels, "to_numpy"):
         raise TypeError(f"{wanted}; got {_short_repr(labels)}. Fix: labels=[0] for one sample of the first class.")
     if not isinstance(labels, np.ma.MaskedArray):
         found = as_numpy(wanted, labels)
@@ -171,7 +171,7 @@ def as_numpy(wanted: str, values: Any) -> np.ndarray:
     """Convert to NumPy; the error for anything else starts with `wanted`."""
     try:
         return to_numpy(values)
-    except (TypeError, ValueError, OverflowError):  # rows of different lengths, and what is no number
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # rows of different lengths, and what is no number
         raise ValueError(
             f"{wanted}; got {_short_repr(values)}, which is no array. Fix: rows of one length, numbers only."
         ) from None

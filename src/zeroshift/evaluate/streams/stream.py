@@ -73,7 +73,7 @@ def vector(name: str, values: Any, of: str, *, fix: str, rows: int | None = None
         raise TypeError(f"{name} must be a plain vector; got a masked one. Fix: leave out the masked rows.")
     try:
         found = to_numpy(values)
-    except ValueError:  # lists of unequal length
+    except (TypeError, ValueError, RuntimeError):  # lists of unequal length; tensors that are not dense
         found = np.array(None)
     if found.ndim == 0:
         raise TypeError(f"{name} must be a vector of {of}, {length}; got {_short_repr(values)}. Fix: {fix}.")
@@ -149,7 +149,7 @@ def _checked_integers(name: str, values: object, allowed: str) -> np.ndarray:
     """Check a vector of integers of at least 0, possibly empty."""
     try:
         found = to_numpy(values)
-    except ValueError:  # lists of unequal length
+    except (TypeError, ValueError, RuntimeError):  # lists of unequal length; tensors that are not dense
         found = np.array(None)
     if found.shape == (0,):
         return found.astype(int)

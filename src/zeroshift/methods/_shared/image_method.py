@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from zeroshift.arrays import Array, Backend, Rows, check_matrix, is_array
+from zeroshift.arrays import Array, Backend, Rows, as_array, check_matrix
 from zeroshift.method import EpisodicMethod, Method
 from zeroshift.methods._shared.towers import CoupledPrompts, PromptedVision, VisionOutput
 from zeroshift.parameters import Model, Number, Optional, model_parameter, parameter
@@ -91,7 +91,8 @@ class ImageMethod(_ImageInput):
 
     def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
         shape = (self.dimension,) if self.vision is None else self.vision.input_shape
-        single = is_array(features) and len(features.shape) == len(shape)
+        features = as_array("images", features)
+        single = len(features.shape) == len(shape)
         images = features[None] if single else features
         # The whole input is checked before anything is learned: a bad image leaves the state as it was.
         if self.vision is None:
@@ -122,14 +123,16 @@ class EpisodicImageMethod(_ImageInput, EpisodicMethod):
         """Scores (K,) of one image, view 0 of `views` (V, ...), which are as the caller passed them."""
 
     def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
-        single = is_array(features) and len(features.shape) == len(self.maple.input_shape)
+        features = as_array("images", features)
+        single = len(features.shape) == len(self.maple.input_shape)
         images = features[None] if single else features
         self.maple.check("images", images)
         answer = self._answer_images(images[:, None], learn=learn, probabilities=probabilities)
         return answer[0] if single else answer
 
     def _answer_views(self, views: Array, *, learn: bool, probabilities: bool) -> Array:
-        single = is_array(views) and len(views.shape) == len(self.maple.input_shape) + 1
+        views = as_array("views", views)
+        single = len(views.shape) == len(self.maple.input_shape) + 1
         images = views[None] if single else views
         self._check_views(images)
         answer = self._answer_images(images, learn=learn, probabilities=probabilities)
@@ -142,11 +145,11 @@ class EpisodicImageMethod(_ImageInput, EpisodicMethod):
 
     def _check_views(self, images: Any) -> None:
         shape = self.maple.input_shape
-        if not is_array(images) or len(images.shape) != len(shape) + 2 or not images.shape[0]:
-            got = tuple(images.shape) if is_array(images) else type(images).__name__
+        if len(images.shape) != len(shape) + 2 or not images.shape[0]:
             raise ValueError(
                 f"views must have the shape (N, V, {', '.join(map(str, shape))}), or without the N for one image, as "
-                f"the encoder's preprocessing returns them; got {got}. Fix: zeroshift.encode.adapt_images makes them."
+                f"the encoder's preprocessing returns them; got {tuple(images.shape)}. "
+                "Fix: zeroshift.encode.adapt_images makes them."
             )
         for number in range(images.shape[0]):
             self.maple.check(f"views[{number}]", images[number])

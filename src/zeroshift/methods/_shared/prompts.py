@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from zeroshift.arrays import Array, Backend, UnitLengthError, check_matrix, is_array, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, UnitLengthError, as_floats, check_matrix, is_array, namespace, to_numpy
 
 __all__ = ["checked_prompts"]
 
@@ -29,6 +29,7 @@ def checked_prompts(prompts: Any, prototypes: Array) -> Array:
             f"prompts must have the shape {shape}: P embeddings for each prototype, in the same order; got "
             f"{tuple(prompts.shape)}. Fix: prototypes[:, None, :] for one prompt per class."
         )
+    prompts = as_floats("prompts", prompts)
     for k in range(classes):
         try:
             check_matrix(f"prompts[{k}]", prompts[k])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from zeroshift.arrays import Array, Backend, check_matrix, is_array, namespace
+from zeroshift.arrays import Array, Backend, as_floats, check_matrix, namespace
 from zeroshift.methods._shared.towers import PromptedVision
 from zeroshift.parameters import Number
 from zeroshift.views import entropy
@@ -120,10 +120,11 @@ def checked_source(source: Any, vision: PromptedVision, backend: Backend) -> tup
         raise TypeError(f"source must be a pair (mean, std); got {type(source).__name__}. {FIX}.")
     parts = []
     for name, given in zip(("mean", "std"), source, strict=True):
-        if not is_array(given) or tuple(given.shape) != (vision.width,):
-            found = f"shape {tuple(given.shape)}" if is_array(given) else type(given).__name__
+        given = as_floats(f"source {name}", given)
+        if tuple(given.shape) != (vision.width,):
             raise ValueError(
-                f"source's {name} must be an array of shape ({vision.width},), like a state; got {found}. {FIX}."
+                f"source's {name} must be an array of shape ({vision.width},), like a state; "
+                f"got shape {tuple(given.shape)}. {FIX}."
             )
         with backend.computing():
             parts.append(backend.copy(backend.asarray(given, backend.xp.float64)))
