@@ -92,6 +92,9 @@ class Method(Shared, Declared, ABC):
     """What is missing when the method is given features only; None if nothing is."""
     gradient_steps: ClassVar[int] = 0
     """Gradient steps per image, for methods whose steps are not counted by a model."""
+    overconfident: ClassVar[bool] = False
+    """Whether its probabilities are much too high: its calibration error, measured on many sets (docs/results.md), is
+    ten points or more above zero-shot's."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """The authors' own parameters for single data sets. Never selected silently: see `preset`."""
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from zeroshift import FeatureSet, OnlineADAPT, ZeroShot, methods
+from zeroshift import FeatureSet, OnlineADAPT, TransductiveAnchoredMixture, ZeroShot, methods
 from zeroshift.data import packs
 
 
@@ -15,15 +15,15 @@ def read(path):
         return list(csv.DictReader(handle))
 
 
-def library_answer(small, **parameters):
-    return OnlineADAPT(small.prototypes_for(), logit_scale=small.logit_scale, **parameters).adapt(small.features)
+def library_answer(small, method=TransductiveAnchoredMixture, **parameters):
+    return method(small.prototypes_for(), logit_scale=small.logit_scale, **parameters).adapt(small.features)
 
 
 def test_csv_is_what_the_library_predicts(call, small, small_file, tmp_path):
     out = tmp_path / "p.csv"
-    done = call("adapt", small_file, "--out", out, "--set", "bank_size=4", "--set", "beta=none")
+    done = call("adapt", small_file, "-m", "adapt_online", "--out", out, "-s", "bank_size=4", "-s", "beta=none")
     assert done.exit_code == 0, done.stderr
-    expected = library_answer(small, bank_size=4)
+    expected = library_answer(small, OnlineADAPT, bank_size=4)
     zero_shot = ZeroShot(small.prototypes_for(), logit_scale=small.logit_scale).predict(small.features)
     rows = read(out)
     assert list(rows[0]) == [
@@ -85,7 +85,7 @@ def test_parquet_has_the_same_content_as_csv(call, small_file, tmp_path):
 
 def test_prompt_chooses_the_prototypes(call, small, small_file, tmp_path):
     call("adapt", small_file, "--prompt", "vanilla", "--out", tmp_path / "p.npz")
-    adapter = OnlineADAPT(small.prototypes_for("vanilla"), logit_scale=small.logit_scale)
+    adapter = TransductiveAnchoredMixture(small.prototypes_for("vanilla"), logit_scale=small.logit_scale)
     with np.load(tmp_path / "p.npz") as archive:
         np.testing.assert_array_equal(archive["predictions"], adapter.adapt(small.features).argmax(axis=1))
 
@@ -95,12 +95,14 @@ def test_json_is_complete_and_the_only_output(call, small, small_file, tmp_path)
     done = call("adapt", small_file, "--out", out, "--json")
     record = json.loads(done.stdout)
     expected = library_answer(small).argmax(axis=1)
-    assert record["features"] == str(small_file)
+    assert record["source"] == str(small_file)
     assert record["n_samples"] == 120
     assert record["n_classes"] == 6
-    assert record["method"] == "adapt_online"
+    assert record["method"] == "anchored_mixture_transductive"
+    assert (record["prompt"], record["logit_scale"], record["logit_scale_assumed"]) == ("ensemble", 20.0, False)
+    assert record["warnings"] == []
     assert record["parameters"]["logit_scale"] == 20.0
-    assert record["parameters"]["bank_size"] == 16
+    assert record["parameters"]["anchor_count"] == 1.0
     assert record["accuracy"] == pytest.approx(np.mean(expected == small.labels))
     assert record["zero_shot_accuracy"] == pytest.approx(small.zero_shot_accuracy())
     assert record["gain"] == pytest.approx(100 * (record["accuracy"] - record["zero_shot_accuracy"]))
@@ -108,7 +110,7 @@ def test_json_is_complete_and_the_only_output(call, small, small_file, tmp_path)
     assert record["out"] == str(out)
     assert record["saved_state"] is None
     assert record["seconds"] > 0
-    assert sum(record["bank_counts"]) > 0
+    assert record["counts"] == {name: list(expected).count(k) for k, name in enumerate(small.class_names)}
 
 
 def test_the_table_shows_accuracy_gain_and_output(call, small_file, tmp_path):
@@ -193,8 +195,78 @@ def test_presets_are_applied_only_by_name(call, small_file, tmp_path):
     failed = call("adapt", small_file, "-m", "tca", "--preset", "eurosatt", "-o", out, "--force")
     assert (failed.exit_code, "Did you mean 'eurosat'?" in failed.stderr) == (2, True)
     failed = call("adapt", small_file, "--preset", "dtd", "-o", out, "--force")
-    assert "--preset dtd: adapt_online has no presets" in failed.stderr
+    assert "--preset dtd: anchored_mixture_transductive has no presets" in failed.stderr
     assert "Fix: leave out --preset." in failed.stderr
     failed = call("adapt", small_file, "-m", "tca", "--preset", "nope", "-o", out, "--force")
     assert "--preset must be one of caltech101, " in failed.stderr
     assert json.loads(done.stdout)["preset"] == "eurosat"
+
+
+@pytest.mark.parametrize(
+    ("options", "method"),
+    [
+        ([], "anchored_mixture_transductive"),
+        (["--online"], "anchored_mixture_online"),
+        (["--save-state", "state.safetensors"], "anchored_mixture_online"),
+        (["--transductive", "--save-state", "state.safetensors"], "anchored_mixture_transductive"),
+        (["--method", "adapt_online", "--online"], "adapt_online"),
+    ],
+)
+def test_the_default_is_the_mixture_and_it_is_online_where_the_state_is_saved(
+    call, small_file, tmp_path, monkeypatch, options, method
+):
+    monkeypatch.chdir(tmp_path)
+    assert json.loads(call("adapt", small_file, "--out", "p.csv", *options, "--json").stdout)["method"] == method
+
+
+def test_the_table_names_method_prompt_and_logit_scale(call, small_file, tmp_path):
+    done = call("adapt", small_file, "--prompt", "vanilla", "--out", tmp_path / "p.csv", env={"COLUMNS": "160"})
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert "method Transductive mixture (anchored_mixture_transductive)" in lines
+    assert "prompt vanilla" in lines
+    assert "logit scale 20" in lines
+    assert not any(line.startswith(("order", "warning")) for line in lines)
+
+
+def test_an_assumed_logit_scale_is_reported(call, small, tmp_path):
+    np.save(tmp_path / "x.npy", small.features)
+    np.save(tmp_path / "t.npy", small.prototypes_for())
+    np.savez(tmp_path / "without.npz", features=small.features, prototypes=small.prototypes_for())
+    np.savez(tmp_path / "with.npz", features=small.features, prototypes=small.prototypes_for(), logit_scale=30.0)
+    out = ["--out", tmp_path / "p.csv", "--force"]
+    arrays = ["adapt", tmp_path / "x.npy", "--prototypes", tmp_path / "t.npy", *out]
+    note = "logit scale  100 (assumed, because none is stored or given; --logit-scale sets it)"
+    for command, expected in (
+        (arrays, note),
+        (["adapt", tmp_path / "without.npz", *out], note),
+        ([*arrays, "--logit-scale", 20], "logit scale  20"),
+        ([*arrays, "--set", "logit_scale=20"], "logit scale  20"),
+        (["adapt", tmp_path / "with.npz", *out], "logit scale  30"),
+    ):
+        shown = call(*command, env={"COLUMNS": "160"}).stdout
+        assert expected in [line.rstrip() for line in shown.splitlines()], shown
+        assert json.loads(call(*command, "--json").stdout)["logit_scale_assumed"] == (expected == note)
+
+
+@pytest.mark.parametrize("method", ["adapt_online", "adapt_transductive", "oga"])
+def test_over_confident_probabilities_are_warned_about(call, small_file, tmp_path, method):
+    done = call("adapt", small_file, "-m", method, "--out", tmp_path / "p.csv", env={"COLUMNS": "250"})
+    ones = sum(row["probability"] == "1" for row in read(tmp_path / "p.csv"))
+    instead = "anchored_mixture_transductive" if "transductive" in method else "anchored_mixture_online"
+    assert (
+        f"probabilities of {method} are over-confident ({ones} of 120 are written as 1): use them only to rank "
+        f"classes, or use --method {instead}"
+    ) in done.stdout
+
+
+def test_an_online_method_says_in_which_order_it_ran(call, small_file, tmp_path):
+    done = call("adapt", small_file, "--online", "--out", tmp_path / "p.csv", env={"COLUMNS": "160"})
+    assert "order        as stored; `zeroshift compare` shuffles the rows, so its accuracies differ" in done.stdout
+
+
+def test_a_parameter_of_another_method_names_that_method(call, small_file, tmp_path):
+    done = call("adapt", small_file, "--set", "bank_size=8", "--out", tmp_path / "p.csv")
+    assert done.exit_code == 2
+    assert (
+        "anchored_mixture_transductive has no parameter 'bank_size'. It is a parameter of adapt_online, " in done.stderr
+    )

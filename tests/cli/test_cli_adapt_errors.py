@@ -30,19 +30,29 @@ def error_message(call, small_file, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["bank_sise=4"], "no parameter 'bank_sise'. Did you mean 'bank_size'?"),
+        (["bank_size=many"], "--set bank_size must be an integer of at least 0; got 'many'"),
+        (["bank_size=4.5"], "--set bank_size must be an integer of at least 0; got '4.5'"),
+        (["alpha=2"], "--set alpha must be a number from 0 to 1; got 2.0"),
+        (["update_mean=maybe"], "--set update_mean must be True or False; got 'maybe'"),
+        (["prune=3"], "--set prune must be None or a pair"),
+        (["covariance=full"], "one of 'shared', 'per_class'; got 'full'"),
+        (["bank_size"], "--set takes name=value"),
+        (["bank_size=4", "bank_size=5"], "given twice"),
+        (["support=x.npy"], "holds arrays"),
+        (["covariance=per_class", "bank_size=0"], "bank_size=0 keeps no bank"),
+    ],
+)
+def test_a_bad_parameter(error_message, settings, message):
+    options = [option for setting in settings for option in ("--set", setting)]
+    assert message in error_message("--method", "adapt_online", *options)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--set", "bank_sise=4"], "no parameter 'bank_sise'. Did you mean 'bank_size'?"),
-        (["--set", "bank_size=many"], "--set bank_size must be an integer of at least 0; got 'many'"),
-        (["--set", "bank_size=4.5"], "--set bank_size must be an integer of at least 0; got '4.5'"),
-        (["--set", "alpha=2"], "--set alpha must be a number from 0 to 1; got 2.0"),
-        (["--set", "update_mean=maybe"], "--set update_mean must be True or False; got 'maybe'"),
-        (["--set", "prune=3"], "--set prune must be None or a pair"),
-        (["--set", "covariance=full"], "one of 'shared', 'per_class'; got 'full'"),
-        (["--set", "bank_size"], "--set takes name=value"),
-        (["--set", "bank_size=4", "--set", "bank_size=5"], "given twice"),
-        (["--set", "support=x.npy"], "holds arrays"),
-        (["--set", "covariance=per_class", "--set", "bank_size=0"], "bank_size=0 keeps no bank"),
         (["--method", "adapt_onlin"], "Did you mean 'adapt_online'?"),
         (["--method", "adapt_released_online"], "needs scale"),
         (["--prompt", "ensembl"], "Did you mean 'ensemble'?"),
@@ -54,6 +64,8 @@ def error_message(call, small_file, tmp_path):
         (["--logit-scale", "3", "--set", "logit_scale=4"], "--logit-scale 3 and --set logit_scale=4 set the same"),
         (["--logit-scale", "-1"], "--logit-scale must be a number greater than 0; got -1"),
         (["--state-in", "nowhere.safetensors"], "no file at nowhere.safetensors"),
+        (["--online", "--transductive"], "--online and --transductive contradict each other. Fix: give one"),
+        (["--online", "--method", "transclip"], "--online and --method transclip contradict each other"),
     ],
 )
 def test_a_bad_option(error_message, options, message):

@@ -1,9 +1,11 @@
 """A stream in two halves, with the state saved between them, is the stream in one piece."""
 
+import json
+
 import numpy as np
 import pytest
 
-from zeroshift import FeatureSet, OnlineADAPT
+from zeroshift import FeatureSet, OnlineAnchoredMixture
 from zeroshift.files import write_tensors
 
 
@@ -22,22 +24,22 @@ def predictions(path):
 
 def test_two_halves_are_the_whole(call, small, halves, tmp_path):
     state = tmp_path / "state.safetensors"
-    first = call("adapt", halves[0], "-o", tmp_path / "1.npz", "-s", "bank_size=5", "--save-state", state)
+    first = call("adapt", halves[0], "-o", tmp_path / "1.npz", "-s", "anchor_count=5", "--save-state", state)
     assert first.exit_code == 0, first.stderr
     # Saved over the state it came from, as one would do day after day.
     options = ["--state-in", state, "--save-state", state, "--force"]
     second = call("adapt", halves[1], "-o", tmp_path / "2.npz", *options)
     assert (second.exit_code, second.stderr) == (0, "")
-    whole = OnlineADAPT(small.prototypes_for(), logit_scale=small.logit_scale, bank_size=5)
+    whole = OnlineAnchoredMixture(small.prototypes_for(), logit_scale=small.logit_scale, anchor_count=5)
     expected = whole.adapt(small.features)
     found = np.concatenate([predictions(tmp_path / "1.npz"), predictions(tmp_path / "2.npz")])
     np.testing.assert_array_equal(found, expected)
-    assert OnlineADAPT.load(state).n_seen == 120
+    assert OnlineAnchoredMixture.load(state).n_seen == 120
 
 
 def test_the_state_contains_the_parameters(call, halves, tmp_path):
     state = tmp_path / "state.safetensors"
-    call("adapt", halves[0], "-o", tmp_path / "1.npz", "--save-state", state)
+    call("adapt", halves[0], "-m", "adapt_online", "-o", tmp_path / "1.npz", "--save-state", state)
     failed = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state, "-s", "bank_size=3")
     assert failed.exit_code == 2
     assert "bank_size cannot be changed" in failed.stderr
@@ -81,7 +83,9 @@ def test_another_method_or_prompt_is_an_error(call, halves, tmp_path):
     state = tmp_path / "state.safetensors"
     call("adapt", halves[0], "-o", tmp_path / "1.npz", "--save-state", state)
     again = ["adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state]
-    assert "holds the state of adapt_online, not of zero_shot" in call(*again, "--method", "zero_shot").stderr
+    assert (
+        "holds the state of anchored_mixture_online, not of zero_shot" in call(*again, "--method", "zero_shot").stderr
+    )
     assert "other prototypes than 'vanilla'" in call(*again, "--prompt", "vanilla").stderr
     assert not (tmp_path / "2.npz").exists()
 
@@ -91,7 +95,7 @@ def test_a_state_of_another_prompt_mode_keeps_its_prototypes(call, small, halves
     call("adapt", halves[0], "-o", tmp_path / "1.npz", "--prompt", "vanilla", "--save-state", state)
     done = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state)
     assert (done.exit_code, done.stderr) == (0, "")
-    whole = OnlineADAPT(small.prototypes_for("vanilla"), logit_scale=small.logit_scale)
+    whole = OnlineAnchoredMixture(small.prototypes_for("vanilla"), logit_scale=small.logit_scale)
     np.testing.assert_array_equal(predictions(tmp_path / "2.npz"), whole.adapt(small.features)[50:])
 
 
@@ -117,6 +121,21 @@ def test_transductive_methods_have_no_state_to_resume(call, halves, tmp_path):
     failed = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state)
     assert failed.exit_code == 2
     assert "learns from each set separately" in failed.stderr
+    failed = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state, "--transductive")
+    assert (failed.exit_code, "--transductive and --state-in contradict each other" in failed.stderr) == (2, True)
+
+
+def test_the_prompt_of_a_state_is_reported(call, small, halves, tmp_path):
+    state = tmp_path / "state.safetensors"
+    call("adapt", halves[0], "-o", tmp_path / "1.npz", "--prompt", "vanilla", "--save-state", state)
+    again = ["-o", tmp_path / "2.npz", "--state-in", state, "--json", "--force"]
+    assert json.loads(call("adapt", halves[1], *again).stdout)["prompt"] == "vanilla"
+    others = tmp_path / "others.safetensors"
+    FeatureSet(small.features, prototypes=small.prototypes_for("ensemble"), logit_scale=20.0).save(others)
+    done = call("adapt", others, *again)
+    assert json.loads(done.stdout)["prompt"] is None
+    shown = call("adapt", others, *again[:-2], "--force", env={"COLUMNS": "160"}).stdout
+    assert "prompt       none of the set's; the prototypes are those of the saved state" in shown
 
 
 def test_the_state_to_resume_is_not_overwritten_by_predictions(call, halves, tmp_path):

@@ -65,12 +65,12 @@ def test_prompts_are_tuned_with_the_encoder_of_the_features(call, adapt, seen, s
     zero_shot = ZeroShot(own, logit_scale=seen.logit_scale).predict(seen.features)
     record = json.loads(done.stdout)
     assert record["zero_shot_accuracy"] == pytest.approx(float((zero_shot.argmax(axis=1) == seen.labels).mean()))
-    assert (record["encoder"], record["n_views"]) == ("no-encoder", view_fixtures.N_VIEWS)
+    assert (record["text_encoder"], record["n_views"]) == ("no-encoder", view_fixtures.N_VIEWS)
     assert "text" not in record["parameters"]
     assert requested == [(seen.class_names, "a photo of a")]
-    assert record["words"] == "a photo of a"
+    assert record["prompt"] == "a photo of a"
     summary = call("adapt", seen_file, "-m", "tpt", "--encoder", "no-encoder", "--out", tmp_path / "shown.csv").stdout
-    assert 'with the prompt "a photo of a"' in summary
+    assert '"a photo of a", the method\'s own' in summary
 
 
 WRONG = {

@@ -103,8 +103,9 @@ def test_table_and_page_name_the_method(classify, photos, tmp_path):
 def test_the_record(classify, photos, tmp_path):
     summary = record(classify(photos, "--classes", "cat,dog,horse", "--json", "--out", tmp_path / "p.csv"))
     rows = table(tmp_path / "p.csv")
-    assert summary["images"] == len(rows) == summary["computed"] == len(CLASSES) * PER_CLASS
-    assert summary["classes"] == list(CLASSES)
+    assert summary["n_samples"] == len(rows) == summary["computed"] == len(CLASSES) * PER_CLASS
+    assert summary["class_names"] == list(CLASSES)
+    assert (summary["source"], summary["prompt"], summary["logit_scale_assumed"]) == ("photos", "ensemble", False)
     assert summary["counts"] == {name: sum(row["prediction"] == name for row in rows) for name in CLASSES}
     assert summary["changed"] == sum(row["prediction"] != row["zero_shot"] for row in rows)
     assert (summary["accuracy"], summary["zero_shot_accuracy"]) == (None, None)
@@ -120,8 +121,9 @@ def test_a_labelled_folder_gives_an_accuracy(classify, pets, tmp_path):
     assert all(row["file"].startswith(f"{row['label']}/") for row in rows)
     right = sum(row["prediction"] == row["label"] for row in rows) / len(rows)
     shown = " ".join(done.stdout.split())
-    assert f"accuracy {100 * right:.1f}%, zero-shot " in shown
-    assert "by the names of the sub-folders" in shown
+    assert f"accuracy {100 * right:.1f}%, by the names of the sub-folders zero-shot " in shown
+    assert "3 classes, which are the names of the sub-folders; --classes names others" in shown
+    assert "prompt ensemble logit scale 27.1" in shown
     summary = record(classify(pets, "--force", "--json"))
     assert summary["accuracy"] == pytest.approx(right)
 
@@ -130,6 +132,26 @@ def test_the_names_of_sub_folders_can_be_ignored(classify, pets, tmp_path):
     summary = record(classify(pets, "--unlabelled", "--classes", "dog,frog", "--json"))
     assert summary["accuracy"] is None
     assert {row["prediction"] for row in table(tmp_path / "predictions.csv")} <= {"dog", "frog"}
+
+
+def test_the_record_has_the_fields_of_adapt(call, classify, photos, small_file, tmp_path):
+    classified = record(classify(photos, "--classes", "cat,dog,horse", "--json"))
+    adapted = record(call("adapt", small_file, "--out", tmp_path / "p.csv", "--json"))
+    assert classified.keys() - adapted.keys() == {"computed", "skipped", "notes", "sheet"}
+    assert adapted.keys() - classified.keys() == {
+        "setup_seconds", "chosen", "support", "validation", "unlabelled", "preset", "text_encoder", "n_views",
+        "saved_state",
+    }  # fmt: skip
+
+
+def test_of_many_classes_the_most_frequent_are_shown(classify, photos):
+    names = ",".join([*CLASSES, *(f"thing {i}" for i in range(9))])
+    shown = " ".join(classify(photos, "--classes", names, env={"COLUMNS": "250"}).stdout.split())
+    assert "photos: 9 images, 12 classes found" in shown
+    counts = record(classify(photos, "--classes", names, "--json", "--force"))["counts"]
+    often = max(counts, key=counts.get)
+    assert f"found {counts[often]} {often}" in shown
+    assert " 0 " not in shown.split("found ")[1].split(" method ")[0]
 
 
 def test_a_tables_labels_are_named_as_such(classify, pets, tmp_path):

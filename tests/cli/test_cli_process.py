@@ -40,7 +40,7 @@ def test_ctrl_c_exits_with_130_and_leaves_nothing(environment, tmp_path):
         "    print('learning', file=sys.stderr, flush=True)\n"
         "    return adapt(self, features)\n"
         "OnlineADAPT.adapt = summary\n"
-        "sys.argv = ['zeroshift', 'adapt', 'pack:cifar10', '--out', 'p.csv']\n"
+        "sys.argv = ['zeroshift', 'adapt', 'pack:cifar10', '-m', 'adapt_online', '--out', 'p.csv']\n"
         "main()\n"
     )
     process = subprocess.Popen(

@@ -150,7 +150,7 @@ def test_other_class_names_use_the_same_text_map(first, run, top, no_fitting):
     names = ("soccer ball", "tree", "sun")
     record = run("classify", "--classes", ",".join(names), "--out", top / "p.csv")
     assert record["computed"] == 0
-    assert record["images"] == 9
+    assert record["n_samples"] == 9
     assert sum(record["counts"].values()) == 9
     with open(top / "p.csv", newline="") as handle:
         rows = list(csv.DictReader(handle))

@@ -20,6 +20,8 @@ MAX_COSINES = 4_000_000
 class ADAPT(ViewMethod):
     """Class-conditional Gaussians with one shared covariance, refined by a knowledge bank."""
 
+    overconfident = True  # the Gaussian term is large compared to the zero-shot logits
+
     logit_scale: float = parameter(
         Number(low=0, above=True), "Scale of the zero-shot logits; 100 for CLIP.", default=100.0
     )

@@ -169,6 +169,7 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
     """
 
     name = "adapt_released_online"
+    overconfident = True
     protocol = "online"
     state_size = "K L d + d^2"
     complexity = "O(K d) per sample; an insertion O(K L d^2 + d^3) more"
@@ -243,6 +244,7 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
     """
 
     name = "adapt_released_transductive"
+    overconfident = True
     protocol = "transductive"
     state_size = "K L d + d^2"
     complexity = "O(N K d + K L d^2 + d^3)"

@@ -39,6 +39,7 @@ __all__ = [
     "load_rows",
     "pack_names",
     "split_names",
+    "stores_logit_scale",
 ]
 
 
@@ -74,6 +75,16 @@ def load_features(source: str, *, normalize: bool, **parts: Any) -> FeatureSet:
         options = ", ".join(map(_option, given))
         raise ValueError(f"{source} is a bundled pack with its own; leave out {options}.")
     return bundled_packs.load(source.removeprefix(PACK_PREFIX))
+
+
+def stores_logit_scale(source: str) -> bool:
+    """Whether the set, which has been loaded, contains its encoder's logit scale: an array does not, an archive may."""
+    if is_pack(source) or Path(source).suffix == ".safetensors":
+        return True
+    if Path(source).suffix == ".npy":
+        return False
+    with np.load(source, allow_pickle=False) as archive:
+        return "logit_scale" in archive.files
 
 
 def has_only_features(source: str) -> bool:

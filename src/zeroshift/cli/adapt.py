@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -14,17 +14,17 @@ from zeroshift import methods
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import check_encoder_options
 from zeroshift.cli._extra_inputs import OPTION_HINTS, ExtraInputs
-from zeroshift.cli._inputs import is_pack, load_features
-from zeroshift.cli._method_options import MethodOptions, Settings
+from zeroshift.cli._inputs import is_pack, load_features, stores_logit_scale
+from zeroshift.cli._method_options import MethodOptions, Online, Settings, Transductive, choose_method
 from zeroshift.cli._output_paths import check_output_files
+from zeroshift.cli._prediction_summary import PredictionSummary
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
-from zeroshift.evaluate import Comparison, StreamStep, compare, zero_shot_baseline
+from zeroshift.evaluate import StreamStep, compare, zero_shot_baseline
 from zeroshift.evaluate.metrics.reject import reject_scores
 from zeroshift.method import Method
 from zeroshift.methods.inputs import TEXT, resolve_inputs
-from zeroshift.report.comparisons import comparison_record
-from zeroshift.report.formatting import counted, format_setting, percent, points
+from zeroshift.report.formatting import format_setting
 from zeroshift.report.predictions import check_predictions_format, write_predictions
 from zeroshift.report.tables import ReportTable, summary_table
 
@@ -43,8 +43,16 @@ def adapt(
         Path, typer.Option("--out", "-o", help="Predictions: a .csv, .parquet or .npz file.", show_default=False)
     ],
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="See `zeroshift methods`.", show_default="adapt_online")
+        str | None,
+        typer.Option(
+            "--method",
+            "-m",
+            help="See `zeroshift methods`. With --state-in, the method of the state.",
+            show_default="anchored_mixture_transductive, or anchored_mixture_online with --save-state",
+        ),
     ] = None,
+    online: Online = False,
+    transductive: Transductive = False,
     settings: Settings = None,
     preset: Annotated[
         str | None, typer.Option(metavar="DATASET", help="The authors' own parameters for this data set.")
@@ -65,7 +73,11 @@ def adapt(
     ] = None,
     logit_scale: Annotated[
         float | None,
-        typer.Option(help="The encoder's temperature.", show_default="100", rich_help_panel=MISSING_PANEL),
+        typer.Option(
+            help="The encoder's logit scale (inverse temperature).",
+            show_default="the file's, or 100",
+            rich_help_panel=MISSING_PANEL,
+        ),
     ] = None,
     support: Annotated[
         Path | None, typer.Option(help="Labelled features, for few-shot methods.", rich_help_panel=EXTRA_PANEL)
@@ -97,9 +109,12 @@ def adapt(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Adapt a method to features, in order, and write its predictions next to those of zero-shot.
+    """Adapt a method to features and write its predictions next to those of zero-shot.
 
-    For example: zeroshift adapt pack:cifar10 --set bank_size=8 --out predictions.csv
+    The anchored mixture learns from the whole set at once. It learns row by row, in the stored order, with --online and
+    with --save-state, which saves what it learned for the next part of a stream.
+
+    For example: zeroshift adapt pack:cifar10 --out predictions.csv
     """
     check_predictions_format(out)
     files = {"support": support, "validation": validation, "unlabelled": unlabelled}
@@ -109,9 +124,14 @@ def adapt(
     check_output_files([out, *([save_state] if save_state else [])], inputs=inputs, force=force)
     check_output_files([out], inputs=[state_in] if state_in else [], force=force)
     check_encoder_options(encoder, revision=revision, device=device, dtype=dtype)
-    chosen = MethodOptions.parse(
-        method, settings or [], state=state_in, logit_scale=logit_scale, preset=preset, hints=OPTION_HINTS
-    )
+    if state_in is None:
+        name = choose_method(method, online=online, transductive=transductive, saves_state=save_state is not None)
+        chosen = MethodOptions.parse(name, settings or [], logit_scale=logit_scale, preset=preset, hints=OPTION_HINTS)
+    else:
+        chosen = MethodOptions.parse_resumed(
+            state_in, method, settings or [], transductive=transductive, logit_scale=logit_scale, preset=preset,
+            hints=OPTION_HINTS,
+        )  # fmt: skip
     extra = ExtraInputs.check(
         chosen, files, views=views, prompt=prompt, encoder=encoder, revision=revision, device=device, dtype=dtype
     )
@@ -146,15 +166,19 @@ def adapt(
     if save_state is not None:
         made.save(save_state)
     write_predictions(out, comparison, reject_scores(loaded, prototypes=made.prototypes))
+    scale_given = logit_scale is not None or "logit_scale" in chosen.parameters
+    scale_saved = state_in is not None and hasattr(made, "logit_scale")
     summary = AdaptSummary(
         comparison,
         made,
-        {**files, "preset": preset, "encoder": encoder},
-        setup,
         out,
-        save_state,
-        n_views=loaded.n_views if extra.uses_views else 0,
+        prompt=prompt,
         own_prompt=extra.own_prompt if encoder is not None else None,
+        scale_assumed=not scale_given and not scale_saved and not stores_logit_scale(features),
+        given={**files, "preset": preset, "text_encoder": encoder},
+        setup_seconds=setup,
+        saved_state=save_state,
+        n_views=loaded.n_views if extra.uses_views else 0,
     )
     if json:
         print_json(summary.record())
@@ -167,20 +191,15 @@ SHOWN_SETUP = 0.01
 
 
 @dataclass(frozen=True)
-class AdaptSummary:
+class AdaptSummary(PredictionSummary):
     """The result, as a table and as a record."""
 
-    comparison: Comparison
-    method: Method
-    given: Mapping[str, Path | str | None]
+    given: Mapping[str, Path | str | None] = field(default_factory=dict)
     """Additional input files, preset and encoder; None for those not given."""
-    setup_seconds: float
-    out: Path
-    saved_state: Path | None
+    setup_seconds: float = 0.0
+    saved_state: Path | None = None
     n_views: int = 0
     """Views per image that the method was given; 0 if it was given the images alone."""
-    own_prompt: str | None = None
-    """The words of the prompt that the method tunes, which its zero-shot baseline has too; None if it tunes none."""
 
     @property
     def chosen(self) -> dict[str, Any] | None:
@@ -189,42 +208,29 @@ class AdaptSummary:
         return found if isinstance(found, dict) else None
 
     def record(self) -> dict[str, Any]:
-        record = comparison_record(self.comparison)
-        zero_shot, adapted = record.pop("methods")
         return {
-            "features": record.pop("name"),
-            **record,
-            **adapted,
+            **super().record(),
             "setup_seconds": self.setup_seconds,
             "chosen": self.chosen,
             **{name: None if value is None else str(value) for name, value in self.given.items()},
             "n_views": self.n_views,
-            "words": self.own_prompt,
-            "zero_shot_accuracy": zero_shot["accuracy"],
-            "out": str(self.out),
             "saved_state": None if self.saved_state is None else str(self.saved_state),
         }
 
     def table(self) -> ReportTable:
-        result = self.comparison.results[-1]
-        n_samples = self.comparison.features.n_samples
-        sizes = f"{counted(n_samples, 'sample')}, {counted(self.comparison.features.n_classes, 'class', 'classes')}"
-        entries = {"features": f"{self.comparison.name}: {sizes}", "method": result.method}
+        result, n_samples = self.comparison.results[-1], self.comparison.features.n_samples
+        entries = {"features": self.size("sample"), **self.classifier_entries()}
         if self.n_views:
             entries["views"] = f"{self.n_views} per image"
         if self.chosen:
             entries["chosen"] = ", ".join(f"{name}={format_setting(value)}" for name, value in self.chosen.items())
-        if result.accuracy is not None:
-            entries["accuracy"] = f"{percent(result.accuracy)}%"
-            note = "" if self.own_prompt is None else f', with the prompt "{self.own_prompt}"'
-            entries["zero-shot"] = f"{percent(self.comparison.baseline.accuracy)}%{note}"
-            entries["gain"] = f"{points(self.comparison.gain(result))} points"
-        changed = self.comparison.changed(result)
-        entries["changed"] = f"{changed} of {n_samples} predictions differ from zero-shot"
+        entries |= self.result_entries()
+        if self.method.protocol == "online" and result.accuracy is not None:
+            entries["order"] = "as stored; `zeroshift compare` shuffles the rows, so its accuracies differ"
         entries["seconds"] = f"{result.run.seconds:.2f} ({n_samples / max(result.run.seconds, 1e-9):,.0f} samples/s)"
         if self.setup_seconds > SHOWN_SETUP:
             entries["set-up"] = f"{self.setup_seconds:.2f} seconds before the run"
         entries["predictions"] = str(self.out)
         if self.saved_state is not None:
             entries["state"] = str(self.saved_state)
-        return summary_table(entries)
+        return summary_table(entries | self.warning_entries())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +14,19 @@ from zeroshift import methods
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import EncodingOptions, run_extraction, warn_about_images
 from zeroshift.cli._inputs import load_images
-from zeroshift.cli._method_options import MethodOptions, Settings
+from zeroshift.cli._method_options import MethodOptions, Online, Settings, Transductive, choose_method
 from zeroshift.cli._output_paths import check_output_files
+from zeroshift.cli._prediction_summary import PredictionSummary
 from zeroshift.cli._prompt_options import make_prompts
 from zeroshift.cli.console import console, print_json
 from zeroshift.data.image_set import ImageSet
 from zeroshift.encode.extraction import Extraction
 from zeroshift.encode.prompts import Prompts
-from zeroshift.evaluate import Comparison, compare, zero_shot_baseline
+from zeroshift.evaluate import compare, zero_shot_baseline
 from zeroshift.evaluate.metrics.reject import reject_scores
 from zeroshift.methods.inputs import OTHER, SETTING, feature_source, missing_input, resolve_inputs
 from zeroshift.report.contact_sheet import check_contact_sheet_target, write_contact_sheet
-from zeroshift.report.formatting import counted, method_label, percent, points
+from zeroshift.report.formatting import counted
 from zeroshift.report.predictions import check_predictions_format, write_predictions
 from zeroshift.report.tables import ReportTable, summary_table
 
@@ -38,7 +38,7 @@ __all__ = ["classify"]
 
 def classify(
     source: Annotated[
-        str, typer.Argument(metavar="FOLDER", help="Images: a folder, a .csv or .parquet table, or an .npy array.")
+        str, typer.Argument(metavar="IMAGES", help="A folder, a .csv or .parquet table of paths, or an .npy array.")
     ],
     classes: options.ClassNames = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Predictions: a .csv, .parquet or .npz file.")] = Path(
@@ -53,10 +53,8 @@ def classify(
         str | None,
         typer.Option("--method", "-m", help="See `zeroshift methods`.", show_default="anchored_mixture_transductive"),
     ] = None,
-    online: Annotated[bool, typer.Option("--online", help="Learn image by image, in the order of the files.")] = False,
-    transductive: Annotated[
-        bool, typer.Option("--transductive", help="Learn from all images at once; the default.")
-    ] = False,
+    online: Online = False,
+    transductive: Transductive = False,
     labelled: options.Labelled = None,
     settings: Settings = None,
     prompts: options.PromptModes = None,
@@ -112,8 +110,9 @@ def classify(
         ],
     )  # fmt: skip
     summary = _classify_images(
-        images, chosen_prompts, encoding, chosen_method, out=out, page=page, command=command, quiet=quiet
-    )
+        images, chosen_prompts, encoding, chosen_method, out=out, page=page, command=command, quiet=quiet,
+        names_given=classes is not None,
+    )  # fmt: skip
     if json:
         print_json(summary.record())
         return
@@ -122,33 +121,10 @@ def classify(
         console().print(summary.table())
 
 
-DEFAULT_METHODS = {"online": "anchored_mixture_online", "transductive": "anchored_mixture_transductive"}
-"""More accurate than ADAPT on average, better calibrated, and safer with few images or few classes: docs/guide.md."""
-
 CLASSIFY_HINTS = {
     SETTING: "--set {name}=VALUE",
     OTHER: "`zeroshift extract`, then `zeroshift adapt`, which takes it; or another method",
 }
-
-
-def choose_method(name: str | None, *, online: bool, transductive: bool) -> str:
-    """The method of `--method`, `--online` and `--transductive`, or the default; an error if they disagree.
-
-    >>> choose_method(None, online=False, transductive=False), choose_method(None, online=True, transductive=False)
-    ('anchored_mixture_transductive', 'anchored_mixture_online')
-    """
-    if online and transductive:
-        raise ValueError("--online and --transductive contradict each other. Fix: give one.")
-    protocol = "online" if online else "transductive"
-    if name is None:
-        return DEFAULT_METHODS[protocol]
-    info = methods.get(name)
-    if (online or transductive) and info.protocol != protocol:
-        raise ValueError(
-            f"--{protocol} and --method {name} contradict each other: {name} is {info.protocol}. "
-            f"Fix: leave out --{protocol}."
-        )
-    return name
 
 
 def format_command(source: str, *, switches: Sequence[str], options: Sequence[tuple[str, object]]) -> str:
@@ -170,6 +146,7 @@ def _classify_images(
     page: Path | None,
     command: str,
     quiet: bool,
+    names_given: bool,
 ) -> ClassifySummary:
     """Encode the images, run zero-shot and the method, write the predictions and the page, which shows `command`."""
     extraction = run_extraction(images, prompts, encoding, quiet=quiet)
@@ -188,64 +165,58 @@ def _classify_images(
             return images.images.open(index[features.sample_names[row]]).image
 
         write_contact_sheet(page, comparison, rejected, open_image, title=images.name, command=command)
-    return ClassifySummary(comparison, extraction, out, page)
+    return ClassifySummary(
+        comparison=comparison, method=method, out=out, extraction=extraction, page=page, names_given=names_given
+    )
 
 
 LABEL_SOURCES = {"folder": "the names of the sub-folders", "table": "the table's labels", "catalogue": "its labels"}
 """Where true labels come from, by the source of the images: users may not know that they gave any."""
 
+SHOWN_CLASSES = 10
+"""Classes whose images are counted in the table; the record has all."""
 
-@dataclass(frozen=True)
-class ClassifySummary:
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifySummary(PredictionSummary):
     """The result, as a table and as a record."""
 
-    comparison: Comparison
     extraction: Extraction
-    out: Path
     page: Path | None
-
-    def counts(self) -> dict[str, int]:
-        """Images per predicted class."""
-        names = self.comparison.features.class_names
-        found = Counter(self.comparison.results[-1].predictions.tolist())
-        return {name: found[k] for k, name in enumerate(names)}
+    names_given: bool
+    """Whether the user named the classes; otherwise the source of the images does."""
 
     def record(self) -> dict[str, Any]:
-        features, result = self.comparison.features, self.comparison.results[-1]
         return {
-            "images": features.n_samples,
-            "classes": list(features.class_names),
-            "encoder": features.provenance["encoder"],
-            "method": result.method,
-            "changed": self.comparison.changed(result),
-            "counts": self.counts(),
-            "accuracy": result.accuracy,
-            "zero_shot_accuracy": self.comparison.baseline.accuracy,
+            **super().record(),
             "computed": self.extraction.computed,
             "skipped": [{"image": error.name, "why": error.problem} for error in self.extraction.skipped],
             "notes": [{"image": name, "note": note} for name, note in self.extraction.notes],
-            "out": str(self.out),
             "sheet": None if self.page is None else str(self.page),
         }
 
     def table(self) -> ReportTable:
-        features, result = self.comparison.features, self.comparison.results[-1]
-        changed = self.comparison.changed(result)
+        label_source = LABEL_SOURCES.get(self.comparison.features.provenance["images"]["source"], "its own")
+        classes = "" if self.names_given else f", which are {label_source}; --classes names others"
         entries = {
-            "images": str(features.n_samples),
-            "found": ", ".join(f"{count} {name}" for name, count in self.counts().items()),
-            "method": f"{method_label(result.method)} ({result.method})",
-            "changed": f"{changed} of {features.n_samples} labels differ from zero-shot",
+            "images": f"{self.size('image')}{classes}",
+            "found": self._found(),
+            **self.classifier_entries(),
+            **self.result_entries(f", by {label_source}"),
         }
-        if result.accuracy is not None:
-            gain = points(self.comparison.gain(result))
-            entries["accuracy"] = (
-                f"{percent(result.accuracy)}%, zero-shot {percent(self.comparison.baseline.accuracy)}% ({gain}), "
-                f"by {LABEL_SOURCES[features.provenance['images']['source']]}"
-            )
         if self.extraction.skipped:
             entries["skipped"] = counted(len(self.extraction.skipped), "image") + " that cannot be read"
         entries["predictions"] = str(self.out)
         if self.page is not None:
             entries["page"] = str(self.page)
-        return summary_table(entries)
+        return summary_table(entries | self.warning_entries())
+
+    def _found(self) -> str:
+        """Images per predicted class, in the order of the classes; of many classes, the most frequent ones."""
+        counts = self.counts()
+        if len(counts) <= SHOWN_CLASSES:
+            return ", ".join(f"{count} {name}" for name, count in counts.items())
+        often = sorted(counts.items(), key=lambda item: -item[1])[:SHOWN_CLASSES]
+        shown = ", ".join(f"{count} {name}" for name, count in often if count)
+        rest = sum(counts.values()) - sum(count for _, count in often)
+        return f"{shown}, {rest:,} of other classes" if rest else shown

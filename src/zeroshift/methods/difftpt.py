@@ -38,6 +38,7 @@ class DiffTPT(EpisodicPromptTuning):
     """
 
     name = "difftpt"
+    overconfident = True
 
     cosine_ratio: float = parameter(
         Number(0, 1),

@@ -93,6 +93,7 @@ class Frolic(TransductiveLinearMethod):
     """
 
     name = "frolic"
+    overconfident = True
     # In float32, rounding over two thousand steps can change a round of the bias correction, and with it many labels.
     computes_in = "float64"
     needs = ("prototypes", "prompts")

@@ -58,6 +58,7 @@ class OGA(Method):
     """
 
     name = "oga"
+    overconfident = True
     protocol = "online"
     state_size = "K M d + K d + d^2, M = capacity"
     complexity = "O(K d) per sample; a batch that enters O(d^3 + K d^2) more"

@@ -85,6 +85,7 @@ class TIMO(TIMOBase):
     """
 
     name = "timo"
+    overconfident = True
     needs = ("prototypes", "prompts", "support")
     complexity = "O(K d) per sample; the fit O((N + K P) d^2 + d^3) for N support samples and P prompts per class"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -150,6 +151,7 @@ class TIMOS(TIMOBase):
     """
 
     name = "timo_s"
+    overconfident = True
     needs = ("prototypes", "prompts", "support", "validation")
     complexity = "O(K d) per sample; the fit O((N + K P) d^2 + d^3) for each number of prompts tried"
 

@@ -55,6 +55,7 @@ class TPS(EpisodicMethod):
     """
 
     name = "tps"
+    overconfident = True
     complexity = "O(S (V + n) K d) per image, for S steps and V views, n of them kept"
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)

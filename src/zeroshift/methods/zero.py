@@ -87,6 +87,7 @@ class ZERO(EpisodicMethod):
     """
 
     name = "zero"
+    overconfident = True
     complexity = "O(V K d) for V views"
 
     logit_scale: float = parameter(
