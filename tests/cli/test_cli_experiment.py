@@ -31,7 +31,7 @@ def broken(features, *, prompt):
 def offered(monkeypatch, *experiments):
     """Only these are known."""
     monkeypatch.setattr(experiment_module, "list_experiments", lambda: list(experiments))
-    monkeypatch.setattr(experiment_module, "get", {one.name: one for one in experiments}.__getitem__)
+    monkeypatch.setattr(experiment_module, "find", {one.name: [one] for one in experiments}.__getitem__)
 
 
 def test_everything_is_written(experiment, small_file, tmp_path):
@@ -149,8 +149,10 @@ def test_the_list(call, arguments):
     listed = json.loads(call("experiment", *arguments, "--json").stdout)
     assert [one["name"] for one in listed] == [one.name for one in list_experiments()]
     assert all(one["question"].endswith("?") for one in listed)
+    assert [one["paper_names"] for one in listed if one["name"] == "natural-shift"] == [["table-2", "table-14"]]
     shown = call("experiment", *arguments).stdout
     assert all(one["name"] in shown for one in listed)
+    assert "zeroshift experiment table-5, or figure-4" in " ".join(shown.split())
     assert max(map(len, shown.splitlines())) <= 80
 
 

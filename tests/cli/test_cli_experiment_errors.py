@@ -33,6 +33,10 @@ def error_message(call, tmp_path, monkeypatch):
         ([" ,"], "no experiment is named. Fix"),
         (["ablatoin"], "no experiment is called 'ablatoin'. Did you mean 'ablation'?"),
         (["bank_size"], "Did you mean 'bank-size'?"),
+        (["table-1"], "no experiment repeats Table 1 of the paper, because it compares properties of methods"),
+        (["table-17"], "no experiment repeats Table 17 of the paper, because it prints Table 5 again. Fix: table-5."),
+        (["figure-7"], "the paper has no Figure 7. Fix: figure-1 to figure-6."),
+        (["ablation", "table-9"], "it is the name of an experiment. Fix: a list with commas, ablation,table-9."),
         (["ablation,alfa"], "Did you mean 'alpha'?"),
         (
             ["ablation", "alpha"],

@@ -9,9 +9,10 @@ import pytest
 
 from experiments.edge_cases import ODD_SUITES, narrowed, odd_suite, with_failures
 from zeroshift.evaluate import Ledger
-from zeroshift.experiments import Investigation, Options, Suite, get, list_experiments
+from zeroshift.experiments import Investigation, Options, Suite, find, get, list_experiments
 from zeroshift.experiments._shared.findings import Finding, Remark, Table, Value
 from zeroshift.experiments._shared.paper import paper_table
+from zeroshift.experiments.registry import NO_EXPERIMENT
 
 NAMES = [experiment.name for experiment in list_experiments()]
 
@@ -32,6 +33,34 @@ def tiny_suite() -> Suite:
 def test_every_experiment_of_the_paper_is_there_once():
     assert set(NAMES) >= ASKED_FOR
     assert len(NAMES) == len(set(NAMES))
+
+
+def test_every_table_and_figure_of_the_paper_is_a_name_or_says_why_not():
+    for kind, count in (("table", 23), ("figure", 6)):
+        for number in range(1, count + 1):
+            label = f"{kind}-{number}"
+            if label in NO_EXPERIMENT:
+                with pytest.raises(
+                    ValueError, match=f"no experiment repeats {kind.capitalize()} {number} of the paper"
+                ):
+                    find(label)
+            else:
+                assert all(label in experiment.paper_names for experiment in find(label))
+        with pytest.raises(
+            ValueError, match=rf"the paper has no {kind.capitalize()} {count + 1}\. Fix: .* to {kind}-{count}"
+        ):
+            find(f"{kind}-{count + 1}")
+    assert set(NO_EXPERIMENT) == {"table-1", "table-12", "table-17", "figure-1"}
+
+
+@pytest.mark.parametrize("name", ["table-9", "Table 9", "table9", "table_9", "TABLE-09"])
+def test_the_number_of_a_table_is_read_in_any_spelling(name):
+    assert [experiment.name for experiment in find(name)] == ["input-order"]
+
+
+def test_a_figure_in_two_halves_is_two_experiments():
+    assert [experiment.name for experiment in find("fig-2")] == ["bank-size", "alpha"]
+    assert [experiment.name for experiment in find("ablation")] == ["ablation"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -23,7 +23,7 @@ from zeroshift.cli._run_loop import run_recorded
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import exit_on_signals
 from zeroshift.evaluate import Ledger
-from zeroshift.experiments import Chapter, Experiment, Investigation, Options, Suite, get, list_experiments
+from zeroshift.experiments import Chapter, Experiment, Investigation, Options, Suite, find, list_experiments
 from zeroshift.experiments._shared.experiment import MOST_ORDERS
 from zeroshift.parameters import Number
 from zeroshift.report.experiments.figures import write_figures
@@ -48,7 +48,12 @@ LIST = "list"
 
 def experiment(
     names: Annotated[
-        str | None, typer.Argument(metavar="NAME,...|all", help="Experiments; list shows them.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="NAME,...|all",
+            help="Experiments, or table-5, figure-4, ... of the paper; list shows them.",
+            show_default=False,
+        ),
     ] = None,
     features: Annotated[
         list[str] | None,
@@ -197,7 +202,7 @@ def experiment(
 
 def choose_experiments(names: str | None, sources: Sequence[str]) -> list[Experiment]:
     """The experiments in `names`, each once; likely slips get their own error."""
-    known = {experiment.name for experiment in list_experiments()}
+    known = {name for experiment in list_experiments() for name in (experiment.name, *experiment.paper_names)}
     listed = split_names(names)
     if not listed:
         raise ValueError("no experiment is named. Fix: zeroshift experiment all, or see zeroshift experiment list.")
@@ -220,7 +225,7 @@ def choose_experiments(names: str | None, sources: Sequence[str]) -> list[Experi
         print_warning(f"{ALL} includes {', '.join(repeated)}; it counts once")
     chosen: list[Experiment] = []
     for name in listed:
-        chosen += list_experiments() if name == ALL else [get(name)]
+        chosen += list_experiments() if name == ALL else find(name)
     return list({experiment.name: experiment for experiment in chosen}.values())
 
 
@@ -359,9 +364,14 @@ def _relative_to(document: Path, picture: Path) -> Path:
 def _print_experiments(*, as_json: bool) -> None:
     listed = list_experiments()
     if as_json:
-        fields = ("name", "title", "question", "where")
+        fields = ("name", "title", "question", "where", "paper_names")
         print_json([{**{f: getattr(e, f) for f in fields}, "paper_tables": list(e.tables)} for e in listed])
         return
     screen = console()
     screen.print(experiments_table(listed))
     screen.print("Run one with: zeroshift experiment NAME; all of them with: zeroshift experiment all", style="dim")
+    screen.print(
+        "A table or figure of the paper is a name too: zeroshift experiment table-5, or figure-4. Tables 1 and 12 and "
+        "Figure 1 contain no measurements, and Table 17 prints Table 5 again.",
+        style="dim",
+    )

@@ -3,7 +3,7 @@
 from zeroshift.experiments._shared.experiment import Chapter, Experiment, JobResults, Options
 from zeroshift.experiments._shared.paper import paper_table
 from zeroshift.experiments._shared.suite import Member, Suite
-from zeroshift.experiments.registry import get, list_experiments
+from zeroshift.experiments.registry import find, get, list_experiments
 from zeroshift.experiments.runner import Investigation
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Member",
     "Options",
     "Suite",
+    "find",
     "get",
     "list_experiments",
     "paper_table",

@@ -76,5 +76,5 @@ EXPERIMENT = Experiment(
     question="How far should a class mean move from its text prototype towards the samples of the bank?",
     plan=_plan,
     find=_find,
-    where="Figure on hyper-parameters (right half)",
+    where="Figure 2, right half",
 )

@@ -93,5 +93,5 @@ EXPERIMENT = Experiment(
     question="How many samples per class should the bank hold, and how much does it matter?",
     plan=_plan,
     find=_find,
-    where="Figure on hyper-parameters (left half)",
+    where="Figure 2, left half",
 )

@@ -348,5 +348,5 @@ EXPERIMENT = Experiment(
     question="How do zero-shot, TDA and ADAPT divide a plane of the features among a few classes?",
     plan=_plan,
     find=_find,
-    where="Figure on decision boundaries",
+    where="Figure 3",
 )

@@ -1,4 +1,4 @@
-"""Several encoders on the sets that all of them have (the paper's figure of different VLMs, Tables 14-16)."""
+"""Several encoders on the sets that all of them have (the paper's Figure 6, Tables 14-16)."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ EXPERIMENT = Experiment(
     question="Does ADAPT improve accuracy with every encoder?",
     plan=_plan,
     find=_find,
-    where="Tables 14, 15 and 16, Figure of different VLMs",
+    where="Tables 14, 15 and 16, Figure 6",
     tables=("natural_shift_rn50", "corruption_rn50", "fine_grained_rn50"),
     mixes_encoders=True,
 )

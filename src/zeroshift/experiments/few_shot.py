@@ -279,5 +279,5 @@ EXPERIMENT = Experiment(
     question="What do a few labelled samples of each class add?",
     plan=_plan,
     find=_find,
-    where="Figure on few-shot adaptation (Section B.3)",
+    where="Figure 5",
 )

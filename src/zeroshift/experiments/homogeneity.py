@@ -328,5 +328,5 @@ EXPERIMENT = Experiment(
     question="How far is each class's covariance from the pooled one, and how much of that is sampling?",
     plan=_plan,
     find=_find,
-    where="Figure on covariance analysis (appendix)",
+    where="Figure 4",
 )

@@ -77,7 +77,8 @@ class Experiment:
     plan: Callable[[Suite, Options], Sequence[Job]]
     find: Callable[[Suite, Options, JobResults], Sequence[Finding | None]]
     where: str = ""
-    """Place in the paper, such as "Table 5"; empty for experiments that the paper does not have."""
+    """Place in the paper, such as "Table 5" or "Tables 2 and 14"; empty for experiments that the paper does not have.
+    The numbers are further names of the experiment: see `paper_names`."""
     tables: tuple[str, ...] = ()
     """Ids of the paper's tables for this experiment."""
     mixes_encoders: bool = False
@@ -85,6 +86,12 @@ class Experiment:
     extra_sets: Callable[[Suite], Sequence[Member]] | None = None
     """Makes further sets from the suite, such as several sets stacked into one. They are appended to the suite that
     `plan` and `find` get. It may load sets, and is called once."""
+
+    @property
+    def paper_names(self) -> tuple[str, ...]:
+        """The tables and figures of the paper that it repeats, wholly or in part, such as `table-5` or `figure-2`."""
+        named = re.findall(r"(Table|Figure)s? (\d+(?:(?:, | and )\d+)*)", self.where)
+        return tuple(f"{kind.lower()}-{number}" for kind, text in named for number in re.findall(r"\d+", text))
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
