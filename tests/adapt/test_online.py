@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 import oracle
 from streams import STREAMS
-from zeroshift import OnlineADAPT
+from zeroshift import OnlineADAPT, interrupts
 from zeroshift.testing import make_problem
+from zeroshift.testing.case import fingerprint
 
 TOLERANCE = 1e-9
 
@@ -146,7 +148,7 @@ def test_pieces_give_the_same_answer_up_to_rounding_with_replay(stream, engine, 
     np.testing.assert_allclose(method.precision, whole.precision, rtol=0, atol=1e-7 * np.abs(whole.precision).max())
 
 
-@pytest.mark.parametrize("engine", ["direct", "streaming", "replay"])
+@pytest.mark.parametrize("engine", ["direct", "streaming"])
 def test_after_a_failed_step_calls_are_refused_until_reset(stream, engine, monkeypatch):
     method = OnlineADAPT(stream.prototypes, logit_scale=20.0, bank_size=3, engine=engine)
     method.adapt(stream.features[:30])
@@ -164,6 +166,30 @@ def test_after_a_failed_step_calls_are_refused_until_reset(stream, engine, monke
     method.reset()
     fresh = OnlineADAPT(stream.prototypes, logit_scale=20.0, bank_size=3, engine=engine)
     np.testing.assert_array_equal(method.adapt(stream.features), fresh.adapt(stream.features))
+
+
+@pytest.mark.parametrize("place", ["bank.KnowledgeBank.insert", "engines.replay.solve_all", "bank.KnowledgeBank.prune"])
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_a_replayed_block_is_learned_completely_or_not_at_all(monkeypatch, place, error):
+    """Also if the block is stopped after most of it was computed: Ctrl-C need not wait for its end."""
+    problem = make_problem(classes=4, dimension=8, samples=400, seed=3)
+    method = OnlineADAPT(problem.prototypes, logit_scale=20.0, prune=(300, 0.5), engine="replay")
+    method.adapt(problem.features[:60])
+    twin = copy.deepcopy(method)
+    before = fingerprint(method)
+    calls = []
+
+    def stop(*arguments, **options):
+        calls.append(interrupts._State.depth)
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"zeroshift.adapt.{place}", stop)
+        with pytest.raises(error):
+            method.adapt(problem.features[60:])
+    assert calls == [0], "signals are postponed while the block is computed"
+    assert fingerprint(method) == before
+    np.testing.assert_array_equal(method.adapt(problem.features[60:]), twin.adapt(problem.features[60:]))
 
 
 @pytest.mark.parametrize("engine", ["direct", "streaming", "replay", "auto"])

@@ -9,7 +9,8 @@ from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines import ENGINE_NAMES, Engine, EngineDiagnostics, make_engine, reason_for_direct
 from zeroshift.adapt.engines.replay import ReplayEngine
-from zeroshift.adapt.statistics import Gaussians
+from zeroshift.adapt.engines.streaming import StreamingEngine
+from zeroshift.adapt.statistics import Evidence, Gaussians
 from zeroshift.arrays import Array, Rows
 from zeroshift.parameters import Choice, Number, Optional, Pair, parameter, state
 
@@ -101,18 +102,34 @@ class OnlineADAPT(ADAPT):
                 start = 0
                 while start < features.shape[0]:
                     part = features[start : start + self._rows_until_prune(features.shape[0] - start), :]
-                    steps, stop = self._engine.run(part, self.batch_size), start + part.shape[0]
-                    while start < stop:
-                        with self._learning() as learning:
-                            scores = next(steps)
-                            learning.samples = scores.shape[0]
-                            self._prune_if_due(self.n_seen + learning.samples)
+                    for scores in self._learned_steps(part):
                         yield slice(block.start + start, block.start + start + scores.shape[0]), scores
                         start += scores.shape[0]
         finally:
             if self._failure is None:
                 with self._learning(0):
                     self._engine.finish()
+
+    def _learned_steps(self, rows: Array) -> Iterator[Array]:
+        """Learn from the rows; yield the scores of some of them at a time, in order."""
+        engine = self._engine
+        if isinstance(engine, StreamingEngine) and engine.learns_aside(rows.shape[0]):
+            # This may take seconds and can be interrupted: the state does not change until the copy replaces it.
+            engine = engine.copied()
+            (scores,) = engine.run(rows, self.batch_size)  # at most `block_rows`, so one block
+            self._prune_if_due(scores.shape[0], engine.evidence, engine)
+            with self._learning(scores.shape[0]):
+                self._engine, self._evidence = engine, engine.evidence
+            yield scores
+            return
+        steps, left = engine.run(rows, self.batch_size), rows.shape[0]
+        while left:
+            with self._learning() as learning:
+                scores = next(steps)
+                learning.samples = scores.shape[0]
+                self._prune_if_due(learning.samples, self._evidence, engine)
+            yield scores
+            left -= learning.samples
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         return self._adapt_scores(self._averaged(images))
@@ -124,12 +141,12 @@ class OnlineADAPT(ADAPT):
         left = self.prune[0] - self.n_seen % self.prune[0]
         return min(rows, -(-left // self.batch_size) * self.batch_size)
 
-    def _prune_if_due(self, n_seen: int) -> None:
-        """Prune the bank if the samples that bring the count to `n_seen` complete a period."""
-        if self.prune is not None and n_seen // self.prune[0] > self.n_seen // self.prune[0]:
-            assert isinstance(self._evidence, KnowledgeBank)
-            self._evidence.prune(self.prune[1])
-            self._engine.refresh()
+    def _prune_if_due(self, samples: int, evidence: Evidence, engine: Engine) -> None:
+        """Prune the bank if these samples, which are in it already but not counted yet, complete a period."""
+        if self.prune is not None and (self.n_seen + samples) // self.prune[0] > self.n_seen // self.prune[0]:
+            assert isinstance(evidence, KnowledgeBank)
+            evidence.prune(self.prune[1])
+            engine.refresh()
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         scores = self._engine.scorer(len(rows))

@@ -51,6 +51,10 @@ class EngineBase(ABC):
     def refresh(self) -> None:
         """Recompute all statistics from the evidence."""
 
+    def learns_aside(self, rows: int) -> bool:
+        """Whether so many rows take so long that a copy of the engine should learn them, to replace this one."""
+        return False
+
     @abstractmethod
     def step(self, features: Array) -> Array:
         """Algorithm 1 for one sample or one batch: offer, update, score (n, K)."""

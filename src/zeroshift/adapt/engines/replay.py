@@ -47,6 +47,10 @@ class ReplayEngine(StreamingEngine):
         a CPU the dual form is cheaper for small banks."""
         return SMALLEST_PRIMAL if self._backend.on_gpu else self._dual_limit
 
+    def learns_aside(self, rows: int) -> bool:
+        """Always on a CPU. On a GPU a block is fast, and the recorded step would be lost."""
+        return not self._backend.on_gpu
+
     def run(self, features: Array, batch_size: int) -> Iterator[Array]:
         """Learn and score the rows in large blocks."""
         rows = max(1, self.block_rows // batch_size) * batch_size
@@ -140,6 +144,9 @@ class ReplayEngine(StreamingEngine):
 
 class AutoEngine(ReplayEngine):
     """Streaming for calls with few rows, replay for many."""
+
+    def learns_aside(self, rows: int) -> bool:
+        return rows >= REPLAY_FROM and super().learns_aside(rows)
 
     def run(self, features: Array, batch_size: int) -> Iterator[Array]:
         engine = ReplayEngine if features.shape[0] >= REPLAY_FROM else StreamingEngine

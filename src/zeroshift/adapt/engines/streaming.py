@@ -6,9 +6,10 @@ the bank holds more than d/2 samples, an insertion costs a few products with the
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -69,6 +70,15 @@ class StreamingEngine(EngineBase):
         self.diagnostics = EngineDiagnostics()
         self._recorded_step: RecordedStep | None = None
         self.refresh()
+
+    def copied(self) -> Self:
+        """An engine with the same statistics, and with a bank of its own."""
+        constant = (self._prototypes, self._settings, self._backend)
+        return copy.deepcopy(self, {id(value): value for value in constant})
+
+    @property
+    def evidence(self) -> KnowledgeBank:
+        return self._bank
 
     def refresh(self) -> None:
         """Recompute everything from the bank."""
