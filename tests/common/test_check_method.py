@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
 from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot
-from zeroshift.method import ViewMethod
-from zeroshift.parameters import Parameter
+from zeroshift.method import OnlineMethod, ViewMethod
+from zeroshift.parameters import Parameter, state
 from zeroshift.testing import CHECKS, Case, NotApplicable, check_method, make_problem
+from zeroshift.zero_shot import log_posterior, softmax
 
 
 class Sound(ZeroShot):
@@ -156,6 +159,49 @@ class CountsImagesAfterLearning(Sound, ViewMethod):
         return self.sharper * super()._predict_scores(features)
 
 
+class PredictsOutOfTurn(OnlineMethod):
+    """`predict` does not go through the base class, and sees samples that are half learned."""
+
+    name = "predicts_out_of_turn"
+    _sharper = state(1.0)
+
+    def learn(self, x):
+        sharper, self._sharper = self._sharper, -1.0
+        time.sleep(0.001)
+        self._sharper = sharper + 0.01
+
+    def score(self, features):
+        return self._sharper * log_posterior(features, self.prototypes64, 20.0)
+
+    def predict(self, features):
+        return softmax(self.score(features))
+
+
+class UsesOneBuffer(Sound):
+    """Calls of `predict` share memory, which is empty between calls."""
+
+    def _prepare(self):
+        self._buffer = []
+
+    def _predict_scores(self, features):
+        self._buffer.append(super()._predict_scores(features))
+        time.sleep(0.001)
+        scores = sum(self._buffer)
+        self._buffer.pop()
+        return scores
+
+
+class WritesADifferentFile(Sound):
+    calls = 0
+
+    def _predict_scores(self, features):
+        type(self).calls += 1
+        return super()._predict_scores(features)
+
+    def _state(self):
+        return {}, {"calls": self.calls}
+
+
 @pytest.mark.parametrize(
     ("broken", "failing_check"),
     [
@@ -178,6 +224,9 @@ class CountsImagesAfterLearning(Sound, ViewMethod):
         (OrderMatters, "chunks_do_not_show"),
         (CountsAfterLearning, "interrupted_adapt_learns_whole_samples"),
         (CountsImagesAfterLearning, "interrupted_adapt_views_learns_whole_images"),
+        (PredictsOutOfTurn, "threads_may_share_a_method"),
+        (UsesOneBuffer, "threads_may_share_a_method"),
+        (WritesADifferentFile, "predict_is_pure"),
     ],
 )
 def test_broken_methods_fail_the_check(broken, failing_check):

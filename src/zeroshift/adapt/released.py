@@ -92,13 +92,16 @@ class ReleasedADAPT(ViewMethod):
         return KnowledgeBank(Backend.of(self.prototypes), self.n_classes, self.dimension, self.bank_size)
 
     def _derive(self) -> None:
-        """Compute precision and linear classifier from means and bank."""
-        if self._bank.size > 0:
-            self._precision = sample_covariance_precision(self._bank, self._means)
+        self._precision, self._head = self._classifier(self._bank, self._means)
+
+    def _classifier(self, bank: KnowledgeBank, means: Array) -> tuple[Array, tuple[Array, Array]]:
+        """Precision and linear classifier from bank and means."""
+        if bank.size > 0:
+            precision = sample_covariance_precision(bank, means)
         else:
             backend = Backend.of(self.prototypes)
-            self._precision = backend.xp.eye(self.dimension, dtype=backend.xp.float64, device=backend.device)
-        self._head = linear_head(self._means, self._precision)
+            precision = backend.xp.eye(self.dimension, dtype=backend.xp.float64, device=backend.device)
+        return precision, linear_head(means, precision)
 
     @property
     def means(self) -> Array:
@@ -270,8 +273,8 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
         # A weight of zero marks an empty bank: `class_means` keeps the prototype of such a class.
         weight = xp.where(bank_weight > 0, soft_weight + bank_weight, xp.zeros_like(bank_weight))
         means = class_means(soft_sum + bank_sum, weight, self._wide_prototypes, self.alpha, None)
-        with self._learning(len(rows)):
-            self._means, self._bank, self.n_seen = means, bank, 0
-            self._derive()
+        precision, head = self._classifier(bank, means)
+        with self._learning(len(rows), anew=True):
+            self._means, self._bank, self._precision, self._head = means, bank, precision, head
         for chunk, features in rows.blocks(chunk_rows):
             yield chunk, self._predict_scores(features)

@@ -121,8 +121,8 @@ class ZLaP(ZLaPBase):
         # A copy: the graph keeps it to score images outside the set.
         images = Backend.of(self.prototypes).copy(rows[everything])
         graph = TextImageGraph.of(images, self.prototypes, self._settings)
-        with self._learning(len(rows)):
-            self._graph, self.n_seen = graph, 0
+        with self._learning(len(rows), anew=True):
+            self._graph = graph
         yield everything, graph.image_labels()
 
     def _predict_scores(self, features: Array) -> Array:

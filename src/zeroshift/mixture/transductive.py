@@ -81,8 +81,8 @@ class TransductiveAnchoredMixture(AnchoredMixture):
                 break  # too few samples, in every round
             sums = self._count_again(rows, sums, mixture, last_round=number == self.rounds)
             mixture = self._estimate(sums)
-        with self._learning(len(rows)):
-            self._sums, self._mixture, self.n_seen = sums, mixture, 0
+        with self._learning(len(rows), anew=True):
+            self._sums, self._mixture = sums, mixture
         yield from self._predict_blocks(rows)
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
@@ -115,8 +115,8 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         whole = self.clone()
         for _ in range(self.rounds):
             whole = reduce(TransductiveAnchoredMixture.merge, [whole.survey(shard) for shard in shards])
-        with Watch(), self._learning(0):
-            self._sums, self._mixture, self.n_seen = whole._sums, whole._mixture, whole.n_seen
+        with Watch(), self._learning(whole.n_seen, anew=True):
+            self._sums, self._mixture = whole._sums, whole._mixture
         return [self.predict(shard) for shard in shards]
 
     def _count(self, rows: Rows, mixture: Mixture | None, *, last_round: bool) -> Sums:

@@ -9,14 +9,14 @@ from typing import Any
 
 from zeroshift.method import Method
 from zeroshift.methods import get
-from zeroshift.testing import contract, inputs, interrupts, libraries, persistence, symmetry
+from zeroshift.testing import contract, inputs, interrupts, libraries, persistence, symmetry, threads
 from zeroshift.testing.case import Case, Check, NotApplicable
 
 __all__ = ["CHECKS", "CheckReport", "check_method", "checks"]
 
 CHECKS: Mapping[str, Check] = {
     check.__name__: check
-    for module in (contract, inputs, symmetry, libraries, persistence, interrupts)
+    for module in (contract, inputs, symmetry, libraries, persistence, interrupts, threads)
     for check in module.CHECKS
 }
 """All checks by name. A check takes a `Case` and raises AssertionError if the method fails it."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import tempfile
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from zeroshift import parameters as kinds
 from zeroshift.arrays import Backend, to_numpy
+from zeroshift.method import Method
 from zeroshift.testing.case import Case, NotApplicable, assert_same, expect_error, fingerprint
 from zeroshift.zero_shot import posterior
 
@@ -204,15 +207,23 @@ def predict_before_adapt_is_zero_shot(case: Case) -> None:
 
 
 def predict_is_pure(case: Case) -> None:
-    """`predict` changes nothing that is reachable from the method, caches included."""
+    """`predict` changes nothing that is reachable from the method, caches included, and not a bit of its state file."""
     problem = case.problem()
     method = case.create(problem.prototypes)
     for stage in ("before adapt", "after adapt"):
-        before = fingerprint(method)
+        before, saved = fingerprint(method), _state_file(method)
         method.predict(problem.features)
         method.predict_scores(problem.features[0])
         assert fingerprint(method) == before, f"predict changed the method {stage}"
+        assert _state_file(method) == saved, f"predict changed the state file {stage}"
         method.adapt(problem.features)
+
+
+def _state_file(method: Method) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.safetensors"
+        method.save(path)
+        return path.read_bytes()
 
 
 def same_inputs_same_bits(case: Case) -> None:

@@ -42,7 +42,7 @@ class InjectedError(Exception):
 
 def interrupted_adapt_learns_whole_samples(case: Case) -> None:
     """Wherever SIGINT arrives during `adapt`, the method has learned exactly the `n_seen` samples it reports, and
-    continues from there."""
+    continues from there. A transductive method has the state from before the call or that of the whole set."""
     method, rows, probe = _started(case)
     _check_all(method, rows, probe, _interrupt, KeyboardInterrupt)
 
@@ -56,9 +56,8 @@ def interrupted_adapt_views_learns_whole_images(case: Case) -> None:
     method = case.create(problem.prototypes)
     size = getattr(method, "batch_size", None) or 1
     images = problem.features[: 20 * VIEWS].reshape(-1, VIEWS, problem.features.shape[1])
-    start, stop = min(3 * size, 10), min(5 * size, 20)
-    if case.cls.protocol != "transductive":
-        _adapt(method, images[:start])
+    start, stop = (9, 20) if case.cls.protocol == "transductive" else (min(3 * size, 10), min(5 * size, 20))
+    _adapt(method, images[:start])
     _check_all(method, images[start:stop], problem.features[-4:], _interrupt, KeyboardInterrupt)
 
 
@@ -74,10 +73,9 @@ def _started(case: Case) -> tuple[Method, np.ndarray, np.ndarray]:
     problem = case.problem(samples=64, seed=8)
     method = case.create(problem.prototypes)
     size = getattr(method, "batch_size", None) or 1
-    start = 6 * size
-    if case.cls.protocol != "transductive":
-        method.adapt(problem.features[:start])
-    return method, problem.features[start : start + 3 * size], problem.features[:4]
+    start, stop = (20, 50) if case.cls.protocol == "transductive" else (6 * size, 9 * size)
+    method.adapt(problem.features[:start])
+    return method, problem.features[start:stop], problem.features[:4]
 
 
 def _check_traceable() -> None:
@@ -96,8 +94,8 @@ def _check_all(
     @cache
     def expected(n_seen: int) -> tuple[np.ndarray, np.ndarray]:
         reference = copy.deepcopy(method)
-        if n_seen > start:
-            _adapt(reference, rows[: n_seen - start])
+        if n_seen != start:
+            _adapt(reference, rows if transductive else rows[: n_seen - start])
         return reference.predict(probe), reference.adapt(probe)
 
     for place, stopped in _stopped(method, rows, action, raised):
@@ -106,7 +104,7 @@ def _check_all(
             _check_refused(stopped, probe, place)
             continue
         n_seen = stopped.n_seen
-        allowed = (start, start + len(rows)) if transductive else range(start, start + len(rows) + 1)
+        allowed = (start, len(rows)) if transductive else range(start, start + len(rows) + 1)
         assert n_seen in allowed, f"stopped at {place}: n_seen is {n_seen}, {start} before the call"
         answers = stopped.predict(probe), stopped.adapt(probe)
         if not transductive:

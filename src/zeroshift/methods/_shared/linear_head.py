@@ -75,8 +75,8 @@ class TransductiveLinearMethod(Method):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         head = self._learn(rows)
-        with self._learning(len(rows)):
-            self._head, self.n_seen = head, 0
+        with self._learning(len(rows), anew=True):
+            self._head = head
         for block, features in rows.blocks(BLOCK_ROWS, reuse=True):
             yield block, head.scores(features)
 
