@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from zeroshift.arrays import Backend
-from zeroshift.files import FileFormatError, read_tensors, write_tensors
+from zeroshift.files import FileFormatError
 from zeroshift.method import OnlineMethod, registered_methods
 from zeroshift.methods import GDACLIP, TDA, TIMO, ZeroShot
 from zeroshift.parameters import Number, array_parameter, parameter, state
 from zeroshift.serialization import read_header
+from zeroshift.tensor_files import read_tensors, write_tensors
 from zeroshift.testing import make_problem
 from zeroshift.testing.examples import example_prompts, example_support
 from zeroshift.zero_shot import log_posterior
@@ -158,7 +159,7 @@ def test_a_loaded_method_continues_exactly(tmp_path):
 def test_a_damaged_state_is_rejected(tmp_path, change, message):
     path = tmp_path / "state.safetensors"
     learned().save(path)
-    arrays, header = read_tensors(path, kind="state", schema=1)
+    arrays, header = read_tensors(path, kind="state", schema=2)
     change(arrays, header["values"])
     write_tensors(path, arrays, header)
     with pytest.raises(FileFormatError, match=message):

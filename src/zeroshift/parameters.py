@@ -204,6 +204,8 @@ class Parameter:
     reload: bool = False
     """Whether `load` may change it: it selects how to compute, not what."""
     kw_only: bool = True
+    sizes_state: bool = False
+    """Whether arrays of the initial state have this many entries along one axis."""
     annotation: str = ""
 
     @property
@@ -227,18 +229,24 @@ class State:
     """How two values become one: "sum", "equal" (they must be the same) or a function; None if that is impossible."""
     grows: bool
     """Whether the first axis of an array grows with the samples seen."""
+    check: Callable[[Any, Any], None] | None = None
+    """Called with the object and a loaded value; raises ValueError if no sequence of samples leads to this value."""
 
 
 _NAME_OF_ATTRIBUTE = "\0"
 """Stands for the name of the attribute, without leading underscores, until the class is created."""
 
 
-def parameter(allowed: Constraint, meaning: str, *, default: Any = REQUIRED, reload: bool = False) -> Any:
+def parameter(
+    allowed: Constraint, meaning: str, *, default: Any = REQUIRED, reload: bool = False, sizes_state: bool = False
+) -> Any:
     """Declare a parameter: what it may be, its meaning in one sentence, and its default.
 
-    `reload` marks a parameter that selects how to compute, not what: `load` may change it.
+    `reload` marks a parameter that selects how to compute, not what: `load` may change it. `sizes_state` marks one that
+    arrays of the initial state have as the length of an axis: `load` refuses a file whose arrays are shorter before it
+    allocates memory.
     """
-    return Parameter(allowed, meaning, default, "value", reload)
+    return Parameter(allowed, meaning, default, "value", reload, sizes_state=sizes_state)
 
 
 def array_parameter(meaning: str, *, default: Any = REQUIRED, kw_only: bool = True) -> Any:
@@ -260,16 +268,20 @@ def state(
     saved_as: str | None = None,
     merge: str | Callable[[Any, Any], Any] | None = None,
     grows: bool = False,
+    check: Callable[[Any, Any], None] | None = None,
     init: Literal[False] = False,
 ) -> Any:
     """Declare a piece of state: its initial value, or a function of the object that returns it, and how it merges.
 
     Reset, save, load, copy and merge follow from the declaration. A value may be an array, a number, a named tuple of
     these, or an object with `state() -> (arrays, values)` and `restore(arrays, values)`.
+
+    `check(method, value)` is called after loading. It raises ValueError for a value that no sequence of samples leads
+    to, such as more samples in a memory than were seen.
     """
     if merge not in (None, "sum", "equal") and not callable(merge):
         raise ValueError(f"merge must be 'sum', 'equal', a function of two values, or None; got {merge!r}.")
-    return State(initial, _NAME_OF_ATTRIBUTE if saved_as is None else saved_as, merge, grows)
+    return State(initial, _NAME_OF_ATTRIBUTE if saved_as is None else saved_as, merge, grows, check)
 
 
 @dataclass_transform(

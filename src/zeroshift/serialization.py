@@ -1,23 +1,27 @@
 """Save and load methods: one safetensors file of arrays with a versioned JSON header. Never pickle: it can run code.
 
 The header describes the contents (method, parameters, number of classes, dimension, dtype, library, schema version), so
-that a file can be inspected, rejected with a reason, or read years later.
+that a file can be inspected, rejected with a reason, or read years later. Header and arrays have checksums. What a file
+contains is checked as well, since files of schema version 1 have no checksums and anyone can write one: types, shapes,
+finite numbers, and what the declarations of the state say (`state(..., check=...)`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from zeroshift import files
+from zeroshift import tensor_files
 from zeroshift._version import __version__
 from zeroshift.arrays import Backend, to_numpy
-from zeroshift.files import FileFormatError, read_tensors, write_tensors
-from zeroshift.parameters import Number
+from zeroshift.files import FileFormatError
+from zeroshift.tensor_files import UnverifiedFileWarning, read_tensors, unverified_note, write_tensors
 
 if TYPE_CHECKING:
     from zeroshift.method import Method
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     M = TypeVar("M", bound=Method)
 
 
-STATE_SCHEMA = 1
+STATE_SCHEMA = 2
 """Increased when earlier versions cannot read the files written now."""
 
 KIND = "state"
@@ -68,7 +72,7 @@ def save(method: Method, path: str | os.PathLike[str]) -> None:
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The header of a state file."""
-    return files.read_header(path, kind=KIND, schema=STATE_SCHEMA)
+    return tensor_files.read_header(path, kind=KIND, schema=STATE_SCHEMA)
 
 
 def load(
@@ -98,9 +102,10 @@ def load(
                 f"{name} cannot be changed by {cls.__name__}.load (allowed: {allowed}): "
                 "the saved state was learned with the saved value."
             )
-    for key in ("parameters", "values", "library", "device"):
-        if key not in header:
-            raise FileFormatError(f"{path} has a header without {key!r}; it was not written by zeroshift.")
+    _check_header(path, header)
+    _check_sizes(cls, path, header["parameters"], tensors)
+    if "checksum" not in header:
+        warnings.warn(unverified_note(path), UnverifiedFileWarning, stacklevel=3)
     same_library = library in (None, header["library"])
     backend = _backend(path, library or header["library"], device or (header["device"] if same_library else "cpu"))
     converted = {name: backend.xp.asarray(array, device=backend.device, copy=True) for name, array in tensors.items()}
@@ -117,23 +122,64 @@ def load(
     for name, value in changes.items():
         cls.constraints[name].check(name, value)
     # A file that was edited or damaged must fail here, not later in the middle of a stream.
-    try:
+    with _errors_of_content(path):
         method = cls(**arrays, **models, **header["parameters"])
-    except (LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise FileFormatError(f"{path} does not contain the state that its header describes: {error}") from error
     if changes:
         # An error here is about the caller's values, not about the file, so it is raised as it is.
         method = cls(**arrays, **models, **{**header["parameters"], **changes})
-    try:
+    with _errors_of_content(path):
         if (method.n_classes, method.dimension) != (header["classes"], header["dimension"]):
             raise ValueError(f"prototypes of {method.n_classes} classes in d = {method.dimension}")
-        method.n_seen = Number(low=0, integer=True).check("n_seen", header["values"]["n_seen"])
+        method.n_seen = _checked_count("n_seen", header["values"]["n_seen"])
         _check_arrays(state, method._state()[0])
         with backend.computing():
             method._restore(state, header["values"])
-    except (LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise FileFormatError(f"{path} does not contain the state that its header describes: {error}") from error
+            for name, declared in cls.declared_states.items():
+                if declared.check is not None:
+                    declared.check(method, getattr(method, name))
     return method
+
+
+@contextmanager
+def _errors_of_content(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Whatever the content of a file leads to is an error that names the file."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, ArithmeticError, MemoryError) as error:
+        raise FileFormatError(
+            f"{path} does not contain the state that its header describes: {error} Fix: copy or save it again."
+        ) from error
+
+
+def _check_header(path: str | os.PathLike[str], header: Mapping[str, Any]) -> None:
+    for key, kind in {"parameters": dict, "values": dict, "library": str, "device": str}.items():
+        if not isinstance(header.get(key), kind):
+            raise FileFormatError(f"{path} has a header without a valid {key!r}. Fix: copy or save it again.")
+    if header["library"] not in ("numpy", "torch"):
+        raise FileFormatError(
+            f"{path} has the library {header['library']!r}, it must be 'numpy' or 'torch'. Fix: copy or save it again."
+        )
+
+
+def _check_sizes(
+    cls: type[M], path: str | os.PathLike[str], parameters: Mapping[str, Any], tensors: Mapping[str, np.ndarray]
+) -> None:
+    """Refuse parameters that ask for more memory than the state in the file takes, before any is allocated."""
+    arrays = [array for name, array in tensors.items() if name.startswith("state/") and array.size]
+    longest = max((length for array in arrays for length in array.shape), default=0)
+    for name, declared in cls.declared_parameters.items():
+        value = parameters.get(name)
+        if declared.sizes_state and isinstance(value, int | float) and value > longest:
+            raise FileFormatError(
+                f"{path} does not contain the state that its header describes: with {name} = {value} an array has that "
+                f"many entries, but the largest has {longest}. Fix: copy or save it again."
+            )
+
+
+def _checked_count(name: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{name} must be an integer from 0 to 2**63 - 1; it is {value!r}.")
+    return value
 
 
 def pack(value: Any, name: str, arrays: dict[str, Any], values: dict[str, Any], backend: Backend) -> None:

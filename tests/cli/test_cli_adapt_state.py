@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet, OnlineAnchoredMixture
-from zeroshift.files import write_tensors
+from zeroshift.tensor_files import write_tensors
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet, normalize
+from zeroshift.checksums import with_checksum
 from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, plan_comparison, run_plan
 
 
@@ -103,7 +104,7 @@ def test_files(call, runs, tmp_path):
 def change(path, **more):
     """A copy of a record of other work, or of other code; its number is the place of a later file."""
     record = {**json.loads(path.read_text()), **more}
-    path.with_name(f"{path.name.split('-')[0]}-{record['key']}.json").write_text(json.dumps(record))
+    path.with_name(f"{path.name.split('-')[0]}-{record['key']}.json").write_text(json.dumps(with_checksum(record)))
 
 
 def test_fields_in_which_runs_differ_get_a_column(call, runs):

@@ -27,7 +27,7 @@ from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageArrays, ImageFiles
 from zeroshift.encode import Prompts, Views, encode_images, extract
 from zeroshift.features import FeatureSet
-from zeroshift.files import read_header
+from zeroshift.tensor_files import read_header
 
 
 def by_hand(folder, names) -> np.ndarray:
@@ -177,7 +177,7 @@ class TestProvenance:
         (folder / "b/bad.png").write_bytes(b"bad")
         made = run(folder, encoder=tiny_encoder(family), cache=tmp_path / "cache", views=Views(2), workers=workers)
         made.features.save(tmp_path / "set.safetensors")
-        header = json.dumps(read_header(tmp_path / "set.safetensors", kind="features", schema=1))
+        header = json.dumps(read_header(tmp_path / "set.safetensors", kind="features", schema=2))
         content = (tmp_path / "set.safetensors").read_bytes()
         for path in (tmp_path, tiny_folder(family).parent, os.path.expanduser("~")):
             assert str(path) not in header

@@ -18,6 +18,7 @@ from zeroshift.encode.extraction.store import (
     settings_folder,
     settings_key,
 )
+from zeroshift.tensor_files import write_tensors
 
 
 def digests(*names: str) -> list[bytes]:
@@ -99,7 +100,7 @@ def test_a_damaged_part_is_reported_and_deleted(tmp_path, damage):
     (first,) = parts(tmp_path)
     store.add(digests("c"), rows_of(3))
     if damage == "other":
-        files.write_tensors(first, {"rows": rows_of(1, 2)}, {"kind": "part", "schema": 1})
+        write_tensors(first, {"rows": rows_of(1, 2)}, {"kind": "part", "schema": 2})
     else:
         first.write_bytes(first.read_bytes()[: 0 if damage == "empty" else -3])
     with pytest.warns(UserWarning, match=rf"{first.name} is damaged and is computed again \("):

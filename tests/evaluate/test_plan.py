@@ -10,6 +10,7 @@ from evaluate import fake_methods
 from zeroshift import FeatureSet
 from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, list_method_specs, plan_comparison, run_plan
 from zeroshift.evaluate import runner as job_runner
+from zeroshift.evaluate.results import collect
 from zeroshift.files import FileFormatError
 
 
@@ -132,9 +133,34 @@ def test_a_record_of_a_newer_zeroshift_is_rejected_by_name(dataset, ledger):
     planned = of(dataset, "zero_shot", orders=1)
     list(run_plan(planned, ledger))
     path = ledger.path(planned.trials[0])
-    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 2}))
-    with pytest.raises(FileFormatError, match=f"{path.name} has schema version 2; this zeroshift reads up to 1"):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 3}))
+    with pytest.raises(FileFormatError, match=f"{path.name} has schema version 3; this zeroshift reads up to 2"):
         list(run_plan(planned, ledger))
+
+
+def test_a_record_that_was_edited_is_not_used(dataset, ledger):
+    planned = of(dataset, "zero_shot", orders=1)
+    (first,) = run_plan(planned, ledger)
+    path = ledger.path(planned.trials[0])
+    path.write_text(json.dumps({**json.loads(path.read_text()), "accuracy": 0.999}))
+    assert collect([ledger.folder]).damaged == (path,)
+    (again,) = run_plan(planned, ledger)
+    assert (again.recorded, again.record["accuracy"]) == (False, first.record["accuracy"])
+    assert ledger.damaged == [path]
+
+
+def test_a_record_of_an_earlier_version_without_a_checksum_is_shown_but_not_used(dataset, ledger):
+    planned = of(dataset, "zero_shot", orders=1)
+    list(run_plan(planned, ledger))
+    path = ledger.path(planned.trials[0])
+    old = {**json.loads(path.read_text()), "schema": 1}
+    del old["checksum"]
+    path.write_text(json.dumps(old))
+    found = collect([ledger.folder])
+    assert (len(found.rows), found.damaged, found.unverified) == (1, (), 1)
+    assert [outcome.recorded for outcome in run_plan(planned, ledger)] == [False]
+    assert ledger.damaged == []
+    assert collect([ledger.folder]).unverified == 0
 
 
 def test_other_files_in_the_folder_are_left_alone(dataset, ledger):

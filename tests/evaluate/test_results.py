@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 
+from zeroshift.checksums import with_checksum
 from zeroshift.evaluate.results import (
     Condition,
     check_fields,
@@ -20,14 +21,14 @@ from zeroshift.evaluate.results import (
 
 
 def record(key="0" * 20, **more):
-    basis = {"kind": "zeroshift run", "schema": 1, "key": key, "features": "pets", "contestant": "tda", "seed": 0}
+    basis = {"kind": "zeroshift run", "schema": 2, "key": key, "features": "pets", "contestant": "tda", "seed": 0}
     return {**basis, "accuracy": 0.5, "zero_shot_accuracy": 0.25, "calibration_error": 0.1, **more}
 
 
 def put(folder, found, age=1000, slug="tda"):
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{slug}-{found['key']}.json"
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps(with_checksum(found)))
     os.utime(path, (age, age))
     return path
 
@@ -52,11 +53,13 @@ def test_the_newest_of_several_records_of_a_run_counts(tmp_path):
         lambda text: text[:-9],
         lambda text: "",
         lambda text: "[]",
-        lambda text: json.dumps({**json.loads(text), "kind": "other"}),
-        lambda text: json.dumps({**json.loads(text), "key": "f" * 20}),
-        lambda text: json.dumps({**json.loads(text), "zero_shot_accuracy": None}),
-        lambda text: json.dumps({**json.loads(text), "features": None}),
+        lambda text: json.dumps(with_checksum({**json.loads(text), "kind": "other"})),
+        lambda text: json.dumps(with_checksum({**json.loads(text), "key": "f" * 20})),
+        lambda text: json.dumps(with_checksum({**json.loads(text), "zero_shot_accuracy": None})),
+        lambda text: json.dumps(with_checksum({**json.loads(text), "features": None})),
         lambda text: "[" * 100_000,
+        lambda text: json.dumps({**json.loads(text), "accuracy": 0.9}),
+        lambda text: json.dumps({name: one for name, one in json.loads(text).items() if name != "checksum"}),
     ],
 )
 def test_damaged_files_are_named_and_others_ignored(tmp_path, spoil):
@@ -160,7 +163,7 @@ def test_fields_in_which_jobs_differ(one, other, expected):
 
 
 def test_records_of_a_newer_zeroshift_are_apart(tmp_path):
-    path = put(tmp_path, record(schema=2))
+    path = put(tmp_path, record(schema=3))
     assert (collect([tmp_path]).newer, collect([tmp_path]).rows) == ((path,), ())
 
 

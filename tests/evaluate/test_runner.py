@@ -5,6 +5,7 @@ import json
 import pytest
 
 from evaluate import analyses
+from zeroshift.checksums import with_checksum
 from zeroshift.evaluate import Analysis, DatasetRef, Ledger, MethodSpec, StreamSpec, Trial, run_jobs
 from zeroshift.evaluate import runner as runner_module
 from zeroshift.evaluate.results import collect
@@ -152,7 +153,7 @@ def test_again_replaces_the_record(dataset, tmp_path):
     job = look(dataset)
     done([job], dataset, tmp_path)
     path = Ledger(tmp_path).path(job)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "rows": 7}))
+    path.write_text(json.dumps(with_checksum({**json.loads(path.read_text()), "rows": 7})))
     assert done([job], dataset, tmp_path)[0].record["rows"] == 7
     assert done([job], dataset, tmp_path, again=True)[0].record["rows"] == 150
     assert json.loads(path.read_text())["rows"] == 150

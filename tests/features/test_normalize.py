@@ -12,7 +12,8 @@ from feature_sets import INF, NAN, clusters, feature_sets, spoilt, unit, write_n
 from zeroshift.arrays import normalize
 from zeroshift.features import FeatureSet
 from zeroshift.features import checks as feature_checks
-from zeroshift.files import FileFormatError, write_tensors
+from zeroshift.files import FileFormatError
+from zeroshift.tensor_files import write_tensors
 
 
 def raw(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:

@@ -14,7 +14,8 @@ from feature_sets import (
 )
 from zeroshift import data
 from zeroshift.features.feature_set import FEATURES_SCHEMA, FeatureSet
-from zeroshift.files import FileFormatError, read_tensors, write_tensors
+from zeroshift.files import FileFormatError
+from zeroshift.tensor_files import read_tensors, write_tensors
 
 NAMES = ("a/1.jpg", "a/2.jpg", "b/1.jpg", "b/1.jpg", "", 'ü \n"{}\\ 猫.png')
 
@@ -87,8 +88,8 @@ class TestSampleNames:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (b'["a"', r"sample_names is damaged \(.*\). Fix: write the file again"),
-            (b"\xff\xfe", r"sample_names is damaged"),
+            (b'["a"', r"sample_names cannot be read as JSON \(.*\). Fix: correct it, or write or copy it again"),
+            (b"\xff\xfe", "sample_names cannot be read as JSON"),
             (b'"abcdef"', "sample_names must be a sequence of strings"),
             (b'["a"]', "sample_names has 1 names, but there are 6 samples"),
             (b"[1, 2, 3, 4, 5, 6]", r"sample_names\[0\] must be a string; got 1"),

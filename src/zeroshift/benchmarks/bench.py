@@ -13,6 +13,7 @@ from zeroshift.benchmarks.machine import describe_environment
 from zeroshift.benchmarks.problems import BenchProblem
 from zeroshift.benchmarks.tables import growth
 from zeroshift.files import FileFormatError, atomic_path
+from zeroshift.parsers import read_json
 
 __all__ = ["Progress", "is_measured", "read_cases", "run_cases"]
 
@@ -58,10 +59,10 @@ def read_cases(path: Path) -> CaseRecords:
     if not path.exists():
         return {}
     try:
-        records = json.loads(path.read_text())["cells"]
+        records = read_json(path)["cells"]
         if not all(isinstance(record["settings"], dict) for record in records.values()):
             raise TypeError
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+    except (FileFormatError, KeyError, TypeError, AttributeError) as error:
         raise FileFormatError(
             f"{path} is not a file of `zeroshift bench`. Fix: write to another file, or remove this one."
         ) from error

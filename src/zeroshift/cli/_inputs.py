@@ -23,8 +23,9 @@ from zeroshift.encode.prompts import parse_class_names
 from zeroshift.evaluate import DatasetRef
 from zeroshift.features import FeatureSet
 from zeroshift.features.checks import normalize_fields
-from zeroshift.features.files import BAD_FILE_ERRORS, FileArgumentError
+from zeroshift.features.files import FileArgumentError
 from zeroshift.files import FileFormatError
+from zeroshift.parsers import read_npy
 from zeroshift.report.formatting import counted
 from zeroshift.suggest import did_you_mean
 
@@ -97,12 +98,7 @@ def load_rows(source: str, *, normalize: bool) -> FeatureSet:
     if not has_only_features(source):
         return load_features(source, normalize=normalize)
     path = Path(source)
-    if not path.is_file():
-        raise FileNotFoundError(f"no file at {path}. Fix: check the path.")
-    try:
-        rows = np.load(path, mmap_mode="r", allow_pickle=False)
-    except BAD_FILE_ERRORS as error:
-        raise FileFormatError(f"{path} cannot be read ({error}). Fix: write it with numpy.save.") from error
+    rows = read_npy(path, mapped=True)
     fields = {"features": rows, "prototypes": np.eye(1, max([1, *rows.shape[1:]]))}
     try:
         return FeatureSet(**(normalize_fields(fields) if normalize else fields))

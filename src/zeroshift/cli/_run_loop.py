@@ -52,7 +52,7 @@ def run_recorded(
         raise
     log.end()
     for path in ledger.damaged:
-        print_warning(f"{path} contained no readable record; its run was repeated")
+        print_warning(f"{path} contained no readable record, or one that was changed; its run was repeated")
     return outcomes
 
 

@@ -170,11 +170,14 @@ def results(
     if by is not None and columns is not None:
         raise ValueError("--by has columns of its own; got --columns too. Fix: leave out one of them.")
     found = collect(folders)
-    for paths, why in ((found.damaged, "contains no readable record"), (found.newer, "needs a newer zeroshift")):
+    damaged = "contains no readable record, or one that was changed after it was written"
+    for paths, why in ((found.damaged, damaged), (found.newer, "needs a newer zeroshift")):
         for path in paths:
             print_warning(f"skipped: {path} {why}")
     if found.outdated:
         print_warning(f"skipped: {counted(found.outdated, 'record')} of the same runs by older code")
+    if found.unverified:
+        print_warning(f"not verified: {counted(found.unverified, 'record')} of an earlier version, without a checksum")
     if not found.rows:
         named = ", ".join(map(str, folders))
         raise ValueError(f"no records of runs in {named}. Fix: a folder that compare or experiment wrote to.")

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from zeroshift.parsers import read_npy
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -365,16 +367,14 @@ class ImageArrays:
 def _map_array(path: Path) -> np.ndarray:
     """Memory-map the array of a file; refuse it if it does not contain 8-bit images."""
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = read_npy(path, mapped=True)
     except FileNotFoundError as error:
         raise ImageError(path.name, f"is not in {path.parent}", "check the path") from error
     except OSError as error:
         raise ImageError(path.name, f"cannot be read ({error.strerror or error})", "check its permissions") from error
-    except (ValueError, EOFError) as error:
+    except ValueError as error:
         fix = "write it with np.save from a uint8 array"
         raise ImageError(path.name, f"is not a readable .npy file of numbers ({error})", fix) from error
-    if not isinstance(array, np.ndarray):
-        raise ImageError(path.name, "is an .npz archive, not one array", "np.save the array of images on its own")
     what = f"contains an array of shape {array.shape} and type {array.dtype}"
     if array.dtype != np.uint8:
         fix = "np.save((255 * images).round().astype(np.uint8)) if they are in 0..1"

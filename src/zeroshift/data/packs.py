@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zeroshift.features import FeatureSet
-from zeroshift.files import HEADER_KEY
 from zeroshift.suggest import did_you_mean
+from zeroshift.tensor_files import HEADER_KEY
 
 __all__ = ["PackInfo", "list", "load"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from zeroshift.encode.encoder import Encoder, gpu_batch_size
 from zeroshift.encode.extraction.store import cache_folder
 from zeroshift.parameters import Number
+from zeroshift.parsers import read_json
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["DEFAULT_ENCODER", "FamilyInfo", "get", "list_families", "load"]
@@ -183,7 +183,7 @@ def _model_type(source: str, revision: str | None) -> str:
                 "Fix: pass the folder that save_pretrained wrote, or a hub id."
             )
         try:
-            return str(json.loads(config.read_text(encoding="utf-8")).get("model_type"))
+            return str(read_json(config).get("model_type"))
         except (ValueError, AttributeError) as error:
             raise ValueError(f"{config} cannot be read ({error}). Fix: copy the model again.") from error
     if source.startswith(("/", "./", "../")):

@@ -1,9 +1,12 @@
-"""A folder with one record file per job. Files are written atomically, so that interrupted work can resume."""
+"""A folder with one record file per job. Files are written atomically, so that interrupted work can resume.
+
+Every record has a checksum of its content. A record that was damaged or edited is not used: its job runs again. So does
+the job of a record with schema version 1, which has no checksum.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -12,14 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from zeroshift._version import __version__
+from zeroshift.checksums import has_valid_checksum, with_checksum
 from zeroshift.evaluate.job import Job
 from zeroshift.evaluate.streams.domains import domain_names
 from zeroshift.files import FileFormatError, atomic_path
+from zeroshift.parsers import parse_json, read_json
 
-__all__ = ["KIND", "SCHEMA", "Ledger", "UnrecordableError", "is_newer", "read_record", "relabel_record"]
+__all__ = [
+    "KIND",
+    "SCHEMA",
+    "Ledger",
+    "UnrecordableError",
+    "is_newer",
+    "is_unverified",
+    "read_record",
+    "relabel_record",
+]
 
 KIND = "zeroshift run"
-SCHEMA = 1
+SCHEMA = 2
 
 ABANDONED_SECONDS = 3600.0
 """Age after which a temporary file counts as the leftover of a killed process."""
@@ -35,13 +49,13 @@ class Ledger:
         if self.folder.exists() and not self.folder.is_dir():
             raise NotADirectoryError(f"{self.folder} is a file; records are kept in a folder. Fix: name a folder.")
         self.damaged: list[Path] = []
-        """Files that should hold a record and do not; their jobs run again."""
+        """Files that should hold a record and do not, or one that was changed; their jobs run again."""
 
     def path(self, job: Job) -> Path:
         return self.folder / f"{job.slug}-{job.key}.json"
 
     def read(self, job: Job) -> dict[str, Any] | None:
-        """The record of a job; None if there is none or its file is damaged."""
+        """The record of a job; None if there is none, its file is damaged, or it has no checksum."""
         path = self.path(job)
         try:
             record = read_record(path)
@@ -52,6 +66,8 @@ class Ledger:
                 f"{path} has schema version {record['schema']}; this zeroshift reads up to {SCHEMA}. "
                 "Fix: upgrade zeroshift, or use another folder."
             )
+        if is_unverified(record):
+            return None
         if not _is_valid(record, job):
             self.damaged.append(path)
             return None
@@ -67,13 +83,14 @@ class Ledger:
         if taken := sorted((identity.keys() | notes.keys()) & result.keys()):
             raise UnrecordableError(f"the result uses field names of the record: {', '.join(taken)}")
         try:
-            text = json.dumps({**identity, **result, **notes}, indent=1, allow_nan=False, default=_plain)
+            # Through JSON and back: the checksum is of the record as `read` will return it.
+            text = json.dumps({**identity, **result, **notes}, allow_nan=False, default=_plain)
+            record: dict[str, Any] = parse_json(text, "it")
         except (ValueError, TypeError, RecursionError) as error:
             raise UnrecordableError(f"the result cannot be written as JSON ({error})") from error
         self.folder.mkdir(parents=True, exist_ok=True)
         with atomic_path(self.path(job)) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
-        record: dict[str, Any] = json.loads(text)
+            temporary.write_text(json.dumps(with_checksum(record), indent=1) + "\n", encoding="utf-8", newline="\n")
         return record
 
     def remove_abandoned(self) -> None:
@@ -102,18 +119,22 @@ def relabel_record(job: Job, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_record(path: Path) -> Any:
-    """The JSON content of a file; None if it is not valid JSON with finite numbers."""
+    """The record of a file, without its checksum; None if it is damaged or was edited."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_finite, parse_float=_finite)
-    except (ValueError, RecursionError):  # not UTF-8, not JSON, or not finite
+        record = read_json(path)
+    except FileFormatError:
         return None
+    if not isinstance(record, dict) or is_newer(record) or is_unverified(record):
+        return record
+    if not has_valid_checksum(record):
+        return None
+    del record["checksum"]
+    return record
 
 
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(text)
-    return number
+def is_unverified(record: Any) -> bool:
+    """Whether an earlier version of zeroshift wrote the record, without a checksum."""
+    return isinstance(record, dict) and record.get("schema") == 1 and "checksum" not in record
 
 
 def is_newer(record: Any) -> bool:
@@ -121,7 +142,7 @@ def is_newer(record: Any) -> bool:
     if not isinstance(record, dict) or record.get("kind") != KIND:
         return False
     schema = record.get("schema")
-    return isinstance(schema, int) and schema > SCHEMA
+    return type(schema) is int and schema > SCHEMA
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 
 from zeroshift.evaluate.job import KEY_LETTERS
 from zeroshift.evaluate.keys import canonical
-from zeroshift.evaluate.ledger import KIND, is_newer, read_record
+from zeroshift.evaluate.ledger import KIND, is_newer, is_unverified, read_record
 from zeroshift.evaluate.metrics import worst_share
 from zeroshift.evaluate.streams.spec import LABEL_PARAMETERS
 from zeroshift.suggest import did_you_mean
@@ -46,7 +46,7 @@ RUNS = "runs"
 
 RECORD_NAME = re.compile(rf".+-[0-9a-f]{{{KEY_LETTERS}}}\.json")
 
-HIDDEN = ("detail", "kind", "schema")
+HIDDEN = ("detail", "kind", "schema", "checksum")
 """Fields without use in a table: curves and matrices, and what all records share."""
 
 LONGEST_LIST = 8
@@ -72,13 +72,15 @@ class Collection:
     rows: tuple[Row, ...]
     """One row per job, from its newest record; sorted by set, job, seed and key."""
     damaged: tuple[Path, ...]
-    """Files that should hold a record and do not."""
+    """Files that should hold a record and do not, or one that was changed after it was written."""
     newer: tuple[Path, ...]
     """Records of a later zeroshift that this one cannot read."""
     repeated: int
     """Records ignored because another folder has a newer record with the same key."""
     outdated: int
     """Records ignored because other code did the same job later."""
+    unverified: int
+    """Records of an earlier version, without a checksum, among the rows."""
 
 
 def collect(folders: Iterable[str | os.PathLike[str]]) -> Collection:
@@ -94,6 +96,7 @@ def collect(folders: Iterable[str | os.PathLike[str]]) -> Collection:
     rows: list[tuple[int, Row]] = []
     damaged: list[Path] = []
     newer: list[Path] = []
+    unverified: set[int] = set()  # ids of their rows
     for path in dict.fromkeys(path for folder in folders for path in _record_files(Path(folder))):
         try:
             age = path.stat().st_mtime_ns
@@ -105,12 +108,22 @@ def collect(folders: Iterable[str | os.PathLike[str]]) -> Collection:
         elif not _is_valid(record, path):
             damaged.append(path)
         else:
-            rows.append((age, flatten(record)))
+            row = flatten(record)
+            rows.append((age, row))
+            if is_unverified(record):
+                unverified.add(id(row))
     rows.sort(key=lambda aged: aged[0])  # stable: the last of equally old records wins below
     by_key = {row["key"]: row for _, row in rows}
     by_job = {job_identity(row): row for _, row in rows if by_key[row["key"]] is row}
     found = sorted(by_job.values(), key=_position)
-    return Collection(tuple(found), tuple(damaged), tuple(newer), len(rows) - len(by_key), len(by_key) - len(by_job))
+    return Collection(
+        rows=tuple(found),
+        damaged=tuple(damaged),
+        newer=tuple(newer),
+        repeated=len(rows) - len(by_key),
+        outdated=len(by_key) - len(by_job),
+        unverified=sum(id(row) in unverified for row in found),
+    )
 
 
 def flatten(record: Mapping[str, Any]) -> Row:

@@ -21,6 +21,7 @@ from zeroshift.arrays import (
     normalize,
     to_numpy,
 )
+from zeroshift.parsers import parse_json
 
 __all__ = [
     "blocks",
@@ -258,8 +259,8 @@ def validate_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(f"provenance must be a mapping; got {type(provenance).__name__}.")
     try:
         # Through JSON and back: a deep copy, in the form it will have after `load`.
-        return dict(json.loads(json.dumps(dict(provenance), allow_nan=False)))
-    except (TypeError, ValueError) as error:
+        return dict(parse_json(json.dumps(dict(provenance), allow_nan=False), "provenance"))
+    except (TypeError, ValueError, RecursionError) as error:
         raise type(error)(
             f"provenance must be JSON-serialisable (strings, finite numbers, lists, mappings): {error}."
         ) from None

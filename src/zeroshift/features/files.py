@@ -7,29 +7,22 @@ from __future__ import annotations
 
 import json
 import os
-import tokenize
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from zeroshift.files import FileFormatError, read_tensors, write_tensors
+from zeroshift.files import FileFormatError
 from zeroshift.parameters import Number
+from zeroshift.parsers import check_regular_file, parse_json, read_npy, read_npz, read_text
+from zeroshift.tensor_files import UnverifiedFileWarning, read_tensors, unverified_note, write_tensors
 
 __all__ = ["FEATURES_SCHEMA", "FileArgumentError", "read_feature_file", "write_feature_file"]
 
-FEATURES_SCHEMA = 1
+FEATURES_SCHEMA = 2
 """Version of the .safetensors layout; raised when an older zeroshift could not read the new one."""
-
-BAD_FILE_ERRORS = (
-    *(ValueError, KeyError, EOFError, OSError, RuntimeError, SyntaxError),
-    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
-)
-"""The exceptions NumPy and the standard library raise for damaged .npy and .npz files."""
 
 NPZ_KEYS = ("features", "view_features", "labels", "prototypes", "class_names", "logit_scale", "meta")
 """The arrays read from an .npz file, besides `prototypes_<mode>`. Other arrays are ignored."""
@@ -89,7 +82,7 @@ def read_feature_file(path: Path, **extra: Any) -> dict[str, Any]:
             f"{path} has the suffix {path.suffix!r}; feature sets are read from .safetensors, .npz and .npy files. "
             "Fix: save it as one of those."
         )
-    _check_is_file(path)
+    check_regular_file(path)
     extra = {name: value for name, value in extra.items() if value is not None}
     if path.suffix == ".npy":
         return _read_npy_file(path, **extra)
@@ -108,29 +101,6 @@ def _refuse_conflicts(path: Path, names: Sequence[str], why: str) -> None:
                 "Fix: leave it out, or pass the features as an .npy file."
             )
         )
-
-
-def _check_is_file(path: Path) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"no file at {path}. Fix: check the path.")
-
-
-@contextmanager
-def _convert_read_errors(path: Path, what: str) -> Iterator[None]:
-    """Convert any error raised for a bad file into one that names the file and the fix."""
-    try:
-        yield
-    except (FileFormatError, FileArgumentError, PermissionError):
-        raise
-    except BAD_FILE_ERRORS as error:
-        if "Object arrays" in str(error) or "Python objects" in str(error):
-            raise FileFormatError(
-                f"{path}: {what} is an object array, which is not read because reading one can run code. "
-                "Fix: save numbers as numpy.asarray(x, dtype='float32') and names as numpy.array(names, dtype=str)."
-            ) from error
-        raise FileFormatError(
-            f"{path}: {what} cannot be read ({error}). Fix: the file may be truncated; write or copy it again."
-        ) from error
 
 
 def _fields_from_arrays(path: Path, arrays: Mapping[str, np.ndarray], keys: Sequence[str]) -> dict[str, Any]:
@@ -163,36 +133,23 @@ def _fields_from_arrays(path: Path, arrays: Mapping[str, np.ndarray], keys: Sequ
 
 def _read_safetensors_file(path: Path) -> dict[str, Any]:
     arrays, header = read_tensors(path, kind="features", schema=FEATURES_SCHEMA)
+    if "checksum" not in header:
+        warnings.warn(unverified_note(path), UnverifiedFileWarning, stacklevel=4)
     fields = _fields_from_arrays(path, arrays, list(arrays))
     for name in ("class_names", "logit_scale", "default_prompt", "provenance"):
         if name not in header:
             raise FileFormatError(f"{path} has no {name} in its header. Fix: write it with FeatureSet.save.")
         fields[name] = header[name]
     if "sample_names" in arrays:
-        try:
-            fields["sample_names"] = json.loads(arrays["sample_names"].tobytes())
-        except ValueError as error:
-            raise FileFormatError(f"{path}: sample_names is damaged ({error}). Fix: write the file again.") from error
+        fields["sample_names"] = parse_json(arrays["sample_names"].tobytes(), f"{path}: sample_names")
     return fields
 
 
 def _read_npz_file(path: Path, extra: Mapping[str, Any]) -> dict[str, Any]:
-    with open(path, "rb") as handle:  # given a path it may not open, `is_zipfile` would just return False
-        is_archive = zipfile.is_zipfile(handle)
-    if not is_archive:
-        raise FileFormatError(
-            f"{path} is not an .npz archive. Fix: it may be truncated; write it again with numpy.savez."
-        )
-    arrays: dict[str, np.ndarray] = {}
-    with _convert_read_errors(path, "the archive"), np.load(path, allow_pickle=False) as archive:
-        keys = archive.files
-        present_names = {"prototypes" if key.startswith("prototypes_") else key for key in keys}
-        conflicts = [name for name in extra if name in present_names]
-        _refuse_conflicts(path, conflicts, f"the file contains its own ({', '.join(keys)})")
-        for key in keys:
-            if key in NPZ_KEYS or key.startswith("prototypes_"):
-                with _convert_read_errors(path, key):
-                    arrays[key] = np.asarray(archive[key])
+    keys, arrays = read_npz(path, lambda key: key in NPZ_KEYS or key.startswith("prototypes_"))
+    present_names = {"prototypes" if key.startswith("prototypes_") else key for key in keys}
+    conflicts = [name for name in extra if name in present_names]
+    _refuse_conflicts(path, conflicts, f"the file contains its own ({', '.join(keys)})")
     given = _read_extra_files(**extra)
     arrays |= {name: given.pop(name) for name in ("prototypes", "labels") if name in given}
     fields = _fields_from_arrays(path, arrays, keys)
@@ -201,10 +158,7 @@ def _read_npz_file(path: Path, extra: Mapping[str, Any]) -> dict[str, Any]:
     if "logit_scale" in arrays:
         fields["logit_scale"] = arrays["logit_scale"].squeeze()
     if "meta" in arrays:
-        try:
-            fields["provenance"] = json.loads(str(arrays["meta"]))
-        except json.JSONDecodeError as error:
-            raise FileFormatError(f"{path}: meta is not JSON ({error}). Fix: write it with json.dumps.") from error
+        fields["provenance"] = parse_json(str(arrays["meta"]), f"{path}: meta")
     return {**fields, **given}
 
 
@@ -214,14 +168,7 @@ def _read_npy(path: str | os.PathLike[str], *, argument: str = "path", mapped: b
             f"{argument} must be the path of an .npy file; got {type(path).__name__}. Fix: save it with numpy.save and "
             "pass the path, or make the set with FeatureSet(features, prototypes=..., labels=...)."
         )
-    path = Path(path)
-    _check_is_file(path)
-    with _convert_read_errors(path, "the array"):
-        with open(path, "rb") as handle:
-            if handle.read(6) != b"\x93NUMPY":
-                raise FileFormatError(f"{path} is not an .npy file. Fix: write it with numpy.save.")
-        array: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-    return array
+    return read_npy(path, mapped=mapped)
 
 
 def _read_npy_file(path: Path, **extra: Any) -> dict[str, Any]:
@@ -257,6 +204,4 @@ def _read_extra_files(
 
 
 def _read_names(path: Path) -> list[str]:
-    _check_is_file(path)
-    with _convert_read_errors(path, "the list of class names (UTF-8, one per line)"):
-        return [line.strip() for line in path.read_text(encoding="utf-8-sig").rstrip().split("\n")]
+    return [line.strip() for line in read_text(path).rstrip().split("\n")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import NamedTuple
 
 from zeroshift.data.catalogue.data_sets import DataSetInfo, Layout
 from zeroshift.data.readers.folder import subfolders
+from zeroshift.files import FileFormatError
+from zeroshift.parsers import read_json
 from zeroshift.suggest import did_you_mean
 
 __all__ = [
@@ -157,8 +158,8 @@ def read_split_file(path: Path, n_classes: int) -> dict[str, LabelledFiles]:
     Its class names are ignored, as in other readers: the names come from the catalogue.
     """
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        read = read_json(path)
+    except FileFormatError as error:
         raise ValueError(f"{path} is not JSON ({error}). Fix: download it again.") from error
     except OSError as error:
         raise OSError(f"{path} cannot be read ({error.strerror or error}). Fix: check its permissions.") from error

@@ -18,6 +18,7 @@ from zeroshift.data.corruptions.corruption import Corruption
 from zeroshift.data.images import ImageError, ImageFiles
 from zeroshift.data.readers import read_folder
 from zeroshift.files import atomic_path
+from zeroshift.parsers import read_json
 from zeroshift.workers import Workers
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def prepare_folder(folder: Path, corruption: Corruption, names: Sequence[str], *
 
 def _matches_record(path: Path, corruption: Corruption) -> bool:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
     except ValueError:
         return False
     # The version of zeroshift does not matter.

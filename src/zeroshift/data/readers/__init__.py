@@ -13,6 +13,7 @@ from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageArrays
 from zeroshift.data.readers.folder import read_folder
 from zeroshift.data.readers.table import TABLE_SUFFIXES, read_table
+from zeroshift.parsers import read_npy
 
 __all__ = ["open_images", "read_array", "read_folder", "read_table"]
 
@@ -106,14 +107,11 @@ def read_array(
 
 
 def _load_labels(path: Path) -> np.ndarray:
+    if not path.exists():
+        raise FileNotFoundError(f"no file of labels at {path}. Fix: check the path.")
     try:
-        loaded = np.load(path, allow_pickle=False)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"no file of labels at {path}. Fix: check the path.") from error
-    except (ValueError, EOFError, OSError) as error:
+        return read_npy(path)
+    except (ValueError, OSError) as error:
         raise ValueError(
             f"{path} is not a readable .npy file of labels ({error}). Fix: np.save(path, labels), class indices."
         ) from error
-    if not isinstance(loaded, np.ndarray):
-        raise ValueError(f"{path} is an .npz archive, not one array. Fix: np.save(path, labels), class indices.")
-    return loaded

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.files import FileFormatError, atomic_path, read_tensors, write_tensors
+from zeroshift.files import FileFormatError, atomic_path
+from zeroshift.tensor_files import read_tensors, write_tensors
 
 __all__ = [
     "DIGEST_BYTES",
@@ -78,7 +79,7 @@ def settings_folder(cache: Path, kind: str, settings: Mapping[str, Any]) -> Path
 DIGEST_BYTES = 16
 """Size of BLAKE2b digests. With a billion images, the probability of a collision is below 10^-20."""
 
-SCHEMA = 1
+SCHEMA = 2
 
 ABANDONED_SECONDS = 3600
 """A part is written in less than a second; an older temporary file is from a killed run."""
@@ -141,8 +142,7 @@ class FeatureStore:
         path = self.folder / f"part-{name}.safetensors"
         packed = np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), DIGEST_BYTES)
         self.folder.mkdir(parents=True, exist_ok=True)  # in case the cache was deleted meanwhile
-        header = {"kind": "part", "schema": SCHEMA, "rows": _rows_digest(rows)}
-        write_tensors(path, {"digests": packed, "rows": rows}, header)
+        write_tensors(path, {"digests": packed, "rows": rows}, {"kind": "part", "schema": SCHEMA})
         self._index(path, digests)
 
     def rows(self, digests: Sequence[bytes]) -> np.ndarray:
@@ -171,7 +171,7 @@ class FeatureStore:
         except (FileFormatError, FileNotFoundError) as error:
             self._drop(path, str(error))
             raise DamagedPartError(str(error)) from error
-        if header.get("rows") != _rows_digest(arrays["rows"]):
+        if "checksum" not in header and header.get("rows") != _rows_digest(arrays["rows"]):
             self._drop(path, "its content has changed")
             raise DamagedPartError(f"{path} is damaged")
         return arrays["rows"]
@@ -187,4 +187,5 @@ class FeatureStore:
 
 
 def _rows_digest(rows: np.ndarray) -> str:
+    """The checksum in parts of schema version 1."""
     return hashlib.blake2b(np.ascontiguousarray(rows).tobytes(), digest_size=DIGEST_BYTES).hexdigest()

@@ -6,13 +6,12 @@ published sentences end in a space, and some are blank, which gives a warning, b
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from zeroshift import parsers
 from zeroshift.files import FileFormatError
 from zeroshift.suggest import did_you_mean, first_few
 
@@ -35,11 +34,7 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
         raise FileNotFoundError(f"no file at {path}. Fix: check the path of the file of {what}.")
     if os.path.isdir(path):
         raise IsADirectoryError(f"{path} is a folder. Fix: pass the file of {what} in it.")
-    try:
-        # utf-8-sig: editors on Windows write a byte order mark, which would become part of the first name.
-        return Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"{path} is not UTF-8 text ({error}). Fix: save the {what} as UTF-8.") from error
+    return parsers.read_text(path)
 
 
 def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:
@@ -56,22 +51,7 @@ def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:
 
 def read_json(path: str | os.PathLike[str], what: str) -> Any:
     """The content of a JSON file. Repeated keys of an object are refused, where Python would use the last."""
-
-    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                raise FileFormatError(f"{path} has the key {key!r} twice. Fix: merge the two, or remove one.")
-            found[key] = value
-        return found
-
-    text = read_text(path, what)
-    try:
-        return json.loads(text, object_pairs_hook=distinct)
-    except FileFormatError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path} is not JSON ({error}). Fix: correct it, or copy the {what} again.") from error
+    return parsers.parse_json(read_text(path, what), path)
 
 
 LIST_FIX = "Names that contain a comma can be given in a text file, one name per line."
