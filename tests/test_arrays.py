@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import zeroshift
-from zeroshift import FeatureSet
-from zeroshift.arrays import Backend, Rows, check_labels, check_matrix, checked_labelled, to_numpy
+from zeroshift import FeatureSet, ZeroShot, normalize
+from zeroshift.arrays import Backend, Rows, UnitLengthError, check_labels, check_matrix, checked_labelled, to_numpy
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -187,3 +187,39 @@ def test_masked_labels_are_rejected():
 def test_a_conversion_is_suggested_for_whole_numbers_only(labels, fix):
     with pytest.raises(TypeError, match=f"must hold integers.*float64.*{fix}"):
         checked_labelled("shots", (FEATURES, labels), PROTOTYPES)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_transposed_arrays_are_recognised(library):
+    rng = np.random.default_rng(0)
+    prototypes, features = normalize(rng.normal(size=(5, 32))), normalize(rng.normal(size=(40, 32)))
+    if library == "torch":
+        torch = pytest.importorskip("torch")
+        prototypes, features = torch.tensor(prototypes), torch.tensor(features)
+    transposed = r"prototypes has shape \(32, 5\) and columns of unit length.* looks transposed\. Fix: prototypes\.T"
+    with pytest.raises(ValueError, match=transposed) as caught:
+        ZeroShot(prototypes.T)
+    assert not isinstance(caught.value, UnitLengthError)  # it must not be normalised
+    with pytest.raises(ValueError, match=r"prototypes\['default'\] has shape|prototypes has shape"):
+        FeatureSet(features, prototypes=prototypes.T)
+    method = ZeroShot(prototypes)
+    with pytest.raises(ValueError, match=r"d = 40 columns .* They look transposed\. Fix: features\.T, \(N, d\)"):
+        method.adapt(features.T)
+    # Scaled row by row after they were transposed: only the features tell.
+    wrong = ZeroShot(normalize(prototypes.T))
+    message = r"d = 32 columns .* the prototypes have d = 5\. The prototypes, of shape \(32, 5\), look transposed"
+    for call in (wrong.adapt, wrong.predict):
+        with pytest.raises(ValueError, match=message):
+            call(features)
+    with pytest.raises(ValueError, match=message):
+        FeatureSet(features, prototypes=wrong.prototypes)
+
+
+def test_features_of_another_encoder_are_not_called_transposed():
+    rng = np.random.default_rng(0)
+    method = ZeroShot(normalize(rng.normal(size=(5, 32))))
+    with pytest.raises(ValueError, match="must come from the same encoder"):
+        method.adapt(normalize(rng.normal(size=(40, 16))))
+    raw = rng.normal(size=(40, 32))
+    with pytest.raises(UnitLengthError, match=r"Fix: zeroshift\.normalize"):
+        method.adapt(raw)

@@ -259,8 +259,14 @@ def _floats_fix(variable: str, array: Array, given: Any) -> str:
     return f"{variable}.astype('float32')"
 
 
-def check_matrix(name: str, value: object, *, columns: int | None = None, unit: bool = True) -> Array:
-    """`as_floats`; raises unless it is a non-empty matrix of finite rows; with `unit`, of rows of length 1."""
+def check_matrix(
+    name: str, value: object, *, columns: int | None = None, classes: int | None = None, unit: bool = True
+) -> Array:
+    """`as_floats`; raises unless it is a non-empty matrix of finite rows; with `unit`, of rows of length 1.
+
+    `columns` and `classes` are the d and K of the prototypes. If the matrix, or the prototypes, look transposed, the
+    error says so.
+    """
     array = as_floats(name, value)
     shape = tuple(array.shape)
     if len(shape) != 2:
@@ -268,14 +274,35 @@ def check_matrix(name: str, value: object, *, columns: int | None = None, unit: 
     if shape[0] == 0 or shape[1] == 0:
         raise ValueError(f"{name} is empty (shape {shape}); at least one row and one column are needed.")
     if columns is not None and shape[1] != columns:
+        advice = "Features and prototypes must come from the same encoder."
+        if shape[1] == classes:
+            advice = f"The prototypes, of shape {(classes, columns)}, look transposed. Fix: prototypes.T, (K, d)."
+        elif shape[0] == columns:
+            advice = f"They look transposed. Fix: {name.split()[-1]}.T, (N, d)."
         raise ValueError(
-            f"{name} has d = {shape[1]} columns (shape {shape}), but the prototypes have d = {columns}. "
-            "Features and prototypes must come from the same encoder."
+            f"{name} has d = {shape[1]} columns (shape {shape}), but the prototypes have d = {columns}. {advice}"
         )
     block_size = CHECK_ROWS_ON_GPU if Backend.of(array).on_gpu else CHECK_ROWS
-    for start in range(0, shape[0], block_size):
-        _check_rows(name, array[start : start + block_size], start, unit)
+    try:
+        for start in range(0, shape[0], block_size):
+            _check_rows(name, array[start : start + block_size], start, unit)
+    except UnitLengthError:
+        if shape[0] != shape[1] and _has_unit_columns(array, block_size):
+            raise ValueError(
+                f"{name} has shape {shape} and columns of unit length, but each row must be one vector of unit length: "
+                f"it looks transposed. Fix: {name.split()[-1]}.T."
+            ) from None
+        raise
     return array
+
+
+def _has_unit_columns(array: Array, block_size: int) -> bool:
+    squares = np.zeros(array.shape[1])
+    for start in range(0, array.shape[0], block_size):
+        block = to_numpy(array[start : start + block_size]).astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares += np.sum(block * block, axis=0)
+    return bool((np.abs(squares**0.5 - 1.0) <= UNIT_NORM_TOLERANCE).all())
 
 
 def _check_rows(name: str, block: Array, start: int, unit: bool) -> None:
@@ -441,7 +468,7 @@ def checked_labelled(name: str, pair: Any, prototypes: Array) -> Labelled:
         fix = f"{name}=({name}.features, {name}.labels)" if hasattr(pair, "labels") else f"{name}=(features, labels)"
         raise TypeError(f"{name} must be a pair (features, labels); got {given}. Fix: {fix}.")
     features, labels = pair
-    features = check_matrix(f"{name} features", features, columns=prototypes.shape[1])
+    features = check_matrix(f"{name} features", features, columns=prototypes.shape[1], classes=prototypes.shape[0])
     labels = check_labels(f"{name} labels", labels, rows=features.shape[0], classes=prototypes.shape[0])
     backend = Backend.of(prototypes)
     return backend.copy(backend.asarray(features)), labels

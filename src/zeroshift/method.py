@@ -375,7 +375,7 @@ class Method(Shared, Declared, ABC):
         single = len(features.shape) == 1
         matrix = features[None, :] if single else features
         # The whole input is checked before anything is learned: a bad row leaves the state as it was.
-        check_matrix("features", matrix, columns=self.dimension)
+        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
         rows = self._rows(matrix)
         answer = self._collect(
             rows, matrix, self._adapt_scores if learn else self._predict_blocks, learn, probabilities

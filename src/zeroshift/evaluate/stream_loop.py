@@ -100,7 +100,7 @@ def _check_rows(rows: Any, n_rows: int) -> None:
 def _adapt_function(method: Method, features: Array) -> Callable[[Array], Array]:
     """`adapt` or `adapt_views`, after validating all features."""
     if len(features.shape) != 3:
-        check_matrix("features", features, columns=method.dimension)
+        check_matrix("features", features, columns=method.dimension, classes=method.n_classes)
         return method.adapt
     if not isinstance(method, ViewMethod):
         raise TypeError(

@@ -112,10 +112,10 @@ def _unit_views(given: Array) -> np.ndarray:
     return scaled
 
 
-def validate_features(given: Array, dimension: int) -> np.ndarray:
+def validate_features(given: Array, n_classes: int, dimension: int) -> np.ndarray:
     """(N, d) unit rows with the prototypes' d; not copied."""
     features = _as_read_only_numpy("features", given)
-    check_matrix("features", features, columns=dimension)
+    check_matrix("features", features, columns=dimension, classes=n_classes)
     return features
 
 

@@ -101,7 +101,7 @@ class FeatureSet:
         if views is not None:
             views = validate_views(views, dimension)
         if features is not None:
-            features = validate_features(features, dimension)
+            features = validate_features(features, n_classes, dimension)
             if views is not None:
                 check_view_zero(features, views)
         elif views is not None:
