@@ -1,4 +1,4 @@
-"""The comparison as tables, Markdown and a page: the same numbers, names that break nothing."""
+"""The comparison as tables, Markdown and a page: equal numbers, and names with any characters."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_the_page_is_recognised_as_a_report(summary, tmp_path):
     assert is_report(tmp_path / "compare.html")
 
 
-def test_markdown_keeps_its_columns_whatever_a_set_is_called(summary):
+def test_markdown_keeps_its_columns_for_any_name(summary):
     text = compare_markdown(summary)
     tables = [part.splitlines() for part in text.split("\n\n") if part.startswith("|")]
     assert len(tables) == 3
@@ -78,7 +78,7 @@ def test_one_set_needs_no_table_of_sets(comparisons):
     assert "one random order or draw (seed 0)" in text
 
 
-def test_what_must_be_known_to_read_the_numbers(summary):
+def test_the_notes_explain_the_numbers(summary):
     text = " ".join(remarks(summary))
     assert "2 random orders or draws (seeds 0 to 1)" in text
     assert "4 labelled samples per class" in text

@@ -1,4 +1,4 @@
-"""The page holds the numbers, says where adaptation lost, and needs nothing from outside."""
+"""The demo page contains the numbers and the losses, and loads nothing."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""LaTeX read back by rules of its own: balanced, as many fields in a row as columns, names as their letters."""
+"""LaTeX tables parsed again: balanced environments, equal numbers of columns, escaped names."""
 
 import re
 import shutil
@@ -142,7 +142,7 @@ def test_a_file_where_a_folder_should_be_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../up", "Upper", "a b", "", "a--b"])
-def test_names_no_file_can_have_are_refused(tmp_path, name):
+def test_names_that_cannot_be_file_names_are_refused(tmp_path, name):
     table = Table(name, "T", (Column("x", "text"),), ())
     chapter = Chapter(example_chapters()[0].experiment, (table,))
     with pytest.raises(ValueError, match=r"called.*Fix"):

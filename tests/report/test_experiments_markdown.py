@@ -1,4 +1,4 @@
-"""The document read as a Markdown reader reads it: names are letters, tables keep their columns."""
+"""The Markdown document parsed again: escaped names, and equal numbers of columns."""
 
 import dataclasses
 from html import unescape

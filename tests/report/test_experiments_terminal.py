@@ -1,4 +1,4 @@
-"""Tables that fit the terminal, whole numbers always."""
+"""Tables that fit the terminal without cutting numbers."""
 
 import io
 import re

@@ -20,7 +20,7 @@ from zeroshift.report.tables import MARKDOWN_SPECIAL, escape_markdown
 
 __all__ = ["MARK", "chapters_markdown", "check_markdown", "write_markdown"]
 
-MARK = "<!-- experiments of zeroshift: written anew each time -->"
+MARK = "<!-- experiments of zeroshift: replaced each time -->"
 """First line of every document; a file without it is not replaced."""
 
 Figures = Mapping[str, str | os.PathLike[str]]
