@@ -137,3 +137,10 @@ def test_open_launches_the_report(call, tmp_path, monkeypatch):
     monkeypatch.setattr("typer.launch", opened.append)
     call("demo", "--packs", PACK, "--out", tmp_path, "--open")
     assert opened == [(tmp_path / "report.html").as_uri()]
+
+
+def test_the_name_of_a_page_is_refused_as_a_folder(call, tmp_path):
+    done = call("demo", "--packs", "cifar10", "--out", tmp_path / "d.html")
+    assert done.exit_code == 2
+    assert f"d.html is the name of a page; the name of a folder is needed. Fix: {tmp_path / 'd'}." in done.stderr
+    assert not (tmp_path / "d.html").exists()

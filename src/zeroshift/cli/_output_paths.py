@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
+PAGE_SUFFIXES = (".html", ".htm")
+
 __all__ = ["check_output_files", "check_output_folder", "check_writable"]
 
 
@@ -49,6 +51,10 @@ def check_writable(output: Path) -> None:
 
 def check_output_folder(folder: Path, files: Iterable[Path] = ()) -> None:
     """Create `folder` if it is missing; refuse a file of that name, and a folder where `files` cannot be written."""
+    if folder.suffix.lower() in PAGE_SUFFIXES and not os.path.exists(folder):
+        raise ValueError(
+            f"{folder} is the name of a page; the name of a folder is needed. Fix: {folder.with_suffix('')}."
+        )
     try:
         is_file = folder.exists() and not folder.is_dir()
         if not is_file:
