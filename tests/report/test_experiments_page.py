@@ -80,7 +80,7 @@ def test_without_warnings_there_is_no_list_of_warnings():
 
 def test_every_kind_of_remark_is_there(words):
     for remark in REMARKS:
-        assert remark.text in words
+        assert remark.text.replace("`", "") in " ".join(words.split())
     assert "Other data." in words
     assert "Warning." in words
 

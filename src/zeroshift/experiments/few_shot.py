@@ -205,7 +205,7 @@ def _figure(protocol: str, curves: Sequence[Curve]) -> Lines:
         "labelled samples per class",
         "accuracy, percent",
         tuple(series),
-        caption="The band shows the range from the worst draw to the best.",
+        caption="The band shows the range from the worst draw to the best." if any(s.low for s in series) else "",
         steps=True,
     )
 
