@@ -48,7 +48,7 @@ def test_table_report_and_figures(call, expected, tmp_path):
     assert "a composed dual encoder, not CLIP" in page
     assert "The logit scale of the bundled packs, 25, was calibrated by their makers on CIFAR-10 labels." in page
     assert f"zeroshift demo --packs {PACK}" in page
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 5  # bars, two of the feature cloud, two of the set
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".svg"}
 
 
