@@ -72,7 +72,7 @@ def test_a_second_run_replaces_the_report_with_the_same_figures(call, tmp_path):
         return re.findall(r"<svg.*?</svg>", (tmp_path / "report.html").read_text(encoding="utf-8"), flags=re.DOTALL)
 
     first = figures()
-    assert len(first) == 3
+    assert len(first) == 5
     assert figures() == first
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
