@@ -4,17 +4,19 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 WORKERS ?= 2
+MINUTES ?= 10
 
 # Several test processes share the cores; one thread each keeps their small products from fighting. Many tests start
 # Python: compiled modules are kept, or each start would compile all of zeroshift again.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
-.PHONY: demo test test-all lint bench clean help
+.PHONY: demo test test-all fuzz lint bench clean help
 
 help:
 	@echo "make demo      adapt a zero-shot classifier on bundled real features, and write a report"
 	@echo "make test      lint, types, import contracts, tests, doctests, docs"
 	@echo "make test-all  the same with the slow tests"
+	@echo "make fuzz      random cases on every core for MINUTES=10 (SEED=n repeats a run); findings go to fuzz-findings"
 	@echo "make lint      only the static checks"
 	@echo "make bench     startup, accuracy, engines and extraction, as in benchmarks/results"
 	@echo "make clean     remove .venv and everything built"
@@ -27,6 +29,9 @@ test: $(VENV)/.dev lint
 
 test-all: $(VENV)/.dev lint
 	$(TEST_ENV) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+fuzz: $(VENV)/.dev
+	$(TEST_ENV) PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -55,5 +60,5 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 clean:
-	rm -rf $(VENV) dist build zeroshift-demo zeroshift-compare zeroshift-experiments .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) dist build zeroshift-demo zeroshift-compare zeroshift-experiments fuzz-findings .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

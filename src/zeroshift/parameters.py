@@ -87,6 +87,8 @@ class Number(Constraint):
             number = float(value)
         except OverflowError:
             raise ValueError from None
+        except RuntimeError:
+            raise TypeError from None  # torch, about a tensor without data
         if not math.isfinite(number) or not self.low <= number <= self.high or (self.above and number == self.low):
             raise ValueError
         if not self.integer:

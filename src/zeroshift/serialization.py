@@ -239,6 +239,8 @@ def _models(
 ) -> dict[str, Any]:
     """The models the method computes with. The file contains only their identity; the caller must pass them."""
     saved = header.get("models", {})
+    if not isinstance(saved, dict):
+        raise FileFormatError(f"{path} has a header without a valid 'models'. Fix: copy or save it again.")
     models = {}
     for name in cls.model_parameters:
         if name not in given and saved.get(name) is not None:

@@ -213,7 +213,7 @@ def validate_class_names(class_names: Sequence[str] | None, n_classes: int) -> t
     if not isinstance(class_names, Sequence):
         raise TypeError(
             "class_names must be a sequence of names, in the order of the prototypes; "
-            f"got {type(class_names).__name__}. Fix: list them in order."
+            f"got {_kind(class_names)}. Fix: list them in order."
         )
     names = list(class_names)
     for k, name in enumerate(names):
@@ -234,8 +234,16 @@ def validate_class_names(class_names: Sequence[str] | None, n_classes: int) -> t
 
 
 def _listed(names: Any) -> Any:
-    """An array or series of names as a list; anything else unchanged."""
-    return names.tolist() if hasattr(names, "shape") and hasattr(names, "tolist") else names
+    """An array or series of text as a list; anything else unchanged."""
+    if isinstance(names, type) or not (isinstance(names, np.ndarray) or callable(getattr(names, "to_numpy", None))):
+        return names
+    array = np.asarray(names)
+    return array.tolist() if array.ndim == 1 and array.dtype.kind in "UO" else names
+
+
+def _kind(value: Any) -> str:
+    dtype = f" of {value.dtype}" if isinstance(value, np.ndarray) else ""
+    return f"{type(value).__name__}{dtype}"
 
 
 def validate_sample_names(names: Sequence[str] | None, samples: int) -> tuple[str, ...] | None:
@@ -244,7 +252,7 @@ def validate_sample_names(names: Sequence[str] | None, samples: int) -> tuple[st
         return None
     names = _listed(names)
     if isinstance(names, (str, bytes)) or not isinstance(names, Sequence):
-        raise TypeError(f"sample_names must be a sequence of strings, one per sample; got {type(names).__name__}.")
+        raise TypeError(f"sample_names must be a sequence of strings, one per sample; got {_kind(names)}.")
     if len(names) != samples:
         raise ValueError(f"sample_names has {len(names)} names, but there are {samples} samples: one name per sample.")
     for i, name in enumerate(names):

@@ -154,7 +154,7 @@ def _read_npz_file(path: Path, extra: Mapping[str, Any]) -> dict[str, Any]:
     arrays |= {name: given.pop(name) for name in ("prototypes", "labels") if name in given}
     fields = _fields_from_arrays(path, arrays, keys)
     if "class_names" in arrays:
-        fields["class_names"] = arrays["class_names"].tolist()
+        fields["class_names"] = arrays["class_names"]
     if "logit_scale" in arrays:
         fields["logit_scale"] = arrays["logit_scale"].squeeze()
     if "meta" in arrays:
