@@ -62,7 +62,7 @@ def test_a_full_disk_is_an_oserror_that_names_the_file(tmp_path, monkeypatch):
         raise safetensors.SafetensorError("No space left on device")
 
     monkeypatch.setattr(safetensors.numpy, "save_file", full)
-    with pytest.raises(OSError, match=r"file could not be written .*No space left.* Fix: check the space"):
+    with pytest.raises(OSError, match=r"file cannot be written .*No space left.* Fix: check the space"):
         write_tensors(tmp_path / "file", ARRAYS, HEADER)
     assert not list(tmp_path.iterdir())
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["FileFormatError", "atomic_path"]
+__all__ = ["FileFormatError", "atomic_path", "check_writable", "output_target"]
 
 
 class FileFormatError(ValueError):
@@ -17,24 +18,90 @@ class FileFormatError(ValueError):
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path next to `path`: renamed to `path` when the block succeeds, deleted when it fails."""
-    # Resolve links, so that the target of a link is replaced and not the link.
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; a file name is needed. Fix: add one, such as {target / 'file'}.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"the folder {target.parent} does not exist, so {target.name} cannot be written. Fix: create it first."
-        )
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
-    try:
+    """A temporary path next to `path`: renamed to `path` when the block succeeds, deleted when it fails.
+
+    An error of the disk, such as no space left, names `path`; a file that was there before is kept.
+    """
+    target = output_target(path)
+    with _temporary_file(target) as temporary, _errors_name(path, target, temporary):
         # Keep the permissions of the replaced file, or use the default ones: some writers create private files.
         with open(temporary, "xb") as handle:
-            mode = target.stat().st_mode if target.exists() else os.fstat(handle.fileno()).st_mode
+            mode = target.stat().st_mode if os.path.exists(target) else os.fstat(handle.fileno()).st_mode
         yield temporary
         temporary.chmod(mode & 0o7777)
         with open(temporary, "rb+") as handle:
             os.fsync(handle.fileno())
         os.replace(temporary, target)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise the error that `atomic_path` would raise: a read-only folder, a name too long, a folder, a device."""
+    target = output_target(path)
+    with _temporary_file(target) as temporary, _errors_name(path, target, temporary), open(temporary, "xb"):
+        pass
+
+
+def output_target(path: str | os.PathLike[str]) -> Path:
+    """The file that `path` leads to, with links followed: that is replaced, not the link. An error if it cannot be."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"the path of a file must be a string or a Path; got {type(path).__name__}.")
+    if "\0" in os.fsdecode(path):
+        raise ValueError(f"the path {os.fsdecode(path)!r} contains a null character. Fix: remove it.")
+    target = Path(os.path.realpath(path))
+    if os.path.isdir(target):
+        raise IsADirectoryError(f"{path} is a folder; a file name is needed. Fix: add one, such as {target / 'file'}.")
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise FileExistsError(
+            f"{path} is a device, pipe or socket, which cannot be replaced by a file. Fix: write to a file."
+        )
+    if not os.path.isdir(target.parent):
+        raise FileNotFoundError(
+            f"the folder {target.parent} does not exist, so {target.name} cannot be written. Fix: create it first."
+        )
+    return target
+
+
+MOST_NAME_BYTES = 255
+"""Longest name of a file on common file systems."""
+
+_TEMPORARY: set[Path] = set()
+"""Temporary files of this process that are not yet renamed or deleted."""
+
+
+@contextmanager
+def _temporary_file(target: Path) -> Iterator[Path]:
+    """A free name next to `target`, deleted at the end if it exists."""
+    suffix = f".{secrets.token_hex(6)}.tmp"
+    name = os.fsencode(target.name)[: MOST_NAME_BYTES - len(suffix) - 1].decode("utf-8", "ignore")
+    temporary = target.with_name(f".{name}{suffix}")
+    _TEMPORARY.add(temporary)
+    try:
+        yield temporary
     finally:
         temporary.unlink(missing_ok=True)
+        _TEMPORARY.discard(temporary)
+
+
+@atexit.register
+def _delete_temporary_files() -> None:
+    """Delete what a second Ctrl-C kept `_temporary_file` from deleting."""
+    for temporary in _TEMPORARY:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _errors_name(path: str | os.PathLike[str], target: Path, temporary: Path) -> Iterator[None]:
+    """Errors of the file system about the temporary file, or about no file, are about `path`."""
+    try:
+        with suppress(FileNotFoundError):
+            os.lstat(target)  # the temporary name may be shorter than a name that is too long
+        yield
+    except OSError as error:
+        if error.filename is not None and str(error.filename) not in (str(temporary), str(target)):
+            raise
+        kept = "; the file that was there is kept" if os.path.exists(target) else ""
+        raise type(error)(
+            f"{path} cannot be written ({error.strerror or error}){kept}. "
+            "Fix: check the space left on the disk, the permissions of the folder and the length of the name."
+        ) from error

@@ -69,7 +69,7 @@ def write_tensors(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]
         try:
             save_file(tensors, temporary, metadata={HEADER_KEY: text})
         except SafetensorError as error:
-            raise OSError(f"{path} could not be written ({error}). Fix: check the space left on the disk.") from error
+            raise OSError(str(error)) from error  # `atomic_path` adds the name
 
 
 def read_tensors(

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +29,9 @@ CHUNK = 4
 
 AHEAD = 4
 """Requests per worker that `map` may send before their results are taken; bounds the memory."""
+
+GRACE = 2.0
+"""Seconds in which a worker may delete its unfinished files before it is killed."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -63,12 +68,16 @@ class Workers(Generic[Item, Result]):
     def __enter__(self) -> Workers[Item, Result]:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failure: object, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._closed = True
+            if failure is not None:  # some may be in the middle of a file
+                for process in self._processes:
+                    process.end()
+            deadline = time.monotonic() + (0.0 if failure is None else GRACE)
             for process in self._processes:
-                process.kill()  # a thread that waits for it returns
+                process.kill_at(deadline)  # a thread that waits for it returns
         self._threads.shutdown(wait=True)
         for process in self._processes:
             process.close()
@@ -162,8 +171,14 @@ class _Process:
             raise answer.error from RuntimeError(f"in a process that {self._doing}:\n{answer.trace}")
         return list(answer)
 
-    def kill(self) -> None:
-        self._child.kill()
+    def end(self) -> None:
+        self._child.terminate()
+
+    def kill_at(self, deadline: float) -> None:
+        try:
+            self._child.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._child.kill()
 
     def close(self) -> None:
         self._child.wait()
@@ -188,6 +203,8 @@ class _Failure:
 
 def main() -> None:
     """The program of a worker: read a function, then lists of items, and answer each list with a list of results."""
+    # An exception, where a signal would end the process at once: files that are being written are deleted first.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not mix with the answers
     function = _load_function(pickle.load(requests))

@@ -1,4 +1,4 @@
-"""Synthetic problems have the stated geometry and are reproducible."""
+"""The made-up problems have the geometry they claim, and are the same every time."""
 
 import numpy as np
 import pytest

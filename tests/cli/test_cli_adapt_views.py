@@ -9,6 +9,8 @@ from evaluate import fake_methods, view_fixtures
 from zeroshift import FeatureSet, ZeroShot, methods
 from zeroshift.testing.examples import ExampleText
 
+EXTRACT = "Fix: zeroshift extract --views 64"
+
 
 @pytest.fixture
 def adapt(call, tmp_path):
@@ -78,13 +80,11 @@ WRONG = {
     ),
     "views of a file without": (
         ["-m", "tda", "--views"],
-        "{file} contains no views of its images, which --views gives to the method. Fix: leave out --views, or "
-        "features with views (`zeroshift extract --views 64`).",
+        f"{{file}} contains no views: tda needs several views of each image. {EXTRACT}, or leave out --views.",
     ),
     "no views": (
         ["-m", "tpt", "-e", "no-encoder"],
-        "{file} contains no views of its images, which tpt needs. Fix: another method, or features with views "
-        "(`zeroshift extract --views 64`).",
+        f"{{file}} contains no views: tpt needs several views of each image. {EXTRACT}.",
     ),
     "no encoder": (
         ["-m", "tpt"],

@@ -45,7 +45,7 @@ def test_severities(run, tmp_path, given, severities):
     assert folders(tmp_path) == [f"contrast/{severity}" for severity in severities]
 
 
-@pytest.mark.parametrize("given", ["0", "6", "5-1", "1-6", "1-", "x", ""])
+@pytest.mark.parametrize("given", ["0", "6", "5-1", "1-6", "1-", "x", " "])
 def test_wrong_severities(run, tmp_path, given):
     done = run("--kind", "fog", "--severity", given)
     assert done.exit_code == 2

@@ -50,7 +50,7 @@ def error_message(call, tmp_path, monkeypatch):
         (["ablation", "nowhere.npz"], "no such file or folder: nowhere.npz"),
         (["ablation", "empty"], "no feature files"),
         (["ablation", "--orders", "0"], "--orders must be an integer from 1 to 1000; got 0"),
-        (["ablation", "--jobs", "0"], "--jobs must be an integer of at least 1; got 0"),
+        (["ablation", "--jobs", "0"], "--jobs must be an integer from 1 to 256; got 0"),
         (["ablation", "--markdown", "no/such.md"], "the folder no does not exist"),
         (["ablation", "--markdown", "mine.md"], "exists and was not written by `zeroshift experiment`"),
         (["ablation", "--markdown", "empty"], "is a folder; the name of a file is needed"),

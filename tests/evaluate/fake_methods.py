@@ -1,4 +1,4 @@
-"""Methods that record their inputs, and a way to register them, to test what a comparison passes to methods."""
+"""Methods that remember what they were given, to see what a comparison gives; and how they come into the registry."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StandIn(Method):
 
     @property
     def rows(self) -> np.ndarray:
-        """All inputs it received, in order."""
+        """All it was fed, in order."""
         return np.concatenate(self._fed)
 
 
@@ -83,14 +83,14 @@ class Either(StandIn):
 
 
 class Tuned(Stream):
-    """Needs a number without a default."""
+    """Needs a number nobody can know."""
 
     name = "tuned"
     scale: float = parameter(Number(low=0), "A scale without a default.")
 
 
 class Tokens(Stream):
-    """Needs an input that no set has."""
+    """Needs what no set holds."""
 
     name, needs = "tokens", ("prototypes", "tokens of a transformer")
 
@@ -105,7 +105,7 @@ class Fails(Stream):
 
 
 class Dies(Stream):
-    """Ends its process."""
+    """Takes its process with it."""
 
     name = "dies"
 
@@ -117,7 +117,7 @@ ALL = (Stream, Whole, Shots, Pool, Either, Tuned, Tokens, Fails, Dies)
 
 
 def register(monkeypatch, *classes: type[Method]) -> None:
-    """Register only these and zero-shot."""
+    """Only these, and zero-shot, from now on."""
     chosen = [ZeroShot, *(classes or ALL)]
     methods = {method.name: MethodInfo.of(method) for method in chosen}
     monkeypatch.setattr(registry, "_registry", lambda: methods)

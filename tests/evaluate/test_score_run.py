@@ -1,4 +1,4 @@
-"""The scores in a record are consistent with each other."""
+"""What a record holds of the scores of a run: the parts of it say the same."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Helpers that read the findings of an experiment."""
+"""Reading what an experiment found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of a set follows from its whole name."""
+"""Which task a set stands for: whole names, not how they begin."""
 
 import pytest
 

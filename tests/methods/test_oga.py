@@ -1,4 +1,4 @@
-"""OGA against the authors' code, a plain version of it, and its properties."""
+"""OGA against the authors' code, a plain version of it, and properties of its own."""
 
 import math
 from dataclasses import replace

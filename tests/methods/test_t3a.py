@@ -1,4 +1,4 @@
-"""T3A against the authors' code, a plain version of it, and its properties."""
+"""T3A against the authors' code, a plain version of it, and properties of its own."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""TDA against the authors' code, a plain version of it, and its properties."""
+"""TDA against the authors' code, a plain version of it, and properties of its own."""
 
 import numpy as np
 import pytest

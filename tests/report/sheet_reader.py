@@ -1,4 +1,4 @@
-"""Parses a contact sheet as a browser would."""
+"""A contact sheet read back, as a browser would take it apart."""
 
 from html.parser import HTMLParser
 

@@ -1,4 +1,4 @@
-"""The JSON record: all findings and their sets."""
+"""The record for JSON: all that was found, and on what."""
 
 import json
 from dataclasses import fields, is_dataclass

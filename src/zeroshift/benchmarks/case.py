@@ -118,9 +118,9 @@ class BenchCase:
 def grid_sizes(classes: Sequence[int], dimensions: Sequence[int], samples: Sequence[int]) -> tuple[Size, ...]:
     """Every combination of valid sizes."""
     for name, values in (("classes", classes), ("dimensions", dimensions), ("samples", samples)):
-        low = {"classes": 2, "dimensions": 8, "samples": 10}[name]
+        low, high = {"classes": (2, 1e6), "dimensions": (8, 1e5), "samples": (10, 1e8)}[name]
         for value in values:
-            Number(low, integer=True).check(name, value)
+            Number(low, high, integer=True).check(name, value)
     return tuple(product(classes, dimensions, samples))
 
 

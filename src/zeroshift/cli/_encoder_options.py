@@ -23,6 +23,8 @@ from zeroshift.evaluate.encoder_ref import EncoderRef
 from zeroshift.parameters import Choice
 
 __all__ = [
+    "MOST_PROCESSES",
+    "MOST_SEED",
     "Augmix",
     "BatchSize",
     "Cache",
@@ -63,6 +65,12 @@ RUN_PANEL = "Execution"
 
 AUTO = "auto"
 
+MOST_PROCESSES = 256
+MOST_IMAGES = 65_536
+MOST_VIEWS = 4096
+MOST_SEED = 2**63 - 1
+"""Largest values of options: a number with too many zeros is refused, and not tried."""
+
 EncoderChoice = Annotated[
     str | None,
     typer.Option(
@@ -85,7 +93,7 @@ Dtype = Annotated[str, typer.Option(help="auto, float32, float16, bfloat16.", ri
 BatchSize = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Images per batch; halved when memory runs out.", show_default="the encoder's",
+        min=1, max=MOST_IMAGES, help="Images per batch; halved when memory runs out.", show_default="the encoder's",
         rich_help_panel=MODEL_PANEL,
     ),
 ]  # fmt: skip
@@ -126,7 +134,9 @@ Labelled = Annotated[
 
 Views = Annotated[
     int | None,
-    typer.Option(min=2, help="Views per image, the image itself included.", rich_help_panel=IMAGE_PANEL),
+    typer.Option(
+        min=2, max=MOST_VIEWS, help="Views per image, the image itself included.", rich_help_panel=IMAGE_PANEL
+    ),
 ]
 Augmix = Annotated[bool, typer.Option("--augmix", help="Make views with AugMix.", rich_help_panel=IMAGE_PANEL)]
 Corruption = Annotated[
@@ -143,12 +153,17 @@ MadeFor = Annotated[
         rich_help_panel=IMAGE_PANEL,
     ),
 ]  # fmt: skip
-Seed = Annotated[int, typer.Option(min=0, help="Seed of views and corruption.", rich_help_panel=IMAGE_PANEL)]
+Seed = Annotated[
+    int, typer.Option(min=0, max=MOST_SEED, help="Seed of views and corruption.", rich_help_panel=IMAGE_PANEL)
+]
 
 Workers = Annotated[
     int | None,
-    typer.Option(min=0, help="Processes that decode images.", show_default="cores - 1", rich_help_panel=RUN_PANEL),
-]
+    typer.Option(
+        min=0, max=MOST_PROCESSES, help="Processes that decode images.", show_default="cores - 1",
+        rich_help_panel=RUN_PANEL,
+    ),
+]  # fmt: skip
 Cache = Annotated[
     Path | None,
     typer.Option(help="Folder of the feature cache.", show_default="~/.cache/zeroshift", rich_help_panel=RUN_PANEL),

@@ -1,60 +1,48 @@
 """Checks of the files a command will write, before anything is computed: an hour's work must not end in a refused file
-name."""
+name, nor be overwritten by another command that writes to the same file."""
 
 from __future__ import annotations
 
 import os
-import secrets
+import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-PAGE_SUFFIXES = (".html", ".htm")
+from zeroshift.files import check_writable
 
-__all__ = ["check_output_files", "check_output_folder", "check_writable"]
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["check_output_files", "check_output_folder", "claim", "release_claims"]
 
 
 def check_output_files(outputs: Iterable[Path], *, inputs: Iterable[Path], force: bool) -> None:
-    """Refuse an output that cannot be written, that is also an input, that is named twice or, unless `force`, that
-    exists."""
+    """Refuse an output that cannot be written, that is also an input, that is named twice, that another command is
+    writing or, unless `force`, that exists."""
     read = {path.resolve() for path in inputs}
     used: set[Path] = set()
     for output in outputs:
         if not os.path.isdir(output.parent):
             raise FileNotFoundError(f"the folder {output.parent} does not exist. Fix: create it, or write elsewhere.")
-        check_writable(output)
-        if output.is_dir():
+        if os.path.isdir(output):
             raise ValueError(f"{output} is a folder; the name of a file is needed. Fix: {output / 'predictions.csv'}.")
+        check_writable(output)
         if output.resolve() in read:
             raise ValueError(f"{output} is also an input and would be overwritten. Fix: write to another file.")
         if output.resolve() in used:
             raise ValueError(f"{output} is named for two outputs. Fix: give each output its own file.")
-        if output.exists() and not force:
+        claim(output)
+        if os.path.exists(output) and not force:
             raise FileExistsError(f"{output} exists. Fix: pass --force to replace it, or write to another file.")
         used.add(output.resolve())
 
 
-def check_writable(output: Path) -> None:
-    """Refuse a file that could not be written at the end: a read-only folder, a full disk, a name too long."""
-    # The name `zeroshift.files.atomic_path` writes to first, with links resolved as it does: longer than the output's.
-    real = Path(os.path.realpath(output))
-    probe = real.with_name(f".{real.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        with open(probe, "xb"):
-            pass
-        probe.unlink()
-    except OSError as error:
-        raise OSError(
-            f"{output} cannot be written ({error.strerror or error}). Fix: write to another folder, or use a shorter "
-            "name."
-        ) from error
-
-
 def check_output_folder(folder: Path, files: Iterable[Path] = ()) -> None:
     """Create `folder` if it is missing; refuse a file of that name, and a folder where `files` cannot be written."""
-    if folder.suffix.lower() in PAGE_SUFFIXES and not os.path.exists(folder):
-        raise ValueError(
-            f"{folder} is the name of a page; the name of a folder is needed. Fix: {folder.with_suffix('')}."
-        )
     try:
         is_file = folder.exists() and not folder.is_dir()
         if not is_file:
@@ -67,3 +55,57 @@ def check_output_folder(folder: Path, files: Iterable[Path] = ()) -> None:
         raise FileExistsError(f"{folder} is a file, not a folder. Fix: name another folder.")
     for file in files:
         check_writable(file)
+
+
+class _Claim(NamedTuple):
+    lock: Path
+    handle: int
+    created: tuple[Path, ...]
+    """Folders that did not exist before, the innermost first."""
+
+
+_CLAIMS: dict[Path, _Claim] = {}
+"""By the file that is claimed."""
+
+
+def claim(output: Path) -> None:
+    """Refuse an output that another command is writing; until `release_claims`, other commands refuse it.
+
+    A claim is a locked file next to the output, `.NAME.lock`. The operating system unlocks it when the process ends, so
+    one that is left behind by a killed process claims nothing.
+    """
+    target = Path(os.path.realpath(output))
+    if target in _CLAIMS or fcntl is None:
+        return
+    created = tuple(folder for folder in target.parents if not folder.exists())
+    target.parent.mkdir(parents=True, exist_ok=True)
+    lock = target.with_name(f".{target.name[:80]}.lock")
+    while True:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        try:
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise FileExistsError(
+                f"{output} is being written by another zeroshift command. Fix: wait for it, or write to another file."
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.lstat(lock)):
+                break
+        os.close(handle)  # the other command has ended meanwhile and deleted its lock
+    _CLAIMS[target] = _Claim(lock, handle, created)
+
+
+def release_claims() -> None:
+    """End all claims of this process, and delete folders that were made for them and are still empty."""
+    while _CLAIMS:
+        _, made = _CLAIMS.popitem()
+        with suppress(OSError):
+            made.lock.unlink()  # before the lock is given up, so that nobody can hold the lock of a deleted file
+        os.close(made.handle)
+        for folder in made.created:
+            with suppress(OSError):
+                folder.rmdir()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +19,7 @@ COMMANDS = {
     "demo": "Compare zero-shot, ADAPT and the anchored mixture on the bundled packs; write an HTML report.",
     "classify": "Classify images by the names of the classes, adapted to these very images, without a single label.",
     "extract": "Encode images and class names into one file that every other command takes.",
-    "adapt": "Adapt a method to features and write its predictions next to those of zero-shot.",
+    "adapt": "Adapt a method to features, in order, and write its predictions next to those of zero-shot.",
     "compare": "Compare methods on labelled features: accuracy, gain over zero-shot, calibration, time, memory, "
     "encoder passes.",
     "experiment": "Run experiments of the paper: each prints its table in the paper's layout; one HTML report contains "
@@ -42,7 +44,16 @@ class LazyGroup(ErrorHandlingGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
+        _refuse_empty(rest)
         return name, command if name is None else load_command(name), rest
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """Refuse empty values, such as those of unset shell variables: as a path, one would mean the current folder."""
+    for before, argument in pairwise(["", *arguments]):
+        option = argument.removesuffix("=") if argument.startswith("--") else before if before.startswith("-") else ""
+        if argument in ("", f"{option}="):
+            raise ValueError(f"{option or 'an argument'} is empty. Fix: give it a value, or leave it out.")
 
 
 def load_command(name: str) -> Any:

@@ -114,7 +114,7 @@ DEFAULT_SIZES = {"classes": "1000", "dimensions": "512", "samples": "5000"}
 def _check_device(library: str, device: str, threads: int | None) -> BenchBackend:
     Choice(("numpy", "torch")).check("--library", library)
     if threads is not None:
-        Number(1, integer=True).check("--threads", threads)
+        Number(1, 1024, integer=True).check("--threads", threads)
     try:
         Backend.named(library, device)
     except ImportError:
@@ -152,8 +152,8 @@ def _choose_cases(
     choices += [f"--{name}" for name in named][:1]
     if len(choices) > 1:
         raise ValueError(f"{' and '.join(choices)} each choose the sizes. Fix: give one of them.")
-    Number(1, integer=True).check("--steps", steps)
-    Number(1, integer=True).check("--repeats", repeats)
+    Number(1, 10_000, integer=True).check("--steps", steps)
+    Number(1, 10_000, integer=True).check("--repeats", repeats)
     chosen = check_engines(None if engines is None else _engine_names(engines))
     shared = {"backend": backend, "engines": chosen, "steps": steps, "repeats": repeats, "memory": memory}
     if sources:

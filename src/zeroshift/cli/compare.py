@@ -12,13 +12,12 @@ import typer
 from zeroshift import methods as registry
 from zeroshift.benchmarks.machine import machine
 from zeroshift.cli import _encoder_options as options
-from zeroshift.cli._encoder_options import check_encoder_options, load_encoder_ref
+from zeroshift.cli._encoder_options import MOST_PROCESSES, check_encoder_options, load_encoder_ref
 from zeroshift.cli._inputs import load_datasets, split_names
 from zeroshift.cli._method_options import parse_settings
-from zeroshift.cli._output_paths import check_output_folder
+from zeroshift.cli._output_paths import check_output_folder, claim
 from zeroshift.cli._run_loop import run_recorded
 from zeroshift.cli.console import console, print_json, print_warning
-from zeroshift.cli.progress import exit_on_signals
 from zeroshift.evaluate import (
     Ledger,
     MethodSpec,
@@ -29,6 +28,7 @@ from zeroshift.evaluate import (
     summarize,
 )
 from zeroshift.evaluate.method_spec import COMPARISON_HINTS
+from zeroshift.experiments._shared.experiment import MOST_ORDERS
 from zeroshift.methods.inputs import TEXT, VIEWS
 from zeroshift.parameters import Number
 from zeroshift.report.compare_page import write_page
@@ -46,6 +46,8 @@ from zeroshift.suggest import did_you_mean
 __all__ = ["choose_methods", "compare"]
 
 RUNS, PAGE = "runs", "compare.html"
+
+MOST_SHOTS = 10_000
 
 WHAT_PANEL = "Methods and data"
 SHOWN_PANEL = "Output"
@@ -131,8 +133,12 @@ def compare(
 
     For example: zeroshift compare my-features.safetensors --methods online
     """
-    for name, value in (("--orders", orders), ("--shots", shots), ("--jobs", jobs)):
-        Number(1, integer=True).check(name, value)
+    for name, value, most in (
+        ("--orders", orders, MOST_ORDERS),
+        ("--shots", shots, MOST_SHOTS),
+        ("--jobs", jobs, MOST_PROCESSES),
+    ):
+        Number(1, most, integer=True).check(name, value)
     check_encoder_options(encoder, revision=revision, device=device, dtype=dtype)
     # A wrong name is refused before any set is read.
     specs = choose_methods(methods, settings or [], views=True, encoder=encoder is not None)
@@ -152,16 +158,17 @@ def compare(
     if not plan.trials:
         raise ValueError("no method is left to compare. Fix: see the reasons above.")
     check_page(out / PAGE)
-    check_output_folder(out, [out / PAGE])
-    check_output_folder(out / RUNS)
     if markdown is not None:
         check_markdown(markdown)
+        claim(markdown)
+    check_output_folder(out, [out / PAGE])
+    check_output_folder(out / RUNS)
+    claim(out / PAGE)
 
     ledger = Ledger(out / RUNS)
-    with exit_on_signals():
-        runs = run_plan(plan, ledger, jobs=jobs, again=again, notes={"machine": machine()})
-        sizes = {dataset.name: dataset.n_samples for dataset in datasets}
-        outcomes = run_recorded(runs, plan.trials, ledger, what="comparing", quiet=quiet, sizes=sizes)
+    runs = run_plan(plan, ledger, jobs=jobs, again=again, notes={"machine": machine()})
+    sizes = {dataset.name: dataset.n_samples for dataset in datasets}
+    outcomes = run_recorded(runs, plan.trials, ledger, what="comparing", quiet=quiet, sizes=sizes)
     summary = summarize(plan, outcomes)
     for failed in summary.failed:
         print_warning(f"failed: {failed.job}: {failed.error}")

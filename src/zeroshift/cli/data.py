@@ -11,7 +11,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from zeroshift.cli._encoder_options import MOST_PROCESSES, MOST_SEED
 from zeroshift.cli._inputs import split_names
+from zeroshift.cli._output_paths import claim
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
 from zeroshift.data import catalogue
@@ -88,8 +90,10 @@ def corrupt(
     made_for: Annotated[
         int, typer.Option("--made-for", help="Severities of ImageNet-C (224) or, for small images, CIFAR-10-C (32).")
     ] = 224,
-    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
-    workers: Annotated[int, typer.Option(help="Number of worker processes; 0 runs in this process.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the noise.")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=0, max=MOST_PROCESSES, help="Number of worker processes; 0 runs in this process.")
+    ] = 0,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first unusable image.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace copies that exist.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
@@ -107,6 +111,7 @@ def corrupt(
     corruptions = [
         Corruption(name, level, seed, made_for=made_for) for name in kinds for level in _parse_severities(severity)
     ]
+    claim(out / "corrupt")
     copies = corrupt_files(
         source,
         out,

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from zeroshift import __version__, methods
 from zeroshift.cli._inputs import pack_names
-from zeroshift.cli._output_paths import check_output_folder
+from zeroshift.cli._output_paths import check_output_folder, claim
 from zeroshift.cli.console import console, print_json
 from zeroshift.cli.progress import progress_bar
 from zeroshift.data import packs as bundled_packs
@@ -78,6 +78,7 @@ def demo(
         if os.path.exists(path) and not force:
             raise FileExistsError(f"{path} exists. Fix: pass --force to replace it, or --figures another folder.")
     check_output_folder(out, [report])
+    claim(report)
     if figures is not None:
         check_output_folder(figures, drawings)
 

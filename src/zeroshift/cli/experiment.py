@@ -15,13 +15,12 @@ import typer
 
 from zeroshift.benchmarks.machine import machine
 from zeroshift.cli import _encoder_options as options
-from zeroshift.cli._encoder_options import AUTO
+from zeroshift.cli._encoder_options import AUTO, MOST_PROCESSES
 from zeroshift.cli._experiment_data import FEATURES, CatalogueSource, load_suite
 from zeroshift.cli._inputs import is_pack, split_names
-from zeroshift.cli._output_paths import check_output_folder, check_writable
+from zeroshift.cli._output_paths import check_output_folder, claim
 from zeroshift.cli._run_loop import run_recorded
 from zeroshift.cli.console import console, print_json, print_warning
-from zeroshift.cli.progress import exit_on_signals
 from zeroshift.evaluate import Ledger
 from zeroshift.experiments import Chapter, Experiment, Investigation, Options, Suite, find, list_experiments
 from zeroshift.experiments._shared.experiment import MOST_ORDERS
@@ -169,6 +168,7 @@ def experiment(
         no_cache=no_cache,
     )  # fmt: skip
     outputs.check()
+    outputs.claim()
     command = format_command(
         {
             None: [names or "all", *sources], "--packs": packs, "--normalize": normalize, "--data": data,
@@ -177,17 +177,16 @@ def experiment(
             "--dtype": dtype if dtype != AUTO else None, "--orders": orders if orders != Options().orders else None,
         }
     )  # fmt: skip
-    with exit_on_signals():
-        suite = load_suite(sources, packs, on_disk, out=out, normalize=normalize, quiet=quiet)
-        investigation = Investigation.of(chosen, suite, Options(orders=orders))
-        ledger = Ledger(out / RUNS)
-        runs = investigation.run(ledger, processes=processes, again=again, notes={"machine": machine()})
-        outcomes = run_recorded(runs, investigation.jobs, ledger, what="experiments", quiet=quiet)
-        chapters = investigation.chapters(outcomes)
-        failed = list(dict.fromkeys(line for chapter in chapters for line in chapter.failed))
-        for line in failed:
-            print_warning(f"failed: {line}")
-        written = outputs.write(chapters, suite, command=command, quiet=quiet)
+    suite = load_suite(sources, packs, on_disk, out=out, normalize=normalize, quiet=quiet)
+    investigation = Investigation.of(chosen, suite, Options(orders=orders))
+    ledger = Ledger(out / RUNS)
+    runs = investigation.run(ledger, processes=processes, again=again, notes={"machine": machine()})
+    outcomes = run_recorded(runs, investigation.jobs, ledger, what="experiments", quiet=quiet)
+    chapters = investigation.chapters(outcomes)
+    failed = list(dict.fromkeys(line for chapter in chapters for line in chapter.failed))
+    for line in failed:
+        print_warning(f"failed: {line}")
+    written = outputs.write(chapters, suite, command=command, quiet=quiet)
     if json:
         print_json({**outputs.record(chapters, suite), "command": command, "written": list(map(str, written))})
     elif not quiet:
@@ -247,15 +246,15 @@ def format_command(given: Mapping[str | None, Any]) -> str:
     return shlex.join(parts)
 
 
-MOST_PROCESSES = 4
-"""Default limit: each process keeps a set in memory."""
+DEFAULT_PROCESSES = 4
+"""Most processes without `--jobs`: each keeps a set in memory."""
 
 
 def count_processes(jobs: int | None) -> int:
     """`--jobs`, or the number of cores up to a limit."""
     if jobs is None:
-        return min(MOST_PROCESSES, os.cpu_count() or 1)
-    return int(Number(1, integer=True).check("--jobs", jobs))
+        return min(DEFAULT_PROCESSES, os.cpu_count() or 1)
+    return int(Number(1, MOST_PROCESSES, integer=True).check("--jobs", jobs))
 
 
 REPORT = "report.html"
@@ -280,7 +279,6 @@ class Outputs:
         check_page(self.report)
         if self.markdown is not None:
             check_markdown(self.markdown)
-            check_writable(self.markdown)
         _check_folder(self.out, [self.report])
         for inside in (RUNS, FEATURES):
             if os.path.exists(self.out / inside):
@@ -288,6 +286,12 @@ class Outputs:
         for folder in (self.figures, self.latex, self.csv):
             if folder is not None:
                 _check_folder(folder, [folder / "any.csv"])
+
+    def claim(self) -> None:
+        """Refuse files that another command is writing."""
+        for path in (self.report, self.markdown):
+            if path is not None:
+                claim(path)
 
     def write(self, chapters: Sequence[Chapter], suite: Suite, *, command: str, quiet: bool) -> list[Path]:
         """The report, and whatever else was requested."""

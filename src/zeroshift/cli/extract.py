@@ -73,7 +73,9 @@ def extract(
     For example: zeroshift extract photos/ --classes cat,dog --encoder composed --out features.safetensors
     """
     if out.suffix != ".safetensors":
-        raise ValueError(f"--out must end in .safetensors; got {out}. Fix: {out.with_suffix('.safetensors')}.")
+        raise ValueError(
+            f"--out must end in .safetensors; got {out}. Fix: {str(out).removesuffix(out.suffix)}.safetensors."
+        )
     Choice(("float16", "float32")).check("--storage", storage)
     inputs = [Path(given) for given in (source, classes, templates, descriptions) if given is not None]
     check_output_files([out], inputs=inputs, force=force)

@@ -1,15 +1,10 @@
-"""Progress bars, and a clean end when another program or a closing terminal stops the command."""
+"""Progress bars."""
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any
 
-import typer
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -22,9 +17,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from zeroshift.cli.console import console, print_error
+from zeroshift.cli.console import console
 
-__all__ = ["exit_on_signals", "progress_bar"]
+__all__ = ["progress_bar"]
 
 Advance = Callable[[int, str], None]
 """(units done since the last call, what is being done)."""
@@ -51,45 +46,3 @@ class _Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:,.0f} {self.unit}/s" if task.speed else "", style="dim")
-
-
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
-
-SIGNAL_EXIT = 128
-"""A shell's exit code of a command that a signal ended is this plus the signal's number."""
-
-
-class _StoppedError(KeyboardInterrupt):
-    """Raised by a signal."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-@contextmanager
-def exit_on_signals() -> Iterator[None]:
-    """Inside the block, SIGTERM and SIGHUP raise KeyboardInterrupt, and the command exits with their exit code.
-
-    A signal that is ignored, as under `nohup`, stays ignored. In a thread other than the main one, where Python handles
-    no signals, the block changes nothing.
-    """
-    before: dict[int, Any] = {}
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        for one in before:  # worker processes are being stopped: a second signal must not interrupt that
-            signal.signal(one, signal.SIG_IGN)
-        raise _StoppedError(number)
-
-    if threading.current_thread() is threading.main_thread():
-        before = {one: signal.getsignal(one) for one in SIGNALS if signal.getsignal(one) is signal.SIG_DFL}
-        for one in before:
-            signal.signal(one, stop)
-    try:
-        yield
-    except _StoppedError as stopped:
-        print_error(f"stopped by {signal.Signals(stopped.number).name}; no file is left half-written")
-        raise typer.Exit(SIGNAL_EXIT + stopped.number) from None
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -284,6 +285,9 @@ class ImageFiles:
 
     def read(self, i: int) -> bytes:
         try:
+            mode = os.stat(self.path(i)).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise ImageError(self.name(i), "is a device, pipe or socket", "remove it")
             return self.path(i).read_bytes()
         except OSError as error:
             raise self._read_error(i, error) from error

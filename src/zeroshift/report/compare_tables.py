@@ -11,6 +11,7 @@ from typing import Any
 from zeroshift import __version__
 from zeroshift.evaluate import ComparisonSummary, MethodSummary, Spread, describe_skipped
 from zeroshift.evaluate.costs import COSTS
+from zeroshift.files import check_writable
 from zeroshift.report.formatting import counted, percent, points, significant
 from zeroshift.report.page import write_text
 from zeroshift.report.tables import ReportColumn, ReportTable, escape_markdown
@@ -179,10 +180,7 @@ def remarks(summary: ComparisonSummary) -> list[str]:
     if any(spec.streamed or spec.drawn for spec in plan.specs):
         many = "one random order or draw (seed 0)" if plan.orders == 1 else f"{plan.orders} random orders or draws"
         seeds = "" if plan.orders == 1 else f" (seeds 0 to {plan.orders - 1})"
-        lines.append(
-            f"Online and few-shot methods: {many}{seeds}; zeroshift adapt keeps the stored order, so its accuracies "
-            "differ."
-        )
+        lines.append(f"Online and few-shot methods: {many}{seeds}.")
     if any("support" in spec.given for spec in plan.specs):
         up_to = "up to " if any(_has_fewer_shots(record) for record in summary.records) else ""
         samples = counted(plan.shots, "labelled sample")
@@ -308,7 +306,8 @@ def check_markdown(path: str | os.PathLike[str]) -> None:
         raise ValueError(f"{path} is a folder; the name of a file is needed. Fix: {target / 'compare.md'}.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist. Fix: create it, or write elsewhere.")
-    if target.exists() and _find_section(_read_text(target)) is None:
+    check_writable(target)
+    if os.path.exists(target) and _find_section(_read_text(target)) is None:
         raise FileExistsError(
             f"{path} exists and has no lines {OPEN} and {CLOSE} to write between. "
             "Fix: add them where the tables belong, or name another file."

@@ -33,9 +33,6 @@ GENERATOR = '<meta name="generator" content="zeroshift'
 HEAD_CHARACTERS = 2000
 """How far into a file `GENERATOR` is searched."""
 
-LONGEST_WHOLE = 20
-"""Letters of a word with hyphens that is kept on one line; longer ones would be wider than a column."""
-
 
 def render_template(template: str, context: Mapping[str, Any]) -> str:
     """The page as text; the same bytes for the same context. Everything in the context is escaped."""
@@ -51,7 +48,7 @@ def render_template(template: str, context: Mapping[str, Any]) -> str:
         keep_trailing_newline=True,
     )
     environment.globals.update(version=__version__, page_colours=PAGE_COLOURS)
-    environment.filters.update(label=method_label, method_class=method_class, minus=_minus, prose=_prose, whole=_whole)
+    environment.filters.update(label=method_label, method_class=method_class, minus=_minus, prose=_prose)
     return environment.get_template(template).render(context)
 
 
@@ -76,20 +73,6 @@ def _prose(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
-def _whole(text: str) -> Markup:
-    """Text in which words with a hyphen, such as CIFAR-10, are not broken at it."""
-    from markupsafe import Markup, escape
-
-    parts = re.split(r"(\s+)", str(text))
-    spans = (
-        Markup('<span class="whole">{}</span>').format(part)
-        if "-" in part and len(part) <= LONGEST_WHOLE
-        else escape(part)
-        for part in parts
-    )
-    return Markup("").join(spans)
-
-
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a file completely or not at all."""
     with atomic_path(path) as temporary:
@@ -109,5 +92,5 @@ def starts_with_generator(path: str | os.PathLike[str], generator: str) -> bool:
 def check_page(path: str | os.PathLike[str]) -> None:
     """Refuse to replace a file that is not a report of zeroshift."""
     # os.path treats a name that is too long as one that does not exist; the folder is checked elsewhere.
-    if os.path.exists(path) and (Path(path).is_dir() or not is_report(path)):
+    if os.path.exists(path) and not (os.path.isfile(path) and is_report(path)):
         raise FileExistsError(f"{path} exists and is not a report of zeroshift. Fix: --out another folder.")

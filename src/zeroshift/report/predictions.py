@@ -106,7 +106,7 @@ def check_predictions_format(path: str | os.PathLike[str]) -> None:
     if suffix not in suffixes:
         raise ValueError(
             f"predictions are written as {', '.join(suffixes[:-1])} or {suffixes[-1]}, by the file's suffix; "
-            f"got {str(path)!r}. Fix: {Path(path).with_suffix('.csv')}."
+            f"got {str(path)!r}. Fix: {os.fspath(path).removesuffix(suffix)}.csv."
         )
     if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ImportError(

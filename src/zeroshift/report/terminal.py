@@ -39,7 +39,7 @@ class _Widths(NamedTuple):
     preferred: int
     """Narrower, columns are hidden."""
     most: int
-    """Wider tables would only have more spaces."""
+    """Wider, there would be nothing but spaces."""
 
 
 def terminal_parts(table: ReportTable, width: int) -> Iterator[RenderableType]:

@@ -5,6 +5,7 @@ Copies are PNG, which is lossless, and are written atomically: the same call res
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -42,13 +43,14 @@ def prepare_folder(folder: Path, corruption: Corruption, names: Sequence[str], *
     if force:
         # Before the new record is written: it must never describe copies made with another seed.
         for name in names:
-            (folder / name).unlink(missing_ok=True)
+            if os.path.lexists(folder / name):
+                (folder / name).unlink()
     elif record.exists():
         if not _matches_record(record, corruption):
             raise FileExistsError(f"{folder} contains copies made with another seed or other constants. {FIX}")
         return
     elif folder.exists():
-        present = next((folder / name for name in names if (folder / name).exists()), None)
+        present = next((folder / name for name in names if os.path.exists(folder / name)), None)
         if present is not None:
             raise FileExistsError(f"{present} exists, and no {RECORD_FILE} describes it. {FIX}")
     try:
@@ -178,7 +180,7 @@ class _Copier:
         missing = [
             (corruption, folder / copy_name)
             for corruption, folder in zip(self.corruptions, self.folders, strict=True)
-            if not (folder / copy_name).exists()
+            if not os.path.exists(folder / copy_name)
         ]
         present = len(self.folders) - len(missing)
         if not missing:
@@ -189,12 +191,19 @@ class _Copier:
             for corruption, target in missing:
                 _write_copy(target, corruption(image))
                 written += 1
-        except ValueError as error:  # unreadable (the message has the name) or too small (it has not)
+        except (
+            ValueError,
+            _NameTooLongError,
+        ) as error:  # unreadable (the message has the name) or too small (it has not)
             reason = str(error) if isinstance(error, ImageError) else f"{name}: {error}"
             if self.strict:
                 raise ValueError(reason) from error
             return _CopyResult(name, written, present, reason)
         return _CopyResult(name, written, present)
+
+
+class _NameTooLongError(OSError):
+    """The name of one copy is too long; other copies can be written."""
 
 
 def _write_copy(target: Path, image: Image) -> None:
@@ -203,8 +212,13 @@ def _write_copy(target: Path, image: Image) -> None:
         with atomic_path(target) as temporary:
             image.save(temporary, "PNG")
     except OSError as error:
+        cause = error.__cause__ if error.errno is None and isinstance(error.__cause__, OSError) else error
+        if cause.errno == errno.ENAMETOOLONG:
+            raise _NameTooLongError(
+                f"its copy {target} cannot be written ({cause.strerror}). Fix: shorten its name, or that of out."
+            ) from error
         raise OSError(
-            f"{target} cannot be written ({error.strerror or error}). Fix: check the folder's permissions and the "
+            f"{target} cannot be written ({cause.strerror or cause}). Fix: check the folder's permissions and the "
             "space left on the disk; written copies are kept, and the same call resumes."
         ) from error
 

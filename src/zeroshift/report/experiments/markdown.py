@@ -12,16 +12,15 @@ from urllib.parse import quote
 from zeroshift._version import __version__
 from zeroshift.experiments import Chapter, Suite
 from zeroshift.experiments._shared.findings import Finding, Remark, Table
-from zeroshift.files import atomic_path
+from zeroshift.files import atomic_path, check_writable
 from zeroshift.report.experiments.alt_text import alt_text
-from zeroshift.report.experiments.headlines import chapter_title, finding_title
 from zeroshift.report.experiments.tables import finding_name, formatted_table, sets_table
 from zeroshift.report.formatting import format_number, one_line
 from zeroshift.report.tables import MARKDOWN_SPECIAL, escape_markdown
 
 __all__ = ["MARK", "chapters_markdown", "check_markdown", "write_markdown"]
 
-MARK = "<!-- experiments of zeroshift: replaced each time -->"
+MARK = "<!-- experiments of zeroshift: written anew each time -->"
 """First line of every document; a file without it is not replaced."""
 
 Figures = Mapping[str, str | os.PathLike[str]]
@@ -57,7 +56,7 @@ def _chapter(chapter: Chapter, figures: Figures) -> Iterator[str]:
     experiment = chapter.experiment
     # Renderers make different anchors from a title; the experiment's name is always the same.
     yield f'<a id="{experiment.name}"></a>'
-    yield f"## {escape_markdown(chapter_title(chapter))}"
+    yield f"## {escape_markdown(experiment.title)}"
     where = f" {escape_markdown(experiment.where)} of the paper." if experiment.where else ""
     yield f"*{escape_markdown(experiment.question)}*{where}"
     for finding in chapter.findings:
@@ -81,7 +80,7 @@ def _titled_table(table: Table) -> Iterator[str]:
         yield from _table(table)
         yield "</details>"
     else:
-        yield f"**{escape_markdown(finding_title(table))}**"
+        yield f"**{escape_markdown(table.title)}**"
         yield from _table(table)
 
 
@@ -128,7 +127,8 @@ def check_markdown(path: str | os.PathLike[str]) -> None:
         raise IsADirectoryError(f"{path} is a folder; the name of a file is needed. Fix: {target / 'experiments.md'}.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist. Fix: create it, or write elsewhere.")
-    if target.exists() and not _is_own_document(target):
+    check_writable(target)
+    if os.path.exists(target) and not _is_own_document(target):
         raise FileExistsError(
             f"{path} exists and was not written by `zeroshift experiment` (its first line is not {MARK}). "
             "Fix: name another file, or remove this one."
