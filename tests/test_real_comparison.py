@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from zeroshift import methods
 from zeroshift.data import packs
 from zeroshift.evaluate.method_spec import list_method_specs
 from zeroshift.evaluate.trial import Trial, run_trial
@@ -132,3 +133,17 @@ def test_conclusions_of_the_summary_hold():
     }
     assert ahead["online"] == {"cifar10c_defocus_blur_5", "pacs_cartoon", "pacs_photo"}
     assert ahead["transductive"] == {"cifar10c_defocus_blur_5", "cifar10c_gaussian_noise_3", "fmnist"}
+
+
+def test_methods_are_declared_over_confident_where_their_calibration_error_says_so():
+    """`Method.overconfident`: ten points or more above zero-shot. Another table has the methods that need views."""
+    errors: dict[str, float] = {}
+    for page in (BENCHMARKS / "results" / "views.md", COMPARISON):
+        rows = re.findall(
+            r"^\| `(\w+)\*?` \| [\w-]+ \| \d+ \|(?:[^|]*\|){3} ([\d.]+) \|", page.read_text(), re.MULTILINE
+        )
+        found = {name: float(error) for name, error in rows}
+        errors |= {name: error - found["zero_shot"] for name, error in found.items()}
+    assert len(errors) > 30
+    declared = {name for name in errors if methods.get(name).cls.overconfident}
+    assert declared == {name for name, error in errors.items() if error >= 10}

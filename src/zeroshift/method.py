@@ -93,8 +93,8 @@ class Method(Shared, Declared, ABC):
     gradient_steps: ClassVar[int] = 0
     """Gradient steps per image, for methods whose steps are not counted by a model."""
     overconfident: ClassVar[bool] = False
-    """Whether its probabilities are much too high: its calibration error, measured on many sets (docs/results.md), is
-    ten points or more above zero-shot's."""
+    """Whether its probabilities are much too high: its mean calibration error is ten points or more above zero-shot's
+    (benchmarks/results/comparison.md, or views.md for methods that need views)."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """The authors' own parameters for single data sets. Never selected silently: see `preset`."""
 

@@ -36,7 +36,7 @@ from zeroshift.zero_shot import logits, pseudo_class
 __all__ = ["FEATURES_SCHEMA", "FeatureSet"]
 
 DEFAULT_LOGIT_SCALE = 100.0
-"""CLIP's learned temperature, for every size of the model."""
+"""That of CLIP, for every size of the model."""
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -54,7 +54,7 @@ class FeatureSet:
         mode "default".
     labels : (N,) class indices, or None where they are not known.
     class_names : K different names, in the order of the prototypes; by default "class 0", "class 1", ...
-    logit_scale : the encoder's temperature s in softmax(s t_k.x).
+    logit_scale : the encoder's logit scale (inverse temperature), s in softmax(s t_k.x).
     default_prompt : the mode used where none is named; by default "ensemble", or else the first mode by name.
     views : (N, V, d) features of V augmented views of each image, where view 0 is the unchanged image.
     sample_names : what the N samples are called, such as the files they come from; None where they have no names.
