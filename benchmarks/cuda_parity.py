@@ -71,7 +71,7 @@ def check(method: MethodInfo, geometry: dict[str, float]) -> dict[str, float]:
         again = case.load(path, on_gpu)
         assert again.prototypes.device == DEVICE, "a state saved from the device was not loaded to it"
         assert torch.equal(again.adapt(features[:20]), on_gpu.adapt(features[:20])), (
-            "the loaded state goes on differently"
+            "the loaded state continues differently"
         )
 
     with torch.inference_mode(), torch.autocast("cuda", dtype=torch.bfloat16):
@@ -115,7 +115,7 @@ def resumed_graphs() -> dict[str, float]:
             again = [row for row in range(300) if not torch.equal(features[row], features[row + 1])][:40]
             rows = [*again, *range(2500, 2700)]
             expected = np.stack([reference.adapt_scores(problem.features[row].astype(np.float64)) for row in rows])
-            for name, method in (("goes on", adapter), ("loaded", loaded), ("copied", copied)):
+            for name, method in (("original", adapter), ("loaded", loaded), ("copied", copied)):
                 scores = torch.stack([method.adapt_scores(features[row]) for row in rows])
                 found[f"{engine} {name}"] = worst(scores, expected)
         adapter = OnlineADAPT(prototypes, logit_scale=problem.logit_scale, engine="auto")
@@ -123,7 +123,7 @@ def resumed_graphs() -> dict[str, float]:
         for start, stop in ((0, 700), (700, 703), (703, 1500), (1500, 1560), (1560, 2600)):
             expected = reference.adapt_scores(problem.features[start:stop].astype(np.float64))
             turn = worst(adapter.adapt_scores(features[start:stop]), expected)
-            found["by turns"] = max(found.get("by turns", 0.0), turn)
+            found["alternating"] = max(found.get("alternating", 0.0), turn)
     return found
 
 

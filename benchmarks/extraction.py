@@ -201,7 +201,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "images_per_second": {
             name: arguments.images / statistics.median(taken) for name, taken in times.items() if taken
         },
-        "decoding_ms_an_image": 1000 * decoding / arguments.images,
+        "decoding_ms_per_image": 1000 * decoding / arguments.images,
         "ratio_to_bare": {
             name: ratios(times["bare"], taken) for name, taken in times.items() if taken and name != "bare"
         },
@@ -223,7 +223,7 @@ def table(records: list[dict[str, Any]]) -> str:
         lines.append(
             f"| {record['model']} | {record['device']} | {record['images']} | {record['workers']} "
             f"worker{'' if record['workers'] == 1 else 's'}, "
-            f"{record['decoding_ms_an_image']:.1f} ms per image | {rate['bare']:,.1f}/s | {rate['pipeline']:,.1f}/s | "
+            f"{record['decoding_ms_per_image']:.1f} ms per image | {rate['bare']:,.1f}/s | {rate['pipeline']:,.1f}/s | "
             f"{ratio['pipeline']['median']:.2f} ({', '.join(f'{each:.2f}' for each in ratio['pipeline']['all'])}) | "
             f"{'' if single is None else f'{single:.2f}'} | "
             f"{record['memory']['one_batch_mb'] + record['memory']['above_mb']:,.0f} MB "

@@ -9,7 +9,7 @@ use one random order, the same for every row of the table, so that rows can be c
 statistics are updated four times less often than by default; one row shows what that costs. Caution is meant for
 streams that do not mix all classes, so it is also measured on streams sorted by class and on streams with a third of
 the classes. Records are written to mixture_ablation.json next to this file after each run, and from there to
-docs/anchored-mixture.md. Recorded runs are not repeated unless --again is given.
+results/mixture.md. Recorded runs are not repeated unless --again is given.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sections import machine
+from sections import machine, replace_section
 
 import zeroshift
 from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture, ZeroShot, evaluate
@@ -34,7 +33,6 @@ from zeroshift.mixture.statistics import Mixture
 from zeroshift.mixture.sums import Sums
 
 RECORDS = Path(__file__).with_suffix(".json")
-PAGE = Path(__file__).parents[1] / "docs" / "anchored-mixture.md"
 SEED = 0
 NOTHING, EVERYTHING = 1e-3, 1e6
 """For parameters that must be above 0 or have no upper bound."""
@@ -222,15 +220,6 @@ def show(records: Mapping[str, Any]) -> str:
     return "\n\n".join(table(records, *title) for title in measured)
 
 
-def write_section(content: str) -> None:
-    pattern = re.compile(r"(<!-- ablation -->\n).*?(<!-- /ablation -->)", re.DOTALL)
-    text, places = pattern.subn(lambda found: f"{found.group(1)}{content}\n{found.group(2)}", PAGE.read_text())
-    if places != 1:
-        raise LookupError(f"{PAGE} has {places} sections <!-- ablation -->; one is needed.")
-    with atomic_path(PAGE) as temporary:
-        temporary.write_text(text)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, help="folders of .npz or .safetensors feature files")
@@ -240,7 +229,7 @@ def main() -> None:
     records: dict[str, Any] = json.loads(RECORDS.read_text())["records"] if RECORDS.exists() else {}
     if not arguments.shown:
         run(arguments.folders, records, arguments.again)
-    write_section(show(records))
+    replace_section("ablation", show(records))
     print(show(records))
 
 

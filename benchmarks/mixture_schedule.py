@@ -22,7 +22,7 @@ from zeroshift.features import FeatureSet
 
 STALENESS = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8)
 ORDERS = 3
-SYNTHETIC = {"made up, K=200": (200, 256, 4000), "made up, K=1000": (1000, 256, 4000)}
+SYNTHETIC = {"synthetic, K=200": (200, 256, 4000), "synthetic, K=1000": (1000, 256, 4000)}
 """(K, d, N): more classes than any pack has."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -185,6 +186,33 @@ def test_a_call_in_another_thread_leaves_signals_alone(install):
     finish.set()
     thread.join()
     assert_whole_samples(method)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_process_forked_by_another_thread_while_this_one_learns_can_be_interrupted():
+    """In the new process that thread is the main thread, and nothing is postponed there."""
+    codes = []
+
+    def fork():
+        child = os.fork()
+        if not child:
+            try:
+                method = SlowCounter(PROTOTYPES, during=lambda method: signal.raise_signal(signal.SIGINT))
+                method.adapt(FEATURES[:3])
+            except KeyboardInterrupt:
+                os._exit(method.n_seen)
+            finally:
+                os._exit(99)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    def fork_in_a_thread(method):
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+
+    SlowCounter(PROTOTYPES, during=fork_in_a_thread).adapt(FEATURES[:1])
+    assert codes == [1]
 
 
 def test_predict_installs_no_handler():

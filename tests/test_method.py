@@ -279,13 +279,21 @@ def test_bad_input_is_not_a_failure():
 
 def test_pickle_keeps_what_was_learned_and_read_only_parameters():
     method = learned(offsets=np.arange(6.0))
-    for other in (pickle.loads(pickle.dumps(method)), copy.deepcopy(method)):
+    for other in (pickle.loads(pickle.dumps(method)), copy.deepcopy(method), copy.copy(method)):
         assert other.n_seen == 20
         np.testing.assert_array_equal(other.predict(FEATURES), method.predict(FEATURES))
         for array in (other.prototypes, other.offsets):
             assert not array.flags.writeable
         with pytest.raises(AttributeError, match="weight of Example cannot be changed after construction"):
             other.weight = 2.0
+
+
+def test_arrays_inside_a_tuple_stay_read_only_in_copies():
+    method = GDACLIP(PROTOTYPES, support=example_support(PROTOTYPES))
+    for other in (pickle.loads(pickle.dumps(method)), copy.deepcopy(method), copy.copy(method), method.clone()):
+        for array in (other.prototypes, *other.support):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 0
 
 
 def test_an_interrupted_reset_is_refused_until_the_next_reset(monkeypatch):

@@ -131,17 +131,17 @@ def test_per_class_precision() -> None:
         oracle.online([A], T, covariance="per_class", bank_size=0)
 
 
-def test_bank_replaces_only_the_least_sure_in_place() -> None:
-    angles = [0.3, 0.2, 0.3, 0.1, 0.25, 0.1]  # all of class 0, surer the smaller
+def test_bank_replaces_only_the_least_confident_in_place() -> None:
+    angles = [0.3, 0.2, 0.3, 0.1, 0.25, 0.1]  # all of class 0; smaller is more confident
     rows = [[np.cos(v), np.sin(v)] for v in angles]
     answer = oracle.online(rows, T, logit_scale=1.0, bank_size=2)
-    # .3 | .3 .2 | (equal: not strictly surer) | .1 takes slot 0 | (.25 < .2) | .1 takes slot 1
+    # .3 | .3 .2 | (equal: not strictly more confident) | .1 takes slot 0 | (.25 < .2) | .1 takes slot 1
     assert [round(float(np.arctan2(x[1], x[0])), 6) for x, _, _ in answer.banks[0]] == [0.1, 0.1]
     before = oracle.online(rows[:5], T, logit_scale=1.0, bank_size=2)
     assert [round(float(np.arctan2(x[1], x[0])), 6) for x, _, _ in before.banks[0]] == [0.1, 0.2]
 
 
-def test_prune_drops_the_least_sure() -> None:
+def test_prune_drops_the_least_confident() -> None:
     rows = [[np.cos(v), np.sin(v)] for v in (0.1, 0.4, 0.2, 0.3, 0.35)]
     answer = oracle.online(rows, T, logit_scale=1.0, prune=(4, 0.5))
     # after 4 samples floor(.5*4) = 2 go: .4 and .3; then .35 comes in at the end
@@ -151,7 +151,7 @@ def test_prune_drops_the_least_sure() -> None:
     assert supported.banks[0][0][1:] == (1.0, 0.0)
 
 
-def test_support_stands_beside_the_capacity() -> None:
+def test_support_does_not_count_towards_the_capacity() -> None:
     # bank_0 = {a (support, p = 1), b}, L = 1. mu'_0 = (a + p_b b)/(1 + p_b)
     answer = oracle.online([B], T, logit_scale=1.0, alpha=1.0, bank_size=1, support=([A], [0]))
     assert answer.bank_counts.tolist() == [2, 0]
@@ -185,7 +185,7 @@ def test_transductive_mean_counts_banked_samples_twice() -> None:
     np.testing.assert_allclose(answer.scores[0], LOG_A + g + [0.6 * PB, PA], atol=1e-10)
 
 
-def test_transductive_keeps_the_surest() -> None:
+def test_transductive_keeps_the_most_confident() -> None:
     rows = [[np.cos(v), np.sin(v)] for v in (0.3, 0.1, 0.2)]
     answer = oracle.transductive(rows, T, logit_scale=1.0, bank_size=2)
     assert [round(float(np.arctan2(x[1], x[0])), 6) for x, _, _ in answer.banks[0]] == [0.1, 0.2]

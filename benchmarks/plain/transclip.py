@@ -64,7 +64,7 @@ def few_shot_scores(
     released: bool = False,
     details: dict | None = None,
 ) -> Tensor:
-    """Few-shot: each gamma goes on from the one before. The answer is that of the gamma best on validation samples.
+    """Few-shot: each gamma continues from the one before. The answer is that of the gamma best on validation samples.
 
     Without a validation set, and as the released solver returns it, the answer is that of the last gamma.
     """

@@ -10,6 +10,7 @@ installed. That is harmless: it calls the handler of the program, and the next `
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -23,14 +24,14 @@ NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGBRE
 SIGNALS = tuple(int(getattr(signal, name)) for name in NAMES if hasattr(signal, name))
 """Signals whose handlers, if the program has installed any, may raise an exception."""
 
-MAIN_THREAD = threading.main_thread().ident
-
 # The functions below those of `signal`, which convert numbers to enumerations and take ten times as long.
 _fast_signal: Any = import_module("_signal" if "_signal" in sys.builtin_module_names else "signal")
 _get_handler, _set_handler = _fast_signal.getsignal, _fast_signal.signal
 
 
 class _State:
+    main_thread = threading.main_thread().ident
+    """The thread that runs signal handlers."""
     handlers: dict[int, Any] = {}  # noqa: RUF012 (one for the process, as the signal handlers are)
     """The handlers that `_handle` calls, by signal number."""
     depth = 0
@@ -39,15 +40,26 @@ class _State:
     """The signals that arrived meanwhile, by number, in order of arrival."""
 
 
+def _after_fork() -> None:
+    if threading.get_ident() != _State.main_thread:
+        # The thread that forked is now the main thread. What the former one had postponed does not matter here.
+        _State.main_thread, _State.depth = threading.get_ident(), 0
+        _State.pending.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def postpone() -> None:
     """Handle signals later, when `resume` is called."""
-    if threading.get_ident() == MAIN_THREAD:
+    if threading.get_ident() == _State.main_thread:
         _State.depth += 1
 
 
 def resume() -> None:
     """Handle the signals that arrived since `postpone`, if any."""
-    if threading.get_ident() != MAIN_THREAD:
+    if threading.get_ident() != _State.main_thread:
         return
     _State.depth -= 1
     if _State.pending and not _State.depth:
@@ -81,7 +93,7 @@ class Watch:
     __slots__ = ("_enabled", "_installed")
 
     def __init__(self, enabled: bool = True) -> None:
-        self._enabled = enabled and threading.get_ident() == MAIN_THREAD
+        self._enabled = enabled and threading.get_ident() == _State.main_thread
         self._installed: list[int] = []
 
     def __enter__(self) -> None:

@@ -429,15 +429,15 @@ class Method(Shared, Declared, ABC):
         """Rows scored together; a method whose scores need more memory than themselves uses fewer."""
         return PREDICT_ROWS
 
-    def _learning(self, samples: int = 1, *, anew: bool = False) -> _Learning:
+    def _learning(self, samples: int = 1, *, replace: bool = False) -> _Learning:
         """A section that changes the state: `with self._learning(samples): ...`.
 
-        Signals are handled when it ends, so an interrupt never finds a sample half learned; then the samples are
-        counted, with those learned before or, with `anew`, in their place. If an exception is raised inside, the state
-        may be incomplete: the object then refuses every call until `reset` or `load`. Therefore compute first, and
-        write inside the section.
+        Signals are handled when it ends, so an interrupt never finds a sample half learned. Then the samples are
+        counted: added to those learned before or, with `replace`, instead of them. If an exception is raised inside,
+        the state may be incomplete: the object then refuses every call until `reset` or `load`. Therefore compute
+        first, and write inside the section.
         """
-        return _Learning(self, samples, anew)
+        return _Learning(self, samples, replace)
 
     def _check_usable(self) -> None:
         if self._turns.broken_by_fork:
@@ -489,10 +489,10 @@ class OnlineMethod(Method):
 class _Learning:
     """See `Method._learning`."""
 
-    __slots__ = ("_anew", "_method", "samples")
+    __slots__ = ("_method", "_replace", "samples")
 
-    def __init__(self, method: Method, samples: int, anew: bool) -> None:
-        self._method, self.samples, self._anew = method, samples, anew
+    def __init__(self, method: Method, samples: int, replace: bool) -> None:
+        self._method, self.samples, self._replace = method, samples, replace
 
     def __enter__(self) -> Self:
         postpone()
@@ -502,7 +502,7 @@ class _Learning:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._method.n_seen = self.samples if self._anew else self._method.n_seen + self.samples
+            self._method.n_seen = self.samples if self._replace else self._method.n_seen + self.samples
         else:
             self._method._failure = f"{kind.__name__}: {error}"
         resume()

@@ -1,4 +1,4 @@
-"""The made-up problems have the geometry they claim, and are the same every time."""
+"""Synthetic problems have the stated geometry and are reproducible."""
 
 import numpy as np
 import pytest

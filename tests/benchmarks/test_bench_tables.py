@@ -1,4 +1,4 @@
-"""Tables and the picture, from records alone."""
+"""Tables and the figure, from records alone."""
 
 import sys
 from pathlib import Path
@@ -26,7 +26,7 @@ def case_record(classes: int, dimension: int, samples: int = 500) -> dict:
     point = {"entering": {"p50": 0.001 * classes}, "other": None}
     latency = {"p50": 1e-4, "p90": 2e-4, "p99": 3e-4, "max": 1.0}
     good = {"samples": 9, "largest_difference": 2e-9, "argmax_equal": 1.0}
-    engine = {"seconds": 1.0, "seconds_a_sample": 0.002, "times_the_floor": 100.0, "agreement": good}
+    engine = {"seconds": 1.0, "seconds_per_sample": 0.002, "times_the_floor": 100.0, "agreement": good}
     return {
         "settings": BenchCase(classes, dimension, samples, BenchBackend(), ("direct", "streaming")).record(),
         "floor": {"float64": times, "float32": times, "single_sample_float64": latency},
@@ -36,7 +36,7 @@ def case_record(classes: int, dimension: int, samples: int = 500) -> dict:
                 **engine,
                 "times_faster_than_direct": 123.0,
                 "latency": {"all": latency},
-                "windows": [{"seen": n, "seconds_a_sample": 0.001} for n in range(50, 501, 50)],
+                "windows": [{"seen": n, "seconds_per_sample": 0.001} for n in range(50, 501, 50)],
                 "memory": {"bytes_beyond_input_and_output": 12_000_000},
                 "agreement": {**good, "argmax_equal": 0.5},
             },

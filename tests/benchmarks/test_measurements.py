@@ -101,8 +101,8 @@ def test_the_mixture_is_measured_one_by_one_in_one_call_and_as_a_set(problem):
     single, call, whole = (records[name] for name in ("mixture", "mixture call", "mixture set"))
     assert single["latency"]["all"]["samples"] == 200
     assert single["windows"][-1]["seen"] == 200
-    assert np.mean([window["seconds_a_sample"] for window in single["windows"]]) == pytest.approx(
-        single["seconds_a_sample"]
+    assert np.mean([window["seconds_per_sample"] for window in single["windows"]]) == pytest.approx(
+        single["seconds_per_sample"]
     )
     assert call["agreement"]["samples"] == 200
     assert call["agreement"]["largest_difference"] < 1e-6

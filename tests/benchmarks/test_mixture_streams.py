@@ -54,7 +54,7 @@ def test_a_third_of_the_classes_is_left_and_all_prototypes():
     assert set(classes) != set(np.unique(third_of_classes("cifar10", 0).labels))
 
 
-def test_every_order_of_a_third_has_classes_of_its_own():
+def test_every_order_of_a_third_draws_its_own_classes():
     found = list(planned_runs_of_thirds({"cifar10": "cifar10"}))
     assert len(found) == ORDERS * len(METHODS)
     assert len({member.dataset.digest for member, _ in found}) == ORDERS

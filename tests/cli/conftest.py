@@ -46,13 +46,13 @@ def call():
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    """For commands in a process of their own: the zeroshift under test, installed or not."""
+    """For commands in a separate process: the zeroshift under test, installed or not."""
     return {**os.environ, "PYTHONPATH": str(Path(zeroshift.__file__).parents[1])}
 
 
 @pytest.fixture
 def shell(environment, tmp_path):
-    """Run `python -m zeroshift` in a process of its own."""
+    """Run `python -m zeroshift` in a separate process."""
 
     def shell(*arguments):
         command = [sys.executable, "-m", "zeroshift", *map(str, arguments)]

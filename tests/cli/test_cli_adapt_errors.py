@@ -72,6 +72,18 @@ def test_a_bad_option(error_message, options, message):
     assert message in error_message(*options)
 
 
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ("pack:cifar11", "no bundled pack is called 'cifar11'. Did you mean 'cifar10'? Fix: one of cifar10, "),
+        ("cifar10", "no file at cifar10; it is the name of a bundled pack. Fix: pack:cifar10."),
+        ("nowhere", "no file at nowhere. Fix: check the path; bundled packs are named as pack:cifar10."),
+    ],
+)
+def test_packs_and_files_that_do_not_exist(error_message, features, message):
+    assert message in error_message(features=features)
+
+
 def test_an_unknown_suffix(error_message):
     assert "written as .csv, .parquet or .npz" in error_message(out="p.xlsx")
 

@@ -9,8 +9,6 @@ from evaluate import fake_methods, view_fixtures
 from zeroshift import FeatureSet, ZeroShot, methods
 from zeroshift.testing.examples import ExampleText
 
-EXTRACT = "Fix: zeroshift extract --views 64"
-
 
 @pytest.fixture
 def adapt(call, tmp_path):
@@ -80,11 +78,13 @@ WRONG = {
     ),
     "views of a file without": (
         ["-m", "tda", "--views"],
-        f"{{file}} contains no views: tda needs several views of each image. {EXTRACT}, or leave out --views.",
+        "{file} contains no views of its images, which --views gives to the method. Fix: leave out --views, or "
+        "features with views (`zeroshift extract --views 64`).",
     ),
     "no views": (
         ["-m", "tpt", "-e", "no-encoder"],
-        f"{{file}} contains no views: tpt needs several views of each image. {EXTRACT}.",
+        "{file} contains no views of its images, which tpt needs. Fix: another method, or features with views "
+        "(`zeroshift extract --views 64`).",
     ),
     "no encoder": (
         ["-m", "tpt"],

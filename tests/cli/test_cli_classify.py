@@ -221,9 +221,9 @@ def test_only_pages_of_zeroshift_are_replaced(classify, photos, tmp_path):
     ("options", "message"),
     [
         ([], "photos does not say what its classes are. Fix: --classes cat,dog,horse"),
-        (["--classes", "cat"], "class_names has only 'cat'; a classifier needs at least two classes"),
-        (["--classes", "cat,dog,cat"], "class_names has 'cat' twice (names 1 and 3)"),
-        (["--classes", "cat, ,dog"], "class_names, name 2 is blank"),
+        (["--classes", "cat"], "--classes has only 'cat'; a classifier needs at least two classes"),
+        (["--classes", "cat,dog,cat"], "--classes has 'cat' twice (names 1 and 3)"),
+        (["--classes", "cat, ,dog"], "--classes, name 2 is blank"),
         (
             ["--classes", "cat,dog", "--online", "--transductive"],
             "--online and --transductive contradict each other",

@@ -73,7 +73,8 @@ def test_the_table_fits_a_terminal(compare, two):
     for word in ("online", "transductive", "few-shot", "adapt_online+support", "min to max"):
         assert any(word in line for line in lines), word
     assert "part: 80 samples, 6 classes, prompts ensemble" in lines
-    assert "2 random orders or draws (seeds 0 to 1)" in " ".join(done.stdout.split())
+    order = "2 random orders or draws (seeds 0 to 1); zeroshift adapt keeps the stored order, so its accuracies differ."
+    assert order in " ".join(done.stdout.split())
     assert "4 labelled samples per class" in " ".join(done.stdout.split())
 
 

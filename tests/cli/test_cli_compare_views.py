@@ -1,4 +1,4 @@
-"""`zeroshift compare` on sets with views, and with an encoder: who takes part, what it costs, what is failed."""
+"""`zeroshift compare` on sets with views, and with an encoder: the methods that run, their costs, and errors."""
 
 import json
 

@@ -48,7 +48,7 @@ def test_table_report_and_figures(call, expected, tmp_path):
     assert "a composed dual encoder, not CLIP" in page
     assert "The logit scale of the bundled packs, 25, was calibrated by their makers on CIFAR-10 labels." in page
     assert f"zeroshift demo --packs {PACK}" in page
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 5  # bars, two of the feature cloud, two of the set
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".svg"}
 
 
@@ -72,7 +72,7 @@ def test_a_second_run_replaces_the_report_with_the_same_figures(call, tmp_path):
         return re.findall(r"<svg.*?</svg>", (tmp_path / "report.html").read_text(encoding="utf-8"), flags=re.DOTALL)
 
     first = figures()
-    assert len(first) == 3
+    assert len(first) == 5
     assert figures() == first
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
@@ -137,3 +137,10 @@ def test_open_launches_the_report(call, tmp_path, monkeypatch):
     monkeypatch.setattr("typer.launch", opened.append)
     call("demo", "--packs", PACK, "--out", tmp_path, "--open")
     assert opened == [(tmp_path / "report.html").as_uri()]
+
+
+def test_the_name_of_a_page_is_refused_as_a_folder(call, tmp_path):
+    done = call("demo", "--packs", "cifar10", "--out", tmp_path / "d.html")
+    assert done.exit_code == 2
+    assert f"d.html is the name of a page; the name of a folder is needed. Fix: {tmp_path / 'd'}." in done.stderr
+    assert not (tmp_path / "d.html").exists()

@@ -1,4 +1,4 @@
-"""`zeroshift experiment`: what is done, written and shown; going on; and what fails without stopping the rest."""
+"""`zeroshift experiment`: runs, files and output; resuming; and failures that do not stop the rest."""
 
 import json
 from dataclasses import replace

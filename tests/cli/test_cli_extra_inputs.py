@@ -172,7 +172,7 @@ def test_unlabelled_features_need_no_prototypes(call, small, parts, tmp_path):
         ("raw.npy", "Here: --normalize does it."),
         ("thin.npy", "thin.npy has d = 3, the features have d = 12"),
         ("flat.npy", "flat.npy: features must"),
-        ("text.npy", "text.npy cannot be read"),
+        ("text.npy", "text.npy is not an .npy file"),
         ("none.npy", "no file at"),
     ]:
         done = call(*command, tmp_path / name)

@@ -1,4 +1,4 @@
-"""`zeroshift extract` a second time: what is known is not computed again, whatever stopped the first run."""
+"""`zeroshift extract` a second time: nothing is computed twice, also after an interrupted run."""
 
 from __future__ import annotations
 

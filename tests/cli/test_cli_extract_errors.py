@@ -44,10 +44,10 @@ def error_message(call, pets, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--classes", "cat,dog,cat"], "class_names has 'cat' twice (names 1 and 3). Fix: remove or rename one"),
+        (["--classes", "cat,dog,cat"], "--classes has 'cat' twice (names 1 and 3). Fix: remove or rename one"),
         (["--classes", "hot dog,hot_dog"], "'hot dog' and 'hot_dog', which give the same prompts"),
-        (["--classes", "cat"], "class_names has only 'cat'; a classifier needs at least two classes. Fix: add the"),
-        (["--classes", "cat,,dog"], "class_names, name 2 is blank. Fix: remove it"),
+        (["--classes", "cat"], "--classes has only 'cat'; a classifier needs at least two classes. Fix: add the"),
+        (["--classes", "cat,,dog"], "--classes, name 2 is blank. Fix: remove it"),
         (["--classes", ""], "--classes is empty"),
         (["--classes", "names.txt"], "no file at names.txt"),
         (["--classes", "cat,dog", "--labelled"], "the label 'horse' is none of the 2 classes ('cat', 'dog'). Fix: re"),

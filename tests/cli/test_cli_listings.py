@@ -126,3 +126,9 @@ def test_the_listed_summaries_are_those_of_the_commands():
         command = load_command(name)
         assert command.name == name
         assert " ".join(command.help.split("\n\n")[0].split()) == summary
+
+
+def test_over_confident_methods_say_so(call):
+    assert "over-confident: use them only to rank classes" in call("methods", "adapt_online").stdout
+    assert "over-confident" not in call("methods", "anchored_mixture_online").stdout
+    assert json.loads(call("methods", "gda_clip", "--json").stdout)["overconfident"] is True

@@ -75,7 +75,7 @@ def test_a_template_and_descriptions(call, tmp_path):
         (["vanilla", "--template", "a {}."], "the mode vanilla takes no --template. Fix: leave it out"),
         (["descriptions", "--template", "a {}."], "the mode descriptions needs --descriptions. Fix: add it"),
         (["vanilla", "--descriptions", "x.json"], "the mode vanilla takes no --descriptions"),
-        (["vanilla", "--classes", "cat,cat"], "class_names has 'cat' twice (names 1 and 2)"),
+        (["vanilla", "--classes", "cat,cat"], "--classes has 'cat' twice (names 1 and 2)"),
         (["custom", "--classes", "cat,dog", "--template", "a pet."], "'a pet.'"),
     ],
 )

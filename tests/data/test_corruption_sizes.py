@@ -42,7 +42,7 @@ def test_packs_are_what_the_severities_of_small_images_give(kind, cosine, monkey
     from zeroshift.encode.families.composed import ComposedEncoder
 
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    with Image.open(Path(CIFAR10, "test_batch.png")) as batch:  # an image a line
+    with Image.open(Path(CIFAR10, "test_batch.png")) as batch:  # one image per line
         lines = np.asarray(batch)
     corruption = Corruption(kind, 5, made_for=32)
     features = ComposedEncoder.load(device="cpu").encode_images(

@@ -160,7 +160,7 @@ def test_frost_for_small_images_is_every_fifth_pixel_of_the_pane(tmp_path):
     photograph = rng.integers(0, 256, (61, 58, 3), dtype=np.uint8)  # 12 x 12 fifths: 12.2 and 11.6, rounded
     for name in FROST_IMAGES:
         Image.fromarray(photograph).save(tmp_path / name, "PNG")
-    # As OpenCV shrinks linearly: the middle of pixel k lies at 5 (k + 1/2) - 1/2 of the large image.
+    # As OpenCV shrinks linearly: the middle of pixel k is at 5 (k + 1/2) - 1/2 of the large image.
     places = np.stack(np.meshgrid(5 * (np.arange(12) + 0.5) - 0.5, 5 * (np.arange(12) + 0.5) - 0.5, indexing="ij"))
     small = np.stack([ndimage.map_coordinates(photograph[..., c], places, order=1) for c in range(3)], axis=-1)
     found = crop_frost(tmp_path, 12, 12, rng, every=5)

@@ -36,7 +36,15 @@ def test_subfolders_are_the_classes(tree):
     assert (images.name, images.images.upright) == ("top", True)
 
 
-@pytest.mark.parametrize("names", [("1.jpg", "2.jpg"), ("1.jpg", "a/1.jpg", "b/1.jpg"), ("a/1.jpg", "a/b/1.jpg")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("1.jpg", "2.jpg"),
+        ("1.jpg", "a/1.jpg", "b/1.jpg"),
+        ("a/1.jpg", "a/b/1.jpg"),
+        ("test/cat/1.jpg", "train/cat/1.jpg", "train/dog/1.jpg"),
+    ],
+)
 def test_other_folders_have_no_labels(tree, names):
     images = read_folder(tree(*names), upright=False)
     assert (images.images.names, images.labels, images.class_names) == (names, None, None)
@@ -49,6 +57,12 @@ def test_labelled_overrides_the_default(tree):
     assert read_folder(top / "a", ["x", "y"]).class_names == ("x", "y")
     tree("a/c/2.jpg")
     assert read_folder(top, labelled=True).labels.tolist() == [0, 0, 1]
+    tree("b/d/2.jpg")
+    (top / "b" / "1.jpg").unlink()
+    (top / "a" / "1.jpg").unlink()
+    assert read_folder(top).labels is None
+    assert read_folder(top, labelled=True).class_names == read_folder(top, ["a", "b"]).class_names == ("a", "b")
+    assert read_folder(top, ["a", "b"]).labels.tolist() == [0, 1]
     single = tree("a/1.jpg")
     assert read_folder(single, labelled=True).class_names == ("a", "b")
 

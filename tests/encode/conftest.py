@@ -1,4 +1,4 @@
-"""Tiny models, made and loaded once a session; images to extract."""
+"""Tiny models, created and loaded once per session; images to extract."""
 
 from __future__ import annotations
 

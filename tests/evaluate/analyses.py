@@ -1,4 +1,4 @@
-"""Analyses for tests: functions of a module, as processes need them."""
+"""Analyses for tests, in a module because worker processes import them."""
 
 from __future__ import annotations
 

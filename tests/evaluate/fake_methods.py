@@ -1,4 +1,4 @@
-"""Methods that remember what they were given, to see what a comparison gives; and how they come into the registry."""
+"""Methods that record their inputs, and a way to register them, to test what a comparison passes to methods."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StandIn(Method):
 
     @property
     def rows(self) -> np.ndarray:
-        """All it was fed, in order."""
+        """All inputs it received, in order."""
         return np.concatenate(self._fed)
 
 
@@ -83,14 +83,14 @@ class Either(StandIn):
 
 
 class Tuned(Stream):
-    """Needs a number nobody can know."""
+    """Needs a number without a default."""
 
     name = "tuned"
     scale: float = parameter(Number(low=0), "A scale without a default.")
 
 
 class Tokens(Stream):
-    """Needs what no set holds."""
+    """Needs an input that no set has."""
 
     name, needs = "tokens", ("prototypes", "tokens of a transformer")
 
@@ -105,7 +105,7 @@ class Fails(Stream):
 
 
 class Dies(Stream):
-    """Takes its process with it."""
+    """Ends its process."""
 
     name = "dies"
 
@@ -117,7 +117,7 @@ ALL = (Stream, Whole, Shots, Pool, Either, Tuned, Tokens, Fails, Dies)
 
 
 def register(monkeypatch, *classes: type[Method]) -> None:
-    """Only these, and zero-shot, from now on."""
+    """Register only these and zero-shot."""
     chosen = [ZeroShot, *(classes or ALL)]
     methods = {method.name: MethodInfo.of(method) for method in chosen}
     monkeypatch.setattr(registry, "_registry", lambda: methods)

@@ -1,4 +1,4 @@
-"""The grid of runs that is killed, and the process that does it: a module, because other processes import it."""
+"""The runs that are killed, and the process that starts them, in a module because other processes import it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def planned(sets: Path) -> list[Any]:
 
 
 def serve(sets: Path, runs: Path) -> None:
-    """For every line "PROCESSES LIMIT" that comes, fork a runner, in a group of its own, and say its number.
+    """For every line "PROCESSES LIMIT" of the input, fork a runner in its own process group and print its pid.
 
     Forked, because to import everything takes longer than the runs do. After LIMIT records a runner stays where it
     is, in the middle of writing the next: so it is killed before it is done, however slow whoever kills it is.

@@ -1,4 +1,4 @@
-"""A look at features: what its key hangs on, and what its record says."""
+"""Analyses of features: their keys and their records."""
 
 import sys
 import types
@@ -18,7 +18,7 @@ def look(clusters):
     return Analysis("clusters", dataset.digest, dataset.prompt, analyses.counts, {"times": 2})
 
 
-def test_the_key_hangs_on_what_the_predictions_does(look):
+def test_the_key_depends_on_what_the_result_depends_on(look):
     others = [
         replace(look, digest="other"),
         replace(look, prompt="other"),
@@ -31,7 +31,7 @@ def test_the_key_hangs_on_what_the_predictions_does(look):
     assert replace(look, features="another name").key == look.key
 
 
-def test_what_it_says_of_itself_tells_it_apart(look):
+def test_the_settings_of_an_analysis_are_part_of_its_key(look):
     assert look.describe()["function"] == f"{analyses.__name__}.counts"
     assert (look.describe()["timed"], replace(look, timed=True).describe()["timed"]) == (False, True)
     assert replace(look, parameters={"times": 2.0}).key == look.key
@@ -95,7 +95,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
-def test_what_has_no_name_of_its_own_is_rejected_when_the_job_is_made(look, change, message):
+def test_functions_without_a_name_are_rejected_at_creation(look, change, message):
     with pytest.raises((ValueError, TypeError), match=message):
         replace(look, **change)
 
@@ -111,7 +111,7 @@ def test_functions_of_the_script_that_is_run_are_rejected(look, monkeypatch):
         replace(look, function=script.counts)
 
 
-def test_functions_of_a_module_made_up_while_running_are_rejected(look, monkeypatch):
+def test_functions_of_a_dynamic_module_are_rejected(look, monkeypatch):
     made_up = types.ModuleType("made_up")
     exec("def counts(features, *, prompt):\n    return {}", made_up.__dict__)
     monkeypatch.setitem(sys.modules, "made_up", made_up)

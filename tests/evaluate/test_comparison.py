@@ -73,9 +73,9 @@ def test_mean_counts_every_set_the_same(clusters):
 
 
 def test_the_zero_shot_baseline_a_method_shares_its_prototypes_and_scale(clusters):
-    beside = zero_shot_baseline(OnlineADAPT(clusters.prototypes_for(), logit_scale=3.0), clusters)
-    assert beside.logit_scale == 3.0
-    np.testing.assert_array_equal(beside.prototypes, clusters.prototypes_for())
+    baseline = zero_shot_baseline(OnlineADAPT(clusters.prototypes_for(), logit_scale=3.0), clusters)
+    assert baseline.logit_scale == 3.0
+    np.testing.assert_array_equal(baseline.prototypes, clusters.prototypes_for())
 
 
 def test_an_unknown_method_and_an_empty_list_are_rejected(clusters):
@@ -85,7 +85,7 @@ def test_an_unknown_method_and_an_empty_list_are_rejected(clusters):
         compare(clusters, [])
 
 
-def test_a_method_is_given_as_many_rows_per_call_as_suit_it(clusters):
+def test_rows_per_call_depend_on_the_method(clusters):
     def sizes(**given):
         method = OnlineADAPT(clusters.prototypes_for(), logit_scale=3.0, **given)
         done = compare(clusters, [zero_shot_baseline(method, clusters), method])

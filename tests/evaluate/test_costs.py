@@ -1,4 +1,4 @@
-"""What a method asks of an encoder: counted right and told an image apart from set-up; and which encoder it may be."""
+"""Costs of methods that use an encoder, per image and for the set-up; and which encoders are accepted."""
 
 import copy
 import gc
@@ -73,7 +73,7 @@ class OtherTower(Tower):
     identity = {}  # noqa: RUF012 (stands in for a property)
 
 
-def test_a_counted_text_counts_and_changes_nothing():
+def test_counting_text_passes_changes_nothing():
     plain, counts = ExampleText(normalize(np.random.default_rng(0).normal(size=(K, 6)))), EncoderCounts()
     text = count_calls(plain, counts)
     np.testing.assert_array_equal(text.features(text.context), plain.features(plain.context))
@@ -89,7 +89,7 @@ def test_a_counted_text_counts_and_changes_nothing():
         text.nonsense  # noqa: B018 (the error is the point)
 
 
-def test_a_counted_vision_counts_images():
+def test_counting_vision_passes_counts_images():
     counts = EncoderCounts()
     vision = count_calls(ExampleVision(), counts)
     images = np.eye(3)
@@ -100,12 +100,12 @@ def test_a_counted_vision_counts_images():
     assert (vision.more, vision.identity, vision.width) == ("of its own kind", {"example": "vision"}, 3)
 
 
-def test_a_tower_of_another_kind_is_left_as_it_is():
+def test_an_object_of_another_kind_is_not_changed():
     tower = OtherTower()
     assert count_calls(tower, EncoderCounts()) is tower
 
 
-def test_the_costs_of_an_image():
+def test_costs_per_image():
     found = costs_per_image(EncoderCounts(prompts=40, gradients=20, images=6, steps=10), images=2, views=64, steps=3)
     assert found == {"image_passes": 67, "prompt_passes": 20, "prompt_gradients": 10, "gradient_steps": 8}
     assert costs_per_image(EncoderCounts(), images=7, views=1, steps=0) == COSTS
@@ -113,7 +113,7 @@ def test_the_costs_of_an_image():
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_prompts_and_gradients_of_a_run(seen, behind, steps):
-    """Each step carries one gradient through K prompts, and the moved words are encoded once after each."""
+    """Each step takes one gradient through K prompts, and the changed words are encoded once after each."""
     record = run_trial(tpt(behind, steps=steps), seen)
     found = {name: record[name] for name in COSTS}
     assert found == {
@@ -152,8 +152,8 @@ def test_the_encoder_is_a_part_of_the_key_and_of_the_record(seen, behind):
     assert pickle.loads(pickle.dumps(base)).key == base.key
 
 
-def test_sets_whose_classes_are_called_otherwise_are_other_work(seen, behind, monkeypatch, tmp_path):
-    """Prompts are made of the names, which the digest of a set leaves out."""
+def test_sets_with_other_class_names_are_other_jobs(seen, behind, monkeypatch, tmp_path):
+    """Prompts contain the class names, which are not part of the digest of a set."""
     renamed = changed(seen, class_names=["w", "x", "y", "z"], logit_scale=seen.logit_scale)
     datasets = [DatasetRef.of("seen", seen), DatasetRef.of("renamed", renamed)]
     assert datasets[0].digest == datasets[1].digest
@@ -168,7 +168,7 @@ def test_sets_whose_classes_are_called_otherwise_are_other_work(seen, behind, mo
     assert {names for names, _ in asked} == {seen.class_names, renamed.class_names}
 
 
-def test_the_names_a_run_is_given_must_be_those_of_the_set(seen, behind):
+def test_class_names_must_be_those_of_the_set(seen, behind):
     with pytest.raises(ValueError, match=r"class_names must be those of seen, 4; got 3\. Fix: class_names=features"):
         run_trial(replace(tpt(behind), class_names=("a", "b", "c")), seen)
     with pytest.raises(ValueError, match=r"tpt needs class_names; got \(\)\. Fix: class_names=features\.class_names"):
@@ -186,7 +186,7 @@ def test_names_that_make_no_prompts_are_rejected_before_anything_is_run(seen, be
         plan_comparison([DatasetRef.of("seen", seen)], [MethodSpec("tpt")], encoder=behind)
 
 
-def test_another_encoder_takes_the_place_of_the_first(behind):
+def test_another_encoder_replaces_the_first(behind):
     first = weakref.ref(behind.load())
     assert first() is behind.load()
     EncoderRef.named("another")
@@ -194,12 +194,12 @@ def test_another_encoder_takes_the_place_of_the_first(behind):
     assert first() is None
 
 
-def test_memory_of_another_device_is_not_weighed(seen, behind):
+def test_memory_of_another_device_is_not_measured(seen, behind):
     elsewhere = replace(behind, identity={**behind.identity, "device": "cuda"})
     assert run_trial(tpt(elsewhere), seen)["peak_bytes"] is None
 
 
-def test_an_encoder_is_for_those_that_need_one(behind):
+def test_only_methods_that_need_an_encoder_get_one(behind):
     with pytest.raises(ValueError, match=r"tpt needs encoder; got None. Fix: encoder=EncoderRef.named"):
         tpt(None)
     with pytest.raises(ValueError, match="zero_shot takes no encoder; got EncoderRef"):
@@ -251,7 +251,7 @@ def test_an_encoder_must_be_the_one_the_features_come_from(seen, behind, monkeyp
         check_fit("seen", seen, behind, words)
 
 
-def test_a_misfit_is_rejected_before_anything_is_run(seen, behind):
+def test_a_wrong_encoder_is_rejected_before_anything_runs(seen, behind):
     other = changed(seen, provenance={"encoder": {"revision": "5678"}})
     with pytest.raises(ValueError, match="other was made with revision 5678"):
         plan_comparison(
@@ -273,7 +273,7 @@ def test_a_misfit_is_rejected_before_anything_is_run(seen, behind):
     assert {trial.features for trial in planned.trials} == {"seen"}
 
 
-def test_a_comparison_with_an_encoder_is_recorded_and_read_again(seen, behind, tmp_path):
+def test_a_comparison_with_an_encoder_resumes_from_records(seen, behind, tmp_path):
     planned = plan_comparison(
         [DatasetRef.of("seen", seen)], [MethodSpec("zero_shot"), MethodSpec("tpt")], orders=1, encoder=behind
     )
@@ -305,7 +305,7 @@ def test_records_from_before_costs_were_counted(seen):
     assert standing.setup_prompts == 0
 
 
-def test_runs_with_other_encoders_are_other_work_and_another_name_is_not():
+def test_runs_with_another_encoder_are_other_jobs_but_not_with_another_name():
     one = {"digest": "d", "contestant": "tpt", "encoder": {"revision": "1234", "source": "here"}}
     renamed = {**one, "encoder": {"revision": "1234", "source": "there"}}
     other = {**one, "encoder": {"revision": "5678", "source": "here"}}
@@ -316,7 +316,7 @@ def test_runs_with_other_encoders_are_other_work_and_another_name_is_not():
     assert differing_fields([one, other]) == ["encoder.revision"]
 
 
-def test_only_a_method_that_starts_from_its_words_leaves_the_sets_prototypes(seen, monkeypatch):
+def test_only_prompt_tuning_methods_ignore_the_sets_prototypes(seen, monkeypatch):
     """B2TPT searches around the set's own classifier, which its eight meaningless words are not."""
     view_fixtures.stand_in_encoder(monkeypatch, np.roll(seen.prototypes_for(), 1, axis=0))
     behind = EncoderRef.named("no-encoder")

@@ -1,4 +1,4 @@
-"""The interval of a gain against plain resampling of samples, and against what an interval promises."""
+"""The interval of a gain, compared with plain resampling, and its coverage."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_pairing_makes_it_narrower_than_two_samples_would_be():
     assert (high - low) / 2 < 0.7 * unpaired
 
 
-def test_it_covers_the_true_gain_about_as_often_as_it_says():
+def test_coverage_of_the_true_gain_is_close_to_the_level():
     shares = np.array([0.6, 0.2, 0.1, 0.1])
     drawn = np.random.default_rng(1).multinomial(150, shares, size=400)
     inside = [low <= 10.0 <= high for low, high in (gain_interval(c, draws=400, seed=i) for i, c in enumerate(drawn))]
@@ -54,14 +54,14 @@ def test_same_seed_same_interval_and_more_level_more_width():
     assert wide[0] < narrow[0] < 9.0 < narrow[1] < wide[1]
 
 
-def test_exchanging_the_methods_turns_the_interval_over():
+def test_exchanging_the_methods_negates_the_interval():
     low, high = gain_interval(COUNTS, draws=20_000)
     turned = gain_interval([120, 22, 40, 18], draws=20_000)
     np.testing.assert_allclose(turned, (-high, -low), atol=0.5)
 
 
-def test_orders_added_up_are_no_more_samples():
-    """Three orders of the same 200 samples: as wide as one, and not as if there had been 600."""
+def test_several_orders_do_not_count_as_more_samples():
+    """Three orders of the same 200 samples: as wide as for one order, not as for 600 samples."""
     added = [3 * count for count in COUNTS]
     assert gain_interval(added, samples=200) == gain_interval(COUNTS)
     as_if = gain_interval(added)
@@ -76,7 +76,7 @@ def test_more_samples_than_were_counted_are_rejected():
 
 
 @pytest.mark.parametrize("counts", [[1, 2, 3], [0, 0, 0, 0], [1, -1, 0, 0], [0.5, 0.5, 0, 0]])
-def test_counts_that_are_none(counts):
+def test_invalid_counts_are_rejected(counts):
     with pytest.raises(ValueError, match="paired must be four counts"):
         gain_interval(counts)
 

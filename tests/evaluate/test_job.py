@@ -1,4 +1,4 @@
-"""Keys: the same for the same work, in whatever order and process it is described."""
+"""Keys of jobs are equal for equal work, in any order of the fields and in any process."""
 
 import subprocess
 import sys
@@ -44,6 +44,6 @@ def test_arrays_count_whole_and_numbers_of_numpy_are_numbers():
     assert content_key({"alpha": np.float64(0.5), "seed": np.int64(3)}) == content_key({"alpha": 0.5, "seed": 3})
 
 
-def test_what_has_no_words_is_rejected():
+def test_values_without_a_stable_form_are_rejected():
     with pytest.raises(TypeError, match=r"a object cannot be part of a key; .* Fix: numbers"):
         content_key({"given": object()})

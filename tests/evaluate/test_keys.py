@@ -1,4 +1,4 @@
-"""Which code made a result: what computes counts, words do not, and other methods' code does not."""
+"""Keys of code change with the code of the method and its imports, not with comments or other methods."""
 
 import importlib
 import sys
@@ -14,7 +14,7 @@ from zeroshift.methods import TDA, TransCLIP, ZeroShot
 
 @pytest.fixture
 def written(tmp_path, monkeypatch):
-    """`written(body)`: the class of a method in a module of its own, as a plug-in has it."""
+    """`written(body)`: the class of a method in a separate module, like that of a plug-in."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def written(body: str):
@@ -31,13 +31,13 @@ def written(tmp_path, monkeypatch):
     sys.modules.pop("plug_in", None)
 
 
-def test_what_computes_counts_and_words_do_not(written):
+def test_code_counts_and_comments_do_not(written):
     first = code_digest(written('"""One."""\nfactor = 1  # why'))
     assert code_digest(written('"""Another."""\n\nfactor = 1\n"""Said of it."""')) == first
     assert code_digest(written("factor = 2")) != first
 
 
-def test_a_method_is_all_it_imports_and_nothing_else(monkeypatch):
+def test_the_digest_covers_a_method_and_its_imports_only(monkeypatch):
     real = cache(_source.__wrapped__)  # every module is read once, and not for each of the digests
 
     def with_other(module: str, cls) -> str:
@@ -60,7 +60,7 @@ def test_a_method_is_all_it_imports_and_nothing_else(monkeypatch):
             assert (with_other(module, cls) != with_other("none", cls)) == (cls in changed), (module, cls)
 
 
-def test_names_a_package_passes_on_are_followed_home(tmp_path, monkeypatch):
+def test_re_exported_names_are_resolved(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "analyses.py").write_text(
         "from zeroshift import OnlineADAPT\n\n\ndef look(features, *, prompt):\n    return {'name': OnlineADAPT.name}\n"

@@ -1,4 +1,4 @@
-"""A runner that is killed again and again, whenever it may be, and goes on: nothing is lost but the runs in work."""
+"""A runner that is killed at any moment resumes and loses only the runs in progress."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATIENCE = 120.0
 
 @pytest.fixture
 def runner(tmp_path):
-    """`runner(processes, limit)` starts a runner and says its number; `runner.ended()` how it ended."""
+    """`runner(processes, limit)` starts a runner and returns its pid; `runner.ended()` returns its exit status."""
     source = str(Path(zeroshift.__file__).parents[1])
     paths = os.pathsep.join([source, str(TESTS)])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", MARK: str(tmp_path)}
@@ -62,7 +62,7 @@ def until(happened) -> None:
 
 
 def records(runs: Path) -> dict[Path, tuple[int, bytes]]:
-    """What lies there, and when it was written."""
+    """The files of a folder and when they were written."""
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in runs.glob("*.json")}
 
 
@@ -71,7 +71,7 @@ def temporaries(runs: Path) -> set[str]:
 
 
 def moment_to_kill(runs: Path, kind: str, limit: int):
-    """At once; when a record is new; or when `limit` are and the next is being written."""
+    """At once; after a new record; or after `limit` records, while the next is being written."""
     had, begun = len(records(runs)), temporaries(runs)
     return {
         "starting": lambda: True,
@@ -98,7 +98,7 @@ def left_running(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(7, marks=pytest.mark.slow)])
-def test_killed_again_and_again_nothing_is_lost(times, runner, tmp_path):
+def test_repeated_kills_lose_no_finished_run(times, runner, tmp_path):
     kills = times * KILLS
     runs, whole = tmp_path / "runs", tmp_path / "whole"
     jobs = killed_runner.planned(tmp_path / "sets")
@@ -140,7 +140,7 @@ def test_killed_again_and_again_nothing_is_lost(times, runner, tmp_path):
     assert {path.name for path in runs.iterdir()} == {path.name for path in records(runs)}
 
 
-def test_what_another_process_is_writing_is_not_tidied_away(tmp_path):
+def test_temporary_files_of_other_processes_are_kept(tmp_path):
     young, old, mine = tmp_path / ".tda-1.json.ab.tmp", tmp_path / ".tda-2.json.cd.tmp", tmp_path / ".mine.tmp"
     for path in (young, old, mine):
         path.write_text(json.dumps({}))

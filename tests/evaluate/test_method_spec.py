@@ -1,4 +1,4 @@
-"""A contestant: checked against what its method takes as soon as it is named, and one name for one thing."""
+"""Method specifications are checked when they are created, and equal ones have equal names."""
 
 import pytest
 
@@ -75,14 +75,14 @@ def test_other_labels_have_other_keys(clusters):
     assert trials[0].key != trials[1].key
 
 
-def test_what_was_checked_is_kept_whatever_becomes_of_the_callers():
+def test_a_spec_does_not_change_with_the_callers_objects():
     parameters = {"bank_size": 4}
     spec = MethodSpec("adapt_online", parameters)
     parameters["bank_siz"] = 5
     assert spec.parameters == {"bank_size": 4}
 
 
-def test_methods_from_elsewhere_are_checked_as_well(monkeypatch):
+def test_plug_in_methods_are_checked_too(monkeypatch):
     fake_methods.register(monkeypatch)
     assert MethodSpec("tuned", {"scale": 1.0}).settings["scale"] == 1.0
     with pytest.raises(ValueError, match=r"scale of tuned must be a number of at least 0; got -1.$"):

@@ -1,4 +1,4 @@
-"""Tallies: shards merged are the whole, whatever the split and the order; ties and bounds."""
+"""Metrics: merged shards equal the whole, for every split and order; ties and bounds."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_shards_merged_in_any_order_are_the_whole(name, case):
 @pytest.mark.parametrize("name", OF_PREDICTIONS)
 @settings(max_examples=25, deadline=None)
 @given(case=shards(), seed=st.integers(0, 99))
-def test_neither_the_order_of_samples_nor_how_they_come_matters(name, case, seed):
+def test_order_and_batches_of_samples_do_not_matter(name, case, seed):
     probabilities, labels, cut = case
     make, says = OF_PREDICTIONS[name]
     once, bit_by_bit = make(), make()
@@ -139,7 +139,7 @@ def test_paired_gain_merges_exactly_and_is_the_difference_of_accuracies(first, s
     cut=st.integers(1, 23),
     seed=st.integers(0, 99),
 )
-def test_reject_curves_merge_exactly_and_turn_over(scores, positive, cut, seed):
+def test_reject_curves_merge_exactly_and_invert(scores, positive, cut, seed):
     positive[:2] = True, False
     whole, merged, shard, turned = RejectCurve(), RejectCurve(), RejectCurve(), RejectCurve()
     whole.update(scores, positive)
@@ -153,7 +153,7 @@ def test_reject_curves_merge_exactly_and_turn_over(scores, positive, cut, seed):
     assert whole.false_positive_rate(0.5) <= whole.false_positive_rate(0.95) <= whole.false_positive_rate(1.0)
 
 
-def test_a_score_that_says_nothing_and_one_that_says_all():
+def test_a_useless_and_a_perfect_score():
     flat_scores, sharp = RejectCurve(), RejectCurve()
     wanted = np.array([True, False, False, True])
     flat_scores.update(np.zeros(4), wanted)
@@ -166,7 +166,7 @@ def test_a_score_that_says_nothing_and_one_that_says_all():
     assert one_kind.false_positive_rate() is None
 
 
-def test_the_threshold_lets_through_exactly_as_many_as_requested():
+def test_the_threshold_accepts_exactly_the_requested_share():
     # 20 to be rejected, one of them at the very bottom: 19 of 20 are just 95 %, and the bottom is not reached.
     scores = np.concatenate([np.arange(21.0, 40.0), [0.0], np.linspace(1, 20, 10)])
     wanted = np.arange(30) < 20

@@ -1,4 +1,4 @@
-"""Metrics against cases worked by hand, and against what must hold for any input."""
+"""Metrics compared with values computed by hand, and properties for any input."""
 
 import numpy as np
 import pytest
@@ -37,12 +37,12 @@ def test_accuracy_by_hand():
     assert accuracy(probabilities, [0, 1, 2, 0]) == 1.0
 
 
-def test_of_equal_entries_the_first_counts():
+def test_ties_go_to_the_first_class():
     assert accuracy(np.array([[0.5, 0.5]]), [0]) == 1.0
     assert accuracy(np.array([[0.5, 0.5]]), [1]) == 0.0
 
 
-def test_torch_tensors_are_welcome():
+def test_torch_tensors_are_accepted():
     torch = pytest.importorskip("torch")
     assert accuracy(torch.tensor([[0.9, 0.1], [0.8, 0.2]], dtype=torch.bfloat16), torch.tensor([0, 1])) == 0.5
     assert running_accuracy(torch.tensor([True, False])).tolist() == [1.0, 0.5]
@@ -94,12 +94,12 @@ def test_bins_are_closed_above():
 
 @settings(max_examples=60)
 @given(predictions(), st.integers(1, 30))
-def test_calibration_error_is_bounded_and_does_not_know_the_order(case, bins):
+def test_calibration_error_is_bounded_and_independent_of_order(case, bins):
     probabilities, labels = case
     error = expected_calibration_error(probabilities, labels, bins)
     assert -1e-12 <= error <= 1 + 1e-12
     assert expected_calibration_error(probabilities[::-1], labels[::-1], bins) == pytest.approx(error)
-    # One bin knows the least: splitting it can only bring gaps to light that cancelled each other.
+    # Splitting a bin can only reveal gaps that cancelled each other.
     assert expected_calibration_error(probabilities, labels, 1) <= error + 1e-12
 
 
@@ -143,7 +143,7 @@ def test_bad_predictions_are_rejected(metric, probabilities, labels, message):
 
 
 @pytest.mark.parametrize("metric", OF_PROBABILITIES)
-def test_scores_are_no_probabilities(metric):
+def test_scores_are_rejected_as_probabilities(metric):
     with pytest.raises(ValueError, match="row 0 sums to 5"):
         metric(np.array([[2.0, 3.0]]), [0])
 
@@ -206,7 +206,7 @@ def test_wrong_calls_report_the_argument_and_a_fix(call, message):
         call()
 
 
-def test_no_answer_blames_what_was_not_given():
+def test_errors_name_only_given_arguments():
     with pytest.raises(ValueError, match="labels") as caught:
         accuracy(P, LABELS + 5)
     assert "prototypes" not in str(caught.value)

@@ -30,7 +30,7 @@ def predictions(request):
 
 @pytest.fixture
 def card(predictions):
-    """Counted in five shards of different size, merged."""
+    """Updated in five shards of different sizes, then merged."""
     whole = Scorecard(CLASSES)
     for rows in np.split(np.random.default_rng(0).permutation(400), [10, 60, 61, 300]):
         shard = Scorecard(CLASSES)
@@ -124,7 +124,7 @@ def test_errors_are_reported_by_one_less_the_largest_probability(predictions, ca
 
 
 def test_errors_are_reported_even_where_every_largest_probability_rounds_to_one():
-    """One less a probability of 1.0 is 0 for all; what is left for the others still ranks them."""
+    """One minus a probability of 1.0 is 0 for all; the sum of the other probabilities still ranks them."""
     rest = np.array([1e-30, 1e-20, 1e-25, 1e-12], np.float32)
     probabilities = np.stack([1 - rest, rest], axis=1)
     assert (probabilities[:, 0] == 1).all()

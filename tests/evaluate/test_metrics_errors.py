@@ -1,4 +1,4 @@
-"""Tallies: what they refuse, in which words, and that nothing is counted then."""
+"""Invalid input of metrics: the messages, and that nothing is counted."""
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def test_metrics_with_different_settings_are_not_merged(one, other, kind, messag
         "infinite",
     ],
 )
-def test_what_is_rejected(act, message):
+def test_invalid_input_is_rejected(act, message):
     with pytest.raises(ValueError, match=message):
         act()
 
@@ -177,13 +177,13 @@ def test_wrong_calls_report_the_argument_and_a_fix(call, message):
         call()
 
 
-def test_the_most_bins_and_whole_floats_are_taken():
+def test_the_largest_number_of_bins_and_whole_floats_are_accepted():
     assert Calibration(100_000).bins == 100_000
     top = Accuracy(top=5.0).top  # as methods take their integers
     assert (top, type(top)) == (5, int)
 
 
-def test_lists_do_for_arrays():
+def test_lists_are_accepted_as_arrays():
     assert uncertainty([[0.5, 0.5]]).tolist() == [0.5]
     groups = sheet(groups=[0, 0, 1, 1], group_names=["a", "b"])["groups"]
     assert {name: group["scored"] for name, group in groups.items()} == {"a": 2, "b": 2}

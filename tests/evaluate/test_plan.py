@@ -1,4 +1,4 @@
-"""Many runs: which there are, that each is done once, and that nothing stops the others."""
+"""Plans of many runs: each runs once, and a failure does not stop the others."""
 
 import json
 from contextlib import closing
@@ -48,7 +48,7 @@ def test_the_plan(dataset, monkeypatch):
     assert not {"tuned", "tokens"} & {spec.label for spec in planned.specs}
 
 
-def test_a_set_with_one_sample_a_class_has_none_to_spare(monkeypatch):
+def test_a_set_with_one_sample_per_class_has_no_support(monkeypatch):
     fake_methods.register(monkeypatch)
     single = DatasetRef.of("single", FeatureSet(np.eye(3), prototypes=np.eye(3), labels=[0, 1, 2]))
     lonely = DatasetRef.of("lonely", FeatureSet(np.eye(1, 3), prototypes=np.eye(3), labels=[0]))
@@ -67,7 +67,7 @@ def test_counts_are_checked(dataset, name):
         of(dataset, "zero_shot", **{name: 0})
 
 
-def test_what_is_recorded_is_not_run_again(dataset, ledger, monkeypatch):
+def test_recorded_runs_are_not_repeated(dataset, ledger, monkeypatch):
     planned = of(dataset, "zero_shot", "adapt_transductive")
     first = list(run_plan(planned, ledger, notes={"machine": "abacus"}))
     assert [outcome.recorded for outcome in first] == [False] * 4
@@ -80,7 +80,7 @@ def test_what_is_recorded_is_not_run_again(dataset, ledger, monkeypatch):
     assert all("run again" in outcome.error for outcome in again)
 
 
-def test_more_orders_or_methods_keep_the_runs_there_are(dataset, ledger):
+def test_more_orders_or_methods_keep_existing_runs(dataset, ledger):
     list(run_plan(of(dataset, "zero_shot", orders=1), ledger))
     outcomes = list(run_plan(of(dataset, "zero_shot", "adapt_transductive", orders=2), ledger))
     assert sorted((o.job.spec.label, o.job.seed or 0, o.recorded) for o in outcomes) == [
@@ -90,7 +90,7 @@ def test_more_orders_or_methods_keep_the_runs_there_are(dataset, ledger):
     ]
 
 
-def test_stopping_half_way_keeps_what_is_done(dataset, ledger):
+def test_stopping_early_keeps_finished_runs(dataset, ledger):
     planned = of(dataset, "zero_shot", orders=4)
     with closing(run_plan(planned, ledger)) as runs:
         next(runs)
@@ -122,7 +122,7 @@ def test_a_damaged_record_is_named_and_its_run_done_again(dataset, ledger, spoil
     assert json.loads(path.read_text())["key"] == planned.trials[1].key
 
 
-def test_bytes_that_are_no_text_are_damaged_too(dataset, ledger):
+def test_a_binary_file_is_a_damaged_record(dataset, ledger):
     planned = of(dataset, "zero_shot", orders=1)
     list(run_plan(planned, ledger))
     ledger.path(planned.trials[0]).write_bytes(b"\xff\xfe\x00")

@@ -1,4 +1,4 @@
-"""Runs in other processes: the same answers, and nothing left behind whatever happens."""
+"""Runs in worker processes: the same results, and no process remains in any case."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ def none_left_behind():
 
 
 def runner_with_stand_ins(trial):
-    """Runs in a process whose registry knows the stand-ins."""
+    """Runs in a process in which the fake methods are registered."""
     with pytest.MonkeyPatch.context() as patch:
         fake_methods.register(patch)
         return trial.run(smallest_pack())
@@ -61,7 +61,7 @@ def test_stopping_early_stops_the_processes(clusters, tmp_path):
     assert 1 <= len(list(tmp_path.iterdir())) < 20
 
 
-def test_a_process_that_dies_takes_only_its_own_run_with_it(tmp_path, monkeypatch):
+def test_a_process_that_dies_loses_only_its_own_run(tmp_path, monkeypatch):
     fake_methods.register(monkeypatch)
     dataset = DatasetRef.of("pack", smallest_pack(), load=smallest_pack)
     specs = [MethodSpec("stream"), MethodSpec("dies"), MethodSpec("pool")]

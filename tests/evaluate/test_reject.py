@@ -25,13 +25,13 @@ def by_definition(pets, mode):
     return scores
 
 
-def test_one_less_the_cosine_to_the_nearest_prototype(pets):
+def test_one_minus_the_cosine_to_the_nearest_prototype(pets):
     np.testing.assert_allclose(reject_scores(pets), by_definition(pets, "vanilla"), atol=2e-6)
     np.testing.assert_allclose(reject_scores(pets, "ensemble"), by_definition(pets, "ensemble"), atol=2e-6)
     assert not np.allclose(reject_scores(pets), reject_scores(pets, "ensemble"))
 
 
-def test_in_blocks_as_in_one(pets, monkeypatch):
+def test_blocks_give_the_same_scores(pets, monkeypatch):
     whole = reject_scores(pets)
     seen = []
 
@@ -46,12 +46,12 @@ def test_in_blocks_as_in_one(pets, monkeypatch):
     assert len(seen) == 7
 
 
-def test_from_none_on_top_of_a_prototype_to_two_opposite_it():
+def test_from_zero_on_a_prototype_to_two_opposite_it():
     pets = FeatureSet(np.array([[0.6, 0.8], [-0.6, -0.8], [0.8, -0.6]]), prototypes=np.array([[0.6, 0.8]]))
     np.testing.assert_allclose(reject_scores(pets), [0, 2, 1], atol=1e-6)
 
 
-def test_never_below_none_where_half_precision_makes_a_row_too_long():
+def test_never_negative_if_half_precision_makes_a_row_too_long():
     rows = normalize(np.random.default_rng(0).normal(size=(50, 30))).astype(np.float16)
     pets = FeatureSet(rows, prototypes=rows.astype(np.float32))
     lengths = np.linalg.norm(np.asarray(pets.features, np.float64), axis=1)
@@ -66,6 +66,6 @@ def test_the_logit_scale_does_not_matter(pets):
     np.testing.assert_array_equal(reject_scores(pets), reject_scores(warmer))
 
 
-def test_a_prompt_that_is_not_there(pets):
+def test_a_missing_prompt_mode_is_an_error(pets):
     with pytest.raises(ValueError, match="ensemble"):
         reject_scores(pets, "ensembl")

@@ -1,4 +1,4 @@
-"""Records of several folders as one: which are taken, which are chosen, and what is made of them."""
+"""Records of several folders: merging, selection and summaries."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def test_damaged_files_are_named_and_others_ignored(tmp_path, spoil):
 
 
 @pytest.mark.parametrize("value", ["high", [0.5], {"head": 0.5}, True, None], ids=str)
-def test_an_accuracy_that_is_no_number_counts_as_none(tmp_path, value):
+def test_an_accuracy_that_is_not_a_number_is_missing(tmp_path, value):
     analysis = record("2" * 20, contestant=None, analysis="tails", accuracy=value, calibration_error="low")
     put(tmp_path, analysis)
     put(tmp_path, record(calibration_error="low"))
@@ -95,12 +95,12 @@ def test_seeds_may_be_anything(tmp_path):
 
 
 def work(key, **more):
-    """A record that says what it is of."""
+    """A record with the fields of its job."""
     what = {"digest": "d", "prompt": "vanilla", "shots": None, "stream": {"kind": "random"}}
     return record(key, **{**what, "timed": False, "every": 64, "code": "c", **more})
 
 
-def test_of_the_same_work_by_several_codes_the_newest_counts(tmp_path):
+def test_for_equal_work_by_several_versions_the_newest_counts(tmp_path):
     put(tmp_path, work("1" * 20, code="old", zeroshift="1", accuracy=0.1), age=1000)
     put(tmp_path, work("2" * 20, code="new", zeroshift="2", accuracy=0.2), age=3000)
     put(tmp_path, work("3" * 20, code="mid", zeroshift="2", accuracy=0.3), age=2000)
@@ -162,12 +162,12 @@ def test_fields_in_which_jobs_differ(one, other, expected):
     assert differing_fields([flatten(work("1" * 20, **one)), flatten(work("2" * 20, **other))]) == expected
 
 
-def test_records_of_a_newer_zeroshift_are_apart(tmp_path):
+def test_records_of_a_newer_zeroshift_are_separate(tmp_path):
     path = put(tmp_path, record(schema=3))
     assert (collect([tmp_path]).newer, collect([tmp_path]).rows) == ((path,), ())
 
 
-def test_what_is_no_folder_is_rejected(tmp_path):
+def test_a_file_in_place_of_a_folder_is_rejected(tmp_path):
     (tmp_path / "file").write_text("")
     for name, message in (("file", "is a file, not a folder"), ("none", "does not exist")):
         with pytest.raises(FileNotFoundError, match=message):
@@ -260,7 +260,7 @@ def test_groups_summarize_runs_and_omit_analyses():
     assert (analysis["gain"], analysis["job"]) == (None, "spread")
 
 
-def test_sorting_puts_what_has_no_value_last():
+def test_sorting_puts_missing_values_last():
     records = [record(seed=None), record(seed=2), record(seed=1)]
     assert [one["seed"] for one in sort_rows(records, "seed")] == [1, 2, None]
     assert [one["seed"] for one in sort_rows(records, "seed", descending=True)] == [2, 1, None]

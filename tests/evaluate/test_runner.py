@@ -1,4 +1,4 @@
-"""The loop: each piece once, timed work alone and last, and what cannot be kept fails alone."""
+"""The runner: equal jobs run once, timed jobs alone and last, and a job that cannot be recorded fails alone."""
 
 import json
 
@@ -59,7 +59,7 @@ def test_timed_work_comes_last_and_alone(dataset, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("processes", [0, 1])
-def test_what_was_just_done_is_the_same_as_when_it_is_read(dataset, tmp_path, processes):
+def test_new_and_recorded_results_are_equal(dataset, tmp_path, processes):
     jobs = [look(dataset), look(dataset, times=2)]
     first = done(jobs, dataset, tmp_path, processes=processes)
     assert [outcome.error for outcome in first] == [None, None]
@@ -69,7 +69,7 @@ def test_what_was_just_done_is_the_same_as_when_it_is_read(dataset, tmp_path, pr
     assert (record["rows"], record["mean"], record["pair"], record["of"]) == (300, 0.5, [1, 2], {"3": [0, 1]})
 
 
-def test_an_answer_that_cannot_be_kept_fails_alone(dataset, tmp_path):
+def test_a_result_that_cannot_be_recorded_fails_alone(dataset, tmp_path):
     outcomes = done([look(dataset, analyses.nothing), look(dataset, analyses.breaks), look(dataset)], dataset, tmp_path)
     assert "the result cannot be written as JSON" in outcomes[0].error
     assert outcomes[1].error == "ZeroDivisionError: a bug"
@@ -78,14 +78,14 @@ def test_an_answer_that_cannot_be_kept_fails_alone(dataset, tmp_path):
 
 
 @pytest.mark.parametrize("function", [analyses.unnamed, analyses.endless], ids=["keys", "depth"])
-def test_whatever_json_cannot_hold_fails_alone(dataset, tmp_path, function):
+def test_values_that_json_cannot_represent_fail_alone(dataset, tmp_path, function):
     outcomes = done([look(dataset, function), look(dataset)], dataset, tmp_path)
     assert "the result cannot be written as JSON" in outcomes[0].error
     assert outcomes[1].error is None
 
 
 @pytest.mark.parametrize("name", ["jobs", "machine", "digest", "key"])
-def test_an_answer_may_not_go_by_a_name_of_the_record(dataset, tmp_path, name):
+def test_result_fields_must_not_use_names_of_the_record(dataset, tmp_path, name):
     outcomes = done(
         [look(dataset, analyses.says, name=name), look(dataset)], dataset, tmp_path, notes={"machine": "mine"}
     )
@@ -93,7 +93,7 @@ def test_an_answer_may_not_go_by_a_name_of_the_record(dataset, tmp_path, name):
     assert (outcomes[1].record["machine"], outcomes[1].record["jobs"]) == ("mine", 0)
 
 
-def test_notes_may_not_either(dataset, tmp_path):
+def test_notes_must_not_use_names_of_the_record(dataset, tmp_path):
     with pytest.raises(ValueError, match="notes must not hold 'jobs', a field of every record"):
         done([look(dataset)], dataset, tmp_path, notes={"jobs": 2})
     with pytest.raises(ValueError, match="notes must not hold 'digest', a field of every record"):
@@ -115,7 +115,7 @@ def test_notes_are_json(dataset, tmp_path, value):
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_a_record_with_a_number_that_is_none_is_damaged_and_done_again(dataset, tmp_path, number):
+def test_a_record_with_an_invalid_number_is_repeated(dataset, tmp_path, number):
     job = trial(dataset)
     done([job], dataset, tmp_path)
     ledger = Ledger(tmp_path)
@@ -129,8 +129,8 @@ def test_a_record_with_a_number_that_is_none_is_damaged_and_done_again(dataset, 
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["at once", "read"])
-def test_a_record_speaks_of_the_job_it_is_read_for(dataset, tmp_path, together):
-    """Equal work under other names: a number typed otherwise, domains called otherwise."""
+def test_a_record_has_the_name_of_the_requesting_job(dataset, tmp_path, together):
+    """Equal work under other names: a number written differently, domains with other names."""
     first, second = (
         Trial(
             name, dataset.digest, dataset.prompt, MethodSpec("zero_shot", {"logit_scale": scale}), 0, None, stream_spec

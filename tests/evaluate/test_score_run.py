@@ -1,4 +1,4 @@
-"""What a record holds of the scores of a run: the parts of it say the same."""
+"""The scores in a record are consistent with each other."""
 
 import json
 

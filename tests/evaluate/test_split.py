@@ -1,4 +1,4 @@
-"""Which rows are given beforehand and which are scored."""
+"""Which rows are support, validation or unlabelled, and which are scored."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_no_row_is_in_two_parts_and_none_is_lost(shuffled):
     assert (np.diff(parts.scored) > 0).all() == (not shuffled)
 
 
-def test_support_is_so_many_of_each_class_but_never_more_than_half():
+def test_support_is_at_most_half_of_each_class():
     labels = np.array([0] * 9 + [1] * 5 + [2] * 1 + [4] * 2)
     support = split(labels, seed=0, shuffled=False, shots=4).support
     assert np.bincount(labels[support], minlength=5).tolist() == [4, 2, 0, 0, 1]

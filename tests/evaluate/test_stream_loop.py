@@ -1,4 +1,4 @@
-"""Following a method must not change what it answers, and must tell what happened."""
+"""Running a method step by step does not change its predictions, and every step is reported."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def online(clusters, **parameters):
 def test_smaller_steps_do_not_change_the_predictions(clusters, every, parameters):
     expected = online(clusters, **parameters).adapt(clusters.features)
     done = run_stream(online(clusters, **parameters), clusters.features, every=every)
-    # `auto` cuts its work by what a call brings, which may show in the last digits.
+    # `auto` splits its work by the size of a call, which may change the last digits.
     np.testing.assert_allclose(done.probabilities, expected, rtol=0, atol=1e-12)
     exact = online(clusters, engine="direct", **parameters)
     done = run_stream(exact.clone(), clusters.features, every=every)
@@ -43,7 +43,7 @@ def test_a_transductive_method_sees_the_whole_set_at_once(clusters):
     np.testing.assert_array_equal(step.probabilities, expected)
 
 
-def test_bank_counts_are_those_of_the_moment(clusters):
+def test_bank_counts_are_current_at_each_step(clusters):
     method, witness = online(clusters, bank_size=4), online(clusters, bank_size=4)
     for step in stream_steps(method, clusters.features, every=10):
         witness.adapt(clusters.features[step.start : step.stop])

@@ -1,4 +1,4 @@
-"""Streams by name: each kind makes the stream its function makes, and what cannot be is refused at once."""
+"""Streams by name: each kind equals its function, and invalid parameters are refused at once."""
 
 import json
 
@@ -13,7 +13,7 @@ from zeroshift.evaluate.streams import KINDS, StreamInputs, StreamSpec
 NEEDS = {kind: {"domains": [100, 50]} for kind in ("continual", "gradual", "mixed")}
 
 
-def test_every_kind_makes_what_its_function_makes(clusters):
+def test_every_kind_equals_its_function(clusters):
     labels, clues = clusters.labels, StreamInputs(clusters)
     sure, classes = clues.confidences, clues.pseudo_classes
     expected = {
@@ -38,7 +38,7 @@ def test_every_kind_makes_what_its_function_makes(clusters):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_scores_just_the_rows_that_come(clusters, kind):
+def test_a_run_scores_only_the_rows_of_its_stream(clusters, kind):
     stream_spec = StreamSpec(kind, NEEDS.get(kind, {}))
     trial = Trial("clusters", "", "default", MethodSpec("zero_shot"), 0, None, stream_spec)
     record = trial.run(clusters)
@@ -58,7 +58,7 @@ def test_a_run_scores_just_the_rows_that_come(clusters, kind):
     ],
     ids=["kind", "none", "parameter", "missing"],
 )
-def test_what_cannot_be_is_rejected_before_there_is_a_set(kind, parameters, words):
+def test_invalid_streams_are_rejected_without_a_set(kind, parameters, words):
     with pytest.raises(ValueError, match=words):
         StreamSpec(kind, parameters)
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_is_rejected_before_there_is_a_set(kind, parameters, word
     ],
     ids=range(11),
 )
-def test_values_are_checked_before_there_is_a_set(kind, parameters, words):
+def test_values_are_checked_without_a_set(kind, parameters, words):
     with pytest.raises((ValueError, TypeError), match=words):
         StreamSpec(kind, parameters)
 
@@ -89,7 +89,7 @@ def run(stream_spec, seed=0, **parameters):
     return Trial("pets", "", "default", MethodSpec("adapt_online", parameters), seed, None, stream_spec)
 
 
-def test_the_same_stream_has_the_same_key_however_it_was_typed():
+def test_equal_streams_have_equal_keys():
     typed = [{}, {"imbalance": 50}, {"imbalance": 50.0}, {"imbalance": np.float64(50)}, {"most": None}]
     stream_specs = [StreamSpec("long_tail", parameters) for parameters in typed]
     said = {json.dumps(stream_spec.describe()) for stream_spec in stream_specs}
@@ -124,7 +124,7 @@ def test_streams_by_label_need_labels(clusters):
     assert len(StreamSpec("easy_to_hard").stream(unlabelled, seed=0)) == 150
 
 
-def test_the_prompt_decides_methods_sure(clusters):
+def test_confidence_depends_on_the_prompt_mode(clusters):
     both = FeatureSet(
         clusters.features,
         prototypes={"right": clusters.prototypes_for(), "turned": np.roll(clusters.prototypes_for(), 1, axis=1)},

@@ -1,4 +1,4 @@
-"""What streams are given: whatever holds the numbers is welcome, and what does not is refused in one sentence."""
+"""Inputs of streams: lists, arrays and tensors are accepted, and invalid values are refused with a message."""
 
 import re
 
@@ -56,21 +56,21 @@ BAD_CLASSES = {
 
 @pytest.mark.parametrize("make", BY_LABELS.values(), ids=BY_LABELS)
 @pytest.mark.parametrize(("given", "words"), BAD_CLASSES.values(), ids=BAD_CLASSES)
-def test_labels_that_are_none_are_rejected(make, given, words):
+def test_invalid_labels_are_rejected(make, given, words):
     with pytest.raises((TypeError, ValueError), match=f"labels {words}"):
         make(given, 0)
 
 
 @pytest.mark.parametrize("make", BY_CLASSES.values(), ids=BY_CLASSES)
 @pytest.mark.parametrize(("given", "words"), BAD_CLASSES.values(), ids=BAD_CLASSES)
-def test_so_are_pseudo_classes(make, given, words):
+def test_invalid_pseudo_classes_are_rejected(make, given, words):
     with pytest.raises((TypeError, ValueError), match=f"pseudo_classes {words}"):
         make(given)
     with pytest.raises(ValueError, match=r"pseudo_classes must be a vector of class indices, 24 of them.*got 4. Fix"):
         make(LABELS[:4])
 
 
-def test_pseudo_classes_of_no_class():
+def test_pseudo_classes_out_of_range_are_rejected():
     with pytest.raises(ValueError, match=r"pseudo_classes must hold class indices, 0 to 1; got 2 in row 16. Fix: n_cl"):
         ours.early_noise(SURE, LABELS, 2, 0)
 
@@ -88,7 +88,7 @@ def test_pseudo_classes_of_no_class():
     ],
     ids=["nan", "infinite", "matrix", "words", "none at all", "None"],
 )
-def test_confidences_that_are_none_are_rejected(make, given, words):
+def test_invalid_confidences_are_rejected(make, given, words):
     with pytest.raises((TypeError, ValueError), match=words):
         make(given, 0)
 
@@ -103,7 +103,7 @@ def test_seeds_are_checked_everywhere(make, seed):
         make(seed)
 
 
-def test_a_seed_may_be_large_or_numpys():
+def test_a_seed_may_be_large_or_from_numpy():
     np.testing.assert_array_equal(ours.random_order(9, 2**70 + 1).rows, np.random.default_rng(2**70 + 1).permutation(9))
     np.testing.assert_array_equal(ours.random_order(9, np.int32(4)).rows, ours.random_order(9, 4).rows)
 
@@ -120,7 +120,7 @@ def test_the_number_of_rows_is_checked(n_rows):
         ours.random_order(n_rows, 0)
 
 
-def test_lists_and_tensors_are_as_good_as_arrays():
+def test_lists_and_tensors_are_accepted():
     torch = pytest.importorskip("torch")
     for make in BY_LABELS.values():
         for given in (LABELS.tolist(), tuple(LABELS.tolist()), torch.tensor(LABELS), LABELS.astype(np.uint8)):
@@ -169,7 +169,7 @@ def test_a_stream_of_lists():
     assert len(Stream([])) == 0
 
 
-def test_what_domains_are_is_reported():
+def test_errors_describe_domains():
     with pytest.raises(
         ValueError, match=r"needs the parameter 'domains'.*number of rows of each domain.*Fix: stack_datasets\("
     ):

@@ -1,4 +1,4 @@
-"""Streams that go by confidence: few confident rows left, and early pseudo-labels turned wrong."""
+"""Streams by confidence: few confident rows, and wrong early pseudo-labels."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def read(log_y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(log_y=streams(), seed=st.integers(0, 50), per_class=st.integers(0, 4), share=st.floats(0, 1))
-def test_of_the_confident_so_many_a_class_stay_and_of_the_others_all(log_y, seed, per_class, share):
+def test_a_limited_number_of_confident_rows_per_class_and_all_others_stay(log_y, seed, per_class, share):
     confidences, classes = read(log_y)
     stream = few_confident(confidences, classes, seed, per_class=per_class, share=share)
     assert len(set(stream.rows)) == len(stream)
@@ -35,7 +35,7 @@ def test_of_the_confident_so_many_a_class_stay_and_of_the_others_all(log_y, seed
         assert kept[rows[n_confident:]].all()
 
 
-def test_which_confident_rows_stay_is_drawn():
+def test_the_confident_rows_that_stay_are_random():
     confidences, classes = -np.linspace(0, 1, 40), np.zeros(40, int)
     kept = {int(row) for seed in range(60) for row in few_confident(confidences, classes, seed).rows if row < 20}
     assert kept == set(range(20))
@@ -49,7 +49,7 @@ def test_which_confident_rows_stay_is_drawn():
     share=st.floats(0, 1),
     confident=st.floats(0, 1),
 )
-def test_noise_touches_the_stated_share_of_the_early_confident_and_nothing_else(log_y, seed, phase, share, confident):
+def test_noise_changes_only_the_stated_share_of_early_confident_rows(log_y, seed, phase, share, confident):
     confidences, classes = read(log_y)
     n, n_classes = log_y.shape
     chosen = {"phase": phase, "share": share, "confident": confident}
@@ -69,7 +69,7 @@ def test_noise_touches_the_stated_share_of_the_early_confident_and_nothing_else(
 
 
 @given(log_y=streams(), seed=st.integers(0, 50))
-def test_a_noisy_row_is_as_sure_as_it_was_of_the_wrong_class(log_y, seed):
+def test_a_noisy_row_is_equally_confident_of_a_wrong_class(log_y, seed):
     confidences, classes = read(log_y)
     noise = early_noise(confidences, classes, log_y.shape[1], seed, phase=1, share=0.5, confident=1)
     before = log_y.copy()

@@ -1,4 +1,4 @@
-"""Neighbours that share a class: how much, at the ends of the scale and between; and the cap on classes in a batch."""
+"""Correlated streams: how often neighbours share a class, and the limit on classes per batch."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_a_small_concentration_correlates_and_a_large_one_does_not():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_with_many_classes_few_come_at_a_time(seed):
+def test_with_many_classes_few_occur_together(seed):
     """200 classes: 64 rows of a random order hold about 55 of them."""
     labels = np.tile(np.arange(200), 20)
     seen = labels[dirichlet(labels, seed).rows]
@@ -36,7 +36,7 @@ def test_with_many_classes_few_come_at_a_time(seed):
 
 
 def test_the_concentration_is_spread_over_the_slots():
-    """For ten classes the default is 0.1 a slot: all of it for twice the slots puts a class into about as many."""
+    """With ten classes the default is 0.1 per slot: with twice the slots a class is in about as many of them."""
     labels = np.repeat(np.arange(50), 100)
     places = []
     for slots in (10, 200):
@@ -51,7 +51,7 @@ def test_at_the_lower_limit_a_class_falls_into_one_slot():
     assert np.count_nonzero(np.diff(TEN[rows])) == 9
 
 
-def test_at_the_upper_limit_every_slot_holds_every_class_alike():
+def test_at_the_upper_limit_every_slot_has_equal_classes():
     rows = dirichlet(TEN, 0, concentration=1e9, slots=4).rows
     for slot in TEN[rows].reshape(4, -1):
         np.testing.assert_array_equal(np.bincount(slot), np.full(10, 15))

@@ -1,4 +1,4 @@
-"""Domains one after the other, blending and mixed; and sets stacked into one."""
+"""Streams of several domains: one after another, gradual, mixed; and combining sets."""
 
 import numpy as np
 import pytest
@@ -28,13 +28,13 @@ def test_another_seed_gives_another_order(kind):
 
 
 @given(sizes=SIZES, seed=st.integers(0, 100))
-def test_continual_never_goes_back_and_is_random_inside(sizes, seed):
+def test_continual_keeps_the_order_of_domains_and_shuffles_within(sizes, seed):
     assert (np.diff(continual(sizes, seed).groups) >= 0).all()
     rows = continual([200], seed).rows
     assert (rows != np.arange(200)).any()
 
 
-def test_gradual_rises_in_a_straight_line_between_the_middles():
+def test_gradual_rises_linearly_between_the_middles():
     share = np.mean([gradual([200, 200], seed, overlap=1.0).groups for seed in range(60)], axis=0)
     assert (share[:90] < 0.05).all()
     tenths = share.reshape(10, 40).mean(axis=1)
@@ -56,7 +56,7 @@ def test_without_overlap_gradual_is_continual():
     np.testing.assert_array_equal(gradual([30, 50], 4, overlap=0).rows, continual([30, 50], 4).rows)
 
 
-def test_mixed_holds_domains_alike_from_the_start():
+def test_mixed_has_equal_shares_of_domains_from_the_start():
     groups = np.concatenate([mixed([100, 100], seed).groups[:50] for seed in range(20)])
     assert groups.mean() == pytest.approx(0.5, abs=0.06)
 
@@ -76,7 +76,7 @@ def test_parameters_are_checked(make, words):
         make()
 
 
-def test_stacked_sets_keep_rows_and_say_what_they_are(clusters):
+def test_combined_sets_keep_rows_and_provenance(clusters):
     both = stack_datasets({"whole": clusters, "part": clusters.subset(slice(0, 20))})
     np.testing.assert_array_equal(both.features[150:], clusters.features[:20])
     np.testing.assert_array_equal(both.labels[150:], clusters.labels[:20])
@@ -85,7 +85,7 @@ def test_stacked_sets_keep_rows_and_say_what_they_are(clusters):
     assert stack_datasets([clusters]).provenance["domains"][0]["name"] == "domain 0"
 
 
-def test_provenance_keeps_what_all_agree_on():
+def test_provenance_keeps_the_values_all_sets_share():
     def made(**said):
         return FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1], provenance=said)
 

@@ -1,4 +1,4 @@
-"""The long tail: the paper's counts, group by group, and rows drawn to match."""
+"""Long-tailed streams: the paper's counts by group, and the rows drawn for them."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_sizes_fall_from_the_greatest_to_the_smallest(n_classes, most, imbalance
     imbalance=st.floats(1, 50),
     seed=st.integers(0, 100),
 )
-def test_rows_come_at_most_once_in_just_the_stated_numbers(sizes, imbalance, seed):
+def test_rows_occur_at_most_once_in_the_stated_numbers(sizes, imbalance, seed):
     labels = np.repeat(np.arange(len(sizes)), sizes)
     stream = long_tail(labels, seed, imbalance=imbalance)
     assert len(set(stream.rows)) == len(stream)
@@ -71,12 +71,12 @@ def test_more_than_the_smallest_class_has_is_rejected():
         long_tail(np.repeat([0, 1], 3), 0, imbalance=0.5)
 
 
-def test_where_the_greatest_is_small_it_is_the_ratio():
+def test_the_ratio_is_limited_by_the_largest_class():
     assert long_tail_counts(8, most=6, imbalance=50)[[0, -1]].tolist() == [6, 1]
 
 
 @pytest.mark.parametrize("most", [1, 0], ids=["one", "none"])
-def test_less_than_two_rows_make_no_tail(most):
+def test_fewer_than_two_rows_are_rejected(most):
     words = rf"most must be None or an integer of at least 2; got {most}.*Fix: most=None"
     for make in (
         lambda: long_tail(np.repeat([0, 1], 3), 0, most=most),

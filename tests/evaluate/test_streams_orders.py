@@ -1,4 +1,4 @@
-"""Orders of every row: a permutation each, the same for the same seed, sorted by what their names say."""
+"""Orders of all rows: permutations, reproducible, and sorted as their names say."""
 
 import numpy as np
 import pytest
@@ -36,14 +36,14 @@ def test_another_seed_gives_another_order(order):
     assert (order(np.repeat([0, 1], 30), 0).rows != order(np.repeat([0, 1], 30), 1).rows).any()
 
 
-def test_a_random_order_is_the_one_runs_always_had():
-    """`split` shuffles in this way where no stream is named: both must mean the same by a seed."""
+def test_random_orders_do_not_change_between_versions():
+    """`split` shuffles in this way if no stream is named: both must use a seed in the same way."""
     np.testing.assert_array_equal(random_order(50, 3).rows, np.random.default_rng(3).permutation(50))
 
 
 @given(confidences=st.lists(st.floats(-3, -0.001), min_size=1, max_size=40).map(np.array), seed=SEEDS)
-def test_confidence_falls_from_easy_to_hard_and_rises_the_other_way(confidences, seed):
-    slack = 1e-9  # confidences equal but for rounding count as equal
+def test_easy_to_hard_and_hard_to_easy_are_sorted_by_confidence(confidences, seed):
+    slack = 1e-9  # confidences that differ only by rounding count as equal
     assert (np.diff(confidences[easy_to_hard(confidences, seed).rows]) <= slack).all()
     assert (np.diff(confidences[hard_to_easy(confidences, seed).rows]) >= -slack).all()
 

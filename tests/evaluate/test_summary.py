@@ -1,4 +1,4 @@
-"""Records summed up: means over orders, then over sets, and nothing counted that was not run."""
+"""Summaries of records: means over orders, then over sets, without missing runs."""
 
 import pytest
 
@@ -69,7 +69,7 @@ def test_the_mean_over_sets_spreads_over_orders_and_not_over_sets(planned):
     assert online.runs == 4
 
 
-def test_the_order_the_runs_end_in_does_not_matter(planned):
+def test_the_order_of_finished_runs_does_not_matter(planned):
     outcomes = [outcome(trial) for trial in planned.trials]
     forwards, backwards = summarize(planned, outcomes), summarize(planned, outcomes[::-1])
     assert backwards.overall == forwards.overall
@@ -87,7 +87,7 @@ def test_a_failed_order_leaves_the_others_of_its_set_to_count(planned):
     assert len(summary.records) == 5
 
 
-def test_a_mean_that_leaves_out_a_set_is_known_for_it(planned):
+def test_a_mean_without_all_sets_is_marked(planned):
     outcomes = [outcome(t, error="a bug" if t.features == "b" and t.seed is not None else None) for t in planned.trials]
     summary = summarize(planned, outcomes)
     assert [standing.spec.label for standing in summary.partial] == ["adapt_online"]
@@ -100,7 +100,7 @@ def test_a_method_without_any_result_has_no_row(planned):
     assert [s.spec.method for s in summarize(planned, outcomes).overall] == ["adapt_transductive"]
 
 
-def test_memory_that_is_not_known_stays_so(planned):
+def test_unknown_memory_stays_unknown(planned):
     outcomes = [outcome(trial) for trial in planned.trials]
     for each in outcomes:
         each.record["peak_bytes"] = None
@@ -116,7 +116,7 @@ WRONG_VALUES = {
 
 
 @pytest.mark.parametrize(("values", "message"), WRONG_VALUES.values(), ids=WRONG_VALUES)
-def test_no_spread_of_what_are_no_numbers(values, message):
+def test_missing_values_have_no_spread(values, message):
     with pytest.raises((ValueError, TypeError), match=message):
         Spread.of(values)
 

@@ -1,4 +1,4 @@
-"""One run: what a method is given, what is scored, and what makes two runs the same."""
+"""One run: the inputs of the method, the scored rows, and the key."""
 
 import json
 from dataclasses import replace
@@ -73,7 +73,7 @@ def test_the_record_holds_every_score_of_the_method_and_of_zero_shot(clusters):
     json.dumps(record, allow_nan=False)
 
 
-def test_a_record_without_one_of_its_numbers_is_not_sound(clusters):
+def test_a_record_without_one_of_its_numbers_is_invalid(clusters):
     run = trial("zero_shot")
     record = run_trial(run, clusters)
     assert run.is_valid(record)
@@ -103,8 +103,8 @@ def test_groups_follow_the_stream_with_the_support_taken_out(clusters, monkeypat
     assert sum(shares) == pytest.approx(138 * record["accuracy"])
 
 
-def test_scoring_is_neither_timed_nor_weighed(clusters, monkeypatch):
-    """Memory is read, and with it the time over, before anything is scored."""
+def test_scoring_is_not_part_of_time_and_memory(clusters, monkeypatch):
+    """Memory is read, and the timer stopped, before anything is scored."""
     seen = []
     monkeypatch.setattr("zeroshift.evaluate.trial.score_run", lambda *_: seen.append("scored") or {})
     peak = PeakMemory.peak
@@ -154,7 +154,7 @@ def test_prompt_modes_are_stacked_as_prompts(clusters, monkeypatch, modes):
     assert record["zero_shot_accuracy"] == several.zero_shot_accuracy("a")
 
 
-def test_support_is_given_to_a_method_that_can_do_without_only_when_requested(clusters, monkeypatch):
+def test_optional_support_is_given_only_on_request(clusters, monkeypatch):
     fake_methods.register(monkeypatch)
     run_trial(trial("either", seed=None), clusters)
     assert fake_methods.SEEN[-1].support is None
@@ -173,7 +173,7 @@ def test_every_protocol_methods(monkeypatch):
         list_method_specs("offline")
 
 
-def test_what_keeps_a_method_from_being_made(monkeypatch):
+def test_missing_inputs_prevent_a_method_from_being_created(monkeypatch):
     fake_methods.register(monkeypatch)
     assert MethodSpec("tuned").missing_input() == (
         "needs scale (a number of at least 0), which has no default. Fix: --set tuned.scale=VALUE"
@@ -188,7 +188,7 @@ def test_what_keeps_a_method_from_being_made(monkeypatch):
         MethodSpec.named("either+suport")
 
 
-def test_the_key_changes_with_all_that_changes_the_result_and_with_nothing_else(clusters, monkeypatch):
+def test_the_key_changes_exactly_with_what_changes_the_result(clusters, monkeypatch):
     base = Trial("clusters", DatasetRef.of("x", clusters).digest, "default", MethodSpec("adapt_online"), 0, None)
     others = [
         replace(base, digest=DatasetRef.of("x", clusters.subset(slice(0, 100))).digest),
@@ -208,7 +208,7 @@ def test_the_key_changes_with_all_that_changes_the_result_and_with_nothing_else(
     assert base.key != before
 
 
-def test_a_number_has_one_key_however_it_was_typed():
+def test_equal_numbers_of_different_types_have_one_key():
     keys = {trial("adapt_online", alpha=alpha).key for alpha in (1, 1.0, np.float64(1), np.int64(1), np.float32(1))}
     assert len(keys) == 1
     assert trial("adapt_online", alpha=0.5).key not in keys
@@ -216,12 +216,12 @@ def test_a_number_has_one_key_however_it_was_typed():
     assert trial("adapt_online", seed=np.int64(3)).key == trial("adapt_online", seed=3).key
 
 
-def test_a_run_says_whether_it_was_timed_and_how_many_rows_came_at_a_time():
+def test_the_record_has_timing_and_rows_per_call():
     run = replace(trial("adapt_online"), timed=True, every=7)
     assert (run.describe()["timed"], run.describe()["every"]) == (True, 7)
 
 
-def test_an_entry_says_what_the_classes_are_called(clusters):
+def test_a_dataset_has_the_names_of_its_classes(clusters):
     named = FeatureSet(
         clusters.features, prototypes=clusters.prototypes, labels=clusters.labels, class_names=list("abcd")
     )
@@ -236,6 +236,6 @@ def test_a_set_without_labels_is_rejected(clusters):
         run_trial(trial("zero_shot"), bare)
 
 
-def test_where_the_peak_cannot_be_set_back_memory_is_not_known(clusters, monkeypatch):
+def test_memory_is_unknown_if_the_peak_cannot_be_reset(clusters, monkeypatch):
     monkeypatch.setattr("zeroshift.evaluate.resources.PeakMemory.reset", lambda self: None)
     assert run_trial(trial("zero_shot"), clusters)["peak_bytes"] is None

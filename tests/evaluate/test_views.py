@@ -1,5 +1,4 @@
-"""Views in a comparison: who is given them, that they are fed whole, in order and a few at a time, and what a set with
-them is known by."""
+"""Views in a comparison: which methods get them, in which order and blocks, and the digest of a set with views."""
 
 import sys
 
@@ -64,7 +63,7 @@ def test_methods_given_views(registered, name, label, given, protocol):
     assert spec.missing_input("views") is None
 
 
-def test_views_are_for_those_that_take_them(registered):
+def test_only_methods_that_accept_views_get_them(registered):
     with pytest.raises(ValueError, match=r"^zero_shot takes no views. It takes features alone"):
         MethodSpec.named("zero_shot+views")
 
@@ -83,7 +82,7 @@ def test_the_registered_methods_that_take_views():
     assert not {label for label in listed if label.endswith("+views")} & {"tpt+views", "zero_shot+views"}
 
 
-def test_a_set_is_known_by_its_views_and_one_without_as_before(seen):
+def test_views_are_part_of_the_digest_of_a_set(seen):
     plain = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
     assert features_digest(plain) == "4ca385f65bea2a42113f9d9c07e7beb5"  # what it was when no digest knew of views
     views = np.array(seen.views)
@@ -120,7 +119,7 @@ def test_an_online_run_is_what_the_library_s_own_calls_give(seen, name):
     assert run_trial(trial(name, seed=2), seen)["image_passes"] == 1
 
 
-def test_views_come_in_order_and_a_few_images_at_a_time(registered, seen, monkeypatch):
+def test_views_are_passed_in_order_and_in_blocks(registered, seen, monkeypatch):
     monkeypatch.setattr(sys.modules[stream_steps.__module__], "VIEW_NUMBERS", 20 * view_fixtures.N_VIEWS * 12)
     order = np.random.default_rng(1).permutation(150)
     run_trial(trial("takes+views", seed=1), seen)
@@ -144,12 +143,12 @@ def test_a_transductive_method_is_given_all_images_at_once_and_not_a_copy(regist
     assert np.shares_memory(view_fixtures.FED[-1], seen.views)
 
 
-def test_without_views_in_the_set_a_run_says_what_is_missing(registered, clusters):
+def test_a_run_without_views_names_what_is_missing(registered, clusters):
     with pytest.raises(ValueError, match=r"needs needs several views of each image. Fix: zeroshift extract --views 64"):
         run_trial(trial("needs", seed=None), clusters)
 
 
-def test_memory_of_views_is_weighed_with_the_method_s_own(registered, seen):
+def test_memory_of_views_is_part_of_the_peak(registered, seen):
     peak = run_trial(trial("greedy+views"), seen.subset(slice(0, 3)))["peak_bytes"]
     gauge = PeakMemory()
     gauge.reset()
@@ -167,7 +166,7 @@ def test_following_views(seen):
     np.testing.assert_array_equal(np.concatenate([step.probabilities for step in steps]), expected)
 
 
-def test_what_cannot_be_followed_is_rejected_before_anything_is_learned(seen):
+def test_invalid_views_are_rejected_before_anything_is_learned(seen):
     method = methods.create("tda", seen.prototypes_for())
     with pytest.raises(TypeError, match=r"zero_shot takes no views; got features of shape .*Fix: features\[:, 0\]"):
         stream_steps(ZeroShot(seen.prototypes_for()), seen.views)

@@ -1,4 +1,4 @@
-"""What the runner's pieces answer when they are given something else: the argument, what was given, the fix."""
+"""Invalid arguments of the runner: messages with argument, value and fix."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Methods that remember the views they were fed, sets with views, and an encoder that is none: for views and costs."""
+"""Methods that record their views, sets with views, and a fake encoder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zeroshift.testing.examples import ExampleText
 from zeroshift.zero_shot import logits
 
 FED: list[np.ndarray] = []
-"""Every array of views a stand-in was called with, as it came."""
+"""Every array of views that a fake method received."""
 
 N_VIEWS = 5
 
@@ -67,7 +67,7 @@ class Needs(Remembering, EpisodicMethod):
 
 
 class Greedy(Takes):
-    """Takes a known amount of memory, and three steps, for an image."""
+    """Takes a known amount of memory, and three steps, per image."""
 
     name, gradient_steps = "greedy", 3
     taken = 300_000_000
@@ -104,7 +104,7 @@ class NoEncoder:
 
 
 def stand_in_encoder(monkeypatch, prototypes: np.ndarray) -> list[tuple]:
-    """From now on every encoder is one whose words make these prototypes; answers what text sides were asked for."""
+    """Replace every encoder by one whose words give these prototypes; return the requested text sides."""
     from zeroshift import encode
     from zeroshift.evaluate import encoder_ref
 

@@ -1,4 +1,4 @@
-"""Chapters of experiments from made-up records, without running anything."""
+"""Chapters of experiments from synthetic records, without running anything."""
 
 from __future__ import annotations
 

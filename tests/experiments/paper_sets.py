@@ -1,4 +1,4 @@
-"""Small made-up sets whose provenance is that of the paper's sets."""
+"""Small synthetic sets with the provenance of the paper's sets."""
 
 from __future__ import annotations
 

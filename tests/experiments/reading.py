@@ -1,4 +1,4 @@
-"""Reading what an experiment found."""
+"""Helpers that read the findings of an experiment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table 5: what is switched off is off, and what the paper concludes can be seen."""
+"""Table 5: parts that are switched off, and the paper's conclusions."""
 
 import pytest
 
@@ -44,7 +44,7 @@ EVERYTHING = ("bank", "means", "covariance")
     [(0.40, "Confirmed here"), (0.499, "Too close to call here"), (0.60, "Not confirmed here")],
     ids=["lower", "hardly-lower", "higher"],
 )
-def test_a_covariance_alone_is_held_against_zero_shot_with_its_interval(small_suite, accuracy, message):
+def test_a_covariance_alone_is_compared_with_zero_shot_with_an_interval(small_suite, accuracy, message):
     chapter = chapter_with(EXPERIMENT, small_suite, lambda job: record(accuracy if on(job) == ("covariance",) else 0.5))
     assert any(f"without the bank lowers accuracy below zero-shot. {message}: " in text for text in remarks(chapter))
 
@@ -54,7 +54,7 @@ def test_a_covariance_alone_is_held_against_zero_shot_with_its_interval(small_su
     [(0.70, "Confirmed here"), (0.50, "Too close to call here"), (0.30, "Not confirmed here")],
     ids=["best", "equal-to-another", "worst"],
 )
-def test_what_another_row_equals_is_not_the_best(small_suite, accuracy, message):
+def test_a_tied_row_is_not_the_best(small_suite, accuracy, message):
     chapter = chapter_with(EXPERIMENT, small_suite, lambda job: record(accuracy if on(job) == EVERYTHING else 0.5))
     assert any(f"everything together does best. {message}: " in text for text in remarks(chapter))
 
@@ -64,7 +64,7 @@ def test_where_a_row_failed_nothing_is_called_the_best(small_suite):
     assert not any("everything together" in text for text in remarks(chapter))
 
 
-def test_only_what_surely_goes_another_way_than_in_the_paper_is_a_warning(small_suite):
+def test_only_significant_contradictions_are_warnings(small_suite):
     """On corrupted images a bank alone loses 0.4 points in the paper, and everything together gains 3."""
     outcome_text = {}
     for accuracy in (0.501, 0.60):

@@ -1,4 +1,4 @@
-"""Table 19: AWT without views is AWT, and what is said of it."""
+"""Table 19: AWT with and without views, and the remarks."""
 
 from dataclasses import replace
 
@@ -55,7 +55,7 @@ def test_awt_alone_is_awt_on_sets_of_one_view():
     assert ours["nll"] != pytest.approx(ours["zero_shot_nll"]), "it weighs prompts"
 
 
-def test_a_row_a_set_and_awt_itself_where_there_are_views(investigated, suite):
+def test_one_row_per_set_and_awt_if_there_are_views(investigated, suite):
     table = found(investigated(EXPERIMENT, suite, orders=1), "awt")
     place = [col.title for col in table.columns].index("AWT")
     assert [row.cells[0] for row in table.rows if row.cells[place] is not None] == [suite.members[2].title]
@@ -81,7 +81,7 @@ def test_awt_with_and_without_views(suite, alone, message):
     assert chapter.findings[1].kind == ("warning" if message == "Not confirmed here" else "note")
 
 
-def test_adapt_is_held_against_both(suite):
+def test_adapt_is_compared_with_both(suite):
     texts = remarks(chapter_with(EXPERIMENT, enough(suite), accuracies(adapt_online=0.6, alone=0.4, awt=0.8)))
     (without,) = [text for text in texts if "ADAPT (online) is more accurate than AWT without views" in text]
     (with_views,) = [text for text in texts if "ADAPT (online) does well" in text]
@@ -91,7 +91,7 @@ def test_adapt_is_held_against_both(suite):
     assert "ADAPT (online) 60.0%, AWT 80.0%" in with_views
 
 
-def test_what_failed_is_held_against_nothing(suite):
+def test_failed_runs_are_not_compared(suite):
     texts = remarks(chapter_with(EXPERIMENT, suite, accuracies(alone=None)))
     assert not any("without views. " in text or "less accurate" in text for text in texts)
 

@@ -19,7 +19,7 @@ def chapter(investigated, suite):
     return investigated(EXPERIMENT, suite)
 
 
-def test_one_sample_a_class_is_too_few_on_corrupted_images(chapter):
+def test_one_sample_per_class_is_too_few_on_corrupted_images(chapter):
     (corrupted,) = found(chapter, "bank-size-online").series
     assert corrupted.label == "corruption"
     by_size = dict(zip(corrupted.x, corrupted.y, strict=True))

@@ -1,4 +1,4 @@
-"""Calibration: bins put together keep what they say, and whoever is worse than zero-shot is named."""
+"""Calibration: merged bins, and remarks on methods that are worse than zero-shot."""
 
 import numpy as np
 import pytest
@@ -102,8 +102,8 @@ def test_without_zero_shot_nothing_is_compared_and_without_results_nothing_repor
 
 
 @pytest.mark.parametrize("name", UNTEMPERED)
-def test_untempered_a_mixture_gives_the_same_labels_and_is_too_sure(name):
-    """Answers raised to the method's own temperature are what it answers; online that changes with every renewal."""
+def test_an_untempered_mixture_has_the_same_labels_and_is_over_confident(name):
+    """Untempered predictions to the power of the temperature equal the method's predictions, also online."""
     pack = packs.load("cifar10c_fog_5").subset(slice(0, 200))
     features = np.asarray(pack.features, np.float64)
     raw = UNTEMPERED[name](pack.prototypes_for(), logit_scale=pack.logit_scale)
@@ -134,7 +134,7 @@ def test_untempered_records_are_those_of_a_run_in_the_same_order():
         untempered(unlabelled, prompt="default", method=name, seed=0)
 
 
-def test_the_temperature_brings_the_mixtures_nearer_to_what_they_say(investigated):
+def test_the_temperature_improves_the_calibration_of_the_mixtures(investigated):
     errors = column(found(investigated(EXPERIMENT), "calibration"), "calibration error")
     for protocol in ("online", "transductive"):
         assert errors[f"mixture ({protocol})"].value < errors[f"mixture ({protocol}), untempered"].value

@@ -1,4 +1,4 @@
-"""Claims held against numbers: what is surer than chance, what is too close to call, and what is said of it."""
+"""Claims compared with numbers: significant differences, ties, and the remarks."""
 
 import pytest
 
@@ -53,13 +53,13 @@ def test_a_difference_within_a_standard_error_and_a_tie_say_nothing():
     assert higher(0.512, 0.50, samples=5000) is True
     assert higher(0.50, 0.512, samples=5000) is False
     assert higher(0.509, 0.50, samples=5000) is None
-    # Nothing is surer than that all are right, and still a tie is a tie.
+    # All predictions are correct, and it is still a tie.
     assert higher(1.0, 1.0, samples=10) is None
     assert higher(0.532, 0.50, samples=5000, by=0.02) is True
     assert higher(0.532, 0.50, samples=5000, by=0.03) is None
 
 
-def test_a_limit_is_broken_only_where_that_is_surer_than_chance():
+def test_a_limit_is_exceeded_only_if_significant():
     assert within(0.50, 0.51, 0.01, samples=5000) is True
     assert within(0.50, 0.512, 0.01, samples=5000) is None
     assert within(0.50, 0.522, 0.01, samples=5000) is False
@@ -78,7 +78,7 @@ def test_the_sign_of_a_gain_follows_from_its_interval_and_means_from_their_error
     assert above_zero_shot([record(0.55), record(0.60)]) is True
 
 
-def test_nothing_is_not_everything():
+def test_an_empty_result_confirms_nothing():
     assert all_hold([]) is None
 
 
@@ -93,7 +93,7 @@ def test_other_prompts_than_the_papers_are_reported(monkeypatch):
     assert "ours are vanilla, its main results are of class descriptions" in message.text
     assert "not here" not in message.text
     assert data_remark(other, prompts=False) is None
-    # The paper's numbers stand in our table: its own is not shown a second time.
+    # The paper's numbers are in our table, so its own table is not shown again.
     assert not [finding for finding in paper_reference(other, "ablation_components") if isinstance(finding, Table)]
 
 

@@ -1,4 +1,4 @@
-"""Table 8: the iterations are iterations, and the two are held against each other."""
+"""Table 8: iterations compared with the closed form."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_the_verdict_follows_from_the_table(chapter):
     [(0.60, "Confirmed here"), (0.57, "Too close to call here"), (0.40, "Not confirmed here")],
     ids=["equal", "little-lower", "lower"],
 )
-def test_the_closed_form_misses_the_limit_only_where_that_is_surer_than_chance(small_suite, closed, message):
+def test_the_closed_form_misses_the_limit_only_if_significant(small_suite, closed, message):
     rounds = {1: record(closed), ITERATIONS: record(0.60)}
     chapter = chapter_with(EXPERIMENT, small_suite, lambda job: rounds[job.spec.parameters["iterations"]])
     assert any(f"matches the iterations (read as: it is at most 1 point below them). {message}: " in text

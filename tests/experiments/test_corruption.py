@@ -1,4 +1,4 @@
-"""Table 3: a column a kind, in the paper's order, at severity 5 where there is one."""
+"""Table 3: one column per kind, in the paper's order, at severity 5 if available."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_transductive_adapt_gains_under_fog(investigated):
     assert {job.features for job in chapter.jobs} == {"cifar10c_fog_5"}
 
 
-def test_all_fifteen_kinds_stand_as_in_the_paper(monkeypatch):
+def test_all_fifteen_kinds_are_in_the_papers_order(monkeypatch):
     shrink_catalogue(monkeypatch)
     table = found(chapter_with_accuracies(EXPERIMENT, Suite.of(imagenet_c()), half), "accuracy")
     assert [col.title for col in table.columns[1:]] == list(paper_table("corruption_vitb16").columns)
@@ -45,7 +45,7 @@ def test_a_lighter_severity_is_named_and_gets_no_number_of_the_paper(monkeypatch
     assert column(table, "Fog")["ADAPT (online)"].paper is not None
 
 
-def test_of_several_severities_the_greatest_stands_and_the_others_are_not_run(monkeypatch):
+def test_only_the_highest_severity_is_run(monkeypatch):
     shrink_catalogue(monkeypatch)
     chapter = chapter_with_accuracies(EXPERIMENT, Suite.of(imagenet_c((1, 5, 3), kinds=("fog", "snow"))), half)
     assert {job.features for job in chapter.jobs} == {"fog_5", "snow_5"}
@@ -69,7 +69,7 @@ def test_a_set_that_is_not_the_whole_kind_has_no_number(monkeypatch):
     )
 
 
-def test_a_printed_mean_that_is_not_the_mean_is_reported_where_it_stands(monkeypatch):
+def test_a_printed_mean_that_is_wrong_is_reported_in_place(monkeypatch):
     shrink_catalogue(monkeypatch)
     chapter = chapter_with_accuracies(EXPERIMENT, Suite.of(imagenet_c()), half)
     for table in (found(chapter, "accuracy"), found(chapter, "paper-corruption-vitb16")):

@@ -1,4 +1,4 @@
-"""Table 11: classes with a covariance of their own."""
+"""Table 11: one covariance per class."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def chapter(investigated):
     return investigated(EXPERIMENT, Suite.of({"fog": packs.load("cifar10c_fog_5").subset(slice(0, 120))}))
 
 
-def test_a_covariance_a_class_does_harm_on_corrupted_images(chapter):
+def test_one_covariance_per_class_lowers_accuracy_on_corrupted_images(chapter):
     table = found(chapter, "by-task")
     accuracy = {(row.group, row.cells[0]): row.cells[1].value for row in table.rows}
     for protocol in ("online", "transductive"):
@@ -28,7 +28,7 @@ def test_a_covariance_a_class_does_harm_on_corrupted_images(chapter):
     [(0.40, "Confirmed here"), (0.60, "Too close to call here"), (0.70, "Not confirmed here")],
     ids=["lower", "equal", "higher"],
 )
-def test_the_verdict_on_separate_covariances_knows_ties(small_suite, separate, message):
+def test_the_verdict_on_separate_covariances_handles_ties(small_suite, separate, message):
     accuracies = {"shared": 0.60, "per_class": separate}
     chapter = chapter_with(
         EXPERIMENT,

@@ -1,4 +1,4 @@
-"""Decision regions: the plane keeps what it says, and fields belong to whom the method gives them."""
+"""Decision regions: the plane, its scale, and the class of every point."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_boundaries_are_counted():
     assert boundary(np.zeros((5, 5), dtype=int)) == 0
 
 
-def test_one_clean_and_one_corrupted_set_are_pictured_and_the_limits_are_reported(investigated, small_suite):
+def test_one_clean_and_one_corrupted_set_are_drawn_with_their_limits(investigated, small_suite):
     chapter = investigated(EXPERIMENT)
     assert [job.features for job in chapter.jobs] == ["cifar10", "cifar10c_fog_5"]
     for name in ("regions-1", "regions-2"):
@@ -87,7 +87,7 @@ def test_one_clean_and_one_corrupted_set_are_pictured_and_the_limits_are_reporte
             assert region.classes.max() < len(regions.class_names)
     table = found(chapter, "plane")
     zero_shot = [row for row in table.rows if row.cells[0] == "zero-shot"]
-    # What the caption warns of: the plane loses much of what tells classes apart.
+    # The caption warns that the plane loses much of what separates the classes.
     assert all(row.cells[1].value < row.cells[2].value for row in zero_shot)
     assert any("An illustration" in text for text in remarks(chapter))
     (outcome_text,) = remarks(chapter, "data")

@@ -1,4 +1,4 @@
-"""Encoders are compared on the sets that all of them have, and on no other."""
+"""Encoders are compared only on sets that all of them have."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What every experiment must satisfy, whatever it asks: the same checks over the whole registry."""
+"""Checks that every experiment in the registry must pass."""
 
 import dataclasses
 import json
@@ -64,7 +64,7 @@ def test_a_figure_in_two_halves_is_two_experiments():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_says_what_it_asks_and_where_the_paper_does(name):
+def test_every_experiment_has_a_question_and_a_place_in_the_paper(name):
     experiment = get(name)
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", experiment.name)
     assert experiment.title[0].isupper()
@@ -94,12 +94,12 @@ def test_findings_are_well_formed(name, investigated, tiny_suite):
 
 
 CLAIMS = (
-    # What a verdict begins with: it holds the paper's word against our numbers.
+    # Starts of verdicts, which compare the paper's claims with our numbers.
     "The paper finds that",
-    # Of no runs at all these would be true, or false, of nothing.
+    # Without runs these would be statements about nothing.
     "Every ", "On every ", "No method", "None of the gains", "Of 0 ",
-    # There is no greatest of nothing.
-    "The best", "The worst", "The largest", "The smallest", "The surest", "The highest", "The lowest",
+    # Without values there is no largest.
+    "The best", "The worst", "The largest", "The smallest", "The highest", "The lowest",
     # What a method does, it did not do here.
     "ADAPT", "Online ADAPT", "Worse than", "Better than", "Below", "Above", "Calibrated",
 )  # fmt: skip
@@ -109,18 +109,18 @@ JUDGED = ("confirmed here", "confirmed for", "too close to call")
 """What only a comparison of our numbers can say."""
 
 
-SELDOM = ("two encoders", "a plane", "views", "none of the tasks, one prompt mode", "a sample a class")
+SELDOM = ("two encoders", "a plane", "views", "none of the tasks, one prompt mode", "one sample per class")
 """Odd in ways the others cover for the most part: left to `make test-all`."""
 
 
 @pytest.mark.parametrize(
     "odd", [pytest.param(odd, marks=[pytest.mark.slow] if odd in SELDOM else []) for odd in ODD_SUITES]
 )
-def test_odd_sets_and_failed_runs_break_nothing_and_prove_nothing(odd, tmp_path):
+def test_unusual_sets_and_failed_runs_cause_no_error_and_no_claim(odd, tmp_path):
     suite = odd_suite(odd)
     investigation = Investigation.of(list_experiments(), suite, Options(orders=1))
     outcomes = list(investigation.run(Ledger(tmp_path)))
-    # What cannot be done on such sets says what to do about it.
+    # What cannot run on such sets states the fix.
     assert [outcome.error for outcome in outcomes if outcome.error and "Fix:" not in outcome.error] == []
     for failed in (lambda place: False, lambda place: place % 2 == 0, lambda place: place % 2 == 1):
         for chapter in investigation.chapters(with_failures(outcomes, failed)):
@@ -143,7 +143,7 @@ def test_odd_sets_and_failed_runs_break_nothing_and_prove_nothing(odd, tmp_path)
     ],
     ids=["none", "verdict", "every", "judged"],
 )
-def test_claims_are_known_for_what_they_are(text, tiny_suite):
+def test_claims_are_recognised(text, tiny_suite):
     with pytest.raises(AssertionError):
         check_claims_nothing(Remark(text), tiny_suite)
     check_claims_nothing(Remark("Left out, because runs failed: mine."), tiny_suite)
@@ -216,8 +216,8 @@ def numbers(value):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_same_question_is_the_same_work(name, tiny_suite):
-    """Keys do not change from one call to the next, or nothing could ever be gone on with; and they can be recorded."""
+def test_equal_questions_have_equal_jobs(name, tiny_suite):
+    """Keys are the same in every call, so that runs can be resumed, and they can be recorded."""
     first, second = (get(name).plan(tiny_suite, Options(orders=1)) for _ in range(2))
     assert [job.key for job in first] == [job.key for job in second]
     assert all(json.dumps(job.describe(), allow_nan=False) for job in first)

@@ -1,4 +1,4 @@
-"""Labelled samples: drawn once, never scored, and worth something."""
+"""Few-shot: labelled samples are drawn once, never scored, and raise accuracy."""
 
 import numpy as np
 import pytest
@@ -91,7 +91,7 @@ def test_a_set_that_can_give_no_sample_away_is_skipped():
 
 
 def test_tasks_are_joined_by_what_they_are(small_suite):
-    """Online failed on the first task: what is left must not be held against another task's numbers."""
+    """Online failed on the first task: the rest must not be compared with another task."""
     accuracies = {"cifar10": 0.10, "cifar10c_fog_5": 0.50, "fmnist": 0.50}
 
     def answer(job):

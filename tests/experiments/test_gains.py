@@ -1,4 +1,4 @@
-"""ADAPT at a glance: the gains are those of the records, intervals hold them, and figures end where tables stand."""
+"""Gains: equal to the records, inside their intervals, and the same in figures and tables."""
 
 import numpy as np
 import pytest

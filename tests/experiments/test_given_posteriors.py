@@ -1,4 +1,4 @@
-"""Algorithm 1 with given posteriors is online ADAPT where they are the zero-shot ones, and follows them where not."""
+"""Algorithm 1 with given posteriors: equal to online ADAPT for zero-shot posteriors, different for others."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_with_the_zero_shot_posteriors_it_is_the_direct_engine(stream, settings)
 
 
 def test_a_wrong_pseudo_label_enters_the_wrong_bank(stream):
-    """Twice the same sample, first said to be surely of one class: the second time, undecided, it leans there."""
+    """The same sample twice: first with a certain class, then undecided. The second prediction prefers that class."""
     features, prototypes, _, _ = stream
     for message in (3, 9):
         log_y = np.full((2, 10), np.log(0.01 / 9))

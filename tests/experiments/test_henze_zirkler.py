@@ -59,7 +59,7 @@ def test_the_moments_are_those_of_simulated_normal_samples(n, d):
 
 @pytest.mark.parametrize("test", [henze_zirkler, generalised_shapiro_wilk], ids=["hz", "sw"])
 @pytest.mark.parametrize("d", [2, 4])
-def test_p_is_spread_evenly_where_samples_are_normal_and_tiny_where_they_are_not(test, d):
+def test_p_values_are_uniform_for_normal_samples_and_tiny_otherwise(test, d):
     draws = np.random.default_rng(7)
     correlated = draws.normal(size=(500, 120, d)) @ draws.normal(size=(d, d)) + 3.0
     _, p = test(correlated)

@@ -1,4 +1,4 @@
-"""Covariances of classes: distances are what NumPy says, and the yardstick tells one covariance from several."""
+"""Covariances of classes: distances compared with NumPy, and the reference for equal covariances."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_distances_are_to_the_pooled_within_class_covariance():
     assert record["dissimilarity"][0][2] == pytest.approx(apart, abs=1e-6)
 
 
-def test_the_yardstick_tells_one_covariance_from_several():
+def test_the_reference_distinguishes_one_covariance_from_several():
     sizes = [60] * 12
     same = covariance_spread(made_up([1.0] * 12, sizes), prompt="default")
     assert same["share_beyond_sampling"] <= 0.25
@@ -75,7 +75,7 @@ def test_the_baseline_is_of_the_analysed_samples():
 
 
 def test_records_hold_indices_and_names_come_from_the_set(investigated, small_suite):
-    """The digest of a set does not know what its classes are called: another name must not find an old answer."""
+    """The digest of a set does not contain class names, so records must not either."""
     cifar = packs.load("cifar10").subset(slice(0, 300))
     renamed = FeatureSet(
         cifar.features,

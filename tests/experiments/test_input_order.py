@@ -1,4 +1,4 @@
-"""Table 9: the streams are in the order said, and the table says where the paper's finding does not hold."""
+"""Table 9: the order of the streams, and remarks where the paper's finding does not hold."""
 
 import numpy as np
 import pytest

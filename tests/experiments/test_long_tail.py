@@ -1,4 +1,4 @@
-"""Table 23: without noise it is online ADAPT on the long-tailed stream; with noise just what was said is turned."""
+"""Table 23: without noise, online ADAPT on a long-tailed stream; with noise, the stated share is wrong."""
 
 import re
 
@@ -44,7 +44,7 @@ def test_without_noise_it_is_the_method_itself_on_that_stream(suite):
         assert ours["zero_shot"][name] == pytest.approx(record["groups"][name]["zero_shot_accuracy"], abs=0.1)
 
 
-def test_noise_turns_the_stated_number_and_lowers_both(chapter):
+def test_noise_changes_the_stated_number_and_lowers_both(chapter):
     table = found(chapter, "long-tail")
     accuracy = column(table, "All samples")
     assert accuracy["zero-shot, with noise"].value < accuracy["zero-shot"].value
@@ -53,7 +53,7 @@ def test_noise_turns_the_stated_number_and_lowers_both(chapter):
     fall = 100 * (accuracy["zero-shot, with noise"].value - accuracy["zero-shot"].value)
     assert change["zero-shot, with noise"].value == pytest.approx(fall)
     assert change["zero-shot"] is None
-    # No more can fall than is turned: 9% of all samples at most.
+    # Accuracy can fall by at most the share of noise: 9% of all samples.
     assert fall > -9
 
 
@@ -73,7 +73,7 @@ def test_groups_are_those_of_the_sizes(suite):
 
 
 def test_noise_never_corrects_and_its_share_is_reported(chapter):
-    """A classifier that is always wrong stays so, whatever is turned."""
+    """A classifier that is always wrong stays wrong with any noise."""
     some = scattered(4, 30, prompts=("plain",))
     nearest = (some.features @ some.prototypes_for().T).argmax(axis=1)
     wrong = FeatureSet(some.features, prototypes=some.prototypes, labels=(nearest + 1) % 4)
@@ -85,7 +85,7 @@ def test_noise_never_corrects_and_its_share_is_reported(chapter):
     assert re.search(r"here \d\.\d%( to \d\.\d%)? of all samples", note)
 
 
-def test_the_zero_shot_accuracy_is_that_of_the_rows_that_came_without_noise():
+def test_zero_shot_accuracy_uses_the_same_rows_without_noise():
     some = packs.load("cifar10").subset(slice(0, ROWS))
     record = long_tail_with_noise(some, prompt=some.default_prompt, seed=0, noisy=True)
     plain = long_tail_with_noise(some, prompt=some.default_prompt, seed=0, noisy=False)
@@ -119,13 +119,13 @@ def test_a_tie_is_no_gain(suite, adapt, words):
     assert all(words in text for text in message)
 
 
-def test_the_ratio_is_reported_as_what_it_was(suite):
+def test_the_actual_ratio_is_reported(suite):
     table = found(chapter_with(EXPERIMENT, suite, lambda job: made_up(0.7, 0.7)), "long-tail")
     assert "up to 50:1" in table.notes[0]
     assert "here 12:1." in table.notes[0]
 
 
-def test_sets_that_allow_no_tail_or_failed_are_skipped_and_said_to_be(suite, investigated):
+def test_sets_without_a_tail_and_failures_are_skipped_with_a_remark(suite, investigated):
     odd = Suite.of({"pair": scattered(2, 6), "ones": scattered(6, 1), "mine": scattered(4, 8)})
     chapter = investigated(EXPERIMENT, odd, orders=1)
     assert {job.features for job in chapter.jobs} == {"ones", "mine"}

@@ -21,7 +21,7 @@ def chapter(investigated, suite):
     return investigated(EXPERIMENT, suite)
 
 
-def test_two_samples_a_class_are_too_few_online_on_corrupted_images(chapter):
+def test_two_samples_per_class_are_too_few_online_on_corrupted_images(chapter):
     table = found(chapter, "small-banks")
     (row,) = [row for row in table.rows if row.group == "online" and row.cells[0] == "corruption"]
     values = [cell.value for cell in row.cells[1:]]
@@ -50,7 +50,7 @@ def test_few_confident_samples_come_and_zero_shot_is_of_the_same_rows(chapter, s
 @pytest.mark.parametrize(
     ("accuracy", "kind"), [(0.50, "note"), (0.499, "note"), (0.40, "warning")], ids=["equal", "hardly-lower", "lower"]
 )
-def test_only_a_sure_loss_against_zero_shot_is_a_warning(small_suite, accuracy, kind):
+def test_only_a_significant_loss_is_a_warning(small_suite, accuracy, kind):
     chapter = chapter_with(EXPERIMENT, small_suite, lambda job: record(accuracy))
     (message,) = [text for text in remarks(chapter, kind) if "gain over zero-shot" in text]
     assert ("too close to call" in message) is (kind == "note")
@@ -61,7 +61,7 @@ def test_only_a_sure_loss_against_zero_shot_is_a_warning(small_suite, accuracy, 
     [(0.30, "Confirmed here"), (0.60, "Too close to call here"), (0.90, "Not confirmed here")],
     ids=["lower", "equal", "higher"],
 )
-def test_the_verdict_on_the_smallest_bank_knows_ties(small_suite, least, message):
+def test_the_verdict_on_the_smallest_bank_handles_ties(small_suite, least, message):
     def answer(job):
         return record(least if job.spec.parameters.get("bank_size") == COUNTS[0] else 0.60)
 

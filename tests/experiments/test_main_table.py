@@ -1,4 +1,4 @@
-"""What the three main tables share: who stands in them, where the paper's number stands, what is remarked."""
+"""The three main tables: methods, the paper's numbers, remarks."""
 
 import re
 
@@ -55,13 +55,13 @@ def test_every_name_of_the_paper_is_that_of_a_row_of_its_tables():
     assert set(PAPER_ROWS) <= {info.name for info in methods.list_methods()}
 
 
-def test_methods_elsewhere_is_really_there(small_suite):
+def test_methods_in_other_tables_exist(small_suite):
     notes = " ".join(found(chapter_with_accuracies(EXPERIMENT, small_suite, half), "accuracy").notes)
     (outcome_text,) = re.findall(r"the few-shot experiment has (.*?)\.", notes)
     assert re.split(", | and ", outcome_text) == list(few_shot.PEERS.values())
 
 
-def test_methods_that_run_in_one_order_is_reported(small_suite):
+def test_methods_that_run_in_one_order_are_reported(small_suite):
     notes = " ".join(found(chapter_with_accuracies(EXPERIMENT, small_suite, half, orders=2), "accuracy").notes)
     assert "Dota, ECALP and DPE, which are slow, one order." in notes
 
@@ -164,7 +164,7 @@ def test_where_adapt_failed_nothing_is_reported_of_it(small_suite):
     assert not any("online method" in text for text in texts)
 
 
-def test_of_a_users_own_sets_alone_the_paper_says_nothing():
+def test_users_own_sets_have_no_paper_numbers():
     suite = Suite.of({"mine": made_up(rows=400), "yours": made_up(rows=400, seed=1)})
     chapter = chapter_with_accuracies(
         NATURAL_SHIFT, suite, lambda job: 0.3 if job.spec.method.startswith("adapt") else 0.5

@@ -1,4 +1,4 @@
-"""Table 10: normal classes are not rejected, skewed ones are, and a high mean p is not sold as evidence."""
+"""Table 10: normal classes are not rejected, skewed ones are, and a high mean p is not taken as evidence."""
 
 from dataclasses import replace
 
@@ -69,7 +69,7 @@ def test_the_table_states_dimensions_rejections_and_what_a_mean_p_does_not_show(
             above, _, yardstick_p, rejected, yardstick = row.cells[1:]
             assert 0 <= above.value <= 1
             assert above.paper is None
-            # Some 30 samples a class: the tests hold their level at least roughly.
+            # About 30 samples per class: the tests keep their level approximately.
             assert 0.25 < yardstick_p.value < 0.6
             assert yardstick.value < 0.12
             assert rejected.value >= 0
@@ -117,8 +117,8 @@ def test_several_sets_are_reported_as_pooled(investigated, small_suite):
     assert table.rows[0].group == "Henze-Zirkler, 3 sets pooled"
 
 
-def test_it_is_the_yardstick_that_rejections_are_held_against(small_suite):
-    """Twice the rejections of normal samples are remarked upon, whatever 5% would be."""
+def test_rejections_are_compared_with_those_of_normal_samples(small_suite):
+    """A remark appears at twice the rejections of normal samples, not at 5%."""
     suite = Suite(small_suite.members[:1])
 
     def warned(ours, yardstick):

@@ -1,4 +1,4 @@
-"""Unknown classes: their prototypes are gone, their samples are not, and strangers that look like none are found."""
+"""Unknown classes: samples without a prototype are in the stream, and dissimilar ones are detected."""
 
 import numpy as np
 import pytest
@@ -13,14 +13,14 @@ CLASSES = 6
 
 
 def clusters(classes: int = CLASSES, noise: float = 0.05) -> FeatureSet:
-    """Tight classes around axes: a sample is like its own prototype, and like no other."""
+    """Tight classes around axes: a sample is similar only to its own prototype."""
     rng = np.random.default_rng(4)
     labels = np.arange(25 * classes) % classes
     features = normalize(np.eye(8)[labels] + noise * rng.normal(size=(len(labels), 8)))
     return FeatureSet(features, prototypes=np.eye(8)[:classes], labels=labels, logit_scale=10.0)
 
 
-def test_strangers_that_are_like_no_prototype_are_found_by_every_score():
+def test_dissimilar_unknown_samples_are_detected_by_every_score():
     outcome_text = unknown_classes(clusters(), prompt="default", seed=1)
     assert len(outcome_text["hidden"]) == CLASSES // 3
     assert outcome_text["unknown"] == 25 * 2
@@ -43,7 +43,7 @@ def test_the_zero_shot_accuracy_is_that_of_the_known_classes_among_themselves():
     assert outcome_text["zero_shot_accuracy"] > features.zero_shot_accuracy()
 
 
-def test_no_method_is_found_who_looks_like_the_known():
+def test_unknown_samples_similar_to_known_classes_are_not_detected():
     """Features without any class in them: no score can be better than chance."""
     outcome_text = unknown_classes(clusters(noise=50.0), prompt="default", seed=0)
     assert 0.3 < outcome_text["scores"]["cosine"]["auroc"] < 0.7
@@ -80,7 +80,7 @@ def test_where_no_sample_is_unknown_nothing_is_claimed():
     assert strangers["zero_shot_accuracy"] is None
 
 
-def test_sets_of_two_classes_are_skipped_and_said_to_be(investigated):
+def test_sets_of_two_classes_are_skipped_with_a_remark(investigated):
     chapter = investigated(EXPERIMENT, Suite.of({"many": clusters(), "pair": clusters(2)}), orders=2)
     assert {job.features for job in chapter.jobs} == {"many"}
     assert any("fewer than 3 classes: pair." in text for text in remarks(chapter))
@@ -126,7 +126,7 @@ def test_areas_within_a_standard_error_are_too_close_to_say(after, kind, words):
     assert any(words in text for text in remarks(chapter, kind))
 
 
-def test_draws_that_failed_are_not_said_to_have_had_one_kind_of_sample():
+def test_failed_draws_are_reported_as_failed():
     suite = Suite.of({"mine": clusters()})
     assert remarks(chapter_with(EXPERIMENT, suite, nothing)) == ["All draws failed: mine."]
     mute = chapter_with(EXPERIMENT, suite, lambda job: {"unknown": 0, "scored": 150, "scores": {}})

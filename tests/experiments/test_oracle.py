@@ -1,4 +1,4 @@
-"""The oracle: an independent transcription agrees, labels are said to be used, and it is above what it bounds."""
+"""The oracle: equal to an independent transcription, marked as using labels, and above ADAPT."""
 
 import math
 
@@ -15,7 +15,7 @@ from zeroshift.testing import make_problem
 
 
 def transcribed(x, labels, t, scale, size, alpha, everywhere):
-    """Algorithm 2, a sample at a time, y one-hot wherever statistics are made."""
+    """Algorithm 2, one sample at a time, with one-hot y in all statistics."""
     n_classes, d = t.shape
     log_y = np.zeros((len(x), n_classes))
     for i, row in enumerate(x):
@@ -98,7 +98,7 @@ def test_the_paper_prints_an_oracle_for_one_task_only():
 
 
 def scored(adapt: float | None, oracle: float | None):
-    """Accuracies that are the same on every set."""
+    """The same accuracies on every set."""
 
     def accuracy(job):
         if isinstance(job, Analysis):

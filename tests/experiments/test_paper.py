@@ -1,4 +1,4 @@
-"""The paper's numbers are as printed, and those it does not print are not there."""
+"""The paper's numbers are as printed, and missing ones are missing."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_rows_are_found_by_what_is_wanted_and_only_then():
     assert table.row(colour="red") is None
 
 
-def test_a_dash_is_no_number():
+def test_a_dash_is_a_missing_number():
     assert paper_table("efficiency_imagenet").number_at("Gain (%)", method="CLIP") is None
 
 

@@ -1,4 +1,4 @@
-"""Table 22: the bank pruned, or the report says that it never was."""
+"""Table 22: pruning, and the remark if the bank was never pruned."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def test_sets_too_small_for_the_papers_interval_are_reported_as(chapter):
     assert not any(f"({EVERY:,} samples" in text for text in remarks(chapter))
 
 
-def test_pruning_often_changes_what_is_predicted_and_the_verdict_tells_which_way(chapter):
+def test_frequent_pruning_changes_predictions_and_the_verdict(chapter):
     table = found(chapter, f"pruned-every-{OFTEN}")
     corrupted = column(table, "Task 2")
     assert len(corrupted) == 1 + len(RATIOS)
@@ -46,7 +46,7 @@ def test_pruning_often_changes_what_is_predicted_and_the_verdict_tells_which_way
     [(0.30, "Confirmed here"), (0.60, "Too close to call here"), (0.90, "Not confirmed here")],
     ids=["lower", "equal", "higher"],
 )
-def test_the_verdict_on_pruning_knows_ties(suite, pruned, message):
+def test_the_verdict_on_pruning_handles_ties(suite, pruned, message):
     def answer(job):
         return record(pruned if "prune" in job.spec.parameters else 0.60)
 
@@ -60,7 +60,7 @@ def long_sets(*, fog: int, plain: int) -> Suite:
 
 
 def test_each_task_is_judged_by_its_own_sets():
-    """The bank is pruned as the sample after so many comes: in a set of just so many, never."""
+    """The bank is pruned after a full interval if another sample follows: never in a set of exactly one interval."""
     chapter = chapter_with(EXPERIMENT, long_sets(fog=EVERY + 1, plain=EVERY), lambda job: record(0.5))
     table = found(chapter, f"pruned-every-{EVERY}")
     assert "pruned never (natural shift), once (corruption)." in table.notes[0]

@@ -41,12 +41,12 @@ def test_the_best_of_each_protocol_is_marked():
     assert best == [("online", "ADAPT"), ("transductive", "ADAPT")]
 
 
-def test_a_row_alone_in_its_group_is_the_best_of_nothing():
+def test_a_single_row_in_a_group_is_not_marked_best():
     (oracle,) = [row for row in reference("fine_grained_vitb16").rows if row.cells[0] == "Oracle ADAPT"]
     assert not any(cell.best for cell in oracle.cells[1:])
 
 
-def test_some_methods_alone_are_marked_among_themselves():
+def test_a_subset_of_methods_is_marked_within_itself():
     table = reference("natural_shift_vitb16", ("CLIP", "TPT"))
     assert [row.cells[0] for row in table.rows] == ["CLIP", "TPT"]
     assert [row.cells[-1].best for row in table.rows] == [False, True]
@@ -71,6 +71,6 @@ def test_a_printed_mean_that_is_not_one_is_reported(name):
 
 
 @pytest.mark.parametrize("name", ["natural_shift_rn50", "natural_shift_vitb16", "mean_init"])
-def test_of_other_numbers_nothing_is_reported(name):
+def test_other_numbers_get_no_remark(name):
     """The first holds the same number by chance, of a single set."""
     assert not any("30.43" in note for note in reference(name).notes)

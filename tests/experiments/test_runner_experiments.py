@@ -1,4 +1,4 @@
-"""Experiments done together: equal work once, whatever asks for it; what breaks breaks alone; encoders do not mix."""
+"""Several experiments together: equal jobs run once, failures stay separate, encoders are not mixed."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def suite() -> Suite:
     return Suite.of({"few": scattered(3, 2), "many": scattered(3, 5)})
 
 
-def test_equal_work_of_several_experiments_is_done_once_and_serves_all(suite, tmp_path):
-    """The other experiment asks for some of the same, in another order, and for more."""
+def test_equal_jobs_of_several_experiments_run_once(suite, tmp_path):
+    """The other experiment plans some of the same jobs, in another order, and more."""
     other = experiment("other", plan=lambda suite, options: [*plan(suite, options)[::-1], job(suite.members[0], True)])
     investigation = Investigation.of([experiment(), other], suite)
     assert len(investigation.jobs) == 3
@@ -65,14 +65,14 @@ def test_equal_work_of_several_experiments_is_done_once_and_serves_all(suite, tm
     assert all(outcome.recorded for outcome in done(investigation, tmp_path))
 
 
-def test_work_comes_set_by_set(suite):
+def test_jobs_are_ordered_by_set(suite):
     two = experiment("two", plan=lambda suite, options: [job(member, True) for member in suite.members])
     order = [planned.features for planned in Investigation.of([experiment(), two], suite).jobs]
     assert order == ["few", "few", "many", "many"]
 
 
-def test_a_set_is_known_by_what_it_holds_and_not_by_its_name(tmp_path):
-    """Two names of one set are one piece of work, which answers under both."""
+def test_a_set_is_identified_by_its_content(tmp_path):
+    """Two names of one set are one job, with a result under both names."""
     same = Suite.of({"one": scattered(3, 4), "another": scattered(3, 4)})
     investigation = Investigation.of([experiment()], same)
     assert len(investigation.jobs) == 1
@@ -88,7 +88,7 @@ def broken(*_):
 
 
 @pytest.mark.parametrize(("part", "words"), [("plan", "planned"), ("find", "evaluated"), ("extra_sets", "planned")])
-def test_what_cannot_be_planned_or_summed_up_says_so_and_leaves_the_others_alone(suite, tmp_path, part, words):
+def test_a_failing_plan_or_summary_is_reported_and_does_not_stop_the_others(suite, tmp_path, part, words):
     investigation = Investigation.of([experiment("broken", **{part: broken}), experiment()], suite)
     bad, good = investigation.chapters(done(investigation, tmp_path))
     message = f"could not be {words}: ZeroDivisionError: no sets"
@@ -112,7 +112,7 @@ def test_work_that_fails_is_named_in_the_chapters_it_belongs_to(suite, tmp_path)
     assert others.failed == ()
 
 
-def test_sets_an_experiment_makes_are_its_own_and_are_run_on(suite, tmp_path):
+def test_sets_made_by_an_experiment_are_used_only_by_it(suite, tmp_path):
     requested = []
 
     def sets(suite: Suite) -> list[Member]:
@@ -143,7 +143,7 @@ def test_encoders_are_analysed_separately_and_their_findings_distinguished(tmp_p
     assert (table.name, table.title, len(table.rows)) == ("counts", "Counted", 3)
 
 
-def test_of_one_encoder_nothing_is_renamed(suite, tmp_path):
+def test_with_one_encoder_nothing_is_renamed(suite, tmp_path):
     investigation = Investigation.of([experiment()], suite)
     (chapter,) = investigation.chapters(done(investigation, tmp_path))
     assert [finding.name for finding in chapter.findings if isinstance(finding, Table)] == ["counts"]

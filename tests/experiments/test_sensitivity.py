@@ -1,4 +1,4 @@
-"""Every constant of the anchored mixture varied alone: what is run, what is said of it, and when nothing is."""
+"""Sensitivity: each parameter of the anchored mixture varied alone, the runs and the remarks."""
 
 import inspect
 
@@ -51,7 +51,7 @@ def test_no_number_of_the_method_is_skipped(protocol):
 
 
 @pytest.mark.parametrize("constant", CONSTANTS, ids=lambda constant: constant.label)
-def test_values_lie_on_both_sides_of_the_default_as_far_as_there_are_two(constant):
+def test_values_are_on_both_sides_of_the_default(constant):
     for protocol in constant.protocols:
         default = constant.default(protocol)
         assert default not in constant.values

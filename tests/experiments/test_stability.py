@@ -1,4 +1,4 @@
-"""Table 13: ten orders whatever is asked, and what is said of them is what they are."""
+"""Table 13: always ten orders, and their mean, deviation and worst."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Non-i.i.d. streams: every cell is the gain of just those runs, and stacked sets are found and run."""
+"""Non-i.i.d. streams: every cell is the mean gain of its runs; combined sets."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def test_the_worst_stream_is_named_and_the_map_holds_the_table(chapter):
 
 
 def test_the_worst_stream_of_both_of_ours_is_reported(suite):
-    """Made up: ADAPT loses most on sorted classes, the mixture gains alike everywhere but least in a random order."""
+    """Synthetic: ADAPT loses most on sorted classes; the mixture gains equally, but least in a random order."""
 
     def record(job):
         kind = job.stream["kind"] if isinstance(job, Trial) else ""
@@ -101,7 +101,7 @@ def test_both_of_ours_run_in_all_orders_and_the_peers_in_one(suite):
     assert seeds == {method: {0, 1, 2} if method in OURS else {0} for method in METHODS}
 
 
-def test_what_streams_are_like_is_measured(chapter):
+def test_properties_of_streams_are_measured(chapter):
     classes = column(found(chapter, "streams"), "Classes")
     assert classes["class-sorted"].value < classes["random"].value == 10
     some = load("cifar10")
@@ -161,7 +161,7 @@ def test_methods_that_do_harm_are_reported(chapter):
     ],
     ids=["lost", "close", "tie", "gained"],
 )
-def test_harm_is_harm_only_where_it_is_more_than_chance(gain, kind, words):
+def test_a_loss_is_reported_only_if_significant(gain, kind, words):
     remark = harm_remark([StreamGain("TDA on random", gain, 0.5, [100])])
     assert remark.kind == kind
     assert words in remark.text
@@ -183,7 +183,7 @@ def test_streams_that_failed_are_neither_the_worst_nor_harmless(suite):
     ]
 
 
-def test_every_encoder_has_a_table_of_its_own_and_stacks_are_made_within_it():
+def test_every_encoder_has_its_own_table_and_combined_sets():
     investigation = Investigation.of([EXPERIMENT], Suite.of(in_two_encoders()), Options(orders=1))
     (planned,) = investigation.planned
     made = [[m for m in part.members if isinstance(m, StackedMember)] for part in planned.suites]
@@ -191,7 +191,7 @@ def test_every_encoder_has_a_table_of_its_own_and_stacks_are_made_within_it():
     assert made[1][0].encoder == "CLIP ViT-B/16"
 
 
-def test_a_stack_is_of_the_encoder_of_its_domains_whatever_else_they_say():
+def test_a_combined_set_has_the_encoder_of_its_domains():
     encoder = {"source": "openai/clip-vit-base-patch16"}
     sets = {"clean": scattered(4, 8, encoder=encoder), "fog": scattered(4, 9, encoder={**encoder, "device": "cuda"})}
     (made,) = stacked_members(Suite.of(sets))
@@ -207,7 +207,7 @@ def test_without_two_sets_of_the_same_classes_there_are_no_domains():
     assert not kinds & {"continual", "gradual", "mixed"}
 
 
-def test_the_same_data_seen_twice_is_one_domain():
+def test_duplicate_data_is_one_domain():
     few = load("cifar10").subset(slice(0, 40))
     twice = Suite.of({"few": few, "cifar10": load("cifar10"), "fog": load("cifar10c_fog_5")})
     (made,) = stacked_members(twice)
@@ -216,7 +216,7 @@ def test_the_same_data_seen_twice_is_one_domain():
     assert made.dataset.load().n_samples == made.dataset.n_samples == sum(made.domains)
 
 
-def test_large_domains_are_drawn_from(monkeypatch):
+def test_large_domains_are_subsampled(monkeypatch):
     monkeypatch.setattr("zeroshift.experiments.streams.DOMAIN_ROWS", 30)
     (made,) = stacked_members(Suite.of({name: load(name) for name in ("cifar10", "cifar10c_fog_5")}))
     assert made.domains == (30, 30)

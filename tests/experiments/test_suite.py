@@ -1,4 +1,4 @@
-"""What a set is, is read from its provenance; the paper's numbers go to the paper's own sets alone."""
+"""The task of a set follows from its provenance, and the paper's numbers appear only for its own sets."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from zeroshift.experiments._shared.tasks import PAPER_COLUMNS, get_task
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "packs"
 
 
-def test_every_bundled_pack_is_read_for_what_it_is():
+def test_bundled_packs_have_the_right_task():
     members = {pack.name: Member.of(pack.name, packs.load(pack.name)) for pack in packs.list()}
     plain = {name: member for name, member in members.items() if not name.startswith("views")}
     assert {name: (member.task, member.corruption, member.severity) for name, member in plain.items()} == {
@@ -54,14 +54,14 @@ def test_the_papers_own_sets_are_known(monkeypatch, data_set, task, column, sour
     ],
     ids=["another size", "another encoder", "another split", "not the catalogue's", "corrupted as it was encoded"],
 )
-def test_what_is_not_quite_the_papers_is_not_the_papers(monkeypatch, features):
+def test_similar_sets_are_not_the_papers(monkeypatch, features):
     shrink_catalogue(monkeypatch)
     member = Member.of("mine", features())
     assert not member.from_paper
     assert member.paper_column is None
 
 
-def test_a_corrupted_set_is_a_corrupted_one_whoever_corrupted_it(monkeypatch):
+def test_corruption_is_recognised_from_any_source(monkeypatch):
     shrink_catalogue(monkeypatch)
     message = {**papers_set("imagenet").provenance, "corruption": {"kind": "fog", "severity": 2}}
     made = Member.of("made", made_up(message))
@@ -75,12 +75,12 @@ def test_a_corrupted_set_is_a_corrupted_one_whoever_corrupted_it(monkeypatch):
     assert Member.of("light", papers_set("imagenet_c", corruption="fog", severity=1)).paper_column is None
 
 
-def test_a_set_that_says_nothing_goes_by_its_name():
+def test_a_set_without_provenance_is_recognised_by_its_name():
     member = Member.of("my birds", made_up())
     assert (member.task, member.data_set, member.encoder) == ("other", "my birds", "unknown encoder")
 
 
-def test_means_compare_only_where_the_sets_are_just_the_papers(monkeypatch):
+def test_means_are_compared_only_on_the_papers_sets(monkeypatch):
     shrink_catalogue(monkeypatch)
     natural = get_task("natural")
     sets = {name: papers_set(name) for name in natural.papers_sets}
@@ -136,7 +136,7 @@ def test_packs_from_elsewhere_are_never_taken_for_the_papers(path, task, encoder
     assert (member.task, member.encoder, member.from_paper) == (task, encoder, False)
 
 
-def test_sets_that_say_nothing_are_the_same_samples_where_their_labels_are():
+def test_sets_without_provenance_are_matched_by_labels():
     rng = np.random.default_rng(0)
 
     def made(encoder, labels, **given):
@@ -159,6 +159,6 @@ def test_sets_that_say_nothing_are_the_same_samples_where_their_labels_are():
     ],
     ids=["list", "number", "no name"],
 )
-def test_what_is_no_set_is_rejected(sets, words):
+def test_invalid_sets_are_rejected(sets, words):
     with pytest.raises((TypeError, ValueError), match=words):
         Suite.of(sets)

@@ -1,4 +1,4 @@
-"""What sweeps share: which runs they are, and when a curve is flat or rises."""
+"""Sweeps: their runs, and when a curve is flat or rises."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_rising_allows_small_falls_only(accuracies, holds):
     assert evidence.holds is holds
 
 
-def test_few_samples_leave_open_what_many_would_settle():
+def test_few_samples_leave_a_verdict_open():
     """1.2 points where one standard error is 1.07: neither within 1 point nor beyond."""
     (evidence,) = stability_evidence(curve(0.50, 0.512, samples=4400), 1.0)
     assert evidence.holds is None
@@ -76,7 +76,7 @@ def test_at_its_default_a_sweep_is_the_method_as_it_is(small_suite):
     assert [variant.label for variant in ONLINE.variants() if variant.strong] == ["16 (default)"]
 
 
-def test_work_that_failed_leaves_gaps_and_no_claim(small_suite):
+def test_failed_runs_leave_gaps_and_no_claim(small_suite):
     findings = EXPERIMENT.find(small_suite, Options(), JobResults([]))
     assert all(cell is None for row in findings[2].rows for cell in row.cells[1:])
     assert not any("The paper finds" in getattr(finding, "text", "") for finding in findings)

@@ -1,4 +1,4 @@
-"""Which task a set stands for: whole names, not how they begin."""
+"""The task of a set follows from its whole name."""
 
 import pytest
 

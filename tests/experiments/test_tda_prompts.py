@@ -1,4 +1,4 @@
-"""Table 18: TDA and ADAPT start from the very same prototypes."""
+"""Table 18: TDA and ADAPT start from the same prototypes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What views buy and cost: who runs without and with them, what is counted, and what is said of it."""
+"""Views: methods with and without them, their costs, and the remarks."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def label(job) -> str:
 
 
 def accuracies(scores=None, samples: int = 1000):
-    """An answer to every job: what is named in `scores`, half right otherwise."""
+    """A result for every job: the accuracy in `scores`, or a half."""
     costs = {"calibration_error": 0.1, "image_passes": 1.0, "gradient_steps": 0.0}
 
     def answer(job):
@@ -42,11 +42,11 @@ def accuracies(scores=None, samples: int = 1000):
 
 
 def enough(suite: Suite, samples: int = 1000) -> Suite:
-    """The same, said to be so large that ten points are a difference."""
+    """The same, with so many samples that ten points are significant."""
     return Suite(tuple(replace(m, dataset=replace(m.dataset, n_samples=samples)) for m in suite.members))
 
 
-def test_methods_stand_without_and_with_views_and_what_they_ask_for_is_counted(investigated, seen):
+def test_methods_have_rows_without_and_with_views_and_costs(investigated, seen):
     chapter = investigated(EXPERIMENT, seen, orders=2)
     table = found(chapter, "views")
     passes, steps = column(table, "views encoded"), column(table, "gradient steps")
@@ -101,7 +101,7 @@ def test_the_bundled_views_join_their_own_pack_for_this_experiment_alone():
     assert not Investigation.of([EXPERIMENT], other).jobs
 
 
-def test_whoever_gives_views_gets_no_others(seen):
+def test_the_bundled_views_are_not_added_to_given_views(seen):
     fog = Member.of("cifar10c_fog_5", packs.load("cifar10c_fog_5"))
     investigation = Investigation.of([EXPERIMENT], Suite((fog, *seen.members)), Options(orders=1))
     assert {job.digest for job in investigation.jobs} == {seen.members[0].dataset.digest}
@@ -112,7 +112,7 @@ def test_whoever_gives_views_gets_no_others(seen):
     [(0.5, "Confirmed here", "note"), (0.7, "Too close to call here", "note"), (0.8, "Not confirmed here", "warning")],
     ids=["lower", "equal", "higher"],
 )
-def test_adapt_alone_is_held_against_the_best_with_views(seen, mta, message, kind):
+def test_adapt_without_views_is_compared_with_the_best_with_views(seen, mta, message, kind):
     scores = {"adapt_online": 0.7, "adapt_transductive": 0.7, "mta": mta}
     chapter = chapter_with(EXPERIMENT, enough(seen), accuracies(scores))
     (text,) = [text for text in remarks(chapter, kind) if "ADAPT does well without views" in text]
@@ -133,7 +133,7 @@ def test_what_views_change_is_reported_both_ways(seen):
     assert "AWT (+1.0 points)" in text.split("too little difference to say for")[1]
 
 
-def test_methods_skipped_is_named_with_the_reason(seen):
+def test_skipped_methods_are_named_with_the_reason(seen):
     (text,) = [t for t in remarks(chapter_with(EXPERIMENT, seen, accuracies())) if t.startswith("Left out")]
     for name in ("tpt", "ctpt", "difftpt", "dynaprompt", "b2tpt"):
         assert f" {name}" in text.split("(needs the encoder")[0], name
@@ -151,14 +151,14 @@ def test_with_enough_prompts_ratta_runs_on_half_and_is_not_compared():
     assert any("Confirmed here" in text for text in remarks(chapter))
 
 
-def test_the_papers_numbers_are_next_to_rows_that_saw_what_its_rows_saw(seen):
+def test_the_papers_numbers_are_next_to_rows_with_the_same_inputs(seen):
     (member,) = seen.members
     papers = replace(
         member, from_paper=True, data_set="imagenet_a", task="natural", encoder="CLIP ViT-B/16", corruption=None
     )
     cells = column(found(chapter_with(EXPERIMENT, Suite((papers,)), accuracies()), "views"), "accuracy")
-    beside = {name: cell.paper for name, cell in cells.items() if cell.paper is not None}
-    assert beside == pytest.approx(
+    printed = {name: cell.paper for name, cell in cells.items() if cell.paper is not None}
+    assert printed == pytest.approx(
         {
             "Zero-shot": 0.4779, "ADAPT (online)": 0.6332, "ADAPT (transductive)": 0.6377,
             "MTA, with views": 0.5806, "ZERO, with views": 0.5961, "TPS, with views": 0.5921,

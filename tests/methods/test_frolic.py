@@ -139,7 +139,7 @@ def test_new_samples_are_predicted_by_the_same_classifier(variant):
     method.adapt(found.features[:50])
     again = Frolic(found.prototypes, prompts=prompts, variant=variant, proxy_iterations=50)
     np.testing.assert_array_equal(again.adapt(found.features), answer)
-    assert np.abs(method.predict(found.features) - answer).max() > 1e-6, "a second set teaches afresh"
+    assert np.abs(method.predict(found.features) - answer).max() > 1e-6, "a second set starts from scratch"
 
 
 def test_prompts_are_required_and_checked():

@@ -1,4 +1,4 @@
-"""MTA against the authors' outputs, a plain loop, and properties of its own."""
+"""MTA against the authors' outputs, a plain loop, and its properties."""
 
 import tracemalloc
 

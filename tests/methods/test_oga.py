@@ -1,4 +1,4 @@
-"""OGA against the authors' code, a plain version of it, and properties of its own."""
+"""OGA against the authors' code, a plain version of it, and its properties."""
 
 import math
 from dataclasses import replace

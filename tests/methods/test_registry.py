@@ -1,4 +1,4 @@
-"""The registry: what it lists, how it answers mistakes, and how third parties join."""
+"""The registry: its list, errors for wrong names, and plug-ins."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_third_parties_join_by_entry_point(monkeypatch, fresh_registry):
         (type("Offline", (ZeroShot,), {"name": "offline", "protocol": "offline"}), "protocol 'offline'"),
     ],
 )
-def test_a_broken_plug_in_is_named_and_left_out(monkeypatch, fresh_registry, broken, reason):
+def test_a_broken_plug_in_is_named_and_skipped(monkeypatch, fresh_registry, broken, reason):
     monkeypatch.setattr(registry, "entry_points", entry_points_of(broken=broken, coin=Coin))
     with pytest.warns(UserWarning, match=f"package:broken.*{reason}"):
         names = [method.name for method in methods.list_methods()]

@@ -1,4 +1,4 @@
-"""T3A against the authors' code, a plain version of it, and properties of its own."""
+"""T3A against the authors' code, a plain version of it, and its properties."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""TDA against the authors' code, a plain version of it, and properties of its own."""
+"""TDA against the authors' code, a plain version of it, and its properties."""
 
 import numpy as np
 import pytest

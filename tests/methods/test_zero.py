@@ -1,4 +1,4 @@
-"""ZERO against the authors' votes and ties, a plain loop, and properties of its own."""
+"""ZERO against the authors' votes and ties, a plain loop, and its properties."""
 
 import json
 
@@ -127,9 +127,9 @@ def test_one_voter_is_the_most_confident_view():
     views, prototypes = make_views(9)
     logits = 20.0 * views @ prototypes.T
     p = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
-    surest = (-(p * np.log(p)).sum(axis=2)).argmin(axis=1)
+    most_confident = (-(p * np.log(p)).sum(axis=2)).argmin(axis=1)
     votes = ZERO(prototypes, logit_scale=20.0, view_ratio=0.1).adapt_views_scores(views)
-    np.testing.assert_array_equal(votes.argmax(axis=1), logits[np.arange(60), surest].argmax(axis=1))
+    np.testing.assert_array_equal(votes.argmax(axis=1), logits[np.arange(60), most_confident].argmax(axis=1))
     np.testing.assert_array_equal(votes.sum(axis=1), 1)
 
 

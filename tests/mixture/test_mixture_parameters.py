@@ -1,4 +1,4 @@
-"""Parameters the mixture cannot work with are refused by name, with what was given and how to set it right."""
+"""Invalid parameters of the mixture are refused with name, value and fix."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_two_classes_in_the_plane():
     ids=["no more than the greatest", "no less than the least", "one while there are few samples"],
 )
 def test_spread_of_the_anchors(changes, spread):
-    """An anchor is (1.5, 1.5) + spread (0.5, -0.5), and counts once beside two samples whose sum is (6, 0)."""
+    """An anchor is (1.5, 1.5) + spread (0.5, -0.5), and counts as one sample next to two whose sum is (6, 0)."""
     anchor = np.array([1.5, 1.5]) + spread * np.array([0.5, -0.5])
     np.testing.assert_allclose(found(**changes).means[0], (np.array([6.0, 0.0]) + anchor) / 3)
 

@@ -1,4 +1,4 @@
-"""Sums: parts added are the whole, in whatever order they are added, and saved ones of other shapes are refused."""
+"""Sums: adding parts gives the whole in any order, and saved sums of other shapes are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made-up chapters with one finding of every kind, and sets they might have been found on: nothing is run."""
+"""Synthetic chapters with one finding of every kind, and their sets; nothing is run."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ PRINTED = Table(
 SWEEP = Lines(
     "sweep",
     "Accuracy by bank size",
-    "samples a class",
+    "samples per class",
     "accuracy (%)",
     (
         Series("online ADAPT", (1, 4, 16), (70.5, 76.25, 75.0), (70.0, 75.0, 74.0), (71.0, 77.0, 76.0), "adapt_online"),

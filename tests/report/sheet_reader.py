@@ -1,4 +1,4 @@
-"""A contact sheet read back, as a browser would take it apart."""
+"""Parses a contact sheet as a browser would."""
 
 from html.parser import HTMLParser
 

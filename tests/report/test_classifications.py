@@ -1,4 +1,4 @@
-"""The file of predictions of named images: every image by its name, whatever the name contains."""
+"""Files of predictions of named images, with any characters in the names."""
 
 import csv
 
@@ -42,7 +42,7 @@ def test_numbers_have_six_significant_digits(tmp_path):
     assert [row[5] for row in read(tmp_path / "p.csv")[1:]] == ["-1234.57"] * 6
 
 
-def test_odd_names_come_back_as_they_were(tmp_path):
+def test_unusual_names_are_read_back_unchanged(tmp_path):
     classes = ('the "best", cat', "=dog", "horse\nand cart")
     write_predictions(tmp_path / "p.csv", classified(files=ODD_NAMES, classes=classes), REJECT)
     _, *rows = read(tmp_path / "p.csv")
@@ -52,7 +52,7 @@ def test_odd_names_come_back_as_they_were(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_a_name_that_is_no_text_is_spelled_out(tmp_path, suffix):
+def test_a_name_that_is_not_text_is_escaped(tmp_path, suffix):
     files = ("caf\udce9.jpg", *FILES[1:])
     path = tmp_path / f"p{suffix}"
     if suffix == ".csv":
@@ -92,7 +92,7 @@ def test_parquet_holds_the_same_at_full_precision(tmp_path):
         (np.where(np.arange(6) == 4, np.nan, REJECT), "reject must be finite; got nan for image 4. Fix"),
     ],
 )
-def test_reject_is_one_finite_score_an_image(reject, message, tmp_path):
+def test_reject_is_one_finite_score_per_image(reject, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         write_predictions(tmp_path / "p.csv", classified(), reject)
     assert list(tmp_path.iterdir()) == []

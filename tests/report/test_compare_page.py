@@ -1,9 +1,11 @@
-"""The comparison as tables, Markdown and a page: the same numbers, names that break nothing."""
+"""The comparison as tables, Markdown and a page: equal numbers, and names with any characters."""
+
+import re
 
 import pytest
 
 from zeroshift.evaluate import DatasetRef, JobOutcome, MethodSpec, plan_comparison, summarize
-from zeroshift.report.compare_page import render_page, write_page
+from zeroshift.report.compare_page import headline, page_context, render_page, write_page
 from zeroshift.report.compare_tables import compare_markdown, remarks, set_tables
 from zeroshift.report.page import is_report
 
@@ -38,7 +40,8 @@ def summary(comparisons):
 
 def test_the_page_holds_every_number_and_escapes_every_name(summary):
     page = render_page(summary)
-    for text in ("3 methods on 2 sets of features", "71", "70.5", "\N{MINUS SIGN}4.5", "12.3", "1,000", "3.4"):
+    assert re.search(r"<h1>[^<]*adapt_online \N{MINUS SIGN}4.5.*points on 2 sets</h1>", page)
+    for text in ("71", "70.5", "\N{MINUS SIGN}4.5", "12.3", "1,000", "3.4"):
         assert text in page, text
     assert "a &lt;b&gt;|_c_" in page
     assert "an &lt;abacus&gt;" in page
@@ -58,7 +61,7 @@ def test_the_page_is_recognised_as_a_report(summary, tmp_path):
     assert is_report(tmp_path / "compare.html")
 
 
-def test_markdown_keeps_its_columns_whatever_a_set_is_called(summary):
+def test_markdown_keeps_its_columns_for_any_name(summary):
     text = compare_markdown(summary)
     tables = [part.splitlines() for part in text.split("\n\n") if part.startswith("|")]
     assert len(tables) == 3
@@ -78,7 +81,7 @@ def test_one_set_needs_no_table_of_sets(comparisons):
     assert "one random order or draw (seed 0)" in text
 
 
-def test_what_must_be_known_to_read_the_numbers(summary):
+def test_the_notes_explain_the_numbers(summary):
     text = " ".join(remarks(summary))
     assert "2 random orders or draws (seeds 0 to 1)" in text
     assert "4 labelled samples per class" in text
@@ -92,3 +95,32 @@ def test_a_table_for_each_set(summary):
     first, second = set_tables(summary)
     assert first.title.startswith("a <b>|_c_: 120 samples, 4 classes")
     assert len(second.rows) == len(first.rows) + 1  # the method that failed on the first
+
+
+def one_order(comparisons, *methods):
+    specs = [MethodSpec(method) for method in methods]
+    planned = plan_comparison([DatasetRef.of("only", comparisons[0].features)], specs, orders=1)
+    outcomes = [JobOutcome(trial, record(trial), None, recorded=False) for trial in planned.trials]
+    return summarize(planned, outcomes)
+
+
+def test_the_title_states_the_gains(comparisons):
+    assert headline(one_order(comparisons, "zero_shot", "adapt_online")) == "adapt_online -5.0 points on Set A-1"
+    assert headline(one_order(comparisons, "zero_shot")) == "zero_shot 70.0% on Set A-1"
+    many = one_order(comparisons, "zero_shot", "adapt_online", "tda", "dmn", "t3a")
+    assert headline(many) == "3 of 4 methods gain on Set A-1; highest: tda, +20.0 points"
+
+
+def test_one_order_has_no_range_and_no_caption_about_it(comparisons):
+    found = page_context(one_order(comparisons, "zero_shot", "adapt_online"))
+    assert "Range" not in [column["title"] for column in found["columns"]]
+    assert "thin line" not in found["gains_caption"]
+    assert "over the sets" not in found["gains_caption"] + found["numbers_caption"]
+
+
+def test_several_orders_have_a_range_and_a_caption_about_it(summary):
+    found = page_context(summary)
+    assert "Range" in [column["title"] for column in found["columns"]]
+    assert "thin line is the range over the orders" in found["gains_caption"]
+    assert found["matrix_title"] == "On 2 of 2 sets, some method loses to zero-shot"
+    assert found["missing_title"] == "1 run failed and some methods left out"

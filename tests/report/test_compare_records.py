@@ -1,4 +1,4 @@
-"""The comparison as JSON: everything but what only figures are drawn from."""
+"""The comparison as JSON, without the curves of figures."""
 
 import json
 

@@ -44,7 +44,7 @@ def test_each_section_is_in_the_order_worked_out_by_hand():
     assert shown.open == []
     assert list(shown.files) == [
         "",
-        "Predicted classes",
+        "dog is given 2 images more",
         "Most changed",
         "Least certain",
         "Least like any class",
@@ -97,7 +97,7 @@ def test_counts_of_predicted_classes():
         {"name": "cat", "old": 3, "new": 2, "widths": ["75.0", "50.0"]},
         {"name": "horse", "old": 1, "new": 0, "widths": ["25.0", "0.0"]},
     ]
-    assert "dog 2 4 cat 3 2 horse 1 0" in sheet(classified()).text["Predicted classes"]
+    assert "dog 2 4 cat 3 2 horse 1 0" in sheet(classified()).text["dog is given 2 images more"]
 
 
 def test_many_classes_share_a_row():

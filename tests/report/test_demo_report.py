@@ -1,4 +1,4 @@
-"""The page holds the numbers, says where adaptation lost, and needs nothing from outside."""
+"""The demo page contains the numbers and the losses, and loads nothing."""
 
 import dataclasses
 import re
@@ -77,8 +77,8 @@ def test_it_says_where_adaptation_lost(comparisons, outline):
 
 
 def test_it_has_a_figure_of_each_kind_for_each_set(comparisons, outline):
-    assert outline.tags.count("svg") == 1 + 2 * len(comparisons)
-    assert outline.tags.count("figcaption") == outline.tags.count("figure") == outline.tags.count("svg")
+    assert outline.tags.count("svg") == 1 + 2 + 2 * len(comparisons)  # bars, the cloud, and two for each set
+    assert outline.tags.count("figcaption") == outline.tags.count("figure") == outline.tags.count("svg") - 1
     assert all(value for name, value in outline.attributes if name == "aria-label")
 
 
@@ -122,10 +122,32 @@ def test_headline_is_honest(comparisons):
     def headline_of(*others):
         return headline([dataclasses.replace(first, results=(first.baseline, *others))])
 
-    assert headline_of(won) == "+5.0 points of accuracy, not one label"
-    assert headline_of(lost) == "No gain over zero-shot here"
-    assert headline_of(equal) == "No gain over zero-shot here"
-    assert headline_of(lost, other) == "Between -10.0 and +5.0 points against zero-shot"
+    third = dataclasses.replace(won, method="third")
+    assert headline_of(won) == "Online ADAPT +5.0 points on Set A-1, without labels"
+    assert headline_of(lost) == "Online ADAPT -10.0 points on Set A-1, without labels"
+    assert headline_of(equal) == "Online ADAPT 0.0 points on Set A-1, without labels"
+    assert headline_of(lost, other) == "Online ADAPT -10.0, other +5.0 points on Set A-1, without labels"
+    assert headline_of(lost, other, third) == "-10.0 to +5.0 points on Set A-1, without labels"
+    assert headline_of() == f"Zero-shot {100 * first.baseline.accuracy:.1f}% on Set A-1"
+
+
+def test_titles_state_findings(comparisons, outline):
+    text = " ".join(" ".join(outline.words).split())
+    gains = [comparisons[0].gain(result) for result in comparisons[0].results[1:]]
+    low, high = (f"{end:+.1f}".replace("-", "\N{MINUS SIGN}") for end in (min(gains), max(gains)))
+    assert f"Set A-1 : {low} to {high} points".replace(" :", ":") in text
+    assert "On 1 of 2 sets, some method loses to zero-shot" in text
+    assert re.search(r"online methods are ahead of zero-shot in \d of 4 runs", text)
+    assert re.search(r"Three classes of Set A-1: \d+ of \d+ labels change, accuracy", text)
+    assert re.search(r"[Cc]alibration error (rises from )?[\d.]+%", text)
+
+
+def test_no_backticks_no_captions_in_scrolling_boxes_and_no_broken_words(page, outline):
+    assert "`" not in " ".join(outline.words)
+    assert "caption" not in outline.tags  # it would be as wide as the table, and cut by the window
+    assert "break-all" not in outline.style
+    assert "anywhere" not in outline.style
+    assert '<span class="whole">Zero-shot</span>' in page
 
 
 def test_a_report_is_recognised_and_other_files_are_not(comparisons, tmp_path):

@@ -1,4 +1,4 @@
-"""The page of experiments as Chromium shows it, at the width of a desk and of a phone, light and dark."""
+"""The page of experiments in Chromium: desktop and phone width, light and dark."""
 
 import html
 import json

@@ -104,7 +104,7 @@ def test_columns_of_the_same_title_are_numbered(tmp_path):
 
 
 def test_lines_bars_and_reliability_as_long_tables(files):
-    assert files["sweep.csv"][0] == ["series", "method", "samples a class", "accuracy (%)", "low", "high"]
+    assert files["sweep.csv"][0] == ["series", "method", "samples per class", "accuracy (%)", "low", "high"]
     assert files["sweep.csv"][2] == ["online ADAPT", "adapt_online", "4", "76.25", "75.0", "77.0"]
     assert files["sweep.csv"][4] == [ODD, "", "1", "60.0", "", ""]
     assert len(files["sweep.csv"]) == 1 + sum(len(series.x) for series in SWEEP.series)

@@ -249,7 +249,7 @@ def test_class_colours_differ_without_red_or_green(kind):
     assert min(np.linalg.norm(a - b) for a, b in combinations(lab, 2)) > 20
 
 
-def test_tables_and_remarks_are_no_figures():
+def test_tables_and_remarks_are_not_figures():
     assert figure_of(GAINS) is None
     assert panels_of(REMARKS[0]) is None
 

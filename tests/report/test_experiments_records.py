@@ -1,4 +1,4 @@
-"""The record for JSON: all that was found, and on what."""
+"""The JSON record: all findings and their sets."""
 
 import json
 from dataclasses import fields, is_dataclass

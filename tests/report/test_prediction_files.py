@@ -1,4 +1,4 @@
-"""Files of predictions: what was computed is what is read back, in every format."""
+"""Files of predictions contain what was computed, in every format."""
 
 import csv
 import dataclasses

@@ -127,3 +127,17 @@ def test_csv_and_json_have_full_values(table, tmp_path):
     assert list(rows[0]) == ["group", "method", "accuracy", "accuracy low", "accuracy high", "gain", "remark"]
     assert rows[1]["accuracy low"] == "0.779"
     assert rows[0]["accuracy low"] == ""
+
+
+def test_a_column_without_any_entry_is_not_shown_but_is_in_csv_and_json():
+    columns = (ReportColumn("method"), ReportColumn("range"), ReportColumn("gain"))
+    table = ReportTable.from_values(columns, [("tda", None, "+1.3"), ("zero_shot", "", "0.0")])
+    assert "range" not in table.markdown()
+    assert "range" not in table.latex("t")
+    assert [column.title for column in table.filled.columns] == ["method", "gain"]
+    assert table.csv_lines()[0] == ["method", "range", "gain"]
+    assert "range" in table.records()[0]
+    assert table.filled.filled == table.filled
+    assert ReportTable.from_values(columns, []).filled.columns == columns
+    kept = (columns[0], ReportColumn("range", is_kept=True), columns[2])
+    assert "range" in ReportTable.from_values(kept, [("tda", None, "+1.3")]).markdown()

@@ -1,4 +1,4 @@
-"""Thumbnails: small, in the picture's own proportions, and nothing in them but pixels."""
+"""Thumbnails: small, with the proportions of the image, and without metadata."""
 
 import base64
 import io

@@ -274,7 +274,7 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
         weight = xp.where(bank_weight > 0, soft_weight + bank_weight, xp.zeros_like(bank_weight))
         means = class_means(soft_sum + bank_sum, weight, self._wide_prototypes, self.alpha, None)
         precision, head = self._classifier(bank, means)
-        with self._learning(len(rows), anew=True):
+        with self._learning(len(rows), replace=True):
             self._means, self._bank, self._precision, self._head = means, bank, precision, head
         for chunk, features in rows.blocks(chunk_rows):
             yield chunk, self._predict_scores(features)

@@ -339,7 +339,7 @@ class TransductiveADAPT(ADAPT):
         scores = None
         if self.iterations > 1:
             learned, scores = self._iterate(rows, learned, log_normalisers)
-        with self._learning(len(rows), anew=True):
+        with self._learning(len(rows), replace=True):
             self._evidence, self._soft_sums, self._learned = *learned[:2], learned
         if scores is None:
             yield from self._scores(rows, learned, log_normalisers)

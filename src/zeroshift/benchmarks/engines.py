@@ -183,7 +183,7 @@ def _definition_record(definition: dict[int, TimedSteps], schedule: BankSchedule
     return {
         "timed": "sampled steps, interpolated over the stream",
         "seconds": seconds,
-        "seconds_a_sample": seconds / len(schedule.entered),
+        "seconds_per_sample": seconds / len(schedule.entered),
         "points": points,
     }
 
@@ -235,16 +235,16 @@ def _one_by_one(
     scores = stream_scores(fresh(), features, keep, array_backend)
     seconds = float(whole.seconds.sum())
     return {
-        "timed": "the whole stream, one sample a call",
+        "timed": "the whole stream, one sample per call",
         "seconds": seconds,
-        "seconds_a_sample": seconds / len(whole.seconds),
+        "seconds_per_sample": seconds / len(whole.seconds),
         "latency": {
             "all": latency_percentiles(whole.seconds),
             "entering": latency_percentiles(whole.seconds[schedule.entered]),
             "other": latency_percentiles(whole.seconds[~schedule.entered]),
         },
         "windows": [
-            {"seen": int(part[-1]) + 1, "seconds_a_sample": float(np.median(whole.seconds[part]))}
+            {"seen": int(part[-1]) + 1, "seconds_per_sample": float(np.median(whole.seconds[part]))}
             for part in np.array_split(np.arange(len(whole.seconds)), min(N_WINDOWS, len(whole.seconds)))
         ],
         "points": points,
@@ -274,7 +274,7 @@ def _whole_array(
     for part in np.array_split(np.arange(features.shape[0]), min(N_WINDOWS, features.shape[0])):
         rows = slice(int(part[0]), int(part[-1]) + 1)
         seconds, _ = clock.time(adapter.adapt, features[rows])
-        windows.append({"seen": rows.stop, "seconds_a_sample": seconds / len(part)})
+        windows.append({"seen": rows.stop, "seconds_per_sample": seconds / len(part)})
     sampled = to_numpy(answer)[_sampled(definition)].astype(np.float64)
     del answer
     scores = stream_scores(fresh(), features, _sampled(definition), array_backend)
@@ -282,7 +282,7 @@ def _whole_array(
     return {
         "timed": "the whole array in one call",
         "seconds": times["median"],
-        "seconds_a_sample": times["median"] / features.shape[0],
+        "seconds_per_sample": times["median"] / features.shape[0],
         "repeated": times,
         "windows": windows,
         "banks_equal": banks_equal,
@@ -329,7 +329,7 @@ def measure_transductive(
     return {
         "timed": "the whole set in one call",
         "seconds": times["median"],
-        "seconds_a_sample": times["median"] / features.shape[0],
+        "seconds_per_sample": times["median"] / features.shape[0],
         "repeated": times,
         "times_three_products": times["median"] / (PRODUCTS * floor_seconds),
         "agreement": agreement(sampled, softmax(definition), scores, definition),
@@ -393,15 +393,15 @@ def measure_mixture(problem: BenchProblem, features: Array, array_backend: Backe
             answers.append(to_numpy(one).astype(np.float64))
     records[MIXTURE_CALL]["agreement"] = agreement(kept[MIXTURE_CALL], np.array(answers))
     first = _record(
-        "the whole stream, one sample a call", float(times.sum()), n, latency={"all": latency_percentiles(times)}
+        "the whole stream, one sample per call", float(times.sum()), n, latency={"all": latency_percentiles(times)}
     )
     # Means, because updates of the statistics count; for ADAPT, medians show the usual sample.
     first["windows"] = [
-        {"seen": int(part[-1]) + 1, "seconds_a_sample": float(times[part].mean())}
+        {"seen": int(part[-1]) + 1, "seconds_per_sample": float(times[part].mean())}
         for part in np.array_split(np.arange(n), min(N_WINDOWS, n))
     ]
     return {MIXTURE_SINGLE: first, **records}
 
 
 def _record(timed: str, seconds: float, samples: int, **more: Any) -> dict[str, Any]:
-    return {"timed": timed, "seconds": seconds, "seconds_a_sample": seconds / samples, **more}
+    return {"timed": timed, "seconds": seconds, "seconds_per_sample": seconds / samples, **more}

@@ -98,7 +98,7 @@ def _measure(measurement: Measurement) -> dict[str, Any]:
     return {
         "bytes_beyond_input_and_output": max(0, peak - before - output),
         "output_bytes": output,
-        "measured": "from a saved state, one sample a call" if measurement.state else "the whole array in one call",
+        "measured": "from a saved state, one sample per call" if measurement.state else "the whole array in one call",
         "peak_without_loading": memory.resets,
     }
 

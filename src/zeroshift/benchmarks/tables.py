@@ -91,7 +91,7 @@ def case_rows(case: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         about = "~" if engine == DEFINITION else ""
         yield (
             engine,
-            about + format_seconds(record["seconds_a_sample"]),
+            about + format_seconds(record["seconds_per_sample"]),
             format_seconds(latency.get("p50")),
             format_seconds(latency.get("p99")),
             about + format_seconds(record["seconds"]),
@@ -173,7 +173,7 @@ def _curves_along_stream(case: Mapping[str, Any]) -> dict[str, list[list[float]]
     curves = {}
     for name, record in case["engines"].items():
         if "windows" in record:
-            curves[name] = [[window["seen"], window["seconds_a_sample"]] for window in record["windows"]]
+            curves[name] = [[window["seen"], window["seconds_per_sample"]] for window in record["windows"]]
         elif "points" in record:
             curves[name] = [[point["seen"], _point_seconds(point)] for point in record["points"]]
     return curves
@@ -200,7 +200,7 @@ def _curve_group(group: list[Mapping[str, Any]], axis: str) -> dict[str, Any]:
     return {
         "title": " ".join(f"{name}={first[other]}" for other, name in AXIS_NAMES.items() if other != axis),
         "engines": {
-            name: [[case["settings"][axis], case["engines"][name]["seconds_a_sample"]] for case in group]
+            name: [[case["settings"][axis], case["engines"][name]["seconds_per_sample"]] for case in group]
             for name in group[0]["engines"]
         },
     }

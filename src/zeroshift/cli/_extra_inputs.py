@@ -27,7 +27,6 @@ from zeroshift.methods.inputs import (
     VIEWS,
     Source,
     feature_source,
-    image_input,
     method_inputs,
     missing_input,
     prompt_words,
@@ -110,12 +109,14 @@ class ExtraInputs:
     def source(self, features: FeatureSet, name: str, prompt: str | None, *, normalize: bool) -> Source:
         """What the features in the file `name`, the other files and the encoder offer. Files are loaded, and checked
         against the features, when the method takes them."""
-        optional = VIEWS not in method_inputs(self.info).required
-        hint = OPTION_HINTS[VIEWS] + (", or leave out --views" if optional else "")
-        try:
-            image_input(self.info, features, views=self.uses_views, hints={VIEWS: hint})
-        except ValueError as error:
-            raise ValueError(f"{name} contains no views: {error}") from None
+        if self.uses_views and features.views is None:
+            needed = VIEWS in method_inputs(self.info).required
+            reason = f"which {self.info.name} needs" if needed else "which --views gives to the method"
+            leave_out = "another method" if needed else "leave out --views"
+            raise ValueError(
+                f"{name} contains no views of its images, {reason}. Fix: {leave_out}, or features with views "
+                f"(`{OPTION_HINTS[VIEWS]}`)."
+            )
         source: dict[str, Callable[[], Any]] = feature_source(features, prompt)
         if len(features.prompts) == 1:
             source["prompts"] = partial(self._single_prompt, features)

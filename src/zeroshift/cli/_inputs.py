@@ -63,6 +63,7 @@ def load_features(source: str, *, normalize: bool, **parts: Any) -> FeatureSet:
     None where not given."""
     given = {name: value for name, value in parts.items() if value is not None}
     if not is_pack(source):
+        _check_exists(source)
         try:
             # The caller prints the hints; Python warnings would repeat them.
             return FeatureSet.load(Path(source), normalize=normalize, check=False, **given)
@@ -76,6 +77,17 @@ def load_features(source: str, *, normalize: bool, **parts: Any) -> FeatureSet:
         options = ", ".join(map(_option, given))
         raise ValueError(f"{source} is a bundled pack with its own; leave out {options}.")
     return bundled_packs.load(source.removeprefix(PACK_PREFIX))
+
+
+def _check_exists(source: str) -> None:
+    if os.path.exists(source):
+        return
+    names = [info.name for info in bundled_packs.list()]
+    if source in names:
+        raise FileNotFoundError(f"no file at {source}; it is the name of a bundled pack. Fix: {PACK_PREFIX}{source}.")
+    raise FileNotFoundError(
+        f"no file at {source}. Fix: check the path; bundled packs are named as {PACK_PREFIX}{names[0]}."
+    )
 
 
 def stores_logit_scale(source: str) -> bool:
@@ -250,7 +262,7 @@ def load_images(
     upright: bool = True,
 ) -> ImageSet:
     """The images `source` names; an existing path takes precedence over a data set of the same name."""
-    names = None if classes is None else parse_class_names(classes)
+    names = None if classes is None else parse_class_names(classes, "--classes")
     if os.path.exists(source):
         if split is not None:
             raise ValueError(f"--split is for data sets of the catalogue; {source} is a path. Fix: leave it out.")

@@ -17,6 +17,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+PAGE_SUFFIXES = (".html", ".htm")
+
 __all__ = ["check_output_files", "check_output_folder", "claim", "release_claims"]
 
 
@@ -43,6 +45,10 @@ def check_output_files(outputs: Iterable[Path], *, inputs: Iterable[Path], force
 
 def check_output_folder(folder: Path, files: Iterable[Path] = ()) -> None:
     """Create `folder` if it is missing; refuse a file of that name, and a folder where `files` cannot be written."""
+    if folder.suffix.lower() in PAGE_SUFFIXES and not os.path.exists(folder):
+        raise ValueError(
+            f"{folder} is the name of a page; the name of a folder is needed. Fix: {folder.with_suffix('')}."
+        )
     try:
         is_file = folder.exists() and not folder.is_dir()
         if not is_file:

@@ -19,7 +19,7 @@ COMMANDS = {
     "demo": "Compare zero-shot, ADAPT and the anchored mixture on the bundled packs; write an HTML report.",
     "classify": "Classify images by the names of the classes, adapted to these very images, without a single label.",
     "extract": "Encode images and class names into one file that every other command takes.",
-    "adapt": "Adapt a method to features, in order, and write its predictions next to those of zero-shot.",
+    "adapt": "Adapt a method to features and write its predictions next to those of zero-shot.",
     "compare": "Compare methods on labelled features: accuracy, gain over zero-shot, calibration, time, memory, "
     "encoder passes.",
     "experiment": "Run experiments of the paper: each prints its table in the paper's layout; one HTML report contains "

@@ -63,6 +63,8 @@ def _facts(method: MethodInfo) -> dict[str, str]:
     }
     if method.protocol == "online":
         facts["scored"] = f"each sample {method.scored} the method learns from it"
+    if method.cls.overconfident:
+        facts["probabilities"] = "over-confident: use them only to rank classes"
     if method.presets:
         facts["presets"] = ", ".join(method.presets)
     if method.reconstructed:
@@ -81,6 +83,7 @@ def _record(method: MethodInfo) -> dict[str, Any]:
         "scored": method.scored,
         "state_size": method.state_size,
         "complexity": method.complexity,
+        "overconfident": method.cls.overconfident,
         "reconstructed": method.reconstructed,
         "presets": list(method.presets),
         "parameters": [

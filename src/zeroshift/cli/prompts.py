@@ -48,7 +48,7 @@ def prompts(
             raise ValueError(f"the mode {mode} {needs} --{need}. Fix: {fix}; see `zeroshift prompts`.")
     if classes is None:
         raise ValueError(f"--classes is missing. Fix: zeroshift prompts {mode} --classes cat,dog.")
-    names = parse_class_names(classes)
+    names = parse_class_names(classes, "--classes")
     sentences_by_class = None
     if descriptions is not None:
         sentences_by_class = read_descriptions(descriptions)

@@ -51,8 +51,9 @@ def load(name: str) -> FeatureSet:
     path = BUNDLE / f"{name}.safetensors"
     if path not in _pack_files():
         names = [path.stem for path in _pack_files()]
-        known, guess = ", ".join(map(repr, names)), did_you_mean(name, names)
-        raise ValueError(f"name must be one of the bundled packs, {known}; got {name!r}. {guess}".rstrip())
+        raise ValueError(
+            f"no bundled pack is called {name!r}. {did_you_mean(name, names)}Fix: one of {', '.join(names)}."
+        )
     # No hints: the noisiest pack has a low accuracy, as intended.
     return FeatureSet.load(path, check=False)
 

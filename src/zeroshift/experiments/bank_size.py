@@ -57,7 +57,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
             sweep,
             suite,
             results,
-            x_label="samples a class (L)",
+            x_label="samples per class (L)",
             caption=f"The line marks the paper's default, {sweep.default}.",
             log_x=True,
         )

@@ -202,10 +202,10 @@ def _figure(protocol: str, curves: Sequence[Curve]) -> Lines:
     return Lines(
         f"few-shot-{protocol}",
         f"Accuracy with labelled samples, {protocol}",
-        "labelled samples a class",
+        "labelled samples per class",
         "accuracy, percent",
         tuple(series),
-        caption="The band shows the range from the worst draw to the best.",
+        caption="The band shows the range from the worst draw to the best." if any(s.low for s in series) else "",
         steps=True,
     )
 
@@ -216,7 +216,7 @@ def _ends(value: Value) -> tuple[float, float, float]:
 
 
 def _table(suite: Suite, options: Options, results: JobResults) -> Table:
-    columns = [Column("labelled samples a class", "text")]
+    columns = [Column("labelled samples per class", "text")]
     columns += [Column(task.title, "percent", describe_sets(suite.of_task(task.id))) for task in suite.tasks]
     zero_shot = [
         mean_of_sets(

@@ -217,7 +217,7 @@ def _bars(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]]) 
         "How far above chance unknown classes are recognised",
         "AUROC above chance (points)",
         tuple(bars),
-        "Whiskers go from the least to the greatest of the draws.",
+        "Whiskers go from the lowest to the highest of the draws." if any(bar.low is not None for bar in bars) else "",
     )
 
 

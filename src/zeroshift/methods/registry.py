@@ -100,7 +100,11 @@ def _registry() -> Mapping[str, MethodInfo]:
                 raise ValueError(f"the protocol {method.protocol!r} is none of {', '.join(PROTOCOLS)}")
             methods[method.name] = MethodInfo.of(method)
         except Exception as error:
-            warnings.warn(f"the method plug-in {entry.value!r} was left out: {error}", stacklevel=2)
+            warnings.warn(
+                f"the method plug-in {entry.value!r} cannot be used and is skipped: {error}. "
+                f"Fix: repair or uninstall the package that registers it.",
+                stacklevel=2,
+            )
     return methods
 
 

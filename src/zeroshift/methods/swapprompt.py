@@ -210,7 +210,7 @@ class SwapPrompt(PromptTuned):
 
     def _adapt_set(self, images: ImageViews) -> Iterator[tuple[slice, Array]]:
         prompts = self._tune(images)
-        with self._learning(len(images), anew=True):
+        with self._learning(len(images), replace=True):
             self._prompts = prompts
         for block in images.blocks():
             yield block, logits(images.view(block, 0), prompts.text, self.logit_scale)

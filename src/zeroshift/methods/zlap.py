@@ -121,7 +121,7 @@ class ZLaP(ZLaPBase):
         # A copy: the graph keeps it to score images outside the set.
         images = Backend.of(self.prototypes).copy(rows[everything])
         graph = TextImageGraph.of(images, self.prototypes, self._settings)
-        with self._learning(len(rows), anew=True):
+        with self._learning(len(rows), replace=True):
             self._graph = graph
         yield everything, graph.image_labels()
 

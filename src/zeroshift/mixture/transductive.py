@@ -81,7 +81,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
                 break  # too few samples, in every round
             sums = self._count_again(rows, sums, mixture, last_round=number == self.rounds)
             mixture = self._estimate(sums)
-        with self._learning(len(rows), anew=True):
+        with self._learning(len(rows), replace=True):
             self._sums, self._mixture = sums, mixture
         yield from self._predict_blocks(rows)
 
@@ -115,7 +115,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         whole = self.clone()
         for _ in range(self.rounds):
             whole = reduce(TransductiveAnchoredMixture.merge, [whole.survey(shard) for shard in shards])
-        with Watch(), self._learning(whole.n_seen, anew=True):
+        with Watch(), self._learning(whole.n_seen, replace=True):
             self._sums, self._mixture = whole._sums, whole._mixture
         return [self.predict(shard) for shard in shards]
 

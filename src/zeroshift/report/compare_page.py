@@ -17,17 +17,31 @@ from zeroshift.report.compare_tables import (
     shown_costs,
     starred_label,
 )
-from zeroshift.report.formatting import counted, percent, points, significant
+from zeroshift.report.formatting import counted, join_words, one_line, percent, points, prose, significant
 from zeroshift.report.page import drawing, render_template, write_text
 from zeroshift.report.style import INK, METHOD_COLOURS, OTHER_COLOURS, annotate, new_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["gain_bars", "page_context", "render_page", "write_page"]
+__all__ = ["gain_bars", "headline", "page_context", "render_page", "write_page"]
 
-WIDTH, BAR_HEIGHT = 7.0, 0.24
-"""Inches of the figure, and of one of its bars."""
+WIDTH, BAR_HEIGHT = 4.4, 0.2
+"""Inches of the figure, and of one of its bars: text stays readable in the width of a phone."""
+
+MAX_NAMED = 3
+"""Methods that the title names one by one."""
+
+COLUMNS = {
+    "accuracy": "Accuracy",
+    "gain": "Gain",
+    "span": "Range",
+    "calibration": "ECE",
+    "microseconds": "µs per sample",
+    "setup": "Set-up, ms",
+    "megabytes": "MB",
+}
+"""Columns of the table of means, by their key in `_row`."""
 
 PROTOCOL_COLOURS = {
     "online": METHOD_COLOURS["adapt_online"],
@@ -71,18 +85,26 @@ def gain_bars(methods: Sequence[MethodSummary]) -> Figure:
 def page_context(summary: ComparisonSummary) -> dict[str, Any]:
     """Strings and numbers for the template."""
     plan = summary.plan
-    sets = counted(len(plan.datasets), "set")
+    groups = [
+        {"protocol": protocol, "rows": [_row(method, len(plan.datasets)) for method in group]}
+        for protocol, group in by_protocol(summary.overall)
+    ]
+    costs = shown_costs(summary.overall)
     return {
-        "title": f"{counted(len(summary.overall), 'method')} on {sets} of features",
+        "title": prose(headline(summary)),
+        "gains_title": prose(_gains_title(summary.overall)),
+        "gains_caption": _gains_caption(summary),
+        "numbers_title": _numbers_title(summary.overall),
+        "numbers_caption": _numbers_caption(summary, costs),
+        "columns": _columns(groups, costs),
+        "matrix_title": _matrix_title(summary),
+        "matrix_caption": f"Accuracy in percent{_order_note(summary)}; below it, the gain over zero-shot in points.",
+        "sets_title": _sets_title(summary),
+        "missing_title": _missing_title(summary),
         "remarks": remarks(summary),
         "encoders": list(dict.fromkeys(dataset.encoder for dataset in plan.datasets if dataset.encoder)),
         "bars": drawing(gain_bars(summary.overall), name="gains", text=_bars_text(summary.overall)),
-        "costs": shown_costs(summary.overall),
-        "costs_legend": cost_legend(shown_costs(summary.overall)),
-        "groups": [
-            {"protocol": protocol, "rows": [_row(method, len(plan.datasets)) for method in group]}
-            for protocol, group in by_protocol(summary.overall)
-        ],
+        "groups": groups,
         "sets": [
             {
                 "name": dataset.name,
@@ -100,6 +122,98 @@ def page_context(summary: ComparisonSummary) -> dict[str, Any]:
     }
 
 
+def headline(summary: ComparisonSummary) -> str:
+    """The gains of up to three methods by name, of more the number that gain and the highest one."""
+    where = _where(summary)
+    gains = {method.spec.label: method.gain.mean for method in _adapting(summary.overall)}
+    if not gains:
+        accuracies = [f"{method.spec.label} {percent(method.accuracy.mean)}%" for method in summary.overall]
+        return f"{join_words(accuracies) or 'no result'} on {where}"
+    if len(gains) <= MAX_NAMED:
+        return f"{', '.join(f'{label} {points(gain)}' for label, gain in gains.items())} points on {where}"
+    best = max(gains, key=lambda label: gains[label])
+    above = sum(gain > 0 for gain in gains.values())
+    return f"{above} of {len(gains)} methods gain on {where}; highest: {best}, {points(gains[best])} points"
+
+
+def _where(summary: ComparisonSummary) -> str:
+    datasets = summary.plan.datasets
+    return one_line(datasets[0].title) if len(datasets) == 1 else counted(len(datasets), "set")
+
+
+def _adapting(methods: Sequence[MethodSummary]) -> list[MethodSummary]:
+    return [method for method in methods if method.spec.info.name != "zero_shot"]
+
+
+def _gains_title(methods: Sequence[MethodSummary]) -> str:
+    gains = sorted(method.gain.mean for method in _adapting(methods))
+    if not gains:
+        return "No method that adapts"
+    low, high = points(gains[0]), points(gains[-1])
+    return f"Mean gain {low if low == high else f'{low} to {high}'} points"
+
+
+def _gains_caption(summary: ComparisonSummary) -> str:
+    mean = "Mean over the sets, all with the same weight. " if len(summary.plan.datasets) > 1 else ""
+    is_drawn = any(len(method.gain.values) > 1 for method in summary.overall)
+    return f"{mean}{'The thin line is the range over the orders.' if is_drawn else ''}"
+
+
+def _numbers_title(methods: Sequence[MethodSummary]) -> str:
+    """How calibration changes, which the figure above does not show."""
+    known = [method for method in _adapting(methods) if method.calibration_error is not None]
+    baseline = next((m.calibration_error for m in methods if m.spec.info.name == "zero_shot"), None)
+    if not known or baseline is None:
+        return "All numbers"
+    worse = sum(method.calibration_error > baseline for method in known)
+    return f"Calibration error: {worse} of {counted(len(known), 'method')} higher than zero-shot ({percent(baseline)}%)"
+
+
+def _numbers_caption(summary: ComparisonSummary, costs: Sequence[str]) -> str:
+    means = "Means over the sets. " if len(summary.plan.datasets) > 1 else ""
+    return (
+        f"{means}Accuracy and calibration error (ECE, 15 bins) in percent, gain in points; time per sample on one "
+        "thread, online methods with 64 samples per call; peak memory in addition to what was in use before, of the "
+        f"largest set. {cost_legend(costs)}"
+    )
+
+
+def _columns(groups: Sequence[dict[str, Any]], costs: Sequence[str]) -> list[dict[str, str]]:
+    """The columns in which some method has a number."""
+    titles = {**COLUMNS, **{name: name.capitalize() for name in costs}}
+    rows = [row for group in groups for row in group["rows"]]
+    return [{"key": key, "title": title} for key, title in titles.items() if any(row[key] for row in rows)]
+
+
+def _order_note(summary: ComparisonSummary) -> str:
+    return ", mean over the orders" if any(len(method.gain.values) > 1 for method in summary.overall) else ""
+
+
+def _matrix_title(summary: ComparisonSummary) -> str:
+    """On how many sets every method gains."""
+    adapting = _adapting(summary.overall)
+    losing = 0
+    for dataset in summary.plan.datasets:
+        found = (summary.on(dataset.name, method.spec) for method in adapting)
+        losing += any(one is not None and one.gain.mean < 0 for one in found)
+    if not adapting:
+        return "Accuracy on each set"
+    if not losing:
+        return "No method loses to zero-shot on any set"
+    return f"On {losing} of {counted(len(summary.plan.datasets), 'set')}, some method loses to zero-shot"
+
+
+def _sets_title(summary: ComparisonSummary) -> str:
+    datasets = summary.plan.datasets
+    samples = sum(dataset.n_samples for dataset in datasets)
+    return f"{counted(len(datasets), 'set')}, {counted(samples, 'sample')}"
+
+
+def _missing_title(summary: ComparisonSummary) -> str:
+    failed = counted(len(summary.failed), "run") + " failed" if summary.failed else ""
+    return " and ".join(filter(None, [failed, "some methods left out" if summary.plan.skipped else ""])).capitalize()
+
+
 def _row(method: MethodSummary, n_sets: int) -> dict[str, Any]:
     return {
         "label": starred_label(method),
@@ -111,7 +225,7 @@ def _row(method: MethodSummary, n_sets: int) -> dict[str, Any]:
         "microseconds": significant(method.microseconds),
         "setup": significant(1e3 * method.setup_seconds),
         "megabytes": megabytes(method.peak_bytes),
-        "costs": {name: significant(method.costs[cost]) for name, cost in COST_COLUMNS.items()},
+        **{name: significant(method.costs[cost]) for name, cost in COST_COLUMNS.items()},
     }
 
 

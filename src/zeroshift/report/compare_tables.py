@@ -180,7 +180,10 @@ def remarks(summary: ComparisonSummary) -> list[str]:
     if any(spec.streamed or spec.drawn for spec in plan.specs):
         many = "one random order or draw (seed 0)" if plan.orders == 1 else f"{plan.orders} random orders or draws"
         seeds = "" if plan.orders == 1 else f" (seeds 0 to {plan.orders - 1})"
-        lines.append(f"Online and few-shot methods: {many}{seeds}.")
+        lines.append(
+            f"Online and few-shot methods: {many}{seeds}; zeroshift adapt keeps the stored order, so its accuracies "
+            "differ."
+        )
     if any("support" in spec.given for spec in plan.specs):
         up_to = "up to " if any(_has_fewer_shots(record) for record in summary.records) else ""
         samples = counted(plan.shots, "labelled sample")

@@ -15,7 +15,7 @@ from zeroshift.arrays import Array
 from zeroshift.data.images import ImageError, pillow
 from zeroshift.evaluate import Comparison, Result
 from zeroshift.parameters import Number
-from zeroshift.report.formatting import method_label
+from zeroshift.report.formatting import method_label, points, prose
 from zeroshift.report.page import method_class, render_template, starts_with_generator, write_text
 from zeroshift.report.predictions import checked_files, checked_reject
 
@@ -93,7 +93,7 @@ def contact_sheet(
     reject : (N,) scores, the higher the less an image is like any of the classes.
     open_image : from an image's index in the set to the picture, called once for each image shown. Where it raises
         `ImageError`, the tile says so in the picture's place.
-    title : the page's heading.
+    title : what the images are; the heading adds the result.
     command : what a reader types to get the same page.
     per_section : how many images a section shows.
     thumb : pixels of a thumbnail's longest side.
@@ -198,7 +198,8 @@ def page_context(
         moved = f"No prediction changed: {method} gives every image the label zero-shot gives it."
     of_all = _limited_count(n_samples, per_section, "image")
     return {
-        "title": printable(title),
+        "title": f"{printable(title)}: {_headline(comparison)}",
+        "counts_title": _counts_title(comparison),
         "summary": _summary(comparison),
         "method": method,
         "method_class": method_class(adapted.method),
@@ -278,6 +279,25 @@ def _summary(comparison: Comparison) -> str:
     parts.append(f"method {method_label(adapted.method)}")
     share = f"{100 * changed / features.n_samples:.1f}%"
     return f"{', '.join(parts)}: {_counted(changed, 'prediction')} changed against zero-shot ({share})."
+
+
+def _headline(comparison: Comparison) -> str:
+    """How accuracy changes where labels are known, else how many predictions change."""
+    adapted, n_samples = comparison.results[-1], comparison.features.n_samples
+    changed = f"{comparison.changed(adapted):,} of {_counted(n_samples, 'prediction')} changed"
+    gain = comparison.gain(adapted)
+    return changed if gain is None else prose(f"{method_label(adapted.method)} {points(gain)} points, {changed}")
+
+
+def _counts_title(comparison: Comparison) -> str:
+    """The class whose number of images changes most."""
+    counts = [np.bincount(r.predictions, minlength=comparison.features.n_classes) for r in comparison.results]
+    change = counts[-1] - counts[0]
+    most = int(np.argmax(np.abs(change)))
+    if not change[most]:
+        return "Every class is given as many images as by zero-shot"
+    name = printable(comparison.features.class_names[most])
+    return f"{name} is given {_counted(abs(int(change[most])), 'image')} {'more' if change[most] > 0 else 'fewer'}"
 
 
 def class_counts(comparison: Comparison) -> list[dict[str, Any]]:

@@ -13,13 +13,20 @@ from zeroshift import __version__, methods
 from zeroshift.evaluate import Comparison, Result, mean_accuracy
 from zeroshift.report import demo_figures as figures
 from zeroshift.report.comparisons import losses, mean_calibration_error, verdict
-from zeroshift.report.formatting import format_setting, join_words, method_label, percent, points
+from zeroshift.report.feature_cloud import cloud_after, cloud_before, cloud_of
+from zeroshift.report.formatting import counted, format_setting, join_words, method_label, percent, points, prose
 from zeroshift.report.page import drawing, render_template, write_text
 
 __all__ = ["headline", "page_context", "render_report", "write_report"]
 
 PACK_MAKER = "scripts/bundle_packs.py"
 """`made_by` in the provenance of a bundled pack."""
+
+MAX_NAMED = 2
+"""Methods that the title names one by one."""
+
+CLOUD_METHOD = "adapt_transductive"
+"""The method of the drawing: it sees all samples first, so its final Gaussians are those that predict each of them."""
 
 
 def write_report(
@@ -42,8 +49,12 @@ def page_context(comparisons: Sequence[Comparison], *, command: str, hint_note: 
     if not comparisons:
         raise ValueError("comparisons is empty; a report needs at least one.")
     return {
-        "headline": headline(comparisons),
+        "headline": prose(headline(comparisons)),
         "lead": _lead(comparisons),
+        "sets_title": _sets_title(comparisons),
+        "stream_title": _stream_title(comparisons),
+        "calibration_title": _calibration_title(comparisons),
+        "cloud": _cloud(comparisons),
         "tiles": _tiles(comparisons),
         "method_names": [result.method for result in comparisons[0].results],
         "table": _table_rows(comparisons),
@@ -61,19 +72,67 @@ def page_context(comparisons: Sequence[Comparison], *, command: str, hint_note: 
 
 
 def headline(comparisons: Sequence[Comparison]) -> str:
-    """The range of the methods' mean gains; to name the best alone would be a choice made with labels."""
+    """The mean gain of up to two methods by name, of more their range: to name the best alone would be a choice made
+    with labels."""
     means = mean_accuracy(comparisons)
     baseline, *others = means
+    where = comparisons[0].title if len(comparisons) == 1 else f"{len(comparisons)} sets"
     if not others:
-        return f"{percent(means[baseline])}% accuracy"
-    gains = sorted(100 * (means[name] - means[baseline]) for name in others)
-    low, high = points(gains[0]), points(gains[-1])
-    if gains[0] > 0:
-        amount = low if low == high else f"{low} to {high}"
-        return f"{amount} points of accuracy, not one label"
-    if high.startswith("+"):
-        return f"Between {low} and {high} points against {method_label(baseline).lower()}"
-    return f"No gain over {method_label(baseline).lower()} here"
+        return f"{method_label(baseline)} {percent(means[baseline])}% on {where}"
+    gains = {name: 100 * (means[name] - means[baseline]) for name in others}
+    if len(gains) <= MAX_NAMED:
+        text = ", ".join(f"{method_label(name)} {points(gain)}" for name, gain in gains.items())
+    else:
+        text = _gain_range(list(gains.values()))
+    return f"{text} points on {where}, without labels"
+
+
+def _gain_range(gains: Sequence[float]) -> str:
+    low, high = points(min(gains)), points(max(gains))
+    return low if low == high else f"{low} to {high}"
+
+
+def _sets_title(comparisons: Sequence[Comparison]) -> str:
+    """On how many sets some method is worse than the baseline."""
+    lost = len({title for _, title, _ in losses(comparisons)})
+    if len(comparisons[0].results) < 2:
+        return "Accuracy on each set"
+    if lost:
+        return f"On {lost} of {counted(len(comparisons), 'set')}, some method loses to zero-shot"
+    return (
+        f"Every method gains on {'this set' if len(comparisons) == 1 else f'all {len(comparisons)} sets'}"
+        if all((comparison.gain(result) or 0) > 0 for comparison in comparisons for result in comparison.results[1:])
+        else "No method loses to zero-shot"
+    )
+
+
+def _stream_title(comparisons: Sequence[Comparison]) -> str:
+    """In how many streams the online methods are ahead at the end of the first quarter."""
+    ahead = total = 0
+    for comparison in comparisons:
+        for result in comparison.results[1:]:
+            if methods.get(result.method).protocol != "online" or result.correct is None:
+                continue
+            early = max(1, len(result.correct) // 4)
+            total += 1
+            ahead += int(np.sum(result.correct[:early]) > np.sum(np.asarray(comparison.baseline.correct)[:early]))
+    if not total:
+        return "Accuracy over the stream"
+    return f"After a quarter of the stream, online methods are ahead of zero-shot in {ahead} of {total} runs"
+
+
+def _calibration_title(comparisons: Sequence[Comparison]) -> str:
+    errors = mean_calibration_error(comparisons)
+    baseline, *others = errors
+    if not others:
+        return f"Calibration error: {percent(errors[baseline])}%"
+    worst = max(others, key=lambda name: errors[name])
+    if errors[worst] <= errors[baseline]:
+        return f"No method's probabilities are worse than zero-shot's (calibration error {percent(errors[baseline])}%)"
+    return (
+        f"Calibration error rises from {percent(errors[baseline])}% (zero-shot) to {percent(errors[worst])}% "
+        f"({method_label(worst)})"
+    )
 
 
 def _lead(comparisons: Sequence[Comparison]) -> str:
@@ -85,7 +144,7 @@ def _lead(comparisons: Sequence[Comparison]) -> str:
     return (
         f"{mean} on {where}: {percent(means[baseline])}% {method_label(baseline).lower()}"
         f"{', ' + reached if others else ''}. The same features, prompts and logit scale for every method; the "
-        "parameters are listed below. No method saw a label: they were used only to count what is right."
+        "parameters are listed below. No method saw a label: labels were used only to compute accuracy."
         f"{_scale_note(comparisons)}"
     )
 
@@ -152,12 +211,40 @@ def _set_context(comparison: Comparison) -> dict[str, Any]:
         text=f"Line chart of accuracy so far on {comparison.title}. At the end: {_accuracies_text(comparison)}.",
     )
     return {
-        "title": comparison.title,
+        "title": prose(f"{comparison.title}{_set_gains(comparison)}"),
         "running": running,
         "first_drawn": figures.first_drawn(comparison.features.n_samples),
         "bank": _bank(comparison),
         "hints": comparison.features.hints(),
         "extremes": [line for line in (_extremes(comparison, r) for r in comparison.results[1:]) if line],
+    }
+
+
+def _set_gains(comparison: Comparison) -> str:
+    gains = [gain for result in comparison.results[1:] if (gain := comparison.gain(result)) is not None]
+    return f": {_gain_range(gains)} points" if gains else ""
+
+
+def _cloud(comparisons: Sequence[Comparison]) -> dict[str, Any] | None:
+    """Three classes of the first set, before and after adaptation."""
+    if CLOUD_METHOD not in [result.method for result in comparisons[0].results]:
+        return None
+    cloud = cloud_of(comparisons[0], CLOUD_METHOD)
+    if cloud is None:
+        return None
+    before, after = (percent(accuracy) for accuracy in cloud.accuracies)
+    names = join_words(cloud.class_names)
+    panels = (
+        (f"Zero-shot: {before}% right", cloud_before(cloud), "cloud-before"),
+        (f"{method_label(cloud.method)}: {after}% right", cloud_after(cloud), "cloud-after"),
+    )
+    return {
+        "title": prose(f"Three classes of {cloud.title}: {cloud.headline}"),
+        "caption": cloud.caption,
+        "panels": [
+            {"title": title, **drawing(figure, name=name, text=f"Features of {names} in a plane. {title}.")}
+            for title, figure, name in panels
+        ],
     }
 
 

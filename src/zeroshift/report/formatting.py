@@ -23,7 +23,9 @@ __all__ = [
     "one_line",
     "percent",
     "points",
+    "prose",
     "significant",
+    "without_backticks",
 ]
 
 METHOD_LABELS = {
@@ -124,6 +126,24 @@ def one_line(text: str) -> str:
     'a\N{REPLACEMENT CHARACTER}[31m red cat'
     """
     return UNSAFE.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"\s+", " ", text)).strip()
+
+
+def without_backticks(text: str) -> str:
+    """Text for a terminal, where backticks around commands are only in the way.
+
+    >>> without_backticks("Fix: `zeroshift extract ... --views 64`.")
+    'Fix: zeroshift extract ... --views 64.'
+    """
+    return re.sub(r"`([^`]*)`", r"\1", text)
+
+
+def prose(text: str) -> str:
+    """Text for a page; a hyphen before a number, after a space or a bracket, becomes a minus sign.
+
+    >>> prose("It lost on t-shirts (-1.2 points).")
+    'It lost on t-shirts (−1.2 points).'
+    """
+    return re.sub(r"(?<![^\s(\[])-(?=\d)", "\N{MINUS SIGN}", one_line(text))
 
 
 def format_number(value: float, unit: Unit = "number", decimals: int = DECIMALS) -> str:

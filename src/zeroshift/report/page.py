@@ -33,6 +33,9 @@ GENERATOR = '<meta name="generator" content="zeroshift'
 HEAD_CHARACTERS = 2000
 """How far into a file `GENERATOR` is searched."""
 
+LONGEST_WHOLE = 20
+"""Letters of a word with hyphens that is kept on one line; longer ones would be wider than a column."""
+
 
 def render_template(template: str, context: Mapping[str, Any]) -> str:
     """The page as text; the same bytes for the same context. Everything in the context is escaped."""
@@ -48,7 +51,7 @@ def render_template(template: str, context: Mapping[str, Any]) -> str:
         keep_trailing_newline=True,
     )
     environment.globals.update(version=__version__, page_colours=PAGE_COLOURS)
-    environment.filters.update(label=method_label, method_class=method_class, minus=_minus, prose=_prose)
+    environment.filters.update(label=method_label, method_class=method_class, minus=_minus, prose=_prose, whole=_whole)
     return environment.get_template(template).render(context)
 
 
@@ -71,6 +74,20 @@ def _prose(text: str) -> Markup:
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _whole(text: str) -> Markup:
+    """Text in which words with a hyphen, such as CIFAR-10, are not broken at it."""
+    from markupsafe import Markup, escape
+
+    parts = re.split(r"(\s+)", str(text))
+    spans = (
+        Markup('<span class="whole">{}</span>').format(part)
+        if "-" in part and len(part) <= LONGEST_WHOLE
+        else escape(part)
+        for part in parts
+    )
+    return Markup("").join(spans)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

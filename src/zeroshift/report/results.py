@@ -75,6 +75,7 @@ def results_table(rows: ResultRows) -> ReportTable:
                 is_signed=name == "gain",
                 drop_order=0 if set(pair) & set(rows.requested) else orders.get(name, 0),
                 preferred_width=TEXT_WIDTH,
+                is_kept=name in rows.requested,
             )
         )
     cells = ([_cell(rows, column, value) for column, value in zip(columns, row, strict=True)] for row in rows.rows)

@@ -114,6 +114,8 @@ class ReportColumn:
     """Published numbers, next to the column they belong to."""
     is_whole: bool = False
     """Never broken over two lines, not even its title."""
+    is_kept: bool = False
+    """Shown even if every cell is empty, because the user asked for it."""
     drop_order: int = 0
     """Where the terminal is too narrow, columns with an order above zero are hidden, the lowest first."""
     preferred_width: int = 0
@@ -203,10 +205,20 @@ class ReportTable:
         rows = (replace(row, cells=tuple(row.cells[place] for place in places)) for row in self.rows)
         return replace(self, columns=tuple(self.columns[place] for place in places), rows=tuple(rows))
 
+    @property
+    def filled(self) -> ReportTable:
+        """Without columns in which every cell is empty, except the first; a table without rows keeps all of them."""
+        places = [
+            place
+            for place, column in enumerate(self.columns)
+            if place == 0 or column.is_kept or not self.rows or any(str(row.cells[place]) for row in self.rows)
+        ]
+        return self if len(places) == len(self.columns) else self.select(places)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from zeroshift.report.terminal import terminal_parts
 
-        yield from terminal_parts(self, options.max_width)
+        yield from terminal_parts(self.filled, options.max_width)
 
     def records(self) -> list[dict[str, Any]]:
         """One dictionary per row, values at full precision, for JSON."""
@@ -232,6 +244,8 @@ class ReportTable:
 
     def markdown(self) -> str:
         """The table alone, names of groups in rows of their own; see `details` and `notes` for what goes below it."""
+        if self.filled is not self:
+            return self.filled.markdown()
         lines = [
             _markdown_line(escape_markdown(column.title) for column in self.columns),
             _markdown_line("---:" if column.is_right else "---" for column in self.columns),
@@ -255,6 +269,8 @@ class ReportTable:
 
     def latex(self, name: str) -> str:
         """A floating table with the label tab:NAME."""
+        if self.filled is not self:
+            return self.filled.latex(name)
         alignment = "".join("r" if column.is_right else "l" for column in self.columns)
         lines = [
             f"% {name}: written by zeroshift.",

@@ -39,7 +39,7 @@ class _Widths(NamedTuple):
     preferred: int
     """Narrower, columns are hidden."""
     most: int
-    """Wider, there would be nothing but spaces."""
+    """Wider tables would only have more spaces."""
 
 
 def terminal_parts(table: ReportTable, width: int) -> Iterator[RenderableType]:

@@ -196,7 +196,7 @@ def read_folder(
     classes : names of the classes; by default, the names of the subfolders if these are the classes.
     labelled : whether the subfolders are the classes of the images in them. By default they are if two or more contain
         images, all images are in a subfolder and, if `classes` is given, every subfolder is a class, by name or by
-        number.
+        number; if it is not given, most subfolders must contain images directly, not only in subfolders of their own.
     upright : rotate photographs as their EXIF orientation says.
 
     >>> import tempfile
@@ -220,7 +220,10 @@ def read_folder(
     loose = names[tops.index(None)] if None in tops else None
     if labelled is None:
         labelled = (
-            loose is None and len(set(tops)) >= 2 and _subfolders_are_classes({top or "" for top in tops}, classes)
+            loose is None
+            and len(set(tops)) >= 2
+            and (classes is not None or _are_mostly_direct(names))
+            and _subfolders_are_classes({top or "" for top in tops}, classes)
         )
     elif labelled and loose is not None:
         raise ValueError(
@@ -242,6 +245,14 @@ def read_folder(
         provenance={"source": "folder", "images": len(names), "upright": upright},
         ignored_files=ignored,
     )
+
+
+def _are_mostly_direct(names: Sequence[str]) -> bool:
+    """Whether most subfolders have images directly in them; train/cat/1.jpg and test/cat/2.jpg are not of the classes
+    "train" and "test"."""
+    folders = {name.split("/", 1)[0] for name in names}
+    direct = {name.split("/", 1)[0] for name in names if name.count("/") == 1}
+    return 2 * len(direct) > len(folders)
 
 
 def _subfolders_are_classes(folders: set[str], classes: Sequence[str] | None) -> bool:

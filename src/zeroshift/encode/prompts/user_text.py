@@ -67,13 +67,14 @@ def clean_name(name: str) -> str:
     return name.replace("_", " ")
 
 
-def parse_class_names(given: str | os.PathLike[str] | Sequence[str]) -> tuple[str, ...]:
+def parse_class_names(given: str | os.PathLike[str] | Sequence[str], argument: str = "class_names") -> tuple[str, ...]:
     """Parse and check class names: at least two, none blank, none repeated.
 
     Parameters
     ----------
     given : names separated by commas, the path of a text file with one name per line, or a sequence of names. A string
         that is the path of an existing file is read as a file.
+    argument : what the user calls it, for messages.
 
     Names that differ only in underscores and spaces count as repeated, because they give the same prompts. The lists of
     the catalogue, which may repeat a name (ImageNet has two classes "missile"), are not parsed by this function.
@@ -88,15 +89,15 @@ def parse_class_names(given: str | os.PathLike[str] | Sequence[str]) -> tuple[st
         for entry in entries:
             if entry.count('"') % 2:
                 raise ValueError(
-                    f"class_names has a comma inside quotation marks, near {entry.strip()!r}. Fix: {LIST_FIX}"
+                    f"{argument} has a comma inside quotation marks, near {entry.strip()!r}. Fix: {LIST_FIX}"
                 )
-        return _validate_names(entries, "name", "class_names", LIST_FIX)
+        return _validate_names(entries, "name", argument, LIST_FIX)
     if not isinstance(given, Sequence):
         raise TypeError(
-            f"class_names must be a string, a path or a sequence of strings; got {type(given).__name__}. "
+            f"{argument} must be a string, a path or a sequence of strings; got {type(given).__name__}. "
             "Fix: ['cat', 'dog']."
         )
-    return _validate_names(given, "name", "class_names", "")
+    return _validate_names(given, "name", argument, "")
 
 
 def _is_path(given: str) -> bool:

@@ -46,8 +46,11 @@ class ClaimEvidence:
 def verdict(claim: str, evidence: Sequence[ClaimEvidence]) -> Remark | None:
     """A claim of the paper and where it holds in our results; a warning if it does not. None without evidence.
 
-    >>> verdict("pruning lowers accuracy", [ClaimEvidence("tiny", False, "+4.0 points")])
-    Remark(text='The paper finds that pruning lowers accuracy. Not confirmed here: tiny (+4.0 points).', kind='warning')
+    >>> remark = verdict("pruning lowers accuracy", [ClaimEvidence("tiny", False, "+4.0 points")])
+    >>> remark.text
+    'The paper finds that pruning lowers accuracy. Not confirmed here: tiny (+4.0 points).'
+    >>> remark.kind, remark.claim
+    ('warning', 'not confirmed')
     >>> verdict("pruning lowers accuracy", [ClaimEvidence("corruption", None, "-0.1 points")]).text
     'The paper finds that pruning lowers accuracy. Too close to call here: corruption (-0.1 points).'
     """
@@ -58,10 +61,13 @@ def verdict(claim: str, evidence: Sequence[ClaimEvidence]) -> Remark | None:
     (first, places), *others = ((answer, places) for answer, places in listed if places)
     begins = f"The paper finds that {claim}. {first.capitalize()} here"
     kind: Literal["warning", "note"] = "warning" if first == "not confirmed" else "note"
+    answer_here: Any = {True: "confirmed", False: "not confirmed", None: "undecided"}[
+        all_hold(e.holds for e in evidence)
+    ]
     if not others:
-        return Remark(f"{begins}: {places}.", kind)
+        return Remark(f"{begins}: {places}.", kind, answer_here)
     further = (f"; {answer} for {where}" for answer, where in others)
-    return Remark(f"{begins} for {places}{''.join(further)}.", kind)
+    return Remark(f"{begins} for {places}{''.join(further)}.", kind, answer_here)
 
 
 def all_hold(results: Iterable[bool | None]) -> bool | None:

@@ -239,6 +239,8 @@ class Remark:
     text: str
     kind: Literal["note", "data", "warning"] = "note"
     """`data`: ours ran on other data than the paper's. `warning`: something failed or contradicts the paper."""
+    claim: Literal["", "confirmed", "not confirmed", "undecided"] = ""
+    """Whether a claim of the paper holds here; empty for remarks that are not about a claim."""
 
 
 Finding = Table | Lines | Bars | HeatMaps | Reliability | Confusion | Regions | Remark

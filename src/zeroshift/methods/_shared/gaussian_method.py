@@ -393,7 +393,7 @@ class GaussianMethod(Method):
             batch = slice(start, min(start + size, len(rows)))
             solution = self._solve(rows[batch])
             if batch.stop == len(rows):
-                with self._learning(len(rows), anew=True):
+                with self._learning(len(rows), replace=True):
                     self._store(solution)
             yield batch, solution.z
 

@@ -75,7 +75,7 @@ class TransductiveLinearMethod(Method):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         head = self._learn(rows)
-        with self._learning(len(rows), anew=True):
+        with self._learning(len(rows), replace=True):
             self._head = head
         for block, features in rows.blocks(BLOCK_ROWS, reuse=True):
             yield block, head.scores(features)

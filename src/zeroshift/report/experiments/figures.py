@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from zeroshift.experiments import Chapter
 from zeroshift.experiments._shared.findings import Bars, Confusion, Finding, HeatMaps, Lines, Regions, Reliability
 from zeroshift.report.experiments.charts import bars_figure, lines_figure, reliability_figure
+from zeroshift.report.experiments.headlines import finding_title
 from zeroshift.report.experiments.maps import confusion_figure, maps_figure, regions_figure
 from zeroshift.report.experiments.panels import WIDTH, LegendKey, Panel, PanelFigure
 from zeroshift.report.experiments.tables import make_folder, named_findings
-from zeroshift.report.formatting import one_line
 from zeroshift.report.style import INK, TEXT, new_figure, save_figure
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def figure_of(finding: Finding) -> Figure | None:
     columns = 2 if len(drawn.panels) == 4 else min(MAX_COLUMNS, len(drawn.panels))
     rows = math.ceil(len(drawn.panels) / columns)
     width = max(WIDTH, columns * max(panel.width for panel in drawn.panels))
-    title = textwrap.fill(one_line(getattr(finding, "title", "")), int(LETTERS_PER_INCH * width))
+    title = textwrap.fill(finding_title(finding), int(LETTERS_PER_INCH * width))
     heights = [
         max(
             panel.height + (PANEL_TITLE_HEIGHT if panel.title else 0)

@@ -14,13 +14,14 @@ from zeroshift.experiments import Chapter, Suite
 from zeroshift.experiments._shared.findings import Finding, Remark, Table
 from zeroshift.files import atomic_path, check_writable
 from zeroshift.report.experiments.alt_text import alt_text
+from zeroshift.report.experiments.headlines import chapter_title, finding_title
 from zeroshift.report.experiments.tables import finding_name, formatted_table, sets_table
 from zeroshift.report.formatting import format_number, one_line
 from zeroshift.report.tables import MARKDOWN_SPECIAL, escape_markdown
 
 __all__ = ["MARK", "chapters_markdown", "check_markdown", "write_markdown"]
 
-MARK = "<!-- experiments of zeroshift: written anew each time -->"
+MARK = "<!-- experiments of zeroshift: replaced each time -->"
 """First line of every document; a file without it is not replaced."""
 
 Figures = Mapping[str, str | os.PathLike[str]]
@@ -56,7 +57,7 @@ def _chapter(chapter: Chapter, figures: Figures) -> Iterator[str]:
     experiment = chapter.experiment
     # Renderers make different anchors from a title; the experiment's name is always the same.
     yield f'<a id="{experiment.name}"></a>'
-    yield f"## {escape_markdown(experiment.title)}"
+    yield f"## {escape_markdown(chapter_title(chapter))}"
     where = f" {escape_markdown(experiment.where)} of the paper." if experiment.where else ""
     yield f"*{escape_markdown(experiment.question)}*{where}"
     for finding in chapter.findings:
@@ -80,7 +81,7 @@ def _titled_table(table: Table) -> Iterator[str]:
         yield from _table(table)
         yield "</details>"
     else:
-        yield f"**{escape_markdown(table.title)}**"
+        yield f"**{escape_markdown(finding_title(table))}**"
         yield from _table(table)
 
 

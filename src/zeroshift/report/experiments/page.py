@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import statistics
 import textwrap
 import warnings
@@ -16,13 +15,14 @@ from zeroshift.experiments import Chapter, Suite
 from zeroshift.experiments._shared.findings import Column, Finding, Regions, Remark, Table, Value
 from zeroshift.report.experiments.alt_text import alt_text
 from zeroshift.report.experiments.figures import panel_figure, panels_of
+from zeroshift.report.experiments.headlines import chapter_title, finding_title, page_title
 from zeroshift.report.experiments.panels import LegendKey, Panel
 from zeroshift.report.experiments.tables import formatted_table, named_findings, sets_table
-from zeroshift.report.formatting import counted, format_number, one_line
+from zeroshift.report.formatting import counted, format_number, one_line, prose
 from zeroshift.report.page import drawing, render_template, write_text
 from zeroshift.report.style import PAGE_COLOURS
 
-__all__ = ["page_context", "page_figure", "prose", "render_page", "write_page"]
+__all__ = ["page_context", "page_figure", "render_page", "write_page"]
 
 
 MIN_PIXELS_PER_POINT, MAX_PIXELS_PER_POINT = 1.14, 1.6
@@ -30,7 +30,7 @@ MIN_PIXELS_PER_POINT, MAX_PIXELS_PER_POINT = 1.14, 1.6
 
 POINTS_PER_INCH = 72
 
-WARNING_LETTERS = 110
+WARNING_LETTERS = 240
 """Letters of a warning that are shown before the first chapter."""
 
 NARROW_LETTERS = 14
@@ -78,17 +78,13 @@ def page_context(
         {"number": number, **_chapter_context(chapter, figures)} for number, chapter in enumerate(chapters, start=1)
     ]
     return {
-        "title": f"{counted(len(chapters), 'question')} put to {counted(len(suite), 'set')} of features",
+        "title": prose(page_title(chapters, len(suite))),
         "paper_note": _paper_note(chapters, suite),
         "tiles": _tiles(chapters, suite, sum(figure is not None for figure in figures.values())),
-        "warnings": [
-            {"chapter": one["title"], "name": one["name"], "text": _shorten(block["text"])}
-            for one in shown
-            for block in one["blocks"]
-            if block["kind"] == "remark" and block["remark"] == "warning"
-        ],
+        "warnings": [*_set_warnings(suite), *_warnings(shown)],
+        "sets_title": _sets_title(suite),
         "sets": _table_context("sets", _sets_with_accuracy(suite, zero_shot or {})),
-        "hints": [f"{member.name}: {one_line(hint)}" for member in suite.members for hint in member.dataset.hints],
+        "hints": [warning["text"] for warning in _set_warnings(suite)],
         "chapters": shown,
         "command": one_line(command),
         "machine": one_line(machine),
@@ -96,9 +92,34 @@ def page_context(
     }
 
 
-def _shorten(text: str) -> str:
-    """The start of a warning; its chapter has all of it."""
-    return textwrap.shorten(text, WARNING_LETTERS, placeholder=" …")
+def _sets_title(suite: Suite) -> str:
+    """How much data there is, and how much of it is the paper's own."""
+    samples = sum(member.dataset.n_samples for member in suite.members)
+    papers = sum(member.from_paper for member in suite.members)
+    of = "none" if not papers else "all" if papers == len(suite) else str(papers)
+    return f"{counted(len(suite), 'set')}, {counted(samples, 'sample')}: {of} of them the paper's data"
+
+
+def _set_warnings(suite: Suite) -> list[dict[str, str]]:
+    return [
+        {"chapter": "The sets", "name": "sets", "text": f"{member.name}: {one_line(hint)}."}
+        for member in suite.members
+        for hint in member.dataset.hints
+    ]
+
+
+def _warnings(chapters: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+    """Every warning that the chapters show; the chapter has all of its text."""
+    for chapter in chapters:
+        where = {"chapter": chapter["short_title"], "name": chapter["name"]}
+        for block in chapter["blocks"]:
+            if block["kind"] == "remark" and block["remark"] == "warning":
+                yield {
+                    **where,
+                    "text": textwrap.shorten(block["text"], WARNING_LETTERS, placeholder=" …", break_on_hyphens=False),
+                }
+        if chapter["failed"]:
+            yield {**where, "text": f"{counted(len(chapter['failed']), 'run')} failed."}
 
 
 def _tiles(chapters: Sequence[Chapter], suite: Suite, n_figures: int) -> list[dict[str, str]]:
@@ -161,7 +182,8 @@ def _chapter_context(chapter: Chapter, figures: Mapping[str, dict[str, Any] | No
     experiment = chapter.experiment
     return {
         "name": experiment.name,
-        "title": one_line(experiment.title),
+        "title": prose(chapter_title(chapter)),
+        "short_title": one_line(experiment.title),
         "question": prose(experiment.question),
         "where": one_line(experiment.where),
         "blocks": list(_blocks(chapter, figures)),
@@ -192,10 +214,10 @@ def _blocks(chapter: Chapter, figures: Mapping[str, dict[str, Any] | None]) -> I
 
 
 def _table_context(name: str, table: Table) -> dict[str, Any]:
-    formatted = formatted_table(table)
+    formatted = formatted_table(table).filled
     return {
         "id": name,
-        "title": formatted.title,
+        "title": prose(formatted.title),
         "table": formatted,
         "units": [TITLE_UNITS.get(column.unit, "") for column in formatted.columns],
         "notes": [prose(note) for note in table.notes],
@@ -209,7 +231,7 @@ def page_figure(name: str, finding: Finding) -> dict[str, Any] | None:
     figure = panels_of(finding)
     if figure is None:
         return None
-    title, text = one_line(getattr(finding, "title", "")), alt_text(finding)
+    title, text = prose(finding_title(finding)), alt_text(finding)
     panels = []
     for place, panel in enumerate(figure.panels):
         panel_text = f"{title}: {panel.title}" if len(figure.panels) > 1 else text
@@ -224,15 +246,6 @@ def page_figure(name: str, finding: Finding) -> dict[str, Any] | None:
         "scale": figure.scale and _panel_drawing(figure.scale, f"{name}-scale", f"Scale of colours: {title}"),
         "haloed": isinstance(finding, Regions),
     }
-
-
-def prose(text: str) -> str:
-    """A sentence of a finding; a hyphen before a number, after a space or a bracket, becomes a minus sign.
-
-    >>> prose("It lost on t-shirts (-1.2 points).")
-    'It lost on t-shirts (−1.2 points).'
-    """
-    return re.sub(r"(?<![^\s(\[])-(?=\d)", "\N{MINUS SIGN}", one_line(text))
 
 
 def _legend_key(key: LegendKey) -> dict[str, str]:

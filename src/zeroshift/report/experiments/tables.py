@@ -32,7 +32,8 @@ from zeroshift.experiments._shared.findings import (
 )
 from zeroshift.experiments._shared.suite import TASKS
 from zeroshift.files import atomic_path
-from zeroshift.report.formatting import DECIMALS, format_number, one_line
+from zeroshift.report.experiments.headlines import chapter_title, finding_title
+from zeroshift.report.formatting import DECIMALS, format_number, one_line, without_backticks
 from zeroshift.report.tables import ReportCell, ReportColumn, ReportRow, ReportTable, write_csv_lines
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ def formatted_table(table: Table) -> ReportTable:
         ReportRow(tuple(line), group, group != before, row.strong)
         for row, line, group, before in zip(table.rows, lines, groups, ["", *groups], strict=False)
     )
-    notes = tuple(map(one_line, table.notes))
-    return ReportTable(tuple(columns), tuple(rows), title=one_line(table.title), notes=notes)
+    notes = tuple(without_backticks(one_line(note)) for note in table.notes)
+    return ReportTable(tuple(columns), tuple(rows), title=finding_title(table), notes=notes)
 
 
 def _formatted_column(column: Column, *, is_reference: bool = False) -> ReportColumn:
@@ -205,15 +206,15 @@ def print_chapters(console: Console, chapters: Sequence[Chapter], *, width: int,
     for chapter in chapters:
         experiment = chapter.experiment
         where = f" ({one_line(experiment.where)} of the paper)" if experiment.where else ""
-        console.print(Text.assemble((one_line(experiment.title), "bold"), (where, "dim")), width=width)
+        console.print(Text.assemble((chapter_title(chapter), "bold"), (where, "dim")), width=width)
         paragraph(Text(one_line(experiment.question), style="italic"))
         figures = []
         for finding in chapter.findings:
             if isinstance(finding, Remark):
                 start, colour = REMARK_STARTS[finding.kind]
-                paragraph(Text.assemble((start, f"bold {colour}"), (one_line(finding.text), colour)))
+                paragraph(Text.assemble((start, f"bold {colour}"), (without_backticks(one_line(finding.text)), colour)))
             elif not isinstance(finding, Table):
-                figures.append(one_line(finding.title))
+                figures.append(finding_title(finding))
             elif paper or not finding.reference:
                 console.print(formatted_table(finding), width=width)
                 console.print()
