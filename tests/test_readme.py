@@ -76,6 +76,7 @@ def test_table_of_compare(cifar10):
         assert [float(value) for value in values] == pytest.approx(found, abs=THREE_SAMPLES), label
 
 
+@pytest.mark.slow
 def test_losses_of_single_classes():
     lower, total = map(int, find(r"(\d+) of\s+(\d+) results for single classes"))
     found = []

@@ -251,7 +251,7 @@ def _floats_fix(variable: str, array: Array, given: Any) -> str:
     if rows and hasattr(array[0], "__len__"):
         return f"numpy.stack({variable}).astype('float32'), if every entry is a row of numbers"
     if kind in "OUSMm" and hasattr(given, "select_dtypes"):
-        return f"{variable}.select_dtypes('number'), without the columns that are no features"
+        return f"{variable}.select_dtypes('number'), without the columns that are not features"
     if kind in "OUS":
         return f"numpy.asarray({variable}, dtype='float32'), if every entry is a number"
     if kind in "Mm":

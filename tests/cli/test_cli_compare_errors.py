@@ -67,7 +67,7 @@ def test_a_set_without_labels(call, small, tmp_path):
     FeatureSet(small.features, prototypes=small.prototypes).save(tmp_path / "bare.safetensors")
     done = call("compare", tmp_path / "bare.safetensors", "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "bare has no labels, so that there is no accuracy to compare" in done.stderr
+    assert "bare has no labels, so there is no accuracy to compare" in done.stderr
     (tmp_path / "folder").mkdir()
     (tmp_path / "bare.safetensors").rename(tmp_path / "folder" / "bare.safetensors")
     done = call("compare", tmp_path / "folder", "--out", tmp_path / "out")

@@ -171,7 +171,7 @@ WRONG = {
     "too few labels": (lambda: accuracy(P, LABELS[:1]), r"labels .* row of probabilities, shape \(2,\); got .*Fix"),
     "one label": (lambda: accuracy(P, 1), r"labels must be a vector of class indices.*; got 1\. Fix"),
     "ragged labels": (lambda: accuracy(P, [[0], [0, 1]]), r"labels must be a vector.*; got \[\[0\], \[0, 1\]\].*Fix"),
-    "ragged rows": (lambda: accuracy([[0.5, 0.5], [1.0]], [0, 1]), "probabilities must be .*; got .*no array. Fix"),
+    "ragged rows": (lambda: accuracy([[0.5, 0.5], [1.0]], [0, 1]), "probabilities must be .*; got .*not an array. Fix"),
     "one row": (
         lambda: accuracy(P[0], [0]),
         r"probabilities must be .*got shape \(3,\).*Fix: probabilities\[None, :\]",

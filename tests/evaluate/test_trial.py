@@ -230,7 +230,7 @@ def test_a_dataset_has_the_names_of_its_classes(clusters):
 
 def test_a_set_without_labels_is_rejected(clusters):
     bare = FeatureSet(clusters.features, prototypes=clusters.prototypes)
-    with pytest.raises(ValueError, match="pets has no labels, so that there is no accuracy"):
+    with pytest.raises(ValueError, match="pets has no labels, so there is no accuracy"):
         DatasetRef.of("pets", bare)
     with pytest.raises(ValueError, match="clusters has no labels"):
         run_trial(trial("zero_shot"), bare)

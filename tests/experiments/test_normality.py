@@ -73,7 +73,7 @@ def test_the_table_states_dimensions_rejections_and_what_a_mean_p_does_not_show(
             assert 0.25 < yardstick_p.value < 0.6
             assert yardstick.value < 0.12
             assert rejected.value >= 0
-    (outcome_text,) = [text for text in remarks(chapter) if "no evidence of normality" in text]
+    (outcome_text,) = [text for text in remarks(chapter) if "not evidence of normality" in text]
     assert "a mean of 0.2 would come with" in outcome_text
     for text in remarks(chapter, "warning"):
         assert "these tests do not show how large the departure is" in text

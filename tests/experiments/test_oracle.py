@@ -114,7 +114,7 @@ def scored(adapt: float | None, oracle: float | None):
         (0.70, 0.74, "note", "Confirmed here: transductive (4.0 points from 70.0% to 74.0%)"),
         (0.70, 0.76, "note", "Too close to call here: transductive (6.0 points"),
         (0.60, 0.90, "warning", "Not confirmed here: transductive (30.0 points"),
-        (0.70, 0.60, "warning", "it is no bound there"),
+        (0.70, 0.60, "warning", "it is not a bound there"),
     ],
 )
 def test_the_papers_claim_is_judged_on_fine_grained_sets(small_suite, adapt, oracle, kind, message):

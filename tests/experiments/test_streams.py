@@ -179,7 +179,7 @@ def test_streams_that_failed_are_neither_the_worst_nor_harmless(suite):
     assert cells["worst stream"] is None
     assert "No gain, because a run failed: TDA on class-sorted." in remarks(chapter, "warning")
     assert remarks(chapter_with(EXPERIMENT, suite, nothing)) == [
-        "Some run of every method failed on every stream, so that there is no gain to report."
+        "Some run of every method failed on every stream, so there is no gain to report."
     ]
 
 

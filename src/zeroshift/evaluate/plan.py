@@ -64,7 +64,7 @@ class DatasetRef:
         """
         if features.labels is None:
             raise ValueError(
-                f"{name} has no labels, so that there is no accuracy to compare. "
+                f"{name} has no labels, so there is no accuracy to compare. "
                 "Fix: give labels when the set is created; `zeroshift adapt` needs none."
             )
         try:

@@ -203,7 +203,7 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
     (3, 0.67, 0.67)
     """
     if features.labels is None:
-        raise ValueError(f"{trial.features} has no labels, so that there is no accuracy to compare. Fix: give labels.")
+        raise ValueError(f"{trial.features} has no labels, so there is no accuracy to compare. Fix: give labels.")
     spec = trial.spec
     arranged = None
     if trial.stream_spec is not None and trial.seed is not None:

@@ -125,7 +125,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
     ]
     failed = [METHODS[method] for method in METHODS if not whole[method]]
     if not panels:
-        return [Remark("Some run of every method failed, so that there is no result on calibration.", kind="warning")]
+        return [Remark("Some run of every method failed, so there is no result on calibration.", kind="warning")]
     figure = Reliability(
         "reliability",
         "Accuracy against confidence",

@@ -148,7 +148,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         if method != "zero_shot" and (records := results.records(_trials(member, method, options)))
     }
     if not gains:
-        return [Remark("All runs of ADAPT failed, so that there is no gain to report.", kind="warning")]
+        return [Remark("All runs of ADAPT failed, so there is no gain to report.", kind="warning")]
     return [
         _bars(titles, gains),
         _table(suite, titles, gains, options, results),

@@ -481,7 +481,7 @@ def _curves(part: PooledSets) -> Lines:
 
 
 NO_EVIDENCE = Remark(
-    f"A mean p-value above {LEVEL:g} is no evidence of normality. For normal samples p is uniform from 0 to 1, so its "
+    f"A mean p-value above {LEVEL:g} is not evidence of normality. For normal samples p is uniform from 0 to 1, so its "
     "mean is near 0.5 and few single tests reject; a mean of 0.2 would come with far more rejections than that. A test "
     "that does not reject may also simply have too few samples, and it sees only a few of many dimensions: normal "
     "projections do not make a normal class. Comparing rejection rates with those of normal samples of the same size "

@@ -153,8 +153,8 @@ def claim(suite: Suite, gaps: Gaps) -> Remark | None:
     ours, bound = means["adapt_transductive"], means["oracle"]
     if bound < ours - ROUNDING:
         return Remark(
-            f"On fine-grained sets the oracle ({bound:.1%}) is below transductive ADAPT ({ours:.1%}): it is no bound "
-            f"there, and whether ADAPT comes within {CLAIMED:.0%} of one, as the paper says, cannot be judged by it.",
+            f"On fine-grained sets the oracle ({bound:.1%}) is below transductive ADAPT ({ours:.1%}): it is not a "
+            f"bound there. Whether ADAPT comes within {CLAIMED:.0%} of one, as the paper says, cannot be judged by it.",
             kind="warning",
         )
     samples = effective_samples(member.dataset.n_samples for member in suite.of_task(FINE_GRAINED))
@@ -171,7 +171,7 @@ def elsewhere(gaps: Gaps) -> Remark | None:
         if task.id == FINE_GRAINED or left is None:
             continue
         where = f"{task.title}, {abs(left):.1f} points"
-        text.append(f"{where} below it" if left >= 0 else f"{where} above it, so it is no bound")
+        text.append(f"{where} below it" if left >= 0 else f"{where} above it, so it is not a bound")
     if not text:
         return None
     listed = "; ".join(text)
@@ -196,7 +196,7 @@ def papers_own() -> Remark | None:
             below.append(f"{column} ({bound:.2f} against {reached:.2f} for online ADAPT)")
     text = f"The paper prints an oracle for fine-grained sets only; by its own table ADAPT lacks {' and '.join(lacks)}."
     if below:
-        text += f" There the oracle is below ADAPT on {', '.join(below)}, so the paper's is no strict bound."
+        text += f" There the oracle is below ADAPT on {', '.join(below)}, so the paper's is not a strict bound."
     return Remark(text)
 
 

@@ -247,7 +247,7 @@ def _remarks(protocol: str, found: Found) -> list[Remark]:
         remarks.append(Remark(text, kind="warning" if beaten else "note"))
     if lacking:
         remarks.append(
-            Remark(f"{protocol}: some run failed, so that there is no result for {', '.join(lacking)}.", "warning")
+            Remark(f"{protocol}: some run failed, so there is no result for {', '.join(lacking)}.", "warning")
         )
     return remarks
 

@@ -269,9 +269,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
     gains = {(kind.label, method): _gain(kind, method, suite, options, results) for kind in kinds for method in METHODS}
     if not any(gains.values()):
         return [
-            Remark(
-                "Some run of every method failed on every stream, so that there is no gain to report.", kind="warning"
-            )
+            Remark("Some run of every method failed on every stream, so there is no gain to report.", kind="warning")
         ]
     before = {kind.label: _baseline(kind, suite, options, results) for kind in kinds}
     rows = [

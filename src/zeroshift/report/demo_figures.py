@@ -107,7 +107,7 @@ def spaced(values: Sequence[float], gap: float) -> list[float]:
     >>> spaced([1.0, 5.0, 5.0, 9.0], gap=1.0)
     [1.0, 4.5, 5.5, 9.0]
     """
-    groups: list[list[float]] = []  # of values less the gaps below them: those that are level, their mean
+    groups: list[list[float]] = []  # values minus the gaps below them; equal ones share their mean
     for place, value in enumerate(values):
         groups.append([value - place * gap])
         while len(groups) > 1 and fmean(groups[-2]) > fmean(groups[-1]):

@@ -132,7 +132,7 @@ def all_samples_equal(case: Case) -> None:
 
 
 def samples_on_their_prototypes(case: Case) -> None:
-    """Every sample equals a prototype, so that there is no variance."""
+    """Every sample equals a prototype, so there is no variance."""
     problem = case.problem()
     labels = np.arange(30) % len(problem.prototypes)
     answer = _check_outputs(case, problem.prototypes[labels], problem.prototypes, "samples on their prototypes")

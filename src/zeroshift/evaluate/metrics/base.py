@@ -171,9 +171,14 @@ def as_numpy(wanted: str, values: Any) -> np.ndarray:
     """Convert to NumPy; the error for anything else starts with `wanted`."""
     try:
         return to_numpy(values)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # rows of different lengths, and what is no number
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        RuntimeError,
+    ):  # rows of different lengths, and values that are not numbers
         raise ValueError(
-            f"{wanted}; got {_short_repr(values)}, which is no array. Fix: rows of one length, numbers only."
+            f"{wanted}; got {_short_repr(values)}, which is not an array. Fix: rows of one length, numbers only."
         ) from None
 
 
